@@ -1,0 +1,43 @@
+# One command per intent. Everything lives in .venv, made on first use; PYTHON names another interpreter (3.11+).
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.stamp
+KERNELS := build/.kernels
+JOBS ?= 2
+
+# test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
+.PHONY: demo test test-debug lint bench clean
+
+demo: $(KERNELS)
+	$(BIN)/python -m tx8fast.demo
+
+test: $(KERNELS)
+	$(BIN)/python -m pytest -q -n $(JOBS) tests
+
+test-debug: $(STAMP)
+	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
+	$(BIN)/python -m pytest -q tests/kernels tests/alloc tests/simulator; status=$$?; \
+	$(BIN)/python setup.py --quiet build_ext --inplace && exit $$status
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: $(KERNELS)
+	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .benchmarks .hypothesis
+	find tx8fast \( -name '*.so' -o -name '__pycache__' \) -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	mkdir -p build
+	touch $@ $(KERNELS)
+
+# The install above builds the kernels too; this rule is for a kernel that changed since.
+$(KERNELS): setup.py $(wildcard tx8fast/_kernels/*.pyx tx8fast/_kernels/*.pxd) | $(STAMP)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $@

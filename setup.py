@@ -1,0 +1,78 @@
+"""The compiled kernels of tx8fast: one explicit list, two build modes. Everything else is in pyproject.toml.
+
+Environment: TX8FAST_DEBUG_KERNELS=1 builds with bounds checks in its own build directory;
+TX8FAST_WERROR=1 turns C compiler warnings into errors (continuous integration sets it).
+"""
+
+import os
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+# A listed kernel whose source is missing stops the build: a wheel without kernels must not exist.
+KERNELS = (
+    "events",
+    "fit",
+    "pack",
+    "plan_cost",
+    "shard_enum",
+)
+
+DEBUG = os.environ.get("TX8FAST_DEBUG_KERNELS") == "1"
+BUILD_DIR = "build/cython-debug" if DEBUG else "build/cython"
+# Neither Cython nor the C compiler notices changed directives or flags, so what the objects in the tree
+# were built with is written down, and a difference forces a rebuild.
+MODE_FILE = Path("build/kernels.mode")
+
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": DEBUG,
+    "wraparound": False,
+    "initializedcheck": DEBUG,
+    "nonecheck": DEBUG,
+    "cdivision": True,
+}
+FLAGS = [
+    *(("-O1",) if DEBUG else ("-O3", "-g0")),
+    "-Wall",
+    "-Wextra",
+    "-Wno-unused-function",  # these four come from the C that Cython generates, not from the kernels
+    "-Wno-unused-parameter",
+    "-Wno-missing-field-initializers",
+    "-Wno-cast-function-type",
+]
+if os.environ.get("TX8FAST_WERROR") == "1":
+    FLAGS.append("-Werror")
+
+MODE = repr((sorted(DIRECTIVES.items()), FLAGS))
+FORCE = DEBUG or not MODE_FILE.exists() or MODE_FILE.read_text() != MODE
+
+
+class BuildKernels(build_ext):
+    """Rebuild everything when the mode changed, and note the mode once all kernels are built."""
+
+    def run(self) -> None:
+        self.force = self.force or FORCE
+        super().run()
+        MODE_FILE.parent.mkdir(exist_ok=True)
+        MODE_FILE.write_text(MODE)
+
+
+def extension(name: str) -> Extension:
+    source = f"tx8fast/_kernels/{name}.pyx"
+    if not Path(source).is_file():
+        raise SystemExit(f"setup.py: kernel {name!r} is listed but {source} does not exist")
+    return Extension(f"tx8fast._kernels.{name}", [source], extra_compile_args=FLAGS)
+
+
+setup(
+    ext_modules=cythonize(
+        [extension(name) for name in KERNELS],
+        build_dir=BUILD_DIR,
+        compiler_directives=DIRECTIVES,
+        force=FORCE,
+    ),
+    cmdclass={"build_ext": BuildKernels},
+)

@@ -1,0 +1,21 @@
+"""Fixtures that all tests share. Deterministic property tests: a failure on one machine fails on all."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("tx8fast", deadline=None, derandomize=True, max_examples=60)
+settings.load_profile("tx8fast")
+
+
+@pytest.fixture(scope="session")
+def repo_root() -> Path:
+    """The directory that holds `pyproject.toml`."""
+    return Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Small input files that belong to the tests."""
+    return Path(__file__).resolve().parent / "data"

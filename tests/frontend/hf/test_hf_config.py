@@ -1,0 +1,179 @@
+"""Config files and options: what is accepted, and that every problem is named at once."""
+
+import json
+
+import pytest
+
+from tests.support.checkpoints import LLAMA3_SCALING, model_config
+from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError
+from tx8fast.frontend.hf.config import parse_config
+from tx8fast.frontend.hf.importer import read_config
+from tx8fast.frontend.hf.options import HfOptions
+
+pytestmark = pytest.mark.feature("B11")
+
+
+def parse(model_type="llama", **extra):
+    return parse_config(model_config(model_type, **extra), "config.json")
+
+
+def test_defaults_of_the_families():
+    raw = {
+        k: 8
+        for k in (
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "vocab_size",
+        )
+    }
+    raw["num_attention_heads"] = 4
+    c = parse_config({"model_type": "llama", **raw}, "c")
+    assert (c.kv_heads, c.head_dim, c.norm_eps, c.rope_theta, c.activation) == (
+        4,
+        2,
+        1e-6,
+        10000.0,
+        "silu",
+    )
+    assert c.dtype is None and not c.tied and not c.qkv_bias and c.windows == (0,) * 8
+    assert parse_config({"model_type": "qwen2", **raw}, "c").qkv_bias
+    q3 = parse_config({"model_type": "qwen3", **raw}, "c")
+    assert q3.qk_norm and q3.head_dim == 128 and not q3.qkv_bias
+
+
+def test_switches():
+    c = parse(
+        attention_bias=True,
+        mlp_bias=True,
+        tied=True,
+        hidden_act="gelu_pytorch_tanh",
+        dtype="bfloat16",
+    )
+    assert c.qkv_bias and c.out_bias and c.mlp_bias and c.tied
+    assert (c.activation, c.dtype) == ("gelu_tanh", "bf16")
+    assert not parse("mistral", attention_bias=True).qkv_bias
+
+
+def test_rope_spellings():
+    assert parse(rope_scaling=LLAMA3_SCALING).rope_scaling == LLAMA3_SCALING
+    assert parse(rope_scaling={"type": "linear", "factor": 2}).rope_scaling == {
+        "rope_type": "linear",
+        "factor": 2,
+    }
+    new = parse(rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
+    assert (new.rope_theta, new.rope_scaling) == (5e5, {"rope_type": "default"})
+    assert parse(head_dim=16, partial_rotary_factor=0.5).rotary_dim == 8
+
+
+def test_windows():
+    assert parse("mistral", sliding_window=7).windows == (7, 7)
+    assert parse("mistral", sliding_window=None).windows == (0, 0)
+    assert parse("qwen2", sliding_window=7).windows == (0, 0)
+    assert parse(
+        "qwen2", sliding_window=7, use_sliding_window=True, max_window_layers=1
+    ).windows == (0, 7)
+    types = ["sliding_attention", "full_attention"]
+    assert parse("qwen3", sliding_window=7, use_sliding_window=True, layer_types=types).windows == (
+        7,
+        0,
+    )
+
+
+def test_all_bad_keys_in_one_error():
+    with pytest.raises(ImportModelError) as e:
+        parse(hidden_size=None, num_hidden_layers="2", vocab_size=True, rms_norm_eps=0,
+              hidden_act="cubic", tie_word_embeddings="no", torch_dtype="int3", num_attention_heads=6,
+              num_key_value_heads=4, rope_scaling={"rope_type": "llama3", "factor": 8, "low_freq_factor": "1"})  # fmt: skip
+    text = str(e.value)
+    for part in (
+        "config.json: 11 problems", "'hidden_size' is missing", "'num_hidden_layers' is '2', required: a whole number",
+        "'vocab_size' is True", "'rms_norm_eps' is 0", "'hidden_act' is 'cubic'", "'tie_word_embeddings' is 'no'",
+        "'torch_dtype' is 'int3'", "num_attention_heads 6 is not a multiple of num_key_value_heads 4",
+        "'low_freq_factor' is '1'", "'high_freq_factor' is None", "'original_max_position_embeddings' is None",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"head_dim": None, "hidden": 66, "hidden_size": 66}, "hidden_size 66 is not a multiple"),
+        ({"head_dim": 15}, "rotary width 15"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "'yarn' is not one of default, linear, llama3"),
+        ({"rope_scaling": [1]}, "'rope_scaling' is"),
+        (
+            {"rope_scaling": {**LLAMA3_SCALING, "low_freq_factor": 4.0}},
+            "is not below high_freq_factor",
+        ),
+        ({"partial_rotary_factor": 2}, "partial_rotary_factor"),
+        ({"rope_theta": float("inf")}, "'rope_theta' is inf"),
+    ],
+)
+def test_bad_values(extra, message):
+    raw = model_config()
+    raw = {k: v for k, v in {**raw, **extra}.items() if v is not None and k != "hidden"}
+    with pytest.raises(ImportModelError) as e:
+        parse_config(raw, "config.json")
+    assert message in str(e.value)
+
+
+def test_bad_layer_types():
+    with pytest.raises(ImportModelError, match="'layer_types' is not a list of 2 entries"):
+        parse("qwen3", sliding_window=7, use_sliding_window=True, layer_types=["full_attention"])
+
+
+def test_other_families_are_unsupported():
+    with pytest.raises(
+        UnsupportedError, match="model_type 'gpt2'.*supported are llama, mistral, qwen2, qwen3"
+    ):
+        parse("gpt2")
+    with pytest.raises(UnsupportedError, match="quantization_config"):
+        parse(quantization_config={"quant_method": "gptq"})
+    for raw, message in (
+        ([], "found list"),
+        ({}, "'model_type' is None"),
+        ({"model_type": ["llama"]}, "model_type"),
+    ):
+        with pytest.raises(ImportModelError, match=message):
+            parse_config(raw, "c")
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(ImportModelError, match="a model directory holds a 'config.json'"):
+        read_config(tmp_path / "config.json")
+    for text in ("{", "", "[" * 100000):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ImportModelError, match="not valid JSON"):
+            read_config(tmp_path / "config.json")
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ImportModelError, match="not valid JSON"):
+        read_config(tmp_path / "config.json")
+    (tmp_path / "config.json").write_text(json.dumps(model_config()))
+    assert read_config(tmp_path / "config.json").layers == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seq": 4, "past": 8}, "past is given but phase is prefill"),
+        ({}, "give --seq"),
+        ({"phase": "decode"}, "give --past"),
+        ({"phase": "decode", "past": 4, "seq": 2}, "one token per step"),
+        ({"phase": "train", "seq": 1}, "phase 'train' is not one of"),
+        ({"seq": 0}, "seq is 0"),
+        ({"seq": 4, "batch": 1.5}, "batch is 1.5"),
+        ({"seq": 4, "dtype": "int3"}, "dtype 'int3'"),
+        ({"seq": 4, "logits": "none"}, "logits 'none'"),
+    ],
+)
+def test_option_contradictions(options, message):
+    with pytest.raises(ConfigError) as e:
+        HfOptions(**options).check()
+    assert message in str(e.value)
+
+
+def test_all_option_problems_in_one_error():
+    with pytest.raises(ConfigError, match="3 problems"):
+        HfOptions(batch=-1, past=3).check()

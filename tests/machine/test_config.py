@@ -1,0 +1,147 @@
+"""The machine file: values, overrides, hash, and every error at once."""
+
+import pytest
+
+from tx8fast.errors import ConfigError
+from tx8fast.machine import DDR_BASE, SPM_BASE, Machine, load_machine
+from tx8fast.machine.config import _SCHEMA, builtin_machines
+
+pytestmark = pytest.mark.feature("H01")
+
+
+def test_standard_chip_values():
+    m = load_machine("tx8")
+    assert (m.chip.tiles_x, m.chip.tiles_y, m.n_tiles) == (4, 4, 16)
+    assert m.chip.ddr_bytes == 64 * 2**30
+    assert m.ddr_bytes_per_cycle == 150.0
+    assert (m.kcore.routine_base, m.kcore.routine_cycles_per_elem) == (200, 4.0)
+    assert m.ct.factor.two_step == 8
+    assert m.dma.double_buffer == 2
+    assert DDR_BASE == 0x2_8000_0000
+
+
+@pytest.mark.feature("H03")
+def test_spm_range_for_buffers():
+    m = load_machine()
+    assert (m.spm_base, m.spm_limit) == (0x10000, 0x2F0000) == (SPM_BASE, 0x2F0000)
+    assert m.spm_limit - m.spm_base == 3_014_656
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tera_ops"), [("bf16", 131.072), ("i8", 262.144), ("tf32", 131.072), ("f32", 21.845)]
+)
+def test_peaks(dtype, tera_ops):
+    m = load_machine()
+    assert m.peak_macs_per_cycle(dtype) * 2 * m.chip.clock_hz / 1e12 == pytest.approx(
+        tera_ops, rel=1e-4
+    )
+
+
+def test_peak_of_a_format_without_matrix_support():
+    with pytest.raises(ConfigError, match="i32"):
+        load_machine().peak_macs_per_cycle("i32")
+
+
+def test_builtin_machines_and_small_grid():
+    assert builtin_machines() == ["test_2x2", "tx8"]
+    small, full = load_machine("test_2x2"), load_machine("tx8")
+    assert small.n_tiles == 4
+    assert small.tile == full.tile and small.ne == full.ne
+
+
+def test_every_key_is_commented_with_a_source():
+    from importlib import resources
+
+    text = resources.files("tx8fast.machine").joinpath("configs", "tx8.toml").read_text("utf-8")
+    lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    assert len(lines) == len(_SCHEMA)
+    tags = ("seed", "public", "pub2", "derived", "assumed")
+    assert all(any(tag in line.partition("#")[2] for tag in tags) for line in lines)
+
+
+def test_round_trip_and_digest():
+    m = load_machine()
+    again = Machine.from_dict(m.to_dict())
+    assert again == m and again.digest == m.digest and len(m.digest) == 64
+    assert m.to_dict()["ne"]["groups"] == {"bf16": 4, "fp16": 4, "tf32": 4, "int8": 8}
+    assert m.digest != load_machine("test_2x2").digest
+
+
+def test_override_wins_and_changes_the_digest():
+    m = load_machine("tx8", {"chip.ddr_bw": 100, "ne.groups.int8": 4})
+    assert m.ddr_bytes_per_cycle == 75.0 and m.ne.groups_int8 == 4
+    assert m.digest != load_machine().digest
+    assert load_machine("tx8", {"chip.ddr_bw": 200.0}).digest == load_machine().digest
+
+
+def test_all_problems_in_one_message():
+    data = load_machine().to_dict()
+    data["chip"]["ddr_bw"] = 0
+    data["chip"]["tiles_x"] = -4
+    data["ne"]["groups"]["bf16"] = "4"
+    data["ct"]["startup"] = 1.5
+    data["tile"]["workers"] = True
+    data["chip"]["clock_hz"] = float("inf")
+    data["noc"]["speed"] = 3
+    data["wrong"] = {}
+    del data["sync"]["handshake"]
+    with pytest.raises(ConfigError) as err:
+        Machine.from_dict(data)
+    text = str(err.value)
+    for part in (
+        "9 problems",
+        "$.chip.ddr_bw: found 0, required more than 0",
+        "$.chip.tiles_x: found -4, required at least 1",
+        "$.ne.groups.bf16: found str '4', required a whole number",
+        "$.ct.startup: found float 1.5",
+        "$.tile.workers: found bool True",
+        "$.chip.clock_hz: found inf",
+        "$.noc.speed: unknown key",
+        "$.wrong: unknown key",
+        "$.sync.handshake: missing",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("tile.spm_reserved_low", 3145728, "more than the reserved"),
+        ("chip.ddr_efficiency", 1.5, "at most 1"),
+        ("tile.serial_mode", 2, "0 (parallel) or 1"),
+        ("chip.ddr_page", 5000, "power of two"),
+    ],
+)
+def test_rules_beyond_one_key(key, value, message):
+    with pytest.raises(ConfigError) as err:
+        load_machine("tx8", {key: value})
+    assert f"$.{key.replace('_reserved_low', '_bytes')}" in str(err.value) and message in str(
+        err.value
+    )
+
+
+def test_penalties_may_be_zero():
+    assert load_machine("tx8", {"chip.ddr_page_penalty": 0}).chip.ddr_page_penalty == 0
+
+
+def test_unreadable_sources(tmp_path):
+    with pytest.raises(ConfigError, match="built-in machines: test_2x2, tx8"):
+        load_machine("nowhere")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("[chip\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_machine(bad)
+    bad.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="loading machine"):
+        load_machine(bad)
+    with pytest.raises(ConfigError, match="is not a table"):
+        load_machine("tx8", {"chip.ddr_bw.x": 1})
+
+
+def test_a_machine_file_by_path(tmp_path):
+    from importlib import resources
+
+    text = resources.files("tx8fast.machine").joinpath("configs", "tx8.toml").read_text("utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    assert load_machine(path) == load_machine("tx8") == load_machine(str(path))

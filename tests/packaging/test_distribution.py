@@ -1,0 +1,73 @@
+"""What users get: the wheel built from the source distribution has every kernel and data file."""
+
+import ast
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def kernels() -> tuple[str, ...]:
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "KERNELS":
+            return ast.literal_eval(node.value)
+    raise AssertionError("setup.py has no KERNELS")
+
+
+def run(*command: str, cwd: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TX8FAST_")} | {"CFLAGS": "-O0"}
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+@pytest.mark.toolchain
+def test_wheel_from_sdist_is_complete(tmp_path: Path) -> None:
+    # The tree is copied first: egg-info and build directories of the checkout stay untouched.
+    source = tmp_path / "source"
+    source.mkdir()
+    run("git", "init", "--quiet", ".", cwd=source)
+    names = ["pyproject.toml", "setup.py", "MANIFEST.in", "Makefile", "README.md", "CHANGELOG.md"]
+    for name in names:
+        if (ROOT / name).exists():
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    for path in (ROOT / "tx8fast").rglob("*"):
+        if path.is_file() and path.suffix not in {".so", ".pyc"}:
+            target = source / path.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    build = (sys.executable, "-m", "build", "--no-isolation")
+    run(*build, "--sdist", "--outdir", str(tmp_path), ".", cwd=source)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    sources = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tx8fast").rglob("*")
+        if path.suffix in {".py", ".pyx", ".pxd", ".pyi", ".toml", ".h", ".cpp"}
+    }
+    assert sources - packed == set()
+
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    run(*build, "--wheel", "--outdir", str(tmp_path), ".", cwd=unpacked)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        inside = set(archive.namelist())
+    for kernel in kernels():
+        built = [
+            n for n in inside if n.startswith(f"tx8fast/_kernels/{kernel}.") and n.endswith(".so")
+        ]
+        assert len(built) == 1, f"kernel {kernel} is missing from the wheel"
+    data = {name for name in sources if name.endswith((".toml", ".pyi", ".py"))}
+    assert data - inside == set()
+    assert not [
+        n for n in inside if n.endswith((".pyx", ".c")) or n.startswith(("tests/", "build/"))
+    ]
+    assert any(n.endswith("entry_points.txt") for n in inside)

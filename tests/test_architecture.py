@@ -1,0 +1,203 @@
+"""The shape of the code: who may import whom, how long a file may be, which registries must be complete."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "tx8fast"
+MAX_LINES = 400
+
+# Package (first name below tx8fast) -> what it may import inside tx8fast. "search.plan" allows one module.
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "_kernels": {"errors"},
+    "machine": {"errors"},
+    "numerics": {"errors"},
+    "graph_table": {"errors"},
+    "weights": {"numerics", "errors"},
+    "isa": {"machine", "numerics", "errors"},
+    "ir": {"numerics", "graph_table", "weights", "errors"},
+    "program": {"isa", "machine", "weights", "numerics", "errors"},
+    "lower": {"graph_table", "isa", "machine", "numerics", "errors"},
+    "frontend": {"ir", "weights", "numerics", "errors"},
+    "passes": {"ir", "weights", "machine", "numerics", "graph_table", "errors"},
+    "alloc": {"machine", "_kernels", "errors"},
+    "search": {"graph_table", "lower", "machine", "isa", "numerics", "_kernels", "errors"},
+    "schedule": {
+        "graph_table", "lower", "isa", "machine", "numerics", "search.plan", "alloc", "program", "weights",
+        "_kernels", "errors",
+    },
+    "simulator": {"program", "isa", "machine", "numerics", "weights", "_kernels", "errors"},
+    "codegen": {"program", "isa", "machine", "numerics", "weights", "errors"},
+    "report": {"program", "isa", "machine", "numerics", "simulator.trace", "weights", "errors"},
+    "host": {"errors"},
+}  # fmt: skip
+# The top of the stack may import everything below.
+TOP = {"__init__", "__main__", "api", "batch", "cli", "demo", "demo_model", "options", "cache"}
+
+# Heavy libraries -> the only places that may import them.
+THIRD_PARTY: dict[str, tuple[str, ...]] = {
+    "numba": ("simulator/",),
+    "torch": (),
+    "onnxruntime": (),
+    "onnx": ("frontend/",),
+    "highspy": ("search/", "alloc/"),
+    "click": ("cli", "demo"),
+}
+
+PY_FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imported_names(path: Path) -> list[tuple[int, str]]:
+    """Return (line, dotted name) of every import in a file, at any depth."""
+    here = ("tx8fast", *path.relative_to(PACKAGE).with_suffix("").parts)
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level] if node.level else ()
+            module = (*base, *filter(None, [node.module]))
+            found += [(node.lineno, ".".join((*module, alias.name))) for alias in node.names]
+    return found
+
+
+def owner(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def breaks_direction(package: str, dotted: str) -> bool:
+    """Say whether `package` may not import the tx8fast name `dotted`."""
+    parts = dotted.split(".")[1:]
+    if package in TOP or not parts or parts[0] == package or parts[0] == "__version__":
+        return False
+    allowed = MAY_IMPORT[package]
+    return not any(dotted == f"tx8fast.{a}" or dotted.startswith(f"tx8fast.{a}.") for a in allowed)
+
+
+def test_every_package_has_a_row() -> None:
+    packages = {owner(path) for path in PY_FILES}
+    assert packages <= set(MAY_IMPORT) | TOP, "give the new package a row in MAY_IMPORT"
+
+
+def test_imports_point_downwards() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in PY_FILES
+        for line, name in imported_names(path)
+        if name.split(".")[0] == "tx8fast" and breaks_direction(owner(path), name)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_direction_rule_can_fail() -> None:
+    assert breaks_direction("alloc", "tx8fast.ir.core")
+    assert breaks_direction("schedule", "tx8fast.search.driver")
+    assert not breaks_direction("schedule", "tx8fast.search.plan.Plan")
+    assert breaks_direction("program", "tx8fast.weights_other")
+
+
+def test_the_table_has_no_cycle() -> None:
+    state: dict[str, int] = {}
+
+    def visit(package: str, trail: tuple[str, ...]) -> None:
+        assert state.get(package) != 1, " -> ".join((*trail, package))
+        if state.get(package) == 2:
+            return
+        state[package] = 1
+        for below in sorted(MAY_IMPORT[package]):
+            visit(below.split(".")[0], (*trail, package))
+        state[package] = 2
+
+    for package in MAY_IMPORT:
+        visit(package, ())
+
+
+def test_heavy_libraries_stay_in_their_corner() -> None:
+    wrong = []
+    for path in PY_FILES:
+        where = path.relative_to(PACKAGE).as_posix()
+        for line, name in imported_names(path):
+            places = THIRD_PARTY.get(name.split(".")[0])
+            if places is not None and not where.startswith(places):
+                wrong.append(f"tx8fast/{where}:{line} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", ["tx8fast", "tests", "benchmarks"])
+def test_files_stay_small(folder: str) -> None:
+    suffixes = {".py", ".pyx", ".pxd", ".cpp", ".h", ".c"}
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in suffixes and path.is_file()
+        and (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_LINES
+    }  # fmt: skip
+    assert not long, f"over {MAX_LINES} lines: {long}"
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in PY_FILES
+        if path.read_text(encoding="utf-8").strip()
+        and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not silent, silent
+
+
+def test_compile_path_loads_no_heavy_library() -> None:
+    code = (
+        "import sys, tx8fast.api\n"
+        "bad = sorted({'numba', 'torch', 'onnxruntime', 'onnx', 'highspy'} & set(sys.modules))\n"
+        "print(*bad)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == []
+
+
+def test_setup_lists_every_kernel_and_every_kernel_has_its_twin() -> None:
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    (listed,) = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "KERNELS"
+    ]
+    kernels = PACKAGE / "_kernels"
+    sources = {path.stem for path in kernels.glob("*.pyx")}
+    assert sorted(listed) == sorted(sources)
+    assert {path.stem for path in kernels.glob("*.pyi")} == sources
+    assert {path.stem for path in (kernels / "reference").glob("*.py")} - {"__init__"} == sources
+
+
+def test_every_pass_is_in_the_tuple() -> None:
+    from tx8fast.passes import PASSES
+
+    modules_of_passes = {entry.__module__ for entry in PASSES}
+    declared = set()
+    for path in (PACKAGE / "passes").glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            bases = [getattr(base, "id", "") for base in getattr(node, "bases", [])]
+            if isinstance(node, ast.ClassDef) and any(b.endswith("Pass") for b in bases):
+                declared.add(f"tx8fast.passes.{path.stem}")
+    assert declared - modules_of_passes == set()
+
+
+def test_nothing_reads_outside_the_repository() -> None:
+    pattern = re.compile("/".join(("", "work", "shared")) + "|" + "/".join(("..", "shared")))
+    suffixes = {".py", ".pyx", ".pxd", ".pyi", ".md", ".toml", ".cpp", ".h", ".yaml", ""}
+    skipped = {".git", ".venv", "build", "dist"}
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*")
+        if path.suffix in suffixes and path.is_file()
+        and not skipped & set(path.relative_to(ROOT).parts)
+        and pattern.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]  # fmt: skip
+    assert not wrong, wrong

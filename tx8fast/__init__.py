@@ -1,0 +1,30 @@
+"""tx8fast: compiler and simulators for the TX8 spatial AI chip.
+
+    program = tx8fast.compile("model.onnx", dtype="bf16")
+    outputs = program.run({"x": x})
+    print(program.simulate().cycles)
+
+Names are imported when first used: `import tx8fast` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tx8fast.api import CompiledProgram, compile, load
+    from tx8fast.errors import Tx8Error
+    from tx8fast.options import CompileOptions
+
+_HOME = {"compile": "api", "load": "api", "CompiledProgram": "api", "CompileOptions": "options", "Tx8Error": "errors"}
+__all__ = ["CompileOptions", "CompiledProgram", "Tx8Error", "__version__", "compile", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'tx8fast' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(f"tx8fast.{_HOME[name]}"), name)

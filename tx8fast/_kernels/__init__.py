@@ -1,0 +1,30 @@
+"""The one door to compiled code: validated calls in, exceptions instead of status codes out.
+
+May import: the doors beside it, one `_facade_<kernel>.py` per kernel. Must not: know ops, graphs or
+machines. Bounds checks are off inside the kernels, so every function here checks shapes and ranges
+first.
+"""
+
+from tx8fast._kernels._checks import STATUS_ERRORS, Ints, check_status, int_array, require
+from tx8fast._kernels._facade_events import EventInput, EventResult, simulate_events
+from tx8fast._kernels._facade_fit import first_fit
+from tx8fast._kernels._facade_pack import pack_exact
+from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
+from tx8fast._kernels._facade_shard_enum import enumerate_shardings
+
+__all__ = [
+    "BOUNDS",
+    "PlanSpace",
+    "plan_costs",
+    "STATUS_ERRORS",
+    "EventInput",
+    "EventResult",
+    "Ints",
+    "check_status",
+    "enumerate_shardings",
+    "first_fit",
+    "int_array",
+    "pack_exact",
+    "require",
+    "simulate_events",
+]

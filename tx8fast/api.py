@@ -1,0 +1,184 @@
+"""The pipeline as plain calls: compile a model, load a program, run and simulate it.
+
+May import: everything below; simulators late, so that compiling never pays for them. Must not: hold logic of
+a stage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import ConfigError, SimulationError, raise_all
+from tx8fast.frontend import open_model
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.view import build_view
+from tx8fast.machine import Machine, load_machine
+from tx8fast.options import CompileOptions
+from tx8fast.passes.pipeline import run_pipeline
+from tx8fast.program import io
+from tx8fast.program.model import Program, Tensor
+from tx8fast.program.params import pack_param, param_arrays
+from tx8fast.schedule.assemble import assemble
+
+Progress = Callable[[int, int], None]
+
+
+class CompiledProgram:
+    """A program with what users do with it: save, run, simulate. `weights_dir` is where parameters are read."""
+
+    def __init__(self, program: Program, weights_dir: Path | None = None, compile_seconds: float = 0.0) -> None:
+        self.program = program
+        self.weights_dir = weights_dir
+        self.compile_seconds = compile_seconds
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        return self.program.inputs
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        return self.program.outputs
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the `.tx8` file; nothing is left behind on failure."""
+        io.save(self.program, path)
+
+    def simulate(self, serial: bool | None = None):
+        """Return the cycle simulation's `CycleResult`."""
+        from tx8fast.simulator.cycle import simulate
+
+        return simulate(self.program, serial=serial)
+
+    def run(self, inputs: Mapping[str, np.ndarray], weights_dir: str | os.PathLike[str] | None = None,
+            debug: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
+        """Execute the program bit by bit; return one array per output name.
+
+        Raises SimulationError listing every missing, unknown or misshapen input."""
+        from tx8fast.simulator.functional import FunctionalSimulator
+
+        self._check_inputs(inputs)
+        sim = FunctionalSimulator(self.program, debug=debug)
+        params = param_arrays(self.program, weights_dir or self.weights_dir)
+        for tensor, image in params:
+            sim.ddr.view(tensor.address, len(image))[:] = image
+        for t in self.program.inputs:
+            sim.write(t, np.asarray(inputs[t.name]))
+        sim.run()
+        return {t.name: sim.read(t) for t in self.program.outputs}
+
+    def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
+        known = {t.name: t for t in self.program.inputs}
+        problems = [f"unknown input '{n}', the program takes {', '.join(known) or 'none'}" for n in inputs if n not in known]
+        for name, t in known.items():
+            if name not in inputs:
+                problems.append(f"input '{name}' ({t.dtype}{list(t.shape)}) is missing")
+            elif tuple(np.shape(inputs[name])) != tuple(t.shape):
+                problems.append(f"input '{name}' has shape {list(np.shape(inputs[name]))}, required {list(t.shape)}")
+        raise_all(SimulationError, "reading inputs", problems)
+
+
+def compile(model: str | os.PathLike[str], options: CompileOptions | None = None, *, progress: Progress | None = None,
+            **fields: Any) -> CompiledProgram:  # fmt: skip
+    """Compile the model at a path. Options come as `CompileOptions` or as its fields by keyword."""
+    if options is not None and fields:
+        raise ConfigError("give options as one object or as keywords, not both")
+    options = options or CompileOptions(**_known(fields))
+    started = time.perf_counter()
+    machine = load_machine(options.machine)
+    with _quiet_collector():
+        ir = open_model(model, **options.import_options())
+        root = Path(model)
+        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress)
+    program.compile_seconds = time.perf_counter() - started
+    return program
+
+
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    names = CompileOptions.__dataclass_fields__
+    unknown = [f"unknown option '{n}', known are {', '.join(names)}" for n in fields if n not in names]
+    raise_all(ConfigError, "reading options", unknown)
+    return fields
+
+
+@contextlib.contextmanager
+def _quiet_collector():
+    """The graph is one live structure while we compile: collecting it again and again only costs time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: Path | None = None,
+               progress: Progress | None = None) -> CompiledProgram:  # fmt: skip
+    """Compile an imported graph: passes, view, search, schedule, placement."""
+    from tx8fast.passes.pipeline import standard_pipeline
+
+    run_pipeline(ir, standard_pipeline(options.ir_dtype), verify_between=False)
+    view = build_view(ir)
+
+    def describe(key: str) -> dict[str, Any]:
+        if key in view.inline:
+            array = view.inline[key]
+            return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
+        return ir.weights.describe(key)
+
+    meta = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
+            "options": {"dtype": options.dtype or "", "opt": options.opt, "seq": options.seq, "past": options.past,
+                        "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
+    program = assemble(view.table, machine, describe, meta, progress)
+    program.meta["compute_dtype"] = _compute_dtype(program, options)
+    _embed(program, ir, view.inline, options.embed_limit_bytes)
+    return CompiledProgram(program, root)
+
+
+def _dtype_name(array: np.ndarray) -> str:
+    from tx8fast.numerics.formats import dtype_name
+
+    return dtype_name(array.dtype)
+
+
+def _compute_dtype(program: Program, options: CompileOptions) -> str:
+    """The format of most matrix work: the one asked for, else that of the largest parameter."""
+    if options.dtype is not None:
+        return options.ir_dtype
+    floats = [t for t in program.params if t.ddr_dtype in ("bf16", "f16", "f32")]
+    largest = max(floats, key=lambda t: t.size_bytes, default=None)
+    return largest.ddr_dtype if largest is not None else "bf16"
+
+
+def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], limit_bytes: int) -> None:
+    """Store parameter images in the program: always those that exist nowhere else, the others while small."""
+    readable = [t for t in program.params if t.source.get("kind") not in ("missing", "derived")]
+    everything = sum(t.size_bytes for t in readable) <= limit_bytes
+    chunks: list[bytes] = []
+    at = 0
+    for t in program.params:
+        kind = t.source.get("kind")
+        if kind in ("missing", "derived") or (kind == "file" and not everything):
+            continue
+        key = t.source["key"]
+        array = inline[key] if key in inline else ir.weights.view(key)
+        image = bytes(pack_param(np.asarray(array), t))
+        t.embedded = at
+        chunks.append(image)
+        at += len(image)
+    program.data = b"".join(chunks)
+
+
+def load(path: str | os.PathLike[str]) -> CompiledProgram:
+    """Open a `.tx8` file. Raises ProgramError if it is damaged."""
+    return CompiledProgram(io.load(path))
+
+

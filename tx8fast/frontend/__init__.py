@@ -1,0 +1,62 @@
+"""Model readers: `open_model` tells the format of a path and imports it.
+
+May import: frontend.common, the readers (late), errors. Must not: import a reader's file-format library itself.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tx8fast.errors import ImportModelError
+
+__all__ = ["open_model"]
+
+
+def open_model(path: str | os.PathLike[str], **options: Any):
+    """Import the model at `path` into an `IRProgram`: an ONNX file, a Hugging Face directory or a `config.json`.
+
+    `options` are the fields of `ImportOptions` (phase, seq, past, batch, dims, constants) and, for
+    Hugging Face models, those of its reader. Raises ImportModelError if the format is not recognised.
+    """
+    where = Path(path)
+    if not where.exists():
+        raise ImportModelError(f"opening model {where}: no such file or directory")
+    if where.is_dir():
+        config = where / "config.json"
+        files = sorted(where.glob("*.onnx"))
+        if config.is_file():
+            return _open_hf(where, options)
+        if len(files) == 1:
+            return _open_onnx(files[0], options)
+        found = ", ".join(f.name for f in files) or "nothing of the kind"
+        raise ImportModelError(f"opening model {where}: expected a config.json or one .onnx file, found {found}")
+    with open(where, "rb") as f:
+        head = f.read(64)
+    if not head:
+        raise ImportModelError(f"opening model {where}: the file is empty")
+    if head.lstrip()[:1] == b"{":
+        return _open_hf(where, options)
+    if where.suffix == ".safetensors":
+        raise ImportModelError(f"opening model {where}: weights alone are no model; name the directory with config.json")
+    return _open_onnx(where, options)
+
+
+def _open_onnx(path: Path, options: dict[str, Any]):
+    from dataclasses import fields
+
+    from tx8fast.frontend.common import ImportOptions
+    from tx8fast.frontend.onnx import import_onnx
+
+    known = {f.name for f in fields(ImportOptions)}
+    return import_onnx(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
+
+
+def _open_hf(path: Path, options: dict[str, Any]):
+    from dataclasses import fields
+
+    from tx8fast.frontend.hf import HfOptions, import_hf
+
+    known = {f.name for f in fields(HfOptions)}
+    return import_hf(path, HfOptions(**{k: v for k, v in options.items() if k in known and v not in (None, "")}))

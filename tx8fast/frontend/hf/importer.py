@@ -1,0 +1,106 @@
+"""`import_hf`: from a path to an IR program.
+
+May import: ir, weights, errors, frontend.hf. Must not: read tensor bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tx8fast.errors import ImportModelError
+from tx8fast.frontend.hf.checkpoint import EMBED, load_weights
+from tx8fast.frontend.hf.config import ModelConfig, parse_config
+from tx8fast.frontend.hf.graph import build
+from tx8fast.frontend.hf.options import DTYPES, HfOptions
+from tx8fast.ir import new_context
+from tx8fast.ir.core import Builder, Context
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.types import TensorType
+
+CONFIG_NAME = "config.json"
+
+
+def is_hf(path: str | os.PathLike[str]) -> bool:
+    """Return True if `path` looks like a model directory or a config file."""
+    path = Path(path)
+    return path.is_dir() or path.suffix == ".json"
+
+
+def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
+    """Return the graph of a Llama-class model with its weight table.
+
+    Parameters
+    ----------
+    path : a directory with `config.json` and, optionally, `*.safetensors`; or a `config.json` alone,
+        whose weights are then missing: the program can be compiled and timed, not run.
+    options : phase, sizes and element format.
+
+    The function `main` takes `input_ids` [batch, seq] i64 and for decode also `position` [1] i64
+    (0 <= position < past) and `past.{i}.key`, `past.{i}.value` [batch, past, kv_heads * head_dim], which the results
+    `present.{i}.key`, `present.{i}.value` overwrite in place. First result: `logits` [batch, seq or 1, vocab].
+
+    Raises ConfigError (options), ImportModelError (files), UnsupportedError (model family or feature).
+    """
+    options.check()
+    path = Path(path)
+    directory = path if path.is_dir() else None
+    config = read_config(path / CONFIG_NAME if directory else path)
+    wanted = None if options.dtype is None else DTYPES[options.dtype]
+    weights = load_weights(config, directory, wanted)
+    dtype = weights[EMBED].dtype
+    past = options.past if options.phase == "decode" else None
+    seq = 1 if past is not None else options.seq or 1
+
+    ctx = new_context()
+    name = (path.resolve() if directory else path.resolve().parent).name or config.model_type
+    types = _arguments(ctx, config, options.batch, seq, past, dtype)
+    module = ctx.create("module", n_regions=1)
+    donated = _donated(config.layers) if past is not None else ()
+    results = [
+        "logits",
+        *(f"present.{i}.{t}" for i in range(config.layers) for t in ("key", "value")),
+    ]
+    func = ctx.create("func", n_regions=1, sym_name="main", arg_names=tuple(types), result_names=tuple(results),
+                      donated=donated, loc=name)  # fmt: skip
+    module.regions[0].add_block().append(func)
+    block = func.regions[0].add_block()
+    args = {n: block.add_arg(t, n) for n, t in types.items()}
+    b = Builder(ctx, block)
+    named = build(ctx, b, config, weights, args, dtype=dtype, compute_dtype=wanted or dtype, past=past,
+                  last_only=options.logits == "last")  # fmt: skip
+    b.op("return", *(named[n] for n in results))
+    return IRProgram(ctx, module, weights, name)
+
+
+def _donated(layers: int) -> tuple[int, ...]:
+    """Return flat (argument, result) index pairs: each cache argument's bytes become the matching result."""
+    first_arg, first_result = 2, 1  # after input_ids and position; after logits
+    return tuple(n for i in range(2 * layers) for n in (first_arg + i, first_result + i))
+
+
+def read_config(path: Path) -> ModelConfig:
+    """Return the checked config file. Raises ImportModelError if it is not readable JSON."""
+    try:
+        raw = json.loads(path.read_bytes())
+    except OSError as e:
+        raise ImportModelError(
+            f"reading model config {path}: {e.strerror or e}; a model directory holds a '{CONFIG_NAME}'"
+        ) from e
+    except (ValueError, RecursionError) as e:
+        raise ImportModelError(f"reading model config {path}: not valid JSON: {e}") from e
+    return parse_config(raw, str(path))
+
+
+def _arguments(
+    ctx: Context, c: ModelConfig, batch: int, seq: int, past: int | None, dtype: str
+) -> dict[str, TensorType]:
+    args = {"input_ids": ctx.tensor((batch, seq), "i64")}
+    if past is not None:
+        args["position"] = ctx.tensor((1,), "i64")
+        cache = ctx.tensor((batch, past, c.kv_heads * c.head_dim), dtype)
+        for i in range(c.layers):
+            args[f"past.{i}.key"] = cache
+            args[f"past.{i}.value"] = cache
+    return args

@@ -1,0 +1,56 @@
+"""What the caller chooses about an imported transformer: phase, sizes, element format.
+
+May import: errors. Must not: know config files or the IR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tx8fast.errors import ConfigError, raise_all
+
+#: names accepted on the command line -> our format names
+DTYPES = {
+    "bf16": "bf16", "bfloat16": "bf16", "fp16": "f16", "f16": "f16", "float16": "f16",
+    "fp32": "f32", "f32": "f32", "float32": "f32",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class HfOptions:
+    """`seq`: prompt tokens of a prefill. `past`: KV cache slots of a decode step. `dtype` None: the model's own."""
+
+    phase: str = "prefill"
+    batch: int = 1
+    seq: int | None = None
+    past: int | None = None
+    dtype: str | None = None
+    logits: str = "all"  # prefill: of all positions, or of the "last" one
+
+    def check(self) -> None:
+        """Raise ConfigError that lists every contradiction."""
+        problems = []
+        if self.phase not in ("prefill", "decode"):
+            problems.append(f"phase '{self.phase}' is not one of prefill, decode")
+        if self.logits not in ("all", "last"):
+            problems.append(f"logits '{self.logits}' is not one of all, last")
+        if self.dtype is not None and self.dtype not in DTYPES:
+            problems.append(f"dtype '{self.dtype}' is not one of bf16, fp16, fp32")
+        for name, value in (("batch", self.batch), ("seq", self.seq), ("past", self.past)):
+            if value is not None and (type(value) is not int or value < 1):
+                problems.append(f"{name} is {value!r}, required a whole number >= 1")
+        if self.phase == "prefill":
+            if self.past is not None:
+                problems.append(
+                    "past is given but phase is prefill; a prefill starts with an empty cache, drop --past"
+                )
+            if self.seq is None:
+                problems.append("prefill needs the number of prompt tokens, give --seq")
+        elif self.phase == "decode":
+            if self.past is None:
+                problems.append("decode needs the number of KV cache slots, give --past")
+            if self.seq not in (None, 1):
+                problems.append(
+                    f"seq is {self.seq} but decode handles one token per step; drop --seq or use prefill"
+                )
+        raise_all(ConfigError, "import options", problems)

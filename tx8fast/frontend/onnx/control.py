@@ -1,0 +1,126 @@
+"""Handlers of control flow, which must be decided at import: branches are chosen, loops are unrolled; recurrent nets.
+
+May import: frontend.onnx.node. Must not: create regions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast.frontend.common import Tensor
+from tx8fast.frontend.onnx.node import Handler, Node
+
+#: more iterations than this are refused rather than unrolled
+MAX_TRIPS = 1024
+_NET_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_NET_ACTIVATIONS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
+
+
+def _label(n: Node, suffix: str) -> str:
+    return f"{n.importer.emitter.loc}/{suffix}"
+
+
+def _if(n: Node):
+    condition = n[0].force()
+    if condition is None:
+        raise n.importer.need_constant(n[0], f"{n.where}: the condition of a branch must be known at compile time")
+    branch = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+    return n.importer.run_graph(n.required(branch), n.scope, [], _label(n, branch))
+
+
+def _loop(n: Node):
+    """Unroll while the condition is a known truth and fewer than M trips are done."""
+    body = n.required("body")
+    limit = int(n.static(0, "M").reshape(-1)[0]) if n.has(0) else None
+    alive = bool(n.static(1, "cond").reshape(-1)[0]) if n.has(1) else True
+    state = list(n.inputs[2:])
+    scans: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(state))]
+    trip = 0
+    while alive and (limit is None or trip < limit):
+        if trip == MAX_TRIPS:
+            raise n.unsupported(f"the loop runs more than {MAX_TRIPS} times; loops are unrolled")
+        inputs = [n.const(np.array(trip, np.int64)), n.const(np.array(True)), *state]
+        results = n.importer.run_graph(body, n.scope, inputs, _label(n, f"trip{trip}"))
+        alive = bool(n.known(results[0], "the loop's condition").reshape(-1)[0])
+        state = results[1 : 1 + len(state)]
+        for kept, t in zip(scans, results[1 + len(state) :]):
+            kept.append(t)
+        trip += 1
+    if not trip and scans:
+        raise n.unsupported("a loop without a single trip has scan outputs of unknown shape")
+    return [*state, *[n.concat([n.reshape(t, (1, *t.shape)) for t in kept], 0) for kept in scans]]
+
+
+def _scan(n: Node):
+    """Unroll over the scanned axes."""
+    body, count = n.required("body"), n.required("num_scan_inputs")
+    split = len(n) - count
+    state, scanned = list(n.inputs[:split]), n.inputs[split:]
+    outs = len(body.output) - len(state)
+    in_axes = [n.norm_axis(a, t.rank) for a, t in zip(n.attr("scan_input_axes", [0] * count), scanned)]
+    in_back = n.attr("scan_input_directions", [0] * count)
+    out_axes, out_back = n.attr("scan_output_axes", [0] * outs), n.attr("scan_output_directions", [0] * outs)
+    length = scanned[0].shape[in_axes[0]]
+    if length > MAX_TRIPS:
+        raise n.unsupported(f"the scan has {length} steps, more than {MAX_TRIPS}; scans are unrolled")
+    scans: list[list[Tensor]] = [[] for _ in range(outs)]
+    for step in range(length):
+        pieces = []
+        for t, axis, back in zip(scanned, in_axes, in_back):
+            piece = n.slice(t, axis, length - 1 - step if back else step, 1)
+            pieces.append(n.reshape(piece, [d for i, d in enumerate(t.shape) if i != axis]))
+        results = n.importer.run_graph(body, n.scope, [*state, *pieces], _label(n, f"step{step}"))
+        state = results[: len(state)]
+        for kept, t in zip(scans, results[len(state) :]):
+            kept.append(t)
+    stacked = []
+    for kept, axis, back in zip(scans, out_axes, out_back):
+        axis = n.norm_axis(axis, kept[0].rank + 1)
+        parts = [n.reshape(t, (*t.shape[:axis], 1, *t.shape[axis:])) for t in (kept[::-1] if back else kept)]
+        stacked.append(n.concat(parts, axis))
+    return [*state, *stacked]
+
+
+def _recurrent(n: Node):
+    """RNN, GRU and LSTM as one routine per node; `layout` 1 puts the batch first."""
+    kind = n.op_type
+    gates = _NET_GATES[kind]
+    x, w, r = n[0], n[1], n[2]
+    batch_first = bool(n.attr("layout", 0))
+    if batch_first:
+        x = n.transpose(x, (1, 0, 2))
+    _, batch, _ = x.shape
+    directions, hidden = r.shape[0], r.shape[2]
+    bias = n[3] if n.has(3) else n.const(np.zeros((directions, 2 * gates * hidden)), x.dtype)
+    lengths = n[4] if n.has(4) else n.const(np.full(batch, x.shape[0], np.int32))
+    start = []
+    for i in (5, 6):
+        t = n[i] if n.has(i) else n.const(np.zeros((directions, batch, hidden)), x.dtype)
+        start.append(n.transpose(t, (1, 0, 2)) if n.has(i) and batch_first else t)
+    peephole = n[7] if n.has(7) else n.const(np.zeros((directions, 3 * hidden)), x.dtype)
+    names = list(n.attr("activations", _NET_ACTIVATIONS[kind] * directions))
+    names = [a.decode() if isinstance(a, bytes) else a for a in names]
+    known = ("Sigmoid", "Tanh", "Relu")
+    odd = [a for a in names if a.capitalize() not in known]
+    if odd:
+        raise n.unsupported(f"activations {', '.join(odd)} are not supported, only {', '.join(known)}")
+    y, y_h, y_c = n.ops(
+        "recurrent", x, w, r, bias, lengths, start[0], start[1], peephole, net=kind.lower(),
+        direction=n.attr("direction", "forward"), activations=tuple(a.capitalize() for a in names),
+        clip=float(n.attr("clip", 0.0)), linear_before_reset=bool(n.attr("linear_before_reset", 0)),
+        input_forget=bool(n.attr("input_forget", 0)),
+    )  # fmt: skip
+    if batch_first:
+        y = n.transpose(y, (2, 0, 1, 3))
+        y_h, y_c = (n.transpose(t, (1, 0, 2)) for t in (y_h, y_c))
+    return [y, y_h, y_c] if kind == "LSTM" else [y, y_h]
+
+
+HANDLERS: tuple[Handler, ...] = (
+    Handler("If", _if),
+    Handler("Loop", _loop),
+    Handler("Scan", _scan, 9),
+    Handler("RNN", _recurrent),
+    Handler("GRU", _recurrent),
+    Handler("LSTM", _recurrent),
+)

@@ -1,0 +1,402 @@
+"""Walks an ONNX graph in dependency order and calls one handler per node; collects every problem.
+
+May import: ir, weights, errors, frontend.common and frontend.onnx. Must not: know any particular ONNX op.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import ConfigError, ImportModelError, SimulationError, Tx8Error, UnsupportedError, VerifyError
+from tx8fast.frontend.common import Emitter, ImportOptions, NeedConstant, Tensor, np_type, source_args
+from tx8fast.frontend.onnx.node import MAX_OPSET, Handler, Node
+from tx8fast.frontend.onnx.reader import Initializers, dtype_of, proto_array
+from tx8fast.frontend.onnx.schema import function_body, has_body, type_problems
+from tx8fast.ir.core import Value
+
+MAX_INLINE_DEPTH = 32
+
+
+class _Reported(Exception):
+    """A subgraph's result is missing because of a problem that is already listed."""
+
+
+class Scope:
+    """Names visible in one graph or function body. A failed name maps to None and silences its users."""
+
+    def __init__(self, opsets: dict[str, int], parent: Scope | None = None, bound: dict[str, Any] | None = None,
+                 depth: int = 0) -> None:  # fmt: skip
+        self.opsets = opsets
+        self.parent = parent
+        self.bound = bound  # attributes of the call whose function body this is
+        self.depth = depth
+        self.names: dict[str, Tensor | None] = {}
+
+    def find(self, name: str) -> Tensor | None:
+        """Return the tensor of a name; None if it failed. Raises KeyError if no graph defines it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        raise KeyError(name)
+
+    def knows(self, name: str) -> bool:
+        return name in self.names or (self.parent is not None and self.parent.knows(name))
+
+    def attributes(self, proto: Any) -> dict[str, Any]:
+        """Decode a node's attributes, resolving references to the attributes of an enclosing function call."""
+        from onnx import helper
+
+        found: dict[str, Any] = {}
+        for a in proto.attribute:
+            if a.ref_attr_name:
+                scope: Scope | None = self
+                while scope is not None and scope.bound is None:
+                    scope = scope.parent
+                if scope is not None and scope.bound is not None and a.ref_attr_name in scope.bound:
+                    found[a.name] = scope.bound[a.ref_attr_name]
+                continue
+            value = helper.get_attribute_value(a)
+            if isinstance(value, bytes):
+                value = value.decode("utf-8", "replace")
+            found[a.name] = value
+        return found
+
+
+    def resolved(self, proto: Any) -> Any:
+        """Return the node with attribute references replaced by their values."""
+        from onnx import helper
+
+        if not any(a.ref_attr_name for a in proto.attribute):
+            return proto
+        copy = type(proto)()
+        copy.CopyFrom(proto)
+        del copy.attribute[:]
+        copy.attribute.extend(helper.make_attribute(k, v) for k, v in self.attributes(proto).items())
+        return copy
+
+
+class Importer:
+    """The state of one import. `problems` holds exceptions; `finish` raises them together."""
+
+    def __init__(self, model: Any, path: str, options: ImportOptions, emitter: Emitter,
+                 handlers: dict[tuple[str, str], list[Handler]]) -> None:  # fmt: skip
+        self.model = model
+        self.path = path
+        self.options = options
+        self.emitter = emitter
+        self.handlers = handlers
+        self.initializers = Initializers(path, emitter.weights)
+        self.functions = {(f.domain, f.name): f for f in model.functions}
+        self.problems: list[Tx8Error] = []
+        self.args: dict[Value, str] = {}
+
+    # ---- the main graph
+
+    def declare(self, block) -> tuple[Scope, list[str]]:
+        """Create the scope of the main graph: inputs (static shapes) and initialisers. Returns argument names."""
+        graph = self.model.graph
+        scope = Scope({o.domain if o.domain != "ai.onnx" else "": o.version for o in self.model.opset_import})
+        stored = {t.name for t in graph.initializer}
+        types = static_inputs(graph, stored, self.options)
+        names = []
+        for name, (shape, dtype) in types.items():
+            if name in self.options.constants:
+                scope.names[name] = self._bound_input(name, shape, dtype)
+                continue
+            value = block.add_arg(self.emitter.ctx.tensor(shape, dtype), name)
+            self.args[value] = name
+            scope.names[name] = Tensor(shape, dtype, value=value)
+            names.append(name)
+        unknown = [n for n in self.options.constants if n not in types and n not in stored]
+        if unknown:
+            raise ConfigError(
+                f"binding constants: {', '.join(unknown)} are not graph inputs; inputs are {', '.join(types) or 'none'}"
+            )
+        for proto in graph.initializer:
+            if proto.name in scope.names:
+                self.problems.append(ImportModelError(f"initialiser '{proto.name}' is defined twice"))
+                continue
+            try:
+                if proto.name in self.options.constants:
+                    dtype = dtype_of(proto.data_type, f"initialiser '{proto.name}'")
+                    scope.names[proto.name] = self._bound_input(proto.name, tuple(proto.dims), dtype)
+                else:
+                    scope.names[proto.name] = self.initializers.weight(proto)
+            except Tx8Error as e:
+                self._failed(scope, [proto.name], e)
+        for proto in graph.sparse_initializer:
+            e = UnsupportedError(f"initialiser '{proto.values.name}': sparse tensors are not supported")
+            self._failed(scope, [proto.values.name], e)
+        return scope, names
+
+    def _bound_input(self, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+        array = np.asarray(self.options.constants[name])
+        if array.shape != shape:
+            raise ConfigError(f"binding input '{name}': found shape {list(array.shape)}, required {list(shape)}")
+        return self.emitter.const(array.astype(np_type(dtype), copy=False), dtype)
+
+    def check_ops(self, scope: Scope) -> None:
+        """Report all operators of the main graph that no handler, function or definition covers."""
+        missing: dict[tuple[str, str], list[str]] = {}
+        for i, proto in enumerate(self.model.graph.node):
+            if not self._covered(proto, scope):
+                missing.setdefault((proto.domain, proto.op_type), []).append(proto.name or f"{proto.op_type}#{i}")
+        for (domain, op_type), nodes in missing.items():
+            shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
+            version = scope.opsets.get(domain)
+            ranges = ", ".join(f"{h.low}-{h.high}" for h in self.handlers.get((domain, op_type), []))
+            hint = f"; supported in operator sets {ranges}" if ranges else ""
+            self.problems.append(UnsupportedError(
+                f"operator {op_type} (domain '{domain or 'ai.onnx'}', operator set {version}) of nodes {shown} "
+                f"is not supported{hint}"
+            ))  # fmt: skip
+            for node in self.model.graph.node:
+                if (node.domain, node.op_type) == (domain, op_type):
+                    scope.names.update((o, None) for o in node.output if o)
+
+    def _covered(self, proto: Any, scope: Scope) -> bool:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        opset = scope.opsets.get(domain, 0)
+        return (
+            self.handler(proto, opset) is not None
+            or (proto.domain, proto.op_type) in self.functions
+            or has_body(proto.op_type, opset, domain)
+        )
+
+    def handler(self, proto: Any, opset: int) -> Handler | None:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        return next((h for h in self.handlers.get((domain, proto.op_type), []) if h.low <= opset <= h.high), None)
+
+    # ---- nodes
+
+    def run_nodes(self, nodes: Any, scope: Scope, prefix: str = "") -> None:
+        """Import nodes in dependency order."""
+        for i, proto in in_order(nodes, scope):
+            self._run_node(proto, i, scope, prefix)
+
+    def _run_node(self, proto: Any, index: int, scope: Scope, prefix: str) -> None:
+        label = prefix + (proto.name or f"{proto.op_type}#{index}")
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        opset = scope.opsets.get(domain, 1)
+        where = f"node '{label}' ({proto.op_type}, operator set {opset})"
+        if any(o and o in scope.names and scope.names[o] is None for o in proto.output):
+            return  # reported by check_ops
+        before = len(self.problems)
+        try:
+            taken = [o for o in proto.output if o and scope.knows(o)]
+            if taken:
+                raise ImportModelError(f"{where}: output '{taken[0]}' is already defined; names must be unique")
+            inputs: list[Tensor | None] = []
+            for name in proto.input:
+                found = scope.find(name) if name else None
+                if name and found is None:
+                    self._failed(scope, proto.output)
+                    return
+                inputs.append(found)
+            wrong = type_problems(proto.op_type, opset, domain, inputs)
+            if wrong:
+                raise ImportModelError(f"{where}: " + "; ".join(wrong))
+            self.emitter.loc = label
+            outputs = self._dispatch(proto, opset, scope, inputs, where, label)
+        except _Reported:
+            self._failed(scope, proto.output)
+        except KeyError as e:
+            self._failed(scope, proto.output, ImportModelError(f"{where}: input {e} is not defined by anything"))
+        except (VerifyError, SimulationError) as e:  # SimulationError: constants that do not fit their operation
+            self._failed(scope, proto.output, ImportModelError(f"{where}: {e}"))
+        except Tx8Error as e:
+            self._failed(scope, proto.output, e)
+        else:
+            for name, t in zip(proto.output, outputs):
+                if name and t is not None:
+                    scope.names[name] = t
+            lost = [o for k, o in enumerate(proto.output) if o and (k >= len(outputs) or outputs[k] is None)]
+            if lost and len(self.problems) > before:
+                self._failed(scope, lost)
+            elif lost:
+                self._failed(scope, lost, UnsupportedError(f"{where}: output '{lost[0]}' is not supported"))
+
+    def _dispatch(self, proto: Any, opset: int, scope: Scope, inputs: list[Tensor | None], where: str,
+                  label: str) -> list[Tensor | None]:  # fmt: skip
+        handler = self.handler(proto, opset)
+        if handler is not None:
+            result = handler.run(Node(self, scope, proto, inputs, where))
+            return [result] if isinstance(result, Tensor) else list(result)
+        body = self.functions.get((proto.domain, proto.op_type)) or function_body(scope.resolved(proto), opset, inputs)
+        if body is None:
+            raise UnsupportedError(f"{where}: this operator is not supported")
+        return self._inline(body, proto, scope, inputs, label)
+
+    def _inline(self, body: Any, proto: Any, scope: Scope, inputs: list[Tensor | None], label: str):
+        """Import a function body in place of its call."""
+        from onnx import helper
+
+        if scope.depth >= MAX_INLINE_DEPTH:
+            raise ImportModelError(f"function '{proto.op_type}' is nested more than {MAX_INLINE_DEPTH} deep; is it recursive?")
+        bound = {a.name: helper.get_attribute_value(a) for a in body.attribute_proto}
+        bound.update(scope.attributes(proto))
+        opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in body.opset_import}
+        opsets.setdefault("", scope.opsets.get("", MAX_OPSET))
+        inner = Scope(opsets, None, bound, scope.depth + 1)
+        for i, name in enumerate(body.input):
+            if i < len(inputs) and inputs[i] is not None:
+                inner.names[name] = inputs[i]
+        absent = {n for i, n in enumerate(body.input) if i >= len(inputs) or inputs[i] is None}
+        nodes = [without_inputs(n, absent) for n in body.node]
+        self.run_nodes(nodes, inner, f"{label}/")
+        return [inner.names.get(o) if i < len(proto.output) else None for i, o in enumerate(body.output)]
+
+    def run_graph(self, graph: Any, scope: Scope, inputs: list[Tensor], label: str) -> list[Tensor]:
+        """Import a subgraph (a branch or loop body) in place; returns its outputs."""
+        inner = Scope(scope.opsets, scope, None, scope.depth)
+        for formal, actual in zip(graph.input, inputs, strict=True):
+            inner.names[formal.name] = actual
+        for proto in graph.initializer:
+            array = proto_array(proto, f"initialiser '{proto.name}'")
+            inner.names[proto.name] = self.emitter.const(array, dtype_of(proto.data_type, proto.name))
+        before = len(self.problems)
+        self.run_nodes(graph.node, inner, f"{label}/")
+        if len(self.problems) > before:
+            raise self.problems.pop()
+        outputs = [inner.find(o.name) for o in graph.output]
+        if any(t is None for t in outputs):
+            raise _Reported
+        return outputs  # type: ignore[return-value]
+
+    # ---- problems
+
+    def need_constant(self, t: Tensor, message: str) -> NeedConstant:
+        """Return the error for a tensor that should have been constant, naming the inputs it comes from."""
+        names = [self.args[v] for v in source_args(t.value) if v in self.args] if t.value is not None else []
+        if names:
+            message += f"; it is computed from graph inputs {', '.join(names)}: bind them with constants"
+        return NeedConstant(message, tuple(names))
+
+    def _failed(self, scope: Scope, names: Any, error: Tx8Error | None = None) -> None:
+        if error is not None:
+            self.problems.append(error)
+        for name in names:
+            if name and scope.names.get(name) is None:
+                scope.names[name] = None
+
+    def finish(self) -> None:
+        """Raise all problems together, as the gravest kind among them."""
+        if not self.problems:
+            return
+        lines = [str(p) for p in self.problems]
+        text = f"importing {self.path or 'the model'}: " + (
+            lines[0] if len(lines) == 1 else f"{len(lines)} problems" + "".join(f"\n  - {x}" for x in lines)
+        )
+        if any(isinstance(p, ImportModelError) for p in self.problems):
+            raise ImportModelError(text)
+        if all(isinstance(p, NeedConstant) for p in self.problems):
+            raise NeedConstant(text, tuple(dict.fromkeys(n for p in self.problems for n in p.inputs)))  # type: ignore[attr-defined]
+        raise UnsupportedError(text)
+
+
+def static_inputs(graph: Any, stored: set[str], options: ImportOptions) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return name -> (shape, dtype) of the true graph inputs. Raises one error for all unbound dimensions."""
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    unbound: dict[str, list[str]] = {}
+    used: dict[str, None] = {}
+    problems: list[str] = []
+    for info in graph.input:
+        if info.name in stored:
+            continue
+        if info.name in found:
+            raise ImportModelError(f"graph input '{info.name}' is declared twice")
+        if info.type.WhichOneof("value") != "tensor_type":
+            kind = info.type.WhichOneof("value") or "untyped"
+            problems.append(f"graph input '{info.name}' is a {kind.replace('_type', '')}; only tensors are supported")
+            continue
+        tensor = info.type.tensor_type
+        dtype = dtype_of(tensor.elem_type, f"graph input '{info.name}'")
+        if not tensor.HasField("shape") and info.name in options.constants:
+            found[info.name] = (np.shape(options.constants[info.name]), dtype)
+            continue
+        if not tensor.HasField("shape"):
+            problems.append(f"graph input '{info.name}' has no shape; export the model with shapes")
+            continue
+        shape = []
+        for axis, d in enumerate(tensor.shape.dim):
+            size = d.dim_value if d.WhichOneof("value") == "dim_value" else None
+            name = d.dim_param or f"{info.name}.{axis}"
+            if size is None or size < 0:
+                used[name] = None
+                size = options.dim(name)
+            if size is None:
+                unbound.setdefault(name, []).append(f"{info.name}[{axis}]")
+                size = 0
+            shape.append(size)
+        found[info.name] = (tuple(shape), dtype)
+    if problems:
+        raise UnsupportedError("importing the model: " + "; ".join(problems))
+    if unbound:
+        where = "; ".join(f"{n} ({', '.join(places[:4])})" for n, places in unbound.items())
+        flags = " ".join(f"--dim {n}=VALUE" for n in unbound)
+        raise ImportModelError(f"the model has {len(unbound)} dynamic dimensions without a size: {where}; pass {flags}")
+    strangers = [n for n in options.dims if n not in used]
+    if strangers:
+        known = ", ".join(used) or "none"
+        raise ConfigError(f"dimensions {', '.join(strangers)} are not in the model; its dynamic dimensions are: {known}")
+    return found
+
+
+def in_order(nodes: Any, scope: Scope) -> list[tuple[int, Any]]:
+    """Return (index, node) so that producers come first, keeping file order where it already holds.
+
+    Raises ImportModelError naming the nodes of a cycle.
+    """
+    producer: dict[str, int] = {}
+    for i, proto in enumerate(nodes):
+        for o in proto.output:
+            producer.setdefault(o, i)
+    order: list[tuple[int, Any]] = []
+    state = [0] * len(nodes)
+    for root in range(len(nodes)):
+        stack = [root]
+        while stack:
+            i = stack[-1]
+            if state[i] == 0:
+                state[i] = 1
+                for name in reversed(_reads(nodes[i])):
+                    j = producer.get(name)
+                    if j is None or not name or state[j] == 2:
+                        continue
+                    if state[j] == 1:
+                        cycle = [nodes[k].name or f"{nodes[k].op_type}#{k}" for k in stack if state[k] == 1]
+                        raise ImportModelError(f"the graph has a cycle through nodes {', '.join(cycle[:8])}")
+                    stack.append(j)
+            else:
+                stack.pop()
+                if state[i] == 1:
+                    state[i] = 2
+                    order.append((i, nodes[i]))
+    return order
+
+
+def _reads(proto: Any) -> list[str]:
+    """Names a node reads, including those its subgraphs take from outside."""
+    names = list(proto.input)
+    for a in proto.attribute:
+        for g in [a.g] if a.HasField("g") else a.graphs:
+            inner = {i.name for i in g.input} | {o for n in g.node for o in n.output} | {t.name for t in g.initializer}
+            names += [x for n in g.node for x in _reads(n) if x not in inner]
+            names += [o.name for o in g.output if o.name not in inner]
+    return names
+
+
+def without_inputs(proto: Any, absent: set[str]) -> Any:
+    """Return the node with inputs in `absent` replaced by the empty name."""
+    if not any(n in absent for n in proto.input):
+        return proto
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    for i, n in enumerate(copy.input):
+        if n in absent:
+            copy.input[i] = ""
+    return copy

@@ -1,0 +1,178 @@
+"""Handlers of resampling: every axis is a gather (nearest) or a product with a constant matrix (linear, cubic).
+
+May import: frontend.onnx.node. Must not: touch protobufs beyond a node's attributes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tx8fast.frontend.common import Tensor
+from tx8fast.frontend.onnx.node import Handler, Node
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One resized axis: `size` -> `out` elements, `scale` as given or derived, region of interest in [0, 1]."""
+
+    index: int
+    size: int
+    out: int
+    scale: float
+    start: float
+    end: float
+
+
+def _source(n: Node, a: Axis, mode: str) -> np.ndarray:
+    """Return the source coordinate of every output element, f64 [out]."""
+    y = np.arange(a.out, dtype=np.float64)
+    length = a.scale * a.size  # the output's length before it was cut to a whole number
+    if mode == "half_pixel":
+        return (y + 0.5) / a.scale - 0.5
+    if mode == "asymmetric":
+        return y / a.scale
+    if mode == "align_corners":
+        return np.zeros(a.out) if length == 1 else y * (a.size - 1) / (length - 1)
+    if mode == "pytorch_half_pixel":
+        return np.full(a.out, -0.5) if length == 1 else (y + 0.5) / a.scale - 0.5
+    if mode == "half_pixel_symmetric":
+        return a.size / 2 * (1 - a.out / length) + (y + 0.5) / a.scale - 0.5
+    if mode == "tf_crop_and_resize":
+        first = a.start * (a.size - 1)
+        if length == 1:
+            return np.full(a.out, first + (a.end - a.start) * (a.size - 1) / 2)
+        return first + y * (a.end - a.start) * (a.size - 1) / (length - 1)
+    raise n.unsupported(f"coordinate transformation '{mode}' is not supported")
+
+
+def _nearest(x: np.ndarray, mode: str, size: int) -> np.ndarray:
+    rounded = {
+        "round_prefer_floor": np.ceil(x - 0.5), "round_prefer_ceil": np.floor(x + 0.5),
+        "floor": np.floor(x), "ceil": np.ceil(x),
+    }[mode]  # fmt: skip
+    return np.clip(rounded, 0, size - 1).astype(np.int64)
+
+
+def _kernel(mode: str, a: float):
+    """Return (support, weight function of the distance)."""
+    if mode == "linear":
+        return 1.0, lambda t: np.maximum(0.0, 1.0 - t)
+
+    def cubic(t: np.ndarray) -> np.ndarray:
+        near = ((a + 2) * t - (a + 3)) * t * t + 1
+        far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+        return np.where(t <= 1, near, np.where(t < 2, far, 0.0))
+
+    return 2.0, cubic
+
+
+def _matrix(x: np.ndarray, axis: Axis, mode: str, cubic_a: float, antialias: bool, exclude: bool) -> np.ndarray:
+    """Return the interpolation weights [out, size]; taps outside count for the edge element unless excluded."""
+    support, weight = _kernel(mode, cubic_a)
+    stretch = max(1.0, 1.0 / axis.scale) if antialias else 1.0
+    reach = math.ceil(support * stretch)
+    taps = np.floor(x).astype(np.int64)[:, None] + np.arange(-reach, reach + 2)[None, :]
+    w = weight(np.abs(taps - x[:, None]) / stretch)
+    if exclude:
+        w = np.where((taps < 0) | (taps >= axis.size), 0.0, w)
+    total = w.sum(axis=1, keepdims=True)
+    w = w / np.where(total == 0, 1.0, total)
+    matrix = np.zeros((axis.out, axis.size))
+    np.add.at(matrix, (np.arange(axis.out)[:, None], np.clip(taps, 0, axis.size - 1)), w)
+    return matrix
+
+
+def _axes(n: Node, x: Tensor, scales: list[float] | None, sizes: list[int] | None, roi: list[float]) -> list[Axis]:
+    named = [n.norm_axis(a, x.rank) for a in n.attr("axes", range(x.rank))]
+    given = scales if scales is not None else sizes
+    if given is None or len(given) != len(named):
+        raise n.bad(f"scales {scales} or sizes {sizes} do not fit {len(named)} axes")
+    if sizes is not None:
+        factors = [s / x.shape[a] for s, a in zip(sizes, named)]
+        policy = n.attr("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            one = min(factors) if policy == "not_larger" else max(factors)
+            factors = [one] * len(named)
+            sizes = [int(one * x.shape[a] + 0.5) for a in named]
+    else:
+        factors = list(scales or [])
+        sizes = [int(math.floor(f * x.shape[a])) for f, a in zip(factors, named)]
+    ends = roi if len(roi) == 2 * len(named) else [0.0] * len(named) + [1.0] * len(named)
+    return [
+        Axis(a, x.shape[a], sizes[i], factors[i], ends[i], ends[i + len(named)]) for i, a in enumerate(named)
+    ]  # fmt: skip
+
+
+def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str) -> Tensor:
+    outside: list[tuple[int, np.ndarray]] = []
+    dtype = x.dtype
+    for a in axes:
+        crop = coordinates == "tf_crop_and_resize"
+        if a.out == a.size and math.isclose(a.scale, 1.0) and not (crop and (a.start, a.end) != (0.0, 1.0)):
+            continue
+        where = _source(n, a, coordinates)
+        if crop:
+            hidden = (where < 0) | (where > a.size - 1)
+            if hidden.any():
+                outside.append((a.index, hidden))
+        if mode == "nearest":
+            places = _nearest(where, n.attr("nearest_mode", "round_prefer_floor"), a.size)
+            x = n.op("gather", x, n.const(places), axis=a.index)
+            continue
+        if not x.is_float:
+            x = n.cast(x, "f32")
+        matrix = _matrix(
+            where, a, mode, float(n.attr("cubic_coeff_a", -0.75)), bool(n.attr("antialias", 0)),
+            bool(n.attr("exclude_outside", 0)),
+        )  # fmt: skip
+        perm = [i for i in range(x.rank) if i != a.index] + [a.index]
+        y = n.op("gemm", n.transpose(x, perm), n.const(matrix.T, x.dtype))
+        x = n.transpose(y, [perm.index(i) for i in range(x.rank)])
+    if outside:
+        mask = np.zeros(x.shape, bool)
+        for index, hidden in outside:
+            mask |= hidden.reshape([-1 if i == index else 1 for i in range(x.rank)])
+        x = n.op("select", n.const(mask), n.const(float(n.attr("extrapolation_value", 0.0)), x.dtype), x)
+    return n.cast(x, dtype)
+
+
+def _resize(n: Node) -> Tensor:
+    x = n[0]
+    mode = n.attr("mode", "nearest")
+    if mode not in ("nearest", "linear", "cubic"):
+        raise n.unsupported(f"mode '{mode}' is not supported")
+    roi: list[float] = []
+    if n.opset >= 11:
+        coordinates = n.attr("coordinate_transformation_mode", "half_pixel")
+        if coordinates == "tf_crop_and_resize":
+            roi = [float(v) for v in n.static(1, "roi").reshape(-1)]
+        scales = _floats(n, 2, "scales")
+        sizes = n.ints(3, "sizes")
+    else:
+        coordinates, scales, sizes = "asymmetric", _floats(n, 1, "scales"), None
+        n.attrs["nearest_mode"] = "floor"
+    return _resample(n, x, _axes(n, x, scales or None, sizes or None, roi), mode, coordinates)
+
+
+def _floats(n: Node, i: int, name: str) -> list[float] | None:
+    return [float(v) for v in n.static(i, name).reshape(-1)] if n.has(i) else None
+
+
+def _upsample(n: Node) -> Tensor:
+    scales = _floats(n, 1, "scales") or [float(s) for s in n.attr("scales", [])]
+    mode = {"nearest": "nearest", "linear": "linear", "bilinear": "linear"}.get(n.attr("mode", "nearest"))
+    if mode is None:
+        raise n.unsupported(f"mode '{n.attr('mode')}' is not supported")
+    axes = _axes(n, n[0], scales, None, [])
+    if mode == "nearest":
+        n.attrs["nearest_mode"] = "floor"
+    return _resample(n, n[0], axes, mode, "asymmetric")
+
+
+HANDLERS: tuple[Handler, ...] = (
+    Handler("Resize", _resize, 10),
+    Handler("Upsample", _upsample, 7, 9),
+)

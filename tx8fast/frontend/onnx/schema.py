@@ -1,0 +1,123 @@
+"""Checks nodes against ONNX's own operator declarations, and expands operators that are defined by others.
+
+May import: errors, frontend.onnx.reader, onnx (late). Must not: create ops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tx8fast.frontend.common import Tensor
+from tx8fast.frontend.onnx.reader import DTYPES
+
+_ONNX_NAMES = {
+    "f32": "float", "f16": "float16", "f64": "double", "bf16": "bfloat16", "pred": "bool", "f8e4m3fn": "float8e4m3fn",
+    "f8e5m2": "float8e5m2", **{f"{s}{b}": f"{'u' * (s == 'u')}int{b}" for s in "iu" for b in (4, 8, 16, 32, 64)},
+}  # fmt: skip
+_CODES = {name: code for code, name in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Operand counts and, per formal operand, its type variable and the types it admits (None: anything)."""
+
+    low: int
+    high: int
+    formals: tuple[tuple[str, frozenset[str] | None], ...]
+    variadic: bool
+    homogeneous: bool
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=4096)
+def _schema(op_type: str, opset: int, domain: str) -> Any:
+    from onnx import defs
+
+    try:
+        return defs.get_schema(op_type, opset, domain)
+    except defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def signature(op_type: str, opset: int, domain: str) -> Signature | None:
+    """Return the declared operands of an operator, or None if ONNX does not declare it."""
+    from onnx import defs
+
+    schema = _schema(op_type, opset, domain)
+    if schema is None:
+        return None
+    allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    formals = []
+    for i in schema.inputs:
+        variable = i.type_str
+        types = allowed.get(variable)
+        formals.append((variable, types if types is not None else frozenset([variable])))
+    variadic = bool(schema.inputs) and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    homogeneous = not variadic or schema.inputs[-1].is_homogeneous
+    names = tuple(i.name for i in schema.inputs)
+    return Signature(schema.min_input, schema.max_input, tuple(formals), variadic, homogeneous, names)
+
+
+def type_problems(op_type: str, opset: int, domain: str, inputs: list[Tensor | None]) -> list[str]:
+    """Return what is wrong with the operands' number and element types, as sentences."""
+    sig = signature(op_type, opset, domain)
+    if sig is None:
+        return []
+    if not sig.low <= len(inputs) <= sig.high:
+        return [f"found {len(inputs)} inputs, required {sig.low} to {sig.high}"]
+    problems = []
+    bound: dict[str, tuple[str, str]] = {}
+    for i, t in enumerate(inputs):
+        if t is None:
+            continue
+        k = min(i, len(sig.formals) - 1)
+        variable, types = sig.formals[k]
+        label = f"input {i} ({sig.names[k]})"
+        if types is not None and f"tensor({_ONNX_NAMES[t.dtype]})" not in types:
+            problems.append(f"{label} has element type {t.dtype}, which {op_type}-{opset} does not admit")
+        elif sig.homogeneous or k < len(sig.formals) - 1:
+            dtype, first = bound.setdefault(variable, (t.dtype, label))
+            if dtype != t.dtype:
+                problems.append(f"{label} has element type {t.dtype}, required {dtype} as {first}")
+    return problems
+
+
+def has_body(op_type: str, opset: int, domain: str) -> bool:
+    """True if ONNX defines the operator by a function of other operators."""
+    schema = _schema(op_type, opset, domain)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+
+def function_body(proto: Any, opset: int, inputs: list[Tensor | None]) -> Any:
+    """Return the FunctionProto that defines a node of an operator set version, or None."""
+    import onnx
+
+    schema = _schema(proto.op_type, opset, proto.domain or "")
+    if schema is None:
+        return None
+    if schema.has_context_dependent_function:
+        types = []
+        for t in inputs:
+            tp = onnx.TypeProto()
+            if t is not None:
+                tp.tensor_type.elem_type = _CODES[t.dtype]
+                for d in t.shape:
+                    tp.tensor_type.shape.dim.add().dim_value = d
+            types.append(tp.SerializeToString())
+        versions = sorted(v for v in schema.context_dependent_function_opset_versions if v <= opset)
+        if not versions:
+            return None
+        raw = schema.get_context_dependent_function_with_opset_version(versions[-1], proto.SerializeToString(), types)
+    elif schema.has_function:
+        versions = sorted(v for v in schema.function_opset_versions if v <= opset)
+        if not versions:
+            return None
+        raw = schema.get_function_with_opset_version(versions[-1])
+    else:
+        return None
+    body = onnx.FunctionProto()
+    body.ParseFromString(raw)
+    return body if body.node else None

@@ -1,0 +1,129 @@
+"""The graph as plain data: factor rules and the tables that search, schedule and lowering read.
+
+May import: the standard library only. Must not: know the IR's objects; `ir/view.py` fills these records.
+
+A rule sees an op as a box of iteration points. Each factor has a size and a kind: P (parallel, in a
+result), H (parallel, neighbouring pieces overlap or shift), R (reduction, in no result), W (whole: the
+result needs the full range). Each dimension of each tensor is `floor((c0 + sum(coef * factor)) / den)`
+clipped to [0, size), or FULL. Boxes are half-open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One tensor dimension over factors. No terms and not full: the coordinate is constant (broadcast)."""
+
+    size: int
+    terms: tuple[tuple[int, int], ...] = ()  # (factor index, coefficient), major to minor
+    c0: int = 0
+    den: int = 1
+    full: bool = False
+
+    def box(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
+        """Return the half-open coordinate range that the factor box [lo, hi) touches, clipped to [0, size)."""
+        if self.full:
+            return 0, self.size
+        a = b = self.c0
+        for f, c in self.terms:
+            if c > 0:
+                a += c * lo[f]
+                b += c * (hi[f] - 1)
+            else:
+                a += c * (hi[f] - 1)
+                b += c * lo[f]
+        a, b = max(a // self.den, 0), min(b // self.den + 1, self.size)
+        return a, max(a, b)
+
+    @property
+    def identity(self) -> int | None:
+        """The factor this dimension equals, or None."""
+        if len(self.terms) == 1 and self.terms[0][1] == 1 and not self.c0 and self.den == 1 and not self.full:
+            return self.terms[0][0]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The factor rule of one op instance. `work` rows: (engine, coefficient, factors)."""
+
+    sizes: tuple[int, ...]
+    kinds: str  # one letter of PHRW per factor
+    ins: tuple[tuple[Dim, ...] | None, ...]  # None: operand absent
+    outs: tuple[tuple[Dim, ...], ...]
+    work: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
+    names: tuple[str, ...] = ()
+    combine: str = "add"
+
+    def macs(self) -> int:
+        """Multiply-accumulates on the matrix engine."""
+        return sum(c * math.prod(self.sizes[f] for f in fs) for e, c, fs in self.work if e == "ne")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A DDR tensor: logical shape, dtype name, layout "dense" or "blocked" (channel-blocked)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str = "dense"
+
+
+@dataclass(frozen=True, slots=True)
+class OpRecord:
+    """One compute op as lowering sees it; hashable, so equal ops share plans and code."""
+
+    kind: str
+    attrs: tuple[tuple[str, Any], ...]
+    operands: tuple[TensorSpec | None, ...]
+    results: tuple[TensorSpec, ...]
+    rule: Rule | None
+    useful_macs: int = 0
+
+    def attr(self, name: str) -> Any:
+        for n, v in self.attrs:
+            if n == name:
+                return v
+        raise KeyError(name)
+
+
+@dataclass(slots=True)
+class Step:
+    """One step of a function: kind "group" (record), "call" (callee), "alias" (result 0 is operand 0's bytes)."""
+
+    kind: str
+    name: str
+    inputs: tuple[int, ...]  # value ids; -1 for an absent operand
+    outputs: tuple[int, ...]
+    record: OpRecord | None = None
+    callee: str = ""
+    barrier: bool = True
+    op_names: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class FunctionTable:
+    """One function: values are numbered; arguments first, parameters and constants by key."""
+
+    name: str
+    values: list[TensorSpec] = field(default_factory=list)
+    args: list[int] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    params: dict[int, str] = field(default_factory=dict)  # value id -> weight key
+    donated: dict[int, int] = field(default_factory=dict)  # result position -> argument position
+    steps: list[Step] = field(default_factory=list)
+    arg_names: list[str] = field(default_factory=list)
+    result_names: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GraphTable:
+    """All functions; "main" is the entry."""
+
+    functions: dict[str, FunctionTable]

@@ -1,0 +1,1 @@
+"""Families of operation kinds; see `ir/dialect.py` for the list."""

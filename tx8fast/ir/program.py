@@ -1,0 +1,71 @@
+"""A program: one graph, the weight table it refers to, and a name.
+
+May import: ir (core, clone, parser, printer, symbols, verify), weights by interface only, errors.
+Must not: copy or compare weights; a clone shares the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tx8fast.errors import VerifyError
+from tx8fast.ir.clone import clone_op, equal
+from tx8fast.ir.core import SYMBOL, Context, Op
+from tx8fast.ir.parser import parse_op
+from tx8fast.ir.printer import print_op
+from tx8fast.ir.symbols import SymbolTable
+from tx8fast.ir.verify import verify
+
+
+class IRProgram:
+    """`module` is the root op; `weights` is the table behind `get_param` keys (None: no weights)."""
+
+    __slots__ = ("ctx", "module", "weights", "name")
+
+    def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
+        self.ctx = ctx
+        self.module = module
+        self.weights = weights
+        self.name = name
+
+    @classmethod
+    def from_text(
+        cls, ctx: Context, text: str, weights: Any = None, name: str = "", filename: str = "<text>"
+    ) -> IRProgram:
+        """Read a module's text. Raises VerifyError with file, line and column."""
+        return cls(ctx, parse_op(ctx, text, filename), weights, name)
+
+    def clone(self) -> IRProgram:
+        """Return a copy with its own ops, the same context and the same weight table."""
+        return IRProgram(self.ctx, clone_op(self.module), self.weights, self.name)
+
+    def text(self, locations: bool = False) -> str:
+        return print_op(self.module, locations)
+
+    def same_as(self, other: IRProgram) -> bool:
+        """True if both graphs have equal structure; weights and names of values do not count."""
+        return equal(self.module, other.module)
+
+    def symbols(self) -> SymbolTable:
+        return SymbolTable(self.module)
+
+    @property
+    def functions(self) -> list[Op]:
+        """All functions and subgraphs in order."""
+        return [op for op in self.module.body if op.has(SYMBOL)]
+
+    @property
+    def main(self) -> Op:
+        """The entry function "main". Raises VerifyError if there is none."""
+        for op in self.functions:
+            if op.attrs["sym_name"] == "main":
+                return op
+        raise VerifyError(f"program '{self.name}': no function named main")
+
+    def n_ops(self) -> int:
+        """Number of ops, the module not counted."""
+        return sum(1 for _ in self.module.walk()) - 1
+
+    def verify(self, level: int = 2, doing: str | None = None) -> None:
+        """Check the graph and, from level 2, its parameters against the weight table. Raises VerifyError."""
+        verify(self.module, level, self.weights, doing or f"verifying program '{self.name}'")

@@ -1,0 +1,53 @@
+"""The instruction set: declarations, code arrays, cost, ranges and meaning.
+
+May import: numpy, machine, numerics, errors. Must not: know the compiler or whole programs.
+
+    row = isa.make("add_vv", src0=a, src1=b, dst=c, n=64, fmt="bf16")
+    code = isa.roll(isa.rows([row, ...]))
+"""
+
+import numpy as np
+
+from tx8fast.isa import control, convert, dma, ne, peripheral, tdma, tensor, vector
+from tx8fast.isa.base import (
+    BY_OPCODE,
+    INSTRUCTIONS,
+    UNITS,
+    Instruction,
+    class_of,
+    decode,
+    finish,
+    instruction,
+    make,
+    make_rows,
+)
+from tx8fast.isa.expand import expand, roll
+from tx8fast.isa.lanes import scalar_pattern
+from tx8fast.isa.quant import pack_quant
+from tx8fast.isa.record import MAX_LOOPS, N_P, N_SPM, RECORD, rows
+from tx8fast.isa.table import durations, issue_cycles, ranges, units
+from tx8fast.isa.tdma import channel_norm
+
+finish()
+
+
+def run(state, row, ddr_addr: int) -> None:
+    """Execute one RECORD element on `state` (see simulator.functional); `ddr_addr` is absolute, in bytes."""
+    cls = class_of(int(row["opcode"]))
+    with np.errstate(all="ignore"):
+        cls.run(
+            state,
+            int(row["fmt"]),
+            int(row["rnd"]),
+            row["spm"].tolist(),
+            row["p"].tolist(),
+            int(ddr_addr),
+        )
+
+
+__all__ = [
+    "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
+    "channel_norm", "class_of", "control", "convert", "decode", "dma", "durations", "expand", "instruction",
+    "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "roll", "rows", "run",
+    "scalar_pattern", "tdma", "tensor", "units", "vector",
+]  # fmt: skip

@@ -1,0 +1,84 @@
+"""Loops, local synchronisation and kernel-core routine calls.
+
+May import: numpy, isa.base. Must not: know other engines.
+Source: TX8 hardware manual 14.4, 16.7. A LOOP row repeats the rows up to its END; neither costs time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast.isa.base import Instruction, declare
+
+LOOP, END = 0x600, 0x601
+
+
+class Sync(Instruction):
+    UNIT = "sync"
+    REGS = 0
+
+
+class Wait(Sync):
+    """Wait until all engines of this tile are idle."""
+
+    @staticmethod
+    def cycles(machine, r):
+        return np.full(len(r), machine.kcore.wait_cycles, np.int64)
+
+
+class Barrier(Sync):
+    """Wait until every tile has arrived."""
+
+    @staticmethod
+    def cycles(machine, r):
+        diameter = machine.chip.tiles_x - 1 + machine.chip.tiles_y - 1
+        return np.full(
+            len(r), machine.sync.barrier_base + 2 * diameter * machine.noc.hop_cycles, np.int64
+        )
+
+
+class Kcore(Instruction):
+    """Call routine number `routine` of the segment; `elems` estimates its work in elements."""
+
+    UNIT = "kcore"
+    REGS = 0
+    FIELDS_P = ("routine", "elems")
+    DEFAULTS = {"elems": 0}
+
+    @staticmethod
+    def cycles(machine, r):
+        k = machine.kcore
+        work = np.ceil(r["p"][:, 1] * k.routine_cycles_per_elem).astype(np.int64)
+        return k.routine_base + work
+
+    @staticmethod
+    def run(state, fmt, rnd, spm, p, ddr):
+        state.run_routine(p[0])
+
+
+class Loop(Instruction):
+    """Repeat the rows up to the matching `end` row `count` times."""
+
+    UNIT = "ctrl"
+    REGS = 0
+    FIELDS_P = ("count",)
+
+    @staticmethod
+    def cycles(machine, r):
+        return np.zeros(len(r), np.int64)
+
+
+class End(Instruction):
+    UNIT = "ctrl"
+    REGS = 0
+
+    @staticmethod
+    def cycles(machine, r):
+        return np.zeros(len(r), np.int64)
+
+
+declare(Kcore, 0x400, "kcore")
+declare(Wait, 0x500, "wait")
+declare(Barrier, 0x501, "barrier")
+declare(Loop, LOOP, "loop")
+declare(End, END, "end")

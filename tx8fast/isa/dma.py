@@ -1,0 +1,104 @@
+"""RDMA (DDR -> SPM) and WDMA (SPM -> DDR): strided on the DDR side, dense on the SPM side.
+
+May import: numpy, isa.base, isa.strided. Must not: know layouts.
+Source: TX8 hardware manual 13, 16.4.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast.isa.base import Instruction, ceil_div, declare
+from tx8fast.isa.strided import copy, envelope, extra_pages
+
+_LEVELS = ("s0", "n0", "s1", "n1", "s2", "n2")
+_DEFAULTS = {"s0": 0, "n0": 1, "s1": 0, "n1": 1, "s2": 0, "n2": 1}
+
+
+class Dma(Instruction):
+    """Runs of `run_bytes`; byte strides and plain counts of the DDR side, level 0 innermost."""
+
+    REGS = 9
+    FIELDS_P = ("run_bytes", *_LEVELS)
+    DEFAULTS = _DEFAULTS
+
+    @staticmethod
+    def runs(r):
+        return r["p"][:, 2] * r["p"][:, 4] * r["p"][:, 6]
+
+    @staticmethod
+    def cycles(machine, r):
+        """Not used: the cost needs the absolute DDR address, see `transfer`."""
+        return np.zeros(len(r), np.int64)
+
+    @staticmethod
+    def spans(r):
+        size = (r["spm"][:, 0], r["p"][:, 0] * Dma.runs(r))
+        none = (r["spm"][:, 0], np.zeros(len(r), np.int64))
+        read = r["opcode"] == 0x301
+        return [_pick(read, size, none)], [_pick(~read, size, none)]
+
+    @staticmethod
+    def registers(r):
+        return np.where(Dma.runs(r) > 1, 9, 5)
+
+    @staticmethod
+    def transfer(machine, r, ddr):
+        """Return (cycles without the bandwidth part, bytes charged to DDR) for absolute addresses `ddr`."""
+        p = r["p"][:, :7].T
+        runs = Dma.runs(r)
+        burst = machine.chip.ddr_burst
+        charged = runs * (ceil_div(p[0] + ddr % burst, burst) * burst)
+        pages = extra_pages(ddr, p[0], p[1:], machine.chip.ddr_page)
+        startup = np.where(r["opcode"] == 0x301, machine.wdma.startup, machine.rdma.startup)
+        return (
+            startup + runs * machine.dma.run_overhead + pages * machine.chip.ddr_page_penalty,
+            charged,
+        )
+
+    @staticmethod
+    def ddr_span(r):
+        """Return the bytes of the DDR envelope."""
+        p = r["p"][:, :7].T
+        return envelope(p[0], p[1:])
+
+
+def _pick(mask, a, b):
+    return tuple(np.where(mask, x, y) for x, y in zip(a, b))
+
+
+class Rdma(Dma):
+    UNIT = "rdma"
+    FIELDS_SPM = ("dst",)
+
+
+class Wdma(Dma):
+    UNIT = "wdma"
+    FIELDS_SPM = ("src",)
+
+
+def _dense(size: int, levels):
+    _, n0, _, n1, _, n2 = levels
+    return size, n0, size * n0, n1, size * n0 * n1, n2
+
+
+def _rdma(state, fmt, rnd, spm, p, ddr):
+    size, levels = p[0], p[1:7]
+    src = state.ddr.view(ddr, envelope(size, levels))
+    if p[2] * p[4] * p[6] == 1:
+        state.spm[spm[0] : spm[0] + size] = src
+    else:
+        copy(state.spm, spm[0], _dense(size, levels), src, 0, levels, size)
+
+
+def _wdma(state, fmt, rnd, spm, p, ddr):
+    size, levels = p[0], p[1:7]
+    dst = state.ddr.view(ddr, envelope(size, levels))
+    if p[2] * p[4] * p[6] == 1:
+        dst[...] = state.spm[spm[0] : spm[0] + size]
+    else:
+        copy(dst, 0, levels, state.spm, spm[0], _dense(size, levels), size)
+
+
+declare(Rdma, 0x300, "rdma", run=_rdma)
+declare(Wdma, 0x301, "wdma", run=_wdma)

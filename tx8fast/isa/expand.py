@@ -1,0 +1,213 @@
+"""Loop folding: `roll` finds repeated stretches of code, `expand` writes them out again.
+
+May import: numpy, isa.record, isa.control. Must not: know any other instruction.
+Loops only advance DDR offsets (`ddr_step`, outermost loop first); every other field of a repeated
+row is constant. expand(roll(rows)) == rows, byte for byte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast.errors import SimulationError
+from tx8fast.isa.control import END, LOOP
+from tx8fast.isa.record import MAX_LOOPS, RECORD
+
+#: a fold must repeat at least this often and save at least this many rows
+MIN_REPEATS = 3
+MIN_SAVING = 3
+MAX_PERIODS = 64
+_NEIGHBOURS = 4
+
+
+def expand(code: np.ndarray) -> np.ndarray:
+    """Return `code` without LOOP/END rows; `ddr` includes the steps, `ddr_step` and `depth` are zero.
+
+    Raises SimulationError if loops are not balanced or nested deeper than MAX_LOOPS.
+    """
+    opcode = code["opcode"]
+    marks = np.flatnonzero((opcode == LOOP) | (opcode == END))
+    if not len(marks):
+        return code.copy()
+    partner = _match_loops(opcode, marks)
+    counts = code["p"][:, 0]
+    steps = code["ddr_step"]
+
+    def build(lo: int, hi: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return (row indices, DDR advance) of rows [lo, hi) at loop depth `depth`, loops written out."""
+        index, advance = [], []
+        at = lo
+        k = int(np.searchsorted(marks, lo))
+        while at < hi:
+            start = int(marks[k]) if k < len(marks) else hi
+            start = min(start, hi)
+            if start > at:
+                index.append(np.arange(at, start))
+                advance.append(np.zeros(start - at, np.int64))
+            if start == hi:
+                break
+            end = partner[start]
+            inner, offset = build(start + 1, end, depth + 1)
+            n = int(counts[start])
+            step = steps[inner, depth]
+            index.append(np.tile(inner, n))
+            advance.append(
+                np.tile(offset, n) + np.repeat(np.arange(n), len(inner)) * np.tile(step, n)
+            )
+            at = end + 1
+            k = int(np.searchsorted(marks, at))
+        if not index:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return np.concatenate(index), np.concatenate(advance)
+
+    index, advance = build(0, len(code), 0)
+    out = code[index]
+    out["ddr"] += advance
+    out["ddr_step"] = 0
+    out["depth"] = 0
+    return out
+
+
+def _match_loops(opcode: np.ndarray, marks: np.ndarray) -> dict[int, int]:
+    partner: dict[int, int] = {}
+    stack: list[int] = []
+    for at in marks.tolist():
+        if opcode[at] == LOOP:
+            stack.append(at)
+            if len(stack) > MAX_LOOPS:
+                raise SimulationError(
+                    f"reading code: row {at} opens loop level {len(stack)}, at most {MAX_LOOPS}"
+                )
+        elif not stack:
+            raise SimulationError(f"reading code: row {at} ends a loop that was not opened")
+        else:
+            partner[stack.pop()] = at
+    if stack:
+        raise SimulationError(f"reading code: the loop opened by row {stack[-1]} is not ended")
+    return partner
+
+
+def roll(rows: np.ndarray) -> np.ndarray:
+    """Return `rows` (loop-free RECORD array) with repeats folded into LOOP/END, at most MAX_LOOPS deep."""
+    code = np.ascontiguousarray(rows, RECORD)
+    for _ in range(MAX_LOOPS + 1):
+        folds = _find_folds(code)
+        if not folds:
+            break
+        code = _apply(code, folds)
+    return code
+
+
+def _signatures(code: np.ndarray) -> np.ndarray:
+    """Return a 64-bit hash per row of everything but the DDR offset."""
+    plain = code.copy()
+    plain["ddr"] = 0
+    words = plain.view(np.uint64).reshape(len(code), -1)
+    rng = np.random.default_rng(20240229)
+    odd = rng.integers(1, 2**63, words.shape[1], dtype=np.uint64) | np.uint64(1)
+    # mixing each word before the sum keeps small differences from cancelling
+    mixed = words * odd
+    mixed ^= mixed >> np.uint64(29)
+    mixed *= odd[::-1]
+    mixed ^= mixed >> np.uint64(32)
+    return mixed.sum(axis=1, dtype=np.uint64)
+
+
+def _periods(ids: np.ndarray) -> list[int]:
+    """Return likely periods, ascending: the commonest distances between equal rows."""
+    order = np.argsort(ids, kind="stable")
+    n = len(ids)
+    score = np.zeros(n + 1, np.int64)
+    ordered = ids[order]
+    for k in range(1, min(_NEIGHBOURS, n - 1) + 1):
+        same = ordered[k:] == ordered[:-k]
+        score += np.bincount((order[k:] - order[:-k])[same], minlength=n + 1)
+    score[n // MIN_REPEATS + 1 :] = 0
+    best = np.argsort(-score, kind="stable")[:MAX_PERIODS]
+    return sorted(int(p) for p in best if score[p] >= MIN_REPEATS - 1)
+
+
+def _find_folds(code: np.ndarray) -> list[tuple[int, int, int]]:
+    """Return disjoint (start, period, repeats), ascending by start."""
+    n = len(code)
+    if n < 2 * MIN_REPEATS:
+        return []
+    ids = _signatures(code)
+    ddr = code["ddr"]
+    level = _level(code)
+    # rows that already sit in MAX_LOOPS loops cannot be wrapped once more
+    free = _room(code, level)
+    folds: list[tuple[int, int, int]] = []
+    for period in _periods(ids):
+        folds += _folds_of(period, ids, ddr, level, free)
+    folds.sort()
+    return folds
+
+
+def _level(code: np.ndarray) -> np.ndarray:
+    """Return the loop depth at which each row stands (a LOOP and its END stand outside their loop)."""
+    opens, ends = code["opcode"] == LOOP, code["opcode"] == END
+    return np.cumsum(opens) - np.cumsum(ends) - opens
+
+
+def _room(code: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Return which rows belong to a top-level item that may still be wrapped in a loop."""
+    item = np.cumsum((level == 0) & (code["opcode"] != END)) - 1
+    if not len(item):
+        return np.zeros(0, bool)
+    deepest = np.zeros(int(item[-1]) + 1, np.int64)
+    np.maximum.at(deepest, item, level)
+    return deepest[item] < MAX_LOOPS
+
+
+def _folds_of(period, ids, ddr, level, free) -> list[tuple[int, int, int]]:
+    m = len(ids) - 2 * period
+    if m <= 0:
+        return []
+    a, b, c = slice(0, m), slice(period, period + m), slice(2 * period, None)
+    good = (ids[a] == ids[b]) & (ids[b] == ids[c])
+    if not good.any():
+        return []
+    good &= ddr[b] - ddr[a] == ddr[c] - ddr[b]
+    good &= free[a] & free[b] & free[c]
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], good.view(np.int8), [0]])))
+    out = []
+    taken = 0
+    for lo, hi in zip(edges[::2].tolist(), edges[1::2].tolist()):
+        lo = max(lo, taken)
+        # a loop must start at a whole item; rows one period apart stand equally deep
+        while lo < hi and not _starts_item(level, lo):
+            lo += 1
+        repeats = 2 + (hi - lo) // period
+        if lo >= hi or repeats < MIN_REPEATS or (repeats - 1) * period - 2 < MIN_SAVING:
+            continue
+        out.append((lo, period, repeats))
+        taken = lo + repeats * period
+        free[lo:taken] = False
+    return out
+
+
+def _starts_item(level, at: int) -> bool:
+    """Return whether row `at` is outside all loops and not the END of one."""
+    return level[at] == 0 and (at == 0 or level[at - 1] == 0)
+
+
+def _apply(code: np.ndarray, folds: list[tuple[int, int, int]]) -> np.ndarray:
+    """Return the code with each fold replaced by LOOP, one body, END."""
+    pieces: list[np.ndarray] = []
+    at = 0
+    for start, period, repeats in folds:
+        pieces.append(code[at:start])
+        body = code[start : start + period].copy()
+        steps = code["ddr"][start + period : start + 2 * period] - body["ddr"]
+        body["ddr_step"][:, 1:] = body["ddr_step"][:, :-1].copy()
+        body["ddr_step"][:, 0] = steps
+        body["depth"] += 1
+        loop, end = np.zeros(1, RECORD), np.zeros(1, RECORD)
+        loop["opcode"], end["opcode"] = LOOP, END
+        loop["slot"] = end["slot"] = loop["op"] = end["op"] = -1
+        loop["p"][:, 0] = repeats
+        pieces += [loop, body, end]
+        at = start + period * repeats
+    pieces.append(code[at:])
+    return np.concatenate(pieces)

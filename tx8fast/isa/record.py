@@ -1,0 +1,53 @@
+"""The one record that every instruction is stored in, and how rows are made.
+
+May import: numpy. Must not: know any particular instruction.
+
+A record has a fixed header, a DDR operand (slot + byte offset + loop steps), SPM addresses and
+integer parameters. Which SPM address and which parameter means what is declared once by the
+instruction (`FIELDS_SPM`, `FIELDS_P` in its class). Addresses are bytes; DDR byte address of an
+executed row = base of its slot (launch argument + tile offset) + `ddr` + sum(ddr_step[l] * iteration[l]).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+N_SPM = 6
+N_P = 24
+MAX_LOOPS = 2
+
+RECORD = np.dtype(
+    [
+        ("opcode", "<u2"),
+        ("fmt", "u1"),  # format code of the operands (numerics.formats)
+        ("rnd", "u1"),  # rounding mode, 0 nearest even
+        ("op", "<i4"),  # provenance: index into the segment's op list, -1 none
+        ("slot", "<i4"),  # DDR slot, -1 none
+        ("depth", "<i4"),  # number of loops around this row
+        ("ddr", "<i8"),
+        ("ddr_step", "<i8", (MAX_LOOPS,)),  # byte advance per iteration, outermost loop first
+        ("spm", "<i4", (N_SPM,)),
+        ("p", "<i8", (N_P,)),
+    ]
+)
+
+
+def row(opcode, fmt=0, spm=(), p=(), slot=-1, ddr=0, rnd=0, op=-1):
+    """Return one row as the tuple that numpy turns into a RECORD; short `spm` and `p` are zero-filled."""
+    return (
+        opcode,
+        fmt,
+        rnd,
+        op,
+        slot,
+        0,
+        ddr,
+        (0,) * MAX_LOOPS,
+        tuple(spm) + (0,) * (N_SPM - len(spm)),
+        tuple(p) + (0,) * (N_P - len(p)),
+    )
+
+
+def rows(items) -> np.ndarray:
+    """Return a RECORD array of the tuples made by `row`."""
+    return np.array(list(items), dtype=RECORD)

@@ -1,0 +1,75 @@
+"""What schedules and simulators ask of code arrays: units, issue cost, service time, byte ranges.
+
+May import: numpy, isa.base, isa.dma. Must not: execute anything.
+Source: TX8 hardware manual 15 (ranges), 16 (costs). All results are aligned with the rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast.isa.base import Tables, by_family
+from tx8fast.isa.dma import Dma
+
+N_READ, N_WRITE = 4, 2
+
+
+def units(rows: np.ndarray) -> np.ndarray:
+    """Return the unit of every row as u1: 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, 5 kcore, 6 sync, 7 ctrl."""
+    return Tables.unit[rows["opcode"]]
+
+
+def issue_cycles(machine, rows: np.ndarray) -> np.ndarray:
+    """Return the kernel core's issue time in cycles (int64); 0 for rows that no engine executes."""
+    regs = Tables.regs[rows["opcode"]].copy()
+    for family, index in by_family(rows):
+        own = family.registers(rows[index])
+        if own is not None:
+            regs[index] = own
+    return np.where(regs > 0, machine.kcore.issue_base + machine.kcore.issue_per_reg * regs, 0)
+
+
+def durations(machine, rows: np.ndarray, ddr_addr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (cycles, ddr_bytes), both int64.
+
+    `ddr_addr` holds absolute DDR byte addresses. For RDMA and WDMA `cycles` leaves out the
+    bandwidth part, ceil(ddr_bytes / bytes per cycle), which depends on who else transfers.
+    """
+    cycles = np.zeros(len(rows), np.int64)
+    charged = np.zeros(len(rows), np.int64)
+    for family, index in by_family(rows):
+        r = rows[index]
+        if family is Dma:
+            cycles[index], charged[index] = Dma.transfer(machine, r, np.asarray(ddr_addr)[index])
+        else:
+            cycles[index] = family.cycles(machine, r)
+    return cycles, charged
+
+
+def ranges(rows: np.ndarray, ddr_addr: np.ndarray) -> dict[str, np.ndarray]:
+    """Return half-open byte envelopes (int64); (0, 0) = none.
+
+    spm_read (n, 4, 2), spm_write (n, 2, 2), ddr_read (n, 2), ddr_write (n, 2).
+    """
+    n = len(rows)
+    out = {
+        "spm_read": np.zeros((n, N_READ, 2), np.int64),
+        "spm_write": np.zeros((n, N_WRITE, 2), np.int64),
+        "ddr_read": np.zeros((n, 2), np.int64),
+        "ddr_write": np.zeros((n, 2), np.int64),
+    }
+    for family, index in by_family(rows):
+        r = rows[index]
+        reads, writes = family.spans(r)
+        for name, spans in (("spm_read", reads), ("spm_write", writes)):
+            for k, (start, size) in enumerate(spans):
+                present = np.asarray(size) > 0
+                out[name][index, k, 0] = np.where(present, start, 0)
+                out[name][index, k, 1] = np.where(present, start + size, 0)
+        if family is Dma:
+            start = np.asarray(ddr_addr, np.int64)[index]
+            span = np.stack([start, start + Dma.ddr_span(r)], axis=1)
+            store = (r["opcode"] == 0x301)[:, None]
+            out["ddr_read"][index] = np.where(store, 0, span)
+            out["ddr_write"][index] = np.where(store, span, 0)
+    return out

@@ -1,0 +1,226 @@
+"""What a lowering is: the loop space of one op, its DDR accesses, and the instructions of one slice.
+
+May import: graph_table, isa, machine, numerics. Must not: choose a plan or place buffers.
+
+A `Lowering` describes one op record over factors. The scheduler cuts the factors in space (tiles) and time
+(slices), loads every read access's box into scratchpad, calls `emit` for each slice and stores the writes.
+The same `emit` prices a candidate: cost and code cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.graph_table import Dim, OpRecord, TensorSpec
+from tx8fast.lower.transfer import Box, Descriptor, Local, descriptors
+from tx8fast.machine import Machine
+from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES, np_dtype
+from tx8fast.numerics.layout import padded_channels
+
+ALIGN_BYTES = 256  # scratchpad operand alignment (hardware manual 3.1)
+FLOATS = ("bf16", "f16", "f32")
+
+
+class NotLowerable(Exception):
+    """This family cannot do this record; the next family (finally the kernel core) is tried."""
+
+
+def round_up(x: int, a: int) -> int:
+    return -(-x // a) * a
+
+
+class Access:
+    """One operand or result in DDR and how its slice lies in scratchpad: one matrix of all rows."""
+
+    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool, positional: bool = False) -> None:
+        self.spec = spec
+        self.dims = tuple(dims)
+        self.blocked = blocked
+        self.positional = positional
+        self.factors = frozenset(f for d in self.dims for f, _ in d.terms)
+
+    def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
+        return tuple(d.box(lo, hi) for d in self.dims)
+
+    def local(self, box: Box) -> Local:
+        rows = math.prod(b - a for a, b in box[:-1])
+        cols = box[-1][1] - box[-1][0] if box else 1
+        return Local(rows, cols, self.spec.dtype, self.blocked)
+
+    def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        return self.local(self.box(lo, hi)).size_bytes
+
+    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
+        box = self.box(lo, hi)
+        local = self.local(box)
+        strides, acc = [], 1
+        for a, b in reversed(box[:-1]):
+            strides.append(acc)
+            acc *= b - a
+        if not local.rows or not local.cols:
+            return []
+        return descriptors(self.spec, box, local, strides[::-1])
+
+
+@dataclass
+class Slice:
+    """One slice to compute. lo/hi: factor ranges; addresses in scratchpad bytes; first/last of a reduction."""
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+    reads: Sequence[int]
+    writes: Sequence[int]
+    scratch: Sequence[int]
+    consts: Sequence[int]
+    acc: int = 0
+    first: bool = True
+    last: bool = True
+
+    @property
+    def lens(self) -> tuple[int, ...]:
+        return tuple(b - a for a, b in zip(self.lo, self.hi, strict=True))
+
+
+@dataclass
+class Emitter:
+    """Collects instruction rows; short names for the vector forms."""
+
+    rows: list[tuple] = field(default_factory=list)
+
+    def add(self, name: str, **fields: Any) -> None:
+        self.rows.append(isa.make(name, **fields))
+
+    def v(self, fn: str, src: int, dst: int, n: int, fmt: str) -> None:
+        self.add(f"{fn}_v", src0=src, dst=dst, n=n, fmt=FORMAT_CODES[fmt])
+
+    def vv(self, fn: str, a: int, b: int, dst: int, n: int, fmt: str) -> None:
+        self.add(f"{fn}_vv", src0=a, src1=b, dst=dst, n=n, fmt=FORMAT_CODES[fmt])
+
+    def vs(self, fn: str, src: int, scalar: float, dst: int, n: int, fmt: str) -> None:
+        bits = scalar_bits(scalar, fmt)
+        self.add(f"{fn}_vs", src0=src, dst=dst, n=n, scalar=bits, fmt=FORMAT_CODES[fmt])
+
+    def vuv(self, fn: str, src: int, unit_src: int, dst: int, n: int, unit: int, fmt: str) -> None:
+        self.add(f"{fn}_vuv", src0=src, src1=unit_src, dst=dst, n=n, unit=unit, fmt=FORMAT_CODES[fmt])
+
+    def vector(self, fn: str, src: int, vec: int, dst: int, local: Local, fmt: str) -> None:
+        """dst = fn(src, vec) with a channel vector repeated over the rows of a blocked matrix."""
+        lanes = local.elems // local.rows
+        if lanes <= 64:
+            self.vuv(fn, src, vec, dst, local.elems, lanes, fmt)
+        else:
+            self.add(f"{fn}_vuvloop", src0=src, src1=vec, dst=dst, n=local.rows * 64, unit=64,
+                     full=local.elems, full_unit=lanes, fmt=FORMAT_CODES[fmt])  # fmt: skip
+
+    def cvt(self, src: int, dst: int, n: int, src_fmt: str, dst_fmt: str) -> None:
+        self.add(f"cvt_{src_fmt}_{dst_fmt}", src0=src, dst=dst, n=n, fmt=FORMAT_CODES[src_fmt])
+
+    def reduce(self, fn: str, src: int, dst: int, local: Local, fmt: str) -> None:
+        """Reduce the channels of a blocked [rows, cols] matrix to [rows, 1] (value in lane 0 of 4)."""
+        n, h, w = factor_rows(local.rows)
+        self.add(f"reduce_{fn}", src0=src, dst=dst, dim=0, n=n, h=h, w=w, c=local.cols, fmt=FORMAT_CODES[fmt])
+
+    def gather(self, src: int, dst: int, moves: Sequence[Any]) -> None:
+        for mv in moves:
+            loops = list(mv.loops) + [(0, 0, 1)] * (3 - len(mv.loops))
+            fields: dict[str, int] = {}
+            for i, (s, d, n) in enumerate(loops):
+                fields |= {f"ss{i}": s, f"sn{i}": n, f"ds{i}": d, f"dn{i}": n}
+            self.add("gather_scatter", src0=src + mv.src, dst=dst + mv.dst, size=mv.size, **fields)
+
+    def copy(self, src: int, dst: int, n_bytes: int) -> None:
+        one = {f"{a}{b}{i}": int(b == "n") for a in "sd" for b in "sn" for i in range(3)}
+        self.add("gather_scatter", src0=src, dst=dst, size=n_bytes, **one)
+
+    def fill(self, dst: int, value: float, n: int, fmt: str) -> None:
+        self.add("memset", dst=dst, value=scalar_bits(value, fmt), n=n, s0=0, n0=1, s1=0, n1=1, s2=0, n2=1,
+                 fmt=FORMAT_CODES[fmt])  # fmt: skip
+
+    def broadcast_rows(self, src: int, ones: int, dst: int, rows: int, lanes: int, fmt: str) -> None:
+        """[rows, 1] (lane 0 of 4) -> [rows, lanes], as a product with a row of ones on the matrix engine: exact,
+        and far cheaper than moving single elements."""
+        for r in range(0, rows, 16384):
+            m = min(16384, rows - r)
+            pad = padded_channels(lanes, fmt)
+            e = ITEM_BYTES[fmt]
+            self.gemm(left=src + r * 4 * e, right=ones, out=dst + r * pad * e, m=m, k=1, n=lanes, r_trs=1, fmt=fmt)
+
+    def gemm(self, *, left: int, right: int, out: int, m: int, k: int, n: int, fmt: str, batch: int = 1, l_trs: int = 0,
+             r_trs: int = 0, out_fmt: str | None = None, psum: int = 0, psum_fmt: str = "f32", psum_en: int = 0,
+             bias: int = 0, bias_en: int = 0, bias_fmt: str = "f32", act: int = 0) -> None:  # fmt: skip
+        self.add("gemm", left=left, right=right, out=out, psum=psum, bias=bias, scale_p=0, scale_n=0, m=m, k=k, n=n,
+                 batch_l=batch, batch_r=batch, l_trs=l_trs, r_trs=r_trs, out_fmt=FORMAT_CODES[out_fmt or fmt],
+                 psum_fmt=FORMAT_CODES[psum_fmt], psum_en=psum_en, bias_en=bias_en, bias_fmt=FORMAT_CODES[bias_fmt],
+                 act=act, fmt=FORMAT_CODES[fmt])  # fmt: skip
+
+
+def scalar_bits(value: float, fmt: str) -> int:
+    """Return the raw pattern of `value` in a format, 16-bit formats in the low half."""
+    if fmt in ("f32", "tf32"):
+        return struct.unpack("<I", struct.pack("<f", np.float32(value)))[0]
+    return int(np.array(value, np_dtype(fmt)).view(f"<u{ITEM_BYTES[fmt]}"))
+
+
+def factor_rows(rows: int) -> tuple[int, int, int]:
+    """Split a row count into n, h, w, each at most 4096 (field range of tensor instructions)."""
+    w = next(d for d in range(min(rows, 4096), 0, -1) if rows % d == 0)
+    rest = rows // w
+    h = next(d for d in range(min(rest, 4096), 0, -1) if rest % d == 0)
+    return rest // h, h, w
+
+
+class Lowering:
+    """One prepared op record. Subclasses set the fields and implement `emit`."""
+
+    kind = "base"
+    positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        self.record = record
+        self.machine = machine
+        self.sizes: tuple[int, ...] = ()
+        self.units: tuple[int, ...] = ()  # slices and shards are multiples of these
+        self.max_len: tuple[int, ...] = ()  # instruction field limits
+        self.shard: tuple[bool, ...] = ()
+        self.split: tuple[bool, ...] = ()
+        self.reduce: tuple[bool, ...] = ()
+        self.reads: list[Access] = []
+        self.writes: list[Access] = []
+
+    def set_factors(self, sizes, units=None, shard=None, split=None, reduce=None, max_len=None) -> None:
+        n = len(sizes)
+        self.sizes = tuple(sizes)
+        self.units = tuple(units or (1,) * n)
+        self.shard = tuple(shard or (True,) * n)
+        self.split = tuple(split or (True,) * n)
+        self.reduce = tuple(reduce or (False,) * n)
+        self.max_len = tuple(max_len or (1 << 62,) * n)
+
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        """Bytes of each scratch buffer that `emit` needs for this slice."""
+        return []
+
+    def const_bytes(self) -> list[int]:
+        """Bytes of buffers that `prologue` fills once per tile."""
+        return []
+
+    def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
+        """Bytes of the partial-sum buffer when the reduction is split."""
+        return 0
+
+    def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
+        """Emit what runs once per tile before the first slice."""
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        raise NotImplementedError
+
+    def ops_per_point(self) -> float:
+        """Vector-engine cycles per point of the factor box, for ranking candidates; 0 for matrix ops."""
+        return 0.0

@@ -1,0 +1,206 @@
+"""Matrix products on the neural engine: `gemm` and `contract`, any batch, with split reductions.
+
+May import: lower.base, graph_table, numerics. Must not: place buffers.
+
+Factors are sorted by where they occur: batch (both operands and result), m (left and result), n (right and
+result), k (both operands only). A slice of an operand is one blocked matrix per batch point; its stored last
+dimension decides whether the engine reads it transposed (hardware manual 12.1).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from tx8fast.graph_table import Dim, OpRecord, TensorSpec
+from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Access, Emitter, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.transfer import Descriptor, Local, descriptors
+from tx8fast.machine import Machine
+from tx8fast.numerics.layout import block_size
+
+MAX_DIM = 16384  # field range of m, k, n
+MAX_BATCH = 4096
+PE_ROWS = 8
+ACTS = {"none": 0, "relu": 1}
+
+
+class MatrixAccess(Access):
+    """An operand laid out as one matrix per batch point; factors give rows, columns and batches."""
+
+    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], rows: Sequence[int], cols: Sequence[int],
+                 batch: Sequence[int]) -> None:  # fmt: skip
+        super().__init__(spec, dims, blocked=True)
+        self.row_factors, self.col_factors, self.batch_factors = tuple(rows), tuple(cols), tuple(batch)
+        minor = {d.terms[-1][0] for d in self.dims if d.terms}
+        if self.dims[-1].terms and self.dims[-1].terms[-1][0] not in self.col_factors:
+            raise NotLowerable("the stored last dimension is not a matrix column")
+        last = self.dims[-1].terms[-1][0] if self.dims[-1].terms else -1
+        self.run_col = last if last in self.col_factors else -1
+        if self.run_col >= 0 and self.col_factors[-1] != self.run_col:
+            raise NotLowerable("the columns' fastest factor differs from the stored one")
+        self.row_runs = [f for f in self.row_factors if f in minor and f != last]
+
+    def matrix(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
+        return Local(_count(self.row_factors, lo, hi), _count(self.col_factors, lo, hi), self.spec.dtype, True)
+
+    def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        return _count(self.batch_factors, lo, hi) * self.batch_stride(lo, hi)
+
+    def batch_stride(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        return round_up(self.matrix(lo, hi).size_bytes, ALIGN_BYTES)
+
+    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
+        local = self.matrix(lo, hi)
+        stride = self.batch_stride(lo, hi)
+        run_row = max(self.row_runs, key=lambda f: hi[f] - lo[f], default=-1)
+        free = [f for f in (*self.batch_factors, *self.row_factors, *self.col_factors)
+                if f not in (run_row, self.run_col)]  # fmt: skip
+        row_step, row_dim = 0, -1
+        if run_row >= 0:
+            later = self.row_factors[self.row_factors.index(run_row) + 1 :]
+            row_step = _count(later, lo, hi)
+            row_dim = next(i for i, d in enumerate(self.dims) if d.terms and d.terms[-1][0] == run_row)
+        row_strides = [row_step if i == row_dim else 0 for i in range(len(self.dims) - 1)]
+        out: list[Descriptor] = []
+        for point in itertools.product(*(range(lo[f], hi[f]) for f in free)):
+            plo, phi = list(lo), list(hi)
+            for f, x in zip(free, point, strict=True):
+                plo[f], phi[f] = x, x + 1
+            row0 = _radix(self.row_factors, plo, lo, hi)
+            col0 = _radix(self.col_factors, plo, lo, hi)
+            spm = _radix(self.batch_factors, plo, lo, hi) * stride
+            for d in descriptors(self.spec, self.box(plo, phi), local, row_strides, row0, col0):
+                out.append(Descriptor(d.piece, d.ddr, d.spm + spm, d.run_bytes, d.loops))
+        return merge_runs(out)
+
+
+def merge_runs(items: list[Descriptor]) -> list[Descriptor]:
+    """Fold equal descriptors at a constant distance on both sides into a loop where the local side stays dense."""
+    out: list[Descriptor] = []
+    i = 0
+    while i < len(items):
+        d = items[i]
+        dense = d.run_bytes * math.prod(n for _, n in d.loops)
+        j, step = i + 1, 0
+        while j < len(items) and len(d.loops) < 3:
+            e = items[j]
+            if (e.piece, e.run_bytes, e.loops) != (d.piece, d.run_bytes, d.loops) or e.spm != d.spm + (j - i) * dense:
+                break
+            if j == i + 1:
+                step = e.ddr - d.ddr
+            elif e.ddr != d.ddr + (j - i) * step:
+                break
+            j += 1
+        if j > i + 1 and step >= 0:
+            d = Descriptor(d.piece, d.ddr, d.spm, d.run_bytes, (*d.loops, (step, j - i)))
+            i = j
+        else:
+            i += 1
+        out.append(d)
+    return out
+
+
+def _count(factors: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
+    return math.prod(hi[f] - lo[f] for f in factors)
+
+
+def _radix(factors: Sequence[int], at: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
+    x = 0
+    for f in factors:
+        x = x * (hi[f] - lo[f]) + at[f] - lo[f]
+    return x
+
+
+def _factors(dims: Sequence[Dim]) -> list[int]:
+    return [f for d in dims for f, _ in d.terms]
+
+
+class Contraction(Lowering):
+    kind = "contraction"
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        rule = record.rule
+        left, right = record.operands[:2]
+        out = record.results[0]
+        if rule is None or left is None or right is None or left.dtype not in FLOATS or right.dtype != left.dtype:
+            raise NotLowerable("matrix products take two operands of one float format")
+        if out.dtype not in FLOATS or any(not d.terms and d.size != 1 for t in (*rule.ins[:2], *rule.outs) for d in t):
+            raise NotLowerable("dimensions must be built from factors")
+        dims_l, dims_r, dims_o = rule.ins[0], rule.ins[1], rule.outs[0]
+        self.swapped = bool(dims_o[-1].terms) and dims_o[-1].terms[-1][0] not in _factors(dims_r)
+        if self.swapped:
+            left, right, dims_l, dims_r = right, left, dims_r, dims_l
+        fl, fr, fo = set(_factors(dims_l)), set(_factors(dims_r)), _factors(dims_o)
+        self.batch = [f for f in fo if f in fl and f in fr]
+        self.m = [f for f in fo if f in fl and f not in fr]
+        self.n = [f for f in fo if f in fr and f not in fl]
+        self.k = [f for f in _factors(dims_l) if f in fr and f not in fo]
+        used = {*self.batch, *self.m, *self.n, *self.k}
+        if used != set(range(len(rule.sizes))) or len(_factors(dims_o)) != len(set(fo)):
+            raise NotLowerable("every factor must link two tensors")
+        self.l_trs = int(_last(dims_l) in self.m)
+        self.r_trs = int(_last(dims_r) in self.n)
+        self.reads = [
+            MatrixAccess(left, dims_l, *((self.k, self.m) if self.l_trs else (self.m, self.k)), self.batch),
+            MatrixAccess(right, dims_r, *((self.k, self.n) if self.r_trs else (self.n, self.k)), self.batch),
+        ]
+        self.writes = [MatrixAccess(out, dims_o, self.m, self.n, self.batch)]
+        self.bias = len(record.operands) > 2 and record.operands[2] is not None
+        if self.bias:
+            spec = record.operands[2]
+            dims_b = rule.ins[2]
+            if self.swapped or _factors(dims_b) not in ([], self.n) or spec.shape[-1] != math.prod(rule.sizes[f] for f in self.n):
+                raise NotLowerable("a bias is a vector along the result's last dimension")
+            self.reads.append(MatrixAccess(spec, dims_b, (), self.n, ()))
+        self.act = ACTS.get(dict(record.attrs).get("act", "none"), -1)
+        if self.act < 0:
+            raise NotLowerable("activation is not one the matrix engine applies")
+        self._units(rule.sizes)
+
+    def _units(self, sizes: tuple[int, ...]) -> None:
+        """Channels are cut at whole blocks; rows in steps of the array's height."""
+        units = [1] * len(sizes)
+        limit = [MAX_BATCH] * len(sizes)
+        for f in (*self.m, *self.n, *self.k):
+            limit[f] = MAX_DIM
+        if self.m:
+            big = max(self.m, key=lambda f: sizes[f])
+            units[big] = min(PE_ROWS, sizes[big])
+        for a in (*self.reads, *self.writes):
+            if a.run_col >= 0:
+                b = block_size(a.spec.dtype)
+                units[a.run_col] = max(units[a.run_col], min(b, sizes[a.run_col]))
+        n = len(sizes)
+        shard = [f not in self.k for f in range(n)]
+        self.set_factors(sizes, units, shard, [True] * n, [f in self.k for f in range(n)], limit)
+
+    def groups(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        return self.batch, self.m, self.n, self.k
+
+    def fits(self, lens: Sequence[int]) -> bool:
+        """True if one instruction can hold a slice of these factor lengths."""
+        size = [math.prod(lens[f] for f in g) for g in self.groups()]
+        return size[0] <= MAX_BATCH and max(size[1:]) <= MAX_DIM
+
+    def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
+        m = Local(_count(self.m, lo, hi), _count(self.n, lo, hi), "f32", True)
+        return _count(self.batch, lo, hi) * round_up(m.size_bytes, ALIGN_BYTES)
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        left, right = self.reads[0].spec.dtype, self.writes[0].spec.dtype
+        whole = s.first and s.last
+        em.gemm(
+            left=s.reads[0], right=s.reads[1], out=s.writes[0] if s.last else s.acc,
+            m=_count(self.m, s.lo, s.hi), k=_count(self.k, s.lo, s.hi), n=_count(self.n, s.lo, s.hi),
+            batch=_count(self.batch, s.lo, s.hi), l_trs=self.l_trs, r_trs=self.r_trs,
+            fmt=left, out_fmt=right if s.last else "f32",
+            psum=0 if whole or s.first else s.acc, psum_en=int(not s.first),
+            bias=s.reads[2] if self.bias and s.last else 0, bias_en=int(self.bias and s.last),
+            bias_fmt=self.reads[2].spec.dtype if self.bias else "f32", act=self.act if s.last else 0,
+        )  # fmt: skip
+
+
+def _last(dims: Sequence[Dim]) -> int:
+    return dims[-1].terms[-1][0] if dims[-1].terms else -1

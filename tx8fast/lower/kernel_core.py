@@ -1,0 +1,111 @@
+"""What no engine does: a routine on the tiles' kernel cores, working on DDR directly.
+
+May import: lower.base, graph_table, numerics. Must not: use scratchpad.
+
+The routine is the op's reference function. It is cut over tiles along the result's factors where the rule
+allows it (every operand's needed box is then affine in the cut), else tile 0 runs it alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tx8fast.graph_table import Dim, OpRecord, TensorSpec
+from tx8fast.lower.base import Lowering
+from tx8fast.machine import Machine
+from tx8fast.numerics.formats import ITEM_BYTES
+
+#: ops whose reference function may be applied to a part of the result with unchanged attributes, operand boxes
+#: given by the rule; anything whose attributes speak of absolute coordinates is not here
+SLICEABLE = frozenset({
+    "embedding", "add", "sub", "mul", "div", "max", "min", "pow", "mod", "and", "or", "xor", "not", "eq", "ne", "lt",
+    "le", "gt", "ge", "select", "convert", "neg", "abs", "exp", "log", "sqrt", "erf", "floor", "ceil", "round", "sign",
+    "tanh", "sigmoid", "relu", "gelu", "gelu_tanh", "silu", "clamp",
+})  # fmt: skip
+
+
+class KernelCore(Lowering):
+    kind = "kcore"
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        specs = [s for s in (*record.operands, *record.results) if s is not None]
+        dense = not any(_is_blocked(s) for s in specs)
+        out = record.results[0]
+        cut = dense and record.kind in SLICEABLE and record.rule is not None and len(record.results) == 1
+        rule = record.rule if cut else None
+        if rule is not None and any(d.identity is None for d in rule.outs[0]):
+            rule = None
+        self.rule = rule
+        if rule is not None:
+            free = [k in "PH" for k in rule.kinds]
+            self.set_factors(rule.sizes, shard=free, split=[False] * len(free))
+        else:
+            self.set_factors((), ())
+        self.elems = _work(record)
+        self.out = out
+
+    def boxes(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[list[Any], list[Any]]:
+        """Return per operand and per result the (spec, box) of one tile's part."""
+        if self.rule is None:
+            whole = lambda spec: tuple((0, n) for n in spec.shape)  # noqa: E731
+            return ([None if s is None else (s, whole(s)) for s in self.record.operands],
+                    [(s, whole(s)) for s in self.record.results])  # fmt: skip
+
+        def part(spec: TensorSpec | None, dims: tuple[Dim, ...] | None):
+            return None if spec is None or dims is None else (spec, tuple(d.box(lo, hi) for d in dims))
+
+        ins = [part(s, d) for s, d in zip(self.record.operands, self.rule.ins, strict=True)]
+        outs = [part(s, d) for s, d in zip(self.record.results, self.rule.outs, strict=True)]
+        return ins, outs
+
+    def descriptor(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[dict[str, Any], int]:
+        """Return the routine descriptor of one tile's part and its work in elements.
+
+        Slots: operand i is slot i, result j slot len(operands) + j; offsets are relative to the tensors."""
+        ins, outs = self.boxes(lo, hi)
+        n_in = len(self.record.operands)
+        desc = {
+            "routine": self.record.kind,
+            "attrs": {k: list(v) if isinstance(v, tuple) else v for k, v in self.record.attrs},
+            "inputs": [None if x is None else _operand(i, *x) for i, x in enumerate(ins)],
+            "outputs": [_operand(n_in + j, *x) for j, x in enumerate(outs)],
+        }
+        whole = max(1, math.prod(self.out.shape))
+        part = math.prod(b - a for a, b in outs[0][1])
+        elems = max(1, self.elems * part // whole)
+        desc["elems"] = elems
+        return desc, elems
+
+
+def _operand(slot: int, spec: TensorSpec, box: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    strides, acc = [], ITEM_BYTES[spec.dtype]
+    for n in reversed(spec.shape):
+        strides.append(acc)
+        acc *= n
+    strides.reverse()
+    offset = sum(a * s for (a, _), s in zip(box, strides, strict=True))
+    shape = [b - a for a, b in box]
+    layout = "blocked" if _is_blocked(spec) else "dense"
+    return {"slot": slot, "offset": offset, "shape": shape, "strides": strides, "dtype": spec.dtype, "layout": layout}
+
+
+def _is_blocked(spec: TensorSpec) -> bool:
+    return spec.layout == "blocked" and len(spec.shape) > 1
+
+
+def _work(record: OpRecord) -> int:
+    """Elements the core touches: results and read operands; a table is read only where it is indexed, and an
+    in-place cache update touches the new rows only."""
+    if record.kind == "kv_update":
+        new = record.operands[1]
+        assert new is not None
+        return math.prod(new.shape)
+    out = sum(math.prod(s.shape) for s in record.results)
+    if record.kind in ("embedding", "gather", "gather_elements", "gather_nd"):
+        return out
+    if record.rule is not None and record.rule.macs():
+        return record.rule.macs()
+    return max(out, *(math.prod(s.shape) for s in record.operands if s is not None), 1) if record.operands else out

@@ -1,0 +1,334 @@
+"""Ops that look at a whole row: softmax, layernorm, rmsnorm and reductions over the last dimension.
+
+May import: lower.base, lower.transfer, graph_table. Must not: place buffers.
+
+A slice is a blocked matrix [rows, C] with all channels. Row statistics come from the vector engine's channel
+reduction as [rows, 1]; a product with ones on the matrix engine spreads them over a block of lanes, and one
+instruction per block applies them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tx8fast.graph_table import Dim, OpRecord, TensorSpec
+from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.transfer import Local
+from tx8fast.machine import Machine
+from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.layout import block_size, blocked_params
+
+REDUCES = {"add": "sum", "mean": "avg", "max": "max", "min": "min"}
+MAX_CHANNELS = 16384  # field range of the reduce instruction
+
+
+class RowOp(Lowering):
+    """Common part: the last dimension is whole, every leading dimension may be cut."""
+
+    kind = "rows"
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        x = record.operands[0]
+        assert x is not None
+        self.dtype = x.dtype
+        if not x.shape or self.dtype not in FLOATS or record.results[0].dtype != x.dtype:
+            raise NotLowerable("row operations take one float format and rank 1 or more")
+        self.channels = x.shape[-1]
+        if self.channels > MAX_CHANNELS:
+            raise NotLowerable(f"{self.channels} channels are above the reduction's limit of {MAX_CHANNELS}")
+        n = len(x.shape)
+        self.set_factors(x.shape, shard=[True] * (n - 1) + [False], split=[True] * (n - 1) + [False])
+        self.identity = [Dim(s, ((i, 1),)) for i, s in enumerate(x.shape)]
+        self.reads = [Access(x, self.identity, True)]
+
+    def _vector(self, spec: TensorSpec) -> None:
+        """Add a per-channel operand ([C], or leading ones)."""
+        if math.prod(spec.shape[:-1]) != 1 or spec.shape[-1:] != (self.channels,) or spec.dtype != self.dtype:
+            raise NotLowerable("scale and shift must be vectors over the last dimension")
+        dims = [Dim(1)] * (len(spec.shape) - 1) + [self.identity[-1]]
+        self.reads.append(Access(spec, dims, True))
+
+    def _require_last(self, axes: Sequence[int]) -> None:
+        rank = len(self.sizes)
+        if {a % rank for a in axes} != {rank - 1}:
+            raise NotLowerable("only the last dimension can be normalised on the vector engine")
+
+    def local(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
+        return self.reads[0].local(self.reads[0].box(lo, hi))
+
+    def row_bytes(self, local: Local) -> int:
+        return local.rows * 4 * ITEM_BYTES[self.dtype]
+
+    def block_bytes(self, local: Local) -> int:
+        return local.rows * 64 * ITEM_BYTES[self.dtype]
+
+    def const_bytes(self) -> list[int]:
+        return [64 * ITEM_BYTES[self.dtype]]
+
+    def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
+        em.fill(consts[0], 1.0, 64, self.dtype)
+
+    def apply_rows(self, em: Emitter, fn: str, x: int, stat: int, y: int, spread: int, ones: int, local: Local) -> None:
+        """y = fn(x, stat) with stat [rows, 1] spread over lanes through the buffer `spread` (one block)."""
+        e = ITEM_BYTES[self.dtype]
+        cx, c0 = blocked_params(local.cols, self.dtype)
+        block = local.rows * 64 * e
+        if cx:
+            em.broadcast_rows(stat, ones, spread, local.rows, 64, self.dtype)
+            for j in range(cx):
+                em.vv(fn, x + j * block, spread, y + j * block, local.rows * 64, self.dtype)
+        if c0:
+            tail = local.cols - cx * 64
+            em.broadcast_rows(stat, ones, spread, local.rows, tail, self.dtype)
+            em.vv(fn, x + cx * block, spread, y + cx * block, local.rows * c0, self.dtype)
+
+    def ops_per_point(self) -> float:
+        return 8 * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle
+
+
+class Norm(RowOp):
+    """layernorm and rmsnorm over the last dimension."""
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        self._require_last(record.attr("axes"))
+        self.centred = record.kind == "layernorm"
+        self.eps = float(record.attr("eps"))
+        for spec in record.operands[1:]:
+            if spec is not None:
+                self._vector(spec)
+        self.gamma = len(record.operands) > 1 and record.operands[1] is not None
+        self.beta = len(record.operands) > 2 and record.operands[2] is not None
+        self.writes = [Access(record.results[0], self.identity, True)]
+
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        local = self.local(lo, hi)
+        return [local.size_bytes, self.row_bytes(local), self.block_bytes(local)]
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        local, fmt = self.local(s.lo, s.hi), self.dtype
+        x, y = s.reads[0], s.writes[0]
+        square, stat, spread = s.scratch
+        lanes = local.rows * 4
+        if self.centred:
+            em.reduce("avg", x, stat, local, fmt)
+            self.apply_rows(em, "sub", x, stat, y, spread, s.consts[0], local)
+            x = y
+        em.v("square", x, square, local.elems, fmt)
+        em.reduce("avg", square, stat, local, fmt)
+        em.vs("add", stat, self.eps, stat, lanes, fmt)
+        em.v("rsqrt", stat, stat, lanes, fmt)
+        self.apply_rows(em, "mul", x, stat, y, spread, s.consts[0], local)
+        if self.gamma:
+            em.vector("mul", y, s.reads[1], y, local, fmt)
+        if self.beta:
+            em.vector("add", y, s.reads[1 + self.gamma], y, local, fmt)
+
+
+class Softmax(RowOp):
+    """softmax(x * scale + mask) or its logarithm; the mask is [T] or matches the trailing dimensions."""
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        self._require_last([record.attr("axis")])
+        self.scale = float(record.attr("scale"))
+        self.log = bool(record.attr("log"))
+        self.mask = ""
+        spec = record.operands[1] if len(record.operands) > 1 else None
+        if spec is not None:
+            self._add_mask(spec)
+        self.writes = [Access(record.results[0], self.identity, True)]
+
+    def _add_mask(self, spec: TensorSpec) -> None:
+        shape = (1,) * (len(self.sizes) - len(spec.shape)) + spec.shape
+        if spec.dtype != self.dtype or shape[-1] != self.channels or len(shape) != len(self.sizes):
+            raise NotLowerable("the mask must have the scores' format and last dimension")
+        own = [d for d in range(len(shape) - 1) if shape[d] != 1]
+        if any(shape[d] not in (1, self.sizes[d]) for d in own):
+            raise NotLowerable("the mask does not broadcast to the scores")
+        if not own:
+            self.mask = "vector"
+        elif own == list(range(own[0], len(shape) - 1)):
+            self.mask = "full" if math.prod(self.sizes[: own[0]]) == 1 else "repeat"
+            self.mask_dims = own
+        else:
+            raise NotLowerable("the mask repeats inside its rows")
+        pad = len(shape) - len(spec.shape)
+        dims = [self.identity[d] if shape[d] != 1 or self.sizes[d] == 1 else Dim(1) for d in range(pad, len(shape))]
+        self.reads.append(Access(spec, dims, True))
+
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        local = self.local(lo, hi)
+        return [self.row_bytes(local), self.block_bytes(local)] + [local.size_bytes] * self.log
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        local, fmt, n = self.local(s.lo, s.hi), self.dtype, self.local(s.lo, s.hi).elems
+        x, y, ones = s.reads[0], s.writes[0], s.consts[0]
+        stat, spread = s.scratch[:2]
+        if self.scale != 1.0:
+            em.vs("mul", x, self.scale, y, n, fmt)
+            x = y
+        if self.mask:
+            self._apply_mask(em, x, s.reads[1], y, local, s)
+            x = y
+        em.reduce("max", x, stat, local, fmt)
+        self.apply_rows(em, "sub", x, stat, y, spread, ones, local)
+        e = s.scratch[2] if self.log else y
+        em.v("exp" if fmt == "f32" else "exp_lp", y, e, n, fmt)
+        em.reduce("sum", e, stat, local, fmt)
+        em.v("ln" if self.log else "recip", stat, stat, local.rows * 4, fmt)
+        self.apply_rows(em, "sub" if self.log else "mul", y, stat, y, spread, ones, local)
+
+    def _apply_mask(self, em: Emitter, x: int, mask: int, y: int, local: Local, s: Slice) -> None:
+        if self.mask == "vector":
+            em.vector("add", x, mask, y, local, self.dtype)
+            return
+        if self.mask == "full":
+            em.vv("add", x, mask, y, local.elems, self.dtype)
+            return
+        e = ITEM_BYTES[self.dtype]
+        cx, c0 = blocked_params(local.cols, self.dtype)
+        rows = math.prod(s.hi[d] - s.lo[d] for d in self.mask_dims)
+        for j in range(cx + bool(c0)):
+            width = 64 if j < cx else c0
+            for r in range(0, local.rows, rows):
+                at = (j * local.rows * 64 + r * width) * e
+                em.vv("add", x + at, mask + j * rows * 64 * e, y + at, rows * width, self.dtype)
+
+
+class Reduce(RowOp):
+    """Reduction of the last dimension, kept as extent 1."""
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        self._require_last(record.attr("axes"))
+        self.fn = REDUCES.get(record.attr("op"), "")
+        if not self.fn or not record.attr("keepdims"):
+            raise NotLowerable("the vector engine reduces with sum, mean, max or min and keeps the dimension")
+        self.writes = [Access(record.results[0], [*self.identity[:-1], Dim(1)], True)]
+
+    def const_bytes(self) -> list[int]:
+        return []
+
+    def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
+        """Nothing: no row statistics are spread."""
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        em.reduce(self.fn, s.reads[0], s.writes[0], self.local(s.lo, s.hi), self.dtype)
+
+
+class Rope(Lowering):
+    """Rotary embedding: y = x * cos + partner(x) * sin per head; the sine table carries the sign."""
+
+    kind = "rope"
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        x, cos, sin = record.operands
+        assert x is not None and cos is not None and sin is not None
+        if len({x.dtype, cos.dtype, sin.dtype, record.results[0].dtype}) != 1 or x.dtype not in FLOATS:
+            raise NotLowerable("tables and input need one float format")
+        self.dtype = x.dtype
+        heads = int(record.attr("heads"))
+        self.dim = x.shape[-1] // heads
+        rotary = int(record.attr("rotary_dim"))
+        self.rotary = self.dim if rotary < 0 else rotary
+        self.interleaved = record.attr("style") == "interleaved"
+        block = block_size(self.dtype)
+        step = block // math.gcd(block, self.dim) if self.dim * heads > block else heads
+        rows = x.shape[:-1]
+        self.set_factors((*rows, heads), (*(1,) * len(rows), min(step, heads)))
+        lead = [Dim(n, ((i, 1),)) for i, n in enumerate(rows)]
+        h = len(rows)
+        last = Dim(x.shape[-1], ((h, self.dim),))
+        self.head_factor = h
+        chans = _HeadDim(last, self.dim)
+        self.reads = [_HeadAccess(x, lead, chans)]
+        self.row_table = cos.shape[0] == 1
+        s = Dim(1) if self.row_table else lead[-1]
+        for t in (cos, sin):
+            if t.shape != (1 if self.row_table else rows[-1], self.dim):
+                raise NotLowerable("tables must be [positions or 1, head size]")
+            self.reads.append(Access(t, [s, Dim(self.dim, full=True)], True))
+        self.writes = [_HeadAccess(record.results[0], lead, chans)]
+
+    def _shape(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[Local, int, int]:
+        heads = hi[self.head_factor] - lo[self.head_factor]
+        rows = math.prod(b - a for a, b in zip(lo[:-1], hi[:-1], strict=True))
+        seq = 1 if self.row_table else hi[self.head_factor - 1] - lo[self.head_factor - 1]
+        return Local(rows, heads * self.dim, self.dtype, True), heads, seq
+
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        return [self._shape(lo, hi)[0].size_bytes] * 3
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        local, heads, seq = self._shape(s.lo, s.hi)
+        x, cos, sin = s.reads
+        partner, big_cos, big_sin = s.scratch
+        n = local.elems
+        self._swap(em, x, partner, local, heads)
+        for table, big in ((cos, big_cos), (sin, big_sin)):
+            self._spread(em, table, big, local, heads, seq)
+        em.vv("mul", partner, big_sin, partner, n, self.dtype)
+        em.vv("mul", x, big_cos, s.writes[0], n, self.dtype)
+        em.vv("add", s.writes[0], partner, s.writes[0], n, self.dtype)
+
+    def _swap(self, em: Emitter, x: int, y: int, local: Local, heads: int) -> None:
+        """y[j] = x[partner(j)]; lanes that do not rotate keep their own value."""
+        half = self.rotary // 2
+        for h in range(heads):
+            c = h * self.dim
+            if self.interleaved:
+                for j in range(0, self.rotary, 2):
+                    copy_columns(em, local, x, c + j, local, y, c + j + 1, 1, self.dtype)
+                    copy_columns(em, local, x, c + j + 1, local, y, c + j, 1, self.dtype)
+            else:
+                copy_columns(em, local, x, c + half, local, y, c, half, self.dtype)
+                copy_columns(em, local, x, c, local, y, c + half, half, self.dtype)
+            if self.rotary < self.dim:
+                rest = self.dim - self.rotary
+                copy_columns(em, local, x, c + self.rotary, local, y, c + self.rotary, rest, self.dtype)
+
+    def _spread(self, em: Emitter, table: int, big: int, local: Local, heads: int, seq: int) -> None:
+        """Repeat the table [seq, dim] over the leading rows and the heads."""
+        src = Local(seq, self.dim, self.dtype, True)
+        for h in range(heads):
+            copy_columns(em, src, table, 0, local, big, h * self.dim, self.dim, self.dtype)
+
+    def ops_per_point(self) -> float:
+        return 8 * self.dim * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle
+
+
+def copy_columns(em: Emitter, src: Local, src_at: int, src_col: int, dst: Local, dst_at: int, dst_col: int, cols: int,
+                 fmt: str) -> None:  # fmt: skip
+    """Copy a column range between two blocked matrices; the source's rows repeat to fill the destination's."""
+    from tx8fast.lower.transfer import moves
+
+    e = ITEM_BYTES[fmt]
+    done = 0
+    while done < cols:
+        a, b = src_col + done, dst_col + done
+        n = min(cols - done, 64 - a % 64, 64 - b % 64)
+        run_a = src.offset(1, a) - src.offset(0, a) if src.rows > 1 else 0
+        run_b = dst.offset(1, b) - dst.offset(0, b) if dst.rows > 1 else 0
+        axes = [(src.rows, run_a, run_b), (dst.rows // src.rows, 0, run_b * src.rows)]
+        em.gather(src_at + src.offset(0, a), dst_at + dst.offset(0, b), moves(axes, n * e))
+        done += n
+
+
+class _HeadDim:
+    """The channel range of a range of heads."""
+
+    def __init__(self, dim: Dim, width: int) -> None:
+        self.terms, self.size, self.width, self.full = dim.terms, dim.size, width, False
+
+    def box(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
+        f = self.terms[0][0]
+        return lo[f] * self.width, hi[f] * self.width
+
+
+class _HeadAccess(Access):
+    def __init__(self, spec: TensorSpec, lead: Sequence[Dim], chans: _HeadDim) -> None:
+        super().__init__(spec, [*lead, chans], True)  # type: ignore[list-item]

@@ -1,0 +1,238 @@
+"""Copies between a DDR tensor's box and its slice in scratchpad, as strided descriptors.
+
+May import: graph_table, numerics. Must not: know ops or schedules.
+
+Both sides are described per tensor dimension; the last dimension is the channel. A blocked tensor keeps
+its channels in blocks of 64 (128 for one-byte formats) per position, followed by a narrower tail (TX8
+hardware manual 7.2-7.3). A slice in scratchpad is one matrix: every leading dimension contributes rows,
+the channel range contributes columns, blocked or dense. All intervals are half-open, strides in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tx8fast.graph_table import TensorSpec
+from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.layout import batch_stride_bytes, block_size, blocked_params, npc, padded_channels
+
+Box = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """`piece` 0 = dense or full blocks, 1 = channel tail. `loops`: (ddr stride, count), innermost first."""
+
+    piece: int
+    ddr: int
+    spm: int
+    run_bytes: int
+    loops: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A matrix of `rows` x `cols` in scratchpad; `blocked` as the channel-blocked form, else row-major."""
+
+    rows: int
+    cols: int
+    dtype: str
+    blocked: bool
+
+    @property
+    def size_bytes(self) -> int:
+        e = ITEM_BYTES[self.dtype]
+        return self.elems * e
+
+    @property
+    def elems(self) -> int:
+        """Elements including padding lanes: what a whole-buffer vector instruction works on."""
+        if not self.blocked:
+            return self.rows * self.cols
+        cx, c0 = blocked_params(self.cols, self.dtype)
+        return self.rows * (cx * block_size(self.dtype) + c0)
+
+    def offset(self, row: int, col: int) -> int:
+        e = ITEM_BYTES[self.dtype]
+        if not self.blocked:
+            return (row * self.cols + col) * e
+        b = block_size(self.dtype)
+        cx, c0 = blocked_params(self.cols, self.dtype)
+        if col < cx * b:
+            return ((col // b * self.rows + row) * b + col % b) * e
+        return (cx * b * self.rows + row * c0 + col - cx * b) * e
+
+
+@lru_cache(maxsize=4096)
+def spec_bytes(spec: TensorSpec) -> int:
+    """DDR footprint of a tensor, padding included."""
+    e = ITEM_BYTES[spec.dtype]
+    if spec.layout != "blocked":
+        return math.prod(spec.shape) * e
+    n, p, c = npc(spec.shape)
+    return n * batch_stride_bytes(p, c, spec.dtype)
+
+
+@lru_cache(maxsize=4096)
+def _ddr_strides(spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...], int, int, int]:
+    """Byte strides of the leading dims in piece 0 and piece 1, block stride, tail base, first tail channel."""
+    e = ITEM_BYTES[spec.dtype]
+    shape = spec.shape or (1,)
+    if spec.layout != "blocked":
+        strides, acc = [], e
+        for d in reversed(shape):
+            strides.append(acc)
+            acc *= d
+        strides.reverse()
+        return tuple(strides[:-1]), tuple(strides[:-1]), 0, 0, shape[-1]
+    b = block_size(spec.dtype)
+    n, p, c = npc(shape)
+    cx, c0 = blocked_params(c, spec.dtype)
+    batch = batch_stride_bytes(p, c, spec.dtype)
+    main, tail = [], []
+    rows = p
+    for i, d in enumerate(shape[:-1]):
+        if i == 0 and len(shape) >= 3:
+            main.append(batch)
+            tail.append(batch)
+            continue
+        rows //= d
+        main.append(rows * b * e)
+        tail.append(rows * c0 * e)
+    return tuple(main), tuple(tail), p * b * e, cx * b * p * e, cx * b
+
+
+def ddr_offset(spec: TensorSpec, starts: Sequence[int], piece: int) -> int:
+    """Byte offset of the element at `starts` inside `piece`; linear in every leading coordinate, and in the
+    channel over whole blocks. Used as the base that tiles of one class differ by."""
+    main, tail, block, tail_base, first_tail = _ddr_strides(spec)
+    e = ITEM_BYTES[spec.dtype]
+    starts = starts or (0,)
+    c = starts[-1]
+    strides = tail if piece else main
+    off = sum(s * x for s, x in zip(strides, starts, strict=False))
+    if spec.layout != "blocked":
+        return off + c * e
+    b = block_size(spec.dtype)
+    if piece:
+        return off + tail_base
+    return off + c // b * block + c % b * e
+
+
+def _segments(spec: TensorSpec, lo: int, hi: int, local: Local, col0: int):
+    """Yield (first channel, lanes, blocks, piece, local column) so that each segment is uniform on both sides."""
+    b = block_size(spec.dtype)
+    ddr_blocked, loc_blocked = spec.layout == "blocked", local.blocked
+    if not ddr_blocked and not loc_blocked:
+        yield lo, hi - lo, 1, 0, col0
+        return
+    ddr_full = _ddr_strides(spec)[4] if ddr_blocked else 1 << 62
+    loc_full = blocked_params(local.cols, local.dtype)[0] * b if loc_blocked else 1 << 62
+    aligned = (not ddr_blocked or lo % b == 0) and (not loc_blocked or col0 % b == 0)
+    c = lo
+    if aligned and ddr_blocked and loc_blocked and hi == (spec.shape[-1] if spec.shape else 1):
+        hi = padded_channels(hi, spec.dtype)  # both sides pad alike: whole lines keep the stream dense
+    if aligned:
+        full = min(hi, ddr_full, lo + max(loc_full - col0, 0))
+        blocks = (full - lo) // b
+        if blocks > 0:
+            yield lo, b, blocks, 0, col0
+            c = lo + blocks * b
+    while c < hi:
+        end = hi
+        if ddr_blocked:
+            end = min(end, (c // b + 1) * b if c < ddr_full else hi)
+        col = col0 + c - lo
+        if loc_blocked:
+            end = min(end, c + ((col // b + 1) * b - col if col < loc_full else hi))
+        yield c, end - c, 1, int(ddr_blocked and c >= ddr_full), col
+        c = end
+
+
+def descriptors(spec: TensorSpec, box: Box, local: Local, row_strides: Sequence[int], row0: int = 0,
+                col0: int = 0) -> list[Descriptor]:  # fmt: skip
+    """Return the transfers that move `box` of a DDR tensor to or from `local`.
+
+    row_strides: for each leading dimension, how many local rows one step of it advances. The local side
+    of a DMA is a dense stream, so what is not contiguous there becomes several descriptors.
+    """
+    e = ITEM_BYTES[spec.dtype]
+    shape = spec.shape or (1,)
+    if not spec.shape:
+        box = ((0, 1),)
+    main, tail, block, _, _ = _ddr_strides(spec)
+    lo, hi = box[-1]
+    b = block_size(spec.dtype)
+    starts = [x for x, _ in box]
+    out: list[Descriptor] = []
+    for c, lanes, blocks, piece, col in _segments(spec, lo, hi, local, col0):
+        strides = tail if piece else main
+        starts[-1] = c
+        ddr = ddr_offset(spec, starts, piece)
+        if piece:
+            ddr += (c - _ddr_strides(spec)[4]) * e
+        row_bytes = local.offset(1, col) - local.offset(0, col) if local.rows > 1 else 0
+        axes = [(box[i][1] - box[i][0], strides[i], row_strides[i] * row_bytes) for i in range(len(shape) - 1)]
+        if blocks > 1:
+            ddr_step = block if spec.layout == "blocked" else b * e
+            axes.append((blocks, ddr_step, local.offset(0, col + b) - local.offset(0, col)))
+        out.extend(_pack(piece, ddr, local.offset(row0, col), lanes * e, axes))
+    return out
+
+
+def _pack(piece: int, ddr: int, spm: int, run: int, axes: list[tuple[int, int, int]]) -> list[Descriptor]:
+    """Merge contiguous axes into the run, up to three more into loops, and unroll the rest."""
+    axes = sorted((a for a in axes if a[0] > 1), key=lambda a: a[2])
+    dense = run
+    loops: list[tuple[int, int]] = []
+    rest: list[tuple[int, int, int]] = []
+    for count, d, s in axes:
+        if s != dense or rest:
+            rest.append((count, d, s))
+            continue
+        if not loops and d == run:
+            run *= count
+        elif loops and d == loops[-1][0] * loops[-1][1]:
+            loops[-1] = (loops[-1][0], loops[-1][1] * count)
+        elif len(loops) < 3:
+            loops.append((d, count))
+        else:
+            rest.append((count, d, s))
+            continue
+        dense *= count
+    points = [(ddr, spm)]
+    for count, d, s in rest:
+        points = [(x + i * d, y + i * s) for i in range(count) for x, y in points]
+    return [Descriptor(piece, x, y, run, tuple(loops)) for x, y in sorted(points, key=lambda t: t[1])]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One gatherScatter: byte offsets, run size and up to three (source stride, destination stride, count)."""
+
+    src: int
+    dst: int
+    size: int
+    loops: tuple[tuple[int, int, int], ...]
+
+
+def moves(axes: Sequence[tuple[int, int, int]], run: int, src: int = 0, dst: int = 0) -> list[Move]:
+    """Return the gatherScatter moves for axes (count, source stride, destination stride) over runs of `run` bytes."""
+    axes = sorted((a for a in axes if a[0] > 1), key=lambda a: (a[2], a[1]))
+    loops: list[tuple[int, int, int]] = []
+    for count, s, d in axes:
+        if not loops and s == run and d == run:
+            run *= count
+        elif loops and s == loops[-1][0] * loops[-1][2] and d == loops[-1][1] * loops[-1][2]:
+            loops[-1] = (loops[-1][0], loops[-1][1], loops[-1][2] * count)
+        else:
+            loops.append((s, d, count))
+    loops.sort(key=lambda a: -a[2])  # the longest loops go into the instruction, the rest is unrolled
+    inner, rest = sorted(loops[:3], key=lambda a: a[1]), loops[3:]
+    points = [(src, dst)]
+    for s, d, count in rest:
+        points = [(x + i * s, y + i * d) for i in range(count) for x, y in points]
+    return [Move(x, y, run, tuple(inner)) for x, y in points]

@@ -1,0 +1,9 @@
+"""The machine model: sizes, rates and costs of one chip, and its tile grid.
+
+May import: numpy, tx8fast.errors. Must not: know instructions, programs or the IR.
+"""
+
+from tx8fast.machine.config import DDR_BASE, SPM_BASE, Machine, load_machine
+from tx8fast.machine.topology import Topology, topology
+
+__all__ = ["DDR_BASE", "SPM_BASE", "Machine", "Topology", "load_machine", "topology"]

@@ -1,0 +1,176 @@
+"""The tables of a machine description as frozen dataclasses, with the legal range of every key.
+
+May import: the standard library. Must not: read files or check values.
+Source: TX8 hardware manual section 5. Field metadata holds the type, the lower bound and, where it
+differs from the attribute name, the key inside the TOML table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def whole(low: int = 1, key: str = "") -> Any:
+    """A whole number of at least `low`; `key` is its TOML name if it differs from the field's."""
+    return field(metadata={"type": int, "low": low, "key": key})
+
+
+def number(low: float | None = None, key: str = "") -> Any:
+    """A number; `low` None means strictly positive."""
+    return field(metadata={"type": float, "low": low, "key": key})
+
+
+def table(kind: type) -> Any:
+    """A nested table with its own section class."""
+    return field(metadata={"type": kind})
+
+
+@dataclass(frozen=True)
+class Chip:
+    """Grid, clock and DDR. Bandwidth in bytes per cycle."""
+
+    tiles_x: int = whole()
+    tiles_y: int = whole()
+    clock_hz: float = number()
+    ddr_bytes: int = whole()
+    ddr_bw: float = number()
+    ddr_efficiency: float = number()
+    ddr_page: int = whole()
+    ddr_page_penalty: int = whole(0)
+    ddr_burst: int = whole()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Scratchpad (SPM) geometry in bytes and the instruction window."""
+
+    spm_bytes: int = whole()
+    spm_reserved_low: int = whole(0)
+    spm_reserved_high: int = whole(0)
+    spm_banks: int = whole()
+    spm_bank_width: int = whole()
+    spm_align: int = whole()
+    workers: int = whole()
+    serial_mode: int = whole(0)
+
+
+@dataclass(frozen=True)
+class Kcore:
+    """Kernel core: issue cost and our cost assumption for routines, in cycles."""
+
+    issue_base: int = whole(0)
+    issue_per_reg: int = whole(0)
+    wait_cycles: int = whole(0)
+    routine_base: int = whole(0)
+    routine_cycles_per_elem: float = number()
+
+
+@dataclass(frozen=True)
+class Ne:
+    """Matrix engine: array step per group, groups per input format, operand ports."""
+
+    pe_m: int = whole()
+    pe_n: int = whole()
+    pe_k: int = whole()
+    groups_bf16: int = whole(key="groups.bf16")
+    groups_fp16: int = whole(key="groups.fp16")
+    groups_tf32: int = whole(key="groups.tf32")
+    groups_int8: int = whole(key="groups.int8")
+    fp32_passes: int = whole()
+    startup: int = whole(0)
+    port_bytes: int = whole()
+
+
+@dataclass(frozen=True)
+class CtFactor:
+    """Work multipliers of the vector engine by instruction family (TX8 hardware manual 16.2)."""
+
+    arithmetic: int = whole()
+    division: int = whole()
+    transcendental: int = whole()
+    two_step: int = whole()
+    lut: int = whole()
+    random: int = whole()
+
+
+@dataclass(frozen=True)
+class Ct:
+    """Vector engine."""
+
+    bytes_per_cycle: int = whole()
+    startup: int = whole(0)
+    misalign_penalty: int = whole(0)
+    factor: CtFactor = table(CtFactor)
+
+
+@dataclass(frozen=True)
+class Rdma:
+    """DDR to SPM transfers."""
+
+    startup: int = whole(0)
+
+
+@dataclass(frozen=True)
+class Wdma:
+    """SPM to DDR transfers."""
+
+    startup: int = whole(0)
+
+
+@dataclass(frozen=True)
+class Dma:
+    """What both DDR directions share."""
+
+    port_bytes: int = whole()
+    run_overhead: int = whole(0)
+    double_buffer: int = whole()
+
+
+@dataclass(frozen=True)
+class Tdma:
+    """SPM to SPM moves."""
+
+    startup: int = whole(0)
+    bytes_per_cycle: int = whole()
+
+
+@dataclass(frozen=True)
+class Dte:
+    """Tile to tile block transfer."""
+
+    setup_hw: int = whole(0)
+    setup_sw: int = whole(0)
+    engines: int = whole()
+
+
+@dataclass(frozen=True)
+class Noc:
+    """On-chip mesh links."""
+
+    link_bytes: int = whole()
+    hop_cycles: int = whole(0)
+    packet_bytes: int = whole()
+
+
+@dataclass(frozen=True)
+class C2c:
+    """Chip-to-chip links."""
+
+    link_bytes: int = whole()
+    latency: int = whole(0)
+
+
+@dataclass(frozen=True)
+class Sync:
+    """Flag-based synchronisation."""
+
+    barrier_base: int = whole(0)
+    handshake: int = whole(0)
+
+
+#: TOML table name -> section class, in file order
+SECTIONS: dict[str, type] = {
+    "chip": Chip, "tile": Tile, "kcore": Kcore, "ne": Ne, "ct": Ct, "rdma": Rdma, "wdma": Wdma,
+    "dma": Dma, "tdma": Tdma, "dte": Dte, "noc": Noc, "c2c": C2c, "sync": Sync,
+}  # fmt: skip

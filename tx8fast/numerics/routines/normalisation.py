@@ -1,0 +1,107 @@
+"""Layer, RMS and batch normalisation, softmax and rotary position embedding.
+
+May import: numpy, the routine helpers. Must not: know layouts or instructions.
+Arithmetic is in f32 (f64 for f64 operands).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tx8fast.errors import SimulationError
+from tx8fast.numerics.routines.support import (
+    Arrays,
+    Attrs,
+    OutTypes,
+    Routine,
+    axes_of,
+    axis_of,
+    done,
+    operand,
+    optional,
+    real,
+)
+
+
+def layernorm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
+    """(x - mean) / sqrt(variance + eps) over `axes`, then * gamma + beta (both broadcast)."""
+    x = real(operand(arrays, 0))
+    gamma, beta = optional(arrays, 1), optional(arrays, 2)
+    axes = axes_of(attrs, x.ndim, (-1,))
+    centred = x - np.mean(x, axis=axes, keepdims=True)
+    variance = np.mean(centred * centred, axis=axes, keepdims=True)
+    y = centred / np.sqrt(variance + x.dtype.type(attrs.get("eps", 1e-5)))
+    y = y if gamma is None else y * real(gamma)
+    y = y if beta is None else y + real(beta)
+    return [done(y, out_types)]
+
+
+def rmsnorm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
+    """x / sqrt(mean(x^2) + eps) over `axes`, then * gamma (broadcast)."""
+    x = real(operand(arrays, 0))
+    gamma = optional(arrays, 1)
+    axes = axes_of(attrs, x.ndim, (-1,))
+    power = np.mean(x * x, axis=axes, keepdims=True)
+    y = x / np.sqrt(power + x.dtype.type(attrs.get("eps", 1e-5)))
+    return [done(y if gamma is None else y * real(gamma), out_types)]
+
+
+def softmax(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
+    """softmax(x * scale + mask) along `axis`, or its logarithm; a pred mask keeps where true."""
+    x = real(operand(arrays, 0))
+    mask = optional(arrays, 1)
+    z = x * x.dtype.type(attrs.get("scale", 1.0))
+    if mask is not None:
+        z = np.where(mask, z, x.dtype.type(-math.inf)) if mask.dtype == np.bool_ else z + real(mask)
+    axis = axis_of(attrs, z.ndim)
+    z = z - np.max(z, axis=axis, keepdims=True)
+    e = np.exp(z)
+    total = np.sum(e, axis=axis, keepdims=True)
+    y = z - np.log(total) if attrs.get("log") else e / total
+    return [done(y, out_types)]
+
+
+def batchnorm_inference(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
+    """(x - mean) / sqrt(variance + eps) * scale + offset, vectors over the last axis."""
+    x, scale, offset, mean, variance = (real(operand(arrays, i)) for i in range(5))
+    factor = scale / np.sqrt(variance + x.dtype.type(attrs.get("eps", 1e-6)))
+    return [done((x - mean) * factor + offset, out_types)]
+
+
+def rope(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
+    """x * cos + partner(x) * sin per head; the sin table carries the sign.
+
+    x [.., S, heads * D], tables [.., S or 1, D]. Lanes from `rotary_dim` on pass through.
+    Raises SimulationError on an unknown style or a width that `heads` does not divide.
+    """
+    x, cos, sin = (real(operand(arrays, i)) for i in range(3))
+    heads, style = int(attrs.get("heads", 1)), str(attrs.get("style", "half"))
+    if heads < 1 or x.shape[-1] % heads:
+        raise SimulationError(f"rope: width {x.shape[-1]} is not divisible by {heads} heads")
+    width = x.shape[-1] // heads
+    lanes = int(attrs.get("rotary_dim", -1))
+    lanes = width if lanes < 0 else lanes
+    j = np.arange(lanes)
+    if style == "half":
+        partner = (j + lanes // 2) % lanes
+    elif style == "interleaved":
+        partner = j ^ 1
+    else:
+        raise SimulationError(f"rope: unknown style '{style}', expected half or interleaved")
+    split = x.reshape(*x.shape[:-1], heads, width)
+    turned = split[..., :lanes]
+    y = split.copy()
+    cos, sin = cos[..., None, :lanes], sin[..., None, :lanes]
+    y[..., :lanes] = turned * cos + turned[..., partner] * sin
+    return [done(y.reshape(x.shape), out_types)]
+
+
+ROUTINES: dict[str, Routine] = {
+    "layernorm": layernorm,
+    "rmsnorm": rmsnorm,
+    "softmax": softmax,
+    "batchnorm_inference": batchnorm_inference,
+    "rope": rope,
+}

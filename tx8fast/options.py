@@ -1,0 +1,66 @@
+"""Compile options, typed and checked once at the edge.
+
+May import: errors. Must not: import anything heavy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tx8fast.errors import ConfigError, raise_all
+
+DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
+PHASES = ("prefill", "decode")
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What a user may ask for. Sizes are tokens, sequences and bytes.
+
+    dtype None keeps the model's own float format. dims binds symbolic dimensions; constants binds model inputs to
+    values. Parameters whose images total at most `embed_limit_bytes` are stored in the program file.
+    """
+
+    phase: str | None = None
+    seq: int | None = None
+    past: int | None = None
+    batch: int | None = None
+    dtype: str | None = None
+    opt: int = 2
+    machine: str = "tx8"
+    dims: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    embed_limit_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.phase is not None and self.phase not in PHASES:
+            problems.append(f"phase '{self.phase}' is unknown, expected one of {', '.join(PHASES)}")
+        if self.dtype is not None and self.dtype not in DTYPES:
+            hint = " (int8 needs a quantised model; not supported yet)" if self.dtype == "int8" else ""
+            problems.append(f"dtype '{self.dtype}' is not supported, expected one of {', '.join(DTYPES)}{hint}")
+        if self.opt not in (1, 2, 3):
+            problems.append(f"opt {self.opt} is unknown, expected 1, 2 or 3")
+        for name in ("seq", "past", "batch"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                problems.append(f"{name} is {value!r}, expected a whole number of at least 1")
+        for name, value in self.dims.items():
+            if type(value) is not int or value < 0:
+                problems.append(f"dimension {name} is {value!r}, expected a whole number of at least 0")
+        if self.phase == "prefill" and self.past is not None:
+            problems.append("past is for decode: a prefill starts with an empty cache; drop --past or use --phase decode")
+        raise_all(ConfigError, "reading options", problems)
+
+    @property
+    def ir_dtype(self) -> str:
+        """The compute dtype in IR terms, "keep" for the model's own."""
+        return DTYPES[self.dtype] if self.dtype is not None else "keep"
+
+    def import_options(self) -> dict[str, Any]:
+        """The part that model readers take, absent values left out."""
+        given = {"phase": self.phase, "seq": self.seq, "past": self.past, "batch": self.batch,
+                 "dims": dict(self.dims), "constants": dict(self.constants)}  # fmt: skip
+        return {k: v for k, v in given.items() if v not in (None, {})}

@@ -1,0 +1,251 @@
+"""Chooses the float format that the program computes in, and converts where another format meets it.
+
+May import: ir, numerics.formats, passes.base, passes.effects. Must not: change the types of a function's arguments
+and results, or read weights.
+
+A parameter needs no conversion at run time: `get_param` simply takes the wanted type, the weight table keeps
+the format of the source, and packing the parameter image converts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tx8fast.errors import ConfigError, VerifyError
+from tx8fast.ir.attrs import INLINE_LIMIT_BYTES, DenseAttr
+from tx8fast.ir.clone import clone_op
+from tx8fast.ir.core import REAL, TERMINATOR, Block, Op, Value
+from tx8fast.ir.interfaces import infer_shapes
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.types import TensorType
+from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.effects import is_parameter, written_states
+from tx8fast.passes.fold_constants import CONSTANT_PREFIX
+
+TARGETS = ("bf16", "f16", "f32", "keep")
+#: formats that are converted into one another; f64 stays what it is and runs on the kernel core
+FLOATS = frozenset({"bf16", "f16", "f32", "tf32"})
+_WIDE = frozenset({"f32", "tf32"})
+#: kinds that always run in the compute format, with the number of leading operands that do (-1: all)
+ALWAYS = {
+    "gemm": -1, "contract": -1, "conv": -1, "conv_transpose": -1, "layernorm": -1, "rmsnorm": -1, "softmax": -1,
+    "rope": -1, "batchnorm_inference": 1,
+}  # fmt: skip
+#: movement whose result is as constant as its only operand
+_MOVES = frozenset({"transpose", "reshape", "broadcast", "slice", "convert"})
+
+
+@dataclass(frozen=True)
+class ComputeDtype(CompilerPass):
+    """`dtype`: bf16, f16 or f32, or keep to leave every type as it was imported.
+
+    Arguments and results keep their types. Floats made from integers stay as they are until they meet a value
+    of the compute format, so that positions are not rounded; explicit widening of the model is kept too.
+    """
+
+    name: ClassVar[str] = "compute-dtype"
+    dtype: str = "bf16"
+
+    def run(self, program: IRProgram) -> PassResult:
+        if self.dtype not in TARGETS:
+            raise ConfigError(f"pass '{self.name}': option 'dtype': expected one of {', '.join(TARGETS)}, found '{self.dtype}'")
+        if self.dtype == "keep":
+            return PassResult()
+        written = written_states(program.module)
+        converts = 0
+        changed = False
+        for symbol in program.functions:
+            for block in symbol.regions[0].blocks:
+                caster = _Caster(program, block, self.dtype, written)
+                caster.run()
+                converts += caster.converts
+                changed |= caster.changed
+        return PassResult(changed, {"converts": converts})
+
+
+def clamp_finite(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return `array` in `dtype` (NumPy float types); finite values beyond its range become its largest finite ones."""
+    import ml_dtypes
+
+    wide = array.astype(np.float64)
+    top = float(ml_dtypes.finfo(dtype).max)
+    return np.where(np.isfinite(wide), np.clip(wide, -top, top), wide).astype(np.float32).astype(dtype)
+
+
+def _is_float(v: Value) -> bool:
+    return type(v.type) is TensorType and v.type.dtype in FLOATS
+
+
+class _Caster:
+    """One block. Values are retyped in place, in order; `original` remembers what they were."""
+
+    def __init__(self, program: IRProgram, block: Block, target: str, written: set) -> None:
+        self.program, self.ctx, self.block = program, program.ctx, block
+        self.target, self.written = target, written
+        self.original: dict[Value, str] = {}
+        self.casts: dict[tuple[Value, str], Value] = {}
+        self.constancy: dict[Value, bool] = {}
+        self.head = block.first
+        self.converts = 0
+        self.changed = False
+
+    def run(self) -> None:
+        ops = list(self.block)
+        for op in ops:
+            if op.results and self.flexible(op.results[0]):
+                continue  # takes its type from its users
+            if op.has(REAL):
+                self.visit(op)
+            else:
+                self.restore(op)
+        for op in reversed(ops):
+            if op.results and self.constancy.get(op.results[0]) and not op.results[0].uses:
+                op.erase()
+
+    # ------------------------------------------------------------ constants
+
+    def flexible(self, v: Value) -> bool:
+        """True for a float parameter or constant, also seen through movement."""
+        known = self.constancy.get(v)
+        if known is None:
+            known = self.constancy[v] = self._flexible(v)
+        return known
+
+    def _flexible(self, v: Value) -> bool:
+        op = v.op
+        if op is None or not _is_float(v):
+            return False
+        if op.kind == "constant":
+            return True
+        if is_parameter(op):
+            return ("state", op.attrs["key"]) not in self.written
+        return op.kind in _MOVES and self.flexible(op.operands[0])
+
+    def constant_as(self, v: Value, dtype: str) -> Value:
+        """Return the constant `v` in another format: a second read, or a converted copy."""
+        op = v.op
+        assert op is not None and op.block is not None
+        if op.kind == "convert":
+            return self.cast(op.operands[0], dtype)
+        if op.kind == "constant":
+            new = self._converted(op, dtype)
+        else:
+            new = clone_op(op)
+            if new.operands:
+                new.set_operand(0, self.cast(op.operands[0], dtype))
+            new.results[0].type = self.ctx.tensor(v.shape, dtype)
+        op.block.insert_after(op, new)
+        self.constancy[new.results[0]] = True
+        return new.results[0]
+
+    def _converted(self, op: Op, dtype: str) -> Op:
+        from tx8fast.numerics.formats import np_dtype
+
+        array = clamp_finite(op.attrs["value"].array, np_dtype(dtype))
+        weights = self.program.weights
+        if array.nbytes <= INLINE_LIMIT_BYTES:
+            return self.ctx.create("constant", loc=op.loc, value=DenseAttr(array))
+        if weights is None:
+            return self.ctx.create("convert", [op.result], loc=op.loc, dtype=dtype)
+        n = 0
+        while (key := f"{CONSTANT_PREFIX}{n}") in weights:
+            n += 1
+        weights.add_array(key, array)
+        return self.ctx.create("get_param", (), [self.ctx.tensor(array.shape, dtype)], loc=op.loc, key=key)
+
+    # ------------------------------------------------------------ casts
+
+    def cast(self, v: Value, dtype: str) -> Value:
+        """Return `v` in `dtype`; one conversion per value and format, directly behind the definition."""
+        if v.dtype == dtype:
+            return v
+        found = self.casts.get((v, dtype))
+        if found is None:
+            found = self.casts[v, dtype] = self._cast(v, dtype)
+            self.changed = True
+        return found
+
+    def _cast(self, v: Value, dtype: str) -> Value:
+        op = v.op
+        if self.flexible(v):
+            return self.constant_as(v, dtype)
+        if op is not None and op.kind == "convert" and v.dtype in _WIDE and op.operands[0].dtype == dtype:
+            return op.operands[0]  # widened before, no need to come back
+        new = self.ctx.create("convert", [v], loc=None if op is None else op.loc, dtype=dtype)
+        if op is None:
+            self.block.insert_before(self.head, new)
+        else:
+            self.block.insert_after(op, new)
+        self.converts += 1
+        return new.result
+
+    def set_format(self, op: Op, i: int, dtype: str) -> None:
+        new = self.cast(op.operands[i], dtype)
+        if new is not op.operands[i]:
+            op.set_operand(i, new)
+
+    def restore(self, op: Op) -> None:
+        """Give an op whose types are fixed (a call, a return, an unknown kind) the operands it was imported with."""
+        for i, v in enumerate(op.operands):
+            if _is_float(v):
+                self.set_format(op, i, self.original.get(v, v.dtype))
+        if not op.has(TERMINATOR):
+            for r in op.results:
+                if r in self.original:
+                    r.type = self.ctx.tensor(r.shape, self.original[r])
+
+    # ------------------------------------------------------------ ops
+
+    def visit(self, op: Op) -> None:
+        floats = [i for i, v in enumerate(op.operands) if _is_float(v)]
+        if any(type(v.type) is TensorType and v.type.dtype == "f64" for v in op.operands):
+            self.restore(op)
+            return
+        if op.kind in ("convert", "dequantize"):
+            self.retarget(op)
+        elif op.kind != "quantize" and floats:
+            count = ALWAYS.get(op.kind)
+            dtype = self.target if count is not None else self.meeting([op.operands[i] for i in floats])
+            before = list(op.operands)
+            for i in floats:
+                if count is None or count < 0 or i < count:
+                    self.set_format(op, i, dtype)
+            if not self.retype(op):
+                for i, v in enumerate(before):
+                    op.set_operand(i, v)
+                self.restore(op)
+            return
+        self.retype(op)
+
+    def retarget(self, op: Op) -> None:
+        """Conversions to a float: from integers they stay; others go to the compute format unless they widen it."""
+        wanted = op.attrs["dtype"]
+        if wanted not in FLOATS:
+            return
+        widens = wanted in _WIDE and self.target not in _WIDE
+        if op.kind == "dequantize" or (_is_float(op.operands[0]) and not widens):
+            op.attrs["dtype"] = self.target
+            self.changed |= wanted != self.target
+
+    def meeting(self, values: list[Value]) -> str:
+        """The format in which `values` meet: that of the computed ones if they agree, else the compute format."""
+        found = {v.dtype for v in values if not self.flexible(v) and v.op is not None}
+        if any(v.op is None for v in values):
+            found.add(self.target)  # arguments enter in the compute format
+        return found.pop() if len(found) == 1 else self.target
+
+    def retype(self, op: Op) -> bool:
+        """Infer the results' types again; False if the kind does not take these operands."""
+        types = [r.type for r in op.results]
+        try:
+            changed = infer_shapes(op)
+        except VerifyError:
+            return False
+        self.changed |= changed
+        for r, t in zip(op.results, types):
+            if r.type is not t and _is_float(r):
+                self.original.setdefault(r, t.dtype)  # type: ignore[attr-defined]
+        return True

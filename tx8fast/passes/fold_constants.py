@@ -1,0 +1,159 @@
+"""Constant folding: ops whose operands are all known run once, at compile time.
+
+May import: ir, numerics by way of the ops' reference routines, passes.base, passes.effects.
+Must not: read a weight above the size limit, or one that the program writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tx8fast.errors import InternalError, SimulationError, VerifyError
+from tx8fast.ir.attrs import DENSE_DTYPES, INLINE_LIMIT_BYTES, DenseAttr
+from tx8fast.ir.core import CONSTANT_LIKE, PURE, Op, Value
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.types import NoneType, TensorType
+from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.effects import reads_only_state, written_states
+
+#: prefix of the weight-table keys that compilation adds
+CONSTANT_PREFIX = "%const/"
+_UNKNOWN = object()
+
+
+@dataclass(frozen=True)
+class FoldConstants(CompilerPass):
+    """Runs the reference routine of pure ops on constant operands.
+
+    `limit_bytes` bounds each operand read from the weight table and each result. Results above 1024 bytes
+    become entries `%const/<n>` of the weight table; without a table such ops stay.
+    """
+
+    name: ClassVar[str] = "fold-constants"
+    limit_bytes: int = 1 << 20
+
+    def run(self, program: IRProgram) -> PassResult:
+        folder = _Folder(program, self.limit_bytes)
+        for op in list(program.module.walk()):
+            folder.visit(op)
+        stats = {"folded": folder.folded, "weights": folder.added}
+        return PassResult(folder.folded > 0, stats)
+
+
+class _Folder:
+    def __init__(self, program: IRProgram, limit_bytes: int) -> None:
+        self.program = program
+        self.limit_bytes = limit_bytes
+        self.written = written_states(program.module)
+        self.folded = 0
+        self.added = 0
+        self.next_key = 0
+        self.produced: dict[
+            Value, np.ndarray
+        ] = {}  # large results of this run, so that chains need no table read
+
+    def visit(self, op: Op) -> None:
+        if (
+            not op.has(PURE)
+            or op.has(CONSTANT_LIKE)
+            or op.regions
+            or not op.results
+            or op.block is None
+        ):
+            return
+        routine = reference_of(op)
+        if routine is None or not all(self.fits(r) for r in op.results):
+            return
+        arrays = []
+        for v in op.operands:
+            array = self.constant(v)
+            if array is _UNKNOWN:
+                return
+            arrays.append(array)
+        try:
+            results = routine(op, arrays)
+        except (VerifyError, SimulationError):
+            return  # not computable here (an index out of range, say); the op stays and fails where it runs
+        self.replace(op, [self.checked(op, r, a) for r, a in zip(op.results, results)])
+
+    def fits(self, v: Value) -> bool:
+        t = v.type
+        if type(t) is not TensorType or not t.is_static or t.dtype not in DENSE_DTYPES:
+            return False
+        return nbytes(t) <= (
+            self.limit_bytes if self.program.weights is not None else INLINE_LIMIT_BYTES
+        )
+
+    def constant(self, v: Value) -> Any:
+        """Return the value's array, None for an absent tensor, `_UNKNOWN` if it is not constant."""
+        op = v.op
+        if op is None:
+            return _UNKNOWN
+        if type(v.type) is NoneType:
+            return None
+        if v in self.produced:
+            return self.produced[v]
+        if op.has(CONSTANT_LIKE):
+            attr = op.attrs.get("value")
+            return attr.array if type(attr) is DenseAttr else _UNKNOWN
+        key = op.attrs.get("key")
+        if type(key) is not str or self.program.weights is None or len(op.results) != 1:
+            return _UNKNOWN
+        states = reads_only_state(op)
+        if not states or not self.written.isdisjoint(states) or key not in self.program.weights:
+            return _UNKNOWN
+        view = self.program.weights.const_view(key, self.limit_bytes)
+        return _UNKNOWN if view is None else view
+
+    def checked(self, op: Op, r: Value, array: Any) -> np.ndarray:
+        wanted = DENSE_DTYPES[r.dtype][1]
+        found = np.asarray(array)
+        if found.shape != r.shape or found.dtype != wanted:
+            raise InternalError(
+                f"folding {op.name} '{op.loc or ''}': its routine gave {found.dtype} {list(found.shape)}, "
+                f"its result type is {r.type}"
+            )
+        return found
+
+    def replace(self, op: Op, arrays: list[np.ndarray]) -> None:
+        ctx = self.program.ctx
+        for r, array in zip(op.results, arrays):
+            if array.nbytes <= INLINE_LIMIT_BYTES:
+                new = ctx.create("constant", (), [r.type], loc=op.loc, value=DenseAttr(array))
+            else:
+                owned = np.array(array, order="C", copy=True)
+                new = ctx.create("get_param", (), [r.type], loc=op.loc, key=self.add_weight(owned))
+                self.produced[new.result] = owned
+            op.block.insert_before(op, new)  # type: ignore[union-attr]
+            r.replace_all_uses_with(new.result)
+        op.erase()
+        self.folded += 1
+
+    def add_weight(self, array: np.ndarray) -> str:
+        weights = self.program.weights
+        while (key := f"{CONSTANT_PREFIX}{self.next_key}") in weights:
+            self.next_key += 1
+        weights.add_array(key, array)
+        self.added += 1
+        return key
+
+
+def nbytes(t: TensorType) -> int:
+    return math.prod(t.shape or ()) * DENSE_DTYPES[t.dtype][1].itemsize
+
+
+def reference_of(op: Op) -> Callable[[Op, list[Any]], list[Any]] | None:
+    """Return the function that computes `op` on arrays: its Compute interface, or its reference routine."""
+    compute = op.info.impl.get(("Compute", "compute"))
+    if compute is not None:
+        return compute
+    if not getattr(op.info.decl, "routine", ""):
+        return None
+    from tx8fast.ir.ops.base import reference
+
+    return reference

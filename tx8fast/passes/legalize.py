@@ -1,0 +1,181 @@
+"""Rewrites op forms the back end has no sequence for into forms it has.
+
+May import: ir, passes.base, passes.canonicalize (constant look-up). Must not: round differently from the original,
+except where a reciprocal or root is exact by definition. Every rule leaves a form no rule applies to.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
+from tx8fast.ir.core import Op, Value
+from tx8fast.ir.ops.base import engine_of
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
+from tx8fast.ir.types import NoneType, TensorType
+from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.canonicalize import splat
+
+_FLOATS = ("bf16", "f16", "f32")
+
+
+def _static(*values: Value) -> bool:
+    return all(isinstance(v.type, TensorType) and v.type.is_static for v in values)
+
+
+def _scalar(rw: Rewriter, value: float, dtype: str, before: Op) -> Value:
+    array = np.asarray(value, np.float32).astype(DENSE_DTYPES[dtype][1])
+    return rw.insert("constant", before=before, value=DenseAttr(array)).result
+
+
+# ---------------------------------------------------------------- reductions
+
+
+@pattern("reduce", benefit=3)
+def _keep_dims(op: Op, rw: Rewriter) -> bool:
+    """The vector engine keeps the reduced dimension; a reshape, which moves nothing, drops it."""
+    if op.attrs["keepdims"] or not op.attrs["axes"] or not _static(op.result):
+        return False
+    kept = rw.insert("reduce", op.operands[0], before=op, op=op.attrs["op"], axes=op.attrs["axes"], keepdims=True)
+    rw.replace_with(op, "reshape", kept.result, shape=op.result.shape)
+    return True
+
+
+@pattern("reduce", benefit=2)
+def _merge_reduced_axes(op: Op, rw: Rewriter) -> bool:
+    """Several trailing axes become one."""
+    x = op.operands[0]
+    if not op.attrs["keepdims"] or not _static(x):
+        return False
+    rank, n = len(x.shape), len(op.attrs["axes"])
+    if n < 2 or {a % rank for a in op.attrs["axes"]} != set(range(rank - n, rank)):
+        return False
+    lead = x.shape[: rank - n]
+    flat = rw.insert("reshape", x, before=op, shape=(*lead, math.prod(x.shape[rank - n :])))
+    one = rw.insert("reduce", flat.result, before=op, op=op.attrs["op"], axes=(len(lead),), keepdims=True)
+    rw.replace_with(op, "reshape", one.result, shape=op.result.shape)
+    return True
+
+
+# ---------------------------------------------------------------- arithmetic with constants
+
+
+@pattern("pow")
+def _known_power(op: Op, rw: Rewriter) -> bool:
+    x, e = op.operands[0], splat(op.operands[1])
+    if e is None or x.type is not op.result.type or x.dtype not in _FLOATS:
+        return False
+    unary = {2: "square", 0.5: "sqrt", -1: "recip", -0.5: "rsqrt"}.get(e)
+    if unary is not None:
+        rw.replace_with(op, unary, x)
+    elif e == 3:
+        rw.replace_with(op, "mul", rw.insert("square", x, before=op).result, x)
+    elif e == 1:
+        rw.replace(op, [x])
+    elif e == 0 and _static(x):
+        rw.replace_with(op, "broadcast", _scalar(rw, 1.0, x.dtype, op), shape=x.shape)
+    else:
+        return False
+    return True
+
+
+@pattern("div")
+def _exact_reciprocal(op: Op, rw: Rewriter) -> bool:
+    """x / 2^k = x * 2^-k, without rounding as long as 2^-k is a normal number of the format."""
+    x, d = op.operands[0], splat(op.operands[1])
+    if d is None or not d or x.type is not op.result.type or x.dtype not in _FLOATS or not math.isfinite(d):
+        return False
+    mantissa, exponent = math.frexp(abs(d))
+    if mantissa != 0.5 or abs(exponent) > (14 if x.dtype == "f16" else 126):
+        return False
+    rw.replace_with(op, "mul", x, _scalar(rw, 1.0 / d, x.dtype, op))
+    return True
+
+
+# ---------------------------------------------------------------- softmax, gemm
+
+
+def mask_fits(scores: tuple[int, ...], mask: tuple[int, ...]) -> bool:
+    """True if the softmax sequence can add the mask itself: one row for all, or whole trailing dimensions."""
+    wide = (1,) * (len(scores) - len(mask)) + mask
+    if not scores or wide[-1] != scores[-1]:
+        return False
+    own = [d for d in range(len(wide) - 1) if wide[d] != 1]
+    return not own or own == list(range(own[0], len(wide) - 1))
+
+
+@pattern("softmax")
+def _split_mask(op: Op, rw: Rewriter) -> bool:
+    if len(op.operands) < 2 or type(op.operands[1].type) is NoneType or not _static(*op.operands):
+        return False
+    x, mask = op.operands
+    if engine_of(op) == "kcore" or (mask_fits(x.shape, mask.shape) and mask.dtype == x.dtype):
+        return False
+    if op.attrs["scale"] != 1.0:
+        x = rw.insert("mul", x, _scalar(rw, op.attrs["scale"], x.dtype, op), before=op).result
+    if mask.dtype != x.dtype:
+        mask = rw.insert("convert", mask, before=op, dtype=x.dtype).result
+    total = rw.insert("add", x, mask, before=op).result
+    rw.replace_with(op, "softmax", total, axis=op.attrs["axis"], scale=1.0, log=op.attrs["log"])
+    return True
+
+
+@pattern("gemm", benefit=2)
+def _split_bias(op: Op, rw: Rewriter) -> bool:
+    """The matrix engine adds a vector along N; any other bias is added afterwards."""
+    if len(op.operands) < 3 or type(op.operands[2].type) is NoneType or not _static(*op.operands):
+        return False
+    bias, n = op.operands[2], op.result.shape[-1]
+    if bias.shape == (n,) or op.attrs["act"] not in ("none", "relu"):
+        return False
+    if math.prod(bias.shape) == n and bias.shape[-1:] == (n,):
+        rw.set_operand(op, 2, rw.insert("reshape", bias, before=op, shape=(n,)).result)
+        return True
+    if bias.dtype != op.result.dtype:
+        return False
+    attrs = {**{k: op.attrs[k] for k in ("trans_a", "trans_b", "useful_macs")}, "act": "none"}
+    product = rw.insert("gemm", *op.operands[:2], before=op, **attrs).result
+    if op.attrs["act"] == "relu":
+        rw.replace_with(op, "relu", rw.insert("add", product, bias, before=op).result)
+    else:
+        rw.replace_with(op, "add", product, bias)
+    return True
+
+
+@pattern("gemm")
+def _outer_product(op: Op, rw: Rewriter) -> bool:
+    """K = 1 needs no matrix engine, and must not be rounded to its format: positions times frequencies, say."""
+    a, b = op.operands[:2]
+    if len(op.operands) > 2 or op.attrs["act"] != "none" or not _static(a, b) or a.type.dtype not in _FLOATS:
+        return False
+    if a.shape[-2 if op.attrs["trans_a"] else -1] != 1 or a.dtype != b.dtype:
+        return False
+    column = (*a.shape[:-2], op.result.shape[-2], 1)
+    row = (*b.shape[:-2], 1, op.result.shape[-1])
+    if a.shape != column:
+        a = rw.insert("reshape", a, before=op, shape=column).result
+    if b.shape != row:
+        b = rw.insert("reshape", b, before=op, shape=row).result
+    rw.replace_with(op, "mul", a, b)
+    return True
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    _keep_dims, _merge_reduced_axes, _known_power, _exact_reciprocal, _split_mask, _split_bias, _outer_product,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Legalize(CompilerPass):
+    """Applies `PATTERNS` greedily."""
+
+    name: ClassVar[str] = "legalize"
+
+    def run(self, program: IRProgram) -> PassResult:
+        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
+        return PassResult(result.changed, {**result.applied, "dead": result.dead})

@@ -1,0 +1,94 @@
+"""The list of passes and the function that runs a pipeline of them.
+
+May import: passes.*, ir.program, errors. Must not: decide which pipeline a compile uses (see `api`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from tx8fast.errors import ConfigError, VerifyError
+from tx8fast.ir.program import IRProgram
+from tx8fast.passes.base import CompilerPass, PassResult, parse_pipeline
+from tx8fast.passes.canonicalize import Canonicalize
+from tx8fast.passes.cse import Cse
+from tx8fast.passes.dce import Dce
+from tx8fast.passes.fold_constants import FoldConstants
+from tx8fast.passes.inline import Inline
+from tx8fast.passes.outline import Outline
+from tx8fast.passes.sink_constants import SinkConstants
+from tx8fast.passes.strip_runtime import StripRuntime
+
+PASSES: tuple[type[CompilerPass], ...] = (
+    Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PassRun:
+    """One executed pass: what it reported and the wall time in seconds."""
+
+    compiler_pass: CompilerPass
+    result: PassResult
+    seconds: float
+
+
+def passes_by_name(extra: Iterable[type[CompilerPass]] = ()) -> dict[str, type[CompilerPass]]:
+    """Return the known passes, `extra` ones included, by name. Two passes of one name raise ConfigError."""
+    out: dict[str, type[CompilerPass]] = {}
+    for cls in (*PASSES, *extra):
+        if cls.name in out:
+            raise ConfigError(f"pass '{cls.name}' is defined twice")
+        out[cls.name] = cls
+    return out
+
+
+def run_pipeline(program: IRProgram, passes: str | Sequence[CompilerPass], verify_between: bool = True,
+                 dump: Callable[[CompilerPass, IRProgram], None] | None = None, verify_level: int = 2,
+                 dump_on_error: Callable[[CompilerPass, str], None] | None = None) -> list[PassRun]:  # fmt: skip
+    """Run `passes` (objects or pipeline text) on `program` in place and return what each did.
+
+    `verify_between` checks the graph before the first pass and after each that changed it, and blames the
+    pass. `dump(pass, program)` is called after every pass. `dump_on_error(pass, text)` gets the graph as it was
+    before the pass that broke it. Raises ConfigError if a pass requires a fact no earlier one ensured.
+    """
+    if isinstance(passes, str):
+        passes = parse_pipeline(passes, passes_by_name())
+    check_order(passes)
+    if verify_between:
+        program.verify(verify_level, f"verifying program '{program.name}' before the first pass")
+    runs: list[PassRun] = []
+    for p in passes:
+        before = program.text() if dump_on_error is not None else ""
+        start = time.perf_counter()
+        result = p.run(program)
+        runs.append(PassRun(p, result, time.perf_counter() - start))
+        if verify_between:
+            try:
+                program.verify(verify_level, f"pass '{p}' left an invalid graph")
+            except VerifyError:
+                if dump_on_error is not None:
+                    dump_on_error(p, before)
+                raise
+        if dump is not None:
+            dump(p, program)
+    return runs
+
+
+def check_order(passes: Sequence[CompilerPass]) -> None:
+    """Raise ConfigError if a pass requires a fact that no earlier pass ensures (or that one has broken)."""
+    known: set[str] = set()
+    ensured_by = {fact for p in passes for fact in p.ensures}
+    for p in passes:
+        missing = [fact for fact in p.requires if fact not in known]
+        if missing:
+            hint = (
+                "an earlier pass must ensure it"
+                if ensured_by.isdisjoint(missing)
+                else "the pass that ensures it comes later"
+            )
+            raise ConfigError(f"pipeline: pass '{p.name}' requires {', '.join(missing)}: {hint}")
+        known.update(p.ensures)
+        known.difference_update(p.breaks)

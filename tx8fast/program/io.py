@@ -1,0 +1,289 @@
+"""Saving and loading programs as `.tx8` files.
+
+May import: numpy, isa.record, errors, program.model, program.container. Must not: read weights or
+trust a number of the file before it is checked.
+
+Sections: code (RECORD rows of all code arrays), tile_code, slot_arg, tile_offset, launch_segment, launch_args
+(raw integers, one array after the other), data (embedded parameter bytes). Everything else is JSON.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import ProgramError
+from tx8fast.isa.record import RECORD
+from tx8fast.program.container import ALIGN, Chunks, Container, write
+from tx8fast.program.model import FORMAT_VERSION, Launch, Program, Segment, Tensor
+
+CHUNK_BYTES = 1 << 24
+EAGER_DATA_BYTES = 64 << 20  # embedded data up to this size is checked when a file is loaded
+MAX_SLOTS = 1 << 20
+
+
+@dataclass
+class FileProgram(Program):
+    """A program that lives in a file. `check_data()` reads the data section once and checks it."""
+
+    container: Container | None = field(default=None, repr=False, compare=False)
+    data_checked: bool = field(default=False, repr=False, compare=False)
+
+    def check_data(self) -> None:
+        """Raise ProgramError if the embedded bytes are not those that were saved."""
+        if self.container is not None and not self.data_checked:
+            self.container.section("data", check=True)
+            self.data_checked = True
+
+
+def check_data(program: Program) -> None:
+    """Check the embedded bytes of a loaded program once; programs that never were in a file are fine."""
+    if isinstance(program, FileProgram):
+        program.check_data()
+
+
+def save(program: Program, path: str | os.PathLike[str], data: Chunks | None = None) -> None:
+    """Write `program` to `path`, atomically and with the same bytes for the same program.
+
+    `data`: chunks to store instead of `program.data`, so that weights of any size can be streamed.
+    Raises ProgramError.
+    """
+    if data is None:
+        check_data(program)
+        data = _pieces(memoryview(program.data))
+    write(path, FORMAT_VERSION, _body(program), [*_arrays(program), ("data", data)])
+
+
+def _pieces(view: memoryview) -> Iterator[memoryview]:
+    for begin in range(0, len(view), CHUNK_BYTES):
+        yield view[begin : begin + CHUNK_BYTES]
+
+
+def _body(program: Program) -> dict[str, Any]:
+    segments = []
+    for s in program.segments:
+        segments.append(
+            {
+                "name": s.name, "codes": [len(c) for c in s.codes], "tiles": len(s.tile_code),
+                "slots": len(s.slot_arg), "n_args": s.n_args, "ops": s.ops, "routines": s.routines,
+                "barrier": s.barrier, "spm_peak_bytes": s.spm_peak_bytes,
+                "estimate_cycles": s.estimate_cycles, "info": s.info,
+            }
+        )  # fmt: skip
+    return {
+        "machine": program.machine,
+        "segments": segments,
+        "launches": [[launch.name, len(launch.args)] for launch in program.launches],
+        "inputs": [_tensor_body(t) for t in program.inputs],
+        "outputs": [_tensor_body(t) for t in program.outputs],
+        "params": [_tensor_body(t) for t in program.params],
+        "ddr_bytes": program.ddr_bytes,
+        "meta": program.meta,
+    }
+
+
+def _tensor_body(t: Tensor) -> dict[str, Any]:
+    return {
+        "name": t.name, "shape": [int(n) for n in t.shape], "dtype": t.dtype, "ddr_dtype": t.ddr_dtype,
+        "layout": t.layout, "address": int(t.address), "size_bytes": int(t.size_bytes),
+        "source": t.source, "embedded": int(t.embedded),
+    }  # fmt: skip
+
+
+def _arrays(program: Program) -> list[tuple[str, Chunks]]:
+    def raw(arrays: Iterable[Any], dtype: Any) -> Iterator[memoryview]:
+        for array in arrays:
+            flat = np.ascontiguousarray(array, dtype).reshape(-1)
+            if flat.size:
+                yield flat.view(np.uint8).data
+
+    segments, launches = program.segments, program.launches
+    return [
+        ("code", raw((c for s in segments for c in s.codes), RECORD)),
+        ("tile_code", raw((s.tile_code for s in segments), "<i4")),
+        ("slot_arg", raw((s.slot_arg for s in segments), "<i4")),
+        ("tile_offset", raw((s.tile_offset for s in segments), "<i8")),
+        ("launch_segment", raw([[launch.segment for launch in launches]], "<i4")),
+        ("launch_args", raw((launch.args for launch in launches), "<i8")),
+    ]
+
+
+def load(path: str | os.PathLike[str], verify_data: bool | None = None) -> FileProgram:
+    """Return the program of a `.tx8` file; code and data stay in the file (memory map) until they are used.
+
+    `verify_data`: check the embedded bytes now (True), when the program is run (False), or now unless
+    they are large (None). Raises ProgramError for a file that is missing, damaged, or of another version.
+    """
+    container = Container(path, FORMAT_VERSION)
+    try:
+        program = _Reader(container).program()
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        IndexError,
+        OverflowError,
+        RecursionError,
+    ) as e:
+        if isinstance(e, ProgramError):
+            raise
+        raise ProgramError(
+            f"reading program file {path}: malformed content ({type(e).__name__}: {e})"
+        ) from e
+    program.data = container.section("data", check=False)
+    for tensor in program.params:
+        end = tensor.embedded + tensor.size_bytes
+        if tensor.embedded >= 0 and end > len(program.data):
+            raise ProgramError(
+                f"reading program file {path}: parameter '{tensor.name}' ends at byte {end} of a data section of "
+                f"{len(program.data)} bytes"
+            )
+    if verify_data or (verify_data is None and len(program.data) <= EAGER_DATA_BYTES):
+        program.check_data()
+    return program
+
+
+class _Reader:
+    """Takes the body apart; every count is checked against the bytes that are really there."""
+
+    def __init__(self, container: Container) -> None:
+        self.container = container
+        self.body = self.need(container.body, dict, "body")
+        self.at: dict[str, int] = {}
+        self.arrays = {
+            name: np.frombuffer(self._section(name, np.dtype(dtype)), dtype)
+            for name, dtype in (
+                ("code", RECORD), ("tile_code", "<i4"), ("slot_arg", "<i4"), ("tile_offset", "<i8"),
+                ("launch_segment", "<i4"), ("launch_args", "<i8"),
+            )
+        }  # fmt: skip
+
+    def _section(self, name: str, dtype: np.dtype) -> memoryview:
+        view = self.container.section(name)
+        if len(view) % dtype.itemsize:
+            raise self.fail(
+                f"section '{name}' has {len(view)} bytes, not a multiple of {dtype.itemsize}"
+            )
+        return view
+
+    def fail(self, text: str) -> ProgramError:
+        return ProgramError(f"reading program file {self.container.path}: {text}")
+
+    def need(self, value: Any, kind: type, what: str) -> Any:
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise self.fail(f"{what} is {type(value).__name__}, required {kind.__name__}")
+        return value
+
+    def count(self, value: Any, what: str, most: int = 1 << 62, least: int = 0) -> int:
+        if not least <= self.need(value, int, what) <= most:
+            raise self.fail(f"{what} is {value}, required {least} to {most}")
+        return value
+
+    def items(self, tree: Any, key: str, kind: type, what: str) -> list:
+        values = self.need(tree[key], list, f"{what} '{key}'")
+        return [self.need(v, kind, f"an entry of {what} '{key}'") for v in values]
+
+    def take(self, name: str, n: int, what: str) -> np.ndarray:
+        begin = self.at.get(name, 0)
+        if n > len(self.arrays[name]) - begin:
+            raise self.fail(
+                f"{what} needs {n} entries of section '{name}', {len(self.arrays[name]) - begin} are left"
+            )
+        self.at[name] = begin + n
+        return self.arrays[name][begin : begin + n]
+
+    def program(self) -> FileProgram:
+        body = self.body
+        segments = [self.segment(s) for s in self.items(body, "segments", dict, "program")]
+        program = FileProgram(
+            machine=self.need(body["machine"], dict, "machine"),
+            segments=segments,
+            launches=self.launches(segments),
+            inputs=[self.tensor(t) for t in self.items(body, "inputs", dict, "program")],
+            outputs=[self.tensor(t) for t in self.items(body, "outputs", dict, "program")],
+            params=[self.tensor(t) for t in self.items(body, "params", dict, "program")],
+            ddr_bytes=self.count(body["ddr_bytes"], "ddr_bytes"),
+            meta=self.need(body["meta"], dict, "meta"),
+            container=self.container,
+        )
+        for name, array in self.arrays.items():
+            if self.at.get(name, 0) != len(array):
+                raise self.fail(
+                    f"section '{name}' has {len(array) - self.at.get(name, 0)} entries too many"
+                )
+        return program
+
+    def segment(self, tree: dict[str, Any]) -> Segment:
+        name = self.need(tree["name"], str, "a segment's name")
+        what = f"segment '{name}'"
+        counts = [
+            self.count(n, f"{what} code length") for n in self.items(tree, "codes", int, what)
+        ]
+        tiles = self.count(tree["tiles"], f"{what} tiles", MAX_SLOTS)
+        slots = self.count(tree["slots"], f"{what} slots", MAX_SLOTS)
+        segment = Segment(
+            name=name,
+            codes=[self.take("code", n, what) for n in counts],
+            tile_code=self.take("tile_code", tiles, what),
+            slot_arg=self.take("slot_arg", slots, what),
+            tile_offset=self.take("tile_offset", tiles * slots, what).reshape(tiles, slots),
+            n_args=self.count(tree["n_args"], f"{what} n_args", MAX_SLOTS),
+            ops=self.items(tree, "ops", str, what),
+            routines=self.items(tree, "routines", dict, what),
+            barrier=self.need(tree["barrier"], bool, f"{what} barrier"),
+            spm_peak_bytes=self.count(tree["spm_peak_bytes"], f"{what} spm_peak_bytes"),
+            estimate_cycles=self.count(tree["estimate_cycles"], f"{what} estimate_cycles"),
+            info=self.need(tree["info"], dict, f"{what} info"),
+        )
+        for array, top, label in (
+            (segment.tile_code, len(counts), "tile_code"),
+            (segment.slot_arg, segment.n_args, "slot_arg"),
+        ):
+            low = -1 if label == "tile_code" else 0
+            if array.size and (array.min() < low or array.max() >= top):
+                raise self.fail(f"{what} {label} has values outside [{low}, {top})")
+        return segment
+
+    def launches(self, segments: list[Segment]) -> list[Launch]:
+        entries = self.items(self.body, "launches", list, "program")
+        index = self.take("launch_segment", len(entries), "the launch list")
+        out = []
+        for (name, n_args), which in zip(entries, index.tolist()):
+            if not 0 <= which < len(segments):
+                raise self.fail(f"launch '{name}' runs segment {which} of {len(segments)}")
+            self.need(name, str, "a launch's name")
+            args = self.take(
+                "launch_args", self.count(n_args, f"launch '{name}' arguments"), f"launch '{name}'"
+            )
+            if len(args) != segments[which].n_args:
+                raise self.fail(
+                    f"launch '{name}' has {len(args)} arguments, its segment {segments[which].n_args}"
+                )
+            out.append(Launch(which, args, name))
+        return out
+
+    def tensor(self, tree: dict[str, Any]) -> Tensor:
+        text: Callable[[str], str] = lambda key: self.need(tree[key], str, f"a tensor's {key}")  # noqa: E731
+        name = text("name")
+        return Tensor(
+            name=name,
+            shape=tuple(
+                self.count(n, f"shape of '{name}'")
+                for n in self.items(tree, "shape", int, f"'{name}'")
+            ),
+            dtype=text("dtype"),
+            ddr_dtype=text("ddr_dtype"),
+            layout=text("layout"),
+            address=self.count(tree["address"], f"address of '{name}'"),
+            size_bytes=self.count(tree["size_bytes"], f"size of '{name}'"),
+            source=self.need(tree["source"], dict, f"source of '{name}'"),
+            embedded=self.count(tree["embedded"], f"embedded offset of '{name}'", least=-1),
+        )
+
+
+__all__ = ["ALIGN", "FileProgram", "check_data", "load", "save"]

@@ -1,0 +1,85 @@
+"""The program artifact: what the compiler hands to the simulators and emitters, as plain data.
+
+May import: numpy, isa.record, errors. Must not: import the compiler.
+
+A program is a list of segments (compiled code of one group for all tiles, position independent in DDR)
+and a list of launches (segment + absolute DDR addresses of its arguments), executed in order by all
+tiles. A segment that ends in a barrier leaves every tile idle, so launches can be simulated one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+FORMAT_VERSION = (1, 0)
+
+
+@dataclass
+class Segment:
+    """Code of one group. Tiles with equal slice shapes share one code array.
+
+    codes: RECORD arrays with LOOP/END rows (isa.control); `tile_code[t]` indexes it, -1 = tile idle.
+    slot_arg: (n_slots,) int32, the launch argument that each DDR slot belongs to.
+    tile_offset: (n_tiles, n_slots) int64 bytes, added to the argument's address.
+    routines: kernel-core routine descriptors (isa.kcore) that KCORE rows index.
+    ops: names of the model's ops this segment came from (provenance; rows' `op` field indexes it).
+    """
+
+    name: str
+    codes: list[np.ndarray]
+    tile_code: np.ndarray
+    slot_arg: np.ndarray
+    tile_offset: np.ndarray
+    n_args: int
+    ops: list[str]
+    routines: list[dict[str, Any]] = field(default_factory=list)
+    barrier: bool = True
+    spm_peak_bytes: int = 0
+    estimate_cycles: int = 0
+    info: dict[str, Any] = field(default_factory=dict)  # plan: sharding, split, bound, engine ... (JSON)
+
+
+@dataclass
+class Launch:
+    segment: int
+    args: np.ndarray  # (n_args,) int64, absolute DDR byte addresses
+    name: str  # "layers.3/attn.q_proj"
+
+
+@dataclass
+class Tensor:
+    """A named DDR tensor: program input, output or parameter.
+
+    `shape`, `dtype` are the logical ones that users see; `ddr_dtype` and `layout` ("dense" | "blocked") say how
+    its bytes lie in DDR; `address` is absolute, `size_bytes` the DDR footprint (padding included).
+    For parameters `source` says where the bytes come from (program/params.py), `embedded` the byte offset
+    in the file's data section or -1.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    ddr_dtype: str
+    layout: str
+    address: int
+    size_bytes: int
+    source: dict[str, Any] = field(default_factory=dict)
+    embedded: int = -1
+
+
+@dataclass
+class Program:
+    """`meta` holds JSON-able facts: model name, phase, options, useful_macs, ddr bytes, kernel-core ops."""
+
+    machine: dict[str, Any]
+    segments: list[Segment]
+    launches: list[Launch]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    params: list[Tensor]
+    ddr_bytes: int  # highest used DDR byte offset (from the DDR base) + 1
+    meta: dict[str, Any]
+    data: bytes | memoryview = b""  # embedded parameter bytes, packed as they lie in DDR

@@ -1,0 +1,145 @@
+"""Parameter bytes: from where a tensor's source says they are to how they lie in DDR.
+
+May import: numpy, weights, numerics, errors, program.model, program.io. Must not: hold more than one
+parameter at a time.
+
+A `Tensor.source` is what `WeightTable.describe` returns (`{"kind": "file", "file", "offset", "nbytes", "dtype",
+"shape"}` or `{"kind": "derived", ...}`), optionally with "key" (name in the checkpoint) and "transform": steps
+`["transpose", perm]`, `["reshape", shape]`, `["slice", start, size]`, applied in order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import ImportModelError, ProgramError
+from tx8fast.numerics.formats import convert, dtype_name
+from tx8fast.numerics.layout import npc, pack
+from tx8fast.program.io import check_data
+from tx8fast.program.model import Program, Tensor
+from tx8fast.weights import resolve
+
+SHOWN = 10
+
+
+def pack_param(source_array: np.ndarray, tensor: Tensor) -> memoryview:
+    """Return the `tensor.size_bytes` bytes of `source_array` as they lie in DDR: transformed, rounded to
+    `ddr_dtype` (nearest even), laid out, zero-filled at the end.
+
+    No copy is made when the source already lies that way. Raises ProgramError if shape or size do not fit.
+    """
+    array = _transform(source_array, tensor)
+    if array.shape != tuple(tensor.shape):
+        raise ProgramError(
+            f"packing parameter '{tensor.name}': found shape {array.shape}, required {tensor.shape}"
+        )
+    src = _format(array, tensor)
+    if src != tensor.ddr_dtype:
+        array = convert(array, src, tensor.ddr_dtype)
+    if tensor.layout == "blocked":
+        image = pack(array.reshape(npc(array.shape)), tensor.ddr_dtype)
+    elif tensor.layout == "dense":
+        image = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    else:
+        raise ProgramError(
+            f"packing parameter '{tensor.name}': layout '{tensor.layout}', required dense or blocked"
+        )
+    if image.size > tensor.size_bytes:
+        raise ProgramError(
+            f"packing parameter '{tensor.name}': {image.size} bytes do not fit the {tensor.size_bytes} reserved in DDR"
+        )
+    if image.size < tensor.size_bytes:
+        image = np.concatenate([image, np.zeros(tensor.size_bytes - image.size, np.uint8)])
+    return image.data
+
+
+def _format(array: np.ndarray, tensor: Tensor) -> str:
+    try:
+        return dtype_name(array.dtype)
+    except (KeyError, ValueError) as e:
+        raise ProgramError(
+            f"packing parameter '{tensor.name}': no conversion from {array.dtype} to {tensor.ddr_dtype}"
+        ) from e
+
+
+def _transform(array: np.ndarray, tensor: Tensor) -> np.ndarray:
+    for step in tensor.source.get("transform") or ():
+        try:
+            kind, *args = step
+            if kind == "transpose":
+                array = array.transpose(*args)
+            elif kind == "reshape":
+                array = array.reshape(*args)
+            elif kind == "slice":
+                start, size = args
+                if len(start) != array.ndim or any(
+                    not 0 <= a <= a + n <= top
+                    for a, n, top in zip(start, size, array.shape, strict=True)
+                ):
+                    raise ValueError(f"[{start}, +{size}) outside {array.shape}")
+                array = array[tuple(slice(a, a + n) for a, n in zip(start, size))]
+            else:
+                raise ValueError("unknown kind of step")
+        except (TypeError, ValueError) as e:
+            raise ProgramError(
+                f"packing parameter '{tensor.name}': transform step {step!r}: {e}"
+            ) from e
+    return array
+
+
+def param_arrays(
+    program: Program, weights_dir: str | os.PathLike[str] | None = None
+) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """Yield every parameter with its DDR image (size_bytes,) uint8, read-only or fresh, one at a time.
+
+    All sources are looked up before the first one is read. Raises ProgramError naming the parameters whose files
+    are not in `weights_dir` (default: the working directory), or one whose bytes do not fit.
+    """
+    root = Path(weights_dir) if weights_dir is not None else Path(".")
+    outside = [t for t in program.params if t.embedded < 0]
+    missing = [f"{t.name} ({why})" for t in outside if (why := _absent(t.source, root))]
+    if missing:
+        shown = "".join(f"\n  - {m}" for m in missing[:SHOWN])
+        more = f"\n  and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+        where = f"'{root}'" if weights_dir is not None else "the working directory"
+        raise ProgramError(
+            f"reading parameters: the bytes of {len(missing)} of {len(program.params)} are not in {where}:{shown}{more}\n"
+            "give the directory of the checkpoint with --weights DIR"
+        )
+    if len(outside) < len(program.params):
+        check_data(program)
+    return ((t, _image(program, t, root)) for t in program.params)
+
+
+def _absent(source: Mapping[str, Any], root: Path) -> str:
+    """Return what is missing for `source`, "" if all its files exist."""
+    kind = source.get("kind", "file" if "file" in source else "missing")
+    if kind == "derived":
+        inputs = source.get("inputs") or []
+        return next((why for d in inputs if (why := _absent(d, root))), "")
+    if kind != "file":
+        return "no file is known for it"
+    name = str(source.get("file"))
+    return "" if (root / name).is_file() else f"file {name}"
+
+
+def _image(program: Program, tensor: Tensor, root: Path) -> np.ndarray:
+    if tensor.embedded >= 0:
+        view = memoryview(program.data)[tensor.embedded : tensor.embedded + tensor.size_bytes]
+        if len(view) != tensor.size_bytes:
+            raise ProgramError(
+                f"reading parameter '{tensor.name}': bytes [{tensor.embedded}, {tensor.embedded + tensor.size_bytes}) "
+                f"required, the data section has {len(program.data)}"
+            )
+        return np.frombuffer(view, np.uint8)
+    source = {"kind": "file", **tensor.source}
+    try:
+        array = resolve(source, root)
+    except ImportModelError as e:
+        raise ProgramError(f"reading parameter '{tensor.name}': {e}") from e
+    return np.frombuffer(pack_param(array, tensor), np.uint8)

@@ -1,0 +1,196 @@
+"""Graph table -> program: plan each distinct op once, flatten calls into launches, give everything an address.
+
+May import: graph_table, lower, search, schedule, program.model, isa, machine, errors. Must not: know the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import InfeasibleError, raise_all
+from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, TensorSpec
+from tx8fast.lower import lower
+from tx8fast.lower.transfer import spec_bytes
+from tx8fast.machine import DDR_BASE, Machine
+from tx8fast.program.model import Launch, Program, Segment, Tensor
+from tx8fast.schedule.memory import Arena, Frame, plan_frames
+from tx8fast.schedule.segment import build_segment
+from tx8fast.search.planner import plan_op
+
+Describe = Callable[[str], dict[str, Any]]
+
+
+@dataclass
+class Compiler:
+    """Plans and emits segments, one per distinct (record, barrier)."""
+
+    machine: Machine
+    segments: list[Segment] = field(default_factory=list)
+    known: dict[tuple[OpRecord, bool], int] = field(default_factory=dict)
+    kernel_core: dict[str, str] = field(default_factory=dict)  # op kind -> why
+    problems: list[str] = field(default_factory=list)
+
+    def segment(self, step: Step) -> int:
+        record = step.record
+        assert record is not None
+        key = (record, step.barrier)
+        if key not in self.known:
+            low, reason = lower(record, self.machine)
+            if reason:
+                self.kernel_core.setdefault(record.kind, reason)
+            try:
+                plan = plan_op(low, self.machine, step.name)
+            except InfeasibleError as err:
+                self.problems.append(str(err))
+                return -1
+            self.known[key] = len(self.segments)
+            self.segments.append(build_segment(low, plan, self.machine, step.name, step.op_names, step.barrier))
+        return self.known[key]
+
+
+def assemble(table: GraphTable, machine: Machine, describe: Describe, meta: dict[str, Any],
+             progress: Callable[[int, int], None] | None = None) -> Program:  # fmt: skip
+    """Return the program of `table`. `describe` turns a weight key into its source description.
+
+    Raises InfeasibleError listing every op whose finest slices exceed scratchpad, or a model above DDR."""
+    compiler = Compiler(machine)
+    todo = [s for fn in table.functions.values() for s in fn.steps if s.kind == "group" and not is_empty(s)]
+    codes: dict[int, int] = {}
+    for i, step in enumerate(todo):
+        codes[id(step)] = compiler.segment(step)
+        if progress is not None:
+            progress(i + 1, len(todo))
+    raise_all(InfeasibleError, "placing slices in scratchpad", dict.fromkeys(compiler.problems))
+    frames = plan_frames(table.functions, machine.chip.ddr_bytes)
+    return _Linker(table, machine, compiler, codes, frames, describe).program(meta)
+
+
+def is_empty(step: Step) -> bool:
+    """True if a step produces no element at all."""
+    assert step.record is not None
+    return all(0 in s.shape for s in step.record.results)
+
+
+class _Linker:
+    def __init__(self, table: GraphTable, machine: Machine, compiler: Compiler, codes: dict[int, int],
+                 frames: dict[str, Frame], describe: Describe) -> None:  # fmt: skip
+        self.table, self.machine, self.compiler, self.codes = table, machine, compiler, codes
+        self.frames, self.describe = frames, describe
+        self.arena = Arena(DDR_BASE)
+        self.params: dict[tuple[str, TensorSpec], Tensor] = {}
+        self.launches: list[Launch] = []
+        self.useful_macs = 0
+        self.read_bytes: dict[str, int] = {}  # parameter name -> bytes that must be read
+        self.state_bytes = 0
+
+    def program(self, meta: dict[str, Any]) -> Program:
+        main = self.table.functions["main"]
+        frame = self.frames["main"]
+        for fn in self.table.functions.values():
+            for v, key in fn.params.items():
+                self._param(key, fn.values[v])
+        arg_at = [self.arena.take(main.values[a]) for a in main.args]
+        dest: dict[int, int] = {}
+        for r in frame.result_roots:
+            if r not in main.args and r not in main.params and r not in dest:
+                dest[r] = self.arena.take(main.values[r])
+        top = self._place(main, arg_at, dest, self.arena.top, "")
+        inputs = [self._tensor(n, main.values[a], at) for n, a, at in zip(main.arg_names, main.args, arg_at, strict=True)]
+        address = self._addresses(main, arg_at, dest, self.arena.top)
+        outputs = [self._tensor(n, main.values[v], address[v]) for n, v in
+                   zip(main.result_names, main.results, strict=True)]  # fmt: skip
+        ddr_bytes = top - DDR_BASE
+        if ddr_bytes > self.machine.chip.ddr_bytes:
+            raise InfeasibleError(
+                f"placing the model in DDR: it needs {ddr_bytes:,} bytes, one chip has {self.machine.chip.ddr_bytes:,}; "
+                "a smaller batch, a narrower dtype or more chips would help"
+            )
+        unique = sum(self.read_bytes.values()) + self._interface_bytes(main)
+        facts = {**meta, "useful_macs": self.useful_macs, "unique_ddr_bytes": unique,
+                 "kernel_core": dict(sorted(self.compiler.kernel_core.items())),
+                 "spm_peak_bytes": max((s.spm_peak_bytes for s in self.compiler.segments), default=0),
+                 "weight_bytes": sum(t.size_bytes for t in self.params.values())}  # fmt: skip
+        return Program(self.machine.to_dict(), self.compiler.segments, self.launches, inputs, outputs,
+                       list(self.params.values()), ddr_bytes, facts)  # fmt: skip
+
+    def _interface_bytes(self, main: FunctionTable) -> int:
+        """Inputs read and outputs written once; of an updated cache only the new rows are written."""
+        total = sum(_dense_bytes(main.values[a]) for a in main.args)
+        total += sum(_dense_bytes(main.values[v]) for i, v in enumerate(main.results) if i not in main.donated)
+        return total + self.state_bytes
+
+    def _param(self, key: str, spec: TensorSpec) -> Tensor:
+        found = self.params.get((key, spec))
+        if found is None:
+            name = key if (key, spec) not in self.params and all(k != key for k, _ in self.params) else f"{key}#{len(self.params)}"
+            source = self.describe(key)
+            shape, dtype = tuple(source.get("shape", spec.shape)), source.get("dtype", spec.dtype)
+            found = Tensor(name, spec.shape, dtype, spec.dtype, spec.layout, self.arena.take(spec), spec_bytes(spec),
+                           {**source, "key": key, "shape": list(shape)})  # fmt: skip
+            self.params[key, spec] = found
+        return found
+
+    def _tensor(self, name: str, spec: TensorSpec, address: int) -> Tensor:
+        return Tensor(name, spec.shape, spec.dtype, spec.dtype, spec.layout, address, spec_bytes(spec))
+
+    def _addresses(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int) -> list[int]:
+        """Return the absolute address of every value of one function instance."""
+        frame = self.frames[fn.name]
+        own: dict[int, int] = {a: at for a, at in zip(fn.args, args, strict=True)}
+        for v, key in fn.params.items():
+            own[v] = self.params[key, fn.values[v]].address
+        own |= {r: base + o for r, o in frame.offset.items()} | dest
+        return [own.get(frame.root[v], base) for v in range(len(fn.values))]
+
+    def _place(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str) -> int:
+        """Append the launches of one function instance; return the first free address above it."""
+        frame = self.frames[fn.name]
+        address = self._addresses(fn, args, dest, base)
+        top = free = base + frame.size_bytes
+        for step in fn.steps:
+            if step.kind == "call":
+                callee = self.table.functions[step.callee]
+                roots = self.frames[step.callee].result_roots
+                inner = [address[v] for v in step.inputs]
+                wanted = {r: address[v] for r, v in zip(roots, step.outputs, strict=True) if r not in callee.args}
+                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/"))
+                self._count_arg_reads(fn, step)
+            elif step.kind == "group" and not is_empty(step):
+                self._launch(fn, step, address, prefix)
+        return top
+
+    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str) -> None:
+        assert step.record is not None
+        args = [address[v] if v >= 0 else 0 for v in (*step.inputs, *step.outputs)]
+        self.launches.append(Launch(self.codes[id(step)], np.array(args, np.int64), prefix + step.name))
+        self.useful_macs += step.record.useful_macs
+        if step.record.kind == "kv_update":
+            new = step.record.operands[1]
+            assert new is not None
+            self.state_bytes += _dense_bytes(new)
+        for v in step.inputs:
+            if v in fn.params:
+                self._count_read(fn.params[v], fn.values[v], step.record)
+
+    def _count_arg_reads(self, fn: FunctionTable, step: Step) -> None:
+        for v in step.inputs:
+            if v in fn.params:
+                self._count_read(fn.params[v], fn.values[v], None)
+
+    def _count_read(self, key: str, spec: TensorSpec, record: OpRecord | None) -> None:
+        """A table is read only where it is indexed; derived constants are no part of the model's traffic."""
+        tensor = self.params[key, spec]
+        if tensor.source.get("kind") == "derived":
+            return
+        n = _dense_bytes(spec)
+        if record is not None and record.kind in ("embedding", "gather"):
+            n = min(n, _dense_bytes(record.results[0]))
+        self.read_bytes[key] = max(n, self.read_bytes.get(key, 0))
+
+
+def _dense_bytes(spec: TensorSpec) -> int:
+    return spec_bytes(TensorSpec(spec.shape, spec.dtype, "dense"))

@@ -1,0 +1,102 @@
+"""DDR addresses: parameters, inputs and outputs, and per-function frames whose temporaries share space.
+
+May import: graph_table, alloc, lower.transfer. Must not: know instructions.
+
+Every value has a root: an alias shares its operand's bytes, and a cache update works in place on its first
+operand. A root is an argument, a parameter or a temporary; temporaries live from their first write to
+their last read in step numbers of their function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tx8fast.alloc import Buffer, allocate_ddr
+from tx8fast.graph_table import FunctionTable, TensorSpec
+from tx8fast.lower.transfer import spec_bytes
+
+PAGE = 4096
+IN_PLACE = frozenset({"kv_update"})
+
+
+@dataclass
+class Frame:
+    """Layout of one function's values. root[v]: value id whose bytes v shares; offset[v]: temporary's offset."""
+
+    root: list[int]
+    offset: dict[int, int] = field(default_factory=dict)
+    size_bytes: int = 0
+    result_roots: list[int] = field(default_factory=list)
+
+
+def plan_frames(functions: dict[str, FunctionTable], capacity_bytes: int) -> dict[str, Frame]:
+    """Return the frame of every function; callees are laid out before their callers."""
+    frames: dict[str, Frame] = {}
+
+    def visit(name: str) -> None:
+        if name in frames:
+            return
+        for step in functions[name].steps:
+            if step.kind == "call":
+                visit(step.callee)
+        frames[name] = _frame(functions[name], functions, frames, capacity_bytes)
+
+    for name in functions:
+        visit(name)
+    return frames
+
+
+def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[str, Frame], capacity: int) -> Frame:
+    root = list(range(len(fn.values)))
+    last_use = _last_uses(fn)
+    for i, step in enumerate(fn.steps):
+        if step.kind == "alias":
+            root[step.outputs[0]] = root[step.inputs[0]]
+        elif step.kind == "group" and step.record is not None and step.record.kind in IN_PLACE:
+            cache, out = step.inputs[0], step.outputs[0]
+            private = root[cache] not in fn.params and last_use[cache] <= i
+            if private and fn.values[cache] == fn.values[out]:
+                root[out] = root[cache]
+        elif step.kind == "call":
+            callee, frame = functions[step.callee], frames[step.callee]
+            for out, r in zip(step.outputs, frame.result_roots, strict=True):
+                if r in callee.args:
+                    root[out] = root[step.inputs[callee.args.index(r)]]
+    args = set(fn.args)
+    result_roots = [root[v] for v in fn.results]
+    life: dict[int, list[int]] = {}
+    for i, step in enumerate(fn.steps):
+        for v in (*step.inputs, *step.outputs):
+            if v >= 0:
+                life.setdefault(root[v], [i, i])[1] = i
+    own = [r for r in life if r not in args and r not in fn.params and r not in result_roots]
+    buffers = [Buffer(f"v{r}", ((life[r][0], life[r][1] + 1),), max(1, spec_bytes(fn.values[r])), PAGE) for r in own]
+    frame = Frame(root, result_roots=result_roots)
+    if buffers:
+        placed = allocate_ddr(buffers, capacity)
+        frame.offset = {r: int(o) for r, o in zip(own, placed.offsets, strict=True)}
+        frame.size_bytes = -(-placed.peak_bytes // PAGE) * PAGE
+    return frame
+
+
+def _last_uses(fn: FunctionTable) -> list[int]:
+    last = [-1] * len(fn.values)
+    for i, step in enumerate(fn.steps):
+        for v in step.inputs:
+            if v >= 0:
+                last[v] = i
+    for v in fn.results:
+        last[v] = max(last[v], len(fn.steps))
+    return last
+
+
+class Arena:
+    """Hands out page-aligned DDR ranges in order; knows the highest address used."""
+
+    def __init__(self, base: int) -> None:
+        self.base = self.top = base
+
+    def take(self, spec: TensorSpec) -> int:
+        address = self.top
+        self.top += -(-max(1, spec_bytes(spec)) // PAGE) * PAGE
+        return address

@@ -1,0 +1,246 @@
+"""From a lowering and its plan to a segment: tile code with double buffers, loops folded, SPM addresses.
+
+May import: lower, search.plan, alloc, isa, machine, program.model. Must not: choose plans.
+
+Per tile the loop nest runs in `plan.order`. An operand is loaded again only when a factor it depends on has
+moved; streamed buffers have `plan.bufs` copies, used in turn. Loads of the next slice are issued before the
+compute of the present one, so that the engines' queues overlap them; the hardware's own range check orders
+what must be ordered (hardware manual 15).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.alloc import Buffer, Problem, solve
+from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
+from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.transfer import ddr_offset
+from tx8fast.machine import Machine
+from tx8fast.program.model import Segment
+from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
+from tx8fast.search.plan import Plan
+from tx8fast.search.planner import reloads, slice_bytes
+
+PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
+QUEUE_DEPTH = 6
+
+
+def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool) -> Segment:
+    """Return the position-independent code of one group for all tiles."""
+    ranges = tile_ranges(low, plan, machine.n_tiles)
+    if isinstance(low, KernelCore):
+        return _kernel_core_segment(low, ranges, plan, machine, name, ops, barrier)
+    buffers = Buffers(low, plan, machine)
+    n_args = len(low.record.operands) + len(low.record.results)
+    accesses = [*low.reads, *low.writes]
+    arg_of = _argument_index(low)
+    tile_code = np.full(machine.n_tiles, -1, np.int16)
+    offsets = np.zeros((machine.n_tiles, PIECES * len(accesses)), np.int64)
+    codes: list[np.ndarray] = []
+    known: dict[tuple, int] = {}
+    for t, r in enumerate(ranges):
+        if r.idle:
+            continue
+        for a, access in enumerate(accesses):
+            starts = [x for x, _ in access.box(r.lo, r.hi)]
+            for piece in range(PIECES):
+                offsets[t, PIECES * a + piece] = ddr_offset(access.spec, starts, piece)
+        key = code_key(low, r)
+        if key not in known:
+            known[key] = len(codes)
+            codes.append(TileCode(low, plan, buffers, r, offsets[t]).build(barrier))
+        tile_code[t] = known[key]
+    if barrier:
+        codes, tile_code = _idle_tiles_wait(codes, tile_code)
+    slot_arg = np.repeat(np.array(arg_of, np.int32), PIECES)
+    info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
+            "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
+            "runner_up_cycles": plan.runner_up_cycles}  # fmt: skip
+    return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
+                   plan.estimate_cycles, info)  # fmt: skip
+
+
+def _argument_index(low: Lowering) -> list[int]:
+    """Launch argument of each access: operands in order (absent ones keep their place), then results."""
+    present = [i for i, s in enumerate(low.record.operands) if s is not None]
+    n_in = len(low.record.operands)
+    order = present
+    if getattr(low, "swapped", False):
+        order = [present[1], present[0], *present[2:]]
+    return [*order[: len(low.reads)], *(n_in + j for j in range(len(low.writes)))]
+
+
+def _idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    if (tile_code >= 0).all():
+        return codes, tile_code
+    codes = [*codes, isa.rows([isa.make("barrier")])]
+    return codes, np.where(tile_code < 0, len(codes) - 1, tile_code).astype(np.int16)
+
+
+def _kernel_core_segment(low: KernelCore, ranges: Sequence[TileRange], plan: Plan, machine: Machine, name: str,
+                         ops: Sequence[str], barrier: bool) -> Segment:  # fmt: skip
+    n_in, n_args = len(low.record.operands), len(low.record.operands) + len(low.record.results)
+    routines: list[dict[str, Any]] = []
+    codes: list[np.ndarray] = []
+    tile_code = np.full(machine.n_tiles, -1, np.int16)
+    for t, r in enumerate(ranges):
+        if r.idle or (low.rule is None and t > 0):
+            continue
+        desc, elems = low.descriptor(r.lo, r.hi)
+        rows = [isa.make("kcore", routine=len(routines), elems=elems, op=0), isa.make("wait")]
+        routines.append(desc)
+        tile_code[t] = len(codes)
+        codes.append(isa.rows([*rows, isa.make("barrier")] if barrier else rows))
+    if barrier:
+        codes, tile_code = _idle_tiles_wait(codes, tile_code)
+    info = {"op": low.record.kind, "engine": "kernel core", "parts": list(plan.parts), "bound": "kernel core"}
+    return Segment(name, codes, tile_code, np.arange(n_args, dtype=np.int32), np.zeros((machine.n_tiles, n_args), np.int64),
+                   n_args, list(ops), routines, barrier, 0, plan.estimate_cycles, info)  # fmt: skip
+
+
+class Buffers:
+    """Scratchpad addresses of every buffer copy of a group; equal for all tiles."""
+
+    def __init__(self, low: Lowering, plan: Plan, machine: Machine) -> None:
+        zero = (0,) * len(plan.shard)
+        self.copies: list[int] = []
+        items: list[Buffer] = []
+        once = all(t == 1 for t in plan.trips)
+        # load at step 0, compute at 1, store at 2; in a loop every buffer is alive throughout
+        life = {"load": (0, 2), "scratch": (1, 2), "store": (1, 3), "const": (0, 2)}
+
+        def want(kind: str, size: int, copies: int = 1) -> None:
+            lives = life[kind] if once else (0, 1)
+            for _ in range(copies):
+                items.append(Buffer(f"{kind}{len(items)}", (lives,), max(size, 1), ALIGN_BYTES))
+
+        for k, a in enumerate((*low.reads, *low.writes)):
+            n = plan.bufs if reloads(low, plan, a.factors) > 1 else 1
+            self.copies.append(n)
+            want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
+        scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
+        for size in scratch:
+            want("scratch", size)
+        for size in consts:
+            want("const", size)
+        split = any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard)))
+        if split:
+            want("scratch", low.acc_bytes(zero, plan.slices))
+        placed = solve(Problem(tuple(items), machine.spm_limit - machine.spm_base))
+        addresses = [int(o) + machine.spm_base for o in placed.offsets]
+        self.peak = max((o + i.size_bytes for o, i in zip(placed.offsets, items, strict=True)), default=0)
+        it = iter(addresses)
+        self.access = [[next(it) for _ in range(n)] for n in self.copies]
+        self.scratch = [next(it) for _ in scratch]
+        self.consts = [next(it) for _ in consts]
+        self.acc = next(it) if split else 0
+
+
+class TileCode:
+    """Builds the instruction array of one tile class."""
+
+    def __init__(self, low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray) -> None:
+        self.low, self.plan, self.buffers, self.range, self.slot_base = low, plan, buffers, r, slot_base
+        self.out: list[np.ndarray] = []
+        self.compute_memo: dict[tuple, np.ndarray] = {}
+        self.transfer_memo: dict[tuple, tuple[np.ndarray, list[int]]] = {}
+
+    def build(self, barrier: bool) -> np.ndarray:
+        low, b = self.low, self.buffers
+        em = Emitter()
+        low.prologue(em, b.consts)
+        self._append(em.rows)
+        steps = list(self._slices())
+        n_read = len(low.reads)
+        filled = [0] * (n_read + len(low.writes))
+        seen: list[tuple | None] = [None] * n_read
+        plans: list[tuple[list[int], list[int]]] = []  # per step: reads to load now, buffer copy of each read
+        for lo, hi in steps:
+            load, copy = [], []
+            for k, access in enumerate(low.reads):
+                key = tuple((lo[f], hi[f]) for f in sorted(access.factors))
+                if key != seen[k]:
+                    seen[k] = key
+                    filled[k] += 1
+                    load.append(k)
+                copy.append((filled[k] - 1) % b.copies[k])
+            plans.append((load, copy))
+        ahead = min(b.copies[k] if len(plans) > 1 else 2 for k in range(n_read)) if n_read else 1
+        ahead = ahead > 1 or all(set(load) <= {k for k in range(n_read) if b.copies[k] > 1} for load, _ in plans[1:])
+        for i, (lo, hi) in enumerate(steps):
+            if i == 0 or not ahead:
+                self._loads(i, steps, plans)
+            if ahead and i + 1 < len(steps):
+                self._loads(i + 1, steps, plans)
+            first, last = self._reduction_ends(lo, hi)
+            writes = [b.access[n_read + j][filled[n_read + j] % b.copies[n_read + j]] for j in range(len(low.writes))]
+            reads = [b.access[k][plans[i][1][k]] for k in range(n_read)]
+            self._compute(Slice(lo, hi, reads, writes, b.scratch, b.consts, b.acc, first, last))
+            if last:
+                for j, access in enumerate(low.writes):
+                    self._transfer(n_read + j, access, lo, hi, writes[j], "wdma")
+                    filled[n_read + j] += 1
+        self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
+        return isa.roll(np.concatenate(self.out))
+
+    def _append(self, rows: Sequence[tuple]) -> None:
+        if rows:
+            self.out.append(isa.rows(rows))
+
+    def _slices(self):
+        """Yield the factor ranges of the loop nest, outermost factor slowest."""
+        r, plan = self.range, self.plan
+        n = len(plan.shard)
+        lists = [[(a, min(a + plan.slices[f], r.hi[f])) for a in range(r.lo[f], r.hi[f], plan.slices[f])]
+                 for f in plan.order]  # fmt: skip
+        for point in itertools.product(*lists):
+            lo, hi = [0] * n, [0] * n
+            for f, (a, b) in zip(plan.order, point, strict=True):
+                lo[f], hi[f] = a, b
+            yield tuple(lo), tuple(hi)
+
+    def _reduction_ends(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> tuple[bool, bool]:
+        r, low = self.range, self.low
+        red = [f for f in range(len(lo)) if low.reduce[f]]
+        return all(lo[f] == r.lo[f] for f in red), all(hi[f] == r.hi[f] for f in red)
+
+    def _loads(self, i: int, steps, plans) -> None:
+        lo, hi = steps[i]
+        load, copy = plans[i]
+        for k in load:
+            self._transfer(k, self.low.reads[k], lo, hi, self.buffers.access[k][copy[k]], "rdma")
+
+    def _compute(self, s: Slice) -> None:
+        shape = (s.lo, s.hi) if self.low.positional else s.lens
+        key = (shape, tuple(s.reads), tuple(s.writes), s.first, s.last)
+        rows = self.compute_memo.get(key)
+        if rows is None:
+            em = Emitter()
+            self.low.emit(em, s)
+            rows = self.compute_memo[key] = isa.rows(em.rows)
+            rows["op"] = 0
+        self.out.append(rows)
+
+    def _transfer(self, k: int, access: Access, lo, hi, address: int, name: str) -> None:
+        """Append the DMA rows of one access; their DDR offsets are relative to the tile's slot base."""
+        found = [d for d in access.transfers(lo, hi) if d.run_bytes]
+        rows = []
+        for d in found:
+            loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
+            fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
+            side = {"dst": address + d.spm} if name == "rdma" else {"src": address + d.spm}
+            slot = PIECES * k + d.piece
+            rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot, ddr=d.ddr - int(self.slot_base[slot]), op=0,
+                                 **fields, **side))  # fmt: skip
+        self._append(rows)
+
+
+def spm_buffers(low: Lowering, plan: Plan, machine: Machine) -> int:
+    """Return the scratchpad peak of a plan in bytes, rounded to the buffer alignment."""
+    return round_up(Buffers(low, plan, machine).peak, ALIGN_BYTES)

@@ -1,0 +1,235 @@
+"""Find the cheapest plan of one op: enumerate cuts, price them all in the kernel, check the best exactly.
+
+May import: graph_table, lower, isa, machine, _kernels, search.*. Must not: emit programs.
+
+The kernel prices thousands of candidates with closed formulas; the few cheapest are priced again from the
+instructions their slice really emits, and the first that fits scratchpad at the lowest price wins. Ties go to
+the earlier candidate, so the result never depends on the machine the compiler runs on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import BOUNDS, PlanSpace, enumerate_shardings, plan_costs
+from tx8fast.errors import InfeasibleError
+from tx8fast.lower.base import ALIGN_BYTES, Emitter, Lowering, Slice, round_up
+from tx8fast.lower.contraction import Contraction
+from tx8fast.machine import Machine
+from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.layout import block_size
+from tx8fast.search.plan import Plan
+
+REFINE = 6  # candidates priced exactly
+MAX_SHARDINGS = 24
+MAX_CANDIDATES = 60_000
+BUFS = 2
+
+
+def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
+    """Return the best plan. Raises InfeasibleError if even the finest slices exceed scratchpad."""
+    capacity = machine.spm_limit - machine.spm_base
+    space = plan_space(low, machine)
+    parts, slices, inner = candidates(low, machine.n_tiles)
+    cycles, size_bytes, bound = plan_costs(space, parts, slices, inner)
+    order = np.argsort(cycles, kind="stable")
+    fits = size_bytes[order] <= capacity
+    best: tuple[int, int, Plan] | None = None
+    runner_up = 0
+    smallest = None
+    tried = 0
+    for i in itertools.chain(order[fits], order[~fits]):
+        plan = _make(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(order))
+        used = spm_demand(low, plan)
+        smallest = used if smallest is None else min(smallest, used)
+        if used > capacity or not _encodable(low, plan):
+            tried += 1
+            if best is None and tried < 2000:
+                continue
+            break
+        exact = _exact(low, machine, plan, space, parts[i], slices[i], inner[i])
+        if best is None or exact < best[0]:
+            runner_up = best[0] if best else 0
+            best = (exact, used, plan)
+        elif not runner_up or exact < runner_up:
+            runner_up = exact
+        tried += 1
+        if tried >= REFINE:
+            break
+    if best is None:
+        raise InfeasibleError(
+            f"{name or low.record.kind}: no split fits the scratchpad: the smallest plan needs {smallest:,} bytes, "
+            f"{capacity:,} bytes are available per tile; a smaller batch or sequence would help"
+        )
+    exact, used, plan = best
+    return Plan(plan.parts, plan.shard, plan.slices, plan.order, plan.bufs, exact, used, plan.bound, len(order),
+                runner_up)  # fmt: skip
+
+
+def _make(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
+    shard = tuple(min(round_up(-(-s // int(p)), u), s) for s, p, u in zip(low.sizes, parts, low.units, strict=True))
+    length = tuple(min(int(s), d) for s, d in zip(slices, shard, strict=True))
+    order = [f for f in range(len(shard)) if not low.reduce[f] and f != inner]
+    order += [inner] if inner >= 0 else []
+    order += [f for f in range(len(shard)) if low.reduce[f]]
+    return Plan(tuple(int(p) for p in parts), shard, length, tuple(order), BUFS, 0, 0, bound, n)
+
+
+def _encodable(low: Lowering, plan: Plan) -> bool:
+    return not isinstance(low, Contraction) or low.fits(plan.slices)
+
+
+def reloads(low: Lowering, plan: Plan, factors: frozenset[int]) -> int:
+    """How often a buffer that depends on `factors` is filled during the whole loop nest."""
+    times = total = 1
+    for f in plan.order:
+        total *= plan.trips[f]
+        if f in factors and plan.trips[f] > 1:
+            times = total
+    return times
+
+
+def spm_demand(low: Lowering, plan: Plan) -> int:
+    """Bytes that a plan's buffers take when all of them are alive at once."""
+    lo, hi = (0,) * len(plan.shard), plan.slices
+    total = sum(round_up(b, ALIGN_BYTES) for b in (*low.scratch_bytes(lo, hi), *low.const_bytes()))
+    for a in (*low.reads, *low.writes):
+        copies = plan.bufs if reloads(low, plan, a.factors) > 1 else 1
+        total += copies * round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
+    if any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard))):
+        total += round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)
+    return total
+
+
+def slice_bytes(low: Lowering, access, plan: Plan) -> int:
+    """Largest scratchpad footprint of an access over all slices (windows differ at the borders)."""
+    zero = (0,) * len(plan.shard)
+    if not low.positional:
+        return access.size_bytes(zero, plan.slices)
+    best = 0
+    own = sorted(access.factors)
+    steps = [range(0, low.sizes[f], plan.slices[f]) for f in own]
+    for starts in itertools.islice(itertools.product(*steps), 4096):
+        lo, hi = [0] * len(zero), list(plan.slices)
+        for f, a in zip(own, starts, strict=True):
+            lo[f], hi[f] = a, min(a + plan.slices[f], low.sizes[f])
+        best = max(best, access.size_bytes(lo, hi))
+    return best
+
+
+def _exact(low: Lowering, machine: Machine, plan: Plan, space: PlanSpace, parts, slices, inner) -> int:
+    """Price a plan again with the compute cycles of its real instructions in place of the formula."""
+    n = len(plan.shard)
+    em = Emitter()
+    lo, hi = (0,) * n, plan.slices
+    base = machine.spm_base
+    low.emit(em, Slice(lo, hi, [base] * len(low.reads), [base] * len(low.writes),
+                       [base] * len(low.scratch_bytes(lo, hi)), [base] * len(low.const_bytes()), base))  # fmt: skip
+    rows = isa.rows(em.rows)
+    units = isa.units(rows)
+    took, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
+    per_slice = max((int(took[units == u].sum()) for u in np.unique(units)), default=0)
+    serial = int(took.sum())
+    issue = int(isa.issue_cycles(machine, rows).sum())
+    iters = math.prod(plan.trips)
+    cost = max(per_slice, issue) if len(em.rows) == 1 else serial  # instructions of a slice depend on each other
+    fixed = PlanSpace(**{**space.__dict__, "is_matrix": False, "per_point": 0.0,
+                         "machine": {**space.machine, "ct_startup": float(cost)}})  # fmt: skip
+    as_row = lambda x: np.ascontiguousarray(np.asarray(x, np.int64).reshape(1, n))  # noqa: E731
+    cycles, _, _ = plan_costs(fixed, as_row(parts), as_row(slices), np.array([inner], np.int64))
+    return max(int(cycles[0]), iters * cost if iters == 1 else 0) + machine.sync.barrier_base
+
+
+def slice_options(size: int, unit: int, parts: int, limit: int, splittable: bool) -> list[int]:
+    """Slice lengths to try for one factor: the shard, then halves of it in whole units."""
+    shard = min(round_up(-(-size // parts), unit), size)
+    if not splittable:
+        return [shard]
+    options: list[int] = []
+    n = shard
+    while True:
+        n = min(round_up(n, unit), shard)
+        if n <= limit and (not options or n < options[-1]):
+            options.append(n)
+        if n <= unit:
+            break
+        n = -(-n // 2)
+    return options or [min(limit, shard)]
+
+
+def candidates(low: Lowering, n_tiles: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return parts, slices (n, n_factors) and the innermost parallel factor (n,), in a fixed order."""
+    nf = len(low.sizes)
+    limit = [n_tiles if ok else 1 for ok in low.shard]
+    vectors, eff, _ = enumerate_shardings(low.sizes, low.units, n_tiles, limit)
+    good = [v for v, e in zip(vectors, eff, strict=True) if e * 4 >= eff[0] * 3 or e == eff[0]][:MAX_SHARDINGS]
+    if not len(good):
+        good = [np.ones(nf, np.int64)]
+    free = [f for f in range(nf) if not low.reduce[f]]
+    all_parts: list[np.ndarray] = []
+    all_slices: list[np.ndarray] = []
+    all_inner: list[np.ndarray] = []
+    for v in good:
+        lists = [slice_options(s, u, int(p), m, ok) for s, u, p, m, ok in
+                 zip(low.sizes, low.units, v, low.max_len, low.split, strict=True)]  # fmt: skip
+        while math.prod(len(x) for x in lists) > MAX_CANDIDATES // (2 * len(good)):
+            longest = max(range(nf), key=lambda f: len(lists[f]))
+            lists[longest] = lists[longest][:-1] if len(lists[longest]) > 2 else lists[longest][:1]
+        grid = np.array(list(itertools.product(*lists)), np.int64).reshape(-1, nf)
+        loops = [f for f in free if len(lists[f]) > 1] or [-1]
+        for f in loops:
+            keep = grid if f < 0 else grid[grid[:, f] < lists[f][0]] if f != loops[0] else grid
+            all_slices.append(keep)
+            all_parts.append(np.broadcast_to(v, keep.shape))
+            all_inner.append(np.full(len(keep), f, np.int64))
+    join = lambda xs: np.ascontiguousarray(np.concatenate(xs), dtype=np.int64)  # noqa: E731
+    return join(all_parts), join(all_slices), join(all_inner)
+
+
+def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
+    """Return the op's loop space in the arrays that the pricing kernel reads."""
+    accesses: Sequence = [*low.reads, *low.writes]
+    dim_ptr, size, reach, full, term_ptr, fac, coef = [0], [], [], [], [0], [], []
+    for a in accesses:
+        for d in a.dims:
+            size.append(d.size)
+            reach.append(getattr(d, "reach", getattr(d, "width", 1) - 1))
+            full.append(int(d.full))
+            for f, c in d.terms:
+                fac.append(f)
+                coef.append(abs(c))
+            term_ptr.append(len(fac))
+        dim_ptr.append(len(size))
+    matrix = isinstance(low, Contraction)
+    role = np.zeros(len(low.sizes), np.int64)
+    fmt = low.reads[0].spec.dtype if low.reads else "bf16"
+    if isinstance(low, Contraction):
+        for r, group in enumerate(low.groups()):
+            role[group] = r
+    sample = tuple(min(s, 8 * u) for s, u in zip(low.sizes, low.units, strict=True))
+    scratch = sum(low.scratch_bytes((0,) * len(sample), sample)) / max(1, math.prod(sample))
+    i64 = lambda x: np.array(x, np.int64)  # noqa: E731
+    u8 = lambda x: np.array(x, np.uint8)  # noqa: E731
+    ne_groups = machine.ne_groups(fmt) if matrix else 4
+    scalars = {
+        "total_bw": machine.chip.ddr_bw * machine.chip.ddr_efficiency, "port": machine.dma.port_bytes,
+        "load_startup": machine.rdma.startup, "store_startup": machine.wdma.startup,
+        "run_overhead": machine.dma.run_overhead, "page_penalty": machine.chip.ddr_page_penalty,
+        "page": machine.chip.ddr_page, "ne_startup": machine.ne.startup, "lanes": machine.ne.pe_n * ne_groups,
+        "passes": machine.ne_passes(fmt) if matrix else 1, "ct_startup": machine.ct.startup * 4,
+        "issue_compute": machine.kcore.issue_base + 16 * machine.kcore.issue_per_reg,
+        "issue_dma": machine.kcore.issue_base + 9 * machine.kcore.issue_per_reg,
+    }  # fmt: skip
+    return PlanSpace(
+        i64(low.sizes), i64(low.units), u8(low.reduce), role, u8([0] * len(low.reads) + [1] * len(low.writes)),
+        i64([ITEM_BYTES[a.spec.dtype] for a in accesses]),
+        u8([a.spec.layout == "blocked" and len(a.spec.shape) > 1 for a in accesses]),
+        u8([a.blocked for a in accesses]), i64([block_size(a.spec.dtype) for a in accesses]),
+        i64(dim_ptr), i64(size), i64(reach), u8(full), i64(term_ptr), i64(fac), i64(coef),
+        scalars, BUFS, matrix, low.ops_per_point(), scratch,
+    )  # fmt: skip

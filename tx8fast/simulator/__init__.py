@@ -1,0 +1,5 @@
+"""The simulators: everything here works from a program alone.
+
+May import: program, isa, machine, numerics, errors, _kernels. Must not: import the compiler; only the
+functional simulator may import numba.
+"""

@@ -1,0 +1,248 @@
+"""The cycle simulator: how long a program takes, where the time goes, how far it is from the roofline.
+
+May import: program.model, isa, machine, errors, _kernels, and timing, roofline beside it. Must not:
+execute instructions or know the IR.
+
+A stretch of launches that ends in a barrier leaves all tiles idle, so equal stretches take equal time and are
+simulated once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tx8fast._kernels import EventResult, simulate_events
+from tx8fast.errors import ProgramError
+from tx8fast.machine import Machine
+from tx8fast.program.model import Program
+from tx8fast.simulator import timing
+from tx8fast.simulator.roofline import Roofline, roofline
+
+UNITS: tuple[str, ...] = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "issue")
+# A DMA engine is bound by the DDR if this much of its busy time is DDR time at full rate.
+DDR_SHARE = 0.75
+
+
+@dataclass
+class Group:
+    """Launches that take the same time. busy, blocked: cycles by unit, summed over tiles, of ONE launch."""
+
+    name: str
+    segments: tuple[str, ...]
+    cycles: int
+    count: int
+    bound: str
+    instructions: int
+    ddr_bytes: int
+    busy: dict[str, int]
+    blocked: dict[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row of a report, JSON-able, stable keys."""
+        return {
+            "name": self.name,
+            "segments": list(self.segments),
+            "cycles": self.cycles,
+            "count": self.count,
+            "total_cycles": self.cycles * self.count,
+            "bound": self.bound,
+            "instructions": self.instructions,
+            "ddr_bytes": self.ddr_bytes,
+            "busy": self.busy,
+            "blocked": self.blocked,
+        }
+
+
+@dataclass
+class CycleResult:
+    """Times in cycles. busy, blocked: by unit, summed over all tiles and launches.
+
+    timeline: per stretch (name, index of its group, start cycle), in execution order.
+    """
+
+    machine: Machine
+    cycles: int
+    instructions: int
+    ddr_bytes: int
+    busy: dict[str, int]
+    blocked: dict[str, int]
+    groups: list[Group]
+    roofline: Roofline
+    timeline: list[tuple[str, int, int]] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return self.cycles / self.machine.chip.clock_hz
+
+    @property
+    def bound_cycles(self) -> float:
+        return self.roofline.bound_cycles
+
+    @property
+    def roofline_ratio(self) -> float:
+        return self.roofline.ratio(self.cycles)
+
+    @property
+    def utilisation(self) -> dict[str, float]:
+        """Busy share of each unit over all tiles, and of the DDR's practical bandwidth."""
+        whole = self.cycles * self.machine.n_tiles
+        out = {unit: busy / whole if whole else 0.0 for unit, busy in self.busy.items()}
+        usable = self.cycles * self.machine.ddr_bytes_per_cycle
+        out["ddr"] = self.ddr_bytes / usable if usable else 0.0
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the timeline, JSON-able, stable keys."""
+        return {
+            "cycles": self.cycles,
+            "seconds": self.seconds,
+            "bound_cycles": self.bound_cycles,
+            "bound": self.roofline.bound,
+            "compute_bound_cycles": self.roofline.compute_cycles,
+            "memory_bound_cycles": self.roofline.memory_cycles,
+            "roofline_ratio": self.roofline_ratio,
+            "utilisation": self.utilisation,
+            "busy_cycles": self.busy,
+            "blocked_cycles": self.blocked,
+            "ddr_bytes": self.ddr_bytes,
+            "instructions": self.instructions,
+            "groups": [g.to_json() for g in self.groups],
+        }
+
+
+@dataclass(frozen=True)
+class TileTrace:
+    """Rows (n,) RECORD that one tile executed, with their start and end cycles (n,) int64."""
+
+    tile: int
+    rows: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+def simulate(program: Program, serial: bool | None = None) -> CycleResult:
+    """Simulate all launches. `serial` = one instruction at a time per tile; None takes the machine's mode.
+
+    Raises ProgramError if launches do not fit their segments, SimulationError for instructions without a timing.
+    """
+    machine = Machine.from_dict(program.machine)
+    segments = _unroll(machine, program)
+    found: dict[tuple, int] = {}
+    groups: list[Group] = []
+    timeline: list[tuple[str, int, int]] = []
+    clock = 0
+    for stretch in timing.stretches(program.launches, segments):
+        parts = _parts(program, segments, stretch)
+        key = timing.key(parts, machine.chip.ddr_page)
+        name = _name(program, stretch)
+        if key not in found:
+            found[key] = len(groups)
+            groups.append(_simulate_group(machine, parts, name, serial))
+        group = groups[found[key]]
+        group.count += 1
+        timeline.append((name, found[key], clock))
+        clock += group.cycles
+    return CycleResult(
+        machine=machine,
+        cycles=clock,
+        instructions=sum(g.instructions * g.count for g in groups),
+        ddr_bytes=sum(g.ddr_bytes * g.count for g in groups),
+        busy={u: sum(g.busy[u] * g.count for g in groups) for u in UNITS},
+        blocked={u: sum(g.blocked[u] * g.count for g in groups) for u in UNITS},
+        groups=groups,
+        roofline=roofline(machine, program.meta),
+        timeline=timeline,
+    )
+
+
+def trace(program: Program, launch: int, serial: bool | None = None) -> list[TileTrace]:
+    """Return per tile what happened when in the stretch (launches up to a barrier) that holds `launch`.
+
+    Cycles count from the beginning of the stretch. Raises as `simulate`, ProgramError if there is no such launch.
+    """
+    machine = Machine.from_dict(program.machine)
+    segments = _unroll(machine, program)
+    stretch = next((s for s in timing.stretches(program.launches, segments) if launch in s), None)
+    if stretch is None:
+        raise ProgramError(
+            f"tracing launch {launch}: the program has {len(program.launches)} launches"
+        )
+    parts = _parts(program, segments, stretch)
+    rows = timing.event_input(machine, parts)
+    times = _run(machine, rows, serial)
+    out = []
+    for tile in range(machine.n_tiles):
+        at = slice(rows.tile_begin[tile], rows.tile_begin[tile + 1])
+        records = np.concatenate([p.code.code(tile).rows for p in parts])
+        out.append(TileTrace(tile, records, times.start[at], times.end[at]))
+    return out
+
+
+def _unroll(machine: Machine, program: Program) -> list[timing.SegmentCode]:
+    for segment in program.segments:
+        if len(segment.tile_code) != machine.n_tiles:
+            raise ProgramError(
+                f"cycle simulation of segment '{segment.name}': code for {len(segment.tile_code)} tiles, "
+                f"the machine has {machine.n_tiles}"
+            )
+    return [timing.SegmentCode(machine, s) for s in program.segments]
+
+
+def _parts(
+    program: Program, segments: list[timing.SegmentCode], stretch: list[int]
+) -> list[timing.Part]:
+    out = []
+    for i in stretch:
+        launch = program.launches[i]
+        args = np.asarray(launch.args, np.int64)
+        expected = segments[launch.segment].segment.n_args
+        if args.shape != (expected,):
+            raise ProgramError(
+                f"cycle simulation of launch '{launch.name}': {args.size} arguments, required {expected}"
+            )
+        out.append(timing.Part(segments[launch.segment], launch.segment, args))
+    return out
+
+
+def _name(program: Program, stretch: list[int]) -> str:
+    first = program.launches[stretch[0]].name
+    return first if len(stretch) == 1 else f"{first} .. {program.launches[stretch[-1]].name}"
+
+
+def _run(machine: Machine, rows: timing.EventInput, serial: bool | None) -> EventResult:
+    if serial is None:
+        serial = bool(machine.tile.serial_mode)
+    return simulate_events(
+        rows, timing.QUEUE_DEPTH, float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle, serial
+    )
+
+
+def _simulate_group(
+    machine: Machine, parts: list[timing.Part], name: str, serial: bool | None
+) -> Group:
+    rows = timing.event_input(machine, parts)
+    times = _run(machine, rows, serial)
+    ddr_bytes = int(rows.ddr_bytes.sum())
+    busy = dict(zip(UNITS, times.busy.sum(axis=0).tolist()))
+    return Group(
+        name=name,
+        segments=tuple(p.code.segment.name for p in parts),
+        cycles=times.cycles,
+        count=0,
+        bound=_bound(times.busy.max(axis=0), ddr_bytes / machine.ddr_bytes_per_cycle),
+        instructions=sum(p.code.instructions for p in parts),
+        ddr_bytes=ddr_bytes,
+        busy=busy,
+        blocked=dict(zip(UNITS, times.blocked.sum(axis=0).tolist())),
+    )
+
+
+def _bound(busiest: np.ndarray, ddr_cycles: float) -> str:
+    """Return the unit that is busy longest on its busiest tile, "ddr" where the shared bandwidth is the reason."""
+    unit = UNITS[int(np.argmax(busiest))]
+    if unit in ("rdma", "wdma") and ddr_cycles >= DDR_SHARE * int(busiest.max()):
+        return "ddr"
+    return unit

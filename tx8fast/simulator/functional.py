@@ -1,0 +1,270 @@
+"""The functional simulator: executes a program's launches on all tiles and yields its tensors.
+
+May import: numpy, program.model, isa, machine, numerics, errors. Must not: model time.
+Tiles of one launch do not exchange data, so they run one after the other; launches run in order.
+Addresses of a whole code array are checked before its first instruction runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.errors import SimulationError
+from tx8fast.isa.base import BY_OPCODE
+from tx8fast.machine import DDR_BASE, Machine
+from tx8fast.numerics import layout
+from tx8fast.numerics.formats import convert, dtype_name, np_dtype
+from tx8fast.program.model import Launch, Program, Segment, Tensor
+from tx8fast.simulator.blas import one_blas_thread
+from tx8fast.simulator.memory import POISON, Ddr, new_spm
+
+MAX_REPORTED = 4
+
+
+class TileState:
+    """What instructions see: `spm` of the running tile, `ddr`, register results `wb`, and options."""
+
+    def __init__(self, machine: Machine, ddr: Ddr) -> None:
+        self.spm = new_spm(machine)
+        self.ddr = ddr
+        self.wb = (0, 0)
+        self.logic_value_mode = "raw"
+        self.float_postproc = True
+        self.tile = 0
+        self.position = 0
+        self.routine: Callable[[int], None] | None = None
+
+    def seed(self) -> int:
+        """Return the seed of stochastic rounding: tile and instruction index, so that runs repeat."""
+        return self.tile * 1_000_003 + self.position
+
+    def run_routine(self, index: int) -> None:
+        """Execute kernel-core routine `index` of the running segment."""
+        if self.routine is None:
+            raise SimulationError(f"calling kernel-core routine {index}: no segment is running")
+        self.routine(index)
+
+
+class _Code:
+    """One code array made ready to run: loops written out, columns as lists, SPM ranges checked."""
+
+    def __init__(self, code: np.ndarray, machine: Machine, segment: Segment) -> None:
+        self.rows = rows = isa.expand(code)
+        problems = _spm_problems(rows, machine)
+        if problems:
+            raise SimulationError(f"segment '{segment.name}': " + "; ".join(problems))
+        known = [cls.run if cls else None for cls in BY_OPCODE]
+        self.steps = list(
+            zip(
+                [known[op] for op in rows["opcode"].tolist()],
+                rows["fmt"].tolist(),
+                rows["rnd"].tolist(),
+                rows["spm"].tolist(),
+                rows["p"].tolist(),
+            )
+        )
+        self.ranges = isa.ranges(rows, np.zeros(len(rows), np.int64))
+        self.has_ddr = rows["slot"] >= 0
+
+
+def _spm_problems(rows: np.ndarray, machine: Machine) -> list[str]:
+    """Return one line per row (the first few) whose SPM operands leave the memory given to buffers."""
+    found = isa.ranges(rows, np.zeros(len(rows), np.int64))
+    lines = []
+    for kind in ("spm_read", "spm_write"):
+        lo, hi = found[kind][..., 0], found[kind][..., 1]
+        bad = (hi > lo) & ((lo < machine.spm_base) | (hi > machine.spm_limit))
+        for at, k in np.argwhere(bad)[:MAX_REPORTED].tolist():
+            name = isa.class_of(int(rows["opcode"][at])).NAME
+            lines.append(
+                f"instruction {at} ({name}): {kind.replace('_', ' ')} of SPM bytes [{lo[at, k]:#x}, {hi[at, k]:#x}), "
+                f"required within [{machine.spm_base:#x}, {machine.spm_limit:#x})"
+            )
+    return lines
+
+
+class FunctionalSimulator:
+    """Run a program on arrays.
+
+    `debug=True` fills the scratchpad with NaN patterns before every launch, so that reads of bytes
+    that the launch never wrote show up in the results.
+    """
+
+    def __init__(self, program: Program, *, debug: bool = False) -> None:
+        self.program = program
+        self.machine = Machine.from_dict(program.machine)
+        self.ddr = Ddr(program.ddr_bytes)
+        self.debug = debug
+        self.state = TileState(self.machine, self.ddr)
+        self.instructions_executed = 0
+        self._codes: dict[tuple[int, int], _Code] = {}
+        self._tensors = {t.name: t for t in (*program.inputs, *program.outputs, *program.params)}
+
+    # --- tensors -------------------------------------------------------------------------------
+
+    def load_params(self, provider: Callable[[str], Any] | Mapping[str, Any]) -> None:
+        """Copy all parameters to DDR; `provider` gives packed bytes (as they lie in DDR) by name."""
+        get = provider.__getitem__ if isinstance(provider, Mapping) else provider
+        for tensor in self.program.params:
+            packed = get(tensor.name)
+            if packed is None:
+                raise SimulationError(f"loading parameter '{tensor.name}': no bytes were provided")
+            data = packed if isinstance(packed, np.ndarray) else np.frombuffer(packed, np.uint8)
+            data = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            if data.size > tensor.size_bytes:
+                raise SimulationError(
+                    f"loading parameter '{tensor.name}': found {data.size} bytes, required at most {tensor.size_bytes}"
+                )
+            self.ddr.view(tensor.address, data.size)[...] = data
+
+    def tensor(self, tensor: str | Tensor) -> Tensor:
+        """Return the tensor of that name. Raises SimulationError naming the known ones."""
+        if isinstance(tensor, Tensor):
+            return tensor
+        try:
+            return self._tensors[tensor]
+        except KeyError:
+            known = ", ".join(t.name for t in (*self.program.inputs, *self.program.outputs))
+            raise SimulationError(
+                f"no tensor is called '{tensor}'; inputs and outputs are {known}"
+            ) from None
+
+    def write(self, tensor: str | Tensor, array: np.ndarray) -> None:
+        """Convert `array` (logical shape) to the tensor's DDR format and layout and store it."""
+        t = self.tensor(tensor)
+        array = np.asarray(array)
+        if tuple(array.shape) != tuple(t.shape):
+            raise SimulationError(
+                f"writing '{t.name}': found shape {tuple(array.shape)}, required {tuple(t.shape)}"
+            )
+        stored = np_dtype(t.ddr_dtype)
+        if array.dtype != stored:
+            array = convert(array, dtype_name(array.dtype), t.ddr_dtype)
+        array = np.ascontiguousarray(array.astype(stored, copy=False))
+        if t.layout == "blocked":
+            data = layout.pack(array.reshape(layout.npc(t.shape)), t.ddr_dtype)
+        else:
+            data = array.reshape(-1).view(np.uint8)
+        self.ddr.view(t.address, data.size)[...] = data
+
+    def read(self, tensor: str | Tensor) -> np.ndarray:
+        """Return the tensor as an array of its logical shape and dtype (a copy)."""
+        t = self.tensor(tensor)
+        if t.layout == "blocked":
+            n, p, c = layout.npc(t.shape)
+            raw = self.ddr.view(t.address, layout.blocked_bytes(n, p, c, t.ddr_dtype))
+            array = layout.unpack(raw, n, p, c, t.ddr_dtype).reshape(t.shape)
+        else:
+            raw = self.ddr.view(t.address, layout.dense_bytes(t.shape, t.ddr_dtype))
+            array = raw.view(np_dtype(t.ddr_dtype)).reshape(t.shape)
+        if t.dtype != t.ddr_dtype:
+            return convert(array, t.ddr_dtype, t.dtype)
+        return array.copy()
+
+    # --- execution -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Execute all launches in order. Raises SimulationError at the first illegal one."""
+        for launch in self.program.launches:
+            self.run_launch(launch)
+
+    def run_launch(self, launch: Launch) -> None:
+        """Execute one launch on every tile that has code in its segment."""
+        segment = self.program.segments[launch.segment]
+        if len(launch.args) != segment.n_args:
+            raise SimulationError(
+                f"launch '{launch.name}' of segment '{segment.name}': found {len(launch.args)} arguments, "
+                f"required {segment.n_args}"
+            )
+        with np.errstate(all="ignore"), one_blas_thread():
+            for tile, code_index in enumerate(np.asarray(segment.tile_code).tolist()):
+                if code_index >= 0:
+                    self._run_tile(launch, segment, tile, code_index)
+
+    def _code(self, segment_index: int, code_index: int) -> _Code:
+        key = (segment_index, code_index)
+        found = self._codes.get(key)
+        if found is None:
+            segment = self.program.segments[segment_index]
+            found = self._codes[key] = _Code(segment.codes[code_index], self.machine, segment)
+        return found
+
+    def _run_tile(self, launch: Launch, segment: Segment, tile: int, code_index: int) -> None:
+        code = self._code(launch.segment, code_index)
+        slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[tile]
+        addresses = self._addresses(code, slots, launch, segment, tile).tolist()
+        state = self.state
+        state.tile = tile
+        state.routine = lambda index: self._run_routine(segment.routines[index], slots)
+        if self.debug:
+            state.spm[...] = POISON
+        at = -1
+        try:
+            for at, ((run, fmt, rnd, spm, p), address) in enumerate(zip(code.steps, addresses)):
+                state.position = at
+                run(state, fmt, rnd, spm, p, address)
+        except (SimulationError, ValueError, IndexError, KeyError, TypeError) as error:
+            row = isa.decode(code.rows[at])
+            raise SimulationError(
+                f"launch '{launch.name}', segment '{segment.name}', tile {tile}, instruction {at} ({row['name']}): "
+                f"{error}; fields {row}"
+            ) from error
+        self.instructions_executed += len(addresses)
+
+    def _addresses(self, code: _Code, slots, launch, segment, tile) -> np.ndarray:
+        """Return the absolute DDR address of every row, after checking all of them."""
+        rows = code.rows
+        if not len(slots):
+            slots = np.zeros(1, np.int64)
+        address = np.where(code.has_ddr, slots[rows["slot"]] + rows["ddr"], 0)
+        hi = self.ddr.end
+        span = code.ranges["ddr_read"][:, 1] + code.ranges["ddr_write"][:, 1]
+        bad = np.flatnonzero((span > 0) & ((address < DDR_BASE) | (address + span > hi)))
+        if len(bad):
+            lines = [
+                f"instruction {at} ({isa.class_of(int(rows['opcode'][at])).NAME}) accesses DDR bytes "
+                f"[{address[at]:#x}, {address[at] + span[at]:#x})"
+                for at in bad[:MAX_REPORTED].tolist()
+            ]
+            raise SimulationError(
+                f"launch '{launch.name}', segment '{segment.name}', tile {tile}: {'; '.join(lines)}; required within "
+                f"[{DDR_BASE:#x}, {hi:#x})"
+            )
+        return address
+
+    def _run_routine(self, descriptor: Mapping[str, Any], slots: np.ndarray) -> None:
+        """Run a kernel-core routine on strided DDR views."""
+        from tx8fast.numerics.routines import ROUTINES
+
+        name = descriptor["routine"]
+        if name not in ROUTINES:
+            raise SimulationError(f"kernel-core routine '{name}' does not exist")
+
+        def operand(d) -> Any:
+            if d is None:
+                return None
+            address = int(slots[d["slot"]]) + d["offset"]
+            if d.get("layout") == "blocked":
+                return self._blocked(address, d)
+            return self.ddr.strided(address, d["shape"], d["strides"], np_dtype(d["dtype"]))
+
+        arrays = [operand(d) for d in descriptor["inputs"]]
+        outs = [operand(d) for d in descriptor["outputs"]]
+        types = [(tuple(d["shape"]), d["dtype"]) for d in descriptor["outputs"]]
+        results = ROUTINES[name](arrays, dict(descriptor["attrs"]), types)
+        for d, out, result in zip(descriptor["outputs"], outs, results):
+            if d.get("layout") == "blocked":
+                image = layout.pack(np.asarray(result).reshape(layout.npc(d["shape"])), d["dtype"])
+                self.ddr.view(int(slots[d["slot"]]) + d["offset"], image.size)[...] = image
+            else:
+                out[...] = result
+
+    def _blocked(self, address: int, d: Mapping[str, Any]) -> np.ndarray:
+        """Return a whole channel-blocked tensor as an array of its logical shape."""
+        n, p, c = layout.npc(d["shape"])
+        raw = self.ddr.view(address, layout.blocked_bytes(n, p, c, d["dtype"]))
+        return layout.unpack(raw, n, p, c, d["dtype"]).reshape(d["shape"])

@@ -1,0 +1,269 @@
+"""From segments and launch addresses to the arrays of the event kernel.
+
+May import: isa, machine, program.model, errors, _kernels. Must not: run anything or know the IR.
+
+A code array is unrolled once; tiles that share it share everything but their DDR addresses. Those
+change the cost of a transfer only through their position in a DDR page, so durations are computed once per
+code and page position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import EventInput
+from tx8fast.errors import SimulationError
+from tx8fast.isa.record import rows as make_rows
+from tx8fast.machine import Machine
+from tx8fast.program.model import Launch, Segment
+
+ENGINES = ("ct", "ne", "rdma", "wdma", "tdma")
+KCORE, WAIT, BARRIER = 5, 6, 7
+SYNC, CTRL = 6, 7  # units of the instruction set, not kinds of the kernel
+QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries, in the order of ENGINES (TX8 hardware manual 2)
+PROBE = 1 << 44  # an address that makes an empty range distinguishable from one at address 0
+
+
+def barrier_cycles(machine: Machine) -> int:
+    """Cycles from the last arrival at a barrier to the release: flags cross the mesh both ways."""
+    diameter = machine.chip.tiles_x - 1 + machine.chip.tiles_y - 1
+    return machine.sync.barrier_base + 2 * diameter * machine.noc.hop_cycles
+
+
+class Code:
+    """One unrolled code array: what does not depend on the tile.
+
+    rows (n,) RECORD; kind (n,) of the event kernel; dma (k,) indices of rows that touch DDR from an engine.
+    """
+
+    def __init__(self, machine: Machine, rows: np.ndarray, where: str) -> None:
+        self.machine = machine
+        self.rows = rows
+        units = isa.units(rows)
+        self.kind = units.astype(np.uint8)
+        sync = np.flatnonzero(units >= SYNC)
+        opcode = rows["opcode"][sync]
+        wait, barrier = (isa.INSTRUCTIONS[name].OPCODE for name in ("wait", "barrier"))
+        known = (units[sync] == SYNC) & ((opcode == wait) | (opcode == barrier))
+        if not known.all():
+            bad = sorted({int(x) for x in opcode[~known]})
+            raise SimulationError(
+                f"cycle simulation of {where}: no timing for opcodes {', '.join(hex(b) for b in bad)}"
+            )
+        self.kind[sync] = np.where(opcode == barrier, BARRIER, WAIT)
+        self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
+        self.dma = np.flatnonzero((self.kind == 2) | (self.kind == 3))
+        address = np.zeros(len(rows), np.int64)
+        address[self.dma] = rows["ddr"][self.dma] + PROBE
+        ranges = isa.ranges(rows, address)
+        self.spm_read = ranges["spm_read"]
+        self.spm_write = ranges["spm_write"]
+        self.slot = rows["slot"][self.dma]
+        # spans relative to the slot's base; an empty span stays (0, 0)
+        self.span = {}
+        for side in ("ddr_read", "ddr_write"):
+            span = ranges[side][self.dma]
+            self.span[side] = np.where(span[:, 1:] > span[:, :1], span - PROBE, 0)
+        self._fixed: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+
+    @cached_property
+    def ends_in_barrier(self) -> bool:
+        """Whether the last row is a barrier."""
+        return len(self.kind) > 0 and self.kind[-1] == BARRIER
+
+    @cached_property
+    def n_barriers(self) -> int:
+        return int((self.kind == BARRIER).sum())
+
+    @cached_property
+    def _fixed_at_rest(self) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles and DDR bytes of all rows, transfers as if their slots began at a page."""
+        address = np.maximum(self.rows["ddr"], 0)
+        cycles, ddr_bytes = isa.durations(self.machine, self.rows, address.astype(np.int64))
+        cycles = np.array(cycles, np.int64)
+        cycles[self.kind == WAIT] = self.machine.kcore.wait_cycles
+        cycles[self.kind == BARRIER] = barrier_cycles(self.machine)
+        return cycles, np.array(ddr_bytes, np.int64)
+
+    def durations(self, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return cycles and DDR bytes (n,) of all rows; `base` (n_slots,) are the slots' addresses."""
+        if not len(self.dma):
+            return self._fixed_at_rest
+        phase = base % self.machine.chip.ddr_page
+        key = phase.tobytes()
+        if key not in self._fixed:
+            cycles, ddr_bytes = (a.copy() for a in self._fixed_at_rest)
+            if phase.any():
+                address = self.rows["ddr"][self.dma] + _of_slot(phase, self.slot)
+                cycles[self.dma], ddr_bytes[self.dma] = isa.durations(
+                    self.machine, self.rows[self.dma], address
+                )
+            self._fixed[key] = cycles, ddr_bytes
+        return self._fixed[key]
+
+    def ddr_ranges(self, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the half-open DDR ranges read and written, (n, 2) each; `base` as for `durations`."""
+        at = _of_slot(base, self.slot)[:, None]
+        out = []
+        for side in ("ddr_read", "ddr_write"):
+            full = np.zeros((len(self.rows), 2), np.int64)
+            span = self.span[side]
+            full[self.dma] = np.where(span[:, 1:] > span[:, :1], span + at, 0)
+            out.append(full)
+        return out[0], out[1]
+
+
+def _of_slot(base: np.ndarray, slot: np.ndarray) -> np.ndarray:
+    """Return base[slot], 0 where the row has no slot."""
+    if not len(base):
+        return np.zeros(len(slot), np.int64)
+    return np.where(slot >= 0, base[np.maximum(slot, 0)], 0)
+
+
+class SegmentCode:
+    """A segment, unrolled; `idle` stands for tiles without code: they only take part in barriers."""
+
+    def __init__(self, machine: Machine, segment: Segment) -> None:
+        self.segment = segment
+        where = f"segment '{segment.name}'"
+        self.codes = [Code(machine, isa.expand(code), where) for code in segment.codes]
+        used = [self.codes[c] for c in sorted({int(c) for c in segment.tile_code if c >= 0})]
+        barriers = max((code.n_barriers for code in used), default=0)
+        row = make_rows([isa.make("barrier")] * barriers)
+        self.idle = Code(machine, row, where)
+        self.idle.issue = np.zeros(barriers, np.int64)
+        self.ends_in_barrier = bool(used) and all(code.ends_in_barrier for code in used)
+        self.instructions = sum(len(self.codes[c].rows) for c in segment.tile_code if c >= 0)
+        self._extent()
+
+    def code(self, tile: int) -> Code:
+        """Return the code of a tile."""
+        index = int(self.segment.tile_code[tile])
+        return self.codes[index] if index >= 0 else self.idle
+
+    def base(self, args: np.ndarray, tile: int) -> np.ndarray:
+        """Return the DDR addresses (n_slots,) where the tile's slots begin."""
+        return args[self.segment.slot_arg] + self.segment.tile_offset[tile]
+
+    def _extent(self) -> None:
+        """Bytes [lo, hi) relative to each argument that transfers of any tile touch; `written` if one writes."""
+        n = self.segment.n_args
+        self.lo = np.full(n, PROBE, np.int64)
+        self.hi = np.full(n, -PROBE, np.int64)
+        self.written = np.zeros(n, np.bool_)
+        for tile, index in enumerate(self.segment.tile_code):
+            if index < 0:
+                continue
+            code = self.codes[index]
+            for side, span in code.span.items():
+                some = (span[:, 1] > span[:, 0]) & (code.slot >= 0)
+                slot = code.slot[some]
+                arg = self.segment.slot_arg[slot]
+                at = self.segment.tile_offset[tile][slot]
+                np.minimum.at(self.lo, arg, span[some, 0] + at)
+                np.maximum.at(self.hi, arg, span[some, 1] + at)
+                if side == "ddr_write":
+                    self.written[arg] = True
+
+
+@dataclass
+class Part:
+    """One launch of a stretch: its segment and its arguments' addresses."""
+
+    code: SegmentCode
+    index: int
+    args: np.ndarray
+
+
+def stretches(launches: Sequence[Launch], segments: Sequence[SegmentCode]) -> list[list[int]]:
+    """Cut the launches (indices) after every segment that ends in a barrier: all tiles are idle there."""
+    out: list[list[int]] = []
+    current: list[int] = []
+    for i, launch in enumerate(launches):
+        current.append(i)
+        if segments[launch.segment].ends_in_barrier:
+            out.append(current)
+            current = []
+    if current:
+        out.append(current)
+    return out
+
+
+def key(parts: Sequence[Part], page: int) -> tuple:
+    """Return what decides the timing of a stretch: segments, page positions, and which arguments overlap how."""
+    where = np.concatenate([p.args for p in parts])
+    lo = where + np.concatenate([p.code.lo for p in parts])
+    hi = where + np.concatenate([p.code.hi for p in parts])
+    written = np.concatenate([p.code.written for p in parts])
+    meet = (
+        (lo[:, None] < hi[None, :])
+        & (lo[None, :] < hi[:, None])
+        & (written[:, None] | written[None, :])
+    )
+    first, second = np.nonzero(np.triu(meet, 1))
+    shift = where[second] - where[first]
+    overlap = tuple(zip(first.tolist(), second.tolist(), shift.tolist()))
+    return tuple(p.index for p in parts), tuple((where % page).tolist()), overlap
+
+
+def event_input(machine: Machine, parts: Sequence[Part]) -> EventInput:
+    """Return the event kernel's rows of a stretch, all parts one after the other on every tile."""
+    bodies: dict[tuple[int, ...], int] = {}
+    code_begin, kinds, issues, reads, writes = [], [], [], [], []
+    n_code = 0
+    fixed, ddr_bytes, ddr_read, ddr_write, sizes = [], [], [], [], []
+    late: dict[tuple[int, ...], np.ndarray] = {}
+    for tile in range(machine.n_tiles):
+        codes = [p.code.code(tile) for p in parts]
+        signature = tuple(id(c) for c in codes)
+        if signature not in bodies:
+            bodies[signature] = n_code
+            kind = np.concatenate([c.kind for c in codes])
+            kinds.append(kind)
+            issues += [c.issue for c in codes]
+            reads += [c.spm_read for c in codes]
+            writes += [c.spm_write for c in codes]
+            late[signature] = _hidden_waits(kind) * machine.kcore.wait_cycles
+            n_code += len(kind)
+        code_begin.append(bodies[signature])
+        sizes.append(len(late[signature]))
+        cycles = []
+        for part, code in zip(parts, codes):
+            base = part.code.base(part.args, tile)
+            c, b = code.durations(base)
+            r, w = code.ddr_ranges(base)
+            cycles.append(c)
+            ddr_bytes.append(b)
+            ddr_read.append(r)
+            ddr_write.append(w)
+        fixed.append(np.concatenate(cycles) + late[signature])
+    return EventInput(
+        kind=np.concatenate(kinds),
+        issue=np.concatenate(issues),
+        spm_read=np.concatenate(reads),
+        spm_write=np.concatenate(writes),
+        code_begin=np.array(code_begin, np.int64),
+        tile_begin=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        fixed=np.concatenate(fixed),
+        ddr_bytes=np.concatenate(ddr_bytes),
+        ddr_read=np.concatenate(ddr_read),
+        ddr_write=np.concatenate(ddr_write),
+    )
+
+
+def _hidden_waits(kind: np.ndarray) -> np.ndarray:
+    """Return 1 for every routine that follows engine rows without a wait: it joins the engines itself."""
+    at = np.arange(1, len(kind) + 1)
+    engine = np.maximum.accumulate(np.where(kind < KCORE, at, 0)) if len(kind) else at
+    joined = (
+        np.maximum.accumulate(np.where((kind == KCORE) | (kind == WAIT), at, 0))
+        if len(kind)
+        else at
+    )
+    before = np.concatenate([[0], joined[:-1]]) if len(kind) else at
+    return ((kind == KCORE) & (engine > before)).astype(np.int64)
