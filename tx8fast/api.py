@@ -19,7 +19,7 @@ import numpy as np
 from tx8fast.errors import ConfigError, SimulationError, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.ir.program import IRProgram
-from tx8fast.ir.view import build_view
+from tx8fast.ir.view import View, build_view
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
@@ -27,8 +27,11 @@ from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor
 from tx8fast.program.params import pack_param, param_arrays
 from tx8fast.schedule.assemble import assemble
+from tx8fast.search.program import plan_table
 
 Progress = Callable[[int, int], None]
+#: called with the name of a stage ("import", then each pass) and the graph as that stage left it
+Dump = Callable[[str, IRProgram], None]
 
 
 class CompiledProgram:
@@ -86,8 +89,11 @@ class CompiledProgram:
 
 
 def compile(model: str | os.PathLike[str], options: CompileOptions | None = None, *, progress: Progress | None = None,
-            **fields: Any) -> CompiledProgram:  # fmt: skip
-    """Compile the model at a path. Options come as `CompileOptions` or as its fields by keyword."""
+            dump: Dump | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
+    """Compile the model at a path. Options come as `CompileOptions` or as its fields by keyword.
+
+    `progress(done, total)` counts groups; `dump(stage, graph)` sees the graph after the import and every pass.
+    Raises Tx8Error for anything wrong with model or options."""
     if options is not None and fields:
         raise ConfigError("give options as one object or as keywords, not both")
     options = options or CompileOptions(**_known(fields))
@@ -96,7 +102,7 @@ def compile(model: str | os.PathLike[str], options: CompileOptions | None = None
     with _quiet_collector():
         ir = open_model(model, **options.import_options())
         root = Path(model)
-        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress)
+        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump)
     program.compile_seconds = time.perf_counter() - started
     return program
 
@@ -121,12 +127,9 @@ def _quiet_collector():
 
 
 def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: Path | None = None,
-               progress: Progress | None = None) -> CompiledProgram:  # fmt: skip
+               progress: Progress | None = None, dump: Dump | None = None) -> CompiledProgram:  # fmt: skip
     """Compile an imported graph: passes, view, search, schedule, placement."""
-    from tx8fast.passes.pipeline import standard_pipeline
-
-    run_pipeline(ir, standard_pipeline(options.ir_dtype), verify_between=False)
-    view = build_view(ir)
+    view = lower_graph(ir, options, dump)
 
     def describe(key: str) -> dict[str, Any]:
         if key in view.inline:
@@ -137,10 +140,23 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": options.opt, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
-    program = assemble(view.table, machine, describe, meta, progress)
+    plans = plan_table(view.table, machine, progress)
+    program = assemble(view.table, machine, plans, describe, meta)
     program.meta["compute_dtype"] = _compute_dtype(program, options)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root)
+
+
+def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None) -> View:
+    """Run the passes on `ir` in place and return its tables: the graph as search and schedule see it."""
+    from tx8fast.passes.pipeline import standard_pipeline
+
+    after_pass = None
+    if dump is not None:
+        dump("import", ir)
+        after_pass = lambda p, program: dump(p.name, program)  # noqa: E731
+    run_pipeline(ir, standard_pipeline(options.ir_dtype), verify_between=False, dump=after_pass)
+    return build_view(ir)
 
 
 def _dtype_name(array: np.ndarray) -> str:

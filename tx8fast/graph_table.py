@@ -106,6 +106,11 @@ class Step:
     barrier: bool = True
     op_names: tuple[str, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """True if the step computes no element at all."""
+        return self.record is not None and all(0 in s.shape for s in self.record.results)
+
 
 @dataclass(slots=True)
 class FunctionTable:

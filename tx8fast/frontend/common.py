@@ -9,6 +9,7 @@ once if every operand is a small constant, so that chains of shape arithmetic ne
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -88,7 +89,7 @@ class Tensor:
                  load: Callable[[], np.ndarray] | None = None, value: Value | None = None) -> None:  # fmt: skip
         self.shape = tuple(shape)
         self.dtype = dtype
-        self.array = array
+        self.array: Any = array  # np.ndarray or None
         self.key = key
         self.load = load
         self.value = value
@@ -101,7 +102,7 @@ class Tensor:
     def is_float(self) -> bool:
         return "f" in self.dtype
 
-    def force(self) -> np.ndarray | None:
+    def force(self) -> Any:
         """Return the constant's array of any size, reading it if need be; None if it is not constant."""
         return self.array if self.array is not None or self.load is None else self.load()
 
@@ -163,16 +164,18 @@ class Emitter:
             folded = self._fold(kind, given, attrs)
             if folded is not None:
                 return folded
-        made = self.builder.op(kind, *[None if t is None else self.value(t) for t in given], loc=self.loc, **attrs)
+        values: list[Any] = [None if t is None else self.value(t) for t in given]
+        made = self.builder.op(kind, *values, loc=self.loc, **attrs)
         return [Tensor(r.shape, r.dtype, value=r) for r in made.results]
 
-    def _fold(self, kind: str, given: list[Tensor | None], attrs: dict[str, Any]) -> list[Tensor] | None:
+    def _fold(self, kind: str, given: list[Any], attrs: dict[str, Any]) -> list[Tensor] | None:
         """Evaluate an op on constants; None if a result would be too large or the op has no routine."""
         if any(t is None for t in given) or any(t.array.nbytes > FOLD_BYTES for t in given):
             return None
         placeholders = [Value(self.ctx.tensor(t.shape, t.dtype), None, 0) for t in given]  # type: ignore[arg-type]
         op = self.ctx.create(kind, placeholders, loc=self.loc, **attrs)
-        if not op.info.decl.routine or any(r.type.size_bytes > FOLD_BYTES for r in op.results):
+        sizes = [math.prod(r.shape) * np_type(r.dtype).itemsize for r in op.results]
+        if not op.info.decl.routine or max(sizes) > FOLD_BYTES:
             return None
         arrays = reference(op, [t.array for t in given])
         return [self.const(a, r.dtype) for a, r in zip(arrays, op.results, strict=True)]

@@ -139,7 +139,7 @@ def format_inherent(op: Op) -> str:
         kind = type(value)
         if kind is bool:
             parts.append(f"{name} = true" if value else f"{name} = false")
-        elif kind is int and value <= _I64_MAX:
+        elif kind is int and value <= _I64_MAX:  # pyright: ignore[reportOptionalOperand]
             parts.append(f"{name} = {value} : i64")
         else:
             parts.append(f"{name} = {format_attr(value)}")

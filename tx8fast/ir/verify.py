@@ -1,12 +1,11 @@
 """The verifier: level 1 checks structure, level 2 also types against inference and weights.
 
-May import: ir.core, ir.diagnostics, ir.types, ir.verify_symbols. Must not: change the graph, or know particular
+May import: ir.core, ir.diagnostics, ir.types, ir.verify_symbols, ir.verify_traits. Must not: change the graph, or know particular
 ops: everything follows from declarations, traits, and the optional `("Verify", "verify")` method of a kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tx8fast.errors import VerifyError
@@ -25,33 +24,11 @@ from tx8fast.ir.core import (
 from tx8fast.ir.diagnostics import Collector, Diagnostic, type_list
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.ir.verify_symbols import verify_symbols
+from tx8fast.ir.verify_traits import TRAIT_CHECKS, values_only
 
 _MISSING = object()
 #: formats between which packing a parameter converts
 PARAM_FLOATS = frozenset({"bf16", "f16", "f32"})
-
-
-def _values_only(op: Op) -> str | None:
-    for i, v in enumerate(op.operands):
-        if isinstance(v.type, TensorType) and v.type.kind != "vtensor":
-            return f"operand {i}: expected a value tensor, found {v.type}"
-    return None
-
-
-#: trait bit -> check; the message states expectation and finding
-TRAIT_CHECKS: dict[int, Callable[[Op], str | None]] = {
-    core.CONSTANT_LIKE: lambda op: (
-        f"expected no operands, found {len(op.operands)}" if op.operands else
-        None if len(op.results) == 1 else f"expected 1 result, found {len(op.results)}"),
-    TERMINATOR: lambda op: f"expected no results, found {len(op.results)}" if op.results else None,
-    SYMBOL: lambda op: None if type(op.attrs.get("sym_name")) is str else "expected an attribute 'sym_name', found none",
-    core.COMMUTATIVE: lambda op: (
-        None if len(op.operands) >= 2 else f"expected at least 2 operands, found {len(op.operands)}"),
-    core.INPLACE: lambda op: (
-        None if op.operands and op.results and op.results[0].type is op.operands[0].type
-        else "expected result 0 to have the type of operand 0"),
-    core.VALUE_SEMANTICS: _values_only,
-}  # fmt: skip
 
 
 class _Spec:
@@ -190,7 +167,7 @@ class _Verifier:
         if v is _MISSING or v is None:
             self.out.add("IR003", op, f"attribute '{name}': expected a value, found none")
         elif not (type(kinds) is tuple and type(v) in kinds):
-            names = kinds if type(kinds) is tuple else (kinds,)
+            names: Any = kinds if type(kinds) is tuple else (kinds,)
             want = " or ".join(k.__name__ for k in names)
             self.out.add("IR003", op, f"attribute '{name}': expected {want}, found {v!r}")
 
@@ -226,7 +203,7 @@ class _Verifier:
             for v in op.operands:
                 owner = v.owner
                 if owner is not block and (
-                    owner.__class__ is Block or owner.block is not block or owner.order >= order
+                    owner.__class__ is Block or owner.block is not block or owner.order >= order  # type: ignore[union-attr]
                 ):
                     self.reach(op, i, v, block)
                 i += 1
@@ -336,7 +313,7 @@ class _Verifier:
                     )
         if (
             info.traits & core.VALUE_SEMANTICS == core.VALUE_SEMANTICS
-            and (message := _values_only(op)) is not None
+            and (message := values_only(op)) is not None
         ):
             self.out.add("IR015", op, f"trait: {message}")
         check = info.impl.get(("Verify", "verify"))
@@ -356,10 +333,12 @@ class _Verifier:
             return
         entry = self.weights[key]
         for v in (*op.results, *op.operands):
-            if isinstance(v.type, TensorType) and (v.type.shape, v.type.dtype) != (
-                tuple(entry.shape),
-                entry.dtype,
-            ):
+            if not isinstance(v.type, TensorType):
+                continue
+            # a read takes the program's format: packing the parameter image converts
+            converts = v.op is op and {v.type.dtype, entry.dtype} <= PARAM_FLOATS
+            same = v.type.dtype == entry.dtype or converts
+            if v.type.shape != tuple(entry.shape) or not same:
                 want = f"{list(entry.shape)} {entry.dtype}"
                 self.out.add(
                     "IR023", op, f"key '{key}': expected the table's type {want}, found {v.type}"

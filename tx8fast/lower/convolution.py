@@ -10,7 +10,7 @@ from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, 
 from tx8fast.lower.contraction import ACTS
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES
-from tx8fast.numerics.layout import block_size
+from tx8fast.numerics.layout import block_size, padded_channels
 
 
 class Convolution(Lowering):
@@ -51,6 +51,16 @@ class Convolution(Lowering):
         self.bias = bias is not None
         self.writes = [Access(out, [Dim(n, ((0, 1),)), Dim(oh, ((1, 1),)), Dim(ow, full=True), Dim(oc, ((2, 1),))], True)]
 
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        """The convolution takes its bias in f32 only: room for the widened vector."""
+        return [self._bias_lanes(lo, hi) * 4] if self._widens_bias() else []
+
+    def _widens_bias(self) -> bool:
+        return self.bias and self.reads[2].spec.dtype != "f32"
+
+    def _bias_lanes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
+        return padded_channels(hi[2] - lo[2], "f32")
+
     def emit(self, em: Emitter, s: Slice) -> None:
         x, w, out = self.reads[0].spec, self.reads[1].spec, self.writes[0].spec
         rows = self.reads[0].box(s.lo, s.hi)[1]
@@ -58,8 +68,12 @@ class Convolution(Lowering):
         last = (s.hi[1] - 1) * self.sy - self.top + (self.ky - 1) * self.dy + 1
         top, bottom = max(0, -first), max(0, last - rows[1])
         right = max(0, (out.shape[2] - 1) * self.sx - self.left + (self.kx - 1) * self.dx + 1 - x.shape[2])
+        bias = s.reads[2] if self.bias else 0
+        if self._widens_bias():
+            em.cvt(bias, s.scratch[0], self._bias_lanes(s.lo, s.hi), self.reads[2].spec.dtype, "f32")
+            bias = s.scratch[0]
         em.add(
-            "conv", src=s.reads[0], weight=s.reads[1], out=s.writes[0], psum=0, bias=s.reads[2] if self.bias else 0,
+            "conv", src=s.reads[0], weight=s.reads[1], out=s.writes[0], psum=0, bias=bias,
             n=1, h=rows[1] - rows[0], w=x.shape[2], c=x.shape[3], oh=s.hi[1] - s.lo[1], ow=out.shape[2],
             oc=s.hi[2] - s.lo[2], top=top, bottom=bottom, left=self.left, right=right, kx=self.kx, ky=self.ky,
             sx=self.sx, sy=self.sy, dx=self.dx, dy=self.dy, out_fmt=FORMAT_CODES[out.dtype],

@@ -87,8 +87,10 @@ class AttrKeys:
         if scalar is None:
             scalar = all(kinds in (str, bool, int) for kinds, _ in info.attrs.values())
             self.scalar[info] = scalar
-        if scalar and len(attrs) == len(info.attrs):
-            return tuple(attrs.values())
+        if scalar:
+            if len(attrs) == len(info.attrs):
+                return tuple(attrs.values())
+            return tuple([attrs.get(n) for n in info.attrs])
         out: list[Any] = []
         for name in info.attrs:
             v = attrs.get(name)

@@ -6,7 +6,6 @@ Must not: read a weight above the size limit, or one that the program writes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -58,14 +57,10 @@ class _Folder:
         ] = {}  # large results of this run, so that chains need no table read
 
     def visit(self, op: Op) -> None:
-        if (
-            not op.has(PURE)
-            or op.has(CONSTANT_LIKE)
-            or op.regions
-            or not op.results
-            or op.block is None
-        ):
+        if not op.has(PURE) or op.regions or not op.results or op.block is None:
             return
+        if type(op.attrs.get("value")) is DenseAttr:
+            return  # already what folding makes
         routine = reference_of(op)
         if routine is None or not all(self.fits(r) for r in op.results):
             return
@@ -144,7 +139,8 @@ class _Folder:
 
 
 def nbytes(t: TensorType) -> int:
-    return math.prod(t.shape or ()) * DENSE_DTYPES[t.dtype][1].itemsize
+    """Bytes of the array that holds a static tensor."""
+    return t.numel * DENSE_DTYPES[t.dtype][1].itemsize
 
 
 def reference_of(op: Op) -> Callable[[Op, list[Any]], list[Any]] | None:

@@ -13,17 +13,58 @@ from tx8fast.errors import ConfigError, VerifyError
 from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult, parse_pipeline
 from tx8fast.passes.canonicalize import Canonicalize
+from tx8fast.passes.compute_dtype import ComputeDtype
+from tx8fast.passes.const_norm import ConstNorm
 from tx8fast.passes.cse import Cse
 from tx8fast.passes.dce import Dce
 from tx8fast.passes.fold_constants import FoldConstants
+from tx8fast.passes.group_barriers import GroupBarriers
+from tx8fast.passes.group_load_store import GroupLoadStore
+from tx8fast.passes.group_mapping import GroupMapping
+from tx8fast.passes.group_single import GroupSingle
 from tx8fast.passes.inline import Inline
+from tx8fast.passes.layout_align import LayoutAlign
+from tx8fast.passes.layout_calls import LayoutCalls
+from tx8fast.passes.layout_init import LayoutInit
+from tx8fast.passes.layout_opt import LayoutOpt
+from tx8fast.passes.layout_transmit import LayoutTransmit
+from tx8fast.passes.legalize import Legalize
+from tx8fast.passes.move_constants import MoveConstants
 from tx8fast.passes.outline import Outline
 from tx8fast.passes.sink_constants import SinkConstants
 from tx8fast.passes.strip_runtime import StripRuntime
 
 PASSES: tuple[type[CompilerPass], ...] = (
-    Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime,
+    Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
+    LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupSingle,
+    GroupLoadStore, GroupMapping, GroupBarriers,
 )  # fmt: skip
+
+
+def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass]:
+    """The passes up to one body per kind of layer, in the compute format `dtype` (bf16, f16, f32 or keep).
+
+    Folding comes before the format is chosen: it reads weights in the format of the table.
+    """
+    repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
+    return [
+        Canonicalize(), FoldConstants(), Dce(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
+        ComputeDtype(dtype), Canonicalize(), Cse(), *repeat, Dce(),
+    ]  # fmt: skip
+
+
+def backend_passes(layout_method: str = "greedy", barriers: bool = True) -> list[CompilerPass]:
+    """The passes from layouts to groups; constants stay `get_param` and `constant` ops with a decided form."""
+    return [
+        LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method), LayoutOpt(), ConstNorm(),
+        GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
+    ]  # fmt: skip
+
+
+def standard_pipeline(dtype: str = "bf16", outline: bool = True, layout_method: str = "greedy",
+                      barriers: bool = True) -> list[CompilerPass]:  # fmt: skip
+    """What a compile runs on an imported graph before it leaves for arrays."""
+    return [*graph_passes(dtype, outline), *backend_passes(layout_method, barriers)]
 
 
 @dataclass(frozen=True)

@@ -1,84 +1,64 @@
-"""Graph table -> program: plan each distinct op once, flatten calls into launches, give everything an address.
+"""Graph table and plans -> program: emit each distinct op once, flatten calls into launches, give everything an address.
 
-May import: graph_table, lower, search, schedule, program.model, isa, machine, errors. Must not: know the IR.
+May import: graph_table, lower.transfer, search.plan, schedule, program.model, isa, machine, errors. Must not: know the IR.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import InfeasibleError, raise_all
+from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, TensorSpec
-from tx8fast.lower import lower
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Launch, Program, Segment, Tensor
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
 from tx8fast.schedule.segment import build_segment
-from tx8fast.search.planner import plan_op
+from tx8fast.search.plan import Planned
 
 Describe = Callable[[str], dict[str, Any]]
 
 
 @dataclass
-class Compiler:
-    """Plans and emits segments, one per distinct (record, barrier)."""
+class SegmentTable:
+    """Emits segments, one per distinct (record, barrier)."""
 
     machine: Machine
+    plans: Mapping[OpRecord, Planned]
     segments: list[Segment] = field(default_factory=list)
     known: dict[tuple[OpRecord, bool], int] = field(default_factory=dict)
     kernel_core: dict[str, str] = field(default_factory=dict)  # op kind -> why
-    problems: list[str] = field(default_factory=list)
 
-    def segment(self, step: Step) -> int:
+    def index(self, step: Step) -> int:
         record = step.record
         assert record is not None
         key = (record, step.barrier)
         if key not in self.known:
-            low, reason = lower(record, self.machine)
-            if reason:
-                self.kernel_core.setdefault(record.kind, reason)
-            try:
-                plan = plan_op(low, self.machine, step.name)
-            except InfeasibleError as err:
-                self.problems.append(str(err))
-                return -1
+            p = self.plans[record]
+            if p.reason:
+                self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(build_segment(low, plan, self.machine, step.name, step.op_names, step.barrier))
+            self.segments.append(build_segment(p.low, p.plan, self.machine, step.name, step.op_names, step.barrier))
         return self.known[key]
 
 
-def assemble(table: GraphTable, machine: Machine, describe: Describe, meta: dict[str, Any],
-             progress: Callable[[int, int], None] | None = None) -> Program:  # fmt: skip
+def assemble(table: GraphTable, machine: Machine, plans: Mapping[OpRecord, Planned], describe: Describe,
+             meta: dict[str, Any]) -> Program:  # fmt: skip
     """Return the program of `table`. `describe` turns a weight key into its source description.
 
-    Raises InfeasibleError listing every op whose finest slices exceed scratchpad, or a model above DDR."""
-    compiler = Compiler(machine)
-    todo = [s for fn in table.functions.values() for s in fn.steps if s.kind == "group" and not is_empty(s)]
-    codes: dict[int, int] = {}
-    for i, step in enumerate(todo):
-        codes[id(step)] = compiler.segment(step)
-        if progress is not None:
-            progress(i + 1, len(todo))
-    raise_all(InfeasibleError, "placing slices in scratchpad", dict.fromkeys(compiler.problems))
+    Raises InfeasibleError if the model needs more DDR than the chip has."""
     frames = plan_frames(table.functions, machine.chip.ddr_bytes)
-    return _Linker(table, machine, compiler, codes, frames, describe).program(meta)
-
-
-def is_empty(step: Step) -> bool:
-    """True if a step produces no element at all."""
-    assert step.record is not None
-    return all(0 in s.shape for s in step.record.results)
+    return _Linker(table, machine, SegmentTable(machine, plans), frames, describe).program(meta)
 
 
 class _Linker:
-    def __init__(self, table: GraphTable, machine: Machine, compiler: Compiler, codes: dict[int, int],
-                 frames: dict[str, Frame], describe: Describe) -> None:  # fmt: skip
-        self.table, self.machine, self.compiler, self.codes = table, machine, compiler, codes
+    def __init__(self, table: GraphTable, machine: Machine, code: SegmentTable, frames: dict[str, Frame],
+                 describe: Describe) -> None:  # fmt: skip
+        self.table, self.machine, self.code = table, machine, code
         self.frames, self.describe = frames, describe
         self.arena = Arena(DDR_BASE)
         self.params: dict[tuple[str, TensorSpec], Tensor] = {}
@@ -111,10 +91,10 @@ class _Linker:
             )
         unique = sum(self.read_bytes.values()) + self._interface_bytes(main)
         facts = {**meta, "useful_macs": self.useful_macs, "unique_ddr_bytes": unique,
-                 "kernel_core": dict(sorted(self.compiler.kernel_core.items())),
-                 "spm_peak_bytes": max((s.spm_peak_bytes for s in self.compiler.segments), default=0),
+                 "kernel_core": dict(sorted(self.code.kernel_core.items())),
+                 "spm_peak_bytes": max((s.spm_peak_bytes for s in self.code.segments), default=0),
                  "weight_bytes": sum(t.size_bytes for t in self.params.values())}  # fmt: skip
-        return Program(self.machine.to_dict(), self.compiler.segments, self.launches, inputs, outputs,
+        return Program(self.machine.to_dict(), self.code.segments, self.launches, inputs, outputs,
                        list(self.params.values()), ddr_bytes, facts)  # fmt: skip
 
     def _interface_bytes(self, main: FunctionTable) -> int:
@@ -159,14 +139,14 @@ class _Linker:
                 wanted = {r: address[v] for r, v in zip(roots, step.outputs, strict=True) if r not in callee.args}
                 top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/"))
                 self._count_arg_reads(fn, step)
-            elif step.kind == "group" and not is_empty(step):
+            elif step.kind == "group" and not step.is_empty:
                 self._launch(fn, step, address, prefix)
         return top
 
     def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str) -> None:
         assert step.record is not None
         args = [address[v] if v >= 0 else 0 for v in (*step.inputs, *step.outputs)]
-        self.launches.append(Launch(self.codes[id(step)], np.array(args, np.int64), prefix + step.name))
+        self.launches.append(Launch(self.code.index(step), np.array(args, np.int64), prefix + step.name))
         self.useful_macs += step.record.useful_macs
         if step.record.kind == "kv_update":
             new = step.record.operands[1]

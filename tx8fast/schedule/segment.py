@@ -24,8 +24,7 @@ from tx8fast.lower.transfer import ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
-from tx8fast.search.plan import Plan
-from tx8fast.search.planner import reloads, slice_bytes
+from tx8fast.search.plan import Plan, reloads, slice_bytes
 
 PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
 QUEUE_DEPTH = 6

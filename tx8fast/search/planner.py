@@ -20,10 +20,11 @@ from tx8fast._kernels import BOUNDS, PlanSpace, enumerate_shardings, plan_costs
 from tx8fast.errors import InfeasibleError
 from tx8fast.lower.base import ALIGN_BYTES, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
-from tx8fast.search.plan import Plan
+from tx8fast.search.plan import Plan, reloads, slice_bytes
 
 REFINE = 6  # candidates priced exactly
 MAX_SHARDINGS = 24
@@ -33,6 +34,8 @@ BUFS = 2
 
 def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     """Return the best plan. Raises InfeasibleError if even the finest slices exceed scratchpad."""
+    if isinstance(low, KernelCore):
+        return _kernel_core_plan(low, machine)
     capacity = machine.spm_limit - machine.spm_base
     space = plan_space(low, machine)
     parts, slices, inner = candidates(low, machine.n_tiles)
@@ -71,6 +74,21 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
                 runner_up)  # fmt: skip
 
 
+def _kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
+    """Return the sharding that keeps most kernel cores busy; a routine runs in one piece on each tile."""
+    limit = [machine.n_tiles if ok else 1 for ok in low.shard]
+    vectors, _, _ = enumerate_shardings(low.sizes, low.units, machine.n_tiles, limit)
+    ones = np.ones(len(low.sizes), np.int64)
+    busy = lambda v: math.prod(-(-s // -(-s // int(p))) for s, p in zip(low.sizes, v, strict=True))  # noqa: E731
+    parts = tuple(int(p) for p in max([ones, *vectors], key=busy))
+    shard = tuple(-(-s // p) for s, p in zip(low.sizes, parts, strict=True))
+    elems = low.descriptor((0,) * len(shard), shard)[1]
+    rows = isa.rows([isa.make("kcore", routine=0, elems=elems), isa.make("wait"), isa.make("barrier")])
+    cycles, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
+    cost = int(cycles.sum() + isa.issue_cycles(machine, rows).sum())
+    return Plan(parts, shard, shard, tuple(range(len(shard))), 1, cost, 0, "kernel core", len(vectors))
+
+
 def _make(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
     shard = tuple(min(round_up(-(-s // int(p)), u), s) for s, p, u in zip(low.sizes, parts, low.units, strict=True))
     length = tuple(min(int(s), d) for s, d in zip(slices, shard, strict=True))
@@ -84,16 +102,6 @@ def _encodable(low: Lowering, plan: Plan) -> bool:
     return not isinstance(low, Contraction) or low.fits(plan.slices)
 
 
-def reloads(low: Lowering, plan: Plan, factors: frozenset[int]) -> int:
-    """How often a buffer that depends on `factors` is filled during the whole loop nest."""
-    times = total = 1
-    for f in plan.order:
-        total *= plan.trips[f]
-        if f in factors and plan.trips[f] > 1:
-            times = total
-    return times
-
-
 def spm_demand(low: Lowering, plan: Plan) -> int:
     """Bytes that a plan's buffers take when all of them are alive at once."""
     lo, hi = (0,) * len(plan.shard), plan.slices
@@ -104,22 +112,6 @@ def spm_demand(low: Lowering, plan: Plan) -> int:
     if any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard))):
         total += round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)
     return total
-
-
-def slice_bytes(low: Lowering, access, plan: Plan) -> int:
-    """Largest scratchpad footprint of an access over all slices (windows differ at the borders)."""
-    zero = (0,) * len(plan.shard)
-    if not low.positional:
-        return access.size_bytes(zero, plan.slices)
-    best = 0
-    own = sorted(access.factors)
-    steps = [range(0, low.sizes[f], plan.slices[f]) for f in own]
-    for starts in itertools.islice(itertools.product(*steps), 4096):
-        lo, hi = [0] * len(zero), list(plan.slices)
-        for f, a in zip(own, starts, strict=True):
-            lo[f], hi[f] = a, min(a + plan.slices[f], low.sizes[f])
-        best = max(best, access.size_bytes(lo, hi))
-    return best
 
 
 def _exact(low: Lowering, machine: Machine, plan: Plan, space: PlanSpace, parts, slices, inner) -> int:
@@ -180,7 +172,7 @@ def candidates(low: Lowering, n_tiles: int) -> tuple[np.ndarray, np.ndarray, np.
         while math.prod(len(x) for x in lists) > MAX_CANDIDATES // (2 * len(good)):
             longest = max(range(nf), key=lambda f: len(lists[f]))
             lists[longest] = lists[longest][:-1] if len(lists[longest]) > 2 else lists[longest][:1]
-        grid = np.array(list(itertools.product(*lists)), np.int64).reshape(-1, nf)
+        grid = np.array(list(itertools.product(*lists)), np.int64).reshape(math.prod(map(len, lists)), nf)
         loops = [f for f in free if len(lists[f]) > 1] or [-1]
         for f in loops:
             keep = grid if f < 0 else grid[grid[:, f] < lists[f][0]] if f != loops[0] else grid

@@ -12,7 +12,8 @@ from typing import Any
 
 from tx8fast.errors import ImportModelError, Tx8Error
 from tx8fast.frontend.common import Emitter, ImportOptions, build_program
-from tx8fast.frontend.onnx.importer import Importer, Scope
+from tx8fast.frontend.onnx.graph import Scope
+from tx8fast.frontend.onnx.importer import Importer
 from tx8fast.frontend.onnx.node import MAX_OPSET, MIN_OPSET, Handler
 from tx8fast.frontend.onnx.reader import DTYPES, read_model
 from tx8fast.ir import new_context
@@ -25,7 +26,17 @@ __all__ = ["import_model", "import_onnx", "supported_ops"]
 @lru_cache(maxsize=1)
 def _handlers() -> dict[tuple[str, str], list[Handler]]:
     from tx8fast.frontend.onnx import (
-        attention, control, index, math, nn, quant, reduce, resize, shape, signal, window,
+        attention,
+        control,
+        index,
+        math,
+        nn,
+        quant,
+        reduce,
+        resize,
+        shape,
+        signal,
+        window,
     )  # fmt: skip
 
     found: dict[tuple[str, str], list[Handler]] = {}

@@ -9,6 +9,7 @@ that no infinity meets another; rows without any visible key are multiplied by 0
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +40,10 @@ class _Mask:
         self.dtype = dtype
         self.rows = rows
         self.columns = columns
-        self.seen: np.ndarray | None = None  # [S, T], known at import
+        self.seen: Any = None  # [S, T], known at import
         self.causal: tuple[int, int] | None = None  # (offset, window) if `seen` is exactly that mask
-        self.dynamic: Tensor | None = None  # pred
-        self.bias: Tensor | None = None
+        self.dynamic: Any = None  # pred
+        self.bias: Any = None
 
     def allow(self, seen: np.ndarray, causal: tuple[int, int] | None) -> None:
         self.causal = causal if self.seen is None else None
@@ -88,7 +89,7 @@ class _Mask:
             finite = self.bias.force() > -np.inf
             if (finite if self.seen is None else finite & self.seen).any(axis=-1).all():
                 return None
-        seen = None if self.dynamic is None else self._visible()
+        seen: Any = None if self.dynamic is None else self._visible()
         if self.bias is not None:
             given = n.op("gt", self.bias, n.const(float("-inf"), self.dtype))
             if seen is None and self.seen is not None:

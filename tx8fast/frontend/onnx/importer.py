@@ -9,8 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, ImportModelError, SimulationError, Tx8Error, UnsupportedError, VerifyError
-from tx8fast.frontend.common import Emitter, ImportOptions, NeedConstant, Tensor, np_type, source_args
+from tx8fast.errors import (
+    ConfigError,
+    ImportModelError,
+    SimulationError,
+    Tx8Error,
+    UnsupportedError,
+    VerifyError,
+)
+from tx8fast.frontend.common import (
+    Emitter,
+    ImportOptions,
+    NeedConstant,
+    Tensor,
+    np_type,
+    source_args,
+)
+from tx8fast.frontend.onnx.graph import Scope, in_order, static_inputs, without_inputs
 from tx8fast.frontend.onnx.node import MAX_OPSET, Handler, Node
 from tx8fast.frontend.onnx.reader import Initializers, dtype_of, proto_array
 from tx8fast.frontend.onnx.schema import function_body, has_body, type_problems
@@ -21,62 +36,6 @@ MAX_INLINE_DEPTH = 32
 
 class _Reported(Exception):
     """A subgraph's result is missing because of a problem that is already listed."""
-
-
-class Scope:
-    """Names visible in one graph or function body. A failed name maps to None and silences its users."""
-
-    def __init__(self, opsets: dict[str, int], parent: Scope | None = None, bound: dict[str, Any] | None = None,
-                 depth: int = 0) -> None:  # fmt: skip
-        self.opsets = opsets
-        self.parent = parent
-        self.bound = bound  # attributes of the call whose function body this is
-        self.depth = depth
-        self.names: dict[str, Tensor | None] = {}
-
-    def find(self, name: str) -> Tensor | None:
-        """Return the tensor of a name; None if it failed. Raises KeyError if no graph defines it."""
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.parent
-        raise KeyError(name)
-
-    def knows(self, name: str) -> bool:
-        return name in self.names or (self.parent is not None and self.parent.knows(name))
-
-    def attributes(self, proto: Any) -> dict[str, Any]:
-        """Decode a node's attributes, resolving references to the attributes of an enclosing function call."""
-        from onnx import helper
-
-        found: dict[str, Any] = {}
-        for a in proto.attribute:
-            if a.ref_attr_name:
-                scope: Scope | None = self
-                while scope is not None and scope.bound is None:
-                    scope = scope.parent
-                if scope is not None and scope.bound is not None and a.ref_attr_name in scope.bound:
-                    found[a.name] = scope.bound[a.ref_attr_name]
-                continue
-            value = helper.get_attribute_value(a)
-            if isinstance(value, bytes):
-                value = value.decode("utf-8", "replace")
-            found[a.name] = value
-        return found
-
-
-    def resolved(self, proto: Any) -> Any:
-        """Return the node with attribute references replaced by their values."""
-        from onnx import helper
-
-        if not any(a.ref_attr_name for a in proto.attribute):
-            return proto
-        copy = type(proto)()
-        copy.CopyFrom(proto)
-        del copy.attribute[:]
-        copy.attribute.extend(helper.make_attribute(k, v) for k, v in self.attributes(proto).items())
-        return copy
 
 
 class Importer:
@@ -296,107 +255,3 @@ class Importer:
         if all(isinstance(p, NeedConstant) for p in self.problems):
             raise NeedConstant(text, tuple(dict.fromkeys(n for p in self.problems for n in p.inputs)))  # type: ignore[attr-defined]
         raise UnsupportedError(text)
-
-
-def static_inputs(graph: Any, stored: set[str], options: ImportOptions) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Return name -> (shape, dtype) of the true graph inputs. Raises one error for all unbound dimensions."""
-    found: dict[str, tuple[tuple[int, ...], str]] = {}
-    unbound: dict[str, list[str]] = {}
-    used: dict[str, None] = {}
-    problems: list[str] = []
-    for info in graph.input:
-        if info.name in stored:
-            continue
-        if info.name in found:
-            raise ImportModelError(f"graph input '{info.name}' is declared twice")
-        if info.type.WhichOneof("value") != "tensor_type":
-            kind = info.type.WhichOneof("value") or "untyped"
-            problems.append(f"graph input '{info.name}' is a {kind.replace('_type', '')}; only tensors are supported")
-            continue
-        tensor = info.type.tensor_type
-        dtype = dtype_of(tensor.elem_type, f"graph input '{info.name}'")
-        if not tensor.HasField("shape") and info.name in options.constants:
-            found[info.name] = (np.shape(options.constants[info.name]), dtype)
-            continue
-        if not tensor.HasField("shape"):
-            problems.append(f"graph input '{info.name}' has no shape; export the model with shapes")
-            continue
-        shape = []
-        for axis, d in enumerate(tensor.shape.dim):
-            size = d.dim_value if d.WhichOneof("value") == "dim_value" else None
-            name = d.dim_param or f"{info.name}.{axis}"
-            if size is None or size < 0:
-                used[name] = None
-                size = options.dim(name)
-            if size is None:
-                unbound.setdefault(name, []).append(f"{info.name}[{axis}]")
-                size = 0
-            shape.append(size)
-        found[info.name] = (tuple(shape), dtype)
-    if problems:
-        raise UnsupportedError("importing the model: " + "; ".join(problems))
-    if unbound:
-        where = "; ".join(f"{n} ({', '.join(places[:4])})" for n, places in unbound.items())
-        flags = " ".join(f"--dim {n}=VALUE" for n in unbound)
-        raise ImportModelError(f"the model has {len(unbound)} dynamic dimensions without a size: {where}; pass {flags}")
-    strangers = [n for n in options.dims if n not in used]
-    if strangers:
-        known = ", ".join(used) or "none"
-        raise ConfigError(f"dimensions {', '.join(strangers)} are not in the model; its dynamic dimensions are: {known}")
-    return found
-
-
-def in_order(nodes: Any, scope: Scope) -> list[tuple[int, Any]]:
-    """Return (index, node) so that producers come first, keeping file order where it already holds.
-
-    Raises ImportModelError naming the nodes of a cycle.
-    """
-    producer: dict[str, int] = {}
-    for i, proto in enumerate(nodes):
-        for o in proto.output:
-            producer.setdefault(o, i)
-    order: list[tuple[int, Any]] = []
-    state = [0] * len(nodes)
-    for root in range(len(nodes)):
-        stack = [root]
-        while stack:
-            i = stack[-1]
-            if state[i] == 0:
-                state[i] = 1
-                for name in reversed(_reads(nodes[i])):
-                    j = producer.get(name)
-                    if j is None or not name or state[j] == 2:
-                        continue
-                    if state[j] == 1:
-                        cycle = [nodes[k].name or f"{nodes[k].op_type}#{k}" for k in stack if state[k] == 1]
-                        raise ImportModelError(f"the graph has a cycle through nodes {', '.join(cycle[:8])}")
-                    stack.append(j)
-            else:
-                stack.pop()
-                if state[i] == 1:
-                    state[i] = 2
-                    order.append((i, nodes[i]))
-    return order
-
-
-def _reads(proto: Any) -> list[str]:
-    """Names a node reads, including those its subgraphs take from outside."""
-    names = list(proto.input)
-    for a in proto.attribute:
-        for g in [a.g] if a.HasField("g") else a.graphs:
-            inner = {i.name for i in g.input} | {o for n in g.node for o in n.output} | {t.name for t in g.initializer}
-            names += [x for n in g.node for x in _reads(n) if x not in inner]
-            names += [o.name for o in g.output if o.name not in inner]
-    return names
-
-
-def without_inputs(proto: Any, absent: set[str]) -> Any:
-    """Return the node with inputs in `absent` replaced by the empty name."""
-    if not any(n in absent for n in proto.input):
-        return proto
-    copy = type(proto)()
-    copy.CopyFrom(proto)
-    for i, n in enumerate(copy.input):
-        if n in absent:
-            copy.input[i] = ""
-    return copy

@@ -16,7 +16,8 @@ from tx8fast.errors import ImportModelError, UnsupportedError
 from tx8fast.frontend.common import NeedConstant, Tensor
 
 if TYPE_CHECKING:
-    from tx8fast.frontend.onnx.importer import Importer, Scope
+    from tx8fast.frontend.onnx.graph import Scope
+    from tx8fast.frontend.onnx.importer import Importer
 
 Result = Tensor | Sequence[Tensor | None]
 MIN_OPSET, MAX_OPSET = 1, 28
@@ -45,7 +46,7 @@ class Node:
         self.op_type: str = proto.op_type
         self.opset: int = scope.opsets.get(proto.domain or "", 1)
         self.where = where
-        self.inputs = inputs
+        self.inputs: list[Any] = inputs  # Tensor, or None where absent
         self.outputs = list(proto.output)
         self.attrs = scope.attributes(proto)
 
@@ -89,6 +90,13 @@ class Node:
             return [int(v) for v in self.static(i, name).reshape(-1)]
         value = self.attrs.get(name)
         return None if value is None else [int(v) for v in np.atleast_1d(value)]
+
+    def listed(self, i: int, name: str) -> list[int]:
+        """Like `ints`, for lists that the operator cannot do without."""
+        found = self.ints(i, name)
+        if found is None:
+            raise self.bad(f"{name} is missing")
+        return found
 
     def axis(self, default: int, rank: int | None = None, name: str = "axis") -> int:
         """Return attribute `axis` counted from 0 and checked against the rank of input 0 (or `rank`)."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from tx8fast.frontend.common import Tensor
-from tx8fast.frontend.onnx.node import Handler, Node
 from tx8fast.frontend.onnx.nn import matmul
+from tx8fast.frontend.onnx.node import Handler, Node
 from tx8fast.frontend.onnx.reader import dtype_of
 from tx8fast.frontend.onnx.window import convolve
 

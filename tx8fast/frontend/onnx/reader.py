@@ -88,14 +88,11 @@ class Initializers:
             source = ArraySource(np.ascontiguousarray(array, np_dtype(dtype)).reshape(shape))
         self.weights.add(Weight(proto.name, shape, dtype, source))
         name = proto.name
-        tensor = Tensor(shape, dtype, key=name, load=lambda: self.weights.view(name))
-        if dtype in ("i4", "u4"):
-            packed = tensor.load
-            tensor.load = lambda: packed().astype(np_type(dtype))
+        tensor = Tensor(shape, dtype, key=name, load=lambda: self.weights.view(name).astype(np_type(dtype), copy=False))
         numel = math.prod(shape)
         small = numel <= _FOLD_FLOATS if tensor.is_float else numel * ITEM_BYTES[dtype] <= FOLD_BYTES
         if small:
-            tensor.array = np.array(tensor.load())  # a copy: the file map may go away
+            tensor.array = np.array(tensor.force())  # a copy: the file map may go away
         if numel <= 1 or (small and not tensor.is_float and numel * ITEM_BYTES[dtype] <= 1024):
             tensor.key = tensor.load = None  # stands in the IR text as a constant
             self.weights.remove(name)

@@ -17,9 +17,7 @@ _RANK_LIMIT = 8
 
 
 def _reshape(n: Node) -> Tensor:
-    x, want = n[0], n.ints(1, "shape")
-    if want is None:
-        raise n.bad("the new shape is missing")
+    x, want = n[0], n.listed(1, "shape")
     if not n.attr("allowzero", 0):
         if any(d == 0 and i >= x.rank for i, d in enumerate(want)):
             raise n.bad(f"shape {want} copies a dimension that input shape {list(x.shape)} does not have")
@@ -55,9 +53,7 @@ def _squeeze(n: Node) -> Tensor:
 
 
 def _unsqueeze(n: Node) -> Tensor:
-    x, axes = n[0], n.ints(1, "axes")
-    if axes is None:
-        raise n.bad("the axes are missing")
+    x, axes = n[0], n.listed(1, "axes")
     rank = x.rank + len(axes)
     places = {n.norm_axis(a, rank) for a in axes}
     if len(places) != len(axes):

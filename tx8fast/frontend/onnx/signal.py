@@ -7,6 +7,7 @@ A Fourier transform of known length is a product with a constant matrix.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def _inverse_real(n: Node, x: Tensor, axis: int, length: int) -> Tensor:
     basis = [np.fft.irfft(np.eye(rows) * unit, n=length, axis=1)[:used] for unit in (1.0, 1.0j)]  # [frequency, time]
     x = n.slice(x, axis, 0, used)
     moved, back = _last(x.rank - 1, axis)
-    total = None
+    total: Any = None
     for i in range(x.shape[-1]):
         part = n.transpose(n.reshape(n.slice(x, x.rank - 1, i, 1), x.shape[:-1]), moved)
         y = n.op("gemm", part, n.const(basis[i], x.dtype))
@@ -146,7 +147,7 @@ def _max_roi_pool(n: Node) -> Tensor:
 
 
 def _col2im(n: Node) -> Tensor:
-    image, block = n.ints(1, "image_shape"), n.ints(2, "block_shape")
+    image, block = n.listed(1, "image_shape"), n.listed(2, "block_shape")
     rank = len(image)
     pads = n.attr("pads", [0] * 2 * rank)
     return n.op(
@@ -157,7 +158,7 @@ def _col2im(n: Node) -> Tensor:
 
 def _affine_grid(n: Node) -> Tensor:
     """Base coordinates in [-1, 1] times the transposed transforms."""
-    theta, size = n[0], n.ints(1, "size")
+    theta, size = n[0], n.listed(1, "size")
     spatial = size[2:]
     lines = []
     for length in spatial:

@@ -27,11 +27,16 @@ from tx8fast.ir.ops.movement import infer_reshape
 from tx8fast.ir.types import TupleType
 
 _NONE: dict[str, Any] = {"engine": "none", "routine": ""}
-_SYM = {
+#: form of a parameter's or constant's bytes; absent (None) until the layout passes decide it
+_FORM: dict[str, Any] = {"mem_layout": (str, None)}
+_SYM: dict[str, Any] = {
     "sym_name": (str, REQUIRED),
     "arg_names": (tuple, ()),
     "result_names": (tuple, ()),
     "donated": (tuple, ()),
+    # forms in DDR, one per argument and result, decided by the layout passes
+    "arg_layouts": (tuple, None),
+    "result_layouts": (tuple, None),
 }
 
 

@@ -58,7 +58,7 @@ def det(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
 
 def einsum(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """Any sum of products over named axes."""
-    operands = [double(a) if is_float(np.asarray(a)) else np.asarray(a) for a in arrays]
+    operands = [double(a) if is_float(a) else a for a in (operand(arrays, i) for i in range(len(arrays)))]
     y = np.einsum(str(attrs["equation"]), *operands, optimize=len(operands) > 2)
     return [done(np.asarray(y), out_types)]
 

@@ -12,7 +12,15 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.numerics.routines.special import sigmoid
-from tx8fast.numerics.routines.support import Arrays, Attrs, OutTypes, Routine, done, double, operand
+from tx8fast.numerics.routines.support import (
+    Arrays,
+    Attrs,
+    OutTypes,
+    Routine,
+    done,
+    double,
+    operand,
+)
 
 Fn = Callable[[np.ndarray], np.ndarray]
 _ACTIVATIONS: dict[str, Fn] = {"Sigmoid": sigmoid, "Tanh": np.tanh, "Relu": lambda v: np.maximum(v, 0.0)}

@@ -10,7 +10,16 @@ import math
 
 import numpy as np
 
-from tx8fast.numerics.routines.support import Arrays, Attrs, OutTypes, Routine, done, double, operand, pair
+from tx8fast.numerics.routines.support import (
+    Arrays,
+    Attrs,
+    OutTypes,
+    Routine,
+    done,
+    double,
+    operand,
+    pair,
+)
 
 _CUBIC_A = -0.75
 
@@ -79,7 +88,9 @@ def grid_sample(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.nd
     for i in range(x.shape[0]):
         g = grid[i].reshape(-1, rank)[:, ::-1]
         coords = (g + 1) / 2 * (spatial - 1) if align else ((g + 1) * spatial - 1) / 2
-        if padding == "border":
+        if attrs.get("mode") == "cubic":
+            pass  # its taps are clamped or mirrored one by one
+        elif padding == "border":
             coords = np.clip(coords, 0, spatial - 1)
         elif padding == "reflection":
             low, high = (np.zeros(rank), spatial - 1.0) if align else (np.full(rank, -0.5), spatial - 0.5)
@@ -125,7 +136,7 @@ def roi_align(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndar
             for (a, wa), (b, wb) in itertools.product(((y0, 1 - fy), (y1_, fy)), ((x0, 1 - fx), (x1_, fx)))
         ]
         if attrs.get("mode", "avg") == "avg":
-            bins = sum(parts).reshape(-1, ph, ny, pw, nx)
+            bins = np.sum(parts, axis=0).reshape(-1, ph, ny, pw, nx)
             y[r] = bins.mean(axis=(2, 4))
         else:  # the largest weighted corner, as the operator's definition has it
             bins = np.max(np.stack(parts), axis=0).reshape(-1, ph, ny, pw, nx)

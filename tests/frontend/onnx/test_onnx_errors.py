@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from frontend.onnx.build import BOOL, I64, imported, info, model, node
+from frontend.onnx.onnx_build import BOOL, I64, imported, info, model, node
 from onnx import helper
 
 from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError

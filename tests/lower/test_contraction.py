@@ -1,0 +1,100 @@
+"""Matrix products on the neural engine equal numpy for any shape, layout, transposition and cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.one_op import Arg, check, one_op, random_plan, with_plan
+
+CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 17, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193, 200)
+LAYOUTS = ("dense", "blocked")
+
+
+@st.composite
+def gemms(draw):
+    """A gemm of rank 2 to 4 with broadcast batches, transpositions, bias, activation and any layouts."""
+    size = st.sampled_from(CHANNELS)
+    m, k, n = draw(size), draw(size), draw(size)
+    lead = draw(st.lists(st.integers(1, 3), max_size=2))
+    wide = draw(st.sampled_from(["left", "right", "both", "one"]))
+    small = [1] * len(lead) if wide == "one" else []
+    left = lead if wide in ("left", "both", "one") else []
+    right = lead if wide in ("right", "both") else small
+    trans_a, trans_b = draw(st.booleans()), draw(st.booleans())
+    dtype = draw(st.sampled_from(["bf16", "f16", "f32"]))
+    la, lb, out = (draw(st.sampled_from(LAYOUTS)) for _ in range(3))
+    args = [
+        Arg((*left, *((k, m) if trans_a else (m, k))), dtype, la),
+        Arg((*right, *((n, k) if trans_b else (k, n))), dtype, lb),
+    ]
+    if draw(st.booleans()):
+        args.append(Arg((n,), dtype))
+    act = draw(st.sampled_from(["none", "none", "relu"]))
+    machine = draw(st.sampled_from(["tx8", "test_2x2"]))
+    return one_op("gemm", *args, out=out, machine=machine, trans_a=trans_a, trans_b=trans_b, act=act)
+
+
+@pytest.mark.feature("B26")
+@given(gemms(), st.integers(0, 1 << 20))
+def test_gemm_with_the_found_and_with_any_other_plan(case, seed) -> None:
+    assert case.segment.info["engine"] == "contraction", case.program.meta["kernel_core"]
+    rng = np.random.default_rng(seed)
+    inputs = [a.values(rng) for a in case.args]
+    check(case, inputs)
+    plan = random_plan(case, rng)
+    if plan is not None:
+        check(with_plan(case, plan), inputs)
+
+
+SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
+VALUES = "b (h g) s t, b t (h d) -> b s (h g d)"
+
+
+@st.composite
+def attention_products(draw):
+    """Scores or values of grouped-query attention with heads inside the channel dimension."""
+    d = draw(st.sampled_from([8, 16, 32, 64, 80, 128]))
+    h, g, b = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    s, t = draw(st.sampled_from([1, 5, 8, 33, 65])), draw(st.sampled_from([1, 5, 20, 64, 65, 130]))
+    dtype = draw(st.sampled_from(["bf16", "f32"]))
+    layout = draw(st.sampled_from(LAYOUTS))
+    out = draw(st.sampled_from(LAYOUTS))
+    machine = draw(st.sampled_from(["tx8", "test_2x2"]))
+    if draw(st.booleans()):
+        args = [Arg((b, s, h * g * d), dtype, layout), Arg((b, t, h * d), dtype, layout)]
+        return one_op("contract", *args, out=out, machine=machine, equation=SCORES, sizes=("h", h, "d", d))
+    args = [Arg((b, h * g, s, t), dtype, layout), Arg((b, t, h * d), dtype, layout)]
+    return one_op("contract", *args, out=out, machine=machine, equation=VALUES, sizes=("h", h, "d", d))
+
+
+@pytest.mark.feature("B26")
+@given(attention_products(), st.integers(0, 1 << 20))
+def test_attention_products(case, seed) -> None:
+    assert case.segment.info["engine"] == "contraction", case.program.meta["kernel_core"]
+    rng = np.random.default_rng(seed)
+    inputs = [a.values(rng) for a in case.args]
+    check(case, inputs)
+    plan = random_plan(case, rng)
+    if plan is not None:
+        check(with_plan(case, plan), inputs)
+
+
+@pytest.mark.feature("B26")
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_long_reduction_is_split_and_accumulates_in_f32(trans_b: bool, layout: str) -> None:
+    k = 40_000
+    right = (64, k) if trans_b else (k, 64)
+    case = one_op("gemm", Arg((9, k), "bf16", layout), Arg(right, "bf16", layout), Arg((64,), "bf16"), out=layout,
+                  trans_b=trans_b, act="relu")  # fmt: skip
+    reduced = case.segment.info["slices"][-1]
+    assert case.segment.info["engine"] == "contraction" and reduced <= 16384
+    check(case)
+
+
+@pytest.mark.feature("B26")
+def test_equation_without_matrix_form_still_runs() -> None:
+    case = one_op("contract", Arg((3, 5, 7)), Arg((5, 7, 4)), equation="a b c, b c d -> d a", sizes=())
+    check(case)

@@ -1,0 +1,108 @@
+"""Which groups end with a barrier over all tiles, and an order of groups that needs few of them.
+
+May import: ir, passes.base, passes.layout_forms. Must not: know addresses; the schedule adds barriers where memory is reused.
+
+Groups get layers from their users backwards; a layer is contiguous after a stable sort, and only its last group has
+a barrier (back-end notes 15.1). A call is a border: nothing moves across it, and it ends with a barrier of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tx8fast.ir.core import TERMINATOR, Block, Op, Value
+from tx8fast.ir.program import IRProgram
+from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.layout_forms import is_alias
+
+
+@dataclass(frozen=True)
+class GroupBarriers(CompilerPass):
+    """`enabled=false` keeps the order and a barrier after every group."""
+
+    name: ClassVar[str] = "group-barriers"
+    requires: ClassVar[tuple[str, ...]] = ("groups",)
+    enabled: bool = True
+
+    def run(self, program: IRProgram) -> PassResult:
+        groups = barriers = 0
+        for symbol in program.functions:
+            for block in symbol.regions[0].blocks:
+                if self.enabled:
+                    for segment in segments(block):
+                        layer_and_sort(block, segment)
+                listed = [op for op in block if op.kind == "group"]
+                for i, group in enumerate(listed):
+                    group.attrs["group_id"] = i
+                    if not self.enabled:
+                        group.attrs["need_barrier"] = True
+                groups += len(listed)
+                barriers += sum(g.attrs["need_barrier"] for g in listed)
+        return PassResult(groups > 0, {"groups": groups, "barriers": barriers})
+
+
+def segments(block: Block) -> list[list[Op]]:
+    """Return the runs of ops between calls and other ops with effects."""
+    out: list[list[Op]] = [[]]
+    for op in block:
+        if op.kind in ("call", "set_param", "set_params", "barrier", "send", "recv") or op.has(TERMINATOR):
+            out.append([])
+        else:
+            out[-1].append(op)
+    return [s for s in out if s]
+
+
+def layer_and_sort(block: Block, segment: list[Op]) -> None:
+    """Layer the groups of one segment, move each layer together, set need_barrier."""
+    keys = layers(segment)
+    anchor = segment[-1].next
+    ordered = sorted(segment, key=lambda op: -keys[op])
+    if ordered != segment:
+        for op in ordered:
+            op.detach()
+        for op in ordered:
+            block.insert_before(anchor, op)
+    last: dict[float, Op] = {keys[op]: op for op in ordered if op.kind == "group"}
+    for op in ordered:
+        if op.kind == "group":
+            op.attrs["need_barrier"] = last[keys[op]] is op
+
+
+def layers(segment: list[Op]) -> dict[Op, float]:
+    """Return a sort key per op: groups have whole layers, 0 the last; aliases stand half a step before their users.
+
+    An op without operands comes first. A group that updates its operand in place comes after all readers of it.
+    """
+    inside = set(segment)
+    keys: dict[Op, float] = {}
+    writers: dict[Value, float] = {}  # value overwritten -> layer of the group that does it
+    for op in reversed(segment):
+        users = [u for r in op.results for u in r.users if u in inside]
+        top = max((keys[u] for u in users), default=-1.0)
+        if op.kind == "group":
+            top = max(int(top + 1), *(int(writers.get(v, -1)) + 1 for v in op.operands), 0)
+            keys[op] = float(top)
+            for v in overwritten(op):
+                writers[v] = keys[op]
+        elif not op.operands:
+            keys[op] = float("inf")
+        elif is_alias(op):
+            keys[op] = top + 0.5
+        else:
+            keys[op] = float(int(top + 1)) + 0.25 if users else -0.75
+    return keys
+
+
+def overwritten(group: Op) -> list[Value]:
+    """The outer values whose storage a group's in-place op takes over."""
+    out = []
+    for op in group.body:
+        if op.kind not in ("kv_update", "kv_update_"):
+            continue
+        v = op.operands[0]
+        while v.op is not None and v.op.kind == "load_var":
+            v = v.op.operands[0]
+        if v.op is None:
+            out.append(group.operands[v.index])
+    return out
