@@ -29,6 +29,7 @@ from tx8fast.search.program import plan_table
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search.plan import Plan
 from tx8fast.search.planner import spm_demand
+from tx8fast.search.program import plan_table
 from tx8fast.weights import WeightTable
 
 #: largest error relative to the largest magnitude of the result
@@ -111,9 +112,9 @@ def build(args: Sequence[Arg], body: Callable[..., Any], machine: str = "tx8") -
             specs = tuple(main.values[v] if v >= 0 else None for v in step.inputs)
             step.record = dataclasses.replace(step.record, operands=specs)
             records.append(step.record)
-    plans = plan_table(table, MACHINES[machine])
-    program = assemble(table, MACHINES[machine], plans, lambda key: {}, {})
-    return Case(program, list(args), ops, MACHINES[machine], records, fn)
+    chip = MACHINES[machine]
+    program = assemble(table, chip, plan_table(table, chip), lambda key: {}, {})
+    return Case(program, list(args), ops, chip, records, fn)
 
 
 def one_op(kind: str, *args: Arg | None, out: str = "dense", machine: str = "tx8", **attrs: Any) -> Case:

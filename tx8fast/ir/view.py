@@ -1,6 +1,6 @@
 """The only door from the graph to plain data: IR functions become `GraphTable` records.
 
-May import: ir, graph_table, errors. Must not: decide anything; layouts and groups were fixed by passes.
+May import: ir, graph_table, numerics, errors. Must not: decide anything; layouts and groups were fixed by passes.
 
 A group holds one compute op between loads and stores; its record names the op, attributes, operand and
 result specs and the factor rule. Reshapes of dense tensors are aliases. Constants and parameters become
@@ -20,6 +20,7 @@ from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, Tenso
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.ops.base import rule_for
 from tx8fast.ir.program import IRProgram
+from tx8fast.numerics.layout import npc
 
 SKIPPED_ATTRS = frozenset({"layout_str", "mem_layout", "useful_macs"})
 TRANSPARENT = frozenset({"load_var", "store_var"})
@@ -107,10 +108,11 @@ class _FunctionReader:
 
     def _alias(self, op: Op) -> None:
         src = self.ids[op.operands[0]]
-        layout = self.table.values[src].layout
-        if layout == "blocked":
-            raise InternalError(f"{op.loc}: a reshape of a blocked tensor is not an alias")
-        out = self._value(op.result, "dense")
+        spec = self.table.values[src]
+        t: Any = op.result.type
+        if spec.layout == "blocked" and npc(spec.shape) != npc(t.shape):
+            raise InternalError(f"{op.loc}: a reshape of a blocked tensor from {spec.shape} to {t.shape} is not an alias")
+        out = self._value(op.result, spec.layout)
         self.table.steps.append(Step("alias", op.loc or "reshape", (src,), (out,)))
 
     def _group(self, group: Op) -> None:

@@ -129,6 +129,7 @@ class Contraction(Lowering):
         if out.dtype not in FLOATS or any(not d.terms and d.size != 1 for t in (*rule.ins[:2], *rule.outs) for d in t):
             raise NotLowerable("dimensions must be built from factors")
         dims_l, dims_r, dims_o = rule.ins[0], rule.ins[1], rule.outs[0]
+        self.lone: list[int] = []
         self.swapped = bool(dims_o[-1].terms) and dims_o[-1].terms[-1][0] not in _factors(dims_r)
         if self.swapped:
             left, right, dims_l, dims_r = right, left, dims_r, dims_l
@@ -138,7 +139,7 @@ class Contraction(Lowering):
         self.n = [f for f in fo if f in fr and f not in fl]
         self.k = [f for f in _factors(dims_l) if f in fr and f not in fo]
         used = {*self.batch, *self.m, *self.n, *self.k}
-        if used != set(range(len(rule.sizes))) or len(_factors(dims_o)) != len(set(fo)):
+        if any(f not in used and n > 1 for f, n in enumerate(rule.sizes)) or len(_factors(dims_o)) != len(set(fo)):
             raise NotLowerable("every factor must link two tensors")
         self.l_trs = int(_last(dims_l) in self.m)
         self.r_trs = int(_last(dims_r) in self.n)
@@ -151,9 +152,11 @@ class Contraction(Lowering):
         if self.bias:
             spec = record.operands[2]
             dims_b = rule.ins[2]
-            if self.swapped or _factors(dims_b) not in ([], self.n) or spec.shape[-1] != math.prod(rule.sizes[f] for f in self.n):
+            own = _factors(dims_b)
+            if self.swapped or spec.dtype not in FLOATS or own != self.n[len(self.n) - len(own) :] or dims_b[-1] != dims_o[-1]:
                 raise NotLowerable("a bias is a vector along the result's last dimension")
-            self.reads.append(MatrixAccess(spec, dims_b, (), self.n, ()))
+            self.reads.append(MatrixAccess(spec, dims_b, (), own, ()))
+            self.lone = self.n[: len(self.n) - len(own)]  # the bias covers one point of these at a time
         self.act = ACTS.get(dict(record.attrs).get("act", "none"), -1)
         if self.act < 0:
             raise NotLowerable("activation is not one the matrix engine applies")
@@ -164,7 +167,7 @@ class Contraction(Lowering):
         units = [1] * len(sizes)
         limit = [MAX_BATCH] * len(sizes)
         for f in (*self.m, *self.n, *self.k):
-            limit[f] = MAX_DIM
+            limit[f] = 1 if f in self.lone else MAX_DIM
         if self.m:
             big = max(self.m, key=lambda f: sizes[f])
             units[big] = min(PE_ROWS, sizes[big])

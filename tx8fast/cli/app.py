@@ -1,0 +1,77 @@
+"""The group of all commands, and how every kind of failure becomes a message and an exit code.
+
+May import: click, the commands, errors. Must not: import the compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from tx8fast import __version__
+from tx8fast.cli.check import check
+from tx8fast.cli.compile import compile_
+from tx8fast.cli.inspect import inspect
+from tx8fast.cli.opt import opt
+from tx8fast.cli.simulate import run_, sim
+from tx8fast.errors import Tx8Error
+
+DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+TRACEBACK = "TX8FAST_TRACEBACK"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="tx8fast", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Compile neural networks for the TX8 chip, execute the programs bit by bit, and time them.
+
+    MODEL is an ONNX file, a Hugging Face directory, or a config.json alone. Exit codes: 0 done, 1 defect in
+    tx8fast, 2 something is wrong with the input or the options, 130 interrupted.
+    """
+
+
+for _command in (check, compile_, sim, run_, inspect, opt):
+    cli.add_command(_command)
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """Run one command; print one message for a failure and return the exit code."""
+    try:
+        code = cli.main(None if argv is None else list(argv), prog_name="tx8fast", standalone_mode=False)
+        return code if isinstance(code, int) else DONE
+    except click.UsageError as e:
+        hint = f"\ntry '{e.ctx.command_path} --help'" if e.ctx is not None else ""
+        return _fail(e.format_message() + hint)
+    except click.ClickException as e:
+        return _fail(e.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except Tx8Error as e:
+        return _fail(str(e))
+    except MemoryError as e:
+        return _fail(f"out of memory{f': {e}' if str(e) else ''}; a smaller model, batch or sequence would help")
+    except Exception as e:
+        click.echo(
+            f"internal error: {type(e).__name__}: {e}\nthis is a defect of tx8fast, please report it with the command line"
+            + ("" if _wants_traceback() else f"; {TRACEBACK}=1 shows where it happened"),
+            err=True,
+        )
+        if _wants_traceback():
+            traceback.print_exc(file=sys.stderr)
+        return DEFECT
+
+
+def _fail(message: str) -> int:
+    click.echo(f"error: {message}", err=True)
+    if _wants_traceback():
+        traceback.print_exc(file=sys.stderr)
+    return BAD_INPUT
+
+
+def _wants_traceback() -> bool:
+    return os.environ.get(TRACEBACK, "") not in ("", "0")

@@ -1,0 +1,156 @@
+"""Where things go: results to stdout, messages and progress to stderr, files through a temporary name.
+
+May import: click, errors, rich (late). Must not: know what a result means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from tx8fast.errors import ConfigError
+
+#: columns of tables that go to a file or a pipe
+PIPE_WIDTH = 160
+#: a bar that would vanish at once only flickers
+BAR_DELAY_SECONDS = 0.5
+EVENT_SECONDS = 0.25
+
+Progress = Callable[[int, int], None]
+
+
+def json_option(command: Callable) -> Callable:
+    """Add `--json` to a command."""
+    text = "Print one JSON object on stdout; progress goes to stderr as JSON lines."
+    return click.option("--json", "as_json", is_flag=True, help=text)(command)
+
+
+def show_json(facts: dict[str, Any]) -> None:
+    """Print one JSON object. Numbers that JSON cannot hold are a defect, not output."""
+    click.echo(json.dumps(facts, indent=2, allow_nan=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON-able")
+
+
+def show(parts: Iterable[Any]) -> None:
+    """Print rich renderables on stdout; names in them are never read as markup."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    console = Console(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False)
+    for part in parts:
+        console.print(part)
+
+
+@contextlib.contextmanager
+def progress(label: str, as_json: bool) -> Iterator[Progress | None]:
+    """Yield a callback (done, total): JSON lines with `as_json`, a bar with an ETA on a terminal, else None."""
+    if as_json:
+        yield _events(label)
+    elif sys.stderr.isatty():
+        with _Bar(label) as bar:
+            yield bar
+    else:
+        yield None
+
+
+def _events(label: str) -> Progress:
+    started = last = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done < total and now - last < EVENT_SECONDS:
+            return
+        last = now
+        eta = (now - started) * (total - done) / done if done else None
+        event = {"event": "progress", "task": label, "done": done, "total": total,
+                 "eta_seconds": None if eta is None else round(eta, 3)}  # fmt: skip
+        click.echo(json.dumps(event), err=True)
+
+    return report
+
+
+class _Bar:
+    """A bar on stderr that appears once the work has lasted long enough, and leaves nothing behind."""
+
+    def __init__(self, label: str) -> None:
+        self.label, self.started = label, time.monotonic()
+        self.bar: Any = None
+        self.task: Any = None
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if self.bar is None:
+            if time.monotonic() - self.started < BAR_DELAY_SECONDS:
+                return
+            self._open(total)
+        self.bar.update(self.task, completed=done, total=total)
+
+    def _open(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(file=sys.stderr, markup=False, emoji=False)
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=console, transient=True)
+        self.task = self.bar.add_task(self.label, total=total)
+        self.bar.start()
+
+
+def check_writable(path: Path, what: str, *inputs: Path) -> None:
+    """Raise ConfigError if a file cannot be written at `path`: better before long work than after it."""
+    doing = f"writing {what} {path}"
+    if path.is_dir():
+        raise ConfigError(f"{doing}: it is a directory, a file name is required")
+    if not path.parent.is_dir():
+        raise ConfigError(f"{doing}: directory {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"{doing}: no permission to write in {path.parent}")
+    for source in inputs:
+        if path.exists() and source.exists() and path.samefile(source):
+            raise ConfigError(f"{doing}: this is the input file; give another name")
+
+
+@contextlib.contextmanager
+def replacing(path: Path, what: str) -> Iterator[IO[bytes]]:
+    """Yield a binary file that takes the name `path` when the block ends well; otherwise nothing is left.
+
+    Raises ConfigError if it cannot be written.
+    """
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as f:
+            yield f
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+        temporary = ""
+    except OSError as e:
+        raise ConfigError(f"writing {what} {path}: {e.strerror or e}") from e
+    finally:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
