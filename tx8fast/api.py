@@ -54,15 +54,15 @@ class CompiledProgram:
         """Write the `.tx8` file; nothing is left behind on failure."""
         io.save(self.program, path)
 
-    def simulate(self, serial: bool | None = None):
-        """Return the cycle simulation's `CycleResult`."""
+    def simulate(self, serial: bool | None = None, progress: Progress | None = None):
+        """Return the cycle simulation's `CycleResult`; `progress(done, total)` counts launches."""
         from tx8fast.simulator.cycle import simulate
 
-        return simulate(self.program, serial=serial)
+        return simulate(self.program, serial=serial, progress=progress)
 
     def run(self, inputs: Mapping[str, np.ndarray], weights_dir: str | os.PathLike[str] | None = None,
-            debug: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
-        """Execute the program bit by bit; return one array per output name.
+            debug: bool = False, progress: Progress | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+        """Execute the program bit by bit; return one array per output name. `progress(done, total)` counts launches.
 
         Raises SimulationError listing every missing, unknown or misshapen input."""
         from tx8fast.simulator.functional import FunctionalSimulator
@@ -74,7 +74,10 @@ class CompiledProgram:
             sim.ddr.view(tensor.address, len(image))[:] = image
         for t in self.program.inputs:
             sim.write(t, np.asarray(inputs[t.name]))
-        sim.run()
+        for i, launch in enumerate(self.program.launches):
+            sim.run_launch(launch)
+            if progress is not None:
+                progress(i + 1, len(self.program.launches))
         return {t.name: sim.read(t) for t in self.program.outputs}
 
     def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:

@@ -85,6 +85,7 @@ class OpRecord:
     results: tuple[TensorSpec, ...]
     rule: Rule | None
     useful_macs: int = 0
+    routine: str = ""  # reference routine that the kernel core may run
 
     def attr(self, name: str) -> Any:
         for n, v in self.attrs:

@@ -56,7 +56,7 @@ class Arg:
         return np.asarray(rng.uniform(self.lo, self.hi, self.shape)).astype(kind)
 
 
-@dataclass
+@dataclass(repr=False)
 class Case:
     """A built program with its arguments; `ops` are the compute ops in order, `args` names x0, x1 ..."""
 
@@ -66,6 +66,11 @@ class Case:
     machine: Machine
     records: list[Any]
     fn: Any
+
+    def __repr__(self) -> str:
+        results = [f"{s.dtype}{list(s.shape)} {s.layout}" for r in self.records for s in r.results]
+        what = [f"{op.kind} {dict(op.attrs)}" for op in self.ops]
+        return f"Case({what}, {self.args} -> {results}, {self.machine.n_tiles} tiles)"
 
     @property
     def segment(self):

@@ -149,6 +149,6 @@ class _FunctionReader:
         rule = rule_for(op)
         useful = op.attrs.get("useful_macs", -1)
         macs = rule.macs() if rule is not None and useful < 0 else max(useful, 0)
-        record = OpRecord(op.kind, attrs, specs, results, rule, macs)
+        record = OpRecord(op.kind, attrs, specs, results, rule, macs, op.info.decl.routine)
         name = op.loc or op.kind
         self.table.steps.append(Step("group", name, inputs, outs, record, barrier=barrier, op_names=(name,)))

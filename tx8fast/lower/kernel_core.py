@@ -68,7 +68,7 @@ class KernelCore(Lowering):
         ins, outs = self.boxes(lo, hi)
         n_in = len(self.record.operands)
         desc = {
-            "routine": self.record.kind,
+            "routine": self.record.routine or self.record.kind,
             "attrs": {k: list(v) if isinstance(v, tuple) else v for k, v in self.record.attrs},
             "inputs": [None if x is None else _operand(i, *x) for i, x in enumerate(ins)],
             "outputs": [_operand(n_in + j, *x) for j, x in enumerate(outs)],

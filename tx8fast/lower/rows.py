@@ -17,8 +17,9 @@ from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, 
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.numerics.layout import block_size, blocked_params
+from tx8fast.numerics.layout import block_size, blocked_params, padded_channels
 
+WORK = "f32"
 REDUCES = {"add": "sum", "mean": "avg", "max": "max", "min": "min"}
 MAX_CHANNELS = 16384  # field range of the reduce instruction
 
@@ -58,34 +59,48 @@ class RowOp(Lowering):
     def local(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return self.reads[0].local(self.reads[0].box(lo, hi))
 
+    @property
+    def wide(self) -> bool:
+        """16-bit formats are widened to f32 first: the roundings of a dozen steps would add up."""
+        return self.dtype != WORK
+
+    def work_bytes(self, local: Local) -> int:
+        return local.elems * ITEM_BYTES[WORK]
+
     def row_bytes(self, local: Local) -> int:
-        return local.rows * 4 * ITEM_BYTES[self.dtype]
+        return local.rows * 4 * ITEM_BYTES[WORK]
 
     def block_bytes(self, local: Local) -> int:
-        return local.rows * 64 * ITEM_BYTES[self.dtype]
+        return local.rows * 64 * ITEM_BYTES[WORK]
 
     def const_bytes(self) -> list[int]:
-        return [64 * ITEM_BYTES[self.dtype]]
+        return [64 * ITEM_BYTES[WORK]]
 
     def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
-        em.fill(consts[0], 1.0, 64, self.dtype)
+        em.fill(consts[0], 1.0, 64, WORK)
+
+    def widen(self, em: Emitter, src: int, dst: int, n: int) -> int:
+        """Return where `n` elements lie in the work format; `dst` is used only if they must be converted."""
+        if not self.wide:
+            return src
+        em.cvt(src, dst, n, self.dtype, WORK)
+        return dst
 
     def apply_rows(self, em: Emitter, fn: str, x: int, stat: int, y: int, spread: int, ones: int, local: Local) -> None:
         """y = fn(x, stat) with stat [rows, 1] spread over lanes through the buffer `spread` (one block)."""
-        e = ITEM_BYTES[self.dtype]
-        cx, c0 = blocked_params(local.cols, self.dtype)
-        block = local.rows * 64 * e
+        cx, c0 = blocked_params(local.cols, WORK)
+        block = self.block_bytes(local)
         if cx:
-            em.broadcast_rows(stat, ones, spread, local.rows, 64, self.dtype)
+            em.broadcast_rows(stat, ones, spread, local.rows, 64, WORK)
             for j in range(cx):
-                em.vv(fn, x + j * block, spread, y + j * block, local.rows * 64, self.dtype)
+                em.vv(fn, x + j * block, spread, y + j * block, local.rows * 64, WORK)
         if c0:
             tail = local.cols - cx * 64
-            em.broadcast_rows(stat, ones, spread, local.rows, tail, self.dtype)
-            em.vv(fn, x + cx * block, spread, y + cx * block, local.rows * c0, self.dtype)
+            em.broadcast_rows(stat, ones, spread, local.rows, tail, WORK)
+            em.vv(fn, x + cx * block, spread, y + cx * block, local.rows * c0, WORK)
 
     def ops_per_point(self) -> float:
-        return 8 * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle
+        return 8 * ITEM_BYTES[WORK] / self.machine.ct.bytes_per_cycle
 
 
 class Norm(RowOp):
@@ -105,26 +120,30 @@ class Norm(RowOp):
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         local = self.local(lo, hi)
-        return [local.size_bytes, self.row_bytes(local), self.block_bytes(local)]
+        lanes = padded_channels(self.channels, WORK) * ITEM_BYTES[WORK]
+        own = [self.work_bytes(local), self.row_bytes(local), self.block_bytes(local)]
+        return own + ([self.work_bytes(local), lanes] if self.wide else [])
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        local, fmt = self.local(s.lo, s.hi), self.dtype
-        x, y = s.reads[0], s.writes[0]
-        square, stat, spread = s.scratch
-        lanes = local.rows * 4
+        local = self.local(s.lo, s.hi)
+        square, stat, spread, *room = s.scratch
+        lanes, n, ones = local.rows * 4, local.elems, s.consts[0]
+        x = self.widen(em, s.reads[0], room[0] if room else 0, n)
+        y = room[0] if room else s.writes[0]
         if self.centred:
-            em.reduce("avg", x, stat, local, fmt)
-            self.apply_rows(em, "sub", x, stat, y, spread, s.consts[0], local)
+            em.reduce("avg", x, stat, local, WORK)
+            self.apply_rows(em, "sub", x, stat, y, spread, ones, local)
             x = y
-        em.v("square", x, square, local.elems, fmt)
-        em.reduce("avg", square, stat, local, fmt)
-        em.vs("add", stat, self.eps, stat, lanes, fmt)
-        em.v("rsqrt", stat, stat, lanes, fmt)
-        self.apply_rows(em, "mul", x, stat, y, spread, s.consts[0], local)
-        if self.gamma:
-            em.vector("mul", y, s.reads[1], y, local, fmt)
-        if self.beta:
-            em.vector("add", y, s.reads[1 + self.gamma], y, local, fmt)
+        em.v("square", x, square, n, WORK)
+        em.reduce("avg", square, stat, local, WORK)
+        em.vs("add", stat, self.eps, stat, lanes, WORK)
+        em.v("rsqrt", stat, stat, lanes, WORK)
+        self.apply_rows(em, "mul", x, stat, y, spread, ones, local)
+        channels = padded_channels(self.channels, WORK)
+        for fn, vector in zip(["mul"] * self.gamma + ["add"] * self.beta, s.reads[1:], strict=True):
+            em.vector(fn, y, self.widen(em, vector, room[1] if room else 0, channels), y, local, WORK)
+        if room:
+            em.cvt(y, s.writes[0], n, WORK, self.dtype)
 
 
 class Softmax(RowOp):
@@ -159,43 +178,54 @@ class Softmax(RowOp):
         dims = [self.identity[d] if shape[d] != 1 or self.sizes[d] == 1 else Dim(1) for d in range(pad, len(shape))]
         self.reads.append(Access(spec, dims, True))
 
+    def _mask_elems(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        return self.reads[1].local(self.reads[1].box(lo, hi)).elems if self.mask else 0
+
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         local = self.local(lo, hi)
-        return [self.row_bytes(local), self.block_bytes(local)] + [local.size_bytes] * self.log
+        own = [self.row_bytes(local), self.block_bytes(local)] + [self.work_bytes(local)] * self.log
+        mask = [self._mask_elems(lo, hi) * ITEM_BYTES[WORK]] if self.mask else []
+        return own + ([self.work_bytes(local), *mask] if self.wide else [])
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        local, fmt, n = self.local(s.lo, s.hi), self.dtype, self.local(s.lo, s.hi).elems
-        x, y, ones = s.reads[0], s.writes[0], s.consts[0]
+        local = self.local(s.lo, s.hi)
+        n, ones = local.elems, s.consts[0]
         stat, spread = s.scratch[:2]
+        room = s.scratch[2 + self.log :]
+        x = self.widen(em, s.reads[0], room[0] if room else 0, n)
+        y = room[0] if room else s.writes[0]
         if self.scale != 1.0:
-            em.vs("mul", x, self.scale, y, n, fmt)
+            em.vs("mul", x, self.scale, y, n, WORK)
             x = y
         if self.mask:
-            self._apply_mask(em, x, s.reads[1], y, local, s)
+            mask = self.widen(em, s.reads[1], room[1] if room else 0, self._mask_elems(s.lo, s.hi))
+            self._apply_mask(em, x, mask, y, local, s)
             x = y
-        em.reduce("max", x, stat, local, fmt)
+        em.reduce("max", x, stat, local, WORK)
         self.apply_rows(em, "sub", x, stat, y, spread, ones, local)
         e = s.scratch[2] if self.log else y
-        em.v("exp" if fmt == "f32" else "exp_lp", y, e, n, fmt)
-        em.reduce("sum", e, stat, local, fmt)
-        em.v("ln" if self.log else "recip", stat, stat, local.rows * 4, fmt)
+        em.v("exp_lp" if self.wide else "exp", y, e, n, WORK)
+        em.reduce("sum", e, stat, local, WORK)
+        em.v("ln" if self.log else "recip", stat, stat, local.rows * 4, WORK)
         self.apply_rows(em, "sub" if self.log else "mul", y, stat, y, spread, ones, local)
+        if room:
+            em.cvt(y, s.writes[0], n, WORK, self.dtype)
 
     def _apply_mask(self, em: Emitter, x: int, mask: int, y: int, local: Local, s: Slice) -> None:
         if self.mask == "vector":
-            em.vector("add", x, mask, y, local, self.dtype)
+            em.vector("add", x, mask, y, local, WORK)
             return
         if self.mask == "full":
-            em.vv("add", x, mask, y, local.elems, self.dtype)
+            em.vv("add", x, mask, y, local.elems, WORK)
             return
-        e = ITEM_BYTES[self.dtype]
-        cx, c0 = blocked_params(local.cols, self.dtype)
+        e = ITEM_BYTES[WORK]
+        cx, c0 = blocked_params(local.cols, WORK)
         rows = math.prod(s.hi[d] - s.lo[d] for d in self.mask_dims)
         for j in range(cx + bool(c0)):
             width = 64 if j < cx else c0
             for r in range(0, local.rows, rows):
                 at = (j * local.rows * 64 + r * width) * e
-                em.vv("add", x + at, mask + j * rows * 64 * e, y + at, rows * width, self.dtype)
+                em.vv("add", x + at, mask + j * rows * 64 * e, y + at, rows * width, WORK)
 
 
 class Reduce(RowOp):

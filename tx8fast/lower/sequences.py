@@ -128,6 +128,9 @@ def _sign(em: Emitter, x: int, y: int, n: int, f: str, t: Sequence[int], a: dict
     em.vs("gt", x, 0.0, t[0], n, f)
     em.vs("lt", x, 0.0, y, n, f)
     em.vv("sub", t[0], y, y, n, f)
+    em.vs("min", x, 0.0, t[0], n, f)  # comparisons lose NaN: add max(min(x, 0), 0), which is 0 or NaN
+    em.vs("max", t[0], 0.0, t[0], n, f)
+    em.vv("add", y, t[0], y, n, f)
 
 
 def _clamp(em: Emitter, x: int, y: int, n: int, f: str, t: Sequence[int], a: dict) -> None:

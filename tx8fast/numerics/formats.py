@@ -29,6 +29,9 @@ _NP_DTYPES: dict[str, np.dtype] = {
     "i4": np.dtype(np.int8), "u4": np.dtype(np.uint8),
 }  # fmt: skip
 
+#: numpy's own 4-bit types; their values are kept one per byte
+_NP_NIBBLES: dict[np.dtype, str] = {np.dtype(ml_dtypes.int4): "i4", np.dtype(ml_dtypes.uint4): "u4"}
+
 #: bytes per element in DDR and SPM; truth values and 4-bit integers take one byte each
 ITEM_BYTES: dict[str, int] = {name: dt.itemsize for name, dt in _NP_DTYPES.items()}
 
@@ -60,6 +63,8 @@ def dtype_name(dtype: np.dtype) -> str:
     for name, found in _NP_DTYPES.items():
         if found == dtype and name not in ("tf32", "i4", "u4"):
             return name
+    if dtype in _NP_NIBBLES:
+        return _NP_NIBBLES[dtype]
     raise ConfigError(f"numpy dtype {dtype} has no data format")
 
 

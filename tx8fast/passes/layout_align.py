@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tx8fast.errors import ConfigError
 from tx8fast.ir.core import Block, Context, Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.symbols import SymbolTable
@@ -42,6 +43,8 @@ class LayoutAlign(CompilerPass):
     method: str = "greedy"
 
     def run(self, program: IRProgram) -> PassResult:
+        if self.method not in ("greedy", "mincut"):
+            raise ConfigError(f"pass '{self.name}': option 'method': expected greedy or mincut, found '{self.method}'")
         symbols, order = callees_first(program)
         inserted = 0
         for symbol in order:
@@ -111,15 +114,18 @@ class Colouring:
             if "mem_layout" in op.attrs:
                 plain = all(exempt(v) for v in (*op.operands, *op.results))
                 op.attrs["mem_layout"] = DENSE if plain else form
+        self.symbol.attrs["result_layouts"] = tuple(self.result_forms())
+
+    def result_forms(self) -> list[str]:
+        """One form per returned value: dense to the host, except state, which returns as it came."""
         end = self.block.terminator
         returned = list(end.operands) if end is not None else []
-        if self.symbol.kind == "func":
-            layouts = [DENSE] * len(returned)
-            for a, r in donated_pairs(self.symbol):
-                layouts[r] = self.symbol.attrs["arg_layouts"][a]
-        else:
-            layouts = [self.forms.get(v, DENSE) for v in returned]
-        self.symbol.attrs["result_layouts"] = tuple(layouts)
+        if self.symbol.kind != "func":
+            return [self.forms.get(v, DENSE) for v in returned]
+        layouts = [DENSE] * len(returned)
+        for a, r in donated_pairs(self.symbol):
+            layouts[r] = self.symbol.attrs["arg_layouts"][a]
+        return layouts
 
 
 def _position(v: Value) -> tuple[int, int]:

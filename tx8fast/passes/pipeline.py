@@ -53,7 +53,7 @@ def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass
     ]  # fmt: skip
 
 
-def backend_passes(layout_method: str = "greedy", barriers: bool = True) -> list[CompilerPass]:
+def backend_passes(layout_method: str = "mincut", barriers: bool = True) -> list[CompilerPass]:
     """The passes from layouts to groups; constants stay `get_param` and `constant` ops with a decided form."""
     return [
         LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method), LayoutOpt(), ConstNorm(),
@@ -61,7 +61,7 @@ def backend_passes(layout_method: str = "greedy", barriers: bool = True) -> list
     ]  # fmt: skip
 
 
-def standard_pipeline(dtype: str = "bf16", outline: bool = True, layout_method: str = "greedy",
+def standard_pipeline(dtype: str = "bf16", outline: bool = True, layout_method: str = "mincut",
                       barriers: bool = True) -> list[CompilerPass]:  # fmt: skip
     """What a compile runs on an imported graph before it leaves for arrays."""
     return [*graph_passes(dtype, outline), *backend_passes(layout_method, barriers)]

@@ -9,6 +9,7 @@ simulated once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,9 +124,14 @@ class TileTrace:
     end: np.ndarray
 
 
-def simulate(program: Program, serial: bool | None = None) -> CycleResult:
+def simulate(
+    program: Program,
+    serial: bool | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> CycleResult:
     """Simulate all launches. `serial` = one instruction at a time per tile; None takes the machine's mode.
 
+    `progress(done, total)` counts launches.
     Raises ProgramError if launches do not fit their segments, SimulationError for instructions without a timing.
     """
     machine = Machine.from_dict(program.machine)
@@ -145,6 +151,8 @@ def simulate(program: Program, serial: bool | None = None) -> CycleResult:
         group.count += 1
         timeline.append((name, found[key], clock))
         clock += group.cycles
+        if progress is not None:
+            progress(stretch[-1] + 1, len(program.launches))
     return CycleResult(
         machine=machine,
         cycles=clock,

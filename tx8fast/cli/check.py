@@ -1,0 +1,52 @@
+"""`tx8fast check`: what will become of a model, without compiling it.
+
+May import: click, cli.*, and late: api, machine, report. Must not: search or emit code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tx8fast.cli.model import model_options, read_options
+from tx8fast.cli.output import json_option, show, show_json
+
+
+@click.command()
+@model_options
+@json_option
+def check(model: Path, as_json: bool, **given: Any) -> None:
+    """Tell op by op what MODEL needs: engine, sizes, whether it fits, and its roofline bound."""
+    options = read_options(**given)
+    from tx8fast import api
+    from tx8fast.cli.support import support_facts
+    from tx8fast.frontend import open_model
+    from tx8fast.machine import load_machine
+
+    machine = load_machine(options.machine)
+    ir = open_model(model, **options.import_options())
+    view = api.lower_graph(ir, options)
+
+    def is_derived(key: str) -> bool:
+        return key not in view.inline and ir.weights.describe(key).get("kind") == "derived"
+
+    dtype = options.ir_dtype if options.dtype is not None else _largest_float(view.table)
+    facts = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
+             **support_facts(view.table, machine, is_derived, dtype)}  # fmt: skip
+    if as_json:
+        show_json(facts)
+    else:
+        from tx8fast.report.check import support_tables
+
+        show(support_tables(facts))
+
+
+def _largest_float(table: Any) -> str:
+    """Return the format of the largest parameter of a float type the matrix engine knows."""
+    from tx8fast.lower.transfer import spec_bytes
+
+    specs = [fn.values[v] for fn in table.functions.values() for v in fn.params]
+    floats = [s for s in specs if s.dtype in ("bf16", "f16", "f32")]
+    return max(floats, key=spec_bytes).dtype if floats else "bf16"

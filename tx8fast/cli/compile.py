@@ -1,0 +1,123 @@
+"""`tx8fast compile`: model in, program file out, with a look at every stage on the way.
+
+May import: click, cli.*, and late: api, report. Must not: hold logic of a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tx8fast.cli.model import model_options, read_options
+from tx8fast.cli.output import check_writable, json_option, progress, show, show_json
+from tx8fast.errors import ConfigError
+
+STAGES = ("import", "passes", "search", "program")
+
+
+@click.command("compile")
+@model_options
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT.tx8", help="Program file to write.")
+@click.option("--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search.")
+@click.option("--embed-limit-mib", type=click.IntRange(min=0), default=64, show_default=True, metavar="MIB",
+              help="Store the weights in the program file if they take at most this much.")
+@click.option("--dump-dir", type=click.Path(path_type=Path), metavar="DIR",
+              help="Write the graph after the import and after every pass, and the plans, as numbered text files.")
+@click.option("--stop-after", type=click.Choice(STAGES), metavar="|".join(STAGES),
+              help="Stop early and print what exists then: the graph, the plans, or the program's figures.")
+@json_option  # fmt: skip
+def compile_(model: Path, output: Path | None, opt: str, embed_limit_mib: int, dump_dir: Path | None,
+             stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip
+    """Compile MODEL into a program file."""
+    if stop_after in STAGES[:-1] and output is not None:
+        raise click.UsageError(f"--stop-after {stop_after} makes no program; drop -o, the text goes to stdout")
+    if stop_after is None and output is None:
+        raise click.UsageError("-o OUT.tx8 is required (or --stop-after)")
+    options = read_options(**given, opt=int(opt), embed_limit_bytes=embed_limit_mib << 20)
+    if output is not None:
+        check_writable(output, "program", model)
+    dump = None if dump_dir is None else Dumps(dump_dir)
+    if stop_after in STAGES[:-1]:
+        _partly(model, options, stop_after, dump, as_json)
+        return
+
+    from tx8fast import api
+    from tx8fast.cli.facts import program_facts, segment_facts
+
+    with progress("compiling", as_json) as callback:
+        compiled = api.compile(model, options, progress=callback, dump=dump)
+    plans = segment_facts(compiled.program)
+    if dump is not None:
+        from tx8fast.report.tables import segments_text
+
+        dump.write("plans", "txt", segments_text(plans))
+    if output is not None:
+        compiled.save(output)
+    facts = {"program": None if output is None else str(output),
+             "file_bytes": None if output is None else output.stat().st_size,
+             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds}  # fmt: skip
+    if as_json:
+        show_json(facts)
+    else:
+        from tx8fast.report.tables import program_tables
+
+        show(program_tables(facts))
+
+
+def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_json: bool) -> None:
+    """Run the stages up to `stage` and print their outcome."""
+    from tx8fast import api
+    from tx8fast.frontend import open_model
+    from tx8fast.machine import load_machine
+
+    machine = load_machine(options.machine)
+    ir = open_model(model, **options.import_options())
+    if stage == "import":
+        if dump is not None:
+            dump("import", ir)
+    else:
+        view = api.lower_graph(ir, options, dump)
+        if stage == "search":
+            _print_plans(view, machine, as_json)
+            return
+    if as_json:
+        show_json({"stage": stage, "model": ir.name, "n_ops": ir.n_ops(), "text": ir.text()})
+    else:
+        click.echo(ir.text())
+
+
+def _print_plans(view: Any, machine: Any, as_json: bool) -> None:
+    from tx8fast.cli.plans import plan_facts
+    from tx8fast.report.tables import segments_table
+
+    with progress("searching", as_json) as callback:
+        rows = plan_facts(view.table, machine, callback)
+    if as_json:
+        show_json({"stage": "search", "segment_rows": rows})
+    else:
+        show([segments_table(rows)])
+
+
+class Dumps:
+    """Numbered text files in a directory, which is made when the first one is written."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.count = 0
+
+    def __call__(self, stage: str, ir: Any) -> None:
+        """Write the graph as `stage` left it."""
+        self.write(stage, "mlir", ir.text() + "\n")
+
+    def write(self, name: str, suffix: str, text: str) -> None:
+        """Write the next file. Raises ConfigError if that is impossible."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            path = self.directory / f"{self.count:02d}-{name}.{suffix}"
+            path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        except OSError as e:
+            raise ConfigError(f"writing dumps to {self.directory}: {e.strerror or e}") from e
+        self.count += 1

@@ -1,0 +1,60 @@
+"""`tx8fast inspect`: what is in a program file, down to its instructions.
+
+May import: click, cli.*, and late: api, report. Must not: simulate.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tx8fast.cli.output import json_option, show, show_json
+from tx8fast.errors import ConfigError
+
+
+@click.command()
+@click.argument("program", type=click.Path(path_type=Path), metavar="PROGRAM.tx8")
+@click.option("--code", metavar="SEGMENT", help="Disassemble one segment, named by its index or its name.")
+@click.option("--all", "show_all", is_flag=True, help="List every parameter and segment, not only the first ones.")
+@json_option
+def inspect(program: Path, code: str | None, show_all: bool, as_json: bool) -> None:
+    """Show the tensors, segments, plans and code of PROGRAM."""
+    from tx8fast import api
+    from tx8fast.cli.facts import inspect_facts
+
+    loaded = api.load(program).program
+    if code is not None:
+        _code(loaded, code, as_json)
+        return
+    facts = {"program": str(program), **inspect_facts(loaded)}
+    if as_json:
+        show_json(facts)
+    else:
+        from tx8fast.report.tables import inspect_tables
+
+        show(inspect_tables(facts, show_all))
+
+
+def _code(program: Any, wanted: str, as_json: bool) -> None:
+    from tx8fast.report.disassembly import code_rows, disassemble
+
+    segment = program.segments[_find(program, wanted)]
+    if as_json:
+        codes = [{"tiles": tiles, "instructions": rows} for tiles, rows in code_rows(segment)]
+        show_json({"segment": segment.name, "codes": codes, "routines": segment.routines})
+        return
+    for line in disassemble(segment):
+        click.echo(line)
+
+
+def _find(program: Any, wanted: str) -> int:
+    """Return the index of the segment called `wanted` or of that index."""
+    names = [s.name for s in program.segments]
+    if wanted in names:
+        return names.index(wanted)
+    if wanted.isdecimal() and int(wanted) < len(names):
+        return int(wanted)
+    some = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    raise ConfigError(f"looking for segment '{wanted}': found none; there are {len(names)} (0 to {len(names) - 1}): {some}")

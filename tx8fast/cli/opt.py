@@ -1,0 +1,39 @@
+"""`tx8fast opt`: run passes on the text of a graph.
+
+May import: click, cli.*, and late: ir, passes. Must not: know particular passes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from tx8fast.errors import ConfigError
+
+
+@click.command()
+@click.argument("source", type=click.Path(path_type=Path, allow_dash=True), metavar="IN.mlir")
+@click.option("--pass", "passes", multiple=True, metavar="a,b{x=1}",
+              help="Passes to run, in order; repeatable. Without it the text is only read, checked and printed.")
+@click.option("--locations", is_flag=True, help="Print where each op came from.")  # fmt: skip
+def opt(source: Path, passes: tuple[str, ...], locations: bool) -> None:
+    """Run passes on the graph in IN.mlir ("-" reads stdin) and print it on stdout."""
+    from tx8fast.ir import new_context
+    from tx8fast.ir.program import IRProgram
+    from tx8fast.passes.pipeline import run_pipeline
+
+    program = IRProgram.from_text(new_context(), _read(source), None, source.stem, str(source))
+    run_pipeline(program, ",".join(passes))
+    click.echo(program.text(locations))
+
+
+def _read(source: Path) -> str:
+    try:
+        data = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
+        return data.decode("utf-8")
+    except OSError as e:
+        raise ConfigError(f"reading graph {source}: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise ConfigError(f"reading graph {source}: this is no text: {e}") from e

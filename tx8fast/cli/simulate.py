@@ -1,0 +1,88 @@
+"""`tx8fast sim` (cycles) and `tx8fast run` (bytes): what a program file does.
+
+May import: click, cli.*, and late: api, program, report. Must not: import numba to count cycles.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from tx8fast.cli.output import check_writable, json_option, progress, replacing, show, show_json
+from tx8fast.errors import ConfigError
+
+_PROGRAM = click.argument("program", type=click.Path(path_type=Path), metavar="PROGRAM.tx8")
+
+
+@click.command()
+@_PROGRAM
+@json_option
+def sim(program: Path, as_json: bool) -> None:
+    """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
+    from tx8fast import api
+    from tx8fast.cli.facts import program_facts
+    from tx8fast.program.verify import verify
+
+    compiled = api.load(program)
+    verify(compiled.program)
+    with progress("simulating", as_json) as callback:
+        result = compiled.simulate(progress=callback)
+    head = program_facts(compiled.program)
+    kept = ("model", "phase", "compute_dtype", "spm_peak_bytes", "ddr_footprint_bytes", "useful_macs", "unique_ddr_bytes")
+    facts = {"program": str(program), **{k: head[k] for k in kept}, **result.to_json()}
+    if as_json:
+        show_json(facts)
+    else:
+        from tx8fast.report.tables import cycle_tables
+
+        show(cycle_tables(facts))
+
+
+@click.command("run")
+@_PROGRAM
+@click.option("--inputs", required=True, type=click.Path(path_type=Path), metavar="IN.npz",
+              help="One array per input name; bfloat16 as uint16 bit patterns or as any float type.")
+@click.option("--outputs", required=True, type=click.Path(path_type=Path), metavar="OUT.npz",
+              help="Where the results go; bfloat16 as uint16 bit patterns.")
+@click.option("--weights", type=click.Path(path_type=Path), metavar="DIR",
+              help="Directory of the checkpoint, for weights that are not in the program file.")
+@json_option  # fmt: skip
+def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, as_json: bool) -> None:
+    """Execute PROGRAM bit by bit on arrays."""
+    from tx8fast import api
+    from tx8fast.cli.npz import fit_inputs, read_npz, write_npz
+    from tx8fast.program.verify import verify
+
+    check_writable(outputs, "outputs", program, inputs)
+    if weights is not None and not weights.is_dir():
+        raise ConfigError(f"reading weights: {weights} is not a directory")
+    compiled = api.load(program)
+    verify(compiled.program)
+    given = fit_inputs(read_npz(inputs, "inputs"), compiled.inputs, str(inputs))
+    started = time.perf_counter()
+    with progress("executing", as_json) as callback:
+        results = compiled.run(given, weights, progress=callback)
+    seconds = time.perf_counter() - started
+    with replacing(outputs, "outputs") as f:
+        write_npz(f, results)
+    rows = [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype, **_statistics(results[t.name])}
+            for t in compiled.outputs]  # fmt: skip
+    facts = {"program": str(program), "outputs_file": str(outputs), "run_seconds": seconds, "outputs": rows}
+    if as_json:
+        show_json(facts)
+    else:
+        from tx8fast.report.tables import output_tables
+
+        show(output_tables(facts))
+
+
+def _statistics(array) -> dict[str, float | int | None]:
+    """Return the smallest and largest finite value and the number of values that are not finite."""
+    import numpy as np
+
+    values = np.asarray(array).astype(np.float64).reshape(-1)
+    good = values[np.isfinite(values)]
+    low, high = (float(good.min()), float(good.max())) if good.size else (None, None)
+    return {"min": low, "max": high, "not_finite": int(values.size - good.size)}

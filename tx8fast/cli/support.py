@@ -1,0 +1,158 @@
+"""What the compiler will do with each kind of op, and whether the model fits: known before any search.
+
+May import: graph_table, lower, schedule.memory, machine, simulator.roofline. Must not: search or emit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, TensorSpec
+from tx8fast.lower import lower
+from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.transfer import spec_bytes
+from tx8fast.machine import Machine
+from tx8fast.schedule.assemble import is_empty
+from tx8fast.schedule.memory import PAGE, plan_frames
+from tx8fast.simulator.roofline import Roofline
+
+#: placing is asked how much it would take, so it must not stop at what one chip has
+NO_LIMIT = 1 << 62
+
+
+@dataclass
+class _Row:
+    op: str
+    engine: str
+    reason: str
+    example: str
+    count: int = 0
+    macs: int = 0
+    distinct: set[OpRecord] = field(default_factory=set)
+
+
+def support_facts(table: GraphTable, machine: Machine, is_derived: Callable[[str], bool], dtype: str) -> dict[str, Any]:
+    """Return the rows per op kind and the sizes of a model, JSON-able, stable keys.
+
+    `is_derived` tells parameters that are computed, not stored; `dtype` is the format of the matrix work.
+    """
+    times = _instances(table)
+    rows: dict[tuple[str, str, str], _Row] = {}
+    known: dict[OpRecord, tuple[str, str]] = {}
+    for name, fn in table.functions.items():
+        for step in fn.steps:
+            if step.kind != "group" or is_empty(step) or step.record is None:
+                continue
+            if step.record not in known:
+                known[step.record] = _engine(step.record, machine)
+            engine, reason = known[step.record]
+            row = rows.setdefault((step.record.kind, engine, reason), _Row(step.record.kind, engine, reason, step.name))
+            row.count += times[name]
+            row.macs += times[name] * step.record.useful_macs
+            row.distinct.add(step.record)
+    main = table.functions["main"]
+    footprint = _footprint(table)
+    weights = _params(table)
+    macs, unique = sum(r.macs for r in rows.values()), _unique_bytes(table, times, is_derived)
+    bound = Roofline(macs / machine.peak_macs_per_cycle(dtype) if macs else 0.0, unique / machine.ddr_bytes_per_cycle)
+    return {
+        "ops": [
+            {"op": r.op, "engine": r.engine, "reason": r.reason, "count": r.count, "distinct": len(r.distinct),
+             "macs": r.macs, "example": r.example}
+            for r in sorted(rows.values(), key=lambda r: (-r.macs, r.op, r.reason))
+        ],
+        "compute_dtype": dtype,
+        "weight_bytes": sum(spec_bytes(s) for _, s in weights),
+        "activation_bytes": footprint - sum(_page(s) for _, s in weights),
+        "input_bytes": sum(spec_bytes(main.values[v]) for v in main.args),
+        "output_bytes": sum(spec_bytes(main.values[v]) for v in main.results),
+        "ddr_footprint_bytes": footprint,
+        "ddr_capacity_bytes": machine.chip.ddr_bytes,
+        "fits_ddr": footprint <= machine.chip.ddr_bytes,
+        "useful_macs": macs,
+        "unique_ddr_bytes": unique,
+        "compute_bound_cycles": bound.compute_cycles,
+        "memory_bound_cycles": bound.memory_cycles,
+        "bound_cycles": bound.bound_cycles,
+        "bound": bound.bound,
+        "bound_seconds": bound.bound_cycles / machine.chip.clock_hz,
+    }  # fmt: skip
+
+
+def _engine(record: OpRecord, machine: Machine) -> tuple[str, str]:
+    low, reason = lower(record, machine)
+    return ("kernel core", reason) if isinstance(low, KernelCore) else (low.kind, "")
+
+
+def _instances(table: GraphTable) -> dict[str, int]:
+    """Return how often each function is executed by one run of main."""
+    times = dict.fromkeys(table.functions, 0)
+
+    def visit(name: str) -> None:
+        times[name] += 1
+        for step in table.functions[name].steps:
+            if step.kind == "call":
+                visit(step.callee)
+
+    visit("main")
+    return times
+
+
+def _params(table: GraphTable) -> list[tuple[str, TensorSpec]]:
+    """Return the distinct (key, spec) of all parameters: one DDR tensor each."""
+    found = {(key, fn.values[v]): None for fn in table.functions.values() for v, key in fn.params.items()}
+    return list(found)
+
+
+def _page(spec: TensorSpec) -> int:
+    return -(-max(1, spec_bytes(spec)) // PAGE) * PAGE
+
+
+def _footprint(table: GraphTable) -> int:
+    """Return the DDR bytes of parameters, inputs, outputs and the deepest stack of temporaries."""
+    frames = plan_frames(table.functions, NO_LIMIT)
+
+    def stack(name: str) -> int:
+        calls = [stack(s.callee) for s in table.functions[name].steps if s.kind == "call"]
+        return frames[name].size_bytes + max(calls, default=0)
+
+    main = table.functions["main"]
+    own = [r for r in dict.fromkeys(frames["main"].result_roots) if r not in main.args and r not in main.params]
+    named = sum(_page(main.values[v]) for v in (*main.args, *own))
+    return sum(_page(s) for _, s in _params(table)) + named + stack("main")
+
+
+def _unique_bytes(table: GraphTable, times: dict[str, int], is_derived: Callable[[str], bool]) -> int:
+    """Return the bytes that must cross DDR once: weights, inputs and outputs, of a cache only its new rows written."""
+    main = table.functions["main"]
+    total = sum(_dense(main.values[v]) for v in main.args)
+    total += sum(_dense(main.values[v]) for i, v in enumerate(main.results) if i not in main.donated)
+    reads: dict[str, int] = {}
+    for name, fn in table.functions.items():
+        for step in fn.steps:
+            if step.kind == "alias" or (step.kind == "group" and is_empty(step)):
+                continue
+            if step.record is not None and step.record.kind == "kv_update" and step.record.operands[1] is not None:
+                total += times[name] * _dense(step.record.operands[1])
+            for key, n in _param_reads(fn, step):
+                if not is_derived(key):
+                    reads[key] = max(n, reads.get(key, 0))
+    return total + sum(reads.values())
+
+
+def _param_reads(fn: FunctionTable, step: Step) -> list[tuple[str, int]]:
+    """Return (key, bytes) of the parameters a step reads; of a table only what it is asked for."""
+    out = []
+    for v in step.inputs:
+        if v in fn.params:
+            n = _dense(fn.values[v])
+            if step.record is not None and step.record.kind in ("embedding", "gather"):
+                n = min(n, _dense(step.record.results[0]))
+            out.append((fn.params[v], n))
+    return out
+
+
+def _dense(spec: TensorSpec) -> int:
+    return spec_bytes(TensorSpec(spec.shape, spec.dtype, "dense"))
