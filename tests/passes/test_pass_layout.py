@@ -200,7 +200,7 @@ def test_mincut_finds_what_greedy_misses():
     LayoutAlign("greedy").run(p)
     LayoutAlign("mincut").run(q)
     check_forms(q)
-    assert len(ops_of(p, "channel_norm")) == 6 and len(ops_of(q, "channel_norm")) == 3
+    assert len(ops_of(p, "channel_norm")) == 5 and len(ops_of(q, "channel_norm")) == 3
     with pytest.raises(ConfigError, match="greedy or mincut"):
         LayoutAlign("other").run(p)
 

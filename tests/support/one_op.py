@@ -72,6 +72,9 @@ class Case:
         what = [f"{op.kind} {dict(op.attrs)}" for op in self.ops]
         return f"Case({what}, {self.args} -> {results}, {self.machine.n_tiles} tiles)"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
+
     @property
     def segment(self):
         return self.program.segments[0]

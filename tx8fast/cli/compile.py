@@ -92,9 +92,10 @@ def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_jso
 def _print_plans(view: Any, machine: Any, as_json: bool) -> None:
     from tx8fast.cli.plans import plan_facts
     from tx8fast.report.tables import segments_table
+    from tx8fast.search.program import plan_table
 
     with progress("searching", as_json) as callback:
-        rows = plan_facts(view.table, machine, callback)
+        rows = plan_facts(view.table, plan_table(view.table, machine, callback))
     if as_json:
         show_json({"stage": "search", "segment_rows": rows})
     else:

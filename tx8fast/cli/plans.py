@@ -1,43 +1,31 @@
-"""The search alone: the plan of every distinct op, without its code.
+"""The outcome of the search as JSON-able rows.
 
-May import: graph_table, lower, search, machine, errors. Must not: emit code.
+May import: graph_table, search. Must not: search or emit code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tx8fast.errors import InfeasibleError, raise_all
-from tx8fast.graph_table import GraphTable, OpRecord
-from tx8fast.lower import lower
-from tx8fast.machine import Machine
-from tx8fast.schedule.assemble import is_empty
-from tx8fast.search.planner import plan_op
+from tx8fast.graph_table import GraphTable
+from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.search.program import Plans
 
 
-def plan_facts(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None) -> list[dict[str, Any]]:
-    """Return one row per distinct op, keys as in `facts.segment_facts`. Raises InfeasibleError listing all that fail."""
-    steps: dict[OpRecord, str] = {}
+def plan_facts(table: GraphTable, plans: Plans) -> list[dict[str, Any]]:
+    """Return one row per distinct op of `table`, named by its first step; keys as in `facts.segment_facts`."""
+    names: dict[Any, str] = {}
     for fn in table.functions.values():
         for step in fn.steps:
-            if step.kind == "group" and step.record is not None and not is_empty(step):
-                steps.setdefault(step.record, step.name)
-    rows, problems = [], []
-    for i, (record, name) in enumerate(steps.items()):
-        low, _ = lower(record, machine)
-        try:
-            plan = plan_op(low, machine, name)
-        except InfeasibleError as e:
-            problems.append(str(e))
-            continue
-        rows.append({
-            "index": i, "name": name, "op": record.kind, "engine": low.kind, "parts": list(plan.parts),
-            "slices": list(plan.slices), "order": list(plan.order), "bound": plan.bound,
-            "spm_peak_bytes": plan.spm_bytes, "estimate_cycles": plan.estimate_cycles,
-            "candidates": plan.candidates, "runner_up_cycles": plan.runner_up_cycles,
-        })  # fmt: skip
-        if progress is not None:
-            progress(i + 1, len(steps))
-    raise_all(InfeasibleError, "placing slices in scratchpad", problems)
-    return rows
+            if step.record is not None:
+                names.setdefault(step.record, step.name)
+    return [
+        {
+            "index": i, "name": names[record], "op": record.kind,
+            "engine": "kernel core" if isinstance(p.low, KernelCore) else p.low.kind, "reason": p.reason,
+            "parts": list(p.plan.parts), "slices": list(p.plan.slices), "order": list(p.plan.order),
+            "bound": p.plan.bound, "spm_peak_bytes": p.plan.spm_bytes, "estimate_cycles": p.plan.estimate_cycles,
+            "candidates": p.plan.candidates, "runner_up_cycles": p.plan.runner_up_cycles,
+        }
+        for i, (record, p) in enumerate(plans.items())
+    ]  # fmt: skip

@@ -14,7 +14,6 @@ from tx8fast.lower import lower
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
-from tx8fast.schedule.assemble import is_empty
 from tx8fast.schedule.memory import PAGE, plan_frames
 from tx8fast.simulator.roofline import Roofline
 
@@ -43,7 +42,7 @@ def support_facts(table: GraphTable, machine: Machine, is_derived: Callable[[str
     known: dict[OpRecord, tuple[str, str]] = {}
     for name, fn in table.functions.items():
         for step in fn.steps:
-            if step.kind != "group" or is_empty(step) or step.record is None:
+            if step.kind != "group" or step.is_empty or step.record is None:
                 continue
             if step.record not in known:
                 known[step.record] = _engine(step.record, machine)
@@ -132,7 +131,7 @@ def _unique_bytes(table: GraphTable, times: dict[str, int], is_derived: Callable
     reads: dict[str, int] = {}
     for name, fn in table.functions.items():
         for step in fn.steps:
-            if step.kind == "alias" or (step.kind == "group" and is_empty(step)):
+            if step.kind == "alias" or (step.kind == "group" and step.is_empty):
                 continue
             if step.record is not None and step.record.kind == "kv_update" and step.record.operands[1] is not None:
                 total += times[name] * _dense(step.record.operands[1])

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tx8fast.errors import ImportModelError
+from tx8fast.errors import ConfigError, ImportModelError
 
 __all__ = ["open_model"]
 
@@ -59,4 +59,10 @@ def _open_hf(path: Path, options: dict[str, Any]):
     from tx8fast.frontend.hf import HfOptions, import_hf
 
     known = {f.name for f in fields(HfOptions)}
+    unused = [f"{n} ({', '.join(options[n])})" for n in ("dims", "constants") if options.get(n)]
+    if unused:
+        raise ConfigError(
+            f"opening model {path}: {' and '.join(unused)} cannot be bound, a config.json has no symbolic dimensions; "
+            "give batch, seq and past instead"
+        )
     return import_hf(path, HfOptions(**{k: v for k, v in options.items() if k in known and v not in (None, "")}))

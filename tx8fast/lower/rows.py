@@ -147,7 +147,7 @@ class Norm(RowOp):
 
 
 class Softmax(RowOp):
-    """softmax(x * scale + mask) or its logarithm; the mask is [T] or matches the trailing dimensions."""
+    """softmax(x * scale + mask) or its logarithm; the mask broadcasts to x."""
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -164,16 +164,14 @@ class Softmax(RowOp):
         shape = (1,) * (len(self.sizes) - len(spec.shape)) + spec.shape
         if spec.dtype != self.dtype or shape[-1] != self.channels or len(shape) != len(self.sizes):
             raise NotLowerable("the mask must have the scores' format and last dimension")
-        own = [d for d in range(len(shape) - 1) if shape[d] != 1]
-        if any(shape[d] not in (1, self.sizes[d]) for d in own):
+        if any(n not in (1, m) for n, m in zip(shape, self.sizes, strict=True)):
             raise NotLowerable("the mask does not broadcast to the scores")
-        if not own:
-            self.mask = "vector"
-        elif own == list(range(own[0], len(shape) - 1)):
-            self.mask = "full" if math.prod(self.sizes[: own[0]]) == 1 else "repeat"
-            self.mask_dims = own
-        else:
-            raise NotLowerable("the mask repeats inside its rows")
+        lead = [(d, shape[d] != 1) for d in range(len(shape) - 1) if self.sizes[d] != 1]
+        kinds = [follows for _, follows in lead]
+        self.mask = "vector" if not any(kinds) else "full" if all(kinds) else "mixed"
+        # the innermost dimensions that all follow the mask, or all repeat it, go into one instruction
+        n_inner = next((i for i, k in enumerate(kinds[::-1]) if k != kinds[-1]), len(kinds))
+        self.mask_outer, self.mask_inner = lead[: len(lead) - n_inner], lead[len(lead) - n_inner :]
         pad = len(shape) - len(spec.shape)
         dims = [self.identity[d] if shape[d] != 1 or self.sizes[d] == 1 else Dim(1) for d in range(pad, len(shape))]
         self.reads.append(Access(spec, dims, True))
@@ -218,14 +216,29 @@ class Softmax(RowOp):
         if self.mask == "full":
             em.vv("add", x, mask, y, local.elems, WORK)
             return
+        self._apply_mixed_mask(em, x, mask, y, local, s)
+
+    def _apply_mixed_mask(self, em: Emitter, x: int, mask: int, y: int, local: Local, s: Slice) -> None:
         e = ITEM_BYTES[WORK]
         cx, c0 = blocked_params(local.cols, WORK)
-        rows = math.prod(s.hi[d] - s.lo[d] for d in self.mask_dims)
+        length = s.lens
+        inner = math.prod(length[d] for d, _ in self.mask_inner)
+        repeats = not self.mask_inner[-1][1]
+        step = 1 if repeats else inner
+        pairs = [(0, 0)]  # score row, mask row
+        for d, follows in self.mask_outer:
+            n = length[d]
+            pairs = [(r * n + i, q * n + i if follows else q) for r, q in pairs for i in range(n)]
+        mask_rows = step * math.prod(length[d] for d, follows in self.mask_outer if follows)
         for j in range(cx + bool(c0)):
             width = 64 if j < cx else c0
-            for r in range(0, local.rows, rows):
-                at = (j * local.rows * 64 + r * width) * e
-                em.vv("add", x + at, mask + j * rows * 64 * e, y + at, rows * width, WORK)
+            for r, q in pairs:
+                at = (j * local.rows * 64 + r * inner * width) * e
+                mask_at = mask + (j * mask_rows * 64 + q * step * width) * e
+                if repeats:
+                    em.vuv("add", x + at, mask_at, y + at, inner * width, width, WORK)
+                else:
+                    em.vv("add", x + at, mask_at, y + at, inner * width, WORK)
 
 
 class Reduce(RowOp):

@@ -151,7 +151,7 @@ def _split_bias(op: Op, rw: Rewriter) -> bool:
 def _outer_product(op: Op, rw: Rewriter) -> bool:
     """K = 1 needs no matrix engine, and must not be rounded to its format: positions times frequencies, say."""
     a, b = op.operands[:2]
-    if len(op.operands) > 2 or op.attrs["act"] != "none" or not _static(a, b) or a.type.dtype not in _FLOATS:
+    if len(op.operands) > 2 or op.attrs["act"] != "none" or not _static(a, b) or a.dtype not in _FLOATS:
         return False
     if a.shape[-2 if op.attrs["trans_a"] else -1] != 1 or a.dtype != b.dtype:
         return False

@@ -42,8 +42,7 @@ def _line(row: dict[str, Any], segment: Segment) -> str:
     depth = max(0, row["depth"])
     parts = [f"{row['name']:<16s}"]
     if row["engine"] in ("ct", "ne", "tdma"):
-        parts.append(f"{CODE_TO_DTYPE.get(row['fmt'], row['fmt']):<5s}" if isinstance(
-            CODE_TO_DTYPE.get(row["fmt"]), str) else f"fmt={row['fmt']}")  # fmt: skip
+        parts.append(f"{CODE_TO_DTYPE.get(row['fmt'], row['fmt'])!s:<5s}")
     parts += [f"{name}={row[name]:#x}" for name in cls.FIELDS_SPM[:N_SPM] if row[name]]
     parts += [f"{name}={row[name]}" for name in cls.FIELDS_P[:N_P] if row[name]]
     if row["rnd"]:
@@ -52,9 +51,9 @@ def _line(row: dict[str, Any], segment: Segment) -> str:
         steps = [s for s in row["ddr_step"] if s]
         parts.append(f"ddr=slot{row['slot']}+{row['ddr']:#x}" + "".join(f"+{s:#x}*i" for s in steps))
     text = "  " * depth + " ".join(parts)
-    if 0 <= row["op"] < len(segment.ops):
+    if len(segment.ops) > 1 and 0 <= row["op"] < len(segment.ops):
         text = f"{text}  ; {segment.ops[row['op']]}"
-    return text
+    return text.rstrip()
 
 
 def _ranges(tiles: list[int]) -> str:

@@ -169,10 +169,10 @@ def fold(steps: Sequence[Step], values: Values, same_copies: bool = False, level
     if all(len(w.iteration) <= level for s in steps for w in s.works):
         return list(steps)
     best = (0, 0, 0, 0, 0)  # steps saved, minus period, start, times, shift
-    at = {_signature(s, same_copies): t for t, s in enumerate(steps)}
+    at = {_signature(s): t for t, s in enumerate(steps)}
     unit = math.lcm(*(v.bufs for v in values.values())) if same_copies else 1
     for shift in range(unit, max(unit, MAX_SHIFT) + 1, unit):
-        periods = [at.get(_signature(shifted(s, level, shift, values), same_copies), t) - t for t, s in enumerate(steps)]
+        periods = [at.get(_signature(shifted(s, level, shift, values)), t) - t for t, s in enumerate(steps)]
         start = 0
         for t in range(1, len(steps) + 1):
             if t < len(steps) and periods[t] == periods[start]:
@@ -202,6 +202,5 @@ def unfold(items: Sequence[Step | Folded], values: Values) -> list[Step]:
     return steps
 
 
-def _signature(step: Step, copies: bool) -> tuple:
-    """What identifies a step; with `copies` also where its ops work, which must not change from round to round."""
-    return tuple((w.op.name, w.iteration) for w in step.works) if not copies else step.works
+def _signature(step: Step) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((w.op.name, w.iteration) for w in step.works)

@@ -1,0 +1,118 @@
+"""Data movement: transpose, slice, broadcast, concat, pad and the change between dense and blocked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.one_op import Arg, check, one_op, random_plan, with_plan
+
+CHANNELS = (1, 3, 4, 5, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193)
+DTYPES = ("bf16", "f32", "i8", "i64", "pred")
+
+
+def both_plans(case, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    inputs = [a.values(rng) for a in case.args]
+    check(case, inputs)
+    plan = random_plan(case, rng)
+    if plan is not None:
+        check(with_plan(case, plan), inputs)
+
+
+def shapes(draw, least=1, most=4):
+    lead = draw(st.lists(st.integers(1, 7), min_size=least - 1, max_size=most - 1))
+    return (*lead, draw(st.sampled_from(CHANNELS)))
+
+
+def tiles(draw):
+    return draw(st.sampled_from(["tx8", "test_2x2"]))
+
+
+@pytest.mark.feature("B26")
+@given(st.data(), st.integers(0, 1 << 20))
+def test_transpose(data, seed) -> None:
+    shape = shapes(data.draw)
+    perm = tuple(data.draw(st.permutations(range(len(shape)))))
+    dtype = data.draw(st.sampled_from(DTYPES))
+    both_plans(one_op("transpose", Arg(shape, dtype), machine=tiles(data.draw), perm=perm), seed)
+
+
+@pytest.mark.feature("B26")
+@given(st.data(), st.integers(0, 1 << 20))
+def test_slice(data, seed) -> None:
+    shape = shapes(data.draw)
+    start, size, step = [], [], []
+    for n in shape:
+        a = data.draw(st.integers(0, n - 1))
+        k = data.draw(st.sampled_from([1, 1, 2, 3]))
+        start.append(a)
+        step.append(k)
+        size.append(data.draw(st.integers(1, -(-(n - a) // k))))
+    arg = Arg(shape, data.draw(st.sampled_from(DTYPES)))
+    case = one_op("slice", arg, machine=tiles(data.draw), start=tuple(start), size=tuple(size), step=tuple(step))
+    both_plans(case, seed)
+
+
+@pytest.mark.feature("B26")
+def test_slice_with_negative_step() -> None:
+    check(one_op("slice", Arg((5, 70)), start=(4, 60), size=(5, 20), step=(-1, -3)))
+
+
+@pytest.mark.feature("B26")
+@given(st.data(), st.integers(0, 1 << 20))
+def test_broadcast(data, seed) -> None:
+    shape = shapes(data.draw)
+    own = tuple(n if data.draw(st.booleans()) else 1 for n in shape)[data.draw(st.integers(0, len(shape) - 1)) :]
+    arg = Arg(own, data.draw(st.sampled_from(DTYPES)))
+    both_plans(one_op("broadcast", arg, machine=tiles(data.draw), shape=shape), seed)
+
+
+@pytest.mark.feature("B26")
+@given(st.data(), st.integers(0, 1 << 20))
+def test_concat(data, seed) -> None:
+    shape = shapes(data.draw)
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    dtype = data.draw(st.sampled_from(DTYPES))
+    lengths = data.draw(st.lists(st.integers(1, 70), min_size=1, max_size=4))
+    args = [Arg(tuple(n if d == axis % len(shape) else s for d, s in enumerate(shape)), dtype) for n in lengths]
+    both_plans(one_op("concat", *args, machine=tiles(data.draw), axis=axis), seed)
+
+
+@pytest.mark.feature("B26")
+@given(st.data(), st.integers(0, 1 << 20))
+def test_pad(data, seed) -> None:
+    shape = shapes(data.draw)
+    lo, hi = (tuple(data.draw(st.integers(0, 5)) for _ in shape) for _ in range(2))
+    arg = Arg(shape, data.draw(st.sampled_from(["bf16", "f32"])))
+    both_plans(one_op("pad", arg, machine=tiles(data.draw), lo=lo, hi=hi, value=1.5), seed)
+
+
+@pytest.mark.feature("B26", "H17")
+@given(st.data(), st.integers(0, 1 << 20))
+def test_layout_change_and_back(data, seed) -> None:
+    shape = shapes(data.draw)
+    dtype = data.draw(st.sampled_from(["bf16", "f16", "f32", "i8"]))
+    to_blocked = data.draw(st.booleans()) and len(shape) > 1
+    src, dst, to = ("dense", "blocked", "align") if to_blocked else ("blocked", "dense", "compact")
+    if len(shape) == 1:
+        return
+    case = one_op("channel_norm", Arg(shape, dtype, src), out=dst, machine=tiles(data.draw), to=to)
+    assert case.segment.info["engine"] == "channel_norm"
+    both_plans(case, seed)
+
+
+@pytest.mark.feature("B26")
+@pytest.mark.parametrize(("kind", "attrs"), [
+    ("transpose", {"perm": (1, 0, 2)}), ("transpose", {"perm": (2, 0, 1)}),
+    ("slice", {"start": (0, 3, 1), "size": (2, 2000, 700), "step": (1, 1, 1)}),
+    ("concat", {"axis": 1}), ("broadcast", {"shape": (2, 2, 2100, 830)}),
+    ("pad", {"lo": (0, 1, 2), "hi": (0, 0, 3)}), ("channel_norm", {"to": "align"}),
+])  # fmt: skip
+def test_tensors_above_scratchpad(kind: str, attrs: dict) -> None:
+    args = [Arg((2, 2100, 830), "f32")] * (2 if kind == "concat" else 1)
+    case = one_op(kind, *args, out="blocked" if kind == "channel_norm" else "dense", machine="test_2x2", **attrs)
+    info = case.segment.info
+    assert any(-(-s // p) > t for s, p, t in zip(case.lowering().sizes, info["parts"], info["slices"], strict=True))
+    check(case)
