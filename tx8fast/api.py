@@ -143,7 +143,7 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": options.opt, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
-    plans = plan_table(view.table, machine, progress)
+    plans = plan_table(view.table, machine, progress, options.opt)
     program = assemble(view.table, machine, plans, describe, meta)
     program.meta["compute_dtype"] = _compute_dtype(program, options)
     _embed(program, ir, view.inline, options.embed_limit_bytes)

@@ -94,6 +94,31 @@ class OpRecord:
         raise KeyError(name)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """Several ops whose intermediate values stay in scratchpad; hashable like `OpRecord`.
+
+    wires[i][j]: where operand j of op i comes from: ("in", k) the group's operand k, ("op", k) the result of op
+    k, None absent. outputs: ops whose result leaves the group, in result order."""
+
+    ops: tuple[OpRecord, ...]
+    wires: tuple[tuple[tuple[str, int] | None, ...], ...]
+    operands: tuple[TensorSpec | None, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        return tuple(self.ops[i].results[0] for i in self.outputs)
+
+    @property
+    def kind(self) -> str:
+        return "+".join(op.kind for op in self.ops)
+
+    @property
+    def useful_macs(self) -> int:
+        return sum(op.useful_macs for op in self.ops)
+
+
 @dataclass(slots=True)
 class Step:
     """One step of a function: kind "group" (record), "call" (callee), "alias" (result 0 is operand 0's bytes)."""
@@ -102,7 +127,7 @@ class Step:
     name: str
     inputs: tuple[int, ...]  # value ids; -1 for an absent operand
     outputs: tuple[int, ...]
-    record: OpRecord | None = None
+    record: OpRecord | GroupRecord | None = None
     callee: str = ""
     barrier: bool = True
     op_names: tuple[str, ...] = ()

@@ -135,12 +135,12 @@ def test_wrong_magic_version_and_missing_file(saved, tmp_path):
 
 def forge(path, edit):
     """Write a file whose checksums are right but whose content was changed by `edit(body, sections)`."""
-    opened = container.Container(path, (1, 0))
+    opened = container.Container(path, FORMAT_VERSION)
     sections = {name: bytes(opened.section(name)) for name in opened._sections}
     body = json.loads(json.dumps(opened.body))
     edit(body, sections)
     out = path.with_name("forged.tx8")
-    container.write(out, (1, 0), body, [(k, [v]) for k, v in sections.items()])
+    container.write(out, FORMAT_VERSION, body, [(k, [v]) for k, v in sections.items()])
     return out
 
 

@@ -18,12 +18,12 @@ def random_groups(draw):
     for n in range(draw(st.integers(1, 2))):
         ops = []
         oc, ic = draw(trips), draw(trips)
-        for k in range(draw(st.integers(1, 5))):
+        for k in range(draw(st.integers(2, 6))):
             engine = draw(st.sampled_from(ENGINES))
             loops = draw(st.sampled_from(LOOPS))
-            reads = () if engine == "ld" else tuple(draw(st.lists(st.sampled_from(made), max_size=2, unique=True)))
+            reads = () if engine == "ld" else tuple(draw(st.lists(st.sampled_from(made[-3:]), max_size=2, unique=True)))
             writes = () if engine == "st" else (f"v{n}{k}",)
-            inplace = draw(st.integers(-1, len(reads) - 1))
+            inplace = draw(st.integers(0, len(reads))) - 1 if engine != "ne" else -1
             sums = draw(st.sampled_from([0, IC, OC | IC])) & loops if engine == "ne" else 0
             ops.append(Op(f"{engine}{n}{k}", engine, reads, writes, loops, sums, inplace))
             made += writes

@@ -1,7 +1,7 @@
 """Lifetimes of buffer copies against worked examples; placed groups run right on symbolic memory."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.schedule.groups import random_groups
@@ -84,6 +84,7 @@ def test_overlapping_ranges_of_a_label_are_joined() -> None:
 
 
 @pytest.mark.feature("B71", "B72")
+@settings(max_examples=200)
 @given(random_groups(), st.data())
 def test_placed_groups_keep_every_value_intact(group, data) -> None:
     script, values, nests = group

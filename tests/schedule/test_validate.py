@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.schedule.groups import random_groups
 from tx8fast.schedule.pipeline import Step, fold, pipeline, unfold
@@ -16,6 +16,7 @@ VALUES = {"x": Value("x", 2, 2), "y": Value("y", 2, 1, psum=True)}
 
 
 @pytest.mark.feature("B64", "B65", "B66", "B67", "B69", "B70")
+@settings(max_examples=300)
 @given(random_groups())
 def test_random_groups_are_pipelined_right(group) -> None:
     script, values, _ = group

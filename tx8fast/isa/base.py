@@ -18,7 +18,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.record import N_P, N_SPM, RECORD, row
 from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES, ITEM_BYTES, np_dtype
 
-UNITS = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "ctrl")
+UNITS = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "ctrl", "dte")
 N_OPCODES = 0x602
 
 N_FORMATS = 32
@@ -128,9 +128,19 @@ def _check_fields(cls: type[Instruction], given) -> None:
 
 
 def make(
-    name: str | type[Instruction], /, *, fmt=0, rnd=0, slot=-1, ddr=0, op=-1, **fields
+    name: str | type[Instruction],
+    /,
+    *,
+    fmt=0,
+    rnd=0,
+    slot=-1,
+    ddr=0,
+    op=-1,
+    worker=0,
+    **fields,
 ) -> tuple:
-    """Return one row (tuple for `record.rows`). `fmt` is a format code or name.
+    """Return one row (tuple for `record.rows`). `fmt` is a format code or name, `worker` the register
+    window; the hardware orders conflicting rows of one worker only.
 
     Raises ValueError for unknown or missing fields.
     """
@@ -146,11 +156,21 @@ def make(
         _check_fields(cls, fields)
     if isinstance(fmt, str):
         fmt = FORMAT_CODES[fmt]
-    return row(cls.OPCODE, fmt, spm, p, slot, int(ddr), rnd, op)
+    return row(cls.OPCODE, fmt, spm, p, slot, int(ddr), rnd, op, worker)
 
 
 def make_rows(
-    name: str | type[Instruction], count: int, /, *, fmt=0, rnd=0, slot=-1, ddr=0, op=-1, **fields
+    name: str | type[Instruction],
+    count: int,
+    /,
+    *,
+    fmt=0,
+    rnd=0,
+    slot=-1,
+    ddr=0,
+    op=-1,
+    worker=0,
+    **fields,
 ) -> np.ndarray:
     """Return a RECORD array of `count` rows; every field is an integer or a (count,) array."""
     cls = instruction(name)
@@ -158,7 +178,7 @@ def make_rows(
     r = np.zeros(count, RECORD)
     r["opcode"] = cls.OPCODE
     r["fmt"] = FORMAT_CODES[fmt] if isinstance(fmt, str) else fmt
-    r["rnd"], r["slot"], r["ddr"], r["op"] = rnd, slot, ddr, op
+    r["rnd"], r["slot"], r["ddr"], r["op"], r["worker"] = rnd, slot, ddr, op, worker
     for k, field in enumerate(cls.FIELDS_SPM):
         r["spm"][:, k] = fields.get(field, cls.DEFAULTS.get(field, 0))
     for k, field in enumerate(cls.FIELDS_P):
@@ -170,7 +190,7 @@ def decode(record) -> dict[str, Any]:
     """Return the named fields of one RECORD element: name, engine, fmt, rnd, op, slot, ddr and the own fields."""
     cls = class_of(int(record["opcode"]))
     out: dict[str, Any] = {"name": cls.NAME, "engine": cls.UNIT}
-    out.update({k: int(record[k]) for k in ("fmt", "rnd", "op", "slot", "depth", "ddr")})
+    out.update({k: int(record[k]) for k in ("fmt", "rnd", "op", "slot", "depth", "worker", "ddr")})
     out["ddr_step"] = [int(x) for x in record["ddr_step"]]
     out.update(zip(cls.FIELDS_SPM, record["spm"].tolist()))
     out.update(zip(cls.FIELDS_P, record["p"].tolist()))

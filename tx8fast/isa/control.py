@@ -1,4 +1,4 @@
-"""Loops, local synchronisation and kernel-core routine calls.
+"""Loops, waits, the barrier of all tiles and kernel-core routine calls.
 
 May import: numpy, isa.base. Must not: know other engines.
 Source: TX8 hardware manual 14.4, 16.7. A LOOP row repeats the rows up to its END; neither costs time.
@@ -19,11 +19,17 @@ class Sync(Instruction):
 
 
 class Wait(Sync):
-    """Wait until all engines of this tile are idle."""
+    """Wait until all engines of this tile are idle, whichever worker; the transfer engine is not one of them."""
 
     @staticmethod
     def cycles(machine, r):
         return np.full(len(r), machine.kcore.wait_cycles, np.int64)
+
+
+class WaitWorker(Wait):
+    """Wait until all rows issued through the workers of bit mask `workers` are finished."""
+
+    FIELDS_P = ("workers",)
 
 
 class Barrier(Sync):
@@ -80,5 +86,6 @@ class End(Instruction):
 declare(Kcore, 0x400, "kcore")
 declare(Wait, 0x500, "wait")
 declare(Barrier, 0x501, "barrier")
+declare(WaitWorker, 0x502, "wait_worker")
 declare(Loop, LOOP, "loop")
 declare(End, END, "end")

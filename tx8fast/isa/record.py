@@ -23,7 +23,8 @@ RECORD = np.dtype(
         ("rnd", "u1"),  # rounding mode, 0 nearest even
         ("op", "<i4"),  # provenance: index into the segment's op list, -1 none
         ("slot", "<i4"),  # DDR slot, -1 none
-        ("depth", "<i4"),  # number of loops around this row
+        ("depth", "<i2"),  # number of loops around this row
+        ("worker", "<i2"),  # register window the row is issued through, 0..2
         ("ddr", "<i8"),
         ("ddr_step", "<i8", (MAX_LOOPS,)),  # byte advance per iteration, outermost loop first
         ("spm", "<i4", (N_SPM,)),
@@ -32,7 +33,7 @@ RECORD = np.dtype(
 )
 
 
-def row(opcode, fmt=0, spm=(), p=(), slot=-1, ddr=0, rnd=0, op=-1):
+def row(opcode, fmt=0, spm=(), p=(), slot=-1, ddr=0, rnd=0, op=-1, worker=0):
     """Return one row as the tuple that numpy turns into a RECORD; short `spm` and `p` are zero-filled."""
     return (
         opcode,
@@ -41,6 +42,7 @@ def row(opcode, fmt=0, spm=(), p=(), slot=-1, ddr=0, rnd=0, op=-1):
         op,
         slot,
         0,
+        worker,
         ddr,
         (0,) * MAX_LOOPS,
         tuple(spm) + (0,) * (N_SPM - len(spm)),

@@ -8,31 +8,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast.isa.base import Tables, by_family
+from tx8fast.isa.base import UNITS, Tables, by_family
 from tx8fast.isa.dma import Dma
 
 N_READ, N_WRITE = 4, 2
+DTE = UNITS.index("dte")
 
 
 def units(rows: np.ndarray) -> np.ndarray:
-    """Return the unit of every row as u1: 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, 5 kcore, 6 sync, 7 ctrl."""
+    """Return the unit of every row as u1: 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, 5 kcore, 6 sync, 7 ctrl, 8 dte."""
     return Tables.unit[rows["opcode"]]
 
 
 def issue_cycles(machine, rows: np.ndarray) -> np.ndarray:
-    """Return the kernel core's issue time in cycles (int64); 0 for rows that no engine executes."""
+    """Return the kernel core's issue time in cycles (int64); 0 for rows that no engine executes.
+
+    Sending includes the software setup, which the hardware part of no other message can hide.
+    """
     regs = Tables.regs[rows["opcode"]].copy()
     for family, index in by_family(rows):
         own = family.registers(rows[index])
         if own is not None:
             regs[index] = own
-    return np.where(regs > 0, machine.kcore.issue_base + machine.kcore.issue_per_reg * regs, 0)
+    setup = np.where(Tables.unit[rows["opcode"]] == DTE, machine.dte.setup_sw, 0)
+    return np.where(
+        regs > 0, machine.kcore.issue_base + machine.kcore.issue_per_reg * regs + setup, 0
+    )
 
 
 def durations(machine, rows: np.ndarray, ddr_addr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (cycles, ddr_bytes), both int64.
 
-    `ddr_addr` holds absolute DDR byte addresses. For RDMA and WDMA `cycles` leaves out the
+    `ddr_addr` holds absolute DDR byte addresses. Hops between tiles are left out (`comm`): the rows do not
+    know on which tile they run. For RDMA and WDMA `cycles` leaves out the
     bandwidth part, ceil(ddr_bytes / bytes per cycle), which depends on who else transfers.
     """
     cycles = np.zeros(len(rows), np.int64)

@@ -5,11 +5,12 @@ May import: graph_table, isa, machine, numerics. Must not: search, place buffers
 
 from __future__ import annotations
 
-from tx8fast.graph_table import OpRecord
+from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import Convolution
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.movement import ChannelNorm, Movement
 from tx8fast.lower.rows import Norm, Reduce, Rope, Softmax
@@ -32,8 +33,12 @@ FAMILIES: dict[str, type[Lowering]] = {
 }
 
 
-def lower(record: OpRecord, machine: Machine) -> tuple[Lowering, str]:
-    """Return the lowering of a record and, when it falls to the kernel core, the reason why."""
+def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, str]:
+    """Return the lowering of a record and, when it falls to the kernel core, the reason why.
+
+    Raises NotLowerable for a group whose ops cannot share one loop nest."""
+    if isinstance(record, GroupRecord):
+        return Fused(record, machine), ""
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"
     if family is not None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.graph_table import Dim, OpRecord, TensorSpec
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
 from tx8fast.lower.transfer import Box, Descriptor, Local, descriptors
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES, np_dtype
@@ -82,6 +82,7 @@ class Slice:
     acc: int = 0
     first: bool = True
     last: bool = True
+    parity: int = 0  # alternates from one finished result slice to the next
 
     @property
     def lens(self) -> tuple[int, ...]:
@@ -180,10 +181,11 @@ class Lowering:
     """One prepared op record. Subclasses set the fields and implement `emit`."""
 
     kind = "base"
+    overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
 
-    def __init__(self, record: OpRecord, machine: Machine) -> None:
-        self.record = record
+    def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
+        self.record: Any = record
         self.machine = machine
         self.sizes: tuple[int, ...] = ()
         self.units: tuple[int, ...] = ()  # slices and shards are multiples of these
@@ -202,6 +204,10 @@ class Lowering:
         self.split = tuple(split or (True,) * n)
         self.reduce = tuple(reduce or (False,) * n)
         self.max_len = tuple(max_len or (1 << 62,) * n)
+
+    def arguments(self) -> list[int]:
+        """Return the record's operand index of each read access, in order."""
+        return [i for i, s in enumerate(self.record.operands) if s is not None][: len(self.reads)]
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         """Bytes of each scratch buffer that `emit` needs for this slice."""

@@ -179,6 +179,10 @@ class Contraction(Lowering):
         shard = [f not in self.k for f in range(n)]
         self.set_factors(sizes, units, shard, [True] * n, [f in self.k for f in range(n)], limit)
 
+    def arguments(self) -> list[int]:
+        order = super().arguments()
+        return [order[1], order[0], *order[2:]] if self.swapped else order
+
     def groups(self) -> tuple[list[int], list[int], list[int], list[int]]:
         return self.batch, self.m, self.n, self.k
 

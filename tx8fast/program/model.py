@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT_VERSION = (1, 0)
+FORMAT_VERSION = (1, 1)
 
 
 @dataclass

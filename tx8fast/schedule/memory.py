@@ -3,8 +3,8 @@
 May import: graph_table, alloc, lower.transfer. Must not: know instructions.
 
 Every value has a root: an alias shares its operand's bytes, and a cache update works in place on its first
-operand. A root is an argument, a parameter or a temporary; temporaries live from their first write to
-their last read in step numbers of their function.
+operand. A root is an argument, a parameter or a temporary; temporaries live from the epoch (stretch between
+barriers) of their first write to that of their last read.
 """
 
 from __future__ import annotations
@@ -63,12 +63,13 @@ def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[
                 if r in callee.args:
                     root[out] = root[step.inputs[callee.args.index(r)]]
     args = set(fn.args)
+    epoch = _epochs(fn)
     result_roots = [root[v] for v in fn.results]
     life: dict[int, list[int]] = {}
     for i, step in enumerate(fn.steps):
         for v in (*step.inputs, *step.outputs):
             if v >= 0:
-                life.setdefault(root[v], [i, i])[1] = i
+                life.setdefault(root[v], [epoch[i], epoch[i]])[1] = epoch[i]
     own = [r for r in life if r not in args and r not in fn.params and r not in result_roots]
     buffers = [Buffer(f"v{r}", ((life[r][0], life[r][1] + 1),), max(1, spec_bytes(fn.values[r])), PAGE) for r in own]
     frame = Frame(root, result_roots=result_roots)
@@ -77,6 +78,16 @@ def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[
         frame.offset = {r: int(o) for r, o in zip(own, placed.offsets, strict=True)}
         frame.size_bytes = -(-placed.peak_bytes // PAGE) * PAGE
     return frame
+
+
+def _epochs(fn: FunctionTable) -> list[int]:
+    """Number of barriers before each step. Between two barriers tiles run at their own pace, so bytes that one
+    step still reads must not be written by another one of the same epoch. A call ends with a barrier."""
+    epochs, now = [], 0
+    for step in fn.steps:
+        epochs.append(now)
+        now += step.kind == "call" or (step.kind == "group" and step.barrier)
+    return epochs
 
 
 def _last_uses(fn: FunctionTable) -> list[int]:

@@ -38,7 +38,8 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     buffers = Buffers(low, plan, machine)
     n_args = len(low.record.operands) + len(low.record.results)
     accesses = [*low.reads, *low.writes]
-    arg_of = _argument_index(low)
+    n_in = len(low.record.operands)
+    arg_of = [*low.arguments(), *(n_in + j for j in range(len(low.writes)))]
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     offsets = np.zeros((machine.n_tiles, PIECES * len(accesses)), np.int64)
     codes: list[np.ndarray] = []
@@ -63,16 +64,6 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
             "runner_up_cycles": plan.runner_up_cycles}  # fmt: skip
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
                    plan.estimate_cycles, info)  # fmt: skip
-
-
-def _argument_index(low: Lowering) -> list[int]:
-    """Launch argument of each access: operands in order (absent ones keep their place), then results."""
-    present = [i for i, s in enumerate(low.record.operands) if s is not None]
-    n_in = len(low.record.operands)
-    order = present
-    if getattr(low, "swapped", False):
-        order = [present[1], present[0], *present[2:]]
-    return [*order[: len(low.reads)], *(n_in + j for j in range(len(low.writes)))]
 
 
 def _idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
@@ -172,6 +163,7 @@ class TileCode:
             plans.append((load, copy))
         ahead = min(b.copies[k] if len(plans) > 1 else 2 for k in range(n_read)) if n_read else 1
         ahead = ahead > 1 or all(set(load) <= {k for k in range(n_read) if b.copies[k] > 1} for load, _ in plans[1:])
+        finished = 0
         for i, (lo, hi) in enumerate(steps):
             if i == 0 or not ahead:
                 self._loads(i, steps, plans)
@@ -180,8 +172,10 @@ class TileCode:
             first, last = self._reduction_ends(lo, hi)
             writes = [b.access[n_read + j][filled[n_read + j] % b.copies[n_read + j]] for j in range(len(low.writes))]
             reads = [b.access[k][plans[i][1][k]] for k in range(n_read)]
-            self._compute(Slice(lo, hi, reads, writes, b.scratch, b.consts, b.acc, first, last))
+            parity = finished % 2
+            self._compute(Slice(lo, hi, reads, writes, b.scratch, b.consts, b.acc, first, last, parity))
             if last:
+                finished += 1
                 for j, access in enumerate(low.writes):
                     self._transfer(n_read + j, access, lo, hi, writes[j], "wdma")
                     filled[n_read + j] += 1
@@ -217,7 +211,7 @@ class TileCode:
 
     def _compute(self, s: Slice) -> None:
         shape = (s.lo, s.hi) if self.low.positional else s.lens
-        key = (shape, tuple(s.reads), tuple(s.writes), s.first, s.last)
+        key = (shape, tuple(s.reads), tuple(s.writes), s.first, s.last, s.parity * self.low.overlaps)
         rows = self.compute_memo.get(key)
         if rows is None:
             em = Emitter()

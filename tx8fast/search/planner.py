@@ -129,7 +129,8 @@ def _exact(low: Lowering, machine: Machine, plan: Plan, space: PlanSpace, parts,
     serial = int(took.sum())
     issue = int(isa.issue_cycles(machine, rows).sum())
     iters = math.prod(plan.trips)
-    cost = max(per_slice, issue) if len(em.rows) == 1 else serial  # instructions of a slice depend on each other
+    # instructions of one slice depend on each other; slices of a pipelined group overlap
+    cost = max(per_slice, issue) if len(em.rows) == 1 or low.overlaps else serial
     fixed = PlanSpace(**{**space.__dict__, "is_matrix": False, "per_point": 0.0,
                          "machine": {**space.machine, "ct_startup": float(cost)}})  # fmt: skip
     as_row = lambda x: np.ascontiguousarray(np.asarray(x, np.int64).reshape(1, n))  # noqa: E731

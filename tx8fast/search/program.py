@@ -1,6 +1,6 @@
-"""Plan a whole graph table: one plan per distinct op, all infeasible ops reported together.
+"""Plan a whole graph table: form groups, one plan per distinct record, all infeasible ops reported together.
 
-May import: graph_table, lower, machine, search.*. Must not: emit programs.
+May import: graph_table, machine, errors, search.*. Must not: emit programs.
 """
 
 from __future__ import annotations
@@ -8,18 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tx8fast.errors import InfeasibleError, raise_all
-from tx8fast.graph_table import GraphTable, OpRecord
-from tx8fast.lower import lower
+from tx8fast.graph_table import GraphTable
 from tx8fast.machine import Machine
+from tx8fast.search.grouping import group_table
 from tx8fast.search.plan import Planned
-from tx8fast.search.planner import plan_op
+from tx8fast.search.planning import Planner, Record
 
-Plans = dict[OpRecord, Planned]
+Plans = dict[Record, Planned]
 
 
-def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None = None) -> Plans:
-    """Return a plan for every distinct record. Raises InfeasibleError naming every op that cannot fit."""
-    names: dict[OpRecord, str] = {}
+def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None = None,
+               opt: int = 2) -> Plans:  # fmt: skip
+    """Return a plan for every distinct record; from opt 2 on, steps of `table` are first merged into groups where
+    the estimate says it pays. Raises InfeasibleError naming every op that cannot fit."""
+    planner = Planner(machine)
+    if opt >= 2:
+        group_table(table, planner)
+    names: dict[Record, str] = {}
     for fn in table.functions.values():
         for step in fn.steps:
             if step.record is not None and not step.is_empty:
@@ -27,9 +32,8 @@ def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int
     plans: Plans = {}
     problems: list[str] = []
     for i, (record, name) in enumerate(names.items()):
-        low, reason = lower(record, machine)
         try:
-            plans[record] = Planned(low, plan_op(low, machine, name), reason)
+            plans[record] = planner.plan(record, name)
         except InfeasibleError as err:
             problems.append(str(err))
         if progress is not None:

@@ -3,8 +3,9 @@
 May import: numpy, ml_dtypes, errors. Must not: know the IR; read a byte of tensor data before `view`.
 """
 
-from tx8fast.weights.derived import EXPRESSIONS, MASK_VALUE, rope_frequencies
+from tx8fast.weights.derived import EXPRESSIONS, MASK_VALUE
 from tx8fast.weights.dtypes import ITEM_BYTES, np_dtype
+from tx8fast.weights.rope import rope_frequencies
 from tx8fast.weights.safetensors import (
     CheckpointEntry,
     find_checkpoint,

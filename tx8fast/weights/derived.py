@@ -1,6 +1,6 @@
 """Tensors computed from a formula or from other weights, evaluated only when somebody needs the bytes.
 
-May import: numpy, ml_dtypes, errors. Must not: read files; know the table. `EXPRESSIONS` maps the name
+May import: numpy, ml_dtypes, errors, weights.rope, weights.quantized. Must not: read files; know the table. `EXPRESSIONS` maps the name
 of an expression to `f(inputs, attrs, shape) -> array` of any float or integer type; the caller rounds to
 the entry's dtype. `attrs` is JSON-able, so an expression can be stored by name in a program file.
 """
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ImportModelError
+from tx8fast.weights.quantized import dequantize, unpack_bits
+from tx8fast.weights.rope import rope_cos, rope_sin
 
 #: finite stand-in for minus infinity in additive masks: score + mask never becomes NaN
 MASK_VALUE: dict[str, float] = {
@@ -25,65 +27,6 @@ MASK_VALUE: dict[str, float] = {
 }
 Shape = tuple[int, ...]
 Expression = Callable[[Sequence[np.ndarray], Mapping[str, Any], Shape], np.ndarray]
-
-
-def rope_frequencies(
-    theta: float, rotary_dim: int, scaling: Mapping[str, Any] | None = None
-) -> np.ndarray:
-    """Return the (rotary_dim / 2,) float64 angular frequencies in radians per position.
-
-    `scaling["rope_type"]` is "default", "linear" (`factor`) or "llama3" (`factor`, `low_freq_factor`,
-    `high_freq_factor`, `original_max_position_embeddings`): long waves are stretched by `factor`, short
-    ones kept, those between blended. Raises ImportModelError for another type.
-    """
-    freq = theta ** -(np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim)
-    kind = (scaling or {}).get("rope_type", "default")
-    if kind == "default" or scaling is None:
-        return freq
-    if kind == "linear":
-        return freq / scaling["factor"]
-    if kind != "llama3":
-        raise ImportModelError(f"rope scaling '{kind}' is not one of default, linear, llama3")
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    turns = (
-        scaling["original_max_position_embeddings"] * freq / (2 * math.pi)
-    )  # full waves in the trained length
-    keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    return freq * (keep + (1 - keep) / scaling["factor"])
-
-
-def _angles(attrs: Mapping[str, Any], shape: Shape) -> tuple[np.ndarray, int, bool]:
-    """Return (length, rotary_dim) angles in lane order, the rotary width, and whether lanes interleave."""
-    length, dim = shape
-    rotary = int(attrs.get("rotary_dim") or dim)
-    interleaved = attrs.get("style", "half") == "interleaved"
-    freq = rope_frequencies(float(attrs["theta"]), rotary, attrs.get("scaling"))
-    position = np.arange(length, dtype=np.float64) + attrs.get("offset", 0)
-    angle = np.outer(position, freq)
-    return (
-        np.repeat(angle, 2, axis=1) if interleaved else np.tile(angle, (1, 2)),
-        rotary,
-        interleaved,
-    )
-
-
-def _rope_cos(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    angle, rotary, _ = _angles(attrs, shape)
-    table = np.ones(shape)
-    table[:, :rotary] = np.cos(angle)
-    return table
-
-
-def _rope_sin(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    angle, rotary, interleaved = _angles(attrs, shape)
-    sign = np.ones(rotary)
-    if interleaved:
-        sign[0::2] = -1.0
-    else:
-        sign[: rotary // 2] = -1.0
-    table = np.zeros(shape)
-    table[:, :rotary] = np.sin(angle) * sign
-    return table
 
 
 def _causal_mask(
@@ -119,17 +62,40 @@ def _slice(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape)
     return inputs[0][tuple(slice(a, a + n) for a, n in zip(attrs["start"], shape, strict=True))]
 
 
+def _view(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """A part of a stored tensor: `steps` of ["reshape", shape], ["slice", start, size] and ["transpose", perm]."""
+    array = inputs[0]
+    for kind, *args in attrs["steps"]:
+        if kind == "reshape":
+            array = array.reshape(args[0])
+        elif kind == "slice":
+            array = array[tuple(slice(a, a + n) for a, n in zip(*args, strict=True))]
+        elif kind == "transpose":
+            array = array.transpose(args[0])
+        else:
+            raise ImportModelError(f"weight expression 'view': unknown step '{kind}'")
+    return array
+
+
+def _shift(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    return inputs[0].astype(np.float32) + np.float32(attrs["value"])
+
+
 EXPRESSIONS: dict[str, Expression] = {
     "arange": _arange,
     "causal_mask": _causal_mask,
     "concat": lambda inputs, attrs, shape: np.concatenate(list(inputs), axis=attrs.get("axis", 0)),
     "convert": lambda inputs, attrs, shape: inputs[0],
+    "dequantize": dequantize,
     "fill": _fill,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
-    "rope_cos": _rope_cos,
-    "rope_sin": _rope_sin,
+    "rope_cos": rope_cos,
+    "rope_sin": rope_sin,
+    "shift": _shift,
     "slice": _slice,
     "transpose": _transpose,
+    "unpack_bits": unpack_bits,
+    "view": _view,
 }
 
 

@@ -1,0 +1,68 @@
+"""Typed access to the keys of a config file; collects every problem instead of stopping at the first.
+
+May import: the standard library. Must not: know model families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
+
+
+class Reader:
+    """`raw`: the JSON object. Every method returns None, or its neutral value, for a bad key and notes the problem."""
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw = raw
+        self.problems: list[str] = []
+
+    def get(self, key: str, default: Any, want: str, good: Callable[[Any], bool]) -> Any:
+        """Return the value of `key`, `default` if it is absent or null; `...` makes it required."""
+        value = self.raw.get(key)
+        if value is None:
+            if default is ...:
+                self.problems.append(f"key '{key}' is missing, required: {want}")
+                return None
+            return default
+        if not good(value):
+            self.problems.append(f"key '{key}' is {value!r}, required: {want}")
+            return None
+        return value
+
+    def size(self, key: str, default: Any = ...) -> Any:
+        return self.get(key, default, "a whole number >= 1", lambda v: type(v) is int and v >= 1)
+
+    def count(self, key: str, default: Any = ...) -> int:
+        return self.get(key, default, "a whole number >= 0", lambda v: type(v) is int and v >= 0) or 0
+
+    def number(self, key: str, default: Any = ...) -> Any:
+        return self.get(key, default, "a number > 0", positive)
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        return bool(self.get(key, default, "true or false", lambda v: type(v) is bool))
+
+    def text(self, key: str, default: Any, known: Mapping[str, Any]) -> Any:
+        value = self.get(key, default, f"one of {', '.join(known)}", lambda v: type(v) is str and v in known)
+        return None if value is None else known[value]
+
+    def fixed(self, key: str, *allowed: Any) -> None:
+        """Note a problem unless the key is absent, null or one of `allowed`."""
+        value = self.raw.get(key)
+        if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
+            self.problems.append(f"key '{key}' is {value!r}, supported: {', '.join(map(repr, allowed))}")
+
+    def layer_list(self, key: str, layers: int, known: Mapping[Any, Any]) -> list[Any] | None:
+        """Return one mapped entry per layer, None if the key is absent or bad."""
+        value = self.raw.get(key)
+        if value is None:
+            return None
+        if type(value) is not list or len(value) != layers or any(
+            type(t) not in (str, int) or t not in known for t in value
+        ):
+            self.problems.append(f"key '{key}' is not a list of {layers} entries out of {', '.join(map(str, known))}")
+            return None
+        return [known[t] for t in value]
+
+
+def positive(value: Any) -> TypeGuard[float]:
+    return type(value) in (int, float) and 0 < value < float("inf")

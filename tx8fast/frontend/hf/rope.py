@@ -1,0 +1,121 @@
+"""Rotation settings of a config file: three spellings, five scalings.
+
+May import: frontend.hf, weights. Must not: compute tables.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tx8fast.frontend.hf.reader import Reader, positive
+from tx8fast.frontend.hf.spec import Rope
+from tx8fast.weights.rope import ROPE_TYPES
+
+_YARN_OPTIONS = ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim")
+
+
+def section_of(r: Reader) -> tuple[str, dict[str, Any]]:
+    """Return the name and content of the section that describes the rotation; newer files nest all of it."""
+    section = "rope_parameters" if r.raw.get("rope_parameters") else "rope_scaling"
+    raw = r.raw.get(section) or {}
+    if not isinstance(raw, dict):
+        r.problems.append(f"key '{section}' is {raw!r}, required: an object")
+        raw = {}
+    return section, raw
+
+
+def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, Any], theta_key: str = "rope_theta",
+              part_key: str = "partial_rotary_factor", part: float = 1.0, theta: float = 10000.0,
+              style: str = "half") -> Rope:  # fmt: skip
+    """Return the checked rotation; `part` and `theta` are the family's defaults."""
+    kind = raw.get("rope_type", raw.get("type", "default"))
+    if kind == "su":  # the first name of longrope
+        kind = "longrope"
+    scaling: dict[str, Any] = {"rope_type": kind}
+    gain = 1.0
+    if type(kind) is not str or kind not in ROPE_TYPES:
+        r.problems.append(f"{section}: rope_type {kind!r} is not one of {', '.join(ROPE_TYPES)}")
+    elif kind == "longrope":
+        gain = _longrope(r, section, raw, scaling)
+    else:
+        wanted = dict.fromkeys(ROPE_TYPES[kind])
+        given = dict(raw)
+        if kind == "yarn":
+            given.setdefault("original_max_position_embeddings", r.raw.get("max_position_embeddings"))
+        for key in wanted:
+            if not positive(given.get(key)):
+                r.problems.append(f"{section}: key '{key}' is {given.get(key)!r}, required for {kind}: a number > 0")
+            scaling[key] = given.get(key)
+        low, high = scaling.get("low_freq_factor"), scaling.get("high_freq_factor")
+        if positive(low) and positive(high) and low >= high:
+            r.problems.append(f"{section}: low_freq_factor {low} is not below high_freq_factor {high}")
+        if kind == "yarn":
+            gain = _yarn(r, section, raw, scaling)
+    nested = raw.get("rope_theta")
+    if nested is not None and not positive(nested):
+        r.problems.append(f"{section}: key 'rope_theta' is {nested!r}, required: a number > 0")
+    base = nested if positive(nested) else r.number(theta_key, theta)
+    share = raw.get("partial_rotary_factor", r.raw.get(part_key, part))
+    if not positive(share) or share > 1:
+        r.problems.append(f"key '{part_key}' is {share!r}, required: a number in (0, 1]")
+        share = 1.0
+    rotary = int((head_dim or 2) * share)
+    if rotary < 2 or rotary % 2:
+        r.problems.append(f"rotary width {rotary} (head_dim {head_dim} x {share}) is not an even number >= 2")
+    factors = scaling.get("short_factor")
+    if factors is not None and 2 * len(factors) != rotary:
+        r.problems.append(f"{section}: short_factor has {len(factors)} entries, rotary width {rotary} needs {rotary // 2}")
+    return Rope(base or theta, rotary, scaling, style, gain)
+
+
+def softmax_gain(rope: Rope) -> float:
+    """Return the square of the temperature that latent attention with yarn puts on its scores."""
+    every = rope.scaling.get("mscale_all_dim")
+    return _temperature(rope.scaling["factor"], every) ** 2 if every else 1.0
+
+
+def _yarn(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any]) -> float:
+    for key in _YARN_OPTIONS:
+        value = raw.get(key)
+        if value is None or (value == 0 and key.startswith("mscale")):
+            continue
+        if not positive(value):
+            r.problems.append(f"{section}: key '{key}' is {value!r}, required for yarn: a number > 0")
+        else:
+            scaling[key] = value
+    if raw.get("truncate") is not None:
+        scaling["truncate"] = bool(raw["truncate"])
+    if "attention_factor" in scaling:
+        return scaling.pop("attention_factor")
+    factor = scaling.get("factor")
+    if not positive(factor):
+        return 1.0
+    one, every = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    return _temperature(factor, one) / _temperature(factor, every) if one and every else _temperature(factor, 1.0)
+
+
+def _temperature(factor: float, mscale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+
+def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any]) -> float:
+    trained = raw.get("original_max_position_embeddings", r.raw.get("original_max_position_embeddings"))
+    longest = r.raw.get("max_position_embeddings")
+    if not positive(trained):
+        r.problems.append(f"{section}: key 'original_max_position_embeddings' is {trained!r}, "
+                          "required for longrope: a number > 0")  # fmt: skip
+        return 1.0
+    scaling["original_max_position_embeddings"] = trained
+    for key in ("short_factor", "long_factor"):
+        value = raw.get(key)
+        if type(value) is not list or not value or not all(positive(v) for v in value):
+            r.problems.append(f"{section}: key '{key}' is not a list of numbers > 0, required for longrope")
+        else:
+            scaling[key] = value
+    if len(scaling.get("short_factor", ())) != len(scaling.get("long_factor", ())):
+        r.problems.append(f"{section}: short_factor and long_factor differ in length")
+    if positive(raw.get("attention_factor")):
+        return raw["attention_factor"]
+    factor = raw.get("factor") or (longest / trained if positive(longest) else 1.0)
+    return math.sqrt(1 + math.log(factor) / math.log(trained)) if positive(factor) and factor > 1 else 1.0

@@ -1,0 +1,121 @@
+"""What a transformer looks like once its config file is understood: sizes, block shape, attention, experts.
+
+May import: the standard library. Must not: know config keys, weights or the IR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """A rotation: `scaling` as in `weights.rope`, `gain` multiplies the tables."""
+
+    theta: float
+    rotary_dim: int
+    scaling: dict[str, Any] = field(hash=False)
+    style: str = "half"
+    gain: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Routed experts. `shared`: hidden width of the experts every token uses, 0 = none.
+
+    `scores` turns router logits into probabilities; with `groups` > 1 only the best `top_groups` groups of experts
+    are eligible, a group's rank being its best expert ("max") or the sum of its two best ("top2").
+    """
+
+    count: int
+    top_k: int
+    intermediate: int
+    shared: int = 0
+    scores: str = "softmax"
+    normalise: bool = False
+    scale: float = 1.0
+    groups: int = 1
+    top_groups: int = 1
+    group_score: str = "max"
+    correction: bool = False  # a learned bias that only influences the choice
+    wide_router: bool = False  # the router's product is taken in f32
+
+
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """Latent attention: `q_rank` 0 = queries are projected directly. Widths per head but the ranks."""
+
+    q_rank: int
+    kv_rank: int
+    nope: int
+    rope: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Sizes in elements. Per layer: `windows` in tokens (0 = unlimited), `rope_of` index into `ropes` (-1 = none),
+    `sparse` whether the feed-forward part is made of experts."""
+
+    model_type: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    intermediate: int
+    vocab: int
+    norm_eps: float
+    activation: str
+    tied: bool
+    dtype: str | None  # None: the config does not say
+    ropes: tuple[Rope, ...] = ()
+    rope_of: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
+    sparse: tuple[bool, ...] = ()
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: str = ""  # "head": every head on its own, "full": the whole projection
+    norm: str = "rms"  # or "layer"
+    norm_bias: bool = False
+    norm_offset: float = 0.0  # stored gains lack this summand
+    gated: bool = True
+    parallel: bool = False  # attention and feed-forward part read the same residual stream
+    post_norm: bool = False  # norms after the residual sum
+    attention_scale: float = 1.0
+    attention_cap: float = 0.0
+    logits_cap: float = 0.0
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logits_divisor: float = 1.0
+    positions: int = 0  # rows of a learned position table
+    position_offset: int = 0
+    embedding_width: int = 0  # 0: that of the hidden state
+    final_norm: bool = True
+    experts: Experts | None = None
+    latent: Latent | None = None
+    token_types: int = 0
+    image: tuple[int, int, int, int, int] | None = None  # channels, height, width, patch height, patch width
+    quantization: dict[str, Any] | None = field(default=None, hash=False)
+
+    @property
+    def encoder(self) -> bool:
+        """True if the model sees its whole input at once and keeps no cache."""
+        return self.model_type in ENCODERS
+
+    @property
+    def value_width(self) -> int:
+        """Columns of the attention's result."""
+        return self.heads * (self.latent.value if self.latent else self.head_dim)
+
+    def caches(self) -> tuple[tuple[str, int], ...]:
+        """Name and width of what a layer remembers of a token."""
+        if self.latent is not None:
+            return ("latent", self.latent.kv_rank), ("rope_key", self.latent.rope)
+        width = self.kv_heads * self.head_dim
+        return ("key", width), ("value", width)
+
+
+ENCODERS = ("bert", "vit")

@@ -1,0 +1,219 @@
+"""Groups of several ops that share one loop nest; what lies between them never leaves scratchpad.
+
+May import: the family files, graph_table, machine. Must not: decide which ops belong together.
+
+The group's factors are those of its leading matrix product. Every member keeps its own lowering; a map says
+which range of its factors a range of the group's factors means. Matrix products run on every step of the
+reduction, the other members when it is complete. Intermediates have two copies so that the matrix engine can
+start the next slice while the vector engine finishes this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tx8fast.graph_table import GroupRecord
+from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.rows import Rope
+from tx8fast.lower.transfer import Box, Descriptor
+from tx8fast.machine import Machine
+
+COPIES = 2  # of each intermediate
+
+
+@dataclass(frozen=True)
+class Link:
+    """One member factor in terms of the group's: [lo, hi) of `factor` divided by `scale`, or whole if factor < 0."""
+
+    factor: int
+    size: int
+    scale: int = 1
+
+    def range(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
+        if self.factor < 0:
+            return 0, self.size
+        return lo[self.factor] // self.scale, -(-hi[self.factor] // self.scale)
+
+
+@dataclass
+class Member:
+    """An op of the group with its factor links and where its accesses come from."""
+
+    low: Lowering
+    links: list[Link]
+    sources: list[tuple[str, int]]  # per read access: ("in", group read) or ("op", member)
+
+    def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        pairs = [k.range(lo, hi) for k in self.links]
+        return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+
+
+class LinkedAccess(Access):
+    """A member's access seen over the group's factors."""
+
+    def __init__(self, inner: Access, links: Sequence[Link]) -> None:
+        super().__init__(inner.spec, inner.dims, inner.blocked, inner.positional)
+        self.inner, self.links = inner, list(links)
+        self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
+        self.dims = tuple(LinkedDim(d, links) for d in inner.dims)  # type: ignore[assignment]
+
+    def _own(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        pairs = [k.range(lo, hi) for k in self.links]
+        return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+
+    def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
+        return self.inner.box(*self._own(lo, hi))
+
+    def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        return self.inner.size_bytes(*self._own(lo, hi))
+
+    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
+        return self.inner.transfers(*self._own(lo, hi))
+
+
+class LinkedDim:
+    """A dimension over the group's factors, as the pricing kernel reads it: terms, extent beyond them, full."""
+
+    def __init__(self, dim, links: Sequence[Link]) -> None:
+        self.size, self.full = dim.size, dim.full
+        self.terms = tuple((links[f].factor, c // links[f].scale or 1) for f, c in dim.terms if links[f].factor >= 0)
+        fixed = sum(abs(c) * (links[f].size - 1) for f, c in dim.terms if links[f].factor < 0)
+        self.reach = fixed + getattr(dim, "reach", 0)
+
+
+class Fused(Lowering):
+    """Matrix products of equal extent followed by element-wise members on their results."""
+
+    kind = "fused"
+    overlaps = True
+
+    def __init__(self, record: GroupRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        self.members: list[Member] = []
+        self.args: list[int] = []
+        lead = Contraction(record.ops[0], machine)
+        self.lead = lead
+        if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
+            raise NotLowerable("a batched product has no row-major result slice")
+        for i, op in enumerate(record.ops):
+            if op.kind in ("gemm", "contract"):
+                low: Lowering = Contraction(op, machine)
+                links = [Link(f, n) for f, n in enumerate(low.sizes)]
+                if low.sizes != lead.sizes or low.groups() != lead.groups():  # type: ignore[attr-defined]
+                    raise NotLowerable("products of a group must have equal factors")
+            elif op.kind == "rope":
+                low = Rope(op, machine)
+                links = self._rope_links(low)
+            else:
+                low = Elementwise(op, machine)
+                links = self._elementwise_links(low)
+            self._add(i, low, links)
+        self.products = [i for i, m in enumerate(self.members) if isinstance(m.low, Contraction)]
+        self.writes = [LinkedAccess(self.members[i].low.writes[0], self.members[i].links) for i in record.outputs]
+        units = list(lead.units)
+        for m in self.members:
+            for link, u in zip(m.links, m.low.units, strict=True):
+                if link.factor >= 0:
+                    units[link.factor] = max(units[link.factor], min(u * link.scale, lead.sizes[link.factor]))
+        self.set_factors(lead.sizes, units, lead.shard, lead.split, lead.reduce, lead.max_len)
+
+    def _result_factors(self) -> list[tuple[int, int]]:
+        """Group factor (or -1) and size of each dimension of the lead's result."""
+        return [(d.identity if d.identity is not None else -1, d.size) for d in self.lead.writes[0].dims]
+
+    def _elementwise_links(self, low: Lowering) -> list[Link]:
+        dims = self._result_factors()
+        if any(f < 0 and n != 1 for f, n in dims) or len(low.sizes) != len(dims) or not low.writes[0].blocked:
+            raise NotLowerable("an element-wise member must keep the product's dimensions")
+        if tuple(n for _, n in dims) != low.sizes:
+            raise NotLowerable("an element-wise member must keep the product's shape")
+        return [Link(f, n) for f, n in dims]
+
+    def _rope_links(self, low: Rope) -> list[Link]:
+        dims = self._result_factors()
+        if [n for _, n in dims[:-1]] != list(low.sizes[:-1]) or dims[-1][1] != low.sizes[-1] * low.dim or dims[-1][0] < 0:
+            raise NotLowerable("a rotary member must follow the projection it rotates")
+        return [*(Link(f, n) for f, n in dims[:-1]), Link(dims[-1][0], low.sizes[-1], low.dim)]
+
+    def _add(self, index: int, low: Lowering, links: list[Link]) -> None:
+        sources: list[tuple[str, int]] = []
+        wires = self.record.wires[index]
+        for access, operand in zip(low.reads, low.arguments(), strict=True):
+            wire = wires[operand]
+            assert wire is not None
+            if wire[0] == "op":
+                sources.append(("op", wire[1]))
+                continue
+            sources.append(("in", len(self.reads)))
+            self.reads.append(LinkedAccess(access, links))
+            self.args.append(wire[1])
+        self.members.append(Member(low, links, sources))
+
+    def arguments(self) -> list[int]:
+        return self.args
+
+    def fits(self, lens: Sequence[int]) -> bool:
+        return self.lead.fits(lens)
+
+    # -- buffers: per member its scratch, then the intermediates (two copies each) ------------------------------
+
+    def _inner(self) -> list[int]:
+        """Members whose result stays inside."""
+        return [i for i in range(len(self.members)) if i not in self.record.outputs]
+
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        sizes: list[int] = []
+        for m in self.members:
+            sizes += m.low.scratch_bytes(*m.ranges(lo, hi))
+        for i in self._inner():
+            m = self.members[i]
+            sizes += [m.low.writes[0].size_bytes(*m.ranges(lo, hi))] * COPIES
+        return sizes
+
+    def const_bytes(self) -> list[int]:
+        return [b for m in self.members for b in m.low.const_bytes()]
+
+    def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
+        rest = list(consts)
+        for m in self.members:
+            n = len(m.low.const_bytes())
+            m.low.prologue(em, rest[:n])
+            rest = rest[n:]
+
+    def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
+        return len(self.products) * round_up(self.lead.acc_bytes(lo, hi), ALIGN_BYTES)
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        scratch, consts = list(s.scratch), list(s.consts)
+        own: list[tuple[list[int], list[int]]] = []
+        for m in self.members:
+            n, c = len(m.low.scratch_bytes(*m.ranges(s.lo, s.hi))), len(m.low.const_bytes())
+            own.append((scratch[:n], consts[:c]))
+            scratch, consts = scratch[n:], consts[c:]
+        place = {i: s.writes[j] for j, i in enumerate(self.record.outputs)}
+        for k, i in enumerate(self._inner()):
+            place[i] = scratch[k * COPIES + s.parity % COPIES]
+        acc_step = round_up(self.lead.acc_bytes(s.lo, s.hi), ALIGN_BYTES) if s.acc else 0
+        for i, m in enumerate(self.members):
+            product = i in self.products
+            if not product and not s.last:
+                continue
+            lo, hi = m.ranges(s.lo, s.hi)
+            reads = [s.reads[k] if kind == "in" else place[k] for kind, k in m.sources]
+            acc = s.acc + self.products.index(i) * acc_step if product else 0
+            m.low.emit(em, Slice(lo, hi, reads, [place[i]], *own[i], acc, s.first, s.last, s.parity))
+
+    def ops_per_point(self) -> float:
+        """Matrix cycles per point, and vector cycles shared over the reduction's length."""
+        lead = self.lead
+        depth = 1
+        for f in lead.k:
+            depth *= lead.sizes[f]
+        vector = sum(m.low.ops_per_point() for i, m in enumerate(self.members) if i not in self.products)
+        return len(self.products) / self.machine.peak_macs_per_cycle(lead.reads[0].spec.dtype) * self.machine.n_tiles \
+            + vector / depth  # fmt: skip
+
+

@@ -1,0 +1,125 @@
+"""Recognises activations spelt out in primitives: SiLU, GELU (exact and tanh form), gated products.
+
+May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: change numbers beyond rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tx8fast.ir.core import Op, Value
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
+from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.lift_match import close, is_parameter, made_by, orders, same, used_once
+
+_FLOATS = ("bf16", "f16", "f32")
+_GATES = ("silu", "gelu", "gelu_tanh")
+
+
+def _factors(v: Value, depth: int = 5) -> tuple[float, list[Value]]:
+    """Write `v` as constant * product of values, seen through mul, div by a constant, square and small powers."""
+    c = splat(v)
+    if c is not None:
+        return float(c), []
+    op = v.op
+    if op is None or depth == 0:
+        return 1.0, [v]
+    if op.kind == "mul":
+        (c1, f1), (c2, f2) = (_factors(x, depth - 1) for x in op.operands)
+        return c1 * c2, f1 + f2
+    if op.kind == "div" and splat(op.operands[1]):
+        c1, f1 = _factors(op.operands[0], depth - 1)
+        return c1 / float(splat(op.operands[1])), f1  # type: ignore[arg-type]
+    power = 2 if op.kind == "square" else splat(op.operands[1]) if op.kind == "pow" else None
+    if power in (2, 3):
+        c1, f1 = _factors(op.operands[0], depth - 1)
+        return c1 ** int(power), f1 * int(power)
+    return 1.0, [v]
+
+
+def _is(v: Value, x: Value, constant: float, power: int = 1) -> bool:
+    """True if v = constant * x ** power."""
+    c, factors = _factors(v)
+    return close(c, constant) and len(factors) == power and all(same(f, x) for f in factors)
+
+
+def _one_plus(v: Value, kind: str) -> Value | None:
+    """t, if v = 1 + kind(t)."""
+    op = made_by(v, "add")
+    for a, b in orders(op) if op is not None else ():
+        inner = made_by(a, kind)
+        if inner is not None and splat(b) == 1:
+            return inner.operands[0]
+    return None
+
+
+def _is_tanh_argument(t: Value, x: Value) -> bool:
+    """True if t = sqrt(2 / pi) * (x + 0.044715 * x^3)."""
+    c, factors = _factors(t)
+    if not close(c, math.sqrt(2 / math.pi)) or len(factors) != 1:
+        return False
+    total = made_by(factors[0], "add")
+    return total is not None and any(same(a, x) and _is(b, x, 0.044715, 3) for a, b in orders(total))
+
+
+@pattern("mul", benefit=4)
+def _gelu(op: Op, rw: Rewriter) -> bool:
+    """x / 2 * (1 + erf(x / sqrt 2)), and the form with tanh."""
+    if op.result.dtype not in _FLOATS:
+        return False
+    c, factors = _factors(op.result)
+    if len(factors) != 2 or not close(c, 0.5):
+        return False
+    for x, gate in (factors, factors[::-1]):
+        if x.type is not op.result.type:
+            continue
+        t = _one_plus(gate, "erf")
+        if t is not None and _is(t, x, math.sqrt(0.5)):
+            rw.replace_with(op, "gelu", x)
+            return True
+        t = _one_plus(gate, "tanh")
+        if t is not None and _is_tanh_argument(t, x):
+            rw.replace_with(op, "gelu_tanh", x)
+            return True
+    return False
+
+
+@pattern("mul", benefit=3)
+def _silu(op: Op, rw: Rewriter) -> bool:
+    for x, gate in orders(op):
+        inner = made_by(gate, "sigmoid")
+        if inner is not None and inner.operands[0] is x and x.type is op.result.type and x.dtype in _FLOATS:
+            rw.replace_with(op, "silu", x)
+            return True
+    return False
+
+
+@pattern("mul", benefit=2)
+def _gated(op: Op, rw: Rewriter) -> bool:
+    """act(gate) * up of equal shapes."""
+    for a, up in orders(op):
+        act = made_by(a, *_GATES)
+        if act is None or not used_once(a) or a.type is not up.type or is_parameter(up):
+            continue
+        if made_by(up, *_GATES) is None:
+            rw.replace_with(op, "swiglu", act.operands[0], up, act=act.kind)
+            return True
+    return False
+
+
+PATTERNS: tuple[Pattern, ...] = (_gelu, _silu, _gated)
+
+
+@dataclass(frozen=True)
+class LiftActivation(CompilerPass):
+    """Makes `silu`, `gelu`, `gelu_tanh` and `swiglu` of their primitives."""
+
+    name: ClassVar[str] = "lift-activation"
+
+    def run(self, program: IRProgram) -> PassResult:
+        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
+        return PassResult(result.changed, {**result.applied, "dead": result.dead})

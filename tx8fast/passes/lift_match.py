@@ -1,0 +1,119 @@
+"""What the lifting passes share: looking through a graph for the pieces of an idiom.
+
+May import: ir, passes.canonicalize, passes.effects. Must not: change a graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
+from tx8fast.ir.core import Op, Value
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.rewrite import Rewriter
+from tx8fast.ir.types import TensorType
+from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.effects import reads_only_state, written_states
+
+_PARAMETRIC = frozenset({"reshape", "convert", "add", "sub", "mul", "neg", "broadcast"})
+
+
+def static(*values: Value) -> bool:
+    """True if all are tensors of known shape."""
+    return all(isinstance(v.type, TensorType) and v.type.is_static for v in values)
+
+
+def made_by(v: Value, *kinds: str) -> Op | None:
+    """The op that defines `v` if it is of one of `kinds`."""
+    op = v.op
+    return op if op is not None and op.kind in kinds else None
+
+
+def used_once(v: Value) -> bool:
+    return len(v.uses) == 1
+
+
+def orders(op: Op) -> Iterator[tuple[Value, Value]]:
+    """The operands of a binary op, both ways round."""
+    a, b = op.operands
+    yield a, b
+    yield b, a
+
+
+def same(a: Value, b: Value, depth: int = 4) -> bool:
+    """True if both are one value, or computed alike from the same values."""
+    if a is b:
+        return True
+    p, q = a.op, b.op
+    if depth == 0 or p is None or q is None or p.info is not q.info or a.index != b.index or p.regions:
+        return False
+    if a.type is not b.type or len(p.operands) != len(q.operands) or p.attrs != q.attrs:
+        return False
+    return all(same(x, y, depth - 1) for x, y in zip(p.operands, q.operands))
+
+
+def is_parameter(v: Value, depth: int = 4) -> bool:
+    """True for a constant, a weight, or simple arithmetic of them."""
+    op = v.op
+    if op is None or depth == 0:
+        return False
+    if op.kind in ("constant", "get_param"):
+        return True
+    return op.kind in _PARAMETRIC and all(is_parameter(x, depth - 1) for x in op.operands)
+
+
+def close(a: float | None, b: float) -> bool:
+    """True if a constant that went through f32, f16 or bf16 means `b`."""
+    return a is not None and math.isclose(a, b, rel_tol=4e-3)
+
+
+def scaled(v: Value) -> tuple[Value, float] | None:
+    """(x, c) if `v` is x * c or x / c' with a known positive c = 1 / c' and the type of x."""
+    op = made_by(v, "mul", "div")
+    if op is None:
+        return None
+    for x, other in orders(op) if op.kind == "mul" else [tuple(op.operands)]:
+        c = splat(other)
+        if c is not None and c > 0 and math.isfinite(c) and x.type is v.type:
+            return x, float(c) if op.kind == "mul" else 1.0 / float(c)
+    return None
+
+
+def scalar(rw: Rewriter, value: float, dtype: str, before: Op) -> Value:
+    """A rank-0 constant."""
+    array = np.asarray(value, np.float32).astype(DENSE_DTYPES[dtype][1])
+    return rw.insert("constant", before=before, value=DenseAttr(array)).result
+
+
+def reshaped(rw: Rewriter, v: Value, shape: tuple[int, ...], before: Op) -> Value:
+    """`v` seen with another shape."""
+    return v if v.shape == shape else rw.insert("reshape", v, before=before, shape=shape).result
+
+
+class Constants:
+    """Arrays of constants and of weights that the program does not write; remembers what it looked up."""
+
+    def __init__(self, program: IRProgram, limit_bytes: int) -> None:
+        self.program, self.limit_bytes = program, limit_bytes
+        self.written = written_states(program.module)
+        self.known: dict[str, np.ndarray | None] = {}
+
+    def array(self, v: Value) -> np.ndarray | None:
+        op = v.op
+        if op is None:
+            return None
+        if op.kind == "constant":
+            attr = op.attrs.get("value")
+            return attr.array if type(attr) is DenseAttr else None
+        weights = self.program.weights
+        if op.kind != "get_param" or weights is None or op.attrs["key"] not in weights:
+            return None
+        key = op.attrs["key"]
+        if key not in self.known:
+            states = reads_only_state(op)
+            fixed = bool(states) and self.written.isdisjoint(states)
+            self.known[key] = weights.const_view(key, self.limit_bytes) if fixed else None
+        return self.known[key]

@@ -1,0 +1,180 @@
+"""Recognises normalisation spelt out in primitives: mean of squares, epsilon, root, scale, shift.
+
+May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: change numbers beyond rounding.
+Intermediate values that have other users stay; the rest is dead afterwards and goes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tx8fast.ir.core import Op, Value
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
+from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.canonicalize import is_widening, splat
+from tx8fast.passes.lift_match import is_parameter, made_by, orders, same, static, used_once
+
+_FLOATS = ("bf16", "f16", "f32")
+
+
+def _root(v: Value) -> Value | None:
+    """a, if v = sqrt(a)."""
+    op = made_by(v, "sqrt", "pow")
+    if op is None or (op.kind == "pow" and splat(op.operands[1]) != 0.5):
+        return None
+    return op.operands[0]
+
+
+def _inverse_root(v: Value) -> Value | None:
+    """a, if v = 1 / sqrt(a)."""
+    op = made_by(v, "rsqrt", "recip", "div", "pow")
+    if op is None:
+        return None
+    if op.kind == "rsqrt" or (op.kind == "pow" and splat(op.operands[1]) == -0.5):
+        return op.operands[0]
+    if op.kind == "recip":
+        return _root(op.operands[0])
+    if op.kind == "div" and splat(op.operands[0]) == 1:
+        return _root(op.operands[1])
+    return None
+
+
+def _mean(v: Value) -> tuple[Value, tuple[int, ...]] | None:
+    """(x, axes), if v is the mean of x over its last axes, kept as extents of 1."""
+    op = made_by(v, "reduce", "mul", "div", "reshape")
+    if op is None:
+        return None
+    if op.kind == "reshape" and (inner := made_by(op.operands[0], "reduce")) is not None and static(v):
+        x, axes = inner.operands[0], {a % len(inner.operands[0].shape) for a in inner.attrs["axes"]}
+        kept = tuple(1 if i in axes else d for i, d in enumerate(x.shape))
+        return (x, tuple(sorted(axes))) if inner.attrs["op"] == "mean" and v.shape == kept else None
+    if op.kind == "reduce":
+        if not op.attrs["keepdims"] or op.attrs["op"] != "mean":
+            return None
+        rank = len(op.operands[0].shape)
+        return op.operands[0], tuple(sorted(a % rank for a in op.attrs["axes"]))
+    for total, count in orders(op) if op.kind == "mul" else [tuple(op.operands)]:
+        c, inner = splat(count), made_by(total, "reduce")
+        if c is None or not c or inner is None or inner.attrs["op"] != "add" or not inner.attrs["keepdims"]:
+            continue
+        shape = inner.operands[0].shape
+        axes = tuple(sorted(a % len(shape) for a in inner.attrs["axes"]))
+        n = math.prod(shape[a] for a in axes)
+        if math.isclose(c, n if op.kind == "div" else 1 / n, rel_tol=1e-6):
+            return inner.operands[0], axes
+    return None
+
+
+def _squared(v: Value) -> Value | None:
+    op = made_by(v, "square", "mul", "pow")
+    if op is None or (op.kind == "mul" and not same(*op.operands)) or (op.kind == "pow" and splat(op.operands[1]) != 2):
+        return None
+    return op.operands[0]
+
+
+def _normalised(op: Op) -> tuple[Value, Value] | None:
+    """(x, v), if op computes x / sqrt(v)."""
+    if op.kind == "div":
+        v = _root(op.operands[1])
+        return None if v is None else (op.operands[0], v)
+    for x, factor in orders(op):
+        v = _inverse_root(factor)
+        if v is not None:
+            return x, v
+    return None
+
+
+@pattern("mul", "div", benefit=3)
+def _norm(op: Op, rw: Rewriter) -> bool:
+    """x / sqrt(mean(x^2) + eps), and the same of x minus its mean."""
+    found = _normalised(op)
+    if found is None:
+        return False
+    x, total = found
+    added = made_by(total, "add")
+    if added is None or x.type is not op.result.type or x.dtype not in _FLOATS or not static(x):
+        return False
+    for power, constant in orders(added):
+        eps, mean = splat(constant), _mean(power)
+        if eps is None or mean is None or eps < 0 or eps > 1e-1:
+            continue
+        inner = _squared(mean[0])
+        if inner is None or not same(inner, x):
+            continue
+        rank, axes = len(x.shape), mean[1]
+        if axes != tuple(range(rank - len(axes), rank)):
+            continue
+        centred = made_by(x, "sub")
+        shift = None if centred is None else _mean(centred.operands[1])
+        if centred is not None and shift is not None and shift[1] == axes and same(shift[0], centred.operands[0]):
+            rw.replace_with(op, "layernorm", centred.operands[0], axes=axes, eps=float(eps))
+        else:
+            rw.replace_with(op, "rmsnorm", x, axes=axes, eps=float(eps))
+        return True
+    return False
+
+
+def _fits(norm: Op, p: Value, result: Value) -> bool:
+    """True if `p` is a parameter over the normalised axes."""
+    x = norm.operands[0]
+    if not static(p, x) or p.dtype != x.dtype or result.type is not x.type or not is_parameter(p):
+        return False
+    n = len(norm.attrs["axes"])
+    own, lead = p.shape[max(0, len(p.shape) - n) :], p.shape[: max(0, len(p.shape) - n)]
+    return own == x.shape[len(x.shape) - n :] and all(d == 1 for d in lead)
+
+
+@pattern("mul", benefit=2)
+def _gamma(op: Op, rw: Rewriter) -> bool:
+    for y, g in orders(op):
+        norm = made_by(y, "rmsnorm", "layernorm")
+        if norm is not None and len(norm.operands) == 1 and used_once(y) and _fits(norm, g, op.result):
+            rw.replace_with(op, norm.kind, norm.operands[0], g, axes=norm.attrs["axes"], eps=norm.attrs["eps"])
+            return True
+    return False
+
+
+@pattern("add", benefit=2)
+def _beta(op: Op, rw: Rewriter) -> bool:
+    for y, b in orders(op):
+        norm = made_by(y, "layernorm")
+        if norm is not None and len(norm.operands) == 2 and used_once(y) and _fits(norm, b, op.result):
+            rw.replace_with(op, "layernorm", *norm.operands, b, axes=norm.attrs["axes"], eps=norm.attrs["eps"])
+            return True
+    return False
+
+
+@pattern("convert")
+def _narrow(op: Op, rw: Rewriter) -> bool:
+    """A norm computed in f32 between two conversions: the engine computes in f32 anyhow."""
+    norm = made_by(op.operands[0], "rmsnorm", "layernorm")
+    if norm is None or not used_once(norm.result):
+        return False
+    sources = []
+    for v in norm.operands:
+        widened = made_by(v, "convert")
+        if widened is None or widened.operands[0].dtype != op.result.dtype:
+            return False
+        sources.append(widened.operands[0])
+    if not is_widening(op.result.dtype, norm.result.dtype):
+        return False
+    rw.replace_with(op, norm.kind, *sources, axes=norm.attrs["axes"], eps=norm.attrs["eps"])
+    return True
+
+
+PATTERNS: tuple[Pattern, ...] = (_norm, _gamma, _beta, _narrow)
+
+
+@dataclass(frozen=True)
+class LiftNorm(CompilerPass):
+    """Makes `rmsnorm` and `layernorm` of their primitives."""
+
+    name: ClassVar[str] = "lift-norm"
+
+    def run(self, program: IRProgram) -> PassResult:
+        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
+        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+

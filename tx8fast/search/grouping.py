@@ -1,0 +1,154 @@
+"""Which neighbouring ops share one loop nest: interval dynamic programming over each function's steps.
+
+May import: graph_table, lower, machine, search.*. Must not: emit programs.
+
+Steps are first ordered so that consumers follow their producers. Then for every interval of at most
+MAX_GROUP steps that can be one group, its planned cost is compared with the best cut of the interval; the
+cheapest cut of the whole sequence wins, shorter groups on ties. Costs come from the same planner that plans
+the program, so a group is formed only where the estimate says it pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tx8fast.errors import InfeasibleError
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
+from tx8fast.lower import NotLowerable
+from tx8fast.search.planning import Planner
+
+MAX_GROUP = 4
+PRODUCTS = frozenset({"gemm", "contract"})
+
+
+def group_table(table: GraphTable, planner: Planner) -> None:
+    """Replace steps by groups where that is cheaper, and set the barriers anew."""
+    for fn in table.functions.values():
+        fn.steps = _cut(fn, order_steps(fn), planner)
+        place_barriers(fn)
+
+
+def order_steps(fn: FunctionTable) -> list[Step]:
+    """Return the steps in an order where a step follows its producer as soon as its other operands are there."""
+    maker = {v: i for i, s in enumerate(fn.steps) for v in s.outputs}
+    needs = [{maker[v] for v in s.inputs if v in maker} for s in fn.steps]
+    users: list[list[int]] = [[] for _ in fn.steps]
+    for i, before in enumerate(needs):
+        for j in sorted(before):
+            users[j].append(i)
+    missing = [len(n) for n in needs]
+    ready = [i for i, m in enumerate(missing) if m == 0]
+    order: list[int] = []
+    last = -1
+    while ready:
+        follow = [i for i in ready if last in needs[i]]
+        pick = min(follow) if follow and fn.steps[min(follow)].kind == "group" else min(ready)
+        ready.remove(pick)
+        order.append(pick)
+        for u in users[pick]:
+            missing[u] -= 1
+            if not missing[u]:
+                ready.append(u)
+        last = pick
+    return [fn.steps[i] for i in order]
+
+
+def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
+    """Return the cheapest sequence of groups (dynamic programming over end positions)."""
+    used = _uses(fn, steps)
+    best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n steps, start of the last group
+    for end in range(1, len(steps) + 1):
+        options = [(best[end - 1][0] + _cost(steps[end - 1], planner), end - 1)]
+        for start in range(max(0, end - MAX_GROUP), end - 1):
+            merged = merge(fn, steps[start:end], set(range(start, end)), used)
+            if merged is not None and (cost := _cost(merged, planner)) < float("inf"):
+                options.append((best[start][0] + cost, start))
+        best.append(min(options, key=lambda o: (o[0], -o[1])))
+    out: list[Step] = []
+    end = len(steps)
+    while end:
+        start = best[end][1]
+        part = steps[start:end]
+        step = part[0] if len(part) == 1 else merge(fn, part, set(range(start, end)), used)
+        assert step is not None
+        out.append(step)
+        end = start
+    return out[::-1]
+
+
+def _cost(step: Step, planner: Planner) -> float:
+    if step.record is None or step.is_empty:
+        return 0.0
+    try:
+        return float(planner.plan(step.record, step.name).plan.estimate_cycles)
+    except NotLowerable:
+        return float("inf")
+    except InfeasibleError:
+        return 1e18 if isinstance(step.record, OpRecord) else float("inf")
+
+
+def _uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
+    """Value id -> positions of the steps that read it; -1 stands for the function's results."""
+    used: dict[int, set[int]] = {}
+    for i, s in enumerate(steps):
+        for v in s.inputs:
+            used.setdefault(v, set()).add(i)
+    for v in fn.results:
+        used.setdefault(v, set()).add(-1)
+    return used
+
+
+def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]]) -> Step | None:
+    """Return the steps (at positions `inside`) as one group, or None if they cannot be: a product leads, and every further member is a
+    product too or works on a result of the group."""
+    records = [s.record for s in part]
+    if any(not isinstance(r, OpRecord) or len(r.results) != 1 for r in records) or any(s.is_empty for s in part):
+        return None
+    if records[0].kind not in PRODUCTS or records[-1].kind in PRODUCTS:  # type: ignore[union-attr]
+        return None
+    made = {s.outputs[0]: i for i, s in enumerate(part)}
+    for r, s in zip(records[1:], part[1:], strict=True):
+        if r.kind not in PRODUCTS and not any(v in made for v in s.inputs):  # type: ignore[union-attr]
+            return None
+        if r.kind in PRODUCTS and any(v in made for v in s.inputs):  # type: ignore[union-attr]
+            return None
+    inputs: list[int] = []
+    wires = []
+    for s in part:
+        row: list[tuple[str, int] | None] = []
+        for v in s.inputs:
+            if v < 0:
+                row.append(None)
+            elif v in made:
+                row.append(("op", made[v]))
+            else:
+                if v not in inputs:
+                    inputs.append(v)
+                row.append(("in", inputs.index(v)))
+        wires.append(tuple(row))
+    outputs = [i for i, s in enumerate(part) if used.get(s.outputs[0], set()) - inside]
+    if not outputs:
+        return None
+    group = GroupRecord(tuple(records), tuple(wires), tuple(fn.values[v] for v in inputs), tuple(outputs))  # type: ignore[arg-type]
+    name = part[0].name if len(part) == 1 else f"{part[0].name}+{part[-1].name.rpartition('.')[2]}"
+    return Step("group", name, tuple(inputs), tuple(part[i].outputs[0] for i in outputs), group,
+                op_names=tuple(n for s in part for n in s.op_names))  # fmt: skip
+
+
+def place_barriers(fn: FunctionTable) -> None:
+    """Sort steps by layer and put a barrier after each layer (back-end notes 15.1).
+
+    A step's layer is one more than the highest layer of its users; steps of one layer are independent."""
+    maker = {v: i for i, s in enumerate(fn.steps) for v in s.outputs}
+    layer = [0] * len(fn.steps)
+    for i in range(len(fn.steps) - 1, -1, -1):
+        for v in fn.steps[i].inputs:
+            if v in maker:
+                layer[maker[v]] = max(layer[maker[v]], layer[i] + (fn.steps[i].kind != "alias"))
+    order = sorted(range(len(fn.steps)), key=lambda i: -layer[i])
+    steps = [fn.steps[i] for i in order]
+    for pos, i in enumerate(order):
+        following = layer[order[pos + 1]] if pos + 1 < len(order) else -1
+        steps[pos] = replace(fn.steps[i], barrier=layer[i] != following)
+    fn.steps = steps
