@@ -27,6 +27,7 @@ from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor
 from tx8fast.program.params import pack_param, param_arrays
 from tx8fast.schedule.assemble import assemble
+from tx8fast.schedule.capacity import check_capacity
 from tx8fast.search.program import plan_table
 
 Progress = Callable[[int, int], None]
@@ -95,7 +96,7 @@ def compile(model: str | os.PathLike[str], options: CompileOptions | None = None
             dump: Dump | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
     """Compile the model at a path. Options come as `CompileOptions` or as its fields by keyword.
 
-    `progress(done, total)` counts groups; `dump(stage, graph)` sees the graph after the import and every pass.
+    `progress(done, total)` counts groups, planned and assembled; `dump(stage, graph)` sees the graph after the import and every pass.
     Raises Tx8Error for anything wrong with model or options."""
     if options is not None and fields:
         raise ConfigError("give options as one object or as keywords, not both")
@@ -143,11 +144,17 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": options.opt, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
-    plans = plan_table(view.table, machine, progress, options.opt)
-    program = assemble(view.table, machine, plans, describe, meta)
+    check_capacity(view.table, machine)
+    plans = plan_table(view.table, machine, _half(progress, 0), options.opt)
+    program = assemble(view.table, machine, plans, describe, meta, _half(progress, 1))
     program.meta["compute_dtype"] = _compute_dtype(program, options)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root)
+
+
+def _half(progress: Progress | None, index: int) -> Progress | None:
+    """Return a callback for one of two stages that shows up in `progress` as half of the work."""
+    return None if progress is None else lambda done, total: progress(index * total + done, 2 * total)
 
 
 def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None) -> View:

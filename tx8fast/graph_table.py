@@ -41,6 +41,13 @@ class Dim:
         a, b = max(a // self.den, 0), min(b // self.den + 1, self.size)
         return a, max(a, b)
 
+    def extent(self, lens: Sequence[int]) -> int:
+        """Return the most coordinates that any factor box of these lengths touches."""
+        if self.full:
+            return self.size
+        reach = sum(abs(c) * (lens[f] - 1) for f, c in self.terms)
+        return min(self.size, -(-reach // self.den) + 1)
+
     @property
     def identity(self) -> int | None:
         """The factor this dimension equals, or None."""

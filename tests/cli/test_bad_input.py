@@ -92,6 +92,20 @@ def test_tensor_beyond_all_memory(tx8, tmp_path):
     refused(tx8, tmp_path, *compile_args(path, tmp_path, "--dim", f"rows={1 << 40}"))
 
 
+@pytest.mark.parametrize("change", [{"vocab_size": 1 << 30}, {"intermediate_size": 1 << 30}])
+def test_model_beyond_the_chip_is_refused_before_the_search(tx8, tmp_path, change):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(model_config(dtype="bfloat16") | change))
+    refused(tx8, tmp_path, *compile_args(path, tmp_path, *SEQ), says=("DDR", "68,719,476,736"))
+
+
+@pytest.mark.parametrize(("key", "value"), [("num_hidden_layers", 1 << 31), ("vocab_size", 1 << 40)])
+def test_sizes_no_model_has(tx8, tmp_path, key, value):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(model_config() | {key: value}))
+    refused(tx8, tmp_path, *compile_args(path, tmp_path, *SEQ), says=(key,))
+
+
 # --- checkpoints -------------------------------------------------------------------------------
 
 

@@ -133,12 +133,17 @@ def test_stages_print_what_exists_and_write_nothing(tx8, tmp_path, mlp):
 @pytest.mark.parametrize("options", [("--seq", "8"), ("--phase", "decode", "--past", "16")])
 def test_check_foretells_the_program(tx8, tmp_path, checkpoint, options):
     check = json.loads(tx8("check", checkpoint, *options, "--json").out)
-    program = json.loads(tx8("compile", checkpoint, "-o", tmp_path / "p.tx8", *options, "--json").out)
-    same = ("useful_macs", "unique_ddr_bytes", "bound_cycles", "bound", "weight_bytes", "ddr_footprint_bytes", "compute_dtype")
+    args = ("compile", checkpoint, "-o", tmp_path / "p.tx8", *options, "--json")
+    program = json.loads(tx8(*args, "--opt", "1").out)
+    same = ("useful_macs", "unique_ddr_bytes", "bound_cycles", "bound", "weight_bytes", "compute_dtype")
     assert {k: check[k] for k in same} == {k: program[k] for k in same}
+    assert check["ddr_footprint_bytes"] == program["ddr_footprint_bytes"]
     assert {r["op"]: r["reason"] for r in check["ops"] if r["reason"]} == program["kernel_core"]
     assert sum(r["count"] for r in check["ops"]) == program["launches"]
     assert check["fits_ddr"] is True
+    grouped = json.loads(tx8(*args).out)
+    assert {k: check[k] for k in same} == {k: grouped[k] for k in same}
+    assert check["ddr_footprint_bytes"] >= grouped["ddr_footprint_bytes"]
 
 
 @pytest.mark.feature("B80")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
+from tx8fast.search.plan import Plan
 
 CHANNELS = (1, 3, 4, 5, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193)
 DTYPES = ("bf16", "f32", "i8", "i64", "pred")
@@ -116,3 +117,11 @@ def test_tensors_above_scratchpad(kind: str, attrs: dict) -> None:
     info = case.segment.info
     assert any(-(-s // p) > t for s, p, t in zip(case.lowering().sizes, info["parts"], info["slices"], strict=True))
     check(case)
+
+
+@pytest.mark.feature("B28")
+def test_slices_that_straddle_the_parts_of_a_concatenation() -> None:
+    """Tile 3 works on rows 57..67 and 67..76; 9 rows of the second operand are the most in one slice."""
+    case = one_op("concat", Arg((7, 62, 4, 64), "i8"), Arg((7, 14, 4, 64), "i8"), machine="test_2x2", axis=1)
+    plan = Plan((1, 4, 1, 1), (7, 19, 4, 64), (7, 10, 2, 64), (3, 0, 1, 2), 2, 0, 0, "")
+    check(with_plan(case, plan))

@@ -21,7 +21,11 @@ def random_groups(draw):
         for k in range(draw(st.integers(2, 6))):
             engine = draw(st.sampled_from(ENGINES))
             loops = draw(st.sampled_from(LOOPS))
-            reads = () if engine == "ld" else tuple(draw(st.lists(st.sampled_from(made[-3:]), max_size=2, unique=True)))
+            reads = (
+                ()
+                if engine == "ld"
+                else tuple(draw(st.lists(st.sampled_from(made[-3:]), max_size=2, unique=True)))
+            )
             writes = () if engine == "st" else (f"v{n}{k}",)
             inplace = draw(st.integers(0, len(reads))) - 1 if engine != "ne" else -1
             sums = draw(st.sampled_from([0, IC, OC | IC])) & loops if engine == "ne" else 0

@@ -23,7 +23,11 @@ LD, NE, CT, ST = (
     Op("st", "st", ("y",)),
 )
 ST_Z = Op("st", "st", ("z",))
-LD_A, LD_B, NE_AB = Op("ldA", "ld", (), ("a",)), Op("ldB", "ld", (), ("b",)), Op("ne", "ne", ("a", "b"), ("y",))
+LD_A, LD_B, NE_AB = (
+    Op("ldA", "ld", (), ("a",)),
+    Op("ldB", "ld", (), ("b",)),
+    Op("ne", "ne", ("a", "b"), ("y",)),
+)
 
 
 def flat(bufs: int) -> dict[str, Value]:
@@ -75,11 +79,17 @@ def test_worked_examples(name: str) -> None:
 
 
 @pytest.mark.feature("B67")
-@pytest.mark.parametrize(("name", "r"), [("two copies", 2), ("one copy", 1), ("four engines", 3), ("two load steps", 2)])
+@pytest.mark.parametrize(
+    ("name", "r"), [("two copies", 2), ("one copy", 1), ("four engines", 3), ("two load steps", 2)]
+)
 def test_retraction_of_the_worked_examples(name: str, r: int) -> None:
     script, values, _ = ORACLES[name]
     bodies = [
-        [Step(tuple(make_work(op, (i,), (script[0].times,), values) for op in item)) for item in script[0].body] for i in (0, 1)
+        [
+            Step(tuple(make_work(op, (i,), (script[0].times,), values) for op in item))
+            for item in script[0].body
+        ]
+        for i in (0, 1)
     ]
     assert get_retract(*bodies) == r
 
@@ -139,7 +149,9 @@ def test_compact_form_with_constant_addresses() -> None:
     (steady,) = (x for x in fold(steps, values, same_copies=True) if isinstance(x, Folded))
     assert (steady.times, steady.shift, len(steady.body)) == (3, 2, 2)
     rounds = unfold([steady], values)
-    assert [[w.writes for w in s.works] for s in rounds[:2]] == [[w.writes for w in s.works] for s in rounds[2:4]]
+    assert [[w.writes for w in s.works] for s in rounds[:2]] == [
+        [w.writes for w in s.works] for s in rounds[2:4]
+    ]
 
 
 @pytest.mark.feature("B68")
@@ -154,7 +166,11 @@ def test_nested_loops_fold_twice() -> None:
 
 
 @pytest.mark.feature("B67", "B68")
-@given(st.lists(st.sampled_from(["ld", "ne", "ct", "st"]), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 12))
+@given(
+    st.lists(st.sampled_from(["ld", "ne", "ct", "st"]), min_size=1, max_size=6),
+    st.integers(1, 3),
+    st.integers(1, 12),
+)
 def test_chains_overlap_and_fold_back(engines: list[str], bufs: int, n: int) -> None:
     ops = [Op(f"{e}{k}", e, (f"v{k}",) if k else (), (f"v{k + 1}",)) for k, e in enumerate(engines)]
     values = {f"v{k}": Value(f"v{k}", bufs, 1) for k in range(len(ops) + 1)}

@@ -57,7 +57,9 @@ def test_script_nests_loops_and_splices_single_trips() -> None:
     tail = ["add", "relu", "store"]
     inner = (4, ["load x + load W", "gemm"])
     assert shape(build_script([Nest(GEMM, 2, 4)], 2)) == [(2, [(2, ["load b", inner, *tail])])]
-    assert shape(build_script([Nest(GEMM, 2, 1)], 2)) == [(2, ["load x", (2, ["load W", "load b", "gemm", *tail])])]
+    assert shape(build_script([Nest(GEMM, 2, 1)], 2)) == [
+        (2, ["load x", (2, ["load W", "load b", "gemm", *tail])])
+    ]
     assert shape(build_script([Nest(GEMM, 1, 4)], 2)) == ["load b", (2, [inner, *tail])]
     assert shape(build_script([Nest(GEMM)], 1)) == ["load x + load W", "load b", "gemm", *tail]
     single = build_script([Nest(GEMM, 1, 4)], 2, share_loads=False)
@@ -96,7 +98,11 @@ def test_whole_rows_are_collected_for_ops_that_need_all_channels() -> None:
 @pytest.mark.feature("B71")
 @pytest.mark.parametrize("late", ["read by another op", "loaded outside the loop"])
 def test_in_place_needs_the_last_reader_and_equal_loops(late: str) -> None:
-    ops = [Op("load", "ld", (), ("x",), NH), Op("exp", "ct", ("x",), ("y",), NH, inplace=0), Op("store", "st", ("y",), (), NH)]
+    ops = [
+        Op("load", "ld", (), ("x",), NH),
+        Op("exp", "ct", ("x",), ("y",), NH, inplace=0),
+        Op("store", "st", ("y",), (), NH),
+    ]
     assert build_values([Nest(tuple(ops))], 4)["y"].memory == "x"
     if late == "read by another op":
         ops.append(Op("store x", "st", ("x",), (), NH))
@@ -122,10 +128,20 @@ def test_chained_gemms_share_one_loop() -> None:
 
 @pytest.mark.feature("B65")
 def test_second_gemm_in_its_own_loops() -> None:
-    second = (Op("load V", "ld", (), ("V",), OC), Op("gemm2", "ne", ("r", "V"), ("o",), NH | OC), Op("store o", "st", ("o",), (), NH | OC))
+    second = (
+        Op("load V", "ld", (), ("V",), OC),
+        Op("gemm2", "ne", ("r", "V"), ("o",), NH | OC),
+        Op("store o", "st", ("o",), (), NH | OC),
+    )
     nests = [Nest(GEMM[:-1], 2, 4), Nest(second, 5)]
     (nh,) = shape(build_script(nests, 3))
-    assert nh == (3, [(2, ["load b", (4, ["load x + load W", "gemm"]), "add", "relu"]), (5, ["load V", "gemm2", "store o"])])
+    assert nh == (
+        3,
+        [
+            (2, ["load b", (4, ["load x + load W", "gemm"]), "add", "relu"]),
+            (5, ["load V", "gemm2", "store o"]),
+        ],
+    )
     assert build_values(nests, 3)["r"].depth == 1  # all slices of the first product are kept
 
 
@@ -134,7 +150,11 @@ def test_impossible_groups_are_reported_together() -> None:
     half = (*GEMM[:-1], Op("gemm2", "ne", ("r", "x"), ("o",), NH | OC | IC, sums=IC))
     with pytest.raises(InfeasibleError, match="'gemm2' needs a result that exists only after its own loop"):
         baskets(Nest(half, 2, 4), 2)
-    partial = (*GEMM[:4], Op("early", "ct", ("y",), ("e",), NH | OC | IC), Op("odd", "ne", ("x",), ("o",), NH | IC, sums=NH))
+    partial = (
+        *GEMM[:4],
+        Op("early", "ct", ("y",), ("e",), NH | OC | IC),
+        Op("odd", "ne", ("x",), ("o",), NH | IC, sums=NH),
+    )
     with pytest.raises(InfeasibleError, match="2 problems") as info:
         build_script([Nest(partial, 2, 4)], 2)
     assert "'early' reads 'y' before 'gemm' has summed it up" in str(info.value)

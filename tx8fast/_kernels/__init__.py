@@ -6,7 +6,13 @@ first.
 """
 
 from tx8fast._kernels._checks import STATUS_ERRORS, Ints, check_status, int_array, require
-from tx8fast._kernels._facade_events import EventInput, EventResult, simulate_events
+from tx8fast._kernels._facade_events import (
+    EventDeadlock,
+    EventInput,
+    EventResult,
+    Routes,
+    simulate_events,
+)
 from tx8fast._kernels._facade_fit import first_fit
 from tx8fast._kernels._facade_pack import pack_exact
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
@@ -17,9 +23,11 @@ __all__ = [
     "PlanSpace",
     "plan_costs",
     "STATUS_ERRORS",
+    "EventDeadlock",
     "EventInput",
     "EventResult",
     "Ints",
+    "Routes",
     "check_status",
     "enumerate_shardings",
     "first_fit",

@@ -1,26 +1,73 @@
 """The door to the event kernel: checks what the kernel trusts, allocates its outputs.
 
-May import: numpy and the package's own door and kernels. Must not: know instructions or machines.
+May import: numpy, errors, and the package's own door and kernels. Must not: know instructions or machines.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from tx8fast._kernels import events as _events
 from tx8fast._kernels._checks import check_status, int_array, require
+from tx8fast.errors import SimulationError
 
 Ints = npt.NDArray[np.int64]
 
 KERNEL = "events"
-N_UNITS = 8
+N_UNITS = 9
 N_ENGINES = 5
+N_WORKERS = 3
+N_MONITORS = 4
 MAX_DEPTH = 15  # the kernel remembers 16 rows per queue
-# Kinds of rows: the engines 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, then what the kernel core does itself.
-KIND_KCORE, KIND_WAIT, KIND_BARRIER = 5, 6, 7
+MAX_TILES = 62  # tile sets are bit masks
+DEADLOCK = 4
+# Kinds of rows: the engines 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, what the kernel core does itself, and what
+# involves other tiles or single workers.
+KIND_KCORE, KIND_WAIT, KIND_BARRIER, KIND_SEND, KIND_RECV = 5, 6, 7, 8, 9
+KIND_SEND_WAIT, KIND_WAIT_WORKER, KIND_BARRIER_SUB, KIND_HANDSHAKE = 10, 11, 12, 13
+
+
+class EventDeadlock(SimulationError):
+    """Tiles wait for each other. stuck: tile -> its row; monitors (n_tiles, 4): bytes arrived and not taken."""
+
+    def __init__(self, stuck: dict[int, int], monitors: Ints) -> None:
+        super().__init__(f"kernel {KERNEL}: tiles {sorted(stuck)} wait for something that never happens")
+        self.stuck = stuck
+        self.monitors = monitors
+
+
+def _ints(*values: int) -> Ints:
+    return np.array(values, np.int64)
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Tile sets that rows name by index, and the trees of links along which messages reach them.
+
+    mask_size (n_masks,) tiles of each set. tree_of (n_tiles, n_masks): tree of a message from that tile to that
+    set, -1 = nobody sends that. Tree i: its links hop_link, each behind link hop_parent of the same tree
+    (position in the tree, earlier than itself; -1 = the source), at [tree_begin[i], tree_begin[i + 1]); its
+    destinations leaf_tile behind link leaf_hop (-1 = the source), at [leaf_begin[i], leaf_begin[i + 1]).
+    """
+
+    n_links: int = 0
+    mask_size: Ints = field(default_factory=lambda: _ints())
+    tree_of: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    tree_begin: Ints = field(default_factory=lambda: _ints(0))
+    hop_link: Ints = field(default_factory=lambda: _ints())
+    hop_parent: Ints = field(default_factory=lambda: _ints())
+    leaf_begin: Ints = field(default_factory=lambda: _ints(0))
+    leaf_tile: Ints = field(default_factory=lambda: _ints())
+    leaf_hop: Ints = field(default_factory=lambda: _ints())
+    engines: int = 1  # transfer engines of a tile
+    link_rate: int = 1  # bytes per cycle
+    hop_cycles: int = 0
+
+
+NO_ROUTES = Routes()
 
 
 @dataclass(frozen=True)
@@ -28,7 +75,10 @@ class EventInput:
     """Rows of one stretch of code. Row i of tile t is code row `code_begin[t] + i` and tile row `tile_begin[t] + i`.
 
     Code rows (shared by tiles with the same code): kind (n_code,) uint8; issue (n_code,) cycles;
-    spm_read (n_code, 4, 2), spm_write (n_code, 2, 2) half-open byte ranges, (0, 0) = none.
+    spm_read (n_code, 4, 2), spm_write (n_code, 2, 2) half-open byte ranges, (0, 0) = none;
+    worker (n_code,) uint8, None = all 0; arg (n_code, 3), None = no row involves other tiles or single workers:
+    send (bytes, tile set, monitor), recv (bytes, 0, monitor), barrier_sub (0, tile set, 0), handshake (peer, 0, 0),
+    wait_worker (mask of workers, 0, 0), otherwise not used. Tile sets are indices into `routes`.
     Tile rows: fixed (n,) cycles without the bandwidth part; ddr_bytes (n,) bytes of the bandwidth part,
     non-zero for rdma and wdma only; ddr_read, ddr_write (n, 2) half-open byte ranges.
     code_begin (n_tiles,), tile_begin (n_tiles + 1,). All int64 unless said otherwise.
@@ -44,17 +94,23 @@ class EventInput:
     ddr_bytes: Ints
     ddr_read: Ints
     ddr_write: Ints
+    worker: npt.NDArray[np.uint8] | None = None
+    arg: Ints | None = None
+    routes: Routes = NO_ROUTES
 
 
 @dataclass(frozen=True)
 class EventResult:
     """Times in cycles from the beginning of the stretch.
 
-    start, end (n,): per tile row (for kernel-core rows: when the wait is over, when the core goes on; for a
-    barrier: arrival, departure). busy, blocked (n_tiles, 8) by unit: 0..4 the engines (blocked = at the head of the queue
-    of a free engine, waiting for a conflicting row), 5 kernel-core routines (blocked = core stalled by a full
-    queue), 6 waits and barriers (busy = their fixed cost, blocked = waiting), 7 issue.
+    start, end (n,): per tile row (for kernel-core rows: when the wait is over, when the core goes on; where tiles
+    meet: arrival, departure; for a send: when an engine takes it, last arrival). busy, blocked (n_tiles, 9) by
+    unit: 0..4 the engines (blocked = at the head of the queue of a free engine, waiting for a conflicting row),
+    5 kernel-core routines (blocked = core stalled by a full queue), 6 waits, barriers, receives (busy = their
+    fixed cost, blocked = waiting), 7 issue, 8 transfers between tiles, engines added up (blocked = core stalled
+    because no engine is free).
     tile_cycles (n_tiles,): when everything of the tile is over. cycles: the largest of them.
+    link_bytes (n_links,): bytes that crossed each link. monitors (n_tiles, 4): bytes that nobody received.
     """
 
     start: Ints
@@ -63,6 +119,8 @@ class EventResult:
     blocked: Ints
     tile_cycles: Ints
     cycles: int
+    link_bytes: Ints
+    monitors: Ints
 
 
 def simulate_events(
@@ -74,6 +132,8 @@ def simulate_events(
 ) -> EventResult:
     """Run all tiles from cycle 0. `depth` (5,) queue depths; rates in bytes per cycle: one transfer moves at most
     `port_rate`, all transfers together at most `total_rate`, shared equally. `serial` = one queue, no overlap.
+
+    Raises EventDeadlock if tiles wait for each other.
     """
     kind = np.ascontiguousarray(rows.kind, np.uint8)
     issue = int_array(KERNEL, "issue", rows.issue)
@@ -104,7 +164,13 @@ def simulate_events(
         bool(((code_begin >= 0) & (code_begin <= n_code) & (sizes <= n_code - code_begin)).all()),
         "a tile's code lies outside the code rows",
     )
-    require(KERNEL, kind.max(initial=0) <= KIND_BARRIER, "unknown kind of row")
+    require(KERNEL, kind.max(initial=0) <= KIND_HANDSHAKE, "unknown kind of row")
+    worker = np.zeros(n_code, np.uint8) if rows.worker is None else rows.worker
+    worker = np.ascontiguousarray(worker, np.uint8)
+    require(KERNEL, worker.shape == (n_code,), "worker and kind differ in shape")
+    require(KERNEL, worker.max(initial=0) < N_WORKERS, f"worker of {N_WORKERS} or more")
+    arg = _checked_args(rows, kind, n_tiles)
+    routes = _checked_routes(rows.routes, n_tiles)
     for name, values in (("issue", issue), ("fixed", fixed), ("ddr_bytes", ddr_bytes)):
         require(KERNEL, values.min(initial=0) >= 0, f"negative value in {name}")
         require(KERNEL, values.max(initial=0) < 1 << 40, f"value of 2**40 or more in {name}")
@@ -119,13 +185,90 @@ def simulate_events(
     end = np.full(n, -1, np.int64)
     busy = np.zeros((n_tiles, N_UNITS), np.int64)
     blocked = np.zeros((n_tiles, N_UNITS), np.int64)
+    link_bytes = np.zeros(max(1, rows.routes.n_links), np.int64)
+    monitors = np.zeros((n_tiles, N_MONITORS), np.int64)
+    stuck = np.full(n_tiles, -1, np.int64)
     status = _events.simulate(
-        kind, issue, spm_read, spm_write, code_begin, tile_begin, fixed, ddr_bytes, ddr_read,
-        ddr_write, depth_, float(port_rate), float(total_rate), serial, start, end, busy, blocked,
+        kind, issue, worker, arg, spm_read, spm_write, code_begin, tile_begin, fixed, ddr_bytes, ddr_read,
+        ddr_write, depth_, float(port_rate), float(total_rate), serial, *routes, rows.routes.engines,
+        rows.routes.link_rate, rows.routes.hop_cycles, start, end, busy, blocked, link_bytes, monitors, stuck,
     )  # fmt: skip
+    if status == DEADLOCK:
+        where = np.flatnonzero(stuck >= 0).tolist()
+        raise EventDeadlock({t: int(stuck[t]) for t in where}, monitors)
     check_status(KERNEL, status)
     tile_cycles = np.zeros(n_tiles, np.int64)
     filled = np.flatnonzero(sizes)
     if len(filled):
         tile_cycles[filled] = np.maximum.reduceat(end, tile_begin[filled])
-    return EventResult(start, end, busy, blocked, tile_cycles, int(tile_cycles.max(initial=0)))
+    cycles = int(tile_cycles.max(initial=0))
+    link_bytes = link_bytes[: rows.routes.n_links]
+    return EventResult(
+        start, end, busy, blocked, tile_cycles, cycles, link_bytes, monitors
+    )
+
+
+def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -> Ints:
+    """Return the arguments of rows that involve other tiles or single workers; one unused row if there are none."""
+    special = np.flatnonzero(kind > KIND_BARRIER)
+    if rows.arg is None:
+        require(KERNEL, not len(special), "arg is missing")
+        return np.zeros((1, 3), np.int64)
+    arg = int_array(KERNEL, "arg", rows.arg, 2)
+    require(KERNEL, arg.shape == (len(kind), 3), "arg is not (n_code, 3)")
+    require(KERNEL, n_tiles <= MAX_TILES, f"more than {MAX_TILES} tiles exchange messages")
+    routes = rows.routes
+    n_masks = len(routes.mask_size)
+    first, second, third = arg[special].T
+    what = kind[special]
+    size = (what == KIND_SEND) | (what == KIND_RECV)
+    for chosen, values, top, name in (
+        (size, first, 1 << 40, "bytes"),
+        (size, third, N_MONITORS, "monitor"),
+        (what == KIND_WAIT_WORKER, first, 1 << N_WORKERS, "workers"),
+        (what == KIND_HANDSHAKE, first, n_tiles, "peer"),
+        ((what == KIND_SEND) | (what == KIND_BARRIER_SUB), second, n_masks, "tile set"),
+    ):
+        some = values[chosen]
+        require(KERNEL, some.min(initial=0) >= 0 and some.max(initial=-1) < top, f"{name} out of range")
+    sends = kind == KIND_SEND
+    if sends.any():
+        require(KERNEL, routes.tree_of.shape == (n_tiles, n_masks), "tree_of is not (n_tiles, n_masks)")
+    sizes = np.diff(rows.tile_begin)
+    for tile, begin in enumerate(np.asarray(rows.code_begin).tolist() if sends.any() else []):
+        at = np.flatnonzero(sends[begin : begin + int(sizes[tile])]) + begin
+        trees = routes.tree_of[tile][arg[at, 1]]
+        require(
+            KERNEL,
+            trees.min(initial=0) >= 0 and trees.max(initial=-1) < len(routes.tree_begin) - 1,
+            f"tile {tile} sends without a tree",
+        )
+    return arg if len(arg) else np.zeros((1, 3), np.int64)
+
+
+def _checked_routes(r: Routes, n_tiles: int) -> list[Ints]:
+    """Return the arrays of `r` in kernel order, none empty."""
+    hops, leaves, trees = len(r.hop_link), len(r.leaf_tile), len(r.tree_begin) - 1
+    require(KERNEL, 1 <= r.engines <= 64 and r.link_rate >= 1 and r.hop_cycles >= 0, "bad link costs")
+    for begin, n in ((r.tree_begin, hops), (r.leaf_begin, leaves)):
+        require(
+            KERNEL,
+            len(begin) == trees + 1 and begin[0] == 0 and begin[-1] == n and bool((np.diff(begin) >= 0).all()),
+            "trees do not partition their links or destinations",
+        )
+    require(KERNEL, len(r.hop_parent) == hops and len(r.leaf_hop) == leaves, "tree columns differ in length")
+    require(KERNEL, np.diff(r.tree_begin).max(initial=0) < MAX_TILES, "a tree with too many links")
+    require(KERNEL, np.diff(r.leaf_begin).max(initial=0) <= n_tiles, "a tree with too many destinations")
+    position = np.arange(hops) - np.repeat(r.tree_begin[:-1], np.diff(r.tree_begin))
+    width = np.repeat(np.diff(r.tree_begin), np.diff(r.leaf_begin))
+    for values, low, top, name in (
+        (r.hop_link, 0, np.full(hops, r.n_links), "link"),
+        (r.hop_parent, -1, position, "parent"),
+        (r.leaf_tile, 0, np.full(leaves, n_tiles), "destination"),
+        (r.leaf_hop, -1, width, "last link"),
+    ):
+        require(KERNEL, bool(((values >= low) & (values < top)).all()), f"{name} of a tree out of range")
+    names = ("tree_begin", "hop_link", "hop_parent", "leaf_begin", "leaf_tile", "leaf_hop", "mask_size")
+    arrays = [int_array(KERNEL, "tree_of", r.tree_of, 2)]
+    arrays += [int_array(KERNEL, name, getattr(r, name)) for name in names]
+    return [a if a.size else np.zeros((1,) * a.ndim, np.int64) for a in arrays]

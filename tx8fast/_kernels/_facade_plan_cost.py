@@ -16,10 +16,11 @@ from tx8fast._kernels._checks import check_status, require
 Array = npt.NDArray[np.generic]
 #: order of the scalars in the kernel's `machine` argument
 MACHINE_KEYS = ("total_bw", "port", "load_startup", "store_startup", "run_overhead", "page_penalty", "page",
-                "ne_startup", "lanes", "passes", "ct_startup", "issue_compute", "issue_dma")  # fmt: skip
+                "ne_startup", "lanes", "passes", "ct_startup", "issue_compute", "issue_dma",
+                "share_min", "exchange", "link_bytes")  # fmt: skip
 MAX_FACTORS = 16
 MAX_DIMS = 16
-BOUNDS = ("matrix", "vector", "load", "store", "ddr", "issue")
+BOUNDS = ("matrix", "vector", "load", "store", "ddr", "issue", "noc")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class PlanSpace:
     store: Array
     item: Array
     blocked: Array
+    share: Array
     local_blocked: Array
     block: Array
     dim_ptr: Array
@@ -77,7 +79,7 @@ def plan_costs(
     bound = np.empty(len(inner), np.int64)
     scalars = np.array([space.machine[k] for k in MACHINE_KEYS], np.float64)
     status = _plan_cost.plan_cost(
-        space.size, space.unit, space.reduce, space.role, space.store, space.item, space.blocked, space.local_blocked,
+        space.size, space.unit, space.reduce, space.role, space.store, space.item, space.blocked, space.share, space.local_blocked,
         space.block, space.dim_ptr, space.dim_size, space.dim_reach, space.dim_full, space.term_ptr, space.term_fac,
         space.term_coef, scalars, space.bufs, space.is_matrix, space.per_point, space.scratch_per_point,
         parts, slices, inner, cycles, size_bytes, bound,

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 
 cdef struct Entry:
     double key
-    int64_t who  # tile * 2 + (0 rdma, 1 wdma): also the tie break
+    int64_t who  # what it is about, and the tie break
     int64_t row
 
 

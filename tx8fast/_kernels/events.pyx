@@ -1,104 +1,27 @@
-# Event kernel of the cycle simulator: all tiles of one stretch of code, at once. Imports nothing but
+# Event kernel of the cycle simulator: all tiles of one stretch of code, at once. Imports the parts beside it,
 # _status and the C library. Must not touch Python objects in loops or know the machine.
 #
 # Inside a tile every time follows from older rows by max and plus, so a tile runs ahead in its own
-# time until it needs the end of a DDR transfer. Only the transfers share something, so only their
-# beginnings and ends are global events. All transfers in their data phase have the same rate, so one
-# virtual clock (bytes served per transfer) orders their ends.
+# time until it needs the end of a DDR transfer or something from another tile. Only transfers and messages
+# share something, so only they are global events. All transfers in their data phase have the same rate, so one
+# virtual clock (bytes served per transfer) orders their ends. A time that becomes known while an event is
+# handled is never earlier than that event.
 
 from libc.math cimport ceil
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from tx8fast._kernels._heap cimport Entry, Heap, pop, push
+from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, move_head
 from tx8fast._kernels._status cimport DEADLOCK, OK, OUT_OF_MEMORY
-
-cdef enum:
-    ENGINES = 5
-    RDMA = 2
-    WDMA = 3
-    KCORE = 5
-    WAIT = 6
-    BARRIER = 7
-    RING = 16  # rows remembered per queue; queue depth + 1 must fit
-
-cdef enum:
-    RUNNING = 0
-    AT_BARRIER = 1
-    DONE = 2
+from tx8fast._kernels._tiles cimport (
+    AT_BARRIER, AT_GROUP, AT_HANDSHAKE, BARRIER, BARRIER_SUB, DONE, DTE, ENGINES, HANDSHAKE, ISSUE, KCORE, RDMA,
+    RECV, RING, RUNNING, SEND, SEND_WAIT, UNITS, WAIT, WAIT_WORKER, WDMA, Tile, World, drained_at, find_dependencies,
+    sends_done_at, workers_done_at,
+)
 
 cdef double ROUND_SLACK = 1e-6  # a transfer that ends this much after a cycle ended in that cycle
 cdef double FOREVER = 1e300
-
-
-cdef struct Tile:
-    int64_t pc, rows, base, code
-    int64_t core  # the kernel core is free at this cycle
-    int64_t arrived
-    int64_t barriers  # passed or waiting at
-    int state
-    int64_t issued[ENGINES]
-    int64_t started[ENGINES]
-    int64_t ring[ENGINES][RING]
-    int64_t enqueued[ENGINES][RING]
-    int64_t dep_time[ENGINES][RING]
-    int64_t dep[ENGINES][RING][ENGINES]
-
-
-cdef struct World:
-    # inputs
-    const uint8_t* kind
-    const int64_t* issue
-    const int64_t* spm_read
-    const int64_t* spm_write
-    const int64_t* fixed
-    const int64_t* ddr_bytes
-    const int64_t* ddr_read
-    const int64_t* ddr_write
-    int64_t depth[ENGINES]
-    bint serial
-    # outputs
-    int64_t* start
-    int64_t* end
-    int64_t* busy
-    int64_t* blocked
-    # state
-    Tile* tiles
-    int64_t n_tiles
-    int64_t* ready
-    int64_t n_ready
-    int64_t* round_missing
-    int64_t* round_time
-    Heap arrivals, flows
-
-
-cdef inline bint overlaps(const int64_t* a, int na, const int64_t* b, int nb) noexcept nogil:
-    """Whether any of the `na` half-open ranges of a meets one of b; empty ranges meet nothing."""
-    cdef int i, j
-    for i in range(na):
-        if a[2 * i + 1] <= a[2 * i]:
-            continue
-        for j in range(nb):
-            if b[2 * j] < a[2 * i + 1] and a[2 * i] < b[2 * j + 1] and b[2 * j] < b[2 * j + 1]:
-                return True
-    return False
-
-
-cdef inline bint conflict(World* w, Tile* tile, int64_t new, int64_t old, bint both_dma) noexcept nogil:
-    cdef int64_t c_new = tile.code + new - tile.base, c_old = tile.code + old - tile.base
-    cdef const int64_t* new_write = w.spm_write + c_new * 4
-    cdef const int64_t* old_write = w.spm_write + c_old * 4
-    if overlaps(old_write, 2, w.spm_read + c_new * 8, 4):
-        return True
-    if overlaps(new_write, 2, w.spm_read + c_old * 8, 4) or overlaps(new_write, 2, old_write, 2):
-        return True
-    if not both_dma:
-        return False
-    return (
-        overlaps(w.ddr_write + old * 2, 1, w.ddr_read + new * 2, 1)
-        or overlaps(w.ddr_write + new * 2, 1, w.ddr_read + old * 2, 1)
-        or overlaps(w.ddr_write + new * 2, 1, w.ddr_write + old * 2, 1)
-    )
 
 
 cdef inline bint start_pending(World* w, int64_t t, int q) noexcept nogil:
@@ -125,7 +48,7 @@ cdef inline bint start_pending(World* w, int64_t t, int q) noexcept nogil:
                     return changed
                 when = max(when, w.end[dep])
         kind = w.kind[tile.code + row - tile.base]
-        w.blocked[t * 8 + kind] += when - ready
+        w.blocked[t * UNITS + kind] += when - ready
         w.start[row] = when
         tile.started[q] += 1
         changed = True
@@ -133,51 +56,103 @@ cdef inline bint start_pending(World* w, int64_t t, int q) noexcept nogil:
             push(&w.arrivals, <double>(when + w.fixed[row]), t * 2 + (kind == WDMA), row)
         else:
             w.end[row] = when + w.fixed[row]
-            w.busy[t * 8 + kind] += w.fixed[row]
+            w.busy[t * UNITS + kind] += w.fixed[row]
     return changed
 
 
-cdef inline void find_dependencies(
-    World* w, Tile* tile, int q, int64_t slot, int64_t row, int64_t now
-) noexcept nogil:
-    """Note the youngest conflicting row of every other queue: its end implies that of the older ones."""
-    cdef int other
-    cdef int64_t k, oldest, old
-    tile.dep_time[q][slot] = 0
-    for other in range(ENGINES):
-        tile.dep[q][slot][other] = -1
-        if other == q or w.serial:
-            continue
-        k = tile.issued[other] - 1
-        oldest = max(<int64_t>0, k - w.depth[other])
-        while k >= oldest:
-            old = tile.ring[other][k & (RING - 1)]
-            if 0 <= w.end[old] <= now:
-                break
-            if conflict(w, tile, row, old, (q == RDMA or q == WDMA) and (other == RDMA or other == WDMA)):
-                if w.end[old] >= 0:
-                    tile.dep_time[q][slot] = max(tile.dep_time[q][slot], w.end[old])
-                else:
-                    tile.dep[q][slot][other] = old
-                break
-            k -= 1
-
-
-cdef inline bint drained_at(World* w, Tile* tile, int64_t* when) noexcept nogil:
-    """Set `when` to the end of the last engine row; False if it is not known yet."""
-    cdef int q
-    cdef int64_t end
-    for q in range(ENGINES):
-        if tile.issued[q] > 0:
-            end = w.end[tile.ring[q][(tile.issued[q] - 1) & (RING - 1)]]
-            if end < 0:
-                return False
-            when[0] = max(when[0], end)
+cdef inline bint send(World* w, int64_t t, int64_t row, int64_t code, int64_t begin) noexcept nogil:
+    """Give a message to the next transfer engine, engines take turns; False if it is not known when it is free."""
+    cdef Tile* tile = &w.tiles[t]
+    cdef Noc* noc = &w.noc
+    cdef int64_t slot = t * noc.engines + tile.sent % noc.engines, when = begin
+    cdef Message* m = &noc.messages[slot]
+    if tile.sent >= noc.engines:
+        if w.end[m.row] < 0:
+            return False
+        when = max(when, w.end[m.row])
+    w.blocked[t * UNITS + DTE] += when - begin
+    w.start[row] = when
+    m.row = row
+    m.bytes = w.arg[code * 3]
+    m.tree = noc.tree_of[t * noc.n_masks + w.arg[code * 3 + 1]]
+    m.monitor = w.arg[code * 3 + 2]
+    m.cycles = (m.bytes + noc.link_rate - 1) // noc.link_rate
+    m.left = noc.leaf_begin[m.tree + 1] - noc.leaf_begin[m.tree]
+    m.end = when
+    push(&noc.heads, <double>(when + w.fixed[row]), row * POSITIONS, slot * POSITIONS)
+    tile.sent += 1
+    tile.core = when
     return True
 
 
+cdef inline bint take(World* w, int64_t t, int64_t row, int64_t code, int64_t* when) noexcept nogil:
+    """Take bytes off a monitor, `when` not before they are there; False if they are not."""
+    cdef int64_t at = t * MONITORS + w.arg[code * 3 + 2]
+    if w.noc.monitors[at] < w.arg[code * 3]:
+        return False
+    w.noc.monitors[at] -= w.arg[code * 3]
+    when[0] = max(when[0], w.noc.landed[at])
+    return True
+
+
+cdef void meet(World* w, int64_t t, int kind, int64_t code, int64_t begin) noexcept nogil:
+    """Tile t arrives where it waits for others; the last one to arrive releases them all."""
+    cdef Tile* tile = &w.tiles[t]
+    cdef Tile* peer
+    cdef int64_t other, when, group
+    w.start[tile.base + tile.pc] = begin
+    tile.arrived = begin
+    if kind == BARRIER:
+        tile.state = AT_BARRIER
+        w.round_time[tile.barriers] = max(w.round_time[tile.barriers], begin)
+        w.round_missing[tile.barriers] -= 1
+        if w.round_missing[tile.barriers] == 0:
+            group, when = tile.barriers, w.round_time[tile.barriers]
+            for other in range(w.n_tiles):
+                peer = &w.tiles[other]
+                if peer.state == AT_BARRIER and peer.barriers == group:
+                    peer.barriers += 1
+                    leave(w, other, when)
+    elif kind == BARRIER_SUB:
+        group = w.arg[code * 3 + 1]
+        tile.state = AT_GROUP
+        tile.partner = group
+        w.noc.group_time[group] = max(w.noc.group_time[group], begin)
+        w.noc.group_missing[group] -= 1
+        if w.noc.group_missing[group] == 0:
+            when = w.noc.group_time[group]
+            w.noc.group_missing[group] = w.noc.mask_size[group]
+            w.noc.group_time[group] = 0
+            for other in range(w.n_tiles):
+                if w.tiles[other].state == AT_GROUP and w.tiles[other].partner == group:
+                    leave(w, other, when)
+    else:
+        tile.state = AT_HANDSHAKE
+        tile.partner = w.arg[code * 3]
+        peer = &w.tiles[tile.partner]
+        if peer.state == AT_HANDSHAKE and peer.partner == t and peer != tile:
+            other, when = tile.partner, max(tile.arrived, peer.arrived)
+            leave(w, t, when)
+            leave(w, other, when)
+
+
+cdef void leave(World* w, int64_t t, int64_t when) noexcept nogil:
+    """Let tile t go on from where it met others at `when`."""
+    cdef Tile* tile = &w.tiles[t]
+    cdef int64_t row = tile.base + tile.pc
+    w.blocked[t * UNITS + WAIT] += when - tile.arrived
+    w.busy[t * UNITS + WAIT] += w.fixed[row]
+    w.busy[t * UNITS + ISSUE] += w.issue[tile.code + tile.pc]
+    w.end[row] = when + w.fixed[row]
+    tile.core = w.end[row]
+    tile.pc += 1
+    tile.state = RUNNING
+    w.ready[w.n_ready] = t
+    w.n_ready += 1
+
+
 cdef void advance(World* w, int64_t t) noexcept nogil:
-    """Run tile t until it is done, at a barrier, or needs the end of a transfer."""
+    """Run tile t until it is done, or needs a time that is not known yet."""
     cdef Tile* tile = &w.tiles[t]
     cdef int64_t row, code, when, slot, begin
     cdef int q, kind
@@ -203,59 +178,67 @@ cdef void advance(World* w, int64_t t) noexcept nogil:
                 if when < 0:
                     return
                 when = max(when, begin)
-            w.blocked[t * 8 + KCORE] += when - begin
+            w.blocked[t * UNITS + KCORE] += when - begin
             slot = tile.issued[q] & (RING - 1)
             find_dependencies(w, tile, q, slot, row, when)
             tile.ring[q][slot] = row
             tile.enqueued[q][slot] = when
             tile.issued[q] += 1
+            tile.last[w.worker[code]][q] = row + 1
             tile.core = when
             start_pending(w, t, q)
-        elif kind == BARRIER:
-            w.start[row] = begin
-            tile.arrived = begin
-            tile.state = AT_BARRIER
-            w.round_time[tile.barriers] = max(w.round_time[tile.barriers], begin)
-            w.round_missing[tile.barriers] -= 1
-            if w.round_missing[tile.barriers] == 0:
-                release(w, tile.barriers)
+        elif kind == SEND:
+            if not send(w, t, row, code, begin):
+                return
+        elif kind == BARRIER or kind == BARRIER_SUB or kind == HANDSHAKE:
+            meet(w, t, kind, code, begin)
             return
         else:
             when = begin
-            if not drained_at(w, tile, &when):
+            if kind == RECV:
+                if not take(w, t, row, code, &when):
+                    return
+            elif kind == SEND_WAIT:
+                if not sends_done_at(w, t, &when):
+                    return
+            elif kind == WAIT_WORKER:
+                if not workers_done_at(w, tile, w.arg[code * 3], &when):
+                    return
+            elif not drained_at(w, tile, &when):
                 return
-            w.blocked[t * 8 + WAIT] += when - begin
+            w.blocked[t * UNITS + WAIT] += when - begin
             w.start[row] = when
             w.end[row] = when + w.fixed[row]
-            w.busy[t * 8 + kind] += w.fixed[row]
+            w.busy[t * UNITS + (KCORE if kind == KCORE else WAIT)] += w.fixed[row]
             tile.core = w.end[row]
-        w.busy[t * 8 + 7] += w.issue[code]
+        w.busy[t * UNITS + ISSUE] += w.issue[code]
         tile.pc += 1
 
 
-cdef void release(World* w, int64_t which) noexcept nogil:
-    """Let every tile that waits at barrier number `which` go on."""
-    cdef int64_t t, row, when = w.round_time[which]
-    cdef Tile* tile
-    for t in range(w.n_tiles):
-        tile = &w.tiles[t]
-        if tile.state != AT_BARRIER or tile.barriers != which:
-            continue
-        row = tile.base + tile.pc
-        w.blocked[t * 8 + WAIT] += when - tile.arrived
-        w.busy[t * 8 + WAIT] += w.fixed[row]
-        w.busy[t * 8 + 7] += w.issue[tile.code + tile.pc]
-        w.end[row] = when + w.fixed[row]
-        tile.core = w.end[row]
-        tile.pc += 1
-        tile.barriers += 1
-        tile.state = RUNNING
-        w.ready[w.n_ready] = t
-        w.n_ready += 1
+cdef void next_message_event(World* w, double landing, double head) noexcept nogil:
+    """Handle the earliest arrival or link event; arrivals first, so that heads of one cycle are all known."""
+    cdef Noc* noc = &w.noc
+    cdef Entry item
+    cdef int64_t t, row
+    if landing <= head:
+        item = pop(&noc.landings)
+        t = item.who // MONITORS
+        noc.monitors[item.who] += item.row
+        noc.landed[item.who] = <int64_t>item.key
+    else:
+        item = pop(&noc.heads)
+        if not move_head(noc, &item):
+            return
+        t = item.row // POSITIONS // noc.engines
+        row = noc.messages[item.row // POSITIONS].row
+        w.end[row] = noc.messages[item.row // POSITIONS].end
+        w.busy[t * UNITS + DTE] += w.end[row] - w.start[row]
+    w.ready[w.n_ready] = t
+    w.n_ready += 1
 
 
 cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
-    cdef double now = 0.0, served = 0.0, rate = port_rate, arrive, finish
+    cdef double now = 0.0, served = 0.0, rate = port_rate, arrive, finish, landing, head, message
     cdef Entry item
     cdef int64_t t
     for t in range(w.n_tiles - 1, -1, -1):
@@ -265,13 +248,19 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
         while w.n_ready > 0:
             w.n_ready -= 1
             advance(w, w.ready[w.n_ready])
-        if w.arrivals.size == 0 and w.flows.size == 0:
+        landing = w.noc.landings.items[0].key if w.noc.landings.size > 0 else FOREVER
+        head = w.noc.heads.items[0].key if w.noc.heads.size > 0 else FOREVER
+        message = min(landing, head)
+        if w.arrivals.size == 0 and w.flows.size == 0 and message == FOREVER:
             return
         arrive = w.arrivals.items[0].key if w.arrivals.size > 0 else FOREVER
         finish = FOREVER
         if w.flows.size > 0:
             rate = min(port_rate, total_rate / <double>w.flows.size)
             finish = now + (w.flows.items[0].key - served) / rate
+        if message < FOREVER and message <= arrive and message <= finish:
+            next_message_event(w, landing, head)
+            continue
         if arrive <= finish:
             if w.flows.size > 0 and arrive > now:
                 served += (arrive - now) * rate
@@ -284,60 +273,78 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
         served = item.key if w.flows.size > 0 else 0.0
         t = item.who >> 1
         w.end[item.row] = <int64_t>ceil(now - ROUND_SLACK)
-        w.busy[t * 8 + RDMA + (item.who & 1)] += w.end[item.row] - w.start[item.row]
+        w.busy[t * UNITS + RDMA + (item.who & 1)] += w.end[item.row] - w.start[item.row]
         w.ready[w.n_ready] = t
         w.n_ready += 1
 
 
 def simulate(
-    const uint8_t[::1] kind, const int64_t[::1] issue,
-    const int64_t[:, :, ::1] spm_read, const int64_t[:, :, ::1] spm_write,
+    const uint8_t[::1] kind, const int64_t[::1] issue, const uint8_t[::1] worker,
+    const int64_t[:, ::1] arg, const int64_t[:, :, ::1] spm_read, const int64_t[:, :, ::1] spm_write,
     const int64_t[::1] code_begin, const int64_t[::1] tile_begin,
     const int64_t[::1] fixed, const int64_t[::1] ddr_bytes,
     const int64_t[:, ::1] ddr_read, const int64_t[:, ::1] ddr_write,
     const int64_t[::1] depth, double port_rate, double total_rate, bint serial,
+    const int64_t[:, ::1] tree_of, const int64_t[::1] tree_begin, const int64_t[::1] hop_link,
+    const int64_t[::1] hop_parent, const int64_t[::1] leaf_begin, const int64_t[::1] leaf_tile,
+    const int64_t[::1] leaf_hop, const int64_t[::1] mask_size,
+    int64_t engines, int64_t link_rate, int64_t hop_cycles,
     int64_t[::1] start, int64_t[::1] end, int64_t[:, ::1] busy, int64_t[:, ::1] blocked,
+    int64_t[::1] link_bytes, int64_t[:, ::1] monitors, int64_t[::1] stuck,
 ):
-    """Fill the four outputs and return a status. The facade has checked shapes, ranges and values.
+    """Fill the outputs and return a status. The facade has checked shapes, ranges and values.
 
-    Code rows (kind, issue, spm_*) are shared between tiles: row i of tile t is code row
-    `code_begin[t] + i`; everything else is indexed by `tile_begin[t] + i`.
-    start and end must come filled with -1, busy and blocked with 0.
+    Code rows (kind, issue, worker, arg, spm_*) are shared between tiles: row i of tile t is code row
+    `code_begin[t] + i`; everything else is indexed by `tile_begin[t] + i`. The trees, from tree_of on, are those
+    of _facade_events.Routes. start, end and stuck must come filled with -1, the other outputs with 0.
     """
     cdef World w
-    cdef int64_t n_tiles = code_begin.shape[0], n_rows = start.shape[0], t, i, n, most = 0
+    cdef int64_t n_tiles = code_begin.shape[0], t, i, n, most = 0
+    cdef int64_t n_links = link_bytes.shape[0], n_masks = mask_size.shape[0]
+    cdef int64_t flying = n_tiles * engines * n_tiles + 1
     cdef int status = OK
-    if n_rows == 0:
+    if start.shape[0] == 0:
         return OK
-    w.kind = &kind[0]
-    w.issue = &issue[0]
-    w.spm_read = &spm_read[0, 0, 0]
-    w.spm_write = &spm_write[0, 0, 0]
-    w.fixed = &fixed[0]
-    w.ddr_bytes = &ddr_bytes[0]
-    w.ddr_read = &ddr_read[0, 0]
-    w.ddr_write = &ddr_write[0, 0]
-    w.start = &start[0]
-    w.end = &end[0]
-    w.busy = &busy[0, 0]
-    w.blocked = &blocked[0, 0]
+    w.kind, w.issue, w.worker = &kind[0], &issue[0], &worker[0]
+    w.arg, w.spm_read, w.spm_write = &arg[0, 0], &spm_read[0, 0, 0], &spm_write[0, 0, 0]
+    w.fixed, w.ddr_bytes = &fixed[0], &ddr_bytes[0]
+    w.ddr_read, w.ddr_write = &ddr_read[0, 0], &ddr_write[0, 0]
+    w.start, w.end, w.busy, w.blocked = &start[0], &end[0], &busy[0, 0], &blocked[0, 0]
     w.serial = serial
     for i in range(ENGINES):
         w.depth[i] = depth[i]
-    w.n_tiles = n_tiles
-    w.n_ready = 0
-    w.arrivals.size = 0
-    w.flows.size = 0
+    w.noc.tree_of, w.noc.tree_begin = &tree_of[0, 0], &tree_begin[0]
+    w.noc.hop_link, w.noc.hop_parent = &hop_link[0], &hop_parent[0]
+    w.noc.leaf_begin, w.noc.leaf_tile, w.noc.leaf_hop = &leaf_begin[0], &leaf_tile[0], &leaf_hop[0]
+    w.noc.mask_size, w.noc.n_masks = &mask_size[0], n_masks
+    w.noc.engines, w.noc.link_rate, w.noc.hop_cycles = engines, link_rate, hop_cycles
+    w.noc.link_bytes, w.noc.monitors = &link_bytes[0], &monitors[0, 0]
+    w.n_tiles, w.n_ready = n_tiles, 0
+    w.arrivals.size = w.flows.size = w.noc.heads.size = w.noc.landings.size = 0
     w.tiles = <Tile*>calloc(n_tiles, sizeof(Tile))
-    w.ready = <int64_t*>calloc(2 * n_tiles + 1, sizeof(int64_t))
+    w.ready = <int64_t*>calloc(4 * n_tiles + 4, sizeof(int64_t))
     w.arrivals.items = <Entry*>calloc(2 * n_tiles + 1, sizeof(Entry))
     w.flows.items = <Entry*>calloc(2 * n_tiles + 1, sizeof(Entry))
+    w.noc.heads.items = <Entry*>calloc(flying, sizeof(Entry))
+    w.noc.landings.items = <Entry*>calloc(flying, sizeof(Entry))
+    w.noc.messages = <Message*>calloc(n_tiles * engines, sizeof(Message))
+    w.noc.link_free = <int64_t*>calloc(n_links, sizeof(int64_t))
+    w.noc.landed = <int64_t*>calloc(n_tiles * MONITORS, sizeof(int64_t))
+    w.noc.group_missing = <int64_t*>calloc(n_masks, sizeof(int64_t))
+    w.noc.group_time = <int64_t*>calloc(n_masks, sizeof(int64_t))
     w.round_missing = NULL
     w.round_time = NULL
     try:
-        if w.tiles == NULL or w.ready == NULL or w.arrivals.items == NULL or w.flows.items == NULL:
+        if (
+            w.tiles == NULL or w.ready == NULL or w.arrivals.items == NULL or w.flows.items == NULL
+            or w.noc.heads.items == NULL or w.noc.landings.items == NULL or w.noc.messages == NULL
+            or w.noc.link_free == NULL or w.noc.landed == NULL or w.noc.group_missing == NULL
+            or w.noc.group_time == NULL
+        ):
             return OUT_OF_MEMORY
         with nogil:
+            for i in range(n_masks):
+                w.noc.group_missing[i] = w.noc.mask_size[i]
             for t in range(n_tiles):
                 n = 0
                 w.tiles[t].base = tile_begin[t]
@@ -356,6 +363,7 @@ def simulate(
                 run(&w, port_rate, total_rate)
                 for t in range(n_tiles):
                     if w.tiles[t].state != DONE:
+                        stuck[t] = w.tiles[t].pc
                         status = DEADLOCK
             else:
                 status = OUT_OF_MEMORY
@@ -364,6 +372,13 @@ def simulate(
         free(w.ready)
         free(w.arrivals.items)
         free(w.flows.items)
+        free(w.noc.heads.items)
+        free(w.noc.landings.items)
+        free(w.noc.messages)
+        free(w.noc.link_free)
+        free(w.noc.landed)
+        free(w.noc.group_missing)
+        free(w.noc.group_time)
         free(w.round_missing)
         free(w.round_time)
     return status

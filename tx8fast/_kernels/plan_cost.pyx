@@ -36,6 +36,7 @@ def plan_cost(
     const uint8_t[::1] store,         # IN (na,) 1 = result
     const int64_t[::1] item,          # IN (na,) bytes per element
     const uint8_t[::1] blocked,       # IN (na,) DDR layout
+    const uint8_t[::1] share,         # IN (na,) 1 = tiles that need the same bytes may pass them on
     const uint8_t[::1] local_blocked,  # IN (na,) scratchpad layout
     const int64_t[::1] block,         # IN (na,) channel block
     const int64_t[::1] dim_ptr,       # IN (na+1,)
@@ -65,18 +66,23 @@ def plan_cost(
     cdef int64_t[MAX_FACTORS] length
     cdef int64_t[MAX_FACTORS] order
     cdef int64_t[MAX_FACTORS] depends
+    cdef int64_t[MAX_FACTORS] touched
+    cdef int64_t[MAX_FACTORS] pieces
     cdef int64_t[MAX_DIMS] ext
     cdef int64_t[4] q
     cdef int64_t active, iters, reduce_trips, spm, e, x, lead, contig, cols, col_size, runs, pitch, bytes_, local
-    cdef int64_t times, run_product, points, n_loads, is_open
+    cdef int64_t times, run_product, points, n_loads, is_open, uniform, sharers, rest
     cdef double bw, load, stores, first, last, moved, pages, one, ne, ct, mac, mem, issue, traffic, steady, startup, best
+    cdef double noc, exchange
     cdef double total_bw = machine[0], port = machine[1], load_startup = machine[2], store_startup = machine[3]
     cdef double run_overhead = machine[4], page_penalty = machine[5], page = machine[6], ne_startup = machine[7]
     cdef double lanes = machine[8], passes = machine[9], ct_startup = machine[10]
-    cdef double issue_compute = machine[11], issue_dma = machine[12]
+    cdef double issue_compute = machine[11], issue_dma = machine[12], share_min = machine[13]
+    cdef double exchange_cycles = machine[14], link_bytes = machine[15]
     with nogil:
         for c in range(nc):
             active = 1
+            uniform = 1
             iters = 1
             reduce_trips = 1
             points = 1
@@ -85,7 +91,11 @@ def plan_cost(
                 x = ceil_div(ceil_div(size[f], parts[c, f]), unit[f]) * unit[f]
                 shard[f] = x if x < size[f] else size[f]
                 trips[f] = ceil_div(shard[f], slices[c, f])
-                active *= ceil_div(size[f], shard[f])
+                pieces[f] = ceil_div(size[f], shard[f])
+                active *= pieces[f]
+                rest = size[f] - (pieces[f] - 1) * shard[f]
+                if pieces[f] != parts[c, f] or ceil_div(rest, slices[c, f]) != trips[f]:
+                    uniform = 0
                 iters *= trips[f]
                 if reduce[f]:
                     reduce_trips *= trips[f]
@@ -104,7 +114,7 @@ def plan_cost(
             bw = total_bw / active
             if port < bw:
                 bw = port
-            load = stores = first = last = moved = 0.0
+            load = stores = first = last = moved = noc = 0.0
             spm = 0
             n_loads = 0
             for a in range(na):
@@ -112,11 +122,13 @@ def plan_cost(
                 rank = dim_ptr[a + 1] - dim_ptr[a]
                 for f in range(nf):
                     depends[f] = 0
+                    touched[f] = 0
                 for i in range(rank):
                     d = dim_ptr[a] + i
                     x = 1 + dim_reach[d]
                     for k in range(term_ptr[d], term_ptr[d + 1]):
                         f = term_fac[k]
+                        touched[f] = 1
                         if trips[f] > 1:
                             depends[f] = 1
                         x += term_coef[k] * (length[f] - 1)
@@ -160,7 +172,18 @@ def plan_cost(
                     pages = 1.0
                 pages *= runs - 1
                 startup = store_startup if store[a] else load_startup
-                one = startup + runs * run_overhead + pages * page_penalty + bytes_ / bw
+                sharers = 1
+                if share[a] and uniform and bytes_ >= share_min:
+                    sharers = active
+                    for f in range(nf):
+                        if touched[f]:
+                            sharers = sharers // pieces[f]
+                one = startup + (runs * run_overhead + pages * page_penalty + bytes_ / bw) / sharers
+                if sharers > 1:
+                    exchange = exchange_cycles + bytes_ / link_bytes
+                    noc += times * exchange
+                    first += exchange
+                    spm += 2 * ceil_div(ceil_div(local, sharers), 256) * 256
                 if store[a]:
                     stores += times * one
                     last += one
@@ -168,7 +191,7 @@ def plan_cost(
                     load += times * one
                     first += one
                 n_loads += times
-                moved += (<double>times) * bytes_ * active
+                moved += (<double>times) * bytes_ * active / sharers
                 spm += ceil_div(local, 256) * 256 * (bufs if times > 1 else 1)
             ne = 0.0
             ct = 0.0
@@ -200,6 +223,8 @@ def plan_cost(
                 steady = stores - last
             if issue > steady:
                 steady = issue
+            if noc > steady:
+                steady = noc
             steady = first + steady + last
             out_cycles[c] = steady if steady > traffic else traffic
             out_bytes[c] = spm
@@ -218,6 +243,9 @@ def plan_cost(
                 best = traffic
                 i = 4
             if issue > best:
+                best = issue
                 i = 5
+            if noc > best:
+                i = 6
             out_bound[c] = i
     return 0

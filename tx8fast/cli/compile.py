@@ -81,7 +81,7 @@ def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_jso
     else:
         view = api.lower_graph(ir, options, dump)
         if stage == "search":
-            _print_plans(view, machine, as_json)
+            _print_plans(view, machine, options.opt, as_json)
             return
     if as_json:
         show_json({"stage": stage, "model": ir.name, "n_ops": ir.n_ops(), "text": ir.text()})
@@ -89,13 +89,15 @@ def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_jso
         click.echo(ir.text())
 
 
-def _print_plans(view: Any, machine: Any, as_json: bool) -> None:
+def _print_plans(view: Any, machine: Any, opt: int, as_json: bool) -> None:
     from tx8fast.cli.plans import plan_facts
     from tx8fast.report.tables import segments_table
+    from tx8fast.schedule.capacity import check_capacity
     from tx8fast.search.program import plan_table
 
+    check_capacity(view.table, machine)
     with progress("searching", as_json) as callback:
-        rows = plan_facts(view.table, plan_table(view.table, machine, callback))
+        rows = plan_facts(view.table, plan_table(view.table, machine, callback, opt))
     if as_json:
         show_json({"stage": "search", "segment_rows": rows})
     else:

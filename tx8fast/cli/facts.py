@@ -1,38 +1,42 @@
 """What commands tell of a program, as JSON-able objects with stable keys.
 
-May import: program, machine, simulator.roofline. Must not: format for people (see `report`).
+May import: program, machine, simulator.roofline, errors. Must not: format for people (see `report`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from tx8fast.errors import ProgramError, raise_all
 from tx8fast.machine import Machine
 from tx8fast.program.model import FORMAT_VERSION, Program, Segment, Tensor
 from tx8fast.simulator.roofline import roofline
 
 
+def _known(facts: Mapping[str, Any], what: str, kind: type, *keys: str) -> dict[str, Any]:
+    """Return entries that must be of one type, empty or zero where they are absent. Raises ProgramError."""
+    found = {key: facts.get(key, kind()) for key in keys}
+    bad = [f"'{k}' is {v!r:.80}, required {kind.__name__}" for k, v in found.items() if type(v) is not kind]
+    raise_all(ProgramError, f"reading the facts of {what}", bad)
+    return found
+
+
 def program_facts(program: Program) -> dict[str, Any]:
-    """Return the head line of a program. Sizes in bytes, bounds in cycles."""
-    meta = program.meta
+    """Return the head line of a program. Sizes in bytes, bounds in cycles. Raises ProgramError if meta is damaged."""
+    meta, what = program.meta, "the program"
     bound = roofline(Machine.from_dict(program.machine), meta)
     return {
-        "model": meta.get("model", ""),
-        "phase": meta.get("phase", ""),
-        "compute_dtype": meta.get("compute_dtype", ""),
-        "options": meta.get("options", {}),
-        "machine_digest": meta.get("machine_digest", ""),
+        **_known(meta, what, str, "model", "phase", "compute_dtype", "machine_digest"),
+        **_known(meta, what, dict, "options", "kernel_core"),
         "segments": len(program.segments),
         "launches": len(program.launches),
         "spm_peak_bytes": max((s.spm_peak_bytes for s in program.segments), default=0),
         "ddr_footprint_bytes": program.ddr_bytes,
-        "weight_bytes": meta.get("weight_bytes", 0),
         "embedded_bytes": len(program.data),
-        "useful_macs": meta.get("useful_macs", 0),
-        "unique_ddr_bytes": meta.get("unique_ddr_bytes", 0),
+        **_known(meta, what, int, "weight_bytes", "useful_macs", "unique_ddr_bytes"),
         "bound_cycles": bound.bound_cycles,
         "bound": bound.bound,
-        "kernel_core": meta.get("kernel_core", {}),
     }
 
 
@@ -68,12 +72,8 @@ def _segment(index: int, s: Segment, launches: int) -> dict[str, Any]:
     return {
         "index": index,
         "name": s.name,
-        "op": s.info.get("op", ""),
-        "engine": s.info.get("engine", ""),
-        "parts": s.info.get("parts", []),
-        "slices": s.info.get("slices", []),
-        "order": s.info.get("order", []),
-        "bound": s.info.get("bound", ""),
+        **_known(s.info, f"segment '{s.name}'", str, "op", "engine", "bound"),
+        **_known(s.info, f"segment '{s.name}'", list, "parts", "slices", "order"),
         "launches": launches,
         "rows": [len(c) for c in s.codes],
         "tiles": int((s.tile_code >= 0).sum()),

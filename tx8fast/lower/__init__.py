@@ -6,6 +6,7 @@ May import: graph_table, isa, machine, numerics. Must not: search, place buffers
 from __future__ import annotations
 
 from tx8fast.graph_table import GroupRecord, OpRecord
+from tx8fast.lower.attention import ATTENTION, Attention
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import Convolution
@@ -38,7 +39,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
 
     Raises NotLowerable for a group whose ops cannot share one loop nest."""
     if isinstance(record, GroupRecord):
-        return Fused(record, machine), ""
+        kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
+        return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"
     if family is not None:

@@ -181,6 +181,7 @@ class Lowering:
     """One prepared op record. Subclasses set the fields and implement `emit`."""
 
     kind = "base"
+    shares = False  # True: tiles may load a common operand together and pass it on
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
 

@@ -32,14 +32,15 @@ class MatrixAccess(Access):
                  batch: Sequence[int]) -> None:  # fmt: skip
         super().__init__(spec, dims, blocked=True)
         self.row_factors, self.col_factors, self.batch_factors = tuple(rows), tuple(cols), tuple(batch)
-        minor = {d.terms[-1][0] for d in self.dims if d.terms}
         if self.dims[-1].terms and self.dims[-1].terms[-1][0] not in self.col_factors:
             raise NotLowerable("the stored last dimension is not a matrix column")
         last = self.dims[-1].terms[-1][0] if self.dims[-1].terms else -1
         self.run_col = last if last in self.col_factors else -1
         if self.run_col >= 0 and self.col_factors[-1] != self.run_col:
             raise NotLowerable("the columns' fastest factor differs from the stored one")
-        self.row_runs = [f for f in self.row_factors if f in minor and f != last]
+        # leading dimensions whose fastest factor steps rows: one descriptor can walk all of them
+        self.row_axes = {d.terms[-1][0]: i for i, d in enumerate(self.dims[:-1])
+                         if d.terms and d.terms[-1][0] in self.row_factors and d.terms[-1][0] != last}  # fmt: skip
 
     def matrix(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return Local(_count(self.row_factors, lo, hi), _count(self.col_factors, lo, hi), self.spec.dtype, True)
@@ -53,15 +54,11 @@ class MatrixAccess(Access):
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         local = self.matrix(lo, hi)
         stride = self.batch_stride(lo, hi)
-        run_row = max(self.row_runs, key=lambda f: hi[f] - lo[f], default=-1)
         free = [f for f in (*self.batch_factors, *self.row_factors, *self.col_factors)
-                if f not in (run_row, self.run_col)]  # fmt: skip
-        row_step, row_dim = 0, -1
-        if run_row >= 0:
-            later = self.row_factors[self.row_factors.index(run_row) + 1 :]
-            row_step = _count(later, lo, hi)
-            row_dim = next(i for i, d in enumerate(self.dims) if d.terms and d.terms[-1][0] == run_row)
-        row_strides = [row_step if i == row_dim else 0 for i in range(len(self.dims) - 1)]
+                if f not in self.row_axes and f != self.run_col]  # fmt: skip
+        row_strides = [0] * (len(self.dims) - 1)
+        for f, i in self.row_axes.items():
+            row_strides[i] = _count(self.row_factors[self.row_factors.index(f) + 1 :], lo, hi)
         out: list[Descriptor] = []
         for point in itertools.product(*(range(lo[f], hi[f]) for f in free)):
             plo, phi = list(lo), list(hi)
@@ -76,7 +73,16 @@ class MatrixAccess(Access):
 
 
 def merge_runs(items: list[Descriptor]) -> list[Descriptor]:
-    """Fold equal descriptors at a constant distance on both sides into a loop where the local side stays dense."""
+    """Fold equal descriptors at a constant distance on both sides into loops where the local side stays dense."""
+    items = sorted(items, key=lambda d: d.spm)
+    while True:
+        merged = _merge_level(items)
+        if len(merged) == len(items):
+            return items
+        items = merged
+
+
+def _merge_level(items: list[Descriptor]) -> list[Descriptor]:
     out: list[Descriptor] = []
     i = 0
     while i < len(items):
@@ -93,7 +99,10 @@ def merge_runs(items: list[Descriptor]) -> list[Descriptor]:
                 break
             j += 1
         if j > i + 1 and step >= 0:
-            d = Descriptor(d.piece, d.ddr, d.spm, d.run_bytes, (*d.loops, (step, j - i)))
+            if step == d.run_bytes and not d.loops:
+                d = Descriptor(d.piece, d.ddr, d.spm, d.run_bytes * (j - i), ())
+            else:
+                d = Descriptor(d.piece, d.ddr, d.spm, d.run_bytes, (*d.loops, (step, j - i)))
             i = j
         else:
             i += 1
@@ -118,8 +127,10 @@ def _factors(dims: Sequence[Dim]) -> list[int]:
 
 class Contraction(Lowering):
     kind = "contraction"
+    shares = True
 
-    def __init__(self, record: OpRecord, machine: Machine) -> None:
+    def __init__(self, record: OpRecord, machine: Machine, rows_of_left: bool = False) -> None:
+        """`rows_of_left` orders the rows as the left operand has them, not as the result does."""
         super().__init__(record, machine)
         rule = record.rule
         left, right = record.operands[:2]
@@ -136,6 +147,8 @@ class Contraction(Lowering):
         fl, fr, fo = set(_factors(dims_l)), set(_factors(dims_r)), _factors(dims_o)
         self.batch = [f for f in fo if f in fl and f in fr]
         self.m = [f for f in fo if f in fl and f not in fr]
+        if rows_of_left:
+            self.m = [f for f in _factors(dims_l) if f in self.m]
         self.n = [f for f in fo if f in fr and f not in fl]
         self.k = [f for f in _factors(dims_l) if f in fr and f not in fo]
         used = {*self.batch, *self.m, *self.n, *self.k}

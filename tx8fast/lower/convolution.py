@@ -94,3 +94,6 @@ class _Band:
         a = max(0, lo[1] * self.stride - self.pad)
         b = min(self.size, (hi[1] - 1) * self.stride - self.pad + self.reach + 1)
         return a, max(a, b)
+
+    def extent(self, lens) -> int:
+        return min(self.size, (lens[1] - 1) * self.stride + self.reach + 1)

@@ -88,6 +88,7 @@ class Fused(Lowering):
     """Matrix products of equal extent followed by element-wise members on their results."""
 
     kind = "fused"
+    shares = True
     overlaps = True
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:

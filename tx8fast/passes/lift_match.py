@@ -36,6 +36,11 @@ def used_once(v: Value) -> bool:
     return len(v.uses) == 1
 
 
+def leaves(v: Value) -> bool:
+    """True if `v` is a result of the function as it stands."""
+    return any(u.kind in ("return", "subgraph_return") for u in v.users)
+
+
 def orders(op: Op) -> Iterator[tuple[Value, Value]]:
     """The operands of a binary op, both ways round."""
     a, b = op.operands

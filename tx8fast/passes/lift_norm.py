@@ -105,7 +105,7 @@ def _norm(op: Op, rw: Rewriter) -> bool:
         if inner is None or not same(inner, x):
             continue
         rank, axes = len(x.shape), mean[1]
-        if axes != tuple(range(rank - len(axes), rank)):
+        if axes != (rank - 1,):
             continue
         centred = made_by(x, "sub")
         shift = None if centred is None else _mean(centred.operands[1])

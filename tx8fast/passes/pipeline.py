@@ -29,16 +29,32 @@ from tx8fast.passes.layout_init import LayoutInit
 from tx8fast.passes.layout_opt import LayoutOpt
 from tx8fast.passes.layout_transmit import LayoutTransmit
 from tx8fast.passes.legalize import Legalize
+from tx8fast.passes.lift_activation import LiftActivation
+from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
+from tx8fast.passes.lift_cache import LiftCache
+from tx8fast.passes.lift_contract import LiftContract
+from tx8fast.passes.lift_norm import LiftNorm
+from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.move_constants import MoveConstants
 from tx8fast.passes.outline import Outline
 from tx8fast.passes.sink_constants import SinkConstants
+from tx8fast.passes.sink_transposes import SinkTransposes
 from tx8fast.passes.strip_runtime import StripRuntime
 
 PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupSingle,
-    GroupLoadStore, GroupMapping, GroupBarriers,
+    GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
+    LiftContract, CountCausalWork, SinkTransposes,
 )  # fmt: skip
+
+
+def lifting_passes() -> list[CompilerPass]:
+    """The passes that recognise idioms which exporters spell out in primitives."""
+    return [
+        LiftNorm(), LiftActivation(), LiftRope(), Canonicalize(), FoldConstants(), LiftCache(), LiftAttention(),
+        Canonicalize(), LiftContract(), CountCausalWork(), SinkTransposes(), FoldConstants(),
+    ]  # fmt: skip
 
 
 def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass]:
@@ -48,7 +64,7 @@ def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass
     """
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     return [
-        Canonicalize(), FoldConstants(), Dce(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
+        Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
         ComputeDtype(dtype), Canonicalize(), Cse(), *repeat, Dce(),
     ]  # fmt: skip
 

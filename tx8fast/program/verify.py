@@ -14,7 +14,7 @@ from tx8fast import isa
 from tx8fast.errors import ConfigError, ProgramError
 from tx8fast.isa.record import MAX_LOOPS, RECORD
 from tx8fast.machine import DDR_BASE, Machine
-from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
 from tx8fast.numerics.layout import blocked_bytes, dense_bytes, npc
 from tx8fast.program.model import Program, Segment, Tensor
 
@@ -23,6 +23,7 @@ DMA_UNITS = (2, 3)
 ENGINE_UNITS = 5  # units below this one are engines
 KCORE_UNIT = 5
 PROBE = 1 << 44
+FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
 MAX_ROWS = 1 << 24  # rows of one code array with its loops written out
 
 
@@ -181,6 +182,10 @@ def _raw_rows(where: str, s: Segment, code: np.ndarray, n_slots: int, found: _Pr
     strange = np.flatnonzero(~np.isin(code["opcode"], known))
     if len(strange):
         found.rows(where, strange, f"opcode {code['opcode'][strange[0]]:#x} does not exist")
+        return
+    nameless = np.flatnonzero(~np.isin(code["fmt"], FORMATS))
+    if len(nameless):
+        found.rows(where, nameless, f"format code {code['fmt'][nameless[0]]} does not exist")
         return
     opens = code["opcode"] == isa.INSTRUCTIONS["loop"].OPCODE
     closes = code["opcode"] == isa.INSTRUCTIONS["end"].OPCODE

@@ -46,7 +46,7 @@ def kernel_core_table(reasons: Facts) -> list[Table]:
         return []
     t = table("op", "why no engine performs it", title="on the kernel core (slow)")
     for op, reason in reasons.items():
-        t.add_row(op, reason)
+        t.add_row(op, str(reason))
     return [t]
 
 

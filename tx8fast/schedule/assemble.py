@@ -32,6 +32,7 @@ class SegmentTable:
     segments: list[Segment] = field(default_factory=list)
     known: dict[tuple[OpRecord, bool], int] = field(default_factory=dict)
     kernel_core: dict[str, str] = field(default_factory=dict)  # op kind -> why
+    progress: Callable[[int, int], None] | None = None
 
     def index(self, step: Step) -> int:
         record = step.record
@@ -43,16 +44,19 @@ class SegmentTable:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
             self.segments.append(build_segment(p.low, p.plan, self.machine, step.name, step.op_names, step.barrier))
+            if self.progress is not None:
+                self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]
 
 
 def assemble(table: GraphTable, machine: Machine, plans: Mapping[OpRecord, Planned], describe: Describe,
-             meta: dict[str, Any]) -> Program:  # fmt: skip
-    """Return the program of `table`. `describe` turns a weight key into its source description.
+             meta: dict[str, Any], progress: Callable[[int, int], None] | None = None) -> Program:  # fmt: skip
+    """Return the program of `table`. `describe` turns a weight key into its source description;
+    `progress(done, total)` counts segments.
 
     Raises InfeasibleError if the model needs more DDR than the chip has."""
     frames = plan_frames(table.functions, machine.chip.ddr_bytes)
-    return _Linker(table, machine, SegmentTable(machine, plans), frames, describe).program(meta)
+    return _Linker(table, machine, SegmentTable(machine, plans, progress=progress), frames, describe).program(meta)
 
 
 class _Linker:

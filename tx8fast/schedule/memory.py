@@ -31,37 +31,67 @@ class Frame:
 
 def plan_frames(functions: dict[str, FunctionTable], capacity_bytes: int) -> dict[str, Frame]:
     """Return the frame of every function; callees are laid out before their callers."""
-    frames: dict[str, Frame] = {}
+    order: list[str] = []
 
     def visit(name: str) -> None:
-        if name in frames:
+        if name in order:
             return
         for step in functions[name].steps:
             if step.kind == "call":
                 visit(step.callee)
-        frames[name] = _frame(functions[name], functions, frames, capacity_bytes)
+        order.append(name)
 
     for name in functions:
         visit(name)
+    kept = _kept_args(functions, order[::-1])
+    frames: dict[str, Frame] = {}
+    for name in order:
+        frames[name] = _frame(functions[name], functions, frames, kept[name], capacity_bytes)
     return frames
 
 
-def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[str, Frame], capacity: int) -> Frame:
+def _kept_args(functions: dict[str, FunctionTable], callers_first: list[str]) -> dict[str, set[int]]:
+    """Return per function the argument positions whose bytes some caller still needs after the call."""
+    kept: dict[str, set[int]] = {name: set() for name in functions}
+    for name in callers_first:
+        fn = functions[name]
+        root = list(range(len(fn.values)))
+        for step in fn.steps:
+            if step.kind == "alias":
+                root[step.outputs[0]] = root[step.inputs[0]]
+        last: dict[int, int] = {}
+        for v, i in enumerate(_last_uses(fn)):
+            last[root[v]] = max(i, last.get(root[v], -1))
+        fixed = {*fn.params, *(fn.args[k] for k in kept[name])}
+        for i, step in enumerate(fn.steps):
+            if step.kind == "call":
+                roots = [root[v] for v in step.inputs]
+                kept[step.callee] |= {k for k, r in enumerate(roots) if r in fixed or last[r] > i or roots.count(r) > 1}
+    return kept
+
+
+def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[str, Frame], kept: set[int],
+           capacity: int) -> Frame:  # fmt: skip
     root = list(range(len(fn.values)))
     last_use = _last_uses(fn)
+    fixed = {*fn.params, *(fn.args[k] for k in kept)}
     for i, step in enumerate(fn.steps):
         if step.kind == "alias":
             root[step.outputs[0]] = root[step.inputs[0]]
         elif step.kind == "group" and step.record is not None and step.record.kind in IN_PLACE:
             cache, out = step.inputs[0], step.outputs[0]
-            private = root[cache] not in fn.params and last_use[cache] <= i
+            again = any(last_use[v] > i for v, r in enumerate(root) if r == root[cache])
+            private = root[cache] not in fixed and not again
             if private and fn.values[cache] == fn.values[out]:
                 root[out] = root[cache]
         elif step.kind == "call":
             callee, frame = functions[step.callee], frames[step.callee]
+            first: dict[int, int] = {}
             for out, r in zip(step.outputs, frame.result_roots, strict=True):
                 if r in callee.args:
                     root[out] = root[step.inputs[callee.args.index(r)]]
+                else:
+                    root[out] = first.setdefault(r, out)
     args = set(fn.args)
     epoch = _epochs(fn)
     result_roots = [root[v] for v in fn.results]

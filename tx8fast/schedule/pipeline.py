@@ -102,7 +102,10 @@ def get_retract(prev: Sequence[Step], after: Sequence[Step]) -> int:
             touched.update(dict.fromkeys(w.writes, j))
     for k in range(limit):
         for w in after[k].works:
-            ordered = [*(written[c] for c in w.reads if c in written), *(touched[c] for c in w.writes if c in touched)]
+            ordered = [
+                *(written[c] for c in w.reads if c in written),
+                *(touched[c] for c in w.writes if c in touched),
+            ]
             if ordered:
                 limit = min(limit, k + n - max(ordered) - 1)
     before, later = [s.engines for s in prev[n - limit :]], [s.engines for s in after[:limit]]
@@ -160,7 +163,9 @@ class Folded:
     shift: int
 
 
-def fold(steps: Sequence[Step], values: Values, same_copies: bool = False, level: int = 0) -> list[Step | Folded]:
+def fold(
+    steps: Sequence[Step], values: Values, same_copies: bool = False, level: int = 0
+) -> list[Step | Folded]:
     """Return the compact form: prologue, steady state, epilogue, each folded further inside.
 
     With `same_copies` every round uses the same buffer copies, so that addresses are constants in the code; else the

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,21 @@ from tx8fast import isa
 from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.transfer import ddr_offset
+from tx8fast.lower.transfer import Descriptor, ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
-from tx8fast.search.plan import Plan, reloads, slice_bytes
+from tx8fast.search.plan import Plan, part_bytes, reloads, slice_bytes
+
+@dataclass(frozen=True)
+class Share:
+    """One shared read access on one tile: who takes part, and which part this tile loads."""
+
+    access: int
+    mask: int
+    rank: int
+    tiles: int
+
 
 PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
 QUEUE_DEPTH = 6
@@ -51,19 +62,43 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
             starts = [x for x, _ in access.box(r.lo, r.hi)]
             for piece in range(PIECES):
                 offsets[t, PIECES * a + piece] = ddr_offset(access.spec, starts, piece)
-        key = code_key(low, r)
+        shares = tile_shares(low, plan, ranges, t)
+        key = (code_key(low, r), shares)
         if key not in known:
             known[key] = len(codes)
-            codes.append(TileCode(low, plan, buffers, r, offsets[t]).build(barrier))
+            codes.append(tile_code_of(low, plan, buffers, r, offsets[t], shares).build(barrier))
         tile_code[t] = known[key]
     if barrier:
         codes, tile_code = _idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array(arg_of, np.int32), PIECES)
     info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
             "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
-            "runner_up_cycles": plan.runner_up_cycles}  # fmt: skip
+            "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared)}  # fmt: skip
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
                    plan.estimate_cycles, info)  # fmt: skip
+
+
+def tile_shares(low: Lowering, plan: Plan, ranges: Sequence[TileRange], tile: int) -> tuple[Share, ...]:
+    """Return how tile `tile` takes part in each shared read: with the tiles that need the same slices."""
+    out = []
+    for k, g in enumerate(plan.shared):
+        if g < 2:
+            continue
+        factors = sorted(low.reads[k].factors)
+        mine = [ranges[tile].lo[f] for f in factors]
+        group = [t for t, r in enumerate(ranges) if not r.idle and [r.lo[f] for f in factors] == mine]
+        out.append(Share(k, sum(1 << t for t in group), group.index(tile), len(group)))
+    return tuple(out)
+
+
+def tile_code_of(low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray,
+                 shares: tuple[Share, ...]) -> TileCode:  # fmt: skip
+    """Return the builder of one tile's code."""
+    if not shares:
+        return TileCode(low, plan, buffers, r, slot_base)
+    from tx8fast.schedule.exchange import SharedTileCode
+
+    return SharedTileCode(low, plan, buffers, r, slot_base, shares=shares)
 
 
 def _idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
@@ -114,6 +149,9 @@ class Buffers:
             n = plan.bufs if reloads(low, plan, a.factors) > 1 else 1
             self.copies.append(n)
             want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
+        self.shared = {k: g for k, g in enumerate(plan.shared) if g > 1}
+        for k, g in self.shared.items():
+            want("load", part_bytes(round_up(slice_bytes(low, low.reads[k], plan), ALIGN_BYTES), g), self.copies[k])
         scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
         for size in scratch:
             want("scratch", size)
@@ -127,6 +165,7 @@ class Buffers:
         self.peak = max((o + i.size_bytes for o, i in zip(placed.offsets, items, strict=True)), default=0)
         it = iter(addresses)
         self.access = [[next(it) for _ in range(n)] for n in self.copies]
+        self.staging = {k: [next(it) for _ in range(self.copies[k])] for k in self.shared}
         self.scratch = [next(it) for _ in scratch]
         self.consts = [next(it) for _ in consts]
         self.acc = next(it) if split else 0
@@ -220,9 +259,12 @@ class TileCode:
             rows["op"] = 0
         self.out.append(rows)
 
-    def _transfer(self, k: int, access: Access, lo, hi, address: int, name: str) -> None:
-        """Append the DMA rows of one access; their DDR offsets are relative to the tile's slot base."""
-        found = [d for d in access.transfers(lo, hi) if d.run_bytes]
+    def _transfer(self, k: int, access: Access, lo, hi, address: int, name: str, worker: int = 0) -> None:
+        """Append the DMA rows of one access."""
+        self._rows(k, [d for d in access.transfers(lo, hi) if d.run_bytes], address, name, worker)
+
+    def _rows(self, k: int, found: Sequence[Descriptor], address: int, name: str, worker: int = 0) -> None:
+        """Append DMA rows; their DDR offsets are relative to the tile's slot base."""
         rows = []
         for d in found:
             loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
@@ -230,7 +272,7 @@ class TileCode:
             side = {"dst": address + d.spm} if name == "rdma" else {"src": address + d.spm}
             slot = PIECES * k + d.piece
             rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot, ddr=d.ddr - int(self.slot_base[slot]), op=0,
-                                 **fields, **side))  # fmt: skip
+                                 worker=worker, **fields, **side))  # fmt: skip
         self._append(rows)
 
 

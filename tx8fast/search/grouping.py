@@ -30,27 +30,29 @@ def group_table(table: GraphTable, planner: Planner) -> None:
 
 
 def order_steps(fn: FunctionTable) -> list[Step]:
-    """Return the steps in an order where a step follows its producer as soon as its other operands are there."""
+    """Return the steps depth first from the results, each right behind its producer of the longest chain."""
     maker = {v: i for i, s in enumerate(fn.steps) for v in s.outputs}
-    needs = [{maker[v] for v in s.inputs if v in maker} for s in fn.steps]
-    users: list[list[int]] = [[] for _ in fn.steps]
-    for i, before in enumerate(needs):
-        for j in sorted(before):
-            users[j].append(i)
-    missing = [len(n) for n in needs]
-    ready = [i for i, m in enumerate(missing) if m == 0]
+    needs = [list(dict.fromkeys(maker[v] for v in s.inputs if v in maker)) for s in fn.steps]
+    height = [0] * len(fn.steps)
+    for i, before in enumerate(needs):  # steps arrive in a topological order
+        height[i] = 1 + max((height[j] for j in before), default=0)
+    used = {j for before in needs for j in before}
     order: list[int] = []
-    last = -1
-    while ready:
-        follow = [i for i in ready if last in needs[i]]
-        pick = min(follow) if follow and fn.steps[min(follow)].kind == "group" else min(ready)
-        ready.remove(pick)
-        order.append(pick)
-        for u in users[pick]:
-            missing[u] -= 1
-            if not missing[u]:
-                ready.append(u)
-        last = pick
+    done = [False] * len(fn.steps)
+    for root in range(len(fn.steps)):
+        if done[root] or root in used:
+            continue
+        stack = [(root, iter(sorted(needs[root], key=lambda j: height[j])))]
+        while stack:
+            i, rest = stack[-1]
+            j = next((j for j in rest if not done[j]), None)
+            if j is not None:
+                stack.append((j, iter(sorted(needs[j], key=lambda k: height[k]))))
+                continue
+            stack.pop()
+            if not done[i]:
+                done[i] = True
+                order.append(i)
     return [fn.steps[i] for i in order]
 
 
@@ -105,14 +107,9 @@ def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[
     records = [s.record for s in part]
     if any(not isinstance(r, OpRecord) or len(r.results) != 1 for r in records) or any(s.is_empty for s in part):
         return None
-    if records[0].kind not in PRODUCTS or records[-1].kind in PRODUCTS:  # type: ignore[union-attr]
-        return None
     made = {s.outputs[0]: i for i, s in enumerate(part)}
-    for r, s in zip(records[1:], part[1:], strict=True):
-        if r.kind not in PRODUCTS and not any(v in made for v in s.inputs):  # type: ignore[union-attr]
-            return None
-        if r.kind in PRODUCTS and any(v in made for v in s.inputs):  # type: ignore[union-attr]
-            return None
+    if not _follows(records, part, made):  # type: ignore[arg-type]
+        return None
     inputs: list[int] = []
     wires = []
     for s in part:
@@ -134,6 +131,17 @@ def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[
     name = part[0].name if len(part) == 1 else f"{part[0].name}+{part[-1].name.rpartition('.')[2]}"
     return Step("group", name, tuple(inputs), tuple(part[i].outputs[0] for i in outputs), group,
                 op_names=tuple(n for s in part for n in s.op_names))  # fmt: skip
+
+
+def _follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
+    """True for products followed by ops on their results, and for score, softmax and mix of attention."""
+    product = [r.kind in PRODUCTS for r in records]
+    uses = [any(v in made for v in s.inputs) for s in part]
+    if len(records) == 3 and product == [True, False, True] and records[1].kind == "softmax":
+        return uses[1] and uses[2]
+    if not product[0] or product[-1]:
+        return False
+    return all(p != u for p, u in zip(product[1:], uses[1:], strict=True))
 
 
 def place_barriers(fn: FunctionTable) -> None:

@@ -5,10 +5,9 @@ May import: lower. Must not: know how plans are found or used.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
-from tx8fast.lower.base import Access, Lowering
+from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,7 @@ class Plan:
     bound: str
     candidates: int = 1
     runner_up_cycles: int = 0
+    shared: tuple[int, ...] = ()  # per read access: tiles that load it together and pass it on (1: alone)
 
     @property
     def trips(self) -> tuple[int, ...]:
@@ -47,18 +47,36 @@ def reloads(low: Lowering, plan: Plan, factors: frozenset[int]) -> int:
 
 def slice_bytes(low: Lowering, access: Access, plan: Plan) -> int:
     """Largest scratchpad footprint of an access over all slices (windows differ at the borders)."""
-    zero = (0,) * len(plan.shard)
     if not low.positional:
-        return access.size_bytes(zero, plan.slices)
-    best = 0
-    own = sorted(access.factors)
-    steps = [range(0, low.sizes[f], plan.slices[f]) for f in own]
-    for starts in itertools.islice(itertools.product(*steps), 4096):
-        lo, hi = [0] * len(zero), list(plan.slices)
-        for f, a in zip(own, starts, strict=True):
-            lo[f], hi[f] = a, min(a + plan.slices[f], low.sizes[f])
-        best = max(best, access.size_bytes(lo, hi))
-    return best
+        return access.size_bytes((0,) * len(plan.shard), plan.slices)
+    return access.local(tuple((0, d.extent(plan.slices)) for d in access.dims)).size_bytes
+
+
+#: slices below this are cheaper to load by every tile than to agree on
+SHARE_MIN_BYTES = 16384
+
+
+def sharers(low: Lowering, plan: Plan, access: Access) -> int:
+    """Return how many tiles need the same slices of an access in the same steps; 1 if they cannot go in step."""
+    if not low.shares or access.positional:
+        return 1
+    pieces = [-(-s // d) for s, d in zip(low.sizes, plan.shard, strict=True)]
+    for f, n in enumerate(pieces):
+        rest = low.sizes[f] - (n - 1) * plan.shard[f]
+        if n != plan.parts[f] or -(-rest // plan.slices[f]) != plan.trips[f]:
+            return 1
+    if access.size_bytes((0,) * len(plan.shard), plan.slices) < SHARE_MIN_BYTES:
+        return 1
+    count = 1
+    for f, n in enumerate(pieces):
+        if f not in access.factors:
+            count *= n
+    return count
+
+
+def part_bytes(size_bytes: int, tiles: int) -> int:
+    """Bytes of a shared slice that each tile loads itself, in whole 256-byte lines."""
+    return round_up(-(-size_bytes // tiles), ALIGN_BYTES)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
-from tx8fast.search.plan import Plan, reloads, slice_bytes
+from tx8fast.search.plan import SHARE_MIN_BYTES, Plan, part_bytes, reloads, sharers, slice_bytes
 
 REFINE = 6  # candidates priced exactly
 MAX_SHARDINGS = 24
@@ -70,8 +71,7 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
             f"{capacity:,} bytes are available per tile; a smaller batch or sequence would help"
         )
     exact, used, plan = best
-    return Plan(plan.parts, plan.shard, plan.slices, plan.order, plan.bufs, exact, used, plan.bound, len(order),
-                runner_up)  # fmt: skip
+    return replace(plan, estimate_cycles=exact, spm_bytes=used, runner_up_cycles=runner_up)
 
 
 def _kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
@@ -95,7 +95,8 @@ def _make(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
     order = [f for f in range(len(shard)) if not low.reduce[f] and f != inner]
     order += [inner] if inner >= 0 else []
     order += [f for f in range(len(shard)) if low.reduce[f]]
-    return Plan(tuple(int(p) for p in parts), shard, length, tuple(order), BUFS, 0, 0, bound, n)
+    plan = Plan(tuple(int(p) for p in parts), shard, length, tuple(order), BUFS, 0, 0, bound, n)
+    return replace(plan, shared=tuple(sharers(low, plan, a) for a in low.reads))
 
 
 def _encodable(low: Lowering, plan: Plan) -> bool:
@@ -106,9 +107,12 @@ def spm_demand(low: Lowering, plan: Plan) -> int:
     """Bytes that a plan's buffers take when all of them are alive at once."""
     lo, hi = (0,) * len(plan.shard), plan.slices
     total = sum(round_up(b, ALIGN_BYTES) for b in (*low.scratch_bytes(lo, hi), *low.const_bytes()))
-    for a in (*low.reads, *low.writes):
+    for k, a in enumerate((*low.reads, *low.writes)):
         copies = plan.bufs if reloads(low, plan, a.factors) > 1 else 1
-        total += copies * round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
+        size = round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
+        total += copies * size
+        if k < len(plan.shared) and plan.shared[k] > 1:
+            total += copies * part_bytes(size, plan.shared[k])
     if any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard))):
         total += round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)
     return total
@@ -217,12 +221,23 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
         "passes": machine.ne_passes(fmt) if matrix else 1, "ct_startup": machine.ct.startup * 4,
         "issue_compute": machine.kcore.issue_base + 16 * machine.kcore.issue_per_reg,
         "issue_dma": machine.kcore.issue_base + 9 * machine.kcore.issue_per_reg,
+        "share_min": SHARE_MIN_BYTES, "link_bytes": machine.noc.link_bytes, "exchange": exchange_cycles(machine),
     }  # fmt: skip
     return PlanSpace(
         i64(low.sizes), i64(low.units), u8(low.reduce), role, u8([0] * len(low.reads) + [1] * len(low.writes)),
         i64([ITEM_BYTES[a.spec.dtype] for a in accesses]),
         u8([a.spec.layout == "blocked" and len(a.spec.shape) > 1 for a in accesses]),
+        u8([low.shares and not a.positional for a in low.reads] + [0] * len(low.writes)),
         u8([a.blocked for a in accesses]), i64([block_size(a.spec.dtype) for a in accesses]),
         i64(dim_ptr), i64(size), i64(reach), u8(full), i64(term_ptr), i64(fac), i64(coef),
         scalars, BUFS, matrix, low.ops_per_point(), scratch,
     )  # fmt: skip
+
+
+def exchange_cycles(machine: Machine) -> float:
+    """Cycles of one exchange besides the bytes: waits for the own part and the freed buffer, the meeting of the
+    sharing tiles, and the send (hardware manual 16.6, 16.7)."""
+    diameter = machine.chip.tiles_x + machine.chip.tiles_y - 2
+    meet = machine.sync.barrier_base + 2 * diameter * machine.noc.hop_cycles
+    send = machine.dte.setup_sw + machine.dte.setup_hw + diameter * machine.noc.hop_cycles
+    return 3 * machine.kcore.wait_cycles + meet + send

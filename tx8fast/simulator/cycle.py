@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast._kernels import EventResult, simulate_events
-from tx8fast.errors import ProgramError
+from tx8fast.errors import ProgramError, SimulationError
 from tx8fast.machine import Machine
 from tx8fast.program.model import Program
 from tx8fast.simulator import timing
@@ -25,6 +25,8 @@ from tx8fast.simulator.roofline import Roofline, roofline
 UNITS: tuple[str, ...] = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "issue")
 # A DMA engine is bound by the DDR if this much of its busy time is DDR time at full rate.
 DDR_SHARE = 0.75
+# The event kernel counts in 64 bits; a single step beyond this could overflow the sums.
+LARGEST = 1 << 40
 
 
 @dataclass
@@ -223,6 +225,12 @@ def _name(program: Program, stretch: list[int]) -> str:
 def _run(machine: Machine, rows: timing.EventInput, serial: bool | None) -> EventResult:
     if serial is None:
         serial = bool(machine.tile.serial_mode)
+    for what, values in (("issue time", rows.issue), ("duration", rows.fixed), ("transfer", rows.ddr_bytes)):
+        if values.max(initial=0) >= LARGEST:
+            raise SimulationError(
+                f"cycle simulation: an instruction's {what} is {values.max():,} cycles or bytes, at most {LARGEST - 1:,} "
+                "can be simulated; check the machine description the program was compiled for"
+            )
     return simulate_events(
         rows, timing.QUEUE_DEPTH, float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle, serial
     )

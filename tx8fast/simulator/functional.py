@@ -1,7 +1,8 @@
 """The functional simulator: executes a program's launches on all tiles and yields its tensors.
 
 May import: numpy, program.model, isa, machine, numerics, errors. Must not: model time.
-Tiles of one launch do not exchange data, so they run one after the other; launches run in order.
+Tiles of a launch that exchange nothing run one after the other in one scratchpad; those of the others take
+turns, each with its own. Launches run in order; no scratchpad content is passed from one to the next.
 Addresses of a whole code array are checked before its first instruction runs.
 """
 
@@ -20,6 +21,7 @@ from tx8fast.numerics import layout
 from tx8fast.numerics.formats import convert, dtype_name, np_dtype
 from tx8fast.program.model import Launch, Program, Segment, Tensor
 from tx8fast.simulator.blas import one_blas_thread
+from tx8fast.simulator.exchange import Exchange, Stream, stop_rows, takes_turns
 from tx8fast.simulator.memory import POISON, Ddr, new_spm
 
 MAX_REPORTED = 4
@@ -37,6 +39,7 @@ class TileState:
         self.tile = 0
         self.position = 0
         self.routine: Callable[[int], None] | None = None
+        self.exchange: Exchange | None = None
 
     def seed(self) -> int:
         """Return the seed of stochastic rounding: tile and instruction index, so that runs repeat."""
@@ -47,6 +50,12 @@ class TileState:
         if self.routine is None:
             raise SimulationError(f"calling kernel-core routine {index}: no segment is running")
         self.routine(index)
+
+    def send(self, src: int, dst: int, nbytes: int, mask: int, monitor: int) -> None:
+        """Copy bytes of this tile's scratchpad to those of the tiles in `mask`."""
+        if self.exchange is None:
+            raise SimulationError("sending to other tiles: no launch is running, so there are none")
+        self.exchange.send(self.tile, src, dst, nbytes, mask, monitor)
 
 
 class _Code:
@@ -69,6 +78,8 @@ class _Code:
         )
         self.ranges = isa.ranges(rows, np.zeros(len(rows), np.int64))
         self.has_ddr = rows["slot"] >= 0
+        self.stops = stop_rows(rows)
+        self.takes_turns = takes_turns(rows, self.stops)
 
 
 def _spm_problems(rows: np.ndarray, machine: Machine) -> list[str]:
@@ -100,6 +111,7 @@ class FunctionalSimulator:
         self.ddr = Ddr(program.ddr_bytes)
         self.debug = debug
         self.state = TileState(self.machine, self.ddr)
+        self._states: dict[int, TileState] = {}
         self.instructions_executed = 0
         self._codes: dict[tuple[int, int], _Code] = {}
         self._tensors = {t.name: t for t in (*program.inputs, *program.outputs, *program.params)}
@@ -173,17 +185,47 @@ class FunctionalSimulator:
             self.run_launch(launch)
 
     def run_launch(self, launch: Launch) -> None:
-        """Execute one launch on every tile that has code in its segment."""
+        """Execute one launch on every tile that has code in its segment.
+
+        Raises SimulationError for an illegal row, and if tiles wait for each other without end.
+        """
         segment = self.program.segments[launch.segment]
         if len(launch.args) != segment.n_args:
             raise SimulationError(
                 f"launch '{launch.name}' of segment '{segment.name}': found {len(launch.args)} arguments, "
                 f"required {segment.n_args}"
             )
+        codes = [
+            (tile, self._code(launch.segment, index))
+            for tile, index in enumerate(np.asarray(segment.tile_code).tolist())
+            if index >= 0
+        ]
         with np.errstate(all="ignore"), one_blas_thread():
-            for tile, code_index in enumerate(np.asarray(segment.tile_code).tolist()):
-                if code_index >= 0:
-                    self._run_tile(launch, segment, tile, code_index)
+            if any(code.takes_turns for _, code in codes):
+                self._run_together(launch, segment, codes)
+                return
+            for tile, code in codes:
+                self._stream(launch, segment, tile, code, self.state).run(0, len(code.rows))
+
+    def _run_together(
+        self, launch: Launch, segment: Segment, codes: list[tuple[int, _Code]]
+    ) -> None:
+        """Run the tiles in turns, each in its own scratchpad."""
+        where = f"launch '{launch.name}', segment '{segment.name}'"
+        exchange = Exchange(self.machine, lambda tile: self._state(tile).spm, where)
+        streams = []
+        for tile, code in codes:
+            state = self._state(tile)
+            state.exchange = exchange
+            streams.append(self._stream(launch, segment, tile, code, state))
+        exchange.run(streams)
+
+    def _state(self, tile: int) -> TileState:
+        """Return the state of a tile that exchanges data; its scratchpad is made when first needed."""
+        found = self._states.get(tile)
+        if found is None:
+            found = self._states[tile] = TileState(self.machine, self.ddr)
+        return found
 
     def _code(self, segment_index: int, code_index: int) -> _Code:
         key = (segment_index, code_index)
@@ -193,27 +235,33 @@ class FunctionalSimulator:
             found = self._codes[key] = _Code(segment.codes[code_index], self.machine, segment)
         return found
 
-    def _run_tile(self, launch: Launch, segment: Segment, tile: int, code_index: int) -> None:
-        code = self._code(launch.segment, code_index)
+    def _stream(
+        self, launch: Launch, segment: Segment, tile: int, code: _Code, state: TileState
+    ) -> Stream:
+        """Prepare a tile for a launch; all its DDR addresses are checked here."""
         slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[tile]
         addresses = self._addresses(code, slots, launch, segment, tile).tolist()
-        state = self.state
         state.tile = tile
         state.routine = lambda index: self._run_routine(segment.routines[index], slots)
         if self.debug:
             state.spm[...] = POISON
-        at = -1
-        try:
-            for at, ((run, fmt, rnd, spm, p), address) in enumerate(zip(code.steps, addresses)):
-                state.position = at
-                run(state, fmt, rnd, spm, p, address)
-        except (SimulationError, ValueError, IndexError, KeyError, TypeError) as error:
-            row = isa.decode(code.rows[at])
-            raise SimulationError(
-                f"launch '{launch.name}', segment '{segment.name}', tile {tile}, instruction {at} ({row['name']}): "
-                f"{error}; fields {row}"
-            ) from error
+
+        def execute(lo: int, hi: int) -> None:
+            at = -1
+            some = zip(code.steps[lo:hi], addresses[lo:hi])
+            try:
+                for at, ((run, fmt, rnd, spm, p), address) in enumerate(some, lo):
+                    state.position = at
+                    run(state, fmt, rnd, spm, p, address)
+            except (SimulationError, ValueError, IndexError, KeyError, TypeError) as error:
+                row = isa.decode(code.rows[at])
+                raise SimulationError(
+                    f"launch '{launch.name}', segment '{segment.name}', tile {tile}, instruction {at} "
+                    f"({row['name']}): {error}; fields {row}"
+                ) from error
+
         self.instructions_executed += len(addresses)
+        return Stream(tile, code.rows, code.stops, segment.ops, execute)
 
     def _addresses(self, code: _Code, slots, launch, segment, tile) -> np.ndarray:
         """Return the absolute DDR address of every row, after checking all of them."""

@@ -16,15 +16,16 @@ from functools import cached_property
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import EventInput
+from tx8fast._kernels import EventInput, Routes
 from tx8fast.errors import SimulationError
 from tx8fast.isa.record import rows as make_rows
 from tx8fast.machine import Machine
 from tx8fast.program.model import Launch, Segment
+from tx8fast.simulator import network
 
 ENGINES = ("ct", "ne", "rdma", "wdma", "tdma")
 KCORE, WAIT, BARRIER = 5, 6, 7
-SYNC, CTRL = 6, 7  # units of the instruction set, not kinds of the kernel
+SYNC = 6  # unit of the instruction set, not a kind of the kernel
 QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries, in the order of ENGINES (TX8 hardware manual 2)
 PROBE = 1 << 44  # an address that makes an empty range distinguishable from one at address 0
 
@@ -49,13 +50,21 @@ class Code:
         sync = np.flatnonzero(units >= SYNC)
         opcode = rows["opcode"][sync]
         wait, barrier = (isa.INSTRUCTIONS[name].OPCODE for name in ("wait", "barrier"))
-        known = (units[sync] == SYNC) & ((opcode == wait) | (opcode == barrier))
+        more = [isa.INSTRUCTIONS[name].OPCODE for name in network.ROWS]
+        known = (opcode == wait) | (opcode == barrier) | np.isin(opcode, more)
         if not known.all():
             bad = sorted({int(x) for x in opcode[~known]})
             raise SimulationError(
                 f"cycle simulation of {where}: no timing for opcodes {', '.join(hex(b) for b in bad)}"
             )
         self.kind[sync] = np.where(opcode == barrier, BARRIER, WAIT)
+        self.arg = network.arguments(rows, self.kind)
+        worker = rows["worker"]
+        if len(rows) and (worker.min() < 0 or worker.max() >= machine.tile.workers):
+            raise SimulationError(
+                f"cycle simulation of {where}: worker {int(worker.max())}, the machine has {machine.tile.workers}"
+            )
+        self.worker = worker.astype(np.uint8)
         self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
         self.dma = np.flatnonzero((self.kind == 2) | (self.kind == 3))
         address = np.zeros(len(rows), np.int64)
@@ -214,7 +223,7 @@ def key(parts: Sequence[Part], page: int) -> tuple:
 def event_input(machine: Machine, parts: Sequence[Part]) -> EventInput:
     """Return the event kernel's rows of a stretch, all parts one after the other on every tile."""
     bodies: dict[tuple[int, ...], int] = {}
-    code_begin, kinds, issues, reads, writes = [], [], [], [], []
+    code_begin, kinds, issues, reads, writes, workers, args = [], [], [], [], [], [], []
     n_code = 0
     fixed, ddr_bytes, ddr_read, ddr_write, sizes = [], [], [], [], []
     late: dict[tuple[int, ...], np.ndarray] = {}
@@ -228,6 +237,8 @@ def event_input(machine: Machine, parts: Sequence[Part]) -> EventInput:
             issues += [c.issue for c in codes]
             reads += [c.spm_read for c in codes]
             writes += [c.spm_write for c in codes]
+            workers += [c.worker for c in codes]
+            args += [(c.arg, len(c.rows)) for c in codes]
             late[signature] = _hidden_waits(kind) * machine.kcore.wait_cycles
             n_code += len(kind)
         code_begin.append(bodies[signature])
@@ -242,8 +253,12 @@ def event_input(machine: Machine, parts: Sequence[Part]) -> EventInput:
             ddr_read.append(r)
             ddr_write.append(w)
         fixed.append(np.concatenate(cycles) + late[signature])
+    kind, arg, routes = np.concatenate(kinds), None, Routes()
+    if any(a is not None for a, _ in args):
+        arg = np.concatenate([np.zeros((n, 3), np.int64) if a is None else a for a, n in args])
+        routes = network.connect(machine, kind, arg, code_begin, fixed)
     return EventInput(
-        kind=np.concatenate(kinds),
+        kind=kind,
         issue=np.concatenate(issues),
         spm_read=np.concatenate(reads),
         spm_write=np.concatenate(writes),
@@ -253,6 +268,9 @@ def event_input(machine: Machine, parts: Sequence[Part]) -> EventInput:
         ddr_bytes=np.concatenate(ddr_bytes),
         ddr_read=np.concatenate(ddr_read),
         ddr_write=np.concatenate(ddr_write),
+        worker=np.concatenate(workers),
+        arg=arg,
+        routes=routes,
     )
 
 

@@ -19,14 +19,19 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
     for c in range(len(parts)):
         shard = [0] * nf
         trips = [1] * nf
+        pieces = [1] * nf
         active = 1
+        uniform = True  # every tile makes the same number of steps, so tiles can exchange at each
         for f in range(nf):
             unit = int(t.unit[f])
             shard[f] = min(
                 ceil_div(ceil_div(int(t.size[f]), int(parts[c, f])), unit) * unit, int(t.size[f])
             )
             trips[f] = ceil_div(shard[f], int(slices[c, f]))
-            active *= ceil_div(int(t.size[f]), shard[f])
+            pieces[f] = ceil_div(int(t.size[f]), shard[f])
+            active *= pieces[f]
+            rest = int(t.size[f]) - (pieces[f] - 1) * shard[f]
+            uniform = uniform and pieces[f] == parts[c, f] and ceil_div(rest, int(slices[c, f])) == trips[f]
         order = [f for f in range(nf) if not t.reduce[f] and f != inner[c]]
         if inner[c] >= 0:
             order.append(int(inner[c]))
@@ -39,7 +44,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
                 reduce_trips *= trips[f]
         fair = m["total_bw"] / active
         bw = min(m["port"], fair)
-        load = store = first = last = moved = 0.0
+        load = store = first = last = moved = noc = 0.0
         spm = 0
         n_loads = 0.0
         for a in range(len(t.store)):
@@ -50,11 +55,14 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
             lead, contig, open_ = 1, 1, True
             dims = list(range(int(t.dim_ptr[a]), int(t.dim_ptr[a + 1])))
             depends = [False] * nf
+            sharers = active
+            touched = set()
             for d in dims:
                 x = 1 + int(t.dim_reach[d])
                 for k in range(int(t.term_ptr[d]), int(t.term_ptr[d + 1])):
                     f = int(t.term_fac[k])
                     depends[f] = depends[f] or trips[f] > 1
+                    touched.add(f)
                     x += int(t.term_coef[k]) * (min(int(slices[c, f]), shard[f]) - 1)
                 if t.dim_full[d]:
                     x = int(t.dim_size[d])
@@ -97,7 +105,16 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
                     times = run_product
             pages = (runs - 1) * min(1.0, pitch / m["page"])
             startup = m["store_startup"] if t.store[a] else m["load_startup"]
-            one = startup + runs * m["run_overhead"] + pages * m["page_penalty"] + size / bw
+            for f in touched:
+                sharers //= pieces[f]
+            if not (t.share[a] and uniform and sharers > 1 and size >= m["share_min"]):
+                sharers = 1
+            one = startup + (runs * m["run_overhead"] + pages * m["page_penalty"] + size / bw) / sharers
+            if sharers > 1:
+                exchange = m["exchange"] + size / m["link_bytes"]
+                noc += times * exchange
+                first += exchange
+                spm += 2 * ceil_div(ceil_div(local, sharers), 256) * 256
             if t.store[a]:
                 store += times * one
                 last += one
@@ -105,7 +122,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
                 load += times * one
                 first += one
             n_loads += times
-            moved += times * size * active
+            moved += times * size * active / sharers
             spm += ceil_div(local, 256) * 256 * (int(t.bufs) if times > 1 else 1)
         points = 1
         for f in range(nf):
@@ -133,9 +150,9 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
         spm += int(points * t.scratch_per_point)
         issue = iters * m["issue_compute"] + n_loads * m["issue_dma"]
         traffic = moved / m["total_bw"]
-        steady = max(ne, ct, load - first, store - last, issue)
+        steady = max(ne, ct, load - first, store - last, issue, noc)
         total = first + steady + last
-        bound = int(np.argmax([ne, ct, load, store, traffic, issue]))
+        bound = int(np.argmax([ne, ct, load, store, traffic, issue, noc]))
         out_cycles[c] = max(total, traffic)
         out_bytes[c] = spm
         out_bound[c] = bound

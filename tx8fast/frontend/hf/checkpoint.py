@@ -1,82 +1,144 @@
-"""Which weights a model needs, and the weight table that holds them: from a checkpoint, or missing.
+"""The weight table of a model: every slot bound to stored tensors, or missing.
 
-May import: weights, errors, frontend.hf.config. Must not: know the IR; read tensor bytes.
+May import: weights, errors, frontend.hf. Must not: know the IR; read tensor bytes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tx8fast.errors import ImportModelError, raise_all
-from tx8fast.frontend.hf.config import ModelConfig
-from tx8fast.weights import WeightTable, find_checkpoint, open_checkpoint
+from tx8fast.frontend.hf.layer_slots import all_slots, optional_slots
+from tx8fast.frontend.hf.quantization import FLOATS, add_float
+from tx8fast.frontend.hf.slots import Slot, names_of, outer_key
+from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.weights import CheckpointEntry, WeightTable, find_checkpoint, open_checkpoint
 
-EMBED = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
-FINAL_NORM = "model.norm.weight"
 DEFAULT_DTYPE = "bf16"
-_FLOATS = ("bf16", "f16", "f32")
+Entries = Mapping[str, CheckpointEntry]
 
 
-def required_weights(c: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield (key, shape) of every weight. Matrices are stored [out, in]."""
-    q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
-    yield EMBED, (c.vocab, c.hidden)
-    for i in range(c.layers):
-        layer = f"model.layers.{i}."
-        yield layer + "input_layernorm.weight", (c.hidden,)
-        for name, rows, cols, bias in (
-            ("self_attn.q_proj", q, c.hidden, c.qkv_bias),
-            ("self_attn.k_proj", kv, c.hidden, c.qkv_bias),
-            ("self_attn.v_proj", kv, c.hidden, c.qkv_bias),
-            ("self_attn.o_proj", c.hidden, q, c.out_bias),
-            ("mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias),
-            ("mlp.up_proj", c.intermediate, c.hidden, c.mlp_bias),
-            ("mlp.down_proj", c.hidden, c.intermediate, c.mlp_bias),
-        ):
-            yield f"{layer}{name}.weight", (rows, cols)
-            if bias:
-                yield f"{layer}{name}.bias", (rows,)
-        if c.qk_norm:
-            yield layer + "self_attn.q_norm.weight", (c.head_dim,)
-            yield layer + "self_attn.k_norm.weight", (c.head_dim,)
-        yield layer + "post_attention_layernorm.weight", (c.hidden,)
-    yield FINAL_NORM, (c.hidden,)
-    if not c.tied:
-        yield HEAD, (c.vocab, c.hidden)
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A slot's entry in the weight table. `flipped`: a matrix stored [in, out]."""
+
+    key: str
+    flipped: bool
 
 
-def load_weights(c: ModelConfig, directory: Path | None, dtype: str | None) -> WeightTable:
-    """Return the table of all weights the model needs, under their names in the checkpoint.
+@dataclass(frozen=True, slots=True)
+class ModelWeights:
+    """`slots`: graph name -> entry. `dtype`: the format of the embedding, in which activations flow."""
 
-    `directory` None, or without safetensors files: entries are missing (compile-only), of `dtype`, the
-    config's type or bfloat16. Raises ImportModelError that lists every absent or misfitting tensor.
+    table: WeightTable
+    slots: dict[str, Bound]
+    dtype: str
+
+
+def load_weights(c: ModelConfig, directory: Path | None, dtype: str | None) -> ModelWeights:
+    """Bind all slots. Stored tensors keep their checkpoint names, computed ones start with "%".
+
+    `directory` None, or without safetensors files: entries are missing (compile-only), of the config's type,
+    `dtype` or bfloat16. Raises ImportModelError that lists every absent or misfitting tensor.
     """
     table = WeightTable(directory)
     path = None if directory is None else find_checkpoint(directory)
-    if path is None:
-        stored = c.dtype or dtype or DEFAULT_DTYPE
-        for key, shape in required_weights(c):
-            table.add_missing(key, shape, stored)
-        return table
-    entries = open_checkpoint(path)
-    problems = []
-    for key, shape in required_weights(c):
-        entry = entries.get(key)
+    entries = None if path is None else open_checkpoint(path)
+    prefix = _prefix(c, entries)
+    stored = c.dtype or dtype or DEFAULT_DTYPE
+    slots = list(all_slots(c, prefix))
+    if entries is not None:
+        first = entries.get(slots[0].keys[0])
+        stored = first.dtype if first is not None and first.dtype in FLOATS else stored
+        slots += _present(c, prefix, entries)
+    binder = _Binder(c, table, entries, stored)
+    bound = {s.name: binder.bind(s) for s in slots}
+    if entries is not None:
+        doing = f"matching checkpoint {os.path.basename(str(path))} ({len(entries)} tensors) with config.json"
+        raise_all(ImportModelError, doing, binder.problems)
+    return ModelWeights(table, bound, stored)
+
+
+def _prefix(c: ModelConfig, entries: Entries | None) -> str:
+    """Checkpoints of the bare model leave the outer name away."""
+    names = names_of(c)
+    module = "patches" if c.image is not None else "embed_tokens"
+    for prefix in names.prefixes if entries is not None else ():
+        if outer_key(names, module, prefix) + ".weight" in (entries or ()):
+            return prefix
+    return names.prefixes[0]
+
+
+def _present(c: ModelConfig, prefix: str, entries: Entries) -> list[Slot]:
+    """Return the optional slots that the checkpoint has, free sizes filled in."""
+    found = []
+    for slot in optional_slots(c, prefix):
+        entry = entries.get(slot.keys[0])
+        if entry is not None and len(entry.shape) == len(slot.stored):
+            found.append(replace(slot, stored=tuple(b if a < 0 else a for a, b in zip(slot.stored, entry.shape, strict=True))))
+    return found
+
+
+class _Binder:
+    def __init__(self, c: ModelConfig, table: WeightTable, entries: Entries | None, dtype: str) -> None:
+        self.scheme, self.table, self.entries, self.dtype = c.quantization, table, entries, dtype
+        self.problems: list[str] = []
+
+    def bind(self, slot: Slot) -> Bound:
+        keys = [self.stored(key, slot.stored) for key in slot.keys]
+        if any(k not in self.table for k in keys):
+            return Bound(keys[0], slot.flipped)  # reported as a problem
+        key = keys[0]
+        dtype = self.table[key].dtype
+        if slot.expert:
+            shape = list(slot.stored)
+            shape[slot.axis] *= len(keys)
+            key = self._derived(slot, "concat", {"axis": slot.axis}, keys, tuple(shape), dtype)
+        elif slot.steps:
+            steps = [list(s) for s in slot.steps]
+            key = self._derived(slot, "view", {"steps": steps}, keys, _shape_after(slot), dtype)
+        if slot.shift:
+            key = self._derived(slot, "shift", {"value": slot.shift}, [key], self.table[key].shape, dtype)
+        return Bound(key, slot.flipped)
+
+    def _derived(self, slot: Slot, expr: str, attrs: dict, inputs: list[str], shape: tuple[int, ...], dtype: str) -> str:
+        return self.table.add_derived("%" + slot.name, expr, attrs, inputs, shape, dtype).key
+
+    def stored(self, key: str, shape: tuple[int, ...]) -> str:
+        """Put a stored tensor into the table once, dequantised if need be; return the entry's key."""
+        if key in self.table and "%" + key not in self.table:
+            return key
+        if "%" + key in self.table:
+            return "%" + key
+        if self.entries is None:
+            return self.table.add_missing(key, shape, self.dtype).key
+        if self.scheme is not None:
+            problems = add_float(self.table, self.entries, self.scheme, key, shape, self.dtype)
+            if problems is not None:
+                self.problems += problems
+                return "%" + key
+        entry = self.entries.get(key)
         if entry is None:
-            problems.append(f"'{key}' is absent, required shape {list(shape)}")
+            self.problems.append(f"'{key}' is absent, required shape {list(shape)}")
         elif entry.shape != shape:
-            problems.append(f"'{key}' has shape {list(entry.shape)}, required {list(shape)}")
-        elif entry.dtype not in _FLOATS:
-            problems.append(
-                f"'{key}' has dtype {entry.dtype}, required one of {', '.join(_FLOATS)}"
-            )
+            self.problems.append(f"'{key}' has shape {list(entry.shape)}, required {list(shape)}")
+        elif entry.dtype not in FLOATS:
+            self.problems.append(f"'{key}' has dtype {entry.dtype}, required one of {', '.join(FLOATS)}")
         else:
-            table.add_file(key, entry)
-    doing = (
-        f"matching checkpoint {os.path.basename(path)} ({len(entries)} tensors) with config.json"
-    )
-    raise_all(ImportModelError, doing, problems)
-    return table
+            self.table.add_file(key, entry)
+        return key
+
+
+def _shape_after(slot: Slot) -> tuple[int, ...]:
+    shape = slot.stored
+    for kind, *args in slot.steps:
+        if kind == "reshape":
+            shape = tuple(args[0])
+        elif kind == "slice":
+            shape = tuple(args[1])
+        else:
+            shape = tuple(shape[a] for a in args[0])
+    return shape

@@ -10,7 +10,8 @@ from typing import Any
 from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.families import DEFAULTS, FAMILIES
 from tx8fast.frontend.hf.options import DTYPES
-from tx8fast.frontend.hf.reader import Reader
+from tx8fast.frontend.hf.quantization import read_scheme
+from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
 from tx8fast.frontend.hf.spec import ModelConfig
 
 MODEL_TYPES = tuple(FAMILIES)
@@ -42,10 +43,11 @@ def parse_config(raw: Any, where: str) -> ModelConfig:
             f"{doing}: model_type '{kind}' is not supported, supported are {', '.join(MODEL_TYPES)}, gemma3; "
             "export the model to ONNX and compile that"
         )
-    r = Reader({**DEFAULTS.get(kind, {}), **{k: v for k, v in raw.items() if v is not None}})
-    fields = {**_common(r, kind), "quantization": _quantization(r)}
-    if fields["heads"] and fields["layers"]:
-        fields |= FAMILIES[kind](r, fields)
+    usual = DEFAULTS.get(kind, {})
+    r = Reader({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}})
+    fields = {**_common(r, kind), "quantization": read_scheme(r)}
+    # stand-ins for bad sizes let the family's own keys be checked too
+    fields |= FAMILIES[kind](r, {**fields, "heads": fields["heads"] or 1, "layers": fields["layers"] or 0})
     raise_all(ImportModelError, doing, r.problems)
     return ModelConfig(**fields)
 
@@ -55,7 +57,7 @@ def _common(r: Reader, kind: str) -> dict[str, Any]:
     short = kind == "gpt2"
     hidden = r.size("n_embd" if short else "hidden_size")
     heads = r.size("n_head" if short else "num_attention_heads")
-    layers = r.size("n_layer" if short else "num_hidden_layers")
+    layers = r.size("n_layer" if short else "num_hidden_layers", most=MAX_LAYERS)
     kv_heads = heads if short else r.size("num_key_value_heads", heads)
     given = r.raw.get("head_dim")
     head_dim = r.size("head_dim", hidden // heads if hidden and heads else None)
@@ -82,9 +84,3 @@ def _common(r: Reader, kind: str) -> dict[str, Any]:
         "windows": (0,) * (layers or 0), "sparse": (False,) * (layers or 0), "rope_of": (-1,) * (layers or 0),
         **({} if rms else {"norm": "layer", "norm_bias": True}),
     }  # fmt: skip
-
-
-def _quantization(r: Reader) -> dict[str, Any] | None:
-    from tx8fast.frontend.hf.quantization import read_scheme
-
-    return read_scheme(r)

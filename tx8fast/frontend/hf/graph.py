@@ -1,239 +1,144 @@
-"""The graph of a Llama-class decoder: one builder for prefill and decode.
+"""The graph of a transformer: one builder for decoders (prefill and decode step) and encoders.
 
-May import: ir, weights, errors, frontend.hf. Must not: read files. Activations are [batch, seq, features] and are never
-reshaped or transposed; heads stay inside the last dimension. Every layer emits the same op sequence, so
-that repeated layers can be outlined. The KV cache of a layer is [batch, slot, kv_heads * head_dim]: key
-(after rotation) and value of one token are one row, so an update writes contiguous bytes.
+May import: ir, weights, errors, frontend.hf. Must not: read files. Every layer of the same kind emits the same op
+sequence, so that repeated layers can be outlined.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from tx8fast.frontend.hf.checkpoint import EMBED, FINAL_NORM, HEAD
-from tx8fast.frontend.hf.config import ModelConfig
+from tx8fast.errors import ImportModelError
+from tx8fast.frontend.hf.attention import Past, attention, visible_pairs
+from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.frontend.hf.checkpoint import ModelWeights
+from tx8fast.frontend.hf.feed_forward import feed_forward
+from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.ir.core import Builder, Context, Value
-from tx8fast.weights import MASK_VALUE, WeightTable
+from tx8fast.weights import MASK_VALUE
 
-SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
-MIXED = "b (h g) s t, b t (h d) -> b s (h g d)"
-
-
-def visible_pairs(seq: int, window: int) -> int:
-    """Return how many (query, key) pairs a causal mask of `seq` tokens leaves, `window` 0 = unlimited."""
-    full = seq if not window else min(window, seq)
-    return full * (full + 1) // 2 + (seq - full) * full
+__all__ = ["build", "visible_pairs"]
 
 
-class LlamaBuilder:
-    """Emits ops at the end of a function block. `dtype` is the activations' format, that of the embedding table."""
+def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args: dict[str, Value], *, compute_dtype: str,
+          past: int | None, last_only: bool) -> dict[str, Value]:  # fmt: skip
+    """Emit the whole model; return the named results.
 
-    cos: Value  # set by `prefill_inputs` or `decode_inputs`
-    sin: Value
-
-    def __init__(
-        self,
-        ctx: Context,
-        b: Builder,
-        c: ModelConfig,
-        weights: WeightTable,
-        dtype: str,
-        mask_value: float,
-    ) -> None:
-        self.ctx, self.b, self.c, self.weights = ctx, b, c, weights
-        self.dtype, self.mask_value = dtype, mask_value
-        self.sizes = ("h", c.kv_heads, "g", c.heads // c.kv_heads, "d", c.head_dim)
-        self.masks: dict[int, Value] = {}  # by window
-        self.window_sizes = list(dict.fromkeys(c.windows))  # in order of first use
-
-    def param(self, key: str) -> Value:
-        """Return the weight `key` in the activations' format; most checkpoints have one format throughout."""
-        w = self.weights[key]
-        loc = key.removeprefix("model.")
-        v = self.b("get_param", result_types=[self.ctx.tensor(w.shape, w.dtype)], key=key, loc=loc)
-        return v if w.dtype == self.dtype else self.b("convert", v, dtype=self.dtype, loc=loc)
-
-    def derived(
-        self,
-        key: str,
-        expr: str,
-        attrs: dict[str, Any],
-        shape: tuple[int, ...],
-        dtype: str | None = None,
-    ) -> Value:
-        dtype = dtype or self.dtype
-        if key not in self.weights:
-            self.weights.add_derived(key, expr, attrs, (), shape, dtype)
-        return self.b("get_param", result_types=[self.ctx.tensor(shape, dtype)], key=key, loc=key)
-
-    def linear(self, x: Value, name: str, bias: bool) -> Value:
-        """y = x W^T (+ bias) with W [out, in] as stored."""
-        w = self.param(name + ".weight")
-        operands = [x, w, self.param(name + ".bias")] if bias else [x, w]
-        return self.b("gemm", *operands, trans_b=True, loc=_loc(name))
-
-    def norm(self, x: Value, name: str) -> Value:
-        return self.b(
-            "rmsnorm", x, self.param(name + ".weight"), eps=self.c.norm_eps, loc=_loc(name)
-        )
-
-    def rope_tables(self, length: int) -> tuple[Value, Value]:
-        """Return cos and sin [length, head_dim]; the sine carries the sign of the rotation."""
-        c = self.c
-        attrs = {
-            "theta": c.rope_theta,
-            "rotary_dim": c.rotary_dim,
-            "scaling": dict(c.rope_scaling),
-            "style": "half",
-        }
-        shape = (length, c.head_dim)
-        return (
-            self.derived(f"%rope_cos/{length}", "rope_cos", attrs, shape),
-            self.derived(f"%rope_sin/{length}", "rope_sin", attrs, shape),
-        )
-
-    def prefill_inputs(self, seq: int) -> None:
-        """Emit rotation tables and additive masks [seq, seq] that all layers share."""
-        self.cos, self.sin = self.rope_tables(seq)
-        shared: dict[int, Value] = {}
-        for window in self.window_sizes:
-            effective = window if window < seq else 0
-            if effective not in shared:
-                attrs = {"window": effective, "value": self.mask_value}
-                name = f"%causal_mask/{seq}" + (f"/{effective}" if effective else "")
-                shared[effective] = self.derived(name, "causal_mask", attrs, (seq, seq))
-            self.masks[window] = shared[effective]
-
-    def decode_inputs(self, position: Value, past: int) -> None:
-        """Emit rotation rows [1, head_dim] at `position` and additive mask rows [past] that all layers share."""
-        b = self.b
-        cos, sin = self.rope_tables(past)
-        self.cos = b("embedding", cos, position, loc="rope.cos")
-        self.sin = b("embedding", sin, position, loc="rope.sin")
-        slot = self.derived(f"%slots/{past}", "arange", {}, (past,), "i64")
-        zero = self.derived("%zero", "fill", {"value": 0.0}, ())
-        low = self.derived("%mask_value", "fill", {"value": self.mask_value}, ())
-        causal = b("le", slot, position, loc="mask.causal")
-        shared: dict[int, Value] = {}
-        for window in self.window_sizes:
-            effective = window if window < past else 0
-            if effective not in shared:
-                seen = causal
-                if effective:
-                    width = self.derived(
-                        f"%window/{effective}", "fill", {"value": effective}, (1,), "i64"
-                    )
-                    oldest = b("sub", position, width, loc="mask.oldest")
-                    seen = b(
-                        "and", causal, b("gt", slot, oldest, loc="mask.window"), loc="mask.seen"
-                    )
-                shared[effective] = b("select", seen, zero, low, loc="mask")
-            self.masks[window] = shared[effective]
-
-    def head_norm(self, x: Value, heads: int, name: str) -> Value:
-        """RMS-normalise every head of [batch, seq, heads * head_dim] on its own."""
-        batch, seq, width = x.shape
-        split = self.b("reshape", x, shape=(batch, seq, heads, self.c.head_dim), loc=_loc(name))
-        return self.b("reshape", self.norm(split, name), shape=(batch, seq, width), loc=_loc(name))
-
-    def layer(self, i: int, x: Value, past: tuple[Value, Value, Value] | None) -> list[Value]:
-        """Emit decoder layer `i` on x [batch, seq, hidden]; return x, key, value, the latter as cached.
-
-        `past`: the key and value caches and the position to write, None in a prefill.
-        """
-        b, c, name = self.b, self.c, f"model.layers.{i}"
-        attn, at = name + ".self_attn", _loc(name + ".self_attn")
-        h = self.norm(x, name + ".input_layernorm")
-        q = self.linear(h, attn + ".q_proj", c.qkv_bias)
-        k = self.linear(h, attn + ".k_proj", c.qkv_bias)
-        v = self.linear(h, attn + ".v_proj", c.qkv_bias)
-        if c.qk_norm:
-            q = self.head_norm(q, c.heads, attn + ".q_norm")
-            k = self.head_norm(k, c.kv_heads, attn + ".k_norm")
-        rotary = -1 if c.rotary_dim == c.head_dim else c.rotary_dim
-        q = b("rope", q, self.cos, self.sin, heads=c.heads, rotary_dim=rotary, loc=at + ".q_rope")
-        k = b(
-            "rope", k, self.cos, self.sin, heads=c.kv_heads, rotary_dim=rotary, loc=at + ".k_rope"
-        )
-        macs = -1
-        if past is not None:
-            keys, values, position = past
-            k = b("kv_update", keys, k, position, axis=1, loc=at + ".k_cache")
-            v = b("kv_update", values, v, position, axis=1, loc=at + ".v_cache")
-        else:
-            batch, seq, width = q.shape
-            macs = batch * width * visible_pairs(seq, c.windows[i])
-        s = b(
-            "contract",
-            q,
-            k,
-            equation=SCORES,
-            sizes=self.sizes,
-            useful_macs=macs,
-            loc=at + ".scores",
-        )
-        p = b(
-            "softmax",
-            s,
-            self.masks[c.windows[i]],
-            axis=-1,
-            scale=c.head_dim**-0.5,
-            loc=at + ".softmax",
-        )
-        o = b("contract", p, v, equation=MIXED, sizes=self.sizes, useful_macs=macs, loc=at + ".mix")
-        x = b("add", x, self.linear(o, attn + ".o_proj", c.out_bias), loc=at + ".residual")
-        h = self.norm(x, name + ".post_attention_layernorm")
-        gate = self.linear(h, name + ".mlp.gate_proj", c.mlp_bias)
-        up = self.linear(h, name + ".mlp.up_proj", c.mlp_bias)
-        m = b("swiglu", gate, up, act=c.activation, loc=_loc(name + ".mlp.act"))
-        down = self.linear(m, name + ".mlp.down_proj", c.mlp_bias)
-        return [b("add", x, down, loc=_loc(name + ".mlp.residual")), k, v]
-
-    def embed(self, ids: Value) -> tuple[Value, Value]:
-        """Return the embedding table and x [batch, seq, hidden] of token ids [batch, seq] i64."""
-        table = self.param(EMBED)
-        return table, self.b("embedding", table, ids, loc="embed_tokens")
-
-    def head(self, x: Value, table: Value, last_only: bool) -> Value:
-        """Return logits [batch, seq (or 1), vocab]; `table` is the embedding, used if weights are tied."""
-        if last_only and x.shape[1] > 1:
-            batch, seq, hidden = x.shape
-            x = self.b(
-                "slice",
-                x,
-                start=(0, seq - 1, 0),
-                size=(batch, 1, hidden),
-                step=(1, 1, 1),
-                loc="last_token",
-            )
-        x = self.norm(x, FINAL_NORM.removesuffix(".weight"))
-        w = table if self.c.tied else self.param(HEAD)
-        return self.b("gemm", x, w, trans_b=True, loc="lm_head")
-
-
-def build(ctx: Context, b: Builder, c: ModelConfig, weights: WeightTable, args: dict[str, Value], *, dtype: str,
-          compute_dtype: str, past: int | None, last_only: bool) -> dict[str, Value]:  # fmt: skip
-    """Emit the whole model; return the named results: logits, then present.{i}.key and .value of every layer.
-
-    `args`: input_ids and, for decode (`past` slots), position and past.{i}.key / .value. The mask constant
-    must stay finite in the format the graph is stored in and in the one it will be computed in.
+    Decoders: logits, then present.{i}.<cache> of every layer; `args`: input_ids and, for decode (`past` slots),
+    position and past.{i}.<cache>. Encoders: last_hidden_state and, where the checkpoint has them, pooler_output
+    and logits; `args`: input_ids (and token_type_ids) or pixel_values. The mask constant must stay finite in
+    the format the graph is stored in and in the one it will be computed in.
     """
-    mask_value = max(MASK_VALUE[dtype], MASK_VALUE[compute_dtype])
-    m = LlamaBuilder(ctx, b, c, weights, dtype, mask_value)
-    table, x = m.embed(args["input_ids"])
+    mask_value = max(MASK_VALUE[weights.dtype], MASK_VALUE[compute_dtype])
+    m = Blocks(ctx, b, c, weights, mask_value)
+    if c.encoder:
+        return _encoder(m, args)
+    x = _embed(m, args["input_ids"], args.get("position"), past)
     if past is None:
         m.prefill_inputs(x.shape[1])
     else:
         m.decode_inputs(args["position"], past)
     present: dict[str, Value] = {}
     for i in range(c.layers):
-        key, value = f"{i}.key", f"{i}.value"
-        cache = None
-        if past is not None:
-            cache = args["past." + key], args["past." + value], args["position"]
-        x, present["present." + key], present["present." + value] = m.layer(i, x, cache)
-    return {"logits": m.head(x, table, last_only), **present}
+        names = [f"{i}.{name}" for name, _ in c.caches()]
+        cache = None if past is None else (tuple(args["past." + n] for n in names), args["position"])
+        x, made = _layer(m, i, x, cache)
+        present |= {"present." + n: v for n, v in zip(names, made, strict=True)}
+    return {"logits": _head(m, x, last_only), **present}
 
 
-def _loc(name: str) -> str:
-    return name.removeprefix("model.")
+def _layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, ...]]:
+    """Emit layer `i` on x [batch, seq, hidden]; return x and the layer's caches."""
+    c, name = m.c, f"layers.{i}."
+    norm = (lambda v, _: v) if c.post_norm else m.norm
+    y, made = attention(m, i, norm(x, name + "attn_norm"), past)
+    y = m.norm(y, name + "attn_post_norm")
+    if c.parallel:
+        z = feed_forward(m, i, norm(x, name + "mlp_norm"))
+        return m.b("add", m.b("add", x, y, loc=name + "attn_residual"), z, loc=name + "mlp_residual"), made
+    x = m.b("add", x, m.scaled(y, c.residual_scale, name + "attn_residual"), loc=name + "attn_residual")
+    if c.post_norm:
+        x = m.norm(x, name + "attn_norm")
+    y = feed_forward(m, i, norm(x, name + "mlp_norm"))
+    y = m.norm(y, name + "mlp_post_norm")
+    x = m.b("add", x, m.scaled(y, c.residual_scale, name + "mlp_residual"), loc=name + "mlp_residual")
+    return (m.norm(x, name + "mlp_norm") if c.post_norm else x), made
+
+
+def _embed(m: Blocks, ids: Value, position: Value | None, past: int | None) -> Value:
+    """Return x [batch, seq, hidden] of token ids [batch, seq] i64, positions included where they are learned."""
+    c = m.c
+    x = m.b("embedding", m.param("embed_tokens.weight"), ids, loc="embed_tokens")
+    if c.embedding_width:
+        x = m.linear(x, "project_in")
+    x = m.scaled(x, c.embedding_scale, "embed_tokens")
+    if not c.positions:
+        return x
+    length = past or ids.shape[1]
+    rows = position_rows(m, length)
+    if position is not None:
+        rows = m.b("embedding", rows, position, loc="positions")
+    return m.b("add", x, rows, loc="positions")
+
+
+def position_rows(m: Blocks, length: int) -> Value:
+    """Return the table's rows of positions [0, length)."""
+    c = m.c
+    if length > c.positions:
+        raise ImportModelError(
+            f"building {c.model_type}: {length} positions asked for, the model has learned {c.positions}; lower seq or past"
+        )
+    stored = m.weights.slots["positions.weight"].key
+    attrs = {"start": [c.position_offset, 0]}
+    v = m.derived(f"%positions/{length}", "slice", attrs, (length, c.hidden), m.table[stored].dtype, (stored,))
+    return v if v.dtype == m.dtype else m.b("convert", v, dtype=m.dtype, loc="positions")
+
+
+def _head(m: Blocks, x: Value, last_only: bool) -> Value:
+    """Return logits [batch, seq (or 1), vocab]; the embedding table serves if weights are tied."""
+    c = m.c
+    if last_only and x.shape[1] > 1:
+        batch, seq, hidden = x.shape
+        x = m.b("slice", x, start=(0, seq - 1, 0), size=(batch, 1, hidden), step=(1, 1, 1), loc="last_token")
+    x = m.norm(x, "norm")
+    if c.embedding_width:
+        x = m.linear(x, "project_out")
+    w = m.param("embed_tokens.weight" if c.tied else "lm_head.weight")
+    logits = m.scaled(m.b("gemm", x, w, trans_b=True, loc="lm_head"), c.logits_divisor, "lm_head", "div")
+    return m.capped(logits, c.logits_cap, "lm_head.cap") if c.logits_cap else logits
+
+
+def _encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
+    c = m.c
+    x = _patches(m, args["pixel_values"]) if c.image is not None else _tokens(m, args)
+    for i in range(c.layers):
+        x, _ = _layer(m, i, x, None)
+    x = m.norm(x, "norm")
+    results = {"last_hidden_state": x}
+    batch, seq, hidden = x.shape
+    first = m.b("slice", x, start=(0, 0, 0), size=(batch, 1, hidden), step=(1, 1, 1), loc="first_token")
+    for result, module in (("pooler_output", "pooler"), ("logits", "classifier")):
+        if m.has(module + ".weight") and m.has(module + ".bias"):
+            y = m.linear(first, module)
+            y = m.b("tanh", y, loc=module) if module == "pooler" else y
+            results[result] = m.b("reshape", y, shape=(batch, y.shape[-1]), loc=module)
+    return results
+
+
+def _tokens(m: Blocks, args: dict[str, Value]) -> Value:
+    ids = args["input_ids"]
+    x = m.b("embedding", m.param("embed_tokens.weight"), ids, loc="embed_tokens")
+    x = m.b("add", x, m.b("embedding", m.param("token_types.weight"), args["token_type_ids"], loc="token_types"), loc="token_types")
+    rows = position_rows(m, ids.shape[1])
+    return m.norm(m.b("add", x, rows, loc="positions"), "embed_norm")
+
+
+def _patches(m: Blocks, pixels: Value) -> Value:
+    """Cut the image [batch, channel, height, width] into patches; a learned class token comes first."""
+    c, b = m.c, m.b
+    assert c.image is not None
+    _, height, width, ph, pw = c.image
+    batch = pixels.shape[0]
+    x = b("transpose", pixels, perm=(0, 2, 3, 1), loc="patches")
+    x = b("conv", x, m.param("patches.weight"), m.param("patches.bias"), stride=(ph, pw), loc="patches")
+    x = b("reshape", x, shape=(batch, (height // ph) * (width // pw), c.hidden), loc="patches")
+    token = b("broadcast", m.param("class_token"), shape=(batch, 1, c.hidden), loc="class_token")
+    return b("add", b("concat", token, x, axis=1, loc="patches"), m.param("positions"), loc="positions")

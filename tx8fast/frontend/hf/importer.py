@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from tx8fast.errors import ImportModelError
-from tx8fast.frontend.hf.checkpoint import EMBED, load_weights
+from tx8fast.frontend.hf.checkpoint import load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
 from tx8fast.frontend.hf.graph import build
 from tx8fast.frontend.hf.options import DTYPES, HfOptions
@@ -29,7 +29,7 @@ def is_hf(path: str | os.PathLike[str]) -> bool:
 
 
 def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
-    """Return the graph of a Llama-class model with its weight table.
+    """Return the graph of a transformer with its weight table.
 
     Parameters
     ----------
@@ -37,47 +37,44 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         whose weights are then missing: the program can be compiled and timed, not run.
     options : phase, sizes and element format.
 
-    The function `main` takes `input_ids` [batch, seq] i64 and for decode also `position` [1] i64
-    (0 <= position < past) and `past.{i}.key`, `past.{i}.value` [batch, past, kv_heads * head_dim], which the results
-    `present.{i}.key`, `present.{i}.value` overwrite in place. First result: `logits` [batch, seq or 1, vocab].
+    The function `main` of a decoder takes `input_ids` [batch, seq] i64 and for decode also `position` [1] i64
+    (0 <= position < past) and the caches `past.{i}.key`, `past.{i}.value` [batch, past, kv_heads * head_dim], which
+    the results `present.{i}.key`, `present.{i}.value` overwrite in place; latent attention caches `latent`
+    and `rope_key` instead. First result: `logits` [batch, seq or 1, vocab]. Encoders take `input_ids` and
+    `token_type_ids`, or `pixel_values` [batch, channels, height, width]; first result: `last_hidden_state`.
 
     Raises ConfigError (options), ImportModelError (files), UnsupportedError (model family or feature).
     """
-    options.check()
     path = Path(path)
     directory = path if path.is_dir() else None
     config = read_config(path / CONFIG_NAME if directory else path)
+    options.check(config.model_type if config.encoder else "")
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, directory, wanted)
-    dtype = weights[EMBED].dtype
     past = options.past if options.phase == "decode" else None
     seq = 1 if past is not None else options.seq or 1
 
     ctx = new_context()
     name = (path.resolve() if directory else path.resolve().parent).name or config.model_type
-    types = _arguments(ctx, config, options.batch, seq, past, dtype)
+    types = _arguments(ctx, config, options.batch, seq, past, weights.dtype)
     module = ctx.create("module", n_regions=1)
-    donated = _donated(config.layers) if past is not None else ()
-    results = [
-        "logits",
-        *(f"present.{i}.{t}" for i in range(config.layers) for t in ("key", "value")),
-    ]
-    func = ctx.create("func", n_regions=1, sym_name="main", arg_names=tuple(types), result_names=tuple(results),
-                      donated=donated, loc=name)  # fmt: skip
+    donated = _donated(config) if past is not None else ()
+    func = ctx.create("func", n_regions=1, sym_name="main", arg_names=tuple(types), donated=donated, loc=name)
     module.regions[0].add_block().append(func)
     block = func.regions[0].add_block()
     args = {n: block.add_arg(t, n) for n, t in types.items()}
     b = Builder(ctx, block)
-    named = build(ctx, b, config, weights, args, dtype=dtype, compute_dtype=wanted or dtype, past=past,
+    named = build(ctx, b, config, weights, args, compute_dtype=wanted or weights.dtype, past=past,
                   last_only=options.logits == "last")  # fmt: skip
-    b.op("return", *(named[n] for n in results))
-    return IRProgram(ctx, module, weights, name)
+    func.attrs["result_names"] = tuple(named)
+    b.op("return", *named.values())
+    return IRProgram(ctx, module, weights.table, name)
 
 
-def _donated(layers: int) -> tuple[int, ...]:
+def _donated(c: ModelConfig) -> tuple[int, ...]:
     """Return flat (argument, result) index pairs: each cache argument's bytes become the matching result."""
     first_arg, first_result = 2, 1  # after input_ids and position; after logits
-    return tuple(n for i in range(2 * layers) for n in (first_arg + i, first_result + i))
+    return tuple(n for i in range(len(c.caches()) * c.layers) for n in (first_arg + i, first_result + i))
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -93,14 +90,14 @@ def read_config(path: Path) -> ModelConfig:
     return parse_config(raw, str(path))
 
 
-def _arguments(
-    ctx: Context, c: ModelConfig, batch: int, seq: int, past: int | None, dtype: str
-) -> dict[str, TensorType]:
+def _arguments(ctx: Context, c: ModelConfig, batch: int, seq: int, past: int | None, dtype: str) -> dict[str, TensorType]:
+    if c.image is not None:
+        return {"pixel_values": ctx.tensor((batch, *c.image[:3]), dtype)}
     args = {"input_ids": ctx.tensor((batch, seq), "i64")}
+    if c.token_types:
+        args["token_type_ids"] = ctx.tensor((batch, seq), "i64")
     if past is not None:
         args["position"] = ctx.tensor((1,), "i64")
-        cache = ctx.tensor((batch, past, c.kv_heads * c.head_dim), dtype)
         for i in range(c.layers):
-            args[f"past.{i}.key"] = cache
-            args[f"past.{i}.value"] = cache
+            args |= {f"past.{i}.{name}": ctx.tensor((batch, past, width), dtype) for name, width in c.caches()}
     return args

@@ -27,8 +27,8 @@ class HfOptions:
     dtype: str | None = None
     logits: str = "all"  # prefill: of all positions, or of the "last" one
 
-    def check(self) -> None:
-        """Raise ConfigError that lists every contradiction."""
+    def check(self, encoder: str = "") -> None:
+        """Raise ConfigError that lists every contradiction. `encoder`: the model type if it keeps no cache."""
         problems = []
         if self.phase not in ("prefill", "decode"):
             problems.append(f"phase '{self.phase}' is not one of prefill, decode")
@@ -39,7 +39,12 @@ class HfOptions:
         for name, value in (("batch", self.batch), ("seq", self.seq), ("past", self.past)):
             if value is not None and (type(value) is not int or value < 1):
                 problems.append(f"{name} is {value!r}, required a whole number >= 1")
-        if self.phase == "prefill":
+        if encoder:
+            if self.phase == "decode" or self.past is not None:
+                problems.append(f"{encoder} is an encoder: it sees its whole input at once; drop --phase decode and --past")
+            if self.seq is None and encoder != "vit":
+                problems.append("the number of input tokens is needed, give --seq")
+        elif self.phase == "prefill":
             if self.past is not None:
                 problems.append(
                     "past is given but phase is prefill; a prefill starts with an empty cache, drop --past"

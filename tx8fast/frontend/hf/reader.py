@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
+#: far above any real model; a larger number means a damaged file and would keep the compiler busy for hours
+MAX_SIZE = 1 << 31
+MAX_LAYERS = 10_000
+
 
 class Reader:
     """`raw`: the JSON object. Every method returns None, or its neutral value, for a bad key and notes the problem."""
@@ -29,8 +33,9 @@ class Reader:
             return None
         return value
 
-    def size(self, key: str, default: Any = ...) -> Any:
-        return self.get(key, default, "a whole number >= 1", lambda v: type(v) is int and v >= 1)
+    def size(self, key: str, default: Any = ..., most: int = MAX_SIZE) -> Any:
+        want = f"a whole number from 1 to {most:,}"
+        return self.get(key, default, want, lambda v: type(v) is int and 1 <= v <= most)
 
     def count(self, key: str, default: Any = ...) -> int:
         return self.get(key, default, "a whole number >= 0", lambda v: type(v) is int and v >= 0) or 0
@@ -54,7 +59,7 @@ class Reader:
     def layer_list(self, key: str, layers: int, known: Mapping[Any, Any]) -> list[Any] | None:
         """Return one mapped entry per layer, None if the key is absent or bad."""
         value = self.raw.get(key)
-        if value is None:
+        if value is None or not layers:
             return None
         if type(value) is not list or len(value) != layers or any(
             type(t) not in (str, int) or t not in known for t in value

@@ -71,7 +71,7 @@ def _deepseek_experts(r: Reader, f: Fields, **more: Any) -> Fields:
     r.fixed("moe_layer_freq", 1)
     width = r.size("moe_intermediate_size") or 1
     groups = more.pop("groups", 1) or 1
-    top_groups = r.size("topk_group", groups) or 1
+    top_groups = (r.size("topk_group", groups) or 1) if groups > 1 else 1
     if count % groups or top_groups > groups:
         r.problems.append(f"n_group {groups} with topk_group {top_groups} does not divide n_routed_experts {count}")
     experts = Experts(count, _top_k(r, count, "n_routed_experts"), width, shared=width * r.count("n_shared_experts", 0),
@@ -87,12 +87,7 @@ def deepseek_v2(r: Reader, f: Fields) -> Fields:
     r.fixed("norm_topk_prob", False)
     limited = r.raw.get("topk_method") == "group_limited_greedy"
     groups = r.size("n_group", 1) if limited else 1
-    fields = {**_latent(r, f, "interleaved"), **_deepseek_experts(r, f, groups=groups), "mlp_bias": r.flag("mlp_bias")}
-    if not limited and fields.get("experts") and r.raw.get("topk_group"):
-        from dataclasses import replace
-
-        fields["experts"] = replace(fields["experts"], top_groups=1)
-    return fields
+    return {**_latent(r, f, "interleaved"), **_deepseek_experts(r, f, groups=groups), "mlp_bias": r.flag("mlp_bias")}
 
 
 def deepseek_v3(r: Reader, f: Fields) -> Fields:

@@ -27,6 +27,8 @@ __all__ = ["import_model", "import_onnx", "supported_ops"]
 def _handlers() -> dict[tuple[str, str], list[Handler]]:
     from tx8fast.frontend.onnx import (
         attention,
+        contrib,
+        contrib_attention,
         control,
         index,
         math,
@@ -40,7 +42,7 @@ def _handlers() -> dict[tuple[str, str], list[Handler]]:
     )  # fmt: skip
 
     found: dict[tuple[str, str], list[Handler]] = {}
-    for family in (math, reduce, shape, index, nn, window, attention, quant, resize, signal, control):
+    for family in (math, reduce, shape, index, nn, window, attention, quant, resize, signal, control, contrib, contrib_attention):
         for handler in family.HANDLERS:
             found.setdefault((handler.domain, handler.op_type), []).append(handler)
     return found

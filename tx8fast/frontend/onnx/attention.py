@@ -22,7 +22,7 @@ from tx8fast.weights import MASK_VALUE, DerivedSource, Weight
 _DERIVED_MASK = 1 << 14
 
 
-def _heads(n: Node, t: Tensor, count: int | None, what: str) -> Tensor:
+def split_heads(n: Node, t: Tensor, count: int | None, what: str) -> Tensor:
     """Return [B, H, S, D] from [B, S, H*D]; rank 4 passes through."""
     if t.rank == 4:
         return t
@@ -32,7 +32,7 @@ def _heads(n: Node, t: Tensor, count: int | None, what: str) -> Tensor:
     return n.transpose(n.reshape(t, (b, s, count, width // count)), (0, 2, 1, 3))
 
 
-class _Mask:
+class Mask:
     """What of the score matrix [B, Hq, S, T] is visible: known positions, positions decided at run time, a bias."""
 
     def __init__(self, n: Node, dtype: str, rows: int, columns: int) -> None:
@@ -44,6 +44,7 @@ class _Mask:
         self.causal: tuple[int, int] | None = None  # (offset, window) if `seen` is exactly that mask
         self.dynamic: Any = None  # pred
         self.bias: Any = None
+        self.finite = False  # every row is known to see a key
 
     def allow(self, seen: np.ndarray, causal: tuple[int, int] | None) -> None:
         self.causal = causal if self.seen is None else None
@@ -81,6 +82,8 @@ class _Mask:
     def row_guard(self) -> Tensor | None:
         """Return 1.0 for rows that see a key and 0.0 for others, or None if all rows do."""
         n = self.n
+        if self.finite:
+            return None
         if self.dynamic is None and self.bias is None:
             if self.seen is None or self.seen.any(axis=1).all():
                 return None
@@ -103,9 +106,9 @@ class _Mask:
 
 
 def _attention(n: Node):
-    q = _heads(n, n[0], n.attr("q_num_heads"), "Q")
-    new_k = _heads(n, n[1], n.attr("kv_num_heads"), "K")
-    new_v = _heads(n, n[2], n.attr("kv_num_heads"), "V")
+    q = split_heads(n, n[0], n.attr("q_num_heads"), "Q")
+    new_k = split_heads(n, n[1], n.attr("kv_num_heads"), "K")
+    new_v = split_heads(n, n[2], n.attr("kv_num_heads"), "V")
     if n.has(4) != n.has(5):
         raise n.bad("past_key and past_value must be given together")
     if n.has(6) and n.has(4):
@@ -119,15 +122,15 @@ def _attention(n: Node):
         raise n.bad(f"{heads} query heads do not share {kv_heads} key heads evenly")
     mask = _mask(n, q.dtype, rows, columns, past)
     scale = float(n.attr("scale", 0.0) or 1.0 / math.sqrt(depth))
-    y, scores = _core(n, q, k, v, mask, scale)
+    y, scores = attend(n, q, k, v, mask, scale)
     if n[0].rank == 3:
         y = n.reshape(n.transpose(y, (0, 2, 1, 3)), (batch, rows, heads * v.shape[3]))
     wanted = [y, k if n.wants(1) else None, v if n.wants(2) else None, scores]
     return wanted[: max(len(n.outputs), 1)]
 
 
-def _mask(n: Node, dtype: str, rows: int, columns: int, past: int) -> _Mask:
-    mask = _Mask(n, dtype, rows, columns)
+def _mask(n: Node, dtype: str, rows: int, columns: int, past: int) -> Mask:
+    mask = Mask(n, dtype, rows, columns)
     left, right = n.attr("left_window_size", -1), n.attr("right_window_size", -1)
     causal = bool(n.attr("is_causal", 0))
     if n.has(6):
@@ -152,7 +155,7 @@ def _mask(n: Node, dtype: str, rows: int, columns: int, past: int) -> _Mask:
     return mask
 
 
-def _mask_by_length(n: Node, mask: _Mask, causal: bool, left: int, right: int) -> None:
+def _mask_by_length(n: Node, mask: Mask, causal: bool, left: int, right: int) -> None:
     """Every batch row has its own number of valid keys, known at run time only."""
     lengths = n.cast(n[6], "i64")
     lengths = n.reshape(lengths, (lengths.shape[0], 1, 1, 1))
@@ -169,7 +172,7 @@ def _mask_by_length(n: Node, mask: _Mask, causal: bool, left: int, right: int) -
             mask.allow_dynamic(n.op("le", n.op("sub", column, place), right))
 
 
-def _core(n: Node, q: Tensor, k: Tensor, v: Tensor, mask: _Mask, scale: float) -> tuple[Tensor, Tensor | None]:
+def attend(n: Node, q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -> tuple[Tensor, Tensor | None]:
     """Return (y [B, Hq, S, Dv], the scores asked for as fourth output or None)."""
     batch, heads, rows, depth = q.shape
     kv_heads, columns = k.shape[1], k.shape[2]
@@ -235,27 +238,33 @@ def _grouped(n: Node, t: Tensor | None, kv_heads: int, group: int) -> Tensor | N
 
 
 def _rotary(n: Node) -> Tensor:
-    """y = x * cos + partner(x) * sin; tables of half width [positions, R/2] or [B, S, R/2]."""
+    """Tables of half width [positions, R/2], picked by position ids, or [B, S, R/2]."""
     x, cos, sin = n[0], n[1], n[2]
     heads = n.attr("num_heads", 0) or (x.shape[1] if x.rank == 4 else 0)
+    if n.has(3):
+        cos, sin = (n.op("gather", t, n[3], axis=0) for t in (cos, sin))
+    return rotary(n, x, cos, sin, heads, n.attr("rotary_embedding_dim", 0), bool(n.attr("interleaved", 0)))
+
+
+def rotary(n: Node, x: Tensor, cos: Tensor, sin: Tensor, heads: int, width: int, interleaved: bool) -> Tensor:
+    """Rotate x [B, H, S, D] or [B, S, H * D]: y = x * cos + partner(x) * sin; tables [S, R/2] or [B, S, R/2].
+
+    `width` is R, 0 for all of D."""
     if x.rank == 3 and (not heads or x.shape[2] % heads):
         raise n.bad(f"shape {list(x.shape)} does not divide into {heads} heads")
     depth = x.shape[3] if x.rank == 4 else x.shape[2] // heads
-    rotary = n.attr("rotary_embedding_dim", 0) or depth
-    if n.has(3):
-        cos, sin = (n.op("gather", t, n[3], axis=0) for t in (cos, sin))
-    if cos.shape[-1] * 2 != rotary:
-        raise n.bad(f"tables of width {cos.shape[-1]} for a rotary dimension of {rotary}")
-    interleaved = bool(n.attr("interleaved", 0))
+    width = width or depth
+    if cos.shape[-1] * 2 != width:
+        raise n.bad(f"tables of width {cos.shape[-1]} for a rotary dimension of {width}")
     batch, rows = x.shape[0], x.shape[2] if x.rank == 4 else x.shape[1]
-    if cos.shape[0] == 1 or batch == 1:  # one table for all rows of the batch
+    if cos.rank == 2 or cos.shape[0] == 1 or batch == 1:  # one table for all rows of the batch
         cos, sin = (n.reshape(t, t.shape[-2:]) for t in (cos, sin))
         full_cos = _lanes(n, cos, cos, interleaved, depth, 1.0)
         full_sin = _lanes(n, n.op("neg", sin), sin, interleaved, depth, 0.0)
         style = "interleaved" if interleaved else "half"
-        return n.op("rope", x, full_cos, full_sin, heads=1 if x.rank == 4 else heads, style=style, rotary_dim=rotary)
+        return n.op("rope", x, full_cos, full_sin, heads=1 if x.rank == 4 else heads, style=style, rotary_dim=width)
     wide = x if x.rank == 4 else n.transpose(n.reshape(x, (batch, rows, heads, depth)), (0, 2, 1, 3))
-    y = _rotate(n, wide, cos, sin, interleaved, rotary)
+    y = rotate(n, wide, cos, sin, interleaved, width)
     return y if x.rank == 4 else n.reshape(n.transpose(y, (0, 2, 1, 3)), x.shape)
 
 
@@ -272,7 +281,7 @@ def _lanes(n: Node, first: Tensor, second: Tensor, interleaved: bool, depth: int
     return n.op("pad", table, lo=(0, 0), hi=(0, depth - 2 * half), value=rest)
 
 
-def _rotate(n: Node, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, rotary: int) -> Tensor:
+def rotate(n: Node, x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, rotary: int) -> Tensor:
     """Rotate [B, H, S, D] by per-row tables [B, S, R/2], spelt out."""
     batch, heads, rows, depth = x.shape
     half = rotary // 2

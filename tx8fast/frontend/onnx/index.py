@@ -48,9 +48,13 @@ def _tensor_scatter(n: Node) -> Tensor:
     """Write a run of positions into a cache; every batch row has its own first position."""
     cache, new = n[0], n[1]
     axis = n.norm_axis(n.attr("axis", -2), cache.rank)
-    length, count = cache.shape[axis], new.shape[axis]
     first = _index(n, n[2]) if n.has(2) else n.const(np.zeros(cache.shape[0], np.int64))
-    circular = n.attr("mode", "linear") == "circular"
+    return write_run(n, cache, new, first, axis, n.attr("mode", "linear") == "circular")
+
+
+def write_run(n: Node, cache: Tensor, new: Tensor, first: Tensor, axis: int, circular: bool = False) -> Tensor:
+    """Write `new` into `cache` along `axis`, row b of the batch from position first[b] on."""
+    length, count = cache.shape[axis], new.shape[axis]
     if cache.shape[0] == 1 and not circular:
         return n.op("kv_update", cache, new, first, axis=axis)
     steps = n.const(np.arange(count).reshape(1, -1), first.dtype)

@@ -18,7 +18,7 @@ _RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0,
 _F8_MAX = {"f8e4m3fn": 448.0, "f8e5m2": 57344.0}
 
 
-def _spread(n: Node, t: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+def spread(n: Node, t: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     """Shape a scale or zero point for an element-wise op with `x`: scalar, per channel or per block."""
     if t.rank == 0 or t.shape == (1,):
         return n.reshape(t, ())
@@ -42,22 +42,22 @@ def _quantize_linear(n: Node) -> Tensor:
     if not x.is_float:
         x = n.cast(x, "f32")
     if dtype in _F8_MAX:
-        y = n.op("div", n.in_f32(x), n.in_f32(_spread(n, scale, x, axis, block)))
+        y = n.op("div", n.in_f32(x), n.in_f32(spread(n, scale, x, axis, block)))
         if n.attr("saturate", 1):
             y = n.op("clamp", y, lo=-_F8_MAX[dtype], hi=_F8_MAX[dtype])
         return n.cast(y, dtype)
     if block or scale.rank > 1:
-        scale = _spread(n, scale, x, axis, block)
-        zero = None if zero is None else _spread(n, zero, x, axis, block)
+        scale = spread(n, scale, x, axis, block)
+        zero = None if zero is None else spread(n, zero, x, axis, block)
     return quantize(n, x, scale, zero, axis, dtype)
 
 
 def quantize(n: Node, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int, dtype: str) -> Tensor:
     """saturate(round(x / scale) + zero)."""
     if dtype in _RANGES and dtype in ("i4", "u4"):
-        y = n.op("round", n.op("div", n.in_f32(x), n.in_f32(_spread(n, scale, x, axis, 0))))
+        y = n.op("round", n.op("div", n.in_f32(x), n.in_f32(spread(n, scale, x, axis, 0))))
         if zero is not None:
-            y = n.op("add", y, n.cast(_spread(n, zero, x, axis, 0), "f32"))
+            y = n.op("add", y, n.cast(spread(n, zero, x, axis, 0), "f32"))
         lo, hi = _RANGES[dtype]
         return n.cast(n.op("clamp", y, lo=float(lo), hi=float(hi)), dtype)
     return n.op("quantize", x, scale, zero, axis=axis, dtype=dtype)
@@ -72,11 +72,11 @@ def _dequantize_linear(n: Node) -> Tensor:
     if x.is_float:
         y = n.cast(x, "f32")
         if zero is not None:
-            y = n.op("sub", y, n.cast(_spread(n, zero, x, axis, block), "f32"))
-        return n.cast(n.op("mul", y, n.cast(_spread(n, scale, x, axis, block), "f32")), dtype)
+            y = n.op("sub", y, n.cast(spread(n, zero, x, axis, block), "f32"))
+        return n.cast(n.op("mul", y, n.cast(spread(n, scale, x, axis, block), "f32")), dtype)
     if block or scale.rank > 1:
-        scale = _spread(n, scale, x, axis, block)
-        zero = None if zero is None else _spread(n, zero, x, axis, block)
+        scale = spread(n, scale, x, axis, block)
+        zero = None if zero is None else spread(n, zero, x, axis, block)
     return n.op("dequantize", x, scale, zero, axis=axis, dtype=dtype)
 
 

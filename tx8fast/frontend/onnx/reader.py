@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,23 @@ def read_model(path: str | os.PathLike[str]) -> Any:
         problems.append("the graph has no outputs; the file may be truncated")
     if not model.opset_import:
         problems.append("the file names no operator set version (opset_import)")
+    graphs = [model.graph, *model.functions]
+    if any(type(text) is bytes for graph in graphs for text in _names(graph)):
+        problems.append("names in the graph are no UTF-8 text; the file is damaged")
     raise_all(ImportModelError, f"reading ONNX model {path}", problems)
     return model
+
+
+def _names(graph: Any) -> Iterator[Any]:
+    """Yield every name in a graph or function, subgraphs included. The parser hands out bytes for what is no text."""
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            for inner in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _names(inner)
+    for kind in ("input", "output", "initializer"):
+        yield from (entry if isinstance(entry, str | bytes) else entry.name for entry in getattr(graph, kind, ()))
 
 
 class Initializers:

@@ -1,0 +1,237 @@
+"""Operators of the domain com.microsoft equal onnxruntime's, one node at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from support.interpret import run_program
+
+from tx8fast.errors import UnsupportedError
+from tx8fast.frontend.onnx import import_model
+
+ort = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.feature("IR-51")
+RNG = np.random.default_rng(5)
+
+
+def f32(*shape, scale=1.0):
+    return (scale * RNG.standard_normal(shape)).astype(np.float32)
+
+
+def one_node(op: str, inputs: list, n_out: int, constants=(), opset: int = 20, domain: str = "com.microsoft", **attrs):
+    """Return (model, runtime inputs); `inputs` are arrays or None, those at indices `constants` become initialisers."""
+    names = ["" if a is None else f"i{k}" for k, a in enumerate(inputs)]
+    while names and not names[-1]:
+        names.pop()
+    node = helper.make_node(op, names, [f"o{k}" if k >= 0 else "" for k in range(n_out)], domain=domain, **attrs)
+    infos, stored, feed = [], [], {}
+    for k, a in enumerate(inputs):
+        if a is None:
+            continue
+        if k in constants:
+            t = a if isinstance(a, TensorProto) else numpy_helper.from_array(a, f"i{k}")
+            t.name = f"i{k}"
+            stored.append(t)
+        else:
+            infos.append(helper.make_tensor_value_info(f"i{k}", helper.np_dtype_to_tensor_dtype(a.dtype), a.shape))
+            feed[f"i{k}"] = a
+    outputs = [helper.make_empty_tensor_value_info(f"o{k}") for k in range(n_out)]
+    graph = helper.make_graph([node], "g", infos, outputs, stored)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10), feed
+
+
+def check(op: str, inputs: list, n_out: int = 1, skip: tuple = (), **kw) -> None:
+    m, feed = one_node(op, inputs, n_out, **kw)
+    for name in skip:  # outputs that this version of the runtime leaves unset
+        m.graph.node[0].output[name] = ""
+    kept = [o for o in m.graph.node[0].output if o]
+    del m.graph.output[:]
+    m.graph.output.extend(helper.make_empty_tensor_value_info(o) for o in kept)
+    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+    program = import_model(m)
+    got = run_program(program, feed)
+    assert len(got) == len(want)
+    for a, b in zip(got, want):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_simplified_layer_normalization(domain):
+    if domain:
+        m, _ = one_node("SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], 1, domain=domain)
+        assert any(op.kind == "rmsnorm" for op in import_model(m).main.body)
+    else:
+        check("SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], domain="", axis=-1, epsilon=1e-6)
+
+
+@pytest.mark.parametrize("beta", [True, False])
+def test_layer_normalization_before_its_operator_set(beta):
+    check("LayerNormalization", [f32(2, 3, 8), f32(8), f32(8) if beta else None], domain="", opset=13, axis=-1)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_skip_simplified_layer_normalization(bias):
+    x, s, g = f32(2, 3, 8), f32(2, 3, 8), f32(8)
+    check("SkipSimplifiedLayerNormalization", [x, s, g, f32(8) if bias else None], 4, (1, 2), epsilon=1e-5)
+
+
+@pytest.mark.parametrize(("beta", "bias", "skip"), [(1, 1, (2, 3, 8)), (1, 0, (1, 3, 8)), (0, 0, (3, 8))])
+def test_skip_layer_normalization(beta, bias, skip):
+    inputs = [f32(2, 3, 8), f32(*skip), f32(8), f32(8) if beta else None, f32(8) if bias else None]
+    check("SkipLayerNormalization", inputs, 4, (1, 2), epsilon=1e-5)
+
+
+@pytest.mark.parametrize("op", ["Gelu", "BiasGelu", "FastGelu", "QuickGelu"])
+def test_activations(op):
+    check(op, [f32(3, 8)] + ([f32(8)] if op in ("BiasGelu", "FastGelu") else []))
+
+
+@pytest.mark.parametrize(("a", "b", "attrs"), [
+    ((2, 3, 4), (4, 5), {"alpha": 0.5}),
+    ((4, 3), (5, 4), {"transA": 1, "transB": 1}),
+    ((2, 4, 3), (2, 5, 4), {"transA": 1, "transB": 1, "alpha": 2.0}),
+    ((3, 2, 4), (2, 4, 5), {"transBatchA": 1}),
+    ((4, 2, 3), (2, 4, 5), {"transBatchA": 1, "transA": 1}),
+    ((2, 3, 4), (4, 2, 5), {"transBatchB": 1}),
+    ((2, 3, 4), (5, 2, 4), {"transBatchB": 1, "transB": 1}),
+])  # fmt: skip
+def test_fused_matmul(a, b, attrs):
+    check("FusedMatMul", [f32(*a), f32(*b)], **attrs)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("k", [64, 40])
+def test_matmul_nbits(bits, zeros, k):
+    n, block = 6, 16
+    blocks = -(-k // block)
+    w = RNG.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
+    z = RNG.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8) if zeros else None
+    s = np.abs(f32(n, blocks, scale=0.1))
+    inputs = [f32(3, k), w, s, z]
+    check("MatMulNBits", inputs, constants=(1, 2, 3), K=k, N=n, bits=bits, block_size=block)
+
+
+def packed(values: np.ndarray, dtype: int) -> TensorProto:
+    return helper.make_tensor("t", dtype, values.shape, values.reshape(-1))
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("kind", ["int4", "uint4", "uint8"])
+def test_gather_block_quantized(kind, zeros):
+    rows, width, block = 7, 32, 16
+    indices, s = np.array([[0, 3], [6, 2]], np.int64), np.abs(f32(rows, width // block))
+    lo, hi = (-8, 8) if kind == "int4" else (0, 16)
+    if kind == "uint8":
+        data = RNG.integers(0, 256, (rows, width // 2)).astype(np.uint8)
+        z = RNG.integers(0, 256, (rows, width // block // 2)).astype(np.uint8)
+    else:
+        code = TensorProto.INT4 if kind == "int4" else TensorProto.UINT4
+        data = packed(RNG.integers(lo, hi, (rows, width)), code)
+        z = packed(RNG.integers(lo, hi, (rows, width // block)), code)
+    inputs = [data, indices, s, z if zeros else None]
+    check("GatherBlockQuantized", inputs, constants=(0, 2, 3), gather_axis=0, quantize_axis=1, block_size=block)
+
+
+@pytest.mark.parametrize(("x", "heads", "places", "attrs"), [
+    ((2, 3, 16), 2, [0], {}), ((2, 2, 3, 8), 0, [4], {"interleaved": 1}), ((2, 3, 16), 2, [[0, 1, 2], [5, 6, 7]], {}),
+    ((1, 3, 16), 2, [[2, 3, 4]], {"rotary_embedding_dim": 4}), ((1, 1, 16), 2, [[5]], {}),
+])  # fmt: skip
+def test_rotary_embedding(x, heads, places, attrs):
+    width = attrs.get("rotary_embedding_dim", 8)
+    angle = np.outer(np.arange(16), 0.3 ** np.arange(width // 2)).astype(np.float32)
+    if heads and "rotary_embedding_dim" in attrs:
+        attrs = {**attrs, "num_heads": heads}
+    check("RotaryEmbedding", [f32(*x), np.array(places, np.int64), np.cos(angle), np.sin(angle)], **attrs)
+
+
+@pytest.mark.parametrize("case", ["plain", "bias", "causal", "extra", "lengths", "mask", "past", "cross"])
+def test_multi_head_attention(case):
+    b, s, t, h, d = 2, 3, 5, 2, 8
+    inputs: list = [f32(b, s, h * d), f32(b, t, h * d), f32(b, t, h * d), None, None, None, None, None]
+    attrs: dict = {"num_heads": h}
+    n_out = 1
+    if case == "bias":
+        inputs[3] = f32(3 * h * d)
+    elif case == "causal":
+        inputs[0] = f32(b, t, h * d)
+        attrs["unidirectional"] = 1
+    elif case == "extra":
+        inputs[5] = f32(b, h, s, t)
+    elif case == "lengths":
+        inputs[4] = np.array([5, 3], np.int32)
+    elif case == "mask":
+        inputs[4] = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    elif case == "past":
+        inputs[0], inputs[6], inputs[7] = f32(b, t, h * d), f32(b, h, 4, d), f32(b, h, 4, d)
+        n_out = 3
+    elif case == "cross":
+        inputs[1], inputs[2] = f32(b, h, t, d), f32(b, h, t, d)
+    check("MultiHeadAttention", inputs, n_out, **attrs)
+
+
+def tables(width: int, length: int = 32):
+    angle = np.outer(np.arange(length), 0.3 ** np.arange(width // 2)).astype(np.float32)
+    return np.cos(angle), np.sin(angle)
+
+
+@pytest.mark.parametrize("rope", [None, "half", "interleaved"])
+@pytest.mark.parametrize("case", ["prompt", "packed", "token", "buffer", "buffer of two", "window", "softcap"])
+def test_group_query_attention(case, rope):
+    b, s, heads, kv, d, past = 1, 4, 4, 2, 16, 0
+    attrs: dict = {"num_heads": heads, "kv_num_heads": kv}
+    total = s
+    if case in ("token", "window", "softcap"):
+        s, past, total = 1, 6, 7
+    elif case == "buffer":
+        s, past, total = 1, 16, 7
+    elif case == "buffer of two":
+        b, s, past, total = 2, 1, 16, 9
+    if case == "window":
+        attrs["local_window_size"] = 3
+    if case == "softcap":
+        attrs["softcap"] = 2.0
+    lengths = np.full(b, total - 1, np.int32)
+    if case == "buffer of two":
+        lengths[1] = 5
+    q, k, v = f32(b, s, heads * d), f32(b, s, kv * d), f32(b, s, kv * d)
+    if case == "packed":
+        q, k, v = np.concatenate([q, k, v], 2), None, None
+    caches = [f32(b, kv, past, d), f32(b, kv, past, d)] if past else [None, None]
+    inputs: list = [q, k, v, *caches, lengths, np.array(total, np.int32)]
+    constants = (6,)
+    if rope:
+        inputs += tables(d)
+        attrs |= {"do_rotary": 1, "rotary_interleaved": int(rope == "interleaved")}
+    m, feed = one_node("GroupQueryAttention", inputs, 3, constants, **attrs)
+    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+    got = run_program(import_model(m), feed)
+    np.testing.assert_allclose(got[0], want[0], rtol=2e-4, atol=2e-5)
+    for g, w in zip(got[1:], want[1:]):  # positions after the valid ones are unspecified
+        for row in range(b):
+            n = int(lengths[row]) + 1
+            np.testing.assert_allclose(g[row, :, :n], w[row, :, :n], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", ["all", "no segments", "positions"])
+def test_embed_layer_normalization(case):
+    ids = np.array([[1, 2, 3], [4, 5, 0]], np.int32)
+    segments = None if case == "no segments" else np.array([[0, 0, 1], [1, 1, 0]], np.int32)
+    kinds = None if case == "no segments" else f32(2, 8)
+    mask = np.array([[1, 1, 1], [1, 1, 0]], np.int32) if case == "all" else None
+    places = np.array([[2, 1, 0], [0, 1, 2]], np.int32) if case == "positions" else None
+    inputs = [ids, segments, f32(10, 8), f32(6, 8), kinds, f32(8), f32(8), mask, places]
+    check("EmbedLayerNormalization", inputs, 3, epsilon=1e-6)
+
+
+def test_what_is_not_supported_is_said():
+    inputs = [f32(1, 3, 48), None, None]
+    m, _ = one_node("MultiHeadAttention", inputs, 1, num_heads=2)
+    with pytest.raises(UnsupportedError, match="packed query, key and value"):
+        import_model(m)
+    m, _ = one_node("MatMulNBits", [f32(3, 16), np.zeros((4, 1, 6), np.uint8), f32(4)], 1, K=16, N=4, bits=3, block_size=16)
+    with pytest.raises(UnsupportedError, match="3-bit"):
+        import_model(m)

@@ -1,0 +1,86 @@
+# Messages between tiles: trees of links, one message on a link at a time, monitors at the receivers.
+# Imports _heap and the C library. Must not allocate, or know tiles' programs.
+#
+# A message moves as one piece: its head needs `hop_cycles` per link and takes each link for the time its bytes
+# need, behind the messages whose heads were there before. Links downstream follow at the same rate.
+
+from libc.stdint cimport int64_t
+
+from tx8fast._kernels._heap cimport Entry, Heap, push
+
+cdef enum:
+    MONITORS = 4
+    POSITIONS = 64  # links of one tree, and one more; keys of events hold row * POSITIONS + position
+
+
+cdef struct Message:
+    int64_t row, tree, bytes, cycles, monitor
+    int64_t left  # destinations not yet decided
+    int64_t end
+
+
+cdef struct Noc:
+    # inputs
+    const int64_t* tree_of  # (n_tiles, n_masks)
+    const int64_t* tree_begin
+    const int64_t* hop_link
+    const int64_t* hop_parent  # position in the tree, -1 = leaves the source
+    const int64_t* leaf_begin
+    const int64_t* leaf_tile
+    const int64_t* leaf_hop  # position in the tree, -1 = the source itself
+    const int64_t* mask_size
+    int64_t n_masks, engines, link_rate, hop_cycles
+    # outputs
+    int64_t* link_bytes
+    int64_t* monitors
+    # state
+    int64_t* link_free
+    int64_t* landed  # (n_tiles, MONITORS): time of the last arrival
+    int64_t* group_missing
+    int64_t* group_time
+    Message* messages  # (n_tiles, engines)
+    Heap heads  # who: row * POSITIONS + position + 1 (0: entering the network); row: slot * POSITIONS + same
+    Heap landings  # who: tile * MONITORS + monitor; row: bytes
+
+
+cdef inline void land(Noc* noc, int64_t slot, int64_t pos, int64_t when) noexcept nogil:
+    """Decide the arrivals at tiles behind link `pos` of the tree: the last byte is there at `when`."""
+    cdef Message* m = &noc.messages[slot]
+    cdef int64_t i
+    for i in range(noc.leaf_begin[m.tree], noc.leaf_begin[m.tree + 1]):
+        if noc.leaf_hop[i] == pos:
+            push(&noc.landings, <double>when, noc.leaf_tile[i] * MONITORS + m.monitor, m.bytes)
+            m.left -= 1
+            m.end = max(m.end, when)
+
+
+cdef inline void take_link(Noc* noc, int64_t slot, int64_t pos, int64_t when) noexcept nogil:
+    """The head of a message is at link `pos` of its tree at `when`."""
+    cdef Message* m = &noc.messages[slot]
+    cdef int64_t first = noc.tree_begin[m.tree], child
+    cdef int64_t link = noc.hop_link[first + pos]
+    cdef int64_t begin = max(when, noc.link_free[link])
+    noc.link_free[link] = begin + m.cycles
+    noc.link_bytes[link] += m.bytes
+    land(noc, slot, pos, begin + noc.hop_cycles + m.cycles)
+    for child in range(pos + 1, noc.tree_begin[m.tree + 1] - first):
+        if noc.hop_parent[first + child] == pos:
+            push(
+                &noc.heads, <double>(begin + noc.hop_cycles), m.row * POSITIONS + child + 1,
+                slot * POSITIONS + child + 1,
+            )
+
+
+cdef inline bint move_head(Noc* noc, Entry* head) noexcept nogil:
+    """Handle one event of `heads`; return whether the message's end is now known (`messages[slot].end`)."""
+    cdef int64_t slot = head.row // POSITIONS, pos = head.row % POSITIONS - 1
+    cdef int64_t when = <int64_t>head.key, i
+    cdef Message* m = &noc.messages[slot]
+    if pos >= 0:
+        take_link(noc, slot, pos, when)
+        return m.left == 0
+    land(noc, slot, -1, when + m.cycles)
+    for i in range(noc.tree_begin[m.tree + 1] - noc.tree_begin[m.tree]):
+        if noc.hop_parent[noc.tree_begin[m.tree] + i] == -1:
+            take_link(noc, slot, i, when)
+    return m.left == 0

@@ -1,0 +1,115 @@
+"""Attention: grouped queries with everything families add to them, and latent attention.
+
+May import: ir, frontend.hf. Must not: read files. The cache of a token is one row per layer and kind, so an
+update writes contiguous bytes.
+"""
+
+from __future__ import annotations
+
+from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.ir.core import Value
+
+SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
+MIXED = "b (h g) s t, b t (h d) -> b s (h g d)"
+#: caches of a layer and the position to write, None in a prefill
+Past = tuple[tuple[Value, ...], Value] | None
+
+
+def visible_pairs(seq: int, window: int) -> int:
+    """Return how many (query, key) pairs a causal mask of `seq` tokens leaves, `window` 0 = unlimited."""
+    full = seq if not window else min(window, seq)
+    return full * (full + 1) // 2 + (seq - full) * full
+
+
+def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, ...]]:
+    """Return the attention of layer `i` and its caches."""
+    if m.c.latent is not None:
+        return _latent(m, i, x, past)
+    c, at = m.c, f"layers.{i}.self_attn"
+    q, k, v = (m.linear(x, f"{at}.{p}_proj") for p in "qkv")
+    if c.qk_norm == "head":
+        q, k = m.head_norm(q, c.heads, at + ".q_norm"), m.head_norm(k, c.kv_heads, at + ".k_norm")
+    elif c.qk_norm == "full":
+        q, k = m.norm(q, at + ".q_norm"), m.norm(k, at + ".k_norm")
+    q = m.rope(q, c.rope_of[i], c.heads, at + ".q_rope")
+    k = m.rope(k, c.rope_of[i], c.kv_heads, at + ".k_rope")
+    k, v = _remember(m, (k, v), past, at)
+    sizes = _sizes(c.kv_heads, c.heads // c.kv_heads, c.head_dim)
+    s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=_macs(m, i, q, past), loc=at + ".scores")
+    p = _softmax(m, i, s, at)
+    o = m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=_macs(m, i, q, past), loc=at + ".mix")
+    return m.linear(o, at + ".o_proj"), (k, v)
+
+
+def _sizes(keys: int, group: int, width: int) -> tuple[str | int, ...]:
+    return "h", keys, "g", group, "d", width
+
+
+def _remember(m: Blocks, new: tuple[Value, Value], past: Past, at: str) -> tuple[Value, Value]:
+    """Write this step's rows into the caches; a prefill's rows are the caches."""
+    if past is None:
+        return new
+    caches, position = past
+    a, b = (m.b("kv_update", cache, row, position, axis=1, loc=f"{at}.{name}_cache")
+            for (name, _), cache, row in zip(m.c.caches(), caches, new, strict=True))  # fmt: skip
+    return a, b
+
+
+def _macs(m: Blocks, i: int, q: Value, past: Past) -> int:
+    """Only the unmasked pairs of a causal prefill count."""
+    return -1 if past is not None or m.c.encoder else _pairs(m, i, q) * q.shape[-1]
+
+
+def _softmax(m: Blocks, i: int, s: Value, at: str) -> Value:
+    c, scale = m.c, m.c.attention_scale
+    if c.attention_cap:
+        s = m.b("tanh", m.scaled(s, scale / c.attention_cap, at + ".cap"), loc=at + ".cap")
+        scale = c.attention_cap
+    mask = () if c.encoder else (m.masks[c.windows[i]],)
+    return m.b("softmax", s, *mask, axis=-1, scale=scale, loc=at + ".softmax")
+
+
+def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, ...]]:
+    """Latent attention. A prefill expands the latent rows into keys and values per head; a decode step instead
+    takes the query into the latent space, where all heads share one key, so the cache is never expanded."""
+    c, at, latent = m.c, f"layers.{i}.self_attn", m.c.latent
+    assert latent is not None
+    if latent.q_rank:
+        x_q = m.norm(m.linear(x, at + ".q_a_proj"), at + ".q_a_layernorm", eps=1e-6)
+    else:
+        x_q = x
+    q = m.linear(x_q, at + ".q_nope")
+    q_rope = m.rope(m.linear(x_q, at + ".q_rope"), c.rope_of[i], c.heads, at + ".q_rotated")
+    rows = m.norm(m.linear(x, at + ".kv_a_proj"), at + ".kv_a_layernorm", eps=1e-6)
+    turned = m.rope(m.linear(x, at + ".k_rope"), c.rope_of[i], 1, at + ".k_rotated")
+    rows, turned = _remember(m, (rows, turned), past, at)
+    pairs = -1 if past else _pairs(m, i, x)
+    if past is None:
+        keys, values = m.linear(rows, at + ".k_nope"), m.linear(rows, at + ".v")
+        near = m.b("contract", q, keys, equation=SCORES, sizes=_sizes(c.heads, 1, latent.nope),
+                   useful_macs=_times(pairs, c.heads * latent.nope), loc=at + ".scores")  # fmt: skip
+    else:
+        up = m.param(at + ".k_nope.weight")
+        q = m.b("contract", q, up, equation="b s (h d), (h d) r -> b s (h r)",
+                sizes=("h", c.heads, "d", latent.nope), loc=at + ".q_latent")  # fmt: skip
+        near = m.b("contract", q, rows, equation=SCORES, sizes=_sizes(1, c.heads, latent.kv_rank), loc=at + ".scores")
+    far = m.b("contract", q_rope, turned, equation=SCORES, sizes=_sizes(1, c.heads, latent.rope),
+              useful_macs=_times(pairs, c.heads * latent.rope), loc=at + ".rope_scores")  # fmt: skip
+    p = _softmax(m, i, m.b("add", near, far, loc=at + ".scores"), at)
+    if past is None:
+        o = m.b("contract", p, values, equation=MIXED, sizes=_sizes(c.heads, 1, latent.value),
+                useful_macs=_times(pairs, c.heads * latent.value), loc=at + ".mix")  # fmt: skip
+    else:
+        o = m.b("contract", p, rows, equation=MIXED, sizes=_sizes(1, c.heads, latent.kv_rank), loc=at + ".mix")
+        o = m.b("contract", o, m.param(at + ".v.weight"), equation="b s (h r), (h d) r -> b s (h d)",
+                sizes=("h", c.heads, "d", latent.value), loc=at + ".values")  # fmt: skip
+    return m.linear(o, at + ".o_proj"), (rows, turned)
+
+
+def _times(pairs: int, width: int) -> int:
+    return pairs if pairs < 0 else pairs * width
+
+
+def _pairs(m: Blocks, i: int, x: Value) -> int:
+    batch, seq, _ = x.shape
+    return batch * visible_pairs(seq, m.c.windows[i])

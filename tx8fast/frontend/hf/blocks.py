@@ -1,0 +1,148 @@
+"""Building blocks that all transformers share: parameters, linear layers, norms, rotation and masks.
+
+May import: ir, weights, frontend.hf. Must not: read files. Activations are [batch, seq, features]; heads stay
+inside the last dimension.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tx8fast.frontend.hf.checkpoint import ModelWeights
+from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.ir.attrs import DenseAttr
+from tx8fast.ir.core import Builder, Context, Value
+from tx8fast.weights import np_dtype
+
+
+class Blocks:
+    """Emits ops at the end of a function block. `dtype`: the activations' format; `mask_value`: what hides a score."""
+
+    def __init__(self, ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, mask_value: float) -> None:
+        self.ctx, self.b, self.c, self.weights = ctx, b, c, weights
+        self.table, self.dtype, self.mask_value = weights.table, weights.dtype, mask_value
+        self.ropes: dict[int, tuple[Value, Value]] = {}
+        self.masks: dict[int, Value] = {}  # by window
+
+    # ------------------------------------------------------------ leaves
+
+    def has(self, name: str) -> bool:
+        return name in self.weights.slots
+
+    def param(self, name: str, dtype: str | None = None) -> Value:
+        """Return a slot's weight in the activations' format (or `dtype`); most checkpoints have one format throughout."""
+        key = self.weights.slots[name].key
+        w = self.table[key]
+        dtype = dtype or self.dtype
+        v = self.b("get_param", result_types=[self.ctx.tensor(w.shape, w.dtype)], key=key, loc=name)
+        return v if w.dtype == dtype else self.b("convert", v, dtype=dtype, loc=name)
+
+    def derived(self, key: str, expr: str, attrs: dict[str, Any], shape: tuple[int, ...], dtype: str | None = None,
+                inputs: tuple[str, ...] = ()) -> Value:  # fmt: skip
+        dtype = dtype or self.dtype
+        if key not in self.table:
+            self.table.add_derived(key, expr, attrs, inputs, shape, dtype)
+        return self.b("get_param", result_types=[self.ctx.tensor(shape, dtype)], key=key, loc=key)
+
+    def number(self, value: float, dtype: str, loc: str) -> Value:
+        array = np.asarray(value, np.float32).astype(np_dtype(dtype))
+        return self.b("constant", value=DenseAttr(array), result_types=[self.ctx.tensor((), dtype)], loc=loc)
+
+    def scaled(self, x: Value, by: float, loc: str, kind: str = "mul") -> Value:
+        return x if by == 1.0 else self.b(kind, x, self.number(by, x.dtype, loc), loc=loc)
+
+    def capped(self, x: Value, cap: float, loc: str) -> Value:
+        """cap * tanh(x / cap)."""
+        return self.scaled(self.b("tanh", self.scaled(x, 1.0 / cap, loc), loc=loc), cap, loc)
+
+    # ------------------------------------------------------------ layers
+
+    def linear(self, x: Value, name: str, useful_macs: int = -1, dtype: str | None = None) -> Value:
+        """y = x W^T (+ bias), or x W for a matrix stored [in, out]."""
+        flipped = self.weights.slots[name + ".weight"].flipped
+        operands = [x, self.param(name + ".weight", dtype)]
+        if self.has(name + ".bias"):
+            operands.append(self.param(name + ".bias", dtype))
+        return self.b("gemm", *operands, trans_b=not flipped, useful_macs=useful_macs, loc=name)
+
+    def norm(self, x: Value, name: str, eps: float | None = None) -> Value:
+        """The family's norm, or nothing if the model has none at this place."""
+        if not self.has(name + ".weight"):
+            return x
+        gain = self.param(name + ".weight")
+        eps = self.c.norm_eps if eps is None else eps
+        if self.c.norm == "layer":
+            return self.b("layernorm", x, gain, self.param(name + ".bias"), eps=eps, loc=name)
+        return self.b("rmsnorm", x, gain, eps=eps, loc=name)
+
+    def head_norm(self, x: Value, heads: int, name: str) -> Value:
+        """RMS-normalise every head of [batch, seq, heads * head_dim] on its own."""
+        batch, seq, width = x.shape
+        split = self.b("reshape", x, shape=(batch, seq, heads, width // heads), loc=name)
+        return self.b("reshape", self.norm(split, name), shape=(batch, seq, width), loc=name)
+
+    def rope(self, x: Value, which: int, heads: int, loc: str) -> Value:
+        """Rotate every head; `which` -1 = this layer has no rotation."""
+        if which < 0:
+            return x
+        rope = self.c.ropes[which]
+        cos, sin = self.ropes[which]
+        rotary = -1 if rope.rotary_dim == x.shape[-1] // heads else rope.rotary_dim
+        return self.b("rope", x, cos, sin, heads=heads, style=rope.style, rotary_dim=rotary, loc=loc)
+
+    # ------------------------------------------------------------ what all layers share
+
+    def rope_tables(self, which: int, length: int) -> tuple[Value, Value]:
+        """Return cos and sin [length, head_dim]; the sine carries the sign of the rotation."""
+        rope = self.c.ropes[which]
+        scaling = dict(rope.scaling)
+        if scaling["rope_type"] == "longrope":
+            far = length > scaling["original_max_position_embeddings"]
+            scaling = {"rope_type": "longrope", "factors": scaling["long_factor" if far else "short_factor"]}
+        attrs = {"theta": rope.theta, "rotary_dim": rope.rotary_dim, "scaling": scaling, "style": rope.style}
+        if rope.gain != 1.0:
+            attrs["gain"] = rope.gain
+        shape = (length, self.c.latent.rope if self.c.latent else self.c.head_dim)
+        name = f"/{length}" + (f"/{which}" if which else "")
+        return self.derived("%rope_cos" + name, "rope_cos", attrs, shape), self.derived("%rope_sin" + name, "rope_sin", attrs, shape)
+
+    def prefill_inputs(self, seq: int) -> None:
+        """Emit rotation tables and additive masks [seq, seq] that all layers share."""
+        for which in self._used_ropes():
+            self.ropes[which] = self.rope_tables(which, seq)
+        shared: dict[int, Value] = {}
+        for window in dict.fromkeys(self.c.windows):
+            effective = window if window < seq else 0
+            if effective not in shared:
+                attrs = {"window": effective, "value": self.mask_value}
+                name = f"%causal_mask/{seq}" + (f"/{effective}" if effective else "")
+                shared[effective] = self.derived(name, "causal_mask", attrs, (seq, seq))
+            self.masks[window] = shared[effective]
+
+    def decode_inputs(self, position: Value, past: int) -> None:
+        """Emit rotation rows [1, head_dim] at `position` and additive mask rows [past] that all layers share."""
+        b = self.b
+        for which in self._used_ropes():
+            cos, sin = self.rope_tables(which, past)
+            row = b("embedding", cos, position, loc="rope.cos")
+            self.ropes[which] = row, b("embedding", sin, position, loc="rope.sin")
+        slot = self.derived(f"%slots/{past}", "arange", {}, (past,), "i64")
+        zero = self.derived("%zero", "fill", {"value": 0.0}, ())
+        low = self.derived("%mask_value", "fill", {"value": self.mask_value}, ())
+        causal = b("le", slot, position, loc="mask.causal")
+        shared: dict[int, Value] = {}
+        for window in dict.fromkeys(self.c.windows):
+            effective = window if window < past else 0
+            if effective not in shared:
+                seen = causal
+                if effective:
+                    width = self.derived(f"%window/{effective}", "fill", {"value": effective}, (1,), "i64")
+                    oldest = b("sub", position, width, loc="mask.oldest")
+                    seen = b("and", causal, b("gt", slot, oldest, loc="mask.window"), loc="mask.seen")
+                shared[effective] = b("select", seen, zero, low, loc="mask")
+            self.masks[window] = shared[effective]
+
+    def _used_ropes(self) -> list[int]:
+        return sorted({which for which in self.c.rope_of if which >= 0})

@@ -1,0 +1,165 @@
+"""The slots of a layer and of what stands around the layers.
+
+May import: frontend.hf. Must not: open files; know the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tx8fast.frontend.hf.slots import Slot, SlotList, part
+from tx8fast.frontend.hf.spec import ModelConfig
+
+
+def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
+    """Yield every slot in the order of the graph; those that a checkpoint may lack are `optional_slots`."""
+    s = SlotList(c, prefix)
+    if c.image is not None:
+        channels, _, _, ph, pw = c.image
+        # stored [out, channel, row, column]; the convolution wants [row, column, out, channel]
+        yield s.outer("patches", (c.hidden, channels, ph, pw), steps=(("transpose", [2, 3, 0, 1]),))
+        yield s.outer("patches", (c.hidden,), ".bias")
+        yield s.outer("class_token", (1, 1, c.hidden), "")
+        yield s.outer("positions", (1, c.positions, c.hidden), "")
+    else:
+        yield s.outer("embed_tokens", (c.vocab, c.embedding_width or c.hidden))
+        if c.positions:
+            yield s.outer("positions", (c.positions + c.position_offset, c.hidden))
+    if c.token_types:
+        yield s.outer("token_types", (c.token_types, c.hidden))
+        yield s.outer("embed_norm", (c.hidden,))
+        yield s.outer("embed_norm", (c.hidden,), ".bias")
+    if c.embedding_width:
+        yield s.outer("project_in", (c.hidden, c.embedding_width))
+    for i in range(c.layers):
+        yield from s.norm(i, "attn_norm", c.hidden)
+        yield from _latent(s, i) if c.latent else _attention(s, i)
+        yield from s.norm(i, "attn_post_norm", c.hidden)
+        yield from s.norm(i, "mlp_norm", c.hidden)
+        yield from _experts(s, i) if c.sparse[i] else _mlp(s, i)
+        yield from s.norm(i, "mlp_post_norm", c.hidden)
+    if c.final_norm:
+        yield s.outer("norm", (c.hidden,), shift=c.norm_offset)
+        if c.norm_bias:
+            yield s.outer("norm", (c.hidden,), ".bias")
+    if c.embedding_width:
+        yield s.outer("project_out", (c.embedding_width, c.hidden))
+    if not c.tied and not c.encoder:
+        yield s.outer("lm_head", (c.vocab, c.embedding_width or c.hidden))
+
+
+def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
+    """Yield what an encoder's checkpoint may have on top, in pairs of weight and bias; -1 = any size."""
+    s = SlotList(c, prefix)
+    if c.encoder:
+        yield s.outer("pooler", (c.hidden, c.hidden))
+        yield s.outer("pooler", (c.hidden,), ".bias")
+    if c.image is not None:
+        yield s.outer("classifier", (-1, c.hidden))
+        yield s.outer("classifier", (-1,), ".bias")
+
+
+def _attention(s: SlotList, i: int) -> Iterator[Slot]:
+    c = s.c
+    q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    if "self_attn.qkv" in s.names.modules:
+        yield from _fused(s, i, q, kv)
+    else:
+        yield from s.linear(i, "self_attn.q_proj", q, c.hidden, c.qkv_bias)
+        yield from s.linear(i, "self_attn.k_proj", kv, c.hidden, c.qkv_bias)
+        yield from s.linear(i, "self_attn.v_proj", kv, c.hidden, c.qkv_bias)
+    yield from s.linear(i, "self_attn.o_proj", c.hidden, q, c.out_bias, c.model_type == "gpt2")
+    if c.qk_norm:
+        full = c.qk_norm == "full"
+        yield s.vector(i, "self_attn.q_norm", q if full else c.head_dim, shift=c.norm_offset)
+        yield s.vector(i, "self_attn.k_norm", kv if full else c.head_dim, shift=c.norm_offset)
+
+
+def _fused(s: SlotList, i: int, q: int, kv: int) -> Iterator[Slot]:
+    """Query, key and value as parts of one stored matrix: columns (gpt2), rows (phi3), rows per head (gpt_neox)."""
+    c, key = s.c, s.key(i, "self_attn.qkv")
+    at = 0
+    for j, (module, rows) in enumerate((("q_proj", q), ("k_proj", kv), ("v_proj", kv))):
+        name = f"layers.{i}.self_attn.{module}"
+        flipped = c.model_type == "gpt2"
+        if c.model_type == "gpt_neox":
+            d = c.head_dim
+            stored, bias_stored = (3 * q, c.hidden), (3 * q,)
+            steps = (("reshape", [c.heads, 3, d, c.hidden]), *part((c.heads, 1, d, c.hidden), (0, j, 0, 0)),
+                     ("reshape", [q, c.hidden]))  # fmt: skip
+            bias_steps = (("reshape", [c.heads, 3, d]), *part((c.heads, 1, d), (0, j, 0)), ("reshape", [q]))
+        else:
+            total = q + 2 * kv
+            stored, bias_stored = ((c.hidden, total) if flipped else (total, c.hidden)), (total,)
+            steps = part((c.hidden, rows), (0, at)) if flipped else part((rows, c.hidden), (at, 0))
+            bias_steps = part((rows,), (at,))
+        yield Slot(name + ".weight", (key + ".weight",), stored, steps, flipped=flipped)
+        if c.qkv_bias:
+            yield Slot(name + ".bias", (key + ".bias",), bias_stored, bias_steps)
+        at += rows
+
+
+def _latent(s: SlotList, i: int) -> Iterator[Slot]:
+    """Rows per head (query: unrotated then rotated; latent: key then value) are taken apart."""
+    c, m = s.c, s.c.latent
+    assert m is not None
+    source = c.hidden
+    if m.q_rank:
+        source = m.q_rank
+        yield from s.linear(i, "self_attn.q_a_proj", m.q_rank, c.hidden, c.qkv_bias)
+        yield s.vector(i, "self_attn.q_a_layernorm", m.q_rank)
+    stored_q = s.key(i, "self_attn.q_b_proj" if m.q_rank else "self_attn.q_proj") + ".weight"
+    yield from _head_parts(c.heads, f"layers.{i}.self_attn.q_", stored_q, source, (("nope", m.nope), ("rope", m.rope)))
+    key, at = s.key(i, "self_attn.kv_a_proj_with_mqa"), 0
+    total = m.kv_rank + m.rope
+    for module, rows in (("kv_a_proj", m.kv_rank), ("k_rope", m.rope)):
+        name = f"layers.{i}.self_attn.{module}"
+        yield Slot(name + ".weight", (key + ".weight",), (total, c.hidden), part((rows, c.hidden), (at, 0)))
+        if c.qkv_bias:
+            yield Slot(name + ".bias", (key + ".bias",), (total,), part((rows,), (at,)))
+        at += rows
+    yield s.vector(i, "self_attn.kv_a_layernorm", m.kv_rank)
+    stored_kv = s.key(i, "self_attn.kv_b_proj") + ".weight"
+    yield from _head_parts(c.heads, f"layers.{i}.self_attn.", stored_kv, m.kv_rank, (("k_nope", m.nope), ("v", m.value)))
+    yield from s.linear(i, "self_attn.o_proj", c.hidden, c.value_width, c.out_bias)
+
+
+def _head_parts(heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...]) -> Iterator[Slot]:
+    total, at = sum(n for _, n in parts), 0
+    for suffix, n in parts:
+        steps = (("reshape", [heads, total, cols]), *part((heads, n, cols), (0, at, 0)), ("reshape", [heads * n, cols]))
+        yield Slot(f"{name}{suffix}.weight", (key,), (heads * total, cols), steps)
+        at += n
+
+
+def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
+    c, flipped = s.c, s.c.model_type == "gpt2"
+    if "mlp.gate_up" in s.names.modules:
+        key, n = s.key(i, "mlp.gate_up") + ".weight", c.intermediate
+        for j, module in enumerate(("gate_proj", "up_proj")):
+            yield Slot(f"layers.{i}.mlp.{module}.weight", (key,), (2 * n, c.hidden), part((n, c.hidden), (j * n, 0)))
+    elif c.gated:
+        yield from s.linear(i, "mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias)
+    if "mlp.gate_up" not in s.names.modules:
+        yield from s.linear(i, "mlp.up_proj", c.intermediate, c.hidden, c.mlp_bias, flipped)
+    yield from s.linear(i, "mlp.down_proj", c.hidden, c.intermediate, c.mlp_bias, flipped)
+
+
+def _experts(s: SlotList, i: int) -> Iterator[Slot]:
+    """All experts side by side: one tall matrix into them, one wide matrix out of them."""
+    c, e = s.c, s.c.experts
+    assert e is not None
+    yield from s.linear(i, "router", e.count, c.hidden)
+    if e.correction:
+        yield s.vector(i, "router", e.count, ".e_score_correction_bias")
+    base = s.key(i, "experts")
+    for module, shape, axis in (("gate_proj", (e.intermediate, c.hidden), 0), ("up_proj", (e.intermediate, c.hidden), 0),
+                                ("down_proj", (c.hidden, e.intermediate), 1)):  # fmt: skip
+        stored = s.names.modules[module]
+        keys = tuple(f"{base}{n}.{stored}.weight" for n in range(e.count))
+        yield Slot(f"layers.{i}.experts.{module}.weight", keys, shape, axis=axis, expert=True)
+    if e.shared:
+        shared = s.key(i, "experts").removesuffix("experts.") + "shared_experts."
+        for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
+                              ("down_proj", (c.hidden, e.shared))):  # fmt: skip
+            yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)

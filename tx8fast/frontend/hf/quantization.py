@@ -1,0 +1,177 @@
+"""Quantised checkpoints: what `quantization_config` says, and the expressions that give the float weight back.
+
+May import: weights, frontend.hf.reader. Must not: read tensor bytes.
+
+The weight of a module becomes a derived entry in the model's float format over the stored tensors of that
+module; modules that the quantiser left alone are recognised by their float tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tx8fast.frontend.hf.reader import Reader
+from tx8fast.weights import CheckpointEntry, WeightTable
+
+METHODS = ("gptq", "awq", "fp8", "fbgemm_fp8", "bitsandbytes", "compressed-tensors")
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+FLOATS = ("bf16", "f16", "f32")
+Scheme = dict[str, Any]
+Entries = Mapping[str, CheckpointEntry]
+
+
+def read_scheme(r: Reader) -> Scheme | None:
+    """Return method, bits and conventions; note what is unsupported."""
+    raw = r.raw.get("quantization_config") or r.raw.get("compression_config")
+    if not raw:
+        return None
+    if not isinstance(raw, dict):
+        r.problems.append(f"key 'quantization_config' is {raw!r}, required: an object")
+        return None
+    method = raw.get("quant_method", "bitsandbytes" if raw.get("load_in_8bit") else None)
+    q = Reader(raw)
+    scheme: Scheme = {"method": method}
+    if method == "gptq":
+        q.fixed("bits", 2, 4, 8)
+        q.fixed("checkpoint_format", "gptq", "gptq_v2")
+        scheme |= {"bits": raw.get("bits", 4), "offset": 0 if raw.get("checkpoint_format") == "gptq_v2" else 1}
+    elif method == "awq":
+        q.fixed("bits", 4)
+        q.fixed("version", "gemm", "GEMM")
+        q.fixed("zero_point", True)
+        scheme |= {"bits": 4}
+    elif method in ("fp8", "fbgemm_fp8"):
+        q.fixed("fmt", "e4m3")
+        block = raw.get("weight_block_size")
+        if block is not None and (type(block) is not list or len(block) != 2 or any(type(n) is not int or n < 1 for n in block)):
+            q.problems.append(f"key 'weight_block_size' is {block!r}, required: two whole numbers >= 1")
+        scheme |= {"block": block}
+    elif method == "bitsandbytes":
+        q.fixed("load_in_4bit", False)
+        q.fixed("_load_in_4bit", False)
+    elif method == "compressed-tensors":
+        q.fixed("format", "int-quantized", "pack-quantized", "float-quantized", "naive-quantized")
+        groups = raw.get("config_groups")
+        found = [g.get("weights") for g in groups.values() if isinstance(g, dict)] if isinstance(groups, dict) else []
+        bits = {w.get("num_bits", 8) for w in found if isinstance(w, dict)}
+        if len(bits) > 1 or not bits <= {4, 8}:
+            q.problems.append(f"'config_groups' quantise weights to {sorted(map(str, bits))} bits, supported: 4 or 8, one for all")
+        scheme |= {"bits": next(iter(bits), 8)}
+    else:
+        q.problems.append(f"key 'quant_method' is {method!r}, required: one of {', '.join(METHODS)}")
+    r.problems += [f"quantization_config: {p}" for p in q.problems]
+    return scheme
+
+
+def add_float(table: WeightTable, entries: Entries, scheme: Scheme, key: str, shape: tuple[int, ...], dtype: str) -> list[str] | None:
+    """Add the float weight "%<key>" of the quantised module that stores `key`; return problems, None if it is not quantised.
+
+    shape: [out, in]. Raises nothing: what does not fit is described."""
+    if len(shape) != 2 or not key.endswith(".weight"):
+        return None
+    module = _Module(table, entries, key.removesuffix("weight"), shape, dtype)
+    method = scheme["method"]
+    if method in ("gptq", "awq"):
+        made = module.packed_words(scheme)
+    elif method == "compressed-tensors" and module.has("weight_packed"):
+        made = module.packed_rows(scheme)
+    else:
+        made = module.scaled(scheme)
+    return module.problems if made or module.problems else None
+
+
+class _Module:
+    """The stored tensors `prefix`* of one linear layer."""
+
+    def __init__(self, table: WeightTable, entries: Entries, prefix: str, shape: tuple[int, ...], dtype: str) -> None:
+        self.table, self.entries, self.prefix, self.shape, self.dtype = table, entries, prefix, shape, dtype
+        self.problems: list[str] = []
+
+    def has(self, name: str) -> bool:
+        return self.prefix + name in self.entries
+
+    def take(self, name: str, shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> str:
+        """Put a stored tensor into the table; note if its shape or type is none of those expected. -1 = any size."""
+        key = self.prefix + name
+        entry = self.entries.get(key)
+        if entry is None:
+            self.problems.append(f"'{key}' is absent, required shape {list(shapes[0])}")
+            return key
+        fits = any(len(s) == len(entry.shape) and all(a in (-1, b) for a, b in zip(s, entry.shape)) for s in shapes)
+        if not fits:
+            self.problems.append(f"'{key}' has shape {list(entry.shape)}, required {' or '.join(str(list(s)) for s in shapes)}")
+        elif entry.dtype not in dtypes:
+            self.problems.append(f"'{key}' has dtype {entry.dtype}, required one of {', '.join(dtypes)}")
+        elif key not in self.table:
+            self.table.add_file(key, entry)
+        return key
+
+    def derive(self, name: str, expr: str, attrs: dict[str, Any], inputs: list[str], shape: tuple[int, ...], dtype: str) -> str:
+        key = "%" + self.prefix + name
+        if not self.problems and key not in self.table:
+            self.table.add_derived(key, expr, attrs, inputs, shape, dtype)
+        return key
+
+    def weight(self, inputs: list[str], **attrs: Any) -> bool:
+        self.derive("weight", "dequantize", {"dtype": self.dtype, **attrs}, inputs, self.shape, self.dtype)
+        return True
+
+    def groups(self, name: str, rows_first: bool) -> int:
+        """Return how many groups of input features have a scale."""
+        entry = self.entries.get(self.prefix + name)
+        return entry.shape[0 if rows_first else -1] if entry is not None and len(entry.shape) == 2 else 1
+
+    def packed_words(self, scheme: Scheme) -> bool:
+        """GPTQ packs input features, AWQ output features; both keep [in, out] and one scale per group of inputs."""
+        if not self.has("qweight"):
+            return False
+        out, inner = self.shape
+        bits, gptq = scheme["bits"], scheme["method"] == "gptq"
+        per = 32 // bits
+        n = self.groups("scales", True)
+        order = {} if gptq else {"order": list(AWQ_ORDER)}
+        words = (-(-inner // per), out) if gptq else (inner, -(-out // per))
+        q = self.take("qweight", (words,), ("i32",))
+        zeros = self.take("qzeros", ((n, -(-out // per)),), ("i32",))
+        scales = self.take("scales", ((n, out),), FLOATS)
+        q = self.derive("q", "unpack_bits", {"bits": bits, "axis": 0 if gptq else 1, **order}, [q], (inner, out), "u8")
+        z = self.derive("zero", "unpack_bits", {"bits": bits, "axis": 1, "offset": scheme.get("offset", 0), **order},
+                        [zeros], (n, out), "u8")  # fmt: skip
+        inputs = [q, scales, z]
+        if gptq and self.has("g_idx"):
+            inputs.append(self.take("g_idx", ((inner,),), ("i32", "i64")))
+        elif inner % n:
+            self.problems.append(f"'{self.prefix}scales' has {n} groups, which do not divide {inner} input features")
+        return self.weight(inputs, zero=True, groups=len(inputs) == 4, transpose=True)
+
+    def packed_rows(self, scheme: Scheme) -> bool:
+        """compressed-tensors: input features packed in words of a row, signed values stored from the lowest up."""
+        out, inner = self.shape
+        bits = scheme["bits"]
+        words = self.take("weight_packed", ((out, -(-inner * bits // 32)),), ("i32",))
+        q = self.derive("q", "unpack_bits", {"bits": bits, "axis": 1}, [words], self.shape, "u8")
+        scale = self.take("weight_scale", ((out, self.groups("weight_scale", False)),), FLOATS)
+        return self.weight([q, scale, *self._no_zero()], midpoint=1 << (bits - 1))
+
+    def scaled(self, scheme: Scheme) -> bool:
+        """A matrix of 8-bit numbers and scales: per tensor, row, group of columns, or block of both."""
+        stored = self.entries.get(self.prefix + "weight")
+        if stored is None or stored.dtype in FLOATS:
+            return False
+        out, inner = self.shape
+        q = self.take("weight", (self.shape,), ("i8", "f8e4m3fn", "f8e5m2"))
+        if self.has("SCB"):
+            return self.weight([q, self.take("SCB", ((out,), (out, 1)), FLOATS)], gain=1.0 / 127.0)
+        block = scheme.get("block")
+        name = "weight_scale_inv" if self.has("weight_scale_inv") else "weight_scale"
+        scalar = ((), (1,), (1, 1), (out,), (out, 1), (out, self.groups(name, False)))
+        blocks = tuple(-(-n // b) for n, b in zip(self.shape, block, strict=True)) if block else ()
+        scale = self.take(name, (blocks,) if block else scalar, FLOATS)
+        return self.weight([q, scale, *self._no_zero()], **({"block": list(block)} if block else {}))
+
+    def _no_zero(self) -> list[str]:
+        """Symmetric quantisation only: note a zero point."""
+        if self.has("weight_zero_point"):
+            self.problems.append(f"'{self.prefix}weight_zero_point' is present, supported: symmetric quantisation")
+        return []

@@ -1,0 +1,251 @@
+"""Recognises the parts of attention around its softmax: scale, mask, guard against empty rows, causal products.
+
+May import: ir, passes.base, passes.canonicalize, passes.lift_match, weights (mask value). Must not: change numbers beyond
+rounding for finite activations. A row without any visible key gives zeros before and after.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tx8fast.ir.core import Op, Value
+from tx8fast.ir.equation import bind
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
+from tx8fast.ir.types import NoneType
+from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.legalize import mask_fits
+from tx8fast.passes.lift_match import Constants, made_by, orders, scalar, scaled, static, used_once
+from tx8fast.weights import MASK_VALUE
+
+#: additive masks at or below this hide a position: exp of it is 0 beside any visible score
+_HIDDEN = -1e4
+_FLOATS = ("bf16", "f16", "f32")
+_PRODUCTS = ("gemm", "contract")
+
+
+def _mask_of(op: Op) -> Value | None:
+    if len(op.operands) < 2 or type(op.operands[1].type) is NoneType:
+        return None
+    return op.operands[1]
+
+
+def _rebuild(op: Op, rw: Rewriter, x: Value, mask: Value | None, scale: float) -> None:
+    operands = [x] if mask is None else [x, mask]
+    rw.replace_with(op, "softmax", *operands, axis=op.attrs["axis"], scale=scale, log=op.attrs["log"])
+
+
+def _on_rows(op: Op) -> bool:
+    return static(op.result) and op.attrs["axis"] % len(op.result.shape) == len(op.result.shape) - 1
+
+
+def _is_score(v: Value) -> bool:
+    """True for a product, scaled or capped."""
+    for _ in range(5):
+        op = v.op
+        if op is None:
+            return False
+        if op.kind in _PRODUCTS:
+            return True
+        if op.kind not in ("mul", "div", "tanh", "reshape", "convert"):
+            return False
+        v = op.operands[0]
+    return False
+
+
+@pattern("softmax", benefit=3)
+def _mask(op: Op, rw: Rewriter) -> bool:
+    """softmax(x + mask)."""
+    total = made_by(op.operands[0], "add")
+    if total is None or not used_once(total.result) or _mask_of(op) is not None or op.attrs["scale"] != 1.0:
+        return False
+    if not _on_rows(op):
+        return False
+    for x, mask in orders(total):
+        fits = static(mask, x) and x.type is op.result.type and mask.dtype == x.dtype and mask_fits(x.shape, mask.shape)
+        if fits and _is_score(x) and not _is_score(mask):
+            _rebuild(op, rw, x, mask, 1.0)
+            return True
+    return False
+
+
+@pattern("softmax", benefit=2)
+def _scale(op: Op, rw: Rewriter) -> bool:
+    """softmax(x * c, mask)."""
+    found = scaled(op.operands[0])
+    if found is None or not used_once(op.operands[0]) or not _on_rows(op):
+        return False
+    _rebuild(op, rw, found[0], _mask_of(op), op.attrs["scale"] * found[1])
+    return True
+
+
+@pattern("softmax", benefit=1)
+def _scaled_operands(op: Op, rw: Rewriter) -> bool:
+    """softmax((q * c) (k * c)^T): one factor on the scores instead of one on each operand."""
+    product = made_by(op.operands[0], *_PRODUCTS)
+    if product is None or not used_once(product.result) or len(product.operands) != 2 or not _on_rows(op):
+        return False
+    if product.attrs.get("act", "none") != "none":
+        return False
+    factor = 1.0
+    for i in (0, 1):
+        v = product.operands[i]
+        while made_by(v, "reshape", "transpose", "broadcast") is not None and used_once(v):
+            v = v.op.operands[0]  # type: ignore[union-attr]
+        found = scaled(v)
+        if found is None or not used_once(v):
+            continue
+        factor *= found[1]
+        rw.replace(v.op, [found[0]])  # type: ignore[arg-type]
+    if factor == 1.0:
+        return False
+    _rebuild(op, rw, op.operands[0], _mask_of(op), op.attrs["scale"] * factor)
+    return True
+
+
+# ---------------------------------------------------------------- rows without a visible key
+
+
+def _never_empty(mask: Value | None, constants: Constants) -> bool:
+    """True if every row has a position whose mask is above minus infinity."""
+    if mask is None:
+        return True
+    known = constants.array(mask)
+    if known is not None:
+        return bool((known.astype(np.float64) > -math.inf).any(axis=-1).all()) if known.ndim else known > -math.inf
+    chosen = made_by(mask, "select")
+    while chosen is None and made_by(mask, "reshape", "broadcast", "convert") is not None:
+        mask = mask.op.operands[0]  # type: ignore[union-attr]
+        chosen = made_by(mask, "select")
+    if chosen is not None:
+        branches = [splat(b) for b in chosen.operands[1:]]
+        return all(b is not None and math.isfinite(b) for b in branches)
+    clamped = made_by(mask, "max")
+    return clamped is not None and any((s := splat(b)) is not None and s > -math.inf for b in clamped.operands)
+
+
+def _guard(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """where(isnan(p), 0, p) after a softmax: gone if no row is empty, else a factor per row."""
+        test, zero, p = op.operands
+        found = made_by(test, "isnan")
+        soft = made_by(p, "softmax")
+        if found is None or soft is None or found.operands[0] is not p or splat(zero) != 0 or p.type is not op.result.type:
+            return False
+        if soft.attrs["log"] or not _on_rows(soft) or soft.result.dtype not in _FLOATS:
+            return False
+        mask = _mask_of(soft)
+        if mask is None:
+            if made_by(soft.operands[0], "add") is not None:
+                return False  # a mask that is not recognised
+        elif not _never_empty(mask, constants):
+            return _factor_per_row(op, rw, soft, mask)
+        rw.replace(op, [p])
+        return True
+
+    return Pattern("guard", ("tx8be.select",), apply)
+
+
+def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value) -> bool:
+    if not mask.shape or mask.dtype not in _FLOATS:
+        return False
+    low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, op)
+    seen = rw.insert("gt", mask, scalar(rw, -math.inf, mask.dtype, op), before=op).result
+    number = rw.insert("convert", seen, before=op, dtype=soft.result.dtype).result
+    rank = len(mask.shape)
+    factor = rw.insert("reduce", number, before=op, op="max", axes=(rank - 1,), keepdims=True).result
+    finite = rw.insert("max", mask, low, before=op).result
+    attrs = {"axis": soft.attrs["axis"], "scale": soft.attrs["scale"], "log": False}
+    p = rw.insert("softmax", soft.operands[0], finite, before=op, **attrs).result
+    rw.replace_with(op, "mul", p, factor)
+    return True
+
+
+def _always_seen(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """max over keys of (key <= position) is 1 if key 0 is among them and the position is that of a cache write."""
+        number = made_by(op.operands[0], "convert")
+        test = None if number is None else made_by(number.operands[0], "le")
+        rank = len(op.operands[0].shape)
+        if test is None or op.attrs["op"] != "max" or [a % rank for a in op.attrs["axes"]] != [rank - 1]:
+            return False
+        keys, place = constants.array(test.operands[0]), test.operands[1]
+        if keys is None or not keys.ndim or not static(op.result) or not (keys <= 0).any(axis=-1).all():
+            return False
+        while made_by(place, "reshape", "broadcast") is not None:
+            place = place.op.operands[0]  # type: ignore[union-attr]
+        views = [place, *(u.result for u in place.users if u.kind == "reshape")]
+        if not any(u.kind == "kv_update" and u.operands[2] is v for v in views for u in v.users):
+            return False
+        shape = op.result.shape
+        rw.replace_with(op, "broadcast", scalar(rw, 1.0, op.result.dtype, op), shape=shape)
+        return True
+
+    return Pattern("always-seen", ("tx8be.reduce",), apply)
+
+
+# ---------------------------------------------------------------- work of causal attention
+
+
+def _macs(op: Op) -> int:
+    """Multiplications of a product."""
+    a, b = op.operands[0].shape, op.operands[1].shape
+    if op.kind == "gemm":
+        return math.prod(op.result.shape) * (a[-2] if op.attrs["trans_a"] else a[-1])
+    return math.prod(bind(op.attrs["equation"], (a, b), op.attrs["sizes"], op).sizes.values())
+
+
+def _causal(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """A known mask that hides positions: the products around it are needed at the visible ones only."""
+        mask = _mask_of(op)
+        known = None if mask is None else constants.array(mask)
+        if known is None or not static(op.result) or not known.size:
+            return False
+        visible = int((known.astype(np.float64) > _HIDDEN).sum())
+        if visible == known.size:
+            return False
+        products = [made_by(op.operands[0], *_PRODUCTS)]
+        v = op.result
+        while len(v.uses) == 1 and v.users[0].kind in ("convert", "mul") and v.users[0].result.shape == v.shape:
+            v = v.users[0].result
+        products += [u for u in v.users if u.kind in _PRODUCTS and u.operands[0] is v]
+        changed = False
+        for product in products:
+            if product is not None and product.attrs["useful_macs"] == -1 and static(*product.operands):
+                product.attrs["useful_macs"] = _macs(product) * visible // known.size
+                changed = True
+        return changed
+
+    return Pattern("causal-work", ("tx8be.softmax",), apply)
+
+
+@dataclass(frozen=True)
+class LiftAttention(CompilerPass):
+    """Gives softmax its scale and mask, drops guards. Masks up to `limit_bytes` are looked at."""
+
+    name: ClassVar[str] = "lift-attention"
+    limit_bytes: int = 1 << 26
+
+    def run(self, program: IRProgram) -> PassResult:
+        constants = Constants(program, self.limit_bytes)
+        patterns = (_mask, _scale, _scaled_operands, _guard(constants), _always_seen(constants))
+        result = rewrite_greedily(program.ctx, program.module, patterns)
+        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+
+
+@dataclass(frozen=True)
+class CountCausalWork(CompilerPass):
+    """Tells products beside a known mask how much of them the model needs (`useful_macs`)."""
+
+    name: ClassVar[str] = "count-causal-work"
+    limit_bytes: int = 1 << 26
+
+    def run(self, program: IRProgram) -> PassResult:
+        result = rewrite_greedily(program.ctx, program.module, (_causal(Constants(program, self.limit_bytes)),))
+        return PassResult(result.changed, dict(result.applied))

@@ -1,0 +1,257 @@
+"""Tile code whose tiles load common operands together: each loads a part and sends it to all.
+
+May import: schedule.segment, lower, isa, machine. Must not: choose what is shared; `Plan.shared` says so.
+
+Fill f of the shared operands is used by the steps until the next one changes. While the engines work on
+fill f the kernel core prepares f + 1:
+
+    own part of f + 1 is in staging         wait_worker (loads)
+    own part of f + 2 starts loading        after send_wait: its staging buffer was the source of send f
+    every tile is done with fill f - 1      wait_worker (that fill's engines), then barrier_sub
+    part of f + 1 goes to all, all arrive   send, recv
+
+Where every step has a fill of its own, the engines' rows of even fills go through one register window and
+those of odd fills through another, so that "done with fill f - 1" does not wait for fill f; loads of parts
+have the third. A fill that serves several steps is drained before the next one starts. Ordering between windows
+is never left to the hardware: whatever crosses them is waited for (hardware manual 14, 15).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.lower.base import Emitter, Slice
+from tx8fast.lower.transfer import Descriptor
+from tx8fast.schedule.segment import Share, TileCode
+from tx8fast.search.plan import part_bytes
+
+LOADS = 1  # register window of part loads
+ENGINES = (0, 2)  # windows of even and odd fills
+
+
+def clip(d: Descriptor, lo: int, hi: int) -> Iterator[Descriptor]:
+    """Yield the parts of a transfer whose local bytes lie in [lo, hi)."""
+    if not d.loops:
+        a, b = max(d.spm, lo), min(d.spm + d.run_bytes, hi)
+        if a < b:
+            yield Descriptor(d.piece, d.ddr + a - d.spm, a, b - a, ())
+        return
+    *rest, (stride, count) = d.loops
+    inner = d.run_bytes * math.prod(n for _, n in rest)
+
+    def part(i: int, loops: tuple[tuple[int, int], ...]) -> Descriptor:
+        return Descriptor(d.piece, d.ddr + i * stride, d.spm + i * inner, d.run_bytes, loops)
+
+    bound = lambda x: min(count, max(0, x))  # noqa: E731
+    touched = bound((lo - d.spm) // inner), bound(-(-(hi - d.spm) // inner))
+    whole = bound(-(-(lo - d.spm) // inner)), bound((hi - d.spm) // inner)
+    if whole[0] < whole[1]:
+        for i in range(touched[0], whole[0]):
+            yield from clip(part(i, tuple(rest)), lo, hi)
+        yield part(whole[0], (*rest, (stride, whole[1] - whole[0])))
+        for i in range(whole[1], touched[1]):
+            yield from clip(part(i, tuple(rest)), lo, hi)
+        return
+    for i in range(*touched):
+        yield from clip(part(i, tuple(rest)), lo, hi)
+
+
+class SharedTileCode(TileCode):
+    """Builds the code of one tile of a segment with shared operands."""
+
+    def __init__(self, *args, shares: Sequence[Share]) -> None:
+        super().__init__(*args)
+        self.shares = {s.access: s for s in shares}
+
+    def build(self, barrier: bool) -> np.ndarray:
+        low, b = self.low, self.buffers
+        em = Emitter()
+        low.prologue(em, b.consts)
+        self._append(em.rows)
+        steps = list(self._slices())
+        fills, fill_of = self._fills(steps)
+        loads = self._private_loads(steps)
+        for k in loads[0]:
+            self._load(k, steps[0], 0, 0)
+        self._load_parts(fills, 0, steps)
+        self._add("wait")
+        self._load_parts(fills, 1, steps)
+        self._exchange(fills, 0, steps)
+        if len(fills) == len(steps):
+            self._one_step_fills(steps, fills, loads)
+        else:
+            self._long_fills(steps, fills, fill_of, loads)
+        self._add("send_wait")
+        self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
+        return isa.roll(np.concatenate(self.out))
+
+    def _one_step_fills(self, steps, fills, loads) -> None:
+        """Every step has its own fill: engines of even and odd steps use different windows."""
+        slow = self._slow_reads(loads)
+        b = self.buffers
+        copies: dict[int, int] = dict.fromkeys(loads[0], 0)
+        for i in range(len(steps)):
+            coming = loads[i + 1] if i + 1 < len(steps) else []
+            after = {k: (i + 1) % b.copies[k] for k in coming if k not in slow}
+            for k in after:
+                self._load(k, steps[i + 1], after[k], ENGINES[(i + 1) % 2])
+            self._step(steps[i], i, copies, i, ENGINES[i % 2])
+            copies |= after
+            if any(k in slow for k in coming):
+                self._add("wait")
+                for k in (k for k in coming if k in slow):
+                    copies[k] = (copies[k] + 1) % b.copies[k]
+                    self._load(k, steps[i + 1], copies[k], 0)
+                self._add("wait")
+            if i + 1 < len(steps):
+                self._prepare(fills, i, steps, 1 << LOADS, 1 << ENGINES[(i + 1) % 2])
+
+    def _long_fills(self, steps, fills, fill_of, loads) -> None:
+        """A fill serves several steps: one window for all engines, drained before the next fill begins."""
+        b = self.buffers
+        copies: dict[int, int] = dict.fromkeys(loads[0], 0)
+        for i in range(len(steps)):
+            f = fill_of[i]
+            coming = loads[i + 1] if i + 1 < len(steps) else []
+            after = {k: (copies[k] + 1) % b.copies[k] for k in coming}
+            early = [k for k in coming if b.copies[k] > 1]
+            for k in early:
+                self._load(k, steps[i + 1], after[k], 0)
+            self._step(steps[i], f, copies, i, 0)
+            copies |= after
+            for k in coming:
+                if k not in early:
+                    self._load(k, steps[i + 1], after[k], 0)
+            if (i == 0 or fill_of[i - 1] != f) and f + 1 < len(fills):
+                self._prepare(fills, f, steps, 1 << LOADS, 0)
+            if i + 1 < len(steps) and fill_of[i + 1] != f:
+                self._add("wait_worker", workers=1)
+
+    # -- loop structure -----------------------------------------------------------------------------------------
+
+    def _fills(self, steps) -> tuple[list[dict[int, int]], list[int]]:
+        """Return per fill the first step whose ranges each changed shared access takes, and the fill of each step."""
+        seen: dict[int, tuple] = {}
+        fills: list[dict[int, int]] = []
+        fill_of = []
+        for i, (lo, hi) in enumerate(steps):
+            changed = {}
+            for k in self.shares:
+                key = tuple((lo[f], hi[f]) for f in sorted(self.low.reads[k].factors))
+                if seen.get(k) != key:
+                    seen[k] = key
+                    changed[k] = i
+            if changed:
+                fills.append(changed)
+            fill_of.append(len(fills) - 1)
+        self.version: list[dict[int, int]] = []  # per fill: how often each access had been filled before
+        count = dict.fromkeys(self.shares, 0)
+        current: dict[int, int] = {}
+        for changed in fills:
+            for k in changed:
+                current[k] = count[k]
+                count[k] += 1
+            self.version.append(dict(current))
+        return fills, fill_of
+
+    def _private_loads(self, steps) -> list[list[int]]:
+        """Per step: the unshared reads to load for it."""
+        seen: dict[int, tuple] = {}
+        out = []
+        for lo, hi in steps:
+            load = []
+            for k, access in enumerate(self.low.reads):
+                key = tuple((lo[f], hi[f]) for f in sorted(access.factors))
+                if k not in self.shares and seen.get(k) != key:
+                    seen[k] = key
+                    load.append(k)
+            out.append(load)
+        return out
+
+    def _slow_reads(self, loads: Sequence[Sequence[int]]) -> set[int]:
+        """Return the unshared reads that are not loaded anew for every step, so that both windows use a copy."""
+        every = [set(step) for step in loads]
+        return {k for step in every for k in step if any(k not in other for other in every)}
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def _add(self, name: str, **fields) -> None:
+        self._append([isa.make(name, **fields)])
+
+    def _load(self, k: int, step, copy: int, worker: int) -> None:
+        lo, hi = step
+        self._transfer(k, self.low.reads[k], lo, hi, self.buffers.access[k][copy], "rdma", worker)
+
+    def _part(self, k: int, step) -> tuple[list[Descriptor], int, int]:
+        """Return this tile's part of a shared slice: transfers, local start and bytes."""
+        lo, hi = step
+        access, share = self.low.reads[k], self.shares[k]
+        found = [d for d in access.transfers(lo, hi) if d.run_bytes]
+        total = max((_end(d) for d in found), default=0)
+        size = part_bytes(total, share.tiles)
+        a, b = min(total, share.rank * size), min(total, (share.rank + 1) * size)
+        return [c for d in found for c in clip(d, a, b)], a, b - a
+
+    def _load_parts(self, fills, f: int, steps) -> None:
+        """Start loading this tile's parts of fill f into staging."""
+        if f >= len(fills):
+            return
+        for k, i in fills[f].items():
+            parts, start, _ = self._part(k, steps[i])
+            at = self.buffers.staging[k][self.version[f][k] % len(self.buffers.staging[k])]
+            moved = [Descriptor(d.piece, d.ddr, d.spm - start, d.run_bytes, d.loops) for d in parts]
+            self._rows(k, moved, at, "rdma", LOADS)
+
+    def _exchange(self, fills, f: int, steps) -> None:
+        """Send this tile's parts of fill f to all tiles that share them and wait for all parts."""
+        expected = 0
+        for k, i in fills[f].items():
+            share = self.shares[k]
+            _, start, size = self._part(k, steps[i])
+            lo, hi = steps[i]
+            copy = self.version[f][k] % self.buffers.copies[k]
+            staging = self.buffers.staging[k][self.version[f][k] % len(self.buffers.staging[k])]
+            if size:
+                self._add("send", src=staging, dst=self.buffers.access[k][copy] + start, bytes=size, mask=share.mask,
+                          monitor=f % 2)  # fmt: skip
+            expected += max(_end(d) for d in self.low.reads[k].transfers(lo, hi) if d.run_bytes)
+        self._add("recv", monitor=f % 2, bytes=expected)
+
+    def _prepare(self, fills, f: int, steps, loading: int, previous: int) -> None:
+        """Bring fill f + 1 to all tiles while the engines work on fill f. loading, previous: windows to wait for,
+        those of the part loads and of the fill whose buffer is written next."""
+        self._add("send_wait")
+        self._add("wait_worker", workers=loading)
+        self._load_parts(fills, f + 2, steps)
+        if previous:
+            self._add("wait_worker", workers=previous)
+        for mask in sorted({self.shares[k].mask for k in fills[f + 1]}):
+            self._add("barrier_sub", mask=mask)
+        self._exchange(fills, f + 1, steps)
+
+    def _step(self, step, f: int, copies: dict[int, int], turn: int, worker: int) -> None:
+        lo, hi = step
+        b, n_read = self.buffers, len(self.low.reads)
+        copy = [self.version[f][k] % b.copies[k] if k in self.shares else copies[k] for k in range(n_read)]
+        reads = [b.access[k][c] for k, c in enumerate(copy)]
+        first, last = self._reduction_ends(lo, hi)
+        writes = [x[turn % len(x)] for x in b.access[n_read:]]
+        at = len(self.out)
+        self._compute(Slice(lo, hi, reads, writes, b.scratch, b.consts, b.acc, first, last, turn % 2))
+        for n in range(at, len(self.out)):
+            self.out[n] = self.out[n].copy()
+            self.out[n]["worker"] = worker
+        if last:
+            for j, access in enumerate(self.low.writes):
+                self._transfer(n_read + j, access, lo, hi, writes[j], "wdma", worker)
+
+
+def _end(d: Descriptor) -> int:
+    size = d.run_bytes
+    for _, n in d.loops:
+        size *= n
+    return d.spm + size

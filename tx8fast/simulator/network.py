@@ -1,0 +1,159 @@
+"""From rows between tiles to what the event kernel needs: arguments, tile sets, trees of links.
+
+May import: isa, machine, errors, _kernels. Must not: know segments or launches.
+
+A message goes along X, then along Y; the paths to its destinations share their beginnings, so that they form a
+tree in which every link is used once (TX8 hardware manual 4.1, 16.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import Routes
+from tx8fast.errors import SimulationError
+from tx8fast.isa.comm import N_MONITORS, mask_tiles
+from tx8fast.machine import Machine, Topology, topology
+
+#: kinds of rows in the event kernel
+SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE = 8, 9, 10, 11, 12, 13
+#: instruction -> (kind, fields that become the three arguments)
+ROWS: dict[str, tuple[int, tuple[str | None, str | None, str | None]]] = {
+    "send": (SEND, ("bytes", "mask", "monitor")),
+    "recv": (RECV, ("bytes", None, "monitor")),
+    "send_wait": (SEND_WAIT, (None, None, None)),
+    "wait_worker": (WAIT_WORKER, ("workers", None, None)),
+    "barrier_sub": (BARRIER_SUB, (None, "mask", None)),
+    "handshake": (HANDSHAKE, ("peer", None, None)),
+}
+
+
+def grid(machine: Machine) -> Topology:
+    """Return the machine's tile grid."""
+    return topology(machine.chip.tiles_x, machine.chip.tiles_y)
+
+
+def all_links(tiles: Topology) -> list[tuple[int, int]]:
+    """Return the directed links (from tile, to tile) in the order of their numbers."""
+    near = np.argwhere(tiles.hops == 1)
+    return [(int(a), int(b)) for a, b in near]
+
+
+def arguments(rows: np.ndarray, kind: np.ndarray) -> np.ndarray | None:
+    """Set `kind` of the rows that involve other tiles or single workers; return their arguments (n, 3), or None.
+
+    Tile sets are still bit masks.
+    """
+    arg = np.zeros((len(rows), 3), np.int64)
+    some = False
+    for name, (number, fields) in ROWS.items():
+        cls = isa.INSTRUCTIONS[name]
+        at = np.flatnonzero(rows["opcode"] == cls.OPCODE)
+        if not len(at):
+            continue
+        some = True
+        kind[at] = number
+        for column, field in enumerate(fields):
+            if field is not None:
+                arg[at, column] = rows["p"][at, cls.FIELDS_P.index(field)]
+    return arg if some else None
+
+
+def connect(
+    machine: Machine,
+    kind: np.ndarray,
+    arg: np.ndarray,
+    code_begin: Sequence[int],
+    fixed: Sequence[np.ndarray],
+) -> Routes:
+    """Number the tile sets in `arg`, add the hops of handshakes to `fixed` (one array per tile); return the routes.
+
+    kind (n,), arg (n, 3): code rows; tile t runs `len(fixed[t])` of them from `code_begin[t]`.
+    Raises SimulationError for tiles, monitors or workers that do not exist.
+    """
+    tiles = grid(machine)
+    named = (kind == SEND) | (kind == BARRIER_SUB)
+    masks, index = np.unique(arg[named, 1], return_inverse=True)
+    mask_at = np.full(len(kind), -1, np.int64)
+    mask_at[named] = index
+    senders: list[tuple[int, int]] = []
+    for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
+        span = slice(begin, begin + len(cycles))
+        special = np.flatnonzero(kind[span] >= SEND)
+        _check(machine, tile, kind[span][special], arg[span][special], special)
+        sends = kind[span] == SEND
+        senders += [(tile, int(m)) for m in np.unique(mask_at[span][sends])]
+        shake = np.flatnonzero(kind[span] == HANDSHAKE)
+        cycles[shake] += tiles.hops[tile][arg[span][shake, 0]] * machine.noc.hop_cycles
+    arg[named, 1] = index
+    return build_routes(
+        tiles, masks.tolist(), senders, machine.dte.engines, machine.noc.link_bytes, machine.noc.hop_cycles
+    )
+
+
+def _check(
+    machine: Machine, tile: int, kind: np.ndarray, arg: np.ndarray, at: np.ndarray
+) -> None:
+    n, workers = machine.n_tiles, machine.tile.workers
+    first, mask, monitor = arg.T
+    sets = (kind == SEND) | (kind == BARRIER_SUB)
+    sized = (kind == SEND) | (kind == RECV)
+    shake = kind == HANDSHAKE
+    for bad, text in (
+        (sets & ((mask <= 0) | (mask >= 1 << n)), f"names tiles outside 0..{n - 1}, or none"),
+        (sized & ((monitor < 0) | (monitor >= N_MONITORS)), f"uses a monitor outside 0..{N_MONITORS - 1}"),
+        (sized & (first < 0), "moves less than 0 bytes"),
+        (shake & ((first < 0) | (first >= n) | (first == tile)), "shakes hands with itself or no tile"),
+        ((kind == BARRIER_SUB) & (mask >> tile & 1 == 0), "is at a barrier it is not part of"),
+        ((kind == WAIT_WORKER) & ((first < 0) | (first >= 1 << workers)), f"waits for workers beyond {workers}"),
+    ):
+        if bad.any():
+            raise SimulationError(
+                f"cycle simulation: tile {tile} {text} in instruction {int(at[np.argmax(bad)])} of its stretch"
+            )
+
+
+def build_routes(
+    tiles: Topology,
+    masks: Sequence[int],
+    senders: Iterable[tuple[int, int]],
+    engines: int,
+    link_rate: int,
+    hop_cycles: int,
+) -> Routes:
+    """Return the trees for `senders`, pairs of a tile and an index into `masks`."""
+    number = {link: i for i, link in enumerate(all_links(tiles))}
+    tree_of = np.full((tiles.n_tiles, len(masks)), -1, np.int64)
+    hops: list[tuple[int, int]] = []  # link, parent
+    leaves: list[tuple[int, int]] = []  # tile, last link
+    hop_begin, leaf_begin = [0], [0]
+    for src, which in sorted(set(senders)):
+        tree_of[src, which] = len(hop_begin) - 1
+        place: dict[int, int] = {src: -1}  # tile -> position of the link that reaches it
+        for dst in mask_tiles(masks[which]):
+            for a, b in tiles.links(src, dst):
+                if b not in place:
+                    place[b] = len(hops) - hop_begin[-1]
+                    hops.append((number[a, b], place[a]))
+            leaves.append((dst, place[dst]))
+        hop_begin.append(len(hops))
+        leaf_begin.append(len(leaves))
+    links, parents = np.array(hops, np.int64).reshape(-1, 2).T
+    ends, last = np.array(leaves, np.int64).reshape(-1, 2).T
+    return Routes(
+        n_links=len(number),
+        mask_size=np.array([len(mask_tiles(m)) for m in masks], np.int64),
+        tree_of=tree_of,
+        tree_begin=np.array(hop_begin, np.int64),
+        hop_link=links,
+        hop_parent=parents,
+        leaf_begin=np.array(leaf_begin, np.int64),
+        leaf_tile=ends,
+        leaf_hop=last,
+        engines=engines,
+        link_rate=link_rate,
+        hop_cycles=hop_cycles,
+    )

@@ -1,0 +1,44 @@
+"""What a tile waits for, in words: shared by the simulators when nothing can go on.
+
+May import: isa, errors. Must not: run anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.isa.comm import mask_tiles
+
+
+def waiting_line(
+    tile: int, at: int, record: np.ndarray, ops: Sequence[str], monitors: Sequence[int]
+) -> str:
+    """Return one line for a tile stopped at instruction `at`; `monitors`: bytes arrived and not yet taken."""
+    row = isa.decode(record)
+    name = row["name"]
+    if name == "recv":
+        m = row["monitor"]
+        waits = f"{row['bytes']} bytes on monitor {m}, {int(monitors[m])} have arrived"
+    elif name == "barrier":
+        waits = "all tiles at the barrier"
+    elif name == "barrier_sub":
+        waits = f"tiles {mask_tiles(row['mask'])} at their barrier"
+    elif name == "handshake":
+        waits = f"a handshake with tile {row['peer']}"
+    else:
+        waits = "work that does not end"
+    of = f" of op '{ops[row['op']]}'" if 0 <= row["op"] < len(ops) else ""
+    return f"tile {tile}, instruction {at} ({name}){of} waits for {waits}"
+
+
+def leftover_lines(monitors) -> list[str]:
+    """Return one line per (tile, monitor) of `monitors` (n_tiles, 4) that still holds bytes."""
+    return [
+        f"tile {tile} monitor {m}: {int(n)} bytes were sent to it and never received"
+        for tile, row in enumerate(monitors)
+        for m, n in enumerate(row)
+        if n
+    ]
