@@ -1,245 +1,414 @@
-# Exact placement: does a set of buffers fit a capacity? Depth-first over canonical placements with undo.
+# Exact placement: does a set of buffers fit a capacity? Depth-first over bottom-up placements, with undo.
 # Imports nothing but _status and the C library. Must not touch Python objects in loops.
 #
-# A placement is canonical when buffers are placed by rising offset, each as low as those placed before allow; every
-# feasible problem has one. Four rules cut the tree: rising order; a buffer is not placed above the whole of another one
-# that is still open; in no section of time may the open bytes exceed what is left above the lowest open
-# buffer; and parts of the timeline that no open buffer connects are solved on their own.
-# Source: the canonical search and inference rules published with the MiniMalloc project.
+# Every feasible problem has a placement in which each free buffer rests on the ground or on another buffer, so an open
+# (unplaced) buffer lies either on what is placed below it (`ground`) or on some open buffer. A node takes one open
+# buffer that nothing can slide under, tries it at its lowest offset, and then forbids that offset, which lifts the
+# buffer onto the lowest possible top of an open neighbour. Between decisions four rules lift the lowest offsets:
+# - cannot be first: in a section of time, a buffer that would leave too little room for the others when it lay lowest
+#   lies on top of one that can (scheduling calls this "not first");
+# - floor: filling a section by rising lowest offsets must not pass the capacity;
+# - support: a lowest offset above the ground must be reachable by resting on an open neighbour;
+# - parts of the timeline that no open buffer connects are solved one by one, the tightest first.
+# States (open buffers with their lowest offsets) that failed are remembered by hash, in this run and the next ones.
+# Sections gain weight when they fail, so that the search turns to the hard part of the timeline first.
+# Ideas: canonical placements as published with the MiniMalloc project; disjunctive scheduling; failure weights.
 
-from libc.stdlib cimport calloc, free, qsort
+from libc.stdlib cimport free, malloc
 
 from tx8fast._kernels._status cimport BAD_INPUT, INFEASIBLE, LIMIT_REACHED, OK, OUT_OF_MEMORY
 
 ctypedef long long i64
+ctypedef unsigned long long u64
+
+cdef i64 FAR = <i64>1 << 62
 
 cdef enum Outcome:
     FITS = 1
     FAILS = 0
     OUT_OF_BUDGET = -1
 
+cdef enum Rule:
+    FEWEST = 0      # section with the fewest buffers that can lie lowest
+    TIGHTEST = 1    # ... with the least slack times that number
+    LEXICAL = 2     # fewest, then least slack
 
-cdef struct Key:
-    i64 low        # sort key: lowest offset, or start of life when components are searched
-    i64 rank       # tie break
+cdef enum Change:
+    LOW = 0
+    GROUND = 1
+    PLACED = 2
+
+
+cdef struct Entry:
+    i64 kind
     i64 item
+    i64 value
 
 
-cdef struct Undo:
-    i64 item
-    i64 low
+cdef struct Part:
+    i64 begin          # position in the arena
+    i64 count
+    i64 slack
 
 
 cdef struct Search:
-    i64 n
     i64 capacity
     i64 budget          # nodes left
-    i64* first          # (n,) first section of the item's life
-    i64* last           # (n,) one past the last
+    i64 rule
+    i64 mask            # size of the table of failed states - 1
     i64* size           # (n,)
+    i64* align          # (n,)
     i64* rank           # (n,) place in the preference order
-    i64* ptr            # (n + 1,) neighbours, CSR
+    i64* ptr            # (n + 1,) sections of each item, CSR, ascending
+    i64* section
+    i64* nptr           # (n + 1,) items alive together with each item, CSR
     i64* neighbour
-    i64* low            # (n,) lowest offset that placed neighbours leave
+    i64* mptr           # (sections + 1,) items of each section, CSR; kept sorted by low as far as possible
+    i64* member
+    i64* weight         # (sections,) 1 + failures seen
+    u64* failed         # (mask + 1,) hashes of failed states
+    i64* low            # (n,) lowest offset still possible
+    i64* high           # (n,) highest
+    i64* ground         # (n,) lowest offset that placed items leave
     char* placed        # (n,)
     i64* offset         # (n,)
     i64* open_bytes     # (sections,) bytes not yet placed
-    i64* floor          # (sections,) lowest open buffer, scratch of one node
-    Undo* trail         # (neighbours,) raised low offsets, to take back
+    i64* n_first        # (sections,) items that can lie lowest
+    i64* top            # (sections,) least low + size among the open items ...
+    i64* top_item       # ... whose it is ...
+    i64* second         # ... and the least of the others
+    i64* reach          # (sections,) where filling by rising lows ends
+    i64* dirty          # stack of sections to look at again
+    i64 n_dirty
+    char* is_dirty
+    i64* check          # stack of items whose support is to be looked at again
+    i64 n_check
+    char* is_check
+    Entry* trail        # changes to take back
     i64 n_trail
-    i64* stack          # (n,) items in the order they were placed
-    i64* stack_trail    # (n,) length of the trail before each
-    i64 n_stack
-    Key* arena          # candidate lists of the nodes on the path
+    i64 trail_size
+    i64* arena          # item lists of the nodes on the path, sorted by first section
     i64 n_arena
-    i64 arena_size
+    Part* parts
+    i64 n_parts
 
 
-cdef int by_key(const void* a, const void* b) noexcept nogil:
-    cdef const Key* x = <const Key*>a
-    cdef const Key* y = <const Key*>b
-    if x.low != y.low:
-        return 1 if x.low > y.low else -1
-    return (x.rank > y.rank) - (x.rank < y.rank)
+cdef inline u64 mix(u64 x) noexcept nogil:
+    x = (x ^ (x >> 30)) * <u64>0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * <u64>0x94D049BB133111EB
+    return x ^ (x >> 31)
 
 
-cdef void place(Search* s, i64 item, i64 at) noexcept nogil:
-    cdef i64 j, other, top = at + s.size[item]
-    s.stack[s.n_stack] = item
-    s.stack_trail[s.n_stack] = s.n_trail
-    s.n_stack += 1
-    s.placed[item] = 1
-    s.offset[item] = at
+cdef inline void log(Search* s, i64 kind, i64 item, i64 value) noexcept nogil:
+    s.trail[s.n_trail].kind, s.trail[s.n_trail].item, s.trail[s.n_trail].value = kind, item, value
+    s.n_trail += 1
+
+
+cdef inline void touch(Search* s, i64 item) noexcept nogil:
+    cdef i64 j, k
     for j in range(s.ptr[item], s.ptr[item + 1]):
-        other = s.neighbour[j]
-        if not s.placed[other] and s.low[other] < top:
-            s.trail[s.n_trail].item = other
-            s.trail[s.n_trail].low = s.low[other]
-            s.n_trail += 1
-            s.low[other] = top
-    for j in range(s.first[item], s.last[item]):
-        s.open_bytes[j] -= s.size[item]
+        k = s.section[j]
+        if not s.is_dirty[k]:
+            s.is_dirty[k] = 1
+            s.dirty[s.n_dirty] = k
+            s.n_dirty += 1
 
 
-cdef void undo(Search* s, i64 mark) noexcept nogil:
-    """Take placements back until `mark` of them are left."""
-    cdef i64 item, j
-    while s.n_stack > mark:
-        s.n_stack -= 1
-        item = s.stack[s.n_stack]
-        s.placed[item] = 0
-        while s.n_trail > s.stack_trail[s.n_stack]:
-            s.n_trail -= 1
-            s.low[s.trail[s.n_trail].item] = s.trail[s.n_trail].low
-        for j in range(s.first[item], s.last[item]):
-            s.open_bytes[j] += s.size[item]
+cdef inline void ask(Search* s, i64 item) noexcept nogil:
+    if not s.is_check[item]:
+        s.is_check[item] = 1
+        s.check[s.n_check] = item
+        s.n_check += 1
 
 
-cdef bint hopeless(Search* s, const Key* items, i64 n, i64 at) noexcept nogil:
-    """Say whether some section's open bytes cannot fit above the lowest open buffer in it."""
-    cdef i64 i, j, item, low
-    for i in range(n):
-        item = items[i].item
-        if max(s.low[item], at) + s.size[item] > s.capacity:
-            return True
-        for j in range(s.first[item], s.last[item]):
-            s.floor[j] = s.capacity
-    for i in range(n):
-        item = items[i].item
-        low = max(s.low[item], at)
-        for j in range(s.first[item], s.last[item]):
-            if low < s.floor[j]:
-                s.floor[j] = low
-    for i in range(n):
-        item = items[i].item
-        for j in range(s.first[item], s.last[item]):
-            if s.floor[j] + s.open_bytes[j] > s.capacity:
-                return True
+cdef inline i64 round_up(i64 value, i64 align) noexcept nogil:
+    return value if align == 1 else (value + align - 1) // align * align
+
+
+cdef bint lift(Search* s, i64 item, i64 at) noexcept nogil:
+    """Raise the lowest offset of an item to `at` or the next aligned one; False if that is too high."""
+    at = round_up(at, s.align[item])
+    if at > s.high[item] or s.n_trail >= s.trail_size:
+        return False
+    log(s, LOW, item, s.low[item])
+    s.low[item] = at
+    touch(s, item)
+    if at > s.ground[item]:
+        ask(s, item)
+    return True
+
+
+cdef bint fail(Search* s, i64 k) noexcept nogil:
+    """Give section k weight, forget what was to be looked at (undo brings it back), return False."""
+    s.weight[k] += 1
+    while s.n_dirty:
+        s.n_dirty -= 1
+        s.is_dirty[s.dirty[s.n_dirty]] = 0
+    while s.n_check:
+        s.n_check -= 1
+        s.is_check[s.check[s.n_check]] = 0
     return False
 
 
-cdef int solve_parts(Search* s, i64 base, i64 n, i64 at, i64 rank) noexcept nogil:
-    """Solve arena[base .. base + n), sorted by start of life, one connected stretch of time after the other."""
-    cdef i64 i = 0, begin, reach, mark = s.n_stack
-    cdef int result
-    while i < n:
-        begin = i
-        reach = s.last[s.arena[base + i].item]
-        i += 1
-        while i < n and s.arena[base + i].low < reach:
-            reach = max(reach, s.last[s.arena[base + i].item])
-            i += 1
-        result = solve_connected(s, base + begin, i - begin, at, rank)
-        if result != FITS:
-            undo(s, mark)
-            return result
-    return FITS
+cdef i64 rest(Search* s, i64 item) noexcept nogil:
+    """Return the least top of an open neighbour: where the item lands when it does not rest on placed ones."""
+    cdef i64 j, k, at = FAR
+    for j in range(s.ptr[item], s.ptr[item + 1]):
+        k = s.section[j]
+        at = min(at, s.second[k] if s.top_item[k] == item else s.top[k])
+    return at
 
 
-cdef int solve_connected(Search* s, i64 items, i64 n, i64 at, i64 rank) noexcept nogil:
-    """Place the items of one connected stretch at or above `at`; `rank` breaks ties with the last placed."""
-    cdef i64 i, j, k, item, low, ceiling, mark = s.n_stack, keys = s.n_arena, rest
-    cdef int result
-    if s.budget <= 0:
-        return OUT_OF_BUDGET
-    s.budget -= 1
-    if hopeless(s, s.arena + items, n, at):
-        return FAILS
-    if s.n_arena + 2 * n > s.arena_size:
-        return OUT_OF_BUDGET
-    ceiling = s.capacity
+cdef bint look(Search* s, i64 k) noexcept nogil:
+    """Apply the rules to section k and refresh what is known of it; False if it cannot be filled."""
+    cdef i64 i, j, item, low, n = 0, n_first, bound, filled, least, size = s.mptr[k + 1] - s.mptr[k]
+    cdef i64* m = s.member + s.mptr[k]
+    cdef bint again = True
+    for i in range(size):  # open items to the front, by rising low; the order is nearly right already
+        item = m[i]
+        if not s.placed[item]:
+            m[i] = m[n]
+            low, j = s.low[item], n
+            n += 1
+            while j > 0 and s.low[m[j - 1]] > low:
+                m[j] = m[j - 1]
+                j -= 1
+            m[j] = item
+    bound = s.capacity - s.open_bytes[k]
+    while again:
+        again = False
+        filled, n_first, least = 0, 0, FAR
+        for i in range(n):
+            item = m[i]
+            low = s.low[item]
+            filled = max(filled, low) + s.size[item]
+            if low <= bound:
+                n_first += 1
+                least = min(least, low + s.size[item])
+        if filled > s.capacity:
+            return fail(s, k)
+        for i in range(n_first, n):
+            if s.low[m[i]] < least:
+                if not lift(s, m[i], least):
+                    return fail(s, k)
+                again = True
+        if again:
+            for i in range(n_first + 1, n):
+                item, j = m[i], i
+                while j > n_first and s.low[m[j - 1]] > s.low[item]:
+                    m[j] = m[j - 1]
+                    j -= 1
+                m[j] = item
+    s.n_first[k], s.reach[k] = n_first, filled
+    cdef i64 top = FAR, second = FAR, owner = -1
     for i in range(n):
-        item = s.arena[items + i].item
-        s.arena[keys + i].low = s.low[item]
-        s.arena[keys + i].rank = s.rank[item]
-        s.arena[keys + i].item = item
-        ceiling = min(ceiling, s.low[item] + s.size[item])
-    qsort(s.arena + keys, n, sizeof(Key), by_key)
-    rest = keys + n
-    s.n_arena = keys + 2 * n
-    result = FAILS
-    for i in range(n):
-        item = s.arena[keys + i].item
-        low = s.low[item]
-        if low >= ceiling:
-            break
-        if low < at or (low == at and s.rank[item] < rank):
+        low = s.low[m[i]] + s.size[m[i]]
+        if low < top:
+            second, top, owner = top, low, m[i]
+        elif low < second:
+            second = low
+    if top != s.top[k] or second != s.second[k] or owner != s.top_item[k]:
+        s.top[k], s.second[k], s.top_item[k] = top, second, owner
+        for i in range(n):
+            if s.low[m[i]] > s.ground[m[i]]:
+                ask(s, m[i])
+    return True
+
+
+cdef bint propagate(Search* s) noexcept nogil:
+    """Apply all rules until nothing changes; False if some section cannot be filled."""
+    cdef i64 k, item, at
+    while s.n_dirty or s.n_check:
+        if s.n_dirty:
+            s.n_dirty -= 1
+            k = s.dirty[s.n_dirty]
+            s.is_dirty[k] = 0
+            if not look(s, k):
+                return False
+        else:
+            s.n_check -= 1
+            item = s.check[s.n_check]
+            s.is_check[item] = 0
+            if not s.placed[item] and s.low[item] > s.ground[item]:
+                at = rest(s, item)
+                if s.low[item] < at and not lift(s, item, at):
+                    return fail(s, s.section[s.ptr[item]])
+    return True
+
+
+cdef void undo(Search* s, i64 mark) noexcept nogil:
+    cdef i64 j, item
+    while s.n_trail > mark:
+        s.n_trail -= 1
+        item = s.trail[s.n_trail].item
+        if s.trail[s.n_trail].kind == LOW:
+            s.low[item] = s.trail[s.n_trail].value
+            touch(s, item)
+        elif s.trail[s.n_trail].kind == GROUND:
+            s.ground[item] = s.trail[s.n_trail].value
+        else:
+            s.placed[item] = 0
+            for j in range(s.ptr[item], s.ptr[item + 1]):
+                s.open_bytes[s.section[j]] += s.size[item]
+            touch(s, item)
+
+
+cdef bint place(Search* s, i64 item) noexcept nogil:
+    """Put the item at its lowest offset, under all open neighbours."""
+    cdef i64 j, other, at, top = s.low[item] + s.size[item]
+    if s.n_trail + 2 * (s.nptr[item + 1] - s.nptr[item]) + 1 > s.trail_size:
+        return False
+    log(s, PLACED, item, 0)
+    s.placed[item] = 1
+    s.offset[item] = s.low[item]
+    for j in range(s.ptr[item], s.ptr[item + 1]):
+        s.open_bytes[s.section[j]] -= s.size[item]
+    touch(s, item)
+    for j in range(s.nptr[item], s.nptr[item + 1]):
+        other = s.neighbour[j]
+        if s.placed[other]:
             continue
-        place(s, item, low)
-        k = 0
-        for j in range(n):
-            if s.arena[items + j].item != item:
-                s.arena[rest + k] = s.arena[items + j]
-                k += 1
-        result = solve_parts(s, rest, k, low, s.rank[item])
-        if result != FAILS:
+        at = round_up(top, s.align[other])
+        if s.ground[other] < at:
+            log(s, GROUND, other, s.ground[other])
+            s.ground[other] = at
+        if s.low[other] < top and not lift(s, other, top):
+            return fail(s, s.section[s.ptr[other]])
+    return True
+
+
+cdef i64 choose(Search* s, i64 items, i64 n) noexcept nogil:
+    """Return the item to decide: of the section that the rule prefers, lowest, then by rank, nothing beneath it."""
+    cdef i64 i, j, k, item, other, best = -1, pick = -1, lowest, first = FAR, last = -1
+    cdef double value, least = 1e300
+    for i in range(items, items + n):
+        item = s.arena[i]
+        first = min(first, s.section[s.ptr[item]])
+        last = max(last, s.section[s.ptr[item + 1] - 1])
+    for k in range(first, last + 1):
+        if s.open_bytes[k] == 0:
+            continue
+        value = s.n_first[k]
+        if s.rule == TIGHTEST:
+            value = value * (s.capacity - s.reach[k] + s.capacity // 128 + 1) / s.weight[k]
+        elif s.rule == LEXICAL:
+            value = value * s.capacity + <double>(s.capacity - s.reach[k]) / s.weight[k]
+        else:
+            value /= s.weight[k]
+        if value < least:
+            least, best = value, k
+    for i in range(s.mptr[best], s.mptr[best + 1]):
+        item = s.member[i]
+        if not s.placed[item] and (pick < 0 or precedes(s, item, pick)):
+            pick = item
+    while True:
+        lowest, other = s.low[pick], -1
+        for j in range(s.nptr[pick], s.nptr[pick + 1]):
+            item = s.neighbour[j]
+            if not s.placed[item] and s.low[item] + s.size[item] <= lowest:
+                if other < 0 or precedes(s, item, other):
+                    other = item
+        if other < 0:
+            return pick
+        pick = other
+
+
+cdef inline bint precedes(Search* s, i64 a, i64 b) noexcept nogil:
+    return s.low[a] < s.low[b] or (s.low[a] == s.low[b] and s.rank[a] < s.rank[b])
+
+
+cdef int solve_parts(Search* s, i64 items, i64 n) noexcept nogil:
+    """Solve what is open of a list: every stretch of time that open items connect, the tightest first."""
+    cdef i64 i, j, k, item, reach = -1, begin = s.n_arena, mark = s.n_parts, count
+    cdef Part part
+    cdef int result = FITS
+    for i in range(items, items + n):
+        item = s.arena[i]
+        if s.placed[item]:
+            continue
+        if s.section[s.ptr[item]] >= reach:
+            s.parts[s.n_parts].begin, s.parts[s.n_parts].count = s.n_arena, 0
+            s.parts[s.n_parts].slack = FAR
+            s.n_parts += 1
+        s.arena[s.n_arena] = item
+        s.n_arena += 1
+        s.parts[s.n_parts - 1].count += 1
+        reach = max(reach, s.section[s.ptr[item + 1] - 1] + 1)
+        for j in range(s.ptr[item], s.ptr[item + 1]):
+            k = s.section[j]
+            s.parts[s.n_parts - 1].slack = min(s.parts[s.n_parts - 1].slack, s.capacity - s.reach[k])
+    count = s.n_parts - mark
+    for i in range(mark + 1, mark + count):
+        part, j = s.parts[i], i
+        while j > mark and s.parts[j - 1].slack > part.slack:
+            s.parts[j] = s.parts[j - 1]
+            j -= 1
+        s.parts[j] = part
+    for i in range(mark, mark + count):
+        result = solve_connected(s, s.parts[i].begin, s.parts[i].count)
+        if result != FITS:
             break
-        undo(s, mark)
-    s.n_arena = keys
+    s.n_parts, s.n_arena = mark, begin
     return result
 
 
-cdef int run(Search* s) noexcept nogil:
-    cdef i64 i
-    for i in range(s.n):
-        s.arena[i].low = s.first[i]
-        s.arena[i].rank = s.rank[i]
-        s.arena[i].item = i
-    qsort(s.arena, s.n, sizeof(Key), by_key)
-    s.n_arena = s.n
-    return solve_parts(s, 0, s.n, 0, -1)
-
-
-def pack(
-    const i64[::1] first,        # IN  (n,) first section of an item's life, dense
-    const i64[::1] last,         # IN  (n,) one past the last, first < last <= n_sections
-    const i64[::1] size,         # IN  (n,) bytes, > 0
-    const i64[::1] rank,         # IN  (n,) place of the item in the preference order, a permutation
-    const i64[::1] ptr,          # IN  (n + 1,) CSR of the items that are alive together
-    const i64[::1] neighbour,    # IN  (nnz,)
-    i64 n_sections,              # IN
-    i64 capacity,                # IN  bytes
-    i64 budget,                  # IN  nodes that may be visited
-    i64[::1] offset,             # OUT (n,) bytes
-):
-    """Return (status, nodes visited): OK, INFEASIBLE (proven) or LIMIT_REACHED. Exponential at worst; the budget bounds it."""
-    cdef Search s
-    cdef i64 i, j, n = size.shape[0], nnz = neighbour.shape[0]
+cdef int solve_connected(Search* s, i64 items, i64 n) noexcept nogil:
+    """Place the open items of one connected stretch; what failed is taken back by the caller."""
+    cdef i64 i, item, mark
+    cdef u64 state, before = 0
     cdef int result
-    if ptr.shape[0] != n + 1 or rank.shape[0] != n or offset.shape[0] != n or n < 1:
-        return BAD_INPUT, 0
-    s.n, s.capacity, s.budget = n, capacity, budget
-    s.n_trail = s.n_stack = s.n_arena = 0
-    s.arena_size = n * (n + 3)
-    s.first, s.last, s.size = <i64*>&first[0], <i64*>&last[0], <i64*>&size[0]
-    s.rank, s.ptr, s.offset = <i64*>&rank[0], <i64*>&ptr[0], &offset[0]
-    s.neighbour = <i64*>&neighbour[0] if nnz else NULL
-    s.low = <i64*>calloc(n, sizeof(i64))
-    s.placed = <char*>calloc(n, 1)
-    s.open_bytes = <i64*>calloc(n_sections + 1, sizeof(i64))
-    s.floor = <i64*>calloc(n_sections + 1, sizeof(i64))
-    s.trail = <Undo*>calloc(nnz + 1, sizeof(Undo))
-    s.stack = <i64*>calloc(n, sizeof(i64))
-    s.stack_trail = <i64*>calloc(n, sizeof(i64))
-    s.arena = <Key*>calloc(s.arena_size, sizeof(Key))
-    try:
-        if (s.low == NULL or s.placed == NULL or s.open_bytes == NULL or s.floor == NULL or s.trail == NULL
-                or s.stack == NULL or s.stack_trail == NULL or s.arena == NULL):
-            return OUT_OF_MEMORY, 0
-        with nogil:
-            for i in range(n):
-                for j in range(s.first[i], s.last[i]):
-                    s.open_bytes[j] += s.size[i]
-            result = run(&s)
-    finally:
-        free(s.low)
-        free(s.placed)
-        free(s.open_bytes)
-        free(s.floor)
-        free(s.trail)
-        free(s.stack)
-        free(s.stack_trail)
-        free(s.arena)
-    if result == OUT_OF_BUDGET:
-        return LIMIT_REACHED, budget - max(s.budget, 0)
-    return (OK if result == FITS else INFEASIBLE), budget - s.budget
+    while True:
+        if s.budget <= 0:
+            return OUT_OF_BUDGET
+        s.budget -= 1
+        state = 0
+        for i in range(items, items + n):
+            item = s.arena[i]
+            state += mix(mix(item + 1) + 2 * <u64>s.low[item] + (s.low[item] > s.ground[item]))
+        state |= 1
+        if before == 0:
+            before = state
+        if s.failed[state & s.mask] == state:
+            return FAILS
+        item = choose(s, items, n)
+        mark = s.n_trail
+        result = FAILS
+        if place(s, item) and propagate(s):
+            result = solve_parts(s, items, n)
+        if result != FAILS:
+            return result
+        if s.n_trail + 2 * n >= s.trail_size:
+            return OUT_OF_BUDGET
+        undo(s, mark)
+        propagate(s)  # restores what is known of the sections; the state had passed before
+        if not lift(s, item, rest(s, item)):
+            fail(s, s.section[s.ptr[item]])
+        elif propagate(s):
+            continue
+        s.failed[state & s.mask] = state
+        s.failed[before & s.mask] = before
+        return FAILS
+
+
+cdef int run(Search* s, i64 n, i64 n_sections, const i64[::1] by_first, const i64[::1] fixed) noexcept nogil:
+    cdef i64 i, j, k
+    for k in range(n_sections):
+        s.open_bytes[k] = s.is_dirty[k] = s.n_first[k] = s.reach[k] = 0
+        s.top[k] = s.second[k] = FAR
+        s.top_item[k] = -1
+    for i in range(n):
+        s.low[i] = s.ground[i] = max(fixed[i], 0)
+        s.high[i] = s.capacity - s.size[i]
+        s.placed[i] = s.is_check[i] = 0
+        s.arena[i] = by_first[i]
+        if fixed[i] >= 0:
+            s.high[i] = min(s.high[i], fixed[i])
+        if s.low[i] > s.high[i]:
+            return FAILS
+        for j in range(s.ptr[i], s.ptr[i + 1]):
+            s.open_bytes[s.section[j]] += s.size[i]
+        touch(s, i)
+    s.n_arena = n
+    if not propagate(s):
+        return FAILS
+    return solve_parts(s, 0, n)

@@ -29,6 +29,7 @@ from tx8fast.numerics.layout import padded_channels
 SUM = "f32"
 MAX_COLS = 16384  # field range of the reduction and of matrix dimensions
 MAX_MASK_ROWS = 64  # one channel block of the row-repeating matrix
+LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.4028234663852886e38}
 ATTENTION = ("contract", "softmax", "contract")
 
 
@@ -206,6 +207,9 @@ class Attention(Lowering):
         fmt, e = self.dtype, ITEM_BYTES[self.dtype]
         depth = band if self.mask_rows else 1
         lanes = padded_channels(depth, fmt)
+        # an infinite mask entry times a zero of E would be NaN; the largest finite value masks as well
+        n = self.reads[3].local(self.reads[3].box(s.lo, s.hi)).elems
+        em.vs("max", s.reads[3], LOWEST[fmt], s.reads[3], n, fmt)
         em.fill(repeat, 0.0, rows * lanes, fmt)
         if self.mask_rows:
             axes = [(band, 0, (lanes + 1) * e), (rows // band, 0, band * lanes * e)]

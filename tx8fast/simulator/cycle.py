@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast._kernels import EventResult, simulate_events
+from tx8fast._kernels import EventDeadlock, EventResult, simulate_events
 from tx8fast.errors import ProgramError, SimulationError
 from tx8fast.machine import Machine
 from tx8fast.program.model import Program
-from tx8fast.simulator import timing
+from tx8fast.simulator import network, timing
 from tx8fast.simulator.roofline import Roofline, roofline
+from tx8fast.simulator.waiting import leftover_lines, waiting_line
 
-UNITS: tuple[str, ...] = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "issue")
+UNITS: tuple[str, ...] = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "issue", "dte")
 # A DMA engine is bound by the DDR if this much of its busy time is DDR time at full rate.
 DDR_SHARE = 0.75
 # The event kernel counts in 64 bits; a single step beyond this could overflow the sums.
@@ -31,7 +32,10 @@ LARGEST = 1 << 40
 
 @dataclass
 class Group:
-    """Launches that take the same time. busy, blocked: cycles by unit, summed over tiles, of ONE launch."""
+    """Launches that take the same time. busy, blocked: cycles by unit, summed over tiles, of ONE launch.
+
+    noc_bytes: bytes over links between tiles, added up over the links.
+    """
 
     name: str
     segments: tuple[str, ...]
@@ -42,6 +46,7 @@ class Group:
     ddr_bytes: int
     busy: dict[str, int]
     blocked: dict[str, int]
+    noc_bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the row of a report, JSON-able, stable keys."""
@@ -54,6 +59,7 @@ class Group:
             "bound": self.bound,
             "instructions": self.instructions,
             "ddr_bytes": self.ddr_bytes,
+            "noc_bytes": self.noc_bytes,
             "busy": self.busy,
             "blocked": self.blocked,
         }
@@ -61,7 +67,7 @@ class Group:
 
 @dataclass
 class CycleResult:
-    """Times in cycles. busy, blocked: by unit, summed over all tiles and launches.
+    """Times in cycles. busy, blocked: by unit, summed over all tiles and launches; noc_bytes as in Group.
 
     timeline: per stretch (name, index of its group, start cycle), in execution order.
     """
@@ -75,6 +81,7 @@ class CycleResult:
     groups: list[Group]
     roofline: Roofline
     timeline: list[tuple[str, int, int]] = field(default_factory=list)
+    noc_bytes: int = 0
 
     @property
     def seconds(self) -> float:
@@ -90,9 +97,13 @@ class CycleResult:
 
     @property
     def utilisation(self) -> dict[str, float]:
-        """Busy share of each unit over all tiles, and of the DDR's practical bandwidth."""
+        """Busy share of each unit over all tiles, of the DDR's practical bandwidth, and of the links' bandwidth."""
         whole = self.cycles * self.machine.n_tiles
         out = {unit: busy / whole if whole else 0.0 for unit, busy in self.busy.items()}
+        out["dte"] /= self.machine.dte.engines
+        links = len(network.all_links(network.grid(self.machine)))
+        carried = self.cycles * links * self.machine.noc.link_bytes
+        out["noc"] = self.noc_bytes / carried if carried else 0.0
         usable = self.cycles * self.machine.ddr_bytes_per_cycle
         out["ddr"] = self.ddr_bytes / usable if usable else 0.0
         return out
@@ -111,6 +122,7 @@ class CycleResult:
             "busy_cycles": self.busy,
             "blocked_cycles": self.blocked,
             "ddr_bytes": self.ddr_bytes,
+            "noc_bytes": self.noc_bytes,
             "instructions": self.instructions,
             "groups": [g.to_json() for g in self.groups],
         }
@@ -134,7 +146,8 @@ def simulate(
     """Simulate all launches. `serial` = one instruction at a time per tile; None takes the machine's mode.
 
     `progress(done, total)` counts launches.
-    Raises ProgramError if launches do not fit their segments, SimulationError for instructions without a timing.
+    Raises ProgramError if launches do not fit their segments, SimulationError for instructions without a timing
+    and for tiles that wait for each other or leave messages behind.
     """
     machine = Machine.from_dict(program.machine)
     segments = _unroll(machine, program)
@@ -165,6 +178,7 @@ def simulate(
         groups=groups,
         roofline=roofline(machine, program.meta),
         timeline=timeline,
+        noc_bytes=sum(g.noc_bytes * g.count for g in groups),
     )
 
 
@@ -182,7 +196,7 @@ def trace(program: Program, launch: int, serial: bool | None = None) -> list[Til
         )
     parts = _parts(program, segments, stretch)
     rows = timing.event_input(machine, parts)
-    times = _run(machine, rows, serial)
+    times = _run(machine, rows, serial, parts, _name(program, stretch))
     out = []
     for tile in range(machine.n_tiles):
         at = slice(rows.tile_begin[tile], rows.tile_begin[tile + 1])
@@ -222,7 +236,13 @@ def _name(program: Program, stretch: list[int]) -> str:
     return first if len(stretch) == 1 else f"{first} .. {program.launches[stretch[-1]].name}"
 
 
-def _run(machine: Machine, rows: timing.EventInput, serial: bool | None) -> EventResult:
+def _run(
+    machine: Machine,
+    rows: timing.EventInput,
+    serial: bool | None,
+    parts: list[timing.Part],
+    name: str,
+) -> EventResult:
     if serial is None:
         serial = bool(machine.tile.serial_mode)
     for what, values in (("issue time", rows.issue), ("duration", rows.fixed), ("transfer", rows.ddr_bytes)):
@@ -231,18 +251,40 @@ def _run(machine: Machine, rows: timing.EventInput, serial: bool | None) -> Even
                 f"cycle simulation: an instruction's {what} is {values.max():,} cycles or bytes, at most {LARGEST - 1:,} "
                 "can be simulated; check the machine description the program was compiled for"
             )
-    return simulate_events(
-        rows, timing.QUEUE_DEPTH, float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle, serial
-    )
+    where = f"cycle simulation of launch '{name}'"
+    port, total = float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle
+    try:
+        times = simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
+    except EventDeadlock as error:
+        lines = [_stuck_line(parts, t, at, error.monitors[t]) for t, at in error.stuck.items()]
+        text = "\n  - ".join([f"{where}: no tile can go on:", *lines])
+        raise SimulationError(text) from error
+    left = leftover_lines(times.monitors)
+    if left:
+        raise SimulationError("\n  - ".join([f"{where}: messages are left over:", *left]))
+    return times
+
+
+def _stuck_line(parts: list[timing.Part], tile: int, at: int, monitors: np.ndarray) -> str:
+    """Return what a tile waits for at row `at` of its stretch."""
+    for part in parts:
+        rows = part.code.code(tile).rows
+        if at < len(rows):
+            line = waiting_line(tile, at, rows[at], part.code.segment.ops, monitors)
+            return f"segment '{part.code.segment.name}', {line}"
+        at -= len(rows)
+    return f"tile {tile}, after its last instruction"
 
 
 def _simulate_group(
     machine: Machine, parts: list[timing.Part], name: str, serial: bool | None
 ) -> Group:
     rows = timing.event_input(machine, parts)
-    times = _run(machine, rows, serial)
+    times = _run(machine, rows, serial, parts, name)
     ddr_bytes = int(rows.ddr_bytes.sum())
     busy = dict(zip(UNITS, times.busy.sum(axis=0).tolist()))
+    # the transfer engines of a tile count together
+    times.busy[:, UNITS.index("dte")] //= machine.dte.engines
     return Group(
         name=name,
         segments=tuple(p.code.segment.name for p in parts),
@@ -253,6 +295,7 @@ def _simulate_group(
         ddr_bytes=ddr_bytes,
         busy=busy,
         blocked=dict(zip(UNITS, times.blocked.sum(axis=0).tolist())),
+        noc_bytes=int(times.link_bytes.sum()),
     )
 
 
