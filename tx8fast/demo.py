@@ -21,6 +21,7 @@ from tx8fast.demo_model import LLAMA_3_8B, SMALL, Arrays, decoder, write_checkpo
 
 SEQ = PAST = 64
 LARGE_SEQ = 2048
+PIPE_WIDTH = 120
 #: largest accepted error relative to the largest reference value: four layers rounded to 8 significant bits
 TOLERANCE = 0.05
 
@@ -35,7 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--no-large", action="store_true", help="skip Llama 3 8B")
     options = parser.parse_args(argv)
-    console = Console()
+    # a pipe has no width; the usual 80 columns would cut figures off
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
     ok = check_small(options.out, console)
     if not options.no_large:
         time_large(options.out, console)

@@ -4,57 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from event_rows import (
+    BARRIER,
+    CT,
+    DEPTH,
+    KCORE,
+    NE,
+    RDMA,
+    TDMA,
+    WAIT,
+    WAIT_WORKER,
+    WDMA,
+    row,
+    run,
+    same_as_twin,
+    to_input,
+)
 
 from tx8fast._kernels import EventInput, simulate_events
-from tx8fast._kernels.reference.events import simulate as twin
 from tx8fast.errors import InternalError
-
-CT, NE, RDMA, WDMA, TDMA, KCORE, WAIT, BARRIER = range(8)
-DEPTH = (6, 6, 6, 6, 4)
-
-
-def row(kind, fixed=0, issue=1, ddr_bytes=0, read=(), write=(), ddr_read=(), ddr_write=()):
-    return {
-        "kind": kind,
-        "issue": issue,
-        "fixed": fixed,
-        "ddr_bytes": ddr_bytes,
-        "spm_read": list(read),
-        "spm_write": list(write),
-        "ddr_read": list(ddr_read),
-        "ddr_write": list(ddr_write),
-    }
-
-
-def to_input(tiles) -> EventInput:
-    rows = [r for tile in tiles for r in tile]
-    n = len(rows)
-
-    def ranges(key, width):
-        out = np.zeros((n, width, 2), np.int64)
-        for i, r in enumerate(rows):
-            for j, span in enumerate(r[key]):
-                out[i, j] = span
-        return out
-
-    begin = np.cumsum([0] + [len(t) for t in tiles])
-    column = {k: np.array([r[k] for r in rows], np.int64) for k in ("issue", "fixed", "ddr_bytes")}
-    return EventInput(
-        kind=np.array([r["kind"] for r in rows], np.uint8),
-        issue=column["issue"],
-        spm_read=ranges("spm_read", 4),
-        spm_write=ranges("spm_write", 2),
-        code_begin=begin[:-1],
-        tile_begin=begin,
-        fixed=column["fixed"],
-        ddr_bytes=column["ddr_bytes"],
-        ddr_read=ranges("ddr_read", 1)[:, 0],
-        ddr_write=ranges("ddr_write", 1)[:, 0],
-    )
-
-
-def run(tiles, serial=False, port=32.0, total=150.0, depth=DEPTH):
-    return simulate_events(to_input(tiles), depth, port, total, serial)
 
 
 def random_tiles(rng):
@@ -69,10 +37,15 @@ def random_tiles(rng):
     tiles = []
     n_tiles = int(rng.integers(1, 5))
     barriers = int(rng.integers(0, 3))
+    workers = int(rng.integers(1, 4))
     for _ in range(n_tiles):
         rows = []
         for _ in range(int(rng.integers(0, 30))):
             kind = int(rng.choice(8, p=[0.2, 0.15, 0.2, 0.2, 0.15, 0.05, 0.05, 0.0]))
+            if kind == WAIT and rng.random() < 0.5:
+                chosen = [w for w in range(3) if rng.random() < 0.5]
+                rows.append(row(WAIT_WORKER, fixed=int(rng.integers(0, 30)), workers=chosen))
+                continue
             dma = kind in (RDMA, WDMA)
             engine = kind < KCORE
             rows.append(
@@ -85,6 +58,7 @@ def random_tiles(rng):
                     write=spans(2, size) if engine and kind != WDMA else (),
                     ddr_read=spans(1, size) if kind == RDMA else (),
                     ddr_write=spans(1, size) if kind == WDMA else (),
+                    worker=int(rng.integers(0, workers)),
                 )
             )
         for _ in range(barriers if rng.random() < 0.8 else int(rng.integers(0, 2))):
@@ -104,12 +78,7 @@ def test_kernel_equals_twin(seed):
         serial = bool(rng.random() < 0.3)
         port, total = [(32, 150), (7, 12), (100, 3)][int(rng.integers(0, 3))]
         depth = DEPTH if rng.random() < 0.5 else tuple(int(d) for d in rng.integers(1, 4, 5))
-        got = run(tiles, serial, float(port), float(total), depth)
-        start, end, busy, blocked = twin(tiles, depth, port, total, serial)
-        assert got.start.tolist() == [t for rows in start for t in rows]
-        assert got.end.tolist() == [t for rows in end for t in rows]
-        assert np.array_equal(got.busy, busy)
-        assert np.array_equal(got.blocked, blocked)
+        same_as_twin(tiles, serial, port, total, depth)
 
 
 @pytest.mark.feature("H25")
@@ -141,6 +110,21 @@ def test_dependency_starts_exactly_when_the_older_row_ends(kind):
     early = run([[old, {**new, "issue": 99}]])
     assert late.start[1] == 102
     assert early.start[1] == (100 if kind == "none" else 101)
+
+
+@pytest.mark.feature("H25")
+def test_hardware_orders_rows_of_one_worker_only():
+    load = row(RDMA, fixed=100, write=[(0, 64)], worker=1)
+    product = row(NE, fixed=50, read=[(0, 64)])
+    assert run([[load, {**product, "worker": 1}]]).start.tolist() == [1, 101]
+    assert run([[load, product]]).start.tolist() == [1, 2]
+    # the same engine takes rows of all workers in the order they were issued
+    assert run([[load, {**load, "worker": 2}]]).start.tolist() == [1, 101]
+    for workers, begin in (([1], 101), ([0, 1, 2], 101), ([2], 1)):
+        rows = [load, row(WAIT_WORKER, fixed=180, issue=0, workers=workers), product]
+        got = run([rows])
+        assert got.start.tolist() == [1, begin, begin + 181]
+        assert got.blocked[0, WAIT] == begin - 1
 
 
 @pytest.mark.feature("H25")
@@ -246,7 +230,12 @@ def test_facade_refuses_what_the_kernel_trusts():
     tiles = [[row(CT, fixed=1)]]
     for bad in (
         {"fixed": np.array([-1])},
+        {"kind": np.array([14], np.uint8)},
         {"kind": np.array([8], np.uint8)},
+        {"kind": np.array([9], np.uint8), "arg": np.array([[8, 0, 4]])},
+        {"kind": np.array([12], np.uint8), "arg": np.array([[0, 0, 0]])},
+        {"kind": np.array([13], np.uint8), "arg": np.array([[1, 0, 0]])},
+        {"worker": np.array([3], np.uint8)},
         {"code_begin": np.array([1])},
         {"tile_begin": np.array([0, 2])},
         {"spm_read": np.zeros((1, 2, 2), np.int64)},

@@ -24,6 +24,8 @@ _ST = {
     "int64": "I64",
     "int32": "I32",
     "uint8": "U8",
+    "int8": "I8",
+    "float8_e4m3fn": "F8_E4M3",
 }
 LLAMA3_SCALING = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

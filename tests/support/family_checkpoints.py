@@ -23,7 +23,7 @@ _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings":
 _MLA = {**{k: v for k, v in _FULL.items() if k != "head_dim"}, **_RMS, "kv_lora_rank": 24, "qk_nope_head_dim": 8,
         "qk_rope_head_dim": 4, "v_head_dim": 12, "first_k_dense_replace": 1, "moe_intermediate_size": 16,
         "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 2, "routed_scaling_factor": 1.5,
-        "n_group": 4, "topk_group": 2, "num_hidden_layers": 3}  # fmt: skip
+        "n_group": 4, "topk_group": 2}  # fmt: skip
 _LONG = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.3, 2.0], "long_factor": [1.0, 2.0, 3.0, 8.0]}
 
 #: name of the case -> config; "family-variant" for more than one of a family
@@ -34,7 +34,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3": {**_BASE, **_RMS},
     "gemma": {**_BASE, **_RMS, "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
     "gemma2": {**_BASE, **_RMS, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, **_SLIDING,
-               "query_pre_attn_scalar": 12, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+               "query_pre_attn_scalar": 12, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 12.0},
     "gemma3_text": {**_BASE, **_RMS, "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, **_SLIDING,
                     "query_pre_attn_scalar": 12, "rope_theta": 1e6, "rope_local_base_freq": 500.0,
                     "rope_scaling": {"rope_type": "linear", "factor": 8.0}},

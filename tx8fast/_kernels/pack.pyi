@@ -4,14 +4,21 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 def pack(
-    first: Ints,
-    last: Ints,
-    size: Ints,
-    rank: Ints,
     ptr: Ints,
+    section: Ints,
+    nptr: Ints,
     neighbour: Ints,
-    n_sections: int,
+    mptr: Ints,
+    member: Ints,
+    size: Ints,
+    align: Ints,
+    fixed: Ints,
+    rank: Ints,
+    by_first: Ints,
+    rule: int,
     capacity: int,
     budget: int,
+    weight: Ints,
+    failed: npt.NDArray[np.uint64],
     offset: Ints,
 ) -> tuple[int, int]: ...

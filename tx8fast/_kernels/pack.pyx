@@ -14,7 +14,7 @@
 # Sections gain weight when they fail, so that the search turns to the hard part of the timeline first.
 # Ideas: canonical placements as published with the MiniMalloc project; disjunctive scheduling; failure weights.
 
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, malloc, realloc
 
 from tx8fast._kernels._status cimport BAD_INPUT, INFEASIBLE, LIMIT_REACHED, OK, OUT_OF_MEMORY
 
@@ -87,6 +87,7 @@ cdef struct Search:
     Entry* trail        # changes to take back
     i64 n_trail
     i64 trail_size
+    bint out_of_memory
     i64* arena          # item lists of the nodes on the path, sorted by first section
     i64 n_arena
     Part* parts
@@ -99,7 +100,15 @@ cdef inline u64 mix(u64 x) noexcept nogil:
     return x ^ (x >> 31)
 
 
-cdef inline void log(Search* s, i64 kind, i64 item, i64 value) noexcept nogil:
+cdef void log(Search* s, i64 kind, i64 item, i64 value) noexcept nogil:
+    cdef Entry* larger
+    if s.n_trail == s.trail_size:
+        larger = <Entry*>realloc(s.trail, 2 * s.trail_size * sizeof(Entry))
+        if larger == NULL:  # the run ends and its result is void
+            s.out_of_memory, s.budget = 1, 0
+            return
+        s.trail = larger
+        s.trail_size *= 2
     s.trail[s.n_trail].kind, s.trail[s.n_trail].item, s.trail[s.n_trail].value = kind, item, value
     s.n_trail += 1
 
@@ -128,7 +137,7 @@ cdef inline i64 round_up(i64 value, i64 align) noexcept nogil:
 cdef bint lift(Search* s, i64 item, i64 at) noexcept nogil:
     """Raise the lowest offset of an item to `at` or the next aligned one; False if that is too high."""
     at = round_up(at, s.align[item])
-    if at > s.high[item] or s.n_trail >= s.trail_size:
+    if at > s.high[item]:
         return False
     log(s, LOW, item, s.low[item])
     s.low[item] = at
@@ -256,8 +265,6 @@ cdef void undo(Search* s, i64 mark) noexcept nogil:
 cdef bint place(Search* s, i64 item) noexcept nogil:
     """Put the item at its lowest offset, under all open neighbours."""
     cdef i64 j, other, at, top = s.low[item] + s.size[item]
-    if s.n_trail + 2 * (s.nptr[item + 1] - s.nptr[item]) + 1 > s.trail_size:
-        return False
     log(s, PLACED, item, 0)
     s.placed[item] = 1
     s.offset[item] = s.low[item]
@@ -369,6 +376,7 @@ cdef int solve_connected(Search* s, i64 items, i64 n) noexcept nogil:
         if before == 0:
             before = state
         if s.failed[state & s.mask] == state:
+            s.failed[before & s.mask] = before
             return FAILS
         item = choose(s, items, n)
         mark = s.n_trail
@@ -377,8 +385,6 @@ cdef int solve_connected(Search* s, i64 items, i64 n) noexcept nogil:
             result = solve_parts(s, items, n)
         if result != FAILS:
             return result
-        if s.n_trail + 2 * n >= s.trail_size:
-            return OUT_OF_BUDGET
         undo(s, mark)
         propagate(s)  # restores what is known of the sections; the state had passed before
         if not lift(s, item, rest(s, item)):
@@ -412,3 +418,71 @@ cdef int run(Search* s, i64 n, i64 n_sections, const i64[::1] by_first, const i6
     if not propagate(s):
         return FAILS
     return solve_parts(s, 0, n)
+
+
+def pack(
+    const i64[::1] ptr,          # IN  (n + 1,) CSR of the sections in which an item lives
+    const i64[::1] section,      # IN  (m,) ascending for each item, at least one
+    const i64[::1] nptr,         # IN  (n + 1,) CSR of the items that share a section with an item
+    const i64[::1] neighbour,    # IN  (nnz,)
+    const i64[::1] mptr,         # IN  (sections + 1,) CSR of the items of a section
+    i64[::1] member,             # IN  (m,) reordered inside each section
+    const i64[::1] size,         # IN  (n,) bytes, > 0
+    const i64[::1] align,        # IN  (n,) bytes, >= 1
+    const i64[::1] fixed,        # IN  (n,) required offset or -1
+    const i64[::1] rank,         # IN  (n,) place of the item in the preference order, a permutation
+    const i64[::1] by_first,     # IN  (n,) items by rising first section
+    i64 rule,                    # IN  how the next section is chosen, see Rule
+    i64 capacity,                # IN  bytes
+    i64 budget,                  # IN  nodes that may be visited
+    i64[::1] weight,             # INOUT (sections,) 1 + failures seen
+    u64[::1] failed,             # INOUT (a power of two,) states known to fail at this capacity, 0 = none
+    i64[::1] offset,             # OUT (n,) bytes
+):
+    """Return (status, nodes visited): OK, INFEASIBLE (proven) or LIMIT_REACHED. Exponential at worst; the budget bounds it."""
+    cdef Search s
+    cdef i64 n = size.shape[0], n_sections = weight.shape[0], words
+    cdef int result
+    cdef i64* room
+    cdef char* flags
+    if (n < 1 or n_sections < 1 or ptr.shape[0] != n + 1 or nptr.shape[0] != n + 1 or mptr.shape[0] != n_sections + 1
+            or member.shape[0] != section.shape[0] or align.shape[0] != n or fixed.shape[0] != n or rank.shape[0] != n
+            or by_first.shape[0] != n or offset.shape[0] != n or failed.shape[0] < 1
+            or failed.shape[0] & (failed.shape[0] - 1)):
+        return BAD_INPUT, 0
+    s.capacity, s.budget, s.rule, s.mask = capacity, budget, rule, failed.shape[0] - 1
+    s.size, s.align, s.rank, s.ptr = <i64*>&size[0], <i64*>&align[0], <i64*>&rank[0], <i64*>&ptr[0]
+    s.section, s.nptr, s.mptr, s.member = <i64*>&section[0], <i64*>&nptr[0], <i64*>&mptr[0], &member[0]
+    s.neighbour = <i64*>&neighbour[0] if neighbour.shape[0] else NULL
+    s.weight, s.failed, s.offset = &weight[0], &failed[0], &offset[0]
+    s.n_dirty = s.n_check = s.n_trail = s.n_arena = s.n_parts = s.out_of_memory = 0
+    s.trail_size = 8 * n + 64
+    words = 4 * n + 7 * n_sections + n + n * (n + 1) // 2
+    room = <i64*>malloc(words * sizeof(i64))
+    flags = <char*>malloc(2 * n + n_sections)
+    s.trail = <Entry*>malloc(s.trail_size * sizeof(Entry))
+    s.parts = <Part*>malloc((2 * n + 4) * sizeof(Part))
+    try:
+        if room == NULL or flags == NULL or s.trail == NULL or s.parts == NULL:
+            return OUT_OF_MEMORY, 0
+        s.low, s.high, s.ground, s.check = room, room + n, room + 2 * n, room + 3 * n
+        room_sections(&s, room + 4 * n, n_sections)
+        s.arena = room + 4 * n + 7 * n_sections
+        s.placed, s.is_check, s.is_dirty = flags, flags + n, flags + 2 * n
+        with nogil:
+            result = run(&s, n, n_sections, by_first, fixed)
+    finally:
+        free(room)
+        free(flags)
+        free(s.trail)
+        free(s.parts)
+    if s.out_of_memory:
+        return OUT_OF_MEMORY, 0
+    if result == OUT_OF_BUDGET:
+        return LIMIT_REACHED, budget - max(s.budget, 0)
+    return (OK if result == FITS else INFEASIBLE), budget - s.budget
+
+
+cdef void room_sections(Search* s, i64* room, i64 n) noexcept nogil:
+    s.open_bytes, s.n_first, s.top, s.top_item = room, room + n, room + 2 * n, room + 3 * n
+    s.second, s.reach, s.dirty = room + 4 * n, room + 5 * n, room + 6 * n

@@ -102,21 +102,22 @@ class _Bar:
             self.bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        if self.bar is None:
-            if time.monotonic() - self.started < BAR_DELAY_SECONDS:
-                return
-            self._open(total)
-        self.bar.update(self.task, completed=done, total=total)
+        if self.bar is None and time.monotonic() - self.started < BAR_DELAY_SECONDS:
+            return
+        bar = self.bar = self.bar or self._open(total)
+        bar.update(self.task, completed=done, total=total)
 
-    def _open(self, total: int) -> None:
+    def _open(self, total: int) -> Any:
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         console = Console(file=sys.stderr, markup=False, emoji=False)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=console, transient=True)
-        self.task = self.bar.add_task(self.label, total=total)
-        self.bar.start()
+        columns = (rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.MofNCompleteColumn(),
+                   rich.TimeRemainingColumn())  # fmt: skip
+        bar = rich.Progress(*columns, console=console, transient=True)
+        self.task = bar.add_task(self.label, total=total)
+        bar.start()
+        return bar
 
 
 def check_writable(path: Path, what: str, *inputs: Path) -> None:

@@ -42,7 +42,7 @@ def support_facts(table: GraphTable, machine: Machine, is_derived: Callable[[str
     known: dict[OpRecord, tuple[str, str]] = {}
     for name, fn in table.functions.items():
         for step in fn.steps:
-            if step.kind != "group" or step.is_empty or step.record is None:
+            if step.kind != "group" or step.is_empty or not isinstance(step.record, OpRecord):
                 continue
             if step.record not in known:
                 known[step.record] = _engine(step.record, machine)
@@ -133,8 +133,8 @@ def _unique_bytes(table: GraphTable, times: dict[str, int], is_derived: Callable
         for step in fn.steps:
             if step.kind == "alias" or (step.kind == "group" and step.is_empty):
                 continue
-            if step.record is not None and step.record.kind == "kv_update" and step.record.operands[1] is not None:
-                total += times[name] * _dense(step.record.operands[1])
+            if isinstance(step.record, OpRecord) and step.record.kind == "kv_update":
+                total += times[name] * sum(_dense(s) for s in step.record.operands[1:2] if s is not None)
             for key, n in _param_reads(fn, step):
                 if not is_derived(key):
                     reads[key] = max(n, reads.get(key, 0))

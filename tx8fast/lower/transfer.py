@@ -122,6 +122,16 @@ def ddr_offset(spec: TensorSpec, starts: Sequence[int], piece: int) -> int:
     return off + c // b * block + c % b * e
 
 
+def channel_form(spec: TensorSpec, lo: int, hi: int) -> tuple[int, int, bool]:
+    """Return what the descriptors of channels [lo, hi) depend on besides their number: the lane of the first, how
+    many lie before the tail region, and whether the last one is the tensor's last."""
+    if spec.layout != "blocked":
+        return 0, 0, False
+    before_tail = _ddr_strides(spec)[4] - lo
+    whole = spec.shape[-1] if spec.shape else 1
+    return lo % block_size(spec.dtype), min(max(before_tail, 0), hi - lo), hi == whole
+
+
 def _segments(spec: TensorSpec, lo: int, hi: int, local: Local, col0: int):
     """Yield (first channel, lanes, blocks, piece, local column) so that each segment is uniform on both sides."""
     b = block_size(spec.dtype)

@@ -20,7 +20,7 @@ from tx8fast.ir.types import NoneType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize import mask_fits
-from tx8fast.passes.lift_match import Constants, made_by, orders, scalar, scaled, static, used_once
+from tx8fast.passes.lift_match import Constants, made_by, orders, scalar, scaled, sole_user, static, used_once
 from tx8fast.weights import MASK_VALUE
 
 #: additive masks at or below this hide a position: exp of it is 0 beside any visible score
@@ -212,8 +212,8 @@ def _causal(constants: Constants) -> Pattern:
             return False
         products = [made_by(op.operands[0], *_PRODUCTS)]
         v = op.result
-        while len(v.uses) == 1 and v.users[0].kind in ("convert", "mul") and v.users[0].result.shape == v.shape:
-            v = v.users[0].result
+        while (user := sole_user(v)) is not None and user.kind in ("convert", "mul") and user.result.shape == v.shape:
+            v = user.result
         products += [u for u in v.users if u.kind in _PRODUCTS and u.operands[0] is v]
         changed = False
         for product in products:

@@ -18,7 +18,7 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
-from tx8fast.passes.lift_match import is_parameter, leaves, made_by, static, used_once
+from tx8fast.passes.lift_match import is_parameter, leaves, made_by, sole_user, static
 
 LHS, RHS, OUT = 0, 1, 2
 
@@ -172,7 +172,7 @@ def _down(f: Factors, v: Value, views: bool) -> tuple[Factors, Value, int]:
     """Walk down from the result while it has one user."""
     best, gain, passed = (f, v), 0, 0
     f = copy.deepcopy(f)
-    while used_once(v) and (op := v.users[0]).kind in ("transpose", "reshape") and static(op.result):
+    while (op := sole_user(v)) is not None and op.kind in ("transpose", "reshape") and static(op.result):
         if op.kind == "transpose":
             f.permute(OUT, list(op.attrs["perm"]))
         elif not f.regroup(OUT, op.result.shape):

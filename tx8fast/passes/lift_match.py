@@ -13,7 +13,7 @@ import numpy as np
 from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Rewriter
+from tx8fast.ir.rewrite import Rewriter, is_dead
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.effects import reads_only_state, written_states
@@ -32,8 +32,14 @@ def made_by(v: Value, *kinds: str) -> Op | None:
     return op if op is not None and op.kind in kinds else None
 
 
+def sole_user(v: Value) -> Op | None:
+    """The op that reads `v`, once, if it is the only one; ops that are dead but not gone yet do not count."""
+    found = [op for op, _ in v.uses if not is_dead(op)]
+    return found[0] if len(found) == 1 else None
+
+
 def used_once(v: Value) -> bool:
-    return len(v.uses) == 1
+    return sole_user(v) is not None
 
 
 def leaves(v: Value) -> bool:

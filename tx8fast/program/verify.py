@@ -1,6 +1,6 @@
 """An independent check of a program: nothing here is shared with what produces programs.
 
-May import: numpy, isa, machine, numerics, errors, program.model. Must not: execute instructions, or
+May import: numpy, isa, machine, numerics, errors, program.model, program.verify_comm. Must not: execute instructions, or
 call the compiler.
 
 Problems are named by segment, tile and instruction, or by launch, and raised together.
@@ -17,6 +17,7 @@ from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
 from tx8fast.numerics.layout import blocked_bytes, dense_bytes, npc
 from tx8fast.program.model import Program, Segment, Tensor
+from tx8fast.program.verify_comm import TileRows, check_exchange
 
 MAX_PROBLEMS = 20
 DMA_UNITS = (2, 3)
@@ -140,6 +141,7 @@ def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
     extent = _Extent(s.n_args)
     routines = [_routine_spans(s, i, n_slots, found) for i in range(len(s.routines))]
     barriers = {}
+    exchanges = []
     for c, code in enumerate(s.codes):
         tiles = np.flatnonzero(s.tile_code == c)
         if not len(tiles):
@@ -149,7 +151,7 @@ def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
             f" (and {len(tiles) - 1} like it)" if len(tiles) > 1 else ""
         )
         clean = found.count
-        _raw_rows(where, s, code, n_slots, found)
+        _raw_rows(where, s, code, n_slots, machine.tile.workers, found)
         if found.count > clean:
             continue
         length = _unrolled_rows(code)
@@ -160,6 +162,7 @@ def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
             continue
         rows = isa.expand(code)
         barriers[int(tiles[0])] = _flow(where, s, rows, found)
+        exchanges.append(TileRows(where, tiles.tolist(), rows))
         spans = _ranges(machine, where, s, rows, found)
         used = _named(rows, "kcore", "routine")
         for r in np.unique(used):
@@ -170,10 +173,14 @@ def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
                 extent.add(side, s.slot_arg[slot], lo + at, hi + at)
     if len(set(barriers.values())) > 1:
         found.add(f"{what}: tiles meet different numbers of barriers: {barriers} (by tile)")
+    if len(exchanges) == len(s.codes):
+        check_exchange(machine, s.name, exchanges, found)
     return extent if found.count == before else None
 
 
-def _raw_rows(where: str, s: Segment, code: np.ndarray, n_slots: int, found: _Problems) -> None:
+def _raw_rows(
+    where: str, s: Segment, code: np.ndarray, n_slots: int, workers: int, found: _Problems
+) -> None:
     """Check what must hold before the code can be unrolled."""
     if not isinstance(code, np.ndarray) or code.dtype != RECORD or code.ndim != 1:
         found.add(f"{where}: code is not a flat array of instruction records")
@@ -206,6 +213,11 @@ def _raw_rows(where: str, s: Segment, code: np.ndarray, n_slots: int, found: _Pr
         where,
         np.flatnonzero((code["op"] < -1) | (code["op"] >= len(s.ops))),
         f"op outside [-1, {len(s.ops)})",
+    )
+    found.rows(
+        where,
+        np.flatnonzero((code["worker"] < 0) | (code["worker"] >= workers)),
+        f"worker outside [0, {workers})",
     )
     homeless = np.isin(isa.units(code), DMA_UNITS) & (code["slot"] == -1)
     found.rows(where, np.flatnonzero(homeless), "a DDR transfer without a slot")
@@ -241,13 +253,18 @@ def _flow(where: str, s: Segment, rows: np.ndarray, found: _Problems) -> int:
     """Check that engines are joined before every barrier and at the end; return the number of barriers."""
     barrier = rows["opcode"] == isa.INSTRUCTIONS["barrier"].OPCODE
     units = isa.units(rows)
-    joins = (rows["opcode"] == isa.INSTRUCTIONS["wait"].OPCODE) | (units == KCORE_UNIT)
+    all_joins = (rows["opcode"] == isa.INSTRUCTIONS["wait"].OPCODE) | (units == KCORE_UNIT)
+    some_join = rows["opcode"] == isa.INSTRUCTIONS["wait_worker"].OPCODE
     at = np.arange(1, len(rows) + 1)
-    last_engine = np.maximum.accumulate(np.where(units < ENGINE_UNITS, at, 0)) if len(rows) else at
-    last_join = np.maximum.accumulate(np.where(joins, at, 0)) if len(rows) else at
+    pending = np.zeros(len(rows), bool)
+    for worker in np.unique(rows["worker"][units < ENGINE_UNITS]).tolist():
+        own = (units < ENGINE_UNITS) & (rows["worker"] == worker)
+        joins = all_joins | (some_join & (rows["p"][:, 0] >> worker & 1 == 1))
+        last_engine = np.maximum.accumulate(np.where(own, at, 0))
+        pending |= last_engine > np.maximum.accumulate(np.where(joins, at, 0))
     found.rows(
         where,
-        np.flatnonzero(barrier & (last_engine > last_join)),
+        np.flatnonzero(barrier & pending),
         "a barrier without a wait for the engines before it",
     )
     ends = bool(len(rows)) and bool(barrier[-1])

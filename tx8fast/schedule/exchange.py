@@ -26,7 +26,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.base import Emitter, Slice
 from tx8fast.lower.transfer import Descriptor
-from tx8fast.schedule.segment import Share, TileCode
+from tx8fast.schedule.segment import PIECES, Share, TileCode, join
 from tx8fast.search.plan import part_bytes
 
 LOADS = 1  # register window of part loads
@@ -66,6 +66,9 @@ class SharedTileCode(TileCode):
     def __init__(self, *args, shares: Sequence[Share]) -> None:
         super().__init__(*args)
         self.shares = {s.access: s for s in shares}
+        self.part_memo: dict[tuple, tuple[list[Descriptor], int, int, int]] = {}
+        self.forms: dict[tuple, tuple] = {}  # one step of every form of part load
+        self.sync_memo: dict[tuple, np.ndarray] = {}
 
     def build(self, barrier: bool) -> np.ndarray:
         low, b = self.low, self.buffers
@@ -87,7 +90,7 @@ class SharedTileCode(TileCode):
             self._long_fills(steps, fills, fill_of, loads)
         self._add("send_wait")
         self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
-        return isa.roll(np.concatenate(self.out))
+        return isa.roll(join(self.out))
 
     def _one_step_fills(self, steps, fills, loads) -> None:
         """Every step has its own fill: engines of even and odd steps use different windows."""
@@ -180,46 +183,83 @@ class SharedTileCode(TileCode):
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def _add(self, name: str, **fields) -> None:
-        self._append([isa.make(name, **fields)])
+        key = (name, *fields.values())
+        rows = self.sync_memo.get(key)
+        if rows is None:
+            rows = self.sync_memo[key] = isa.rows([isa.make(name, **fields)])
+        self.out.append(rows)
 
     def _load(self, k: int, step, copy: int, worker: int) -> None:
         lo, hi = step
         self._transfer(k, self.low.reads[k], lo, hi, self.buffers.access[k][copy], "rdma", worker)
 
-    def _part(self, k: int, step) -> tuple[list[Descriptor], int, int]:
-        """Return this tile's part of a shared slice: transfers, local start and bytes."""
+    def _part(self, k: int, step, rank: int) -> tuple[tuple, list[Descriptor], list[int], int, int, int]:
+        """Return the part of a shared slice that the tile of this rank loads: form, transfers, their DDR shift,
+        local start, bytes, and the bytes of the whole slice."""
         lo, hi = step
-        access, share = self.low.reads[k], self.shares[k]
-        found = [d for d in access.transfers(lo, hi) if d.run_bytes]
-        total = max((_end(d) for d in found), default=0)
-        size = part_bytes(total, share.tiles)
-        a, b = min(total, share.rank * size), min(total, (share.rank + 1) * size)
-        return [c for d in found for c in clip(d, a, b)], a, b - a
+        key, found, shift = self._moves(k, self.low.reads[k], lo, hi)
+        known = self.part_memo.get((key, rank))
+        if known is None:
+            total = max((_end(d) for d in found), default=0)
+            size = part_bytes(total, self.shares[k].tiles)
+            a, b = min(total, rank * size), min(total, (rank + 1) * size)
+            moved = [Descriptor(c.piece, c.ddr, c.spm - a, c.run_bytes, c.loops) for d in found for c in clip(d, a, b)]
+            known = self.part_memo[key, rank] = (moved, a, b - a, total)
+            self.forms.setdefault(key, (k, step))
+        return key, known[0], shift, *known[1:]
 
     def _load_parts(self, fills, f: int, steps) -> None:
         """Start loading this tile's parts of fill f into staging."""
         if f >= len(fills):
             return
+        slots = PIECES * (len(self.low.reads) + len(self.low.writes))
         for k, i in fills[f].items():
-            parts, start, _ = self._part(k, steps[i])
+            key, moved, shift, _, _, _ = self._part(k, steps[i], self.shares[k].rank)
             at = self.buffers.staging[k][self.version[f][k] % len(self.buffers.staging[k])]
-            moved = [Descriptor(d.piece, d.ddr, d.spm - start, d.run_bytes, d.loops) for d in parts]
-            self._rows(k, moved, at, "rdma", LOADS)
+            self._rows((*key, at, "part"), k, moved, shift, at, "rdma", LOADS, slots + PIECES * k)
 
     def _exchange(self, fills, f: int, steps) -> None:
         """Send this tile's parts of fill f to all tiles that share them and wait for all parts."""
         expected = 0
         for k, i in fills[f].items():
             share = self.shares[k]
-            _, start, size = self._part(k, steps[i])
-            lo, hi = steps[i]
+            _, _, _, start, size, total = self._part(k, steps[i], share.rank)
             copy = self.version[f][k] % self.buffers.copies[k]
             staging = self.buffers.staging[k][self.version[f][k] % len(self.buffers.staging[k])]
             if size:
                 self._add("send", src=staging, dst=self.buffers.access[k][copy] + start, bytes=size, mask=share.mask,
                           monitor=f % 2)  # fmt: skip
-            expected += max(_end(d) for d in self.low.reads[k].transfers(lo, hi) if d.run_bytes)
+            expected += total
         self._add("recv", monitor=f % 2, bytes=expected)
+
+    def for_tile(self, code: np.ndarray, shares: tuple[Share, ...]) -> tuple[np.ndarray | None, np.ndarray | int]:
+        other = {s.access: s for s in shares}
+        shift = np.zeros(PIECES * len(self.low.reads), np.int64)
+        seen: dict[int, int] = {}
+        moved: dict[tuple[int, int], int] = {}
+        for k, step in self.forms.values():
+            _, mine, _, start, size, _ = self._part(k, step, self.shares[k].rank)
+            _, theirs, _, their_start, their_size, _ = self._part(k, step, other[k].rank)
+            if size != their_size or [_shape(d) for d in mine] != [_shape(d) for d in theirs]:
+                return None, 0
+            for a, b in zip(mine, theirs, strict=True):
+                if seen.setdefault(PIECES * k + a.piece, b.ddr - a.ddr) != b.ddr - a.ddr:
+                    return None, 0
+            if moved.setdefault((k, size), their_start - start) != their_start - start:
+                return None, 0
+        for slot, value in seen.items():
+            shift[slot] = value
+        code = code.copy()
+        source = {at: k for k, copies in self.buffers.staging.items() for at in copies}
+        sends = np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["send"].OPCODE)
+        for n in sends:
+            k = source[int(code["spm"][n, 0])]
+            code["spm"][n, 1] += moved[k, int(code["p"][n, 0])]
+            code["p"][n, 1] = other[k].mask
+        masks = {self.shares[k].mask: other[k].mask for k in self.shares}
+        for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["barrier_sub"].OPCODE):
+            code["p"][n, 0] = masks[int(code["p"][n, 0])]
+        return code, shift
 
     def _prepare(self, fills, f: int, steps, loading: int, previous: int) -> None:
         """Bring fill f + 1 to all tiles while the engines work on fill f. loading, previous: windows to wait for,
@@ -255,3 +295,7 @@ def _end(d: Descriptor) -> int:
     for _, n in d.loops:
         size *= n
     return d.spm + size
+
+
+def _shape(d: Descriptor) -> tuple:
+    return d.piece, d.spm, d.run_bytes, d.loops

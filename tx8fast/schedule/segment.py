@@ -10,7 +10,6 @@ what must be ordered (hardware manual 15).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +20,11 @@ from tx8fast import isa
 from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.transfer import Descriptor, ddr_offset
+from tx8fast.lower.transfer import Descriptor, channel_form, ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
-from tx8fast.search.plan import Plan, part_bytes, reloads, slice_bytes
+from tx8fast.search.plan import LoopStep, Plan, loop_slices, loop_steps, part_bytes, reloads, slice_bytes
 
 @dataclass(frozen=True)
 class Share:
@@ -38,7 +37,6 @@ class Share:
 
 
 PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
-QUEUE_DEPTH = 6
 
 
 def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool) -> Segment:
@@ -52,9 +50,11 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     n_in = len(low.record.operands)
     arg_of = [*low.arguments(), *(n_in + j for j in range(len(low.writes)))]
     tile_code = np.full(machine.n_tiles, -1, np.int16)
-    offsets = np.zeros((machine.n_tiles, PIECES * len(accesses)), np.int64)
+    n_slots = PIECES * len(accesses)
+    offsets = np.zeros((machine.n_tiles, n_slots + PIECES * len(low.reads)), np.int64)
     codes: list[np.ndarray] = []
     known: dict[tuple, int] = {}
+    first: dict[tuple, tuple[TileCode, np.ndarray]] = {}
     for t, r in enumerate(ranges):
         if r.idle:
             continue
@@ -62,15 +62,25 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
             starts = [x for x, _ in access.box(r.lo, r.hi)]
             for piece in range(PIECES):
                 offsets[t, PIECES * a + piece] = ddr_offset(access.spec, starts, piece)
+        offsets[t, n_slots:] = offsets[t, : PIECES * len(low.reads)]
         shares = tile_shares(low, plan, ranges, t)
-        key = (code_key(low, r), shares)
+        form = (code_key(low, r), tuple((s.access, s.tiles) for s in shares))
+        key = (form, shares)
         if key not in known:
             known[key] = len(codes)
-            codes.append(tile_code_of(low, plan, buffers, r, offsets[t], shares).build(barrier))
+            code = None
+            if form in first and shares:
+                code, shift = first[form][0].for_tile(first[form][1], shares)
+                offsets[t, n_slots:] += shift
+            if code is None:
+                builder = tile_builder(low, plan, buffers, r, offsets[t], shares)
+                code = builder.build(barrier)
+                first.setdefault(form, (builder, code))
+            codes.append(code)
         tile_code[t] = known[key]
     if barrier:
         codes, tile_code = _idle_tiles_wait(codes, tile_code)
-    slot_arg = np.repeat(np.array(arg_of, np.int32), PIECES)
+    slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
     info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
             "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
             "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared)}  # fmt: skip
@@ -91,7 +101,7 @@ def tile_shares(low: Lowering, plan: Plan, ranges: Sequence[TileRange], tile: in
     return tuple(out)
 
 
-def tile_code_of(low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray,
+def tile_builder(low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray,
                  shares: tuple[Share, ...]) -> TileCode:  # fmt: skip
     """Return the builder of one tile's code."""
     if not shares:
@@ -178,48 +188,34 @@ class TileCode:
         self.low, self.plan, self.buffers, self.range, self.slot_base = low, plan, buffers, r, slot_base
         self.out: list[np.ndarray] = []
         self.compute_memo: dict[tuple, np.ndarray] = {}
-        self.transfer_memo: dict[tuple, tuple[np.ndarray, list[int]]] = {}
+        self.transfer_memo: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
+        self.row_memo: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
+        self.own_factors = [sorted(a.factors) for a in (*low.reads, *low.writes)]
 
     def build(self, barrier: bool) -> np.ndarray:
         low, b = self.low, self.buffers
         em = Emitter()
         low.prologue(em, b.consts)
         self._append(em.rows)
-        steps = list(self._slices())
         n_read = len(low.reads)
-        filled = [0] * (n_read + len(low.writes))
-        seen: list[tuple | None] = [None] * n_read
-        plans: list[tuple[list[int], list[int]]] = []  # per step: reads to load now, buffer copy of each read
-        for lo, hi in steps:
-            load, copy = [], []
-            for k, access in enumerate(low.reads):
-                key = tuple((lo[f], hi[f]) for f in sorted(access.factors))
-                if key != seen[k]:
-                    seen[k] = key
-                    filled[k] += 1
-                    load.append(k)
-                copy.append((filled[k] - 1) % b.copies[k])
-            plans.append((load, copy))
-        ahead = min(b.copies[k] if len(plans) > 1 else 2 for k in range(n_read)) if n_read else 1
-        ahead = ahead > 1 or all(set(load) <= {k for k in range(n_read) if b.copies[k] > 1} for load, _ in plans[1:])
-        finished = 0
-        for i, (lo, hi) in enumerate(steps):
-            if i == 0 or not ahead:
-                self._loads(i, steps, plans)
-            if ahead and i + 1 < len(steps):
-                self._loads(i + 1, steps, plans)
-            first, last = self._reduction_ends(lo, hi)
-            writes = [b.access[n_read + j][filled[n_read + j] % b.copies[n_read + j]] for j in range(len(low.writes))]
-            reads = [b.access[k][plans[i][1][k]] for k in range(n_read)]
-            parity = finished % 2
-            self._compute(Slice(lo, hi, reads, writes, b.scratch, b.consts, b.acc, first, last, parity))
-            if last:
-                finished += 1
+        steps = loop_steps(low, self.plan, b.copies, self.range.lo, self.range.hi)
+        self._loads(steps[0])
+        for i, s in enumerate(steps):
+            if i + 1 < len(steps):
+                self._loads(steps[i + 1])
+            at = [b.access[k][c] for k, c in enumerate(s.copy)]
+            self._compute(Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last,
+                                s.done % 2))  # fmt: skip
+            if s.last:
                 for j, access in enumerate(low.writes):
-                    self._transfer(n_read + j, access, lo, hi, writes[j], "wdma")
-                    filled[n_read + j] += 1
+                    self._transfer(n_read + j, access, s.lo, s.hi, at[n_read + j], "wdma")
         self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
-        return isa.roll(np.concatenate(self.out))
+        return isa.roll(join(self.out))
+
+    def for_tile(self, code: np.ndarray, shares: tuple[Share, ...]) -> tuple[np.ndarray | None, np.ndarray | int]:
+        """Return this tile's code made fit for another tile of the same form, with the bytes by which that tile's
+        part loads are shifted; None if it needs a code of its own."""
+        return None, 0
 
     def _append(self, rows: Sequence[tuple]) -> None:
         if rows:
@@ -227,26 +223,16 @@ class TileCode:
 
     def _slices(self):
         """Yield the factor ranges of the loop nest, outermost factor slowest."""
-        r, plan = self.range, self.plan
-        n = len(plan.shard)
-        lists = [[(a, min(a + plan.slices[f], r.hi[f])) for a in range(r.lo[f], r.hi[f], plan.slices[f])]
-                 for f in plan.order]  # fmt: skip
-        for point in itertools.product(*lists):
-            lo, hi = [0] * n, [0] * n
-            for f, (a, b) in zip(plan.order, point, strict=True):
-                lo[f], hi[f] = a, b
-            yield tuple(lo), tuple(hi)
+        return loop_slices(self.plan, self.range.lo, self.range.hi)
 
     def _reduction_ends(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> tuple[bool, bool]:
         r, low = self.range, self.low
         red = [f for f in range(len(lo)) if low.reduce[f]]
         return all(lo[f] == r.lo[f] for f in red), all(hi[f] == r.hi[f] for f in red)
 
-    def _loads(self, i: int, steps, plans) -> None:
-        lo, hi = steps[i]
-        load, copy = plans[i]
-        for k in load:
-            self._transfer(k, self.low.reads[k], lo, hi, self.buffers.access[k][copy[k]], "rdma")
+    def _loads(self, s: LoopStep) -> None:
+        for k in s.load:
+            self._transfer(k, self.low.reads[k], s.lo, s.hi, self.buffers.access[k][s.copy[k]], "rdma")
 
     def _compute(self, s: Slice) -> None:
         shape = (s.lo, s.hi) if self.low.positional else s.lens
@@ -259,21 +245,54 @@ class TileCode:
             rows["op"] = 0
         self.out.append(rows)
 
+    def _moves(self, k: int, access: Access, lo, hi) -> tuple[tuple, list[Descriptor], list[int]]:
+        """Return a key of the transfer's form, its descriptors at their first occurrence, and how far the DDR
+        offsets of either piece have moved since: offsets are linear in the slice's start."""
+        box = access.box(lo, hi)
+        starts = [a for a, _ in box]
+        if access.positional:
+            return (k, lo, hi), [d for d in access.transfers(lo, hi) if d.run_bytes], [0, 0]
+        form = channel_form(access.spec, *(box[-1] if box else (0, 1)))
+        key = (k, tuple([hi[f] - lo[f] for f in self.own_factors[k]]), form)
+        base = [ddr_offset(access.spec, starts, piece) for piece in range(PIECES)]
+        known = self.transfer_memo.get(key)
+        if known is None:
+            known = self.transfer_memo[key] = ([d for d in access.transfers(lo, hi) if d.run_bytes], base)
+        return key, known[0], [x - y for x, y in zip(base, known[1], strict=True)]
+
     def _transfer(self, k: int, access: Access, lo, hi, address: int, name: str, worker: int = 0) -> None:
         """Append the DMA rows of one access."""
-        self._rows(k, [d for d in access.transfers(lo, hi) if d.run_bytes], address, name, worker)
+        key, found, shift = self._moves(k, access, lo, hi)
+        self._rows((*key, address, name, worker), k, found, shift, address, name, worker)
 
-    def _rows(self, k: int, found: Sequence[Descriptor], address: int, name: str, worker: int = 0) -> None:
+    def _rows(self, key: tuple, k: int, found: Sequence[Descriptor], shift: Sequence[int], address: int, name: str,
+              worker: int, first_slot: int = -1) -> None:  # fmt: skip
         """Append DMA rows; their DDR offsets are relative to the tile's slot base."""
-        rows = []
-        for d in found:
-            loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
-            fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
-            side = {"dst": address + d.spm} if name == "rdma" else {"src": address + d.spm}
-            slot = PIECES * k + d.piece
-            rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot, ddr=d.ddr - int(self.slot_base[slot]), op=0,
-                                 worker=worker, **fields, **side))  # fmt: skip
-        self._append(rows)
+        known = self.row_memo.get(key)
+        if known is None:
+            base = PIECES * k if first_slot < 0 else first_slot
+            rows = []
+            for d in found:
+                loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
+                fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
+                side = {"dst": address + d.spm} if name == "rdma" else {"src": address + d.spm}
+                ddr = d.ddr - int(self.slot_base[PIECES * k + d.piece])
+                rows.append(isa.make(name, run_bytes=d.run_bytes, slot=base + d.piece, ddr=ddr, op=0, worker=worker,
+                                     **fields, **side))  # fmt: skip
+            piece = np.array([d.piece for d in found], np.int64)
+            known = self.row_memo[key] = (isa.rows(rows), piece)
+        rows, piece = known
+        if not len(rows):
+            return
+        if shift[0] or shift[1]:
+            rows = rows.copy()
+            rows["ddr"] += np.array(shift, np.int64)[piece]
+        self.out.append(rows)
+
+
+def join(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Concatenate record arrays as bytes: numpy would work out a common record type for every one of them."""
+    return np.concatenate([p.view(np.uint8) for p in parts]).view(isa.RECORD)
 
 
 def spm_buffers(low: Lowering, plan: Plan, machine: Machine) -> int:

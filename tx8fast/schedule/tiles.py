@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 from tx8fast.lower.base import Lowering
-from tx8fast.numerics.layout import block_size, blocked_params
+from tx8fast.lower.transfer import channel_form
 from tx8fast.search.plan import Plan
 
 
@@ -59,11 +59,5 @@ def code_key(low: Lowering, r: TileRange) -> tuple:
     lens = tuple(b - a for a, b in zip(r.lo, r.hi, strict=True))
     lanes = []
     for a in (*low.reads, *low.writes):
-        last = a.box(r.lo, r.hi)[-1] if a.dims else (0, 1)
-        block = block_size(a.spec.dtype)
-        if a.spec.layout == "blocked":
-            # how many of the channels lie before the tail region decides which pieces a transfer has
-            whole = a.spec.shape[-1] if a.spec.shape else 1
-            before_tail = blocked_params(whole, a.spec.dtype)[0] * block - last[0]
-            lanes.append((last[0] % block, min(max(before_tail, 0), last[1] - last[0]), last[1] == whole))
+        lanes.append(channel_form(a.spec, *(a.box(r.lo, r.hi)[-1] if a.dims else (0, 1))))
     return (lens, tuple(lanes))

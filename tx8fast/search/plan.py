@@ -5,6 +5,8 @@ May import: lower. Must not: know how plans are found or used.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
@@ -43,6 +45,55 @@ def reloads(low: Lowering, plan: Plan, factors: frozenset[int]) -> int:
         if f in factors and plan.trips[f] > 1:
             times = total
     return times
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStep:
+    """One slice of a tile's loop nest. lo, hi: factor ranges; load: reads that must be loaded for it; copy: buffer
+    copy of every access, reads then writes; first, last: of a reduction; done: slices completed before."""
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+    load: tuple[int, ...]
+    copy: tuple[int, ...]
+    first: bool
+    last: bool
+    done: int
+
+
+def loop_slices(plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Yield the factor ranges of the loop nest over [lo, hi), outermost factor slowest."""
+    lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
+    place = [plan.order.index(f) for f in range(len(lists))]
+    for point in itertools.product(*lists):
+        yield tuple(point[i][0] for i in place), tuple(point[i][1] for i in place)
+
+
+def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
+               limit: int | None = None) -> list[LoopStep]:  # fmt: skip
+    """Return the steps of a tile's range [lo, hi), at most `limit`; copies: buffers per access, reads then writes."""
+    n_read = len(low.reads)
+    own = [sorted(a.factors) for a in low.reads]
+    red = [f for f in range(len(lo)) if low.reduce[f]]
+    filled = [0] * len(copies)
+    seen: list[tuple | None] = [None] * n_read
+    steps: list[LoopStep] = []
+    done = 0
+    for a, b in itertools.islice(loop_slices(plan, lo, hi), limit):
+        load = []
+        for k in range(n_read):
+            key = tuple((a[f], b[f]) for f in own[k])
+            if key != seen[k]:
+                seen[k] = key
+                filled[k] += 1
+                load.append(k)
+        copy = [(filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
+        first, last = all(a[f] == lo[f] for f in red), all(b[f] == hi[f] for f in red)
+        steps.append(LoopStep(a, b, tuple(load), tuple(copy), first, last, done))
+        if last:
+            done += 1
+            filled[n_read:] = [n + 1 for n in filled[n_read:]]
+    return steps
 
 
 def slice_bytes(low: Lowering, access: Access, plan: Plan) -> int:

@@ -2,8 +2,8 @@
 
 May import: graph_table, lower, isa, machine, _kernels, search.*. Must not: emit programs.
 
-The kernel prices thousands of candidates with closed formulas; the few cheapest are priced again from the
-instructions their slice really emits, and the first that fits scratchpad at the lowest price wins. Ties go to
+The kernel prices thousands of candidates with closed formulas; the few cheapest that fit scratchpad are tried on
+the event kernel with the instructions their slices really emit, and the fastest wins. Ties go to
 the earlier candidate, so the result never depends on the machine the compiler runs on.
 """
 
@@ -19,15 +19,17 @@ import numpy as np
 from tx8fast import isa
 from tx8fast._kernels import BOUNDS, PlanSpace, enumerate_shardings, plan_costs
 from tx8fast.errors import InfeasibleError
-from tx8fast.lower.base import ALIGN_BYTES, Emitter, Lowering, Slice, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 from tx8fast.search.plan import SHARE_MIN_BYTES, Plan, part_bytes, reloads, sharers, slice_bytes
+from tx8fast.search.trial import plan_cycles
 
-REFINE = 6  # candidates priced exactly
+REFINE = 10  # candidates tried on the event kernel
+MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
 MAX_SHARDINGS = 24
 MAX_CANDIDATES = 60_000
 BUFS = 2
@@ -43,35 +45,34 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     cycles, size_bytes, bound = plan_costs(space, parts, slices, inner)
     order = np.argsort(cycles, kind="stable")
     fits = size_bytes[order] <= capacity
-    best: tuple[int, int, Plan] | None = None
-    runner_up = 0
-    smallest = None
-    tried = 0
+    best: Plan | None = None
+    runner_up = smallest = tried = looked = 0
     for i in itertools.chain(order[fits], order[~fits]):
+        # prices hardly ever exceed the truth: what is priced above the best trial cannot win
+        if best is not None and (tried >= REFINE or cycles[i] >= best.estimate_cycles):
+            break
         plan = _make(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(order))
         used = spm_demand(low, plan)
-        smallest = used if smallest is None else min(smallest, used)
+        smallest = min(smallest or used, used)
+        looked += 1
         if used > capacity or not _encodable(low, plan):
-            tried += 1
-            if best is None and tried < 2000:
-                continue
-            break
-        exact = _exact(low, machine, plan, space, parts[i], slices[i], inner[i])
-        if best is None or exact < best[0]:
-            runner_up = best[0] if best else 0
-            best = (exact, used, plan)
-        elif not runner_up or exact < runner_up:
-            runner_up = exact
+            if looked >= MAX_LOOKED:
+                break
+            continue
         tried += 1
-        if tried >= REFINE:
-            break
+        for variant in (plan,) if max(plan.shared, default=1) == 1 else (plan, replace(plan, shared=())):
+            cost = plan_cycles(low, variant, machine)
+            if best is None or cost < best.estimate_cycles:
+                runner_up = best.estimate_cycles if best else 0
+                best = replace(variant, estimate_cycles=cost, spm_bytes=spm_demand(low, variant))
+            elif not runner_up or cost < runner_up:
+                runner_up = cost
     if best is None:
         raise InfeasibleError(
             f"{name or low.record.kind}: no split fits the scratchpad: the smallest plan needs {smallest:,} bytes, "
             f"{capacity:,} bytes are available per tile; a smaller batch or sequence would help"
         )
-    exact, used, plan = best
-    return replace(plan, estimate_cycles=exact, spm_bytes=used, runner_up_cycles=runner_up)
+    return replace(best, runner_up_cycles=runner_up)
 
 
 def _kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
@@ -116,30 +117,6 @@ def spm_demand(low: Lowering, plan: Plan) -> int:
     if any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard))):
         total += round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)
     return total
-
-
-def _exact(low: Lowering, machine: Machine, plan: Plan, space: PlanSpace, parts, slices, inner) -> int:
-    """Price a plan again with the compute cycles of its real instructions in place of the formula."""
-    n = len(plan.shard)
-    em = Emitter()
-    lo, hi = (0,) * n, plan.slices
-    base = machine.spm_base
-    low.emit(em, Slice(lo, hi, [base] * len(low.reads), [base] * len(low.writes),
-                       [base] * len(low.scratch_bytes(lo, hi)), [base] * len(low.const_bytes()), base))  # fmt: skip
-    rows = isa.rows(em.rows)
-    units = isa.units(rows)
-    took, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
-    per_slice = max((int(took[units == u].sum()) for u in np.unique(units)), default=0)
-    serial = int(took.sum())
-    issue = int(isa.issue_cycles(machine, rows).sum())
-    iters = math.prod(plan.trips)
-    # instructions of one slice depend on each other; slices of a pipelined group overlap
-    cost = max(per_slice, issue) if len(em.rows) == 1 or low.overlaps else serial
-    fixed = PlanSpace(**{**space.__dict__, "is_matrix": False, "per_point": 0.0,
-                         "machine": {**space.machine, "ct_startup": float(cost)}})  # fmt: skip
-    as_row = lambda x: np.ascontiguousarray(np.asarray(x, np.int64).reshape(1, n))  # noqa: E731
-    cycles, _, _ = plan_costs(fixed, as_row(parts), as_row(slices), np.array([inner], np.int64))
-    return max(int(cycles[0]), iters * cost if iters == 1 else 0) + machine.sync.barrier_base
 
 
 def slice_options(size: int, unit: int, parts: int, limit: int, splittable: bool) -> list[int]:

@@ -97,6 +97,8 @@ class Code:
         cycles = np.array(cycles, np.int64)
         cycles[self.kind == WAIT] = self.machine.kcore.wait_cycles
         cycles[self.kind == BARRIER] = barrier_cycles(self.machine)
+        # what the links add is the event kernel's business
+        cycles[self.kind == network.SEND] = self.machine.dte.setup_hw
         return cycles, np.array(ddr_bytes, np.int64)
 
     def durations(self, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,138 @@
+"""Norms and activations spelt out in primitives become one op each; look-alikes stay."""
+
+import numpy as np
+import pytest
+from passes.lift_check import constant, lifted
+from support.small_graph import SmallGraph, ops_of
+
+from tx8fast.passes.lift_activation import LiftActivation
+from tx8fast.passes.lift_norm import LiftNorm
+
+pytestmark = pytest.mark.feature("IR-51", "B21")
+
+
+def inverse_root(g, v, form):
+    if form == "rsqrt":
+        return g("rsqrt", v)
+    if form == "pow":
+        return g("pow", v, constant(g, -0.5))
+    root = g("sqrt", v)
+    return g("recip", root) if form == "recip" else g("div", constant(g, 1.0), root)
+
+
+def mean(g, x, form="mean", axes=(-1,)):
+    if form == "mean":
+        return g("reduce", x, op="mean", axes=axes, keepdims=True)
+    if form == "reshape":
+        return g("reshape", g("reduce", x, op="mean", axes=axes, keepdims=False), shape=(*x.shape[:-1], 1))
+    total = g("reduce", x, op="add", axes=axes, keepdims=True)
+    n = float(x.shape[-1])
+    return g("div", total, constant(g, n)) if form == "div" else g("mul", total, constant(g, 1 / n))
+
+
+@pytest.mark.parametrize("root", ["rsqrt", "pow", "recip", "div", "divide by root"])
+@pytest.mark.parametrize("average", ["mean", "reshape", "div", "mul"])
+@pytest.mark.parametrize("gamma", [True, False])
+def test_rmsnorm(root, average, gamma):
+    g = SmallGraph(x=((2, 3, 8), "f32"))
+    x = g.args["x"]
+    v = g("add", mean(g, g("mul", x, x) if gamma else g("square", x), average), constant(g, 1e-6))
+    y = g("div", x, g("sqrt", v)) if root == "divide by root" else g("mul", inverse_root(g, v, root), x)
+    if gamma:
+        y = g("mul", g.array("w", np.linspace(1, 2, 8, dtype=np.float32)), y)
+    p = g.done(y=y)
+    assert lifted(p, LiftNorm()) == ["rmsnorm"]
+    (norm,) = ops_of(p, "rmsnorm")
+    assert norm.attrs["eps"] == pytest.approx(1e-6) and len(norm.operands) == 1 + gamma
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("parameters", [0, 1, 2])
+def test_layernorm(shared, parameters):
+    g = SmallGraph(x=((2, 3, 8), "f32"))
+    x = g.args["x"]
+    centred = g("sub", x, mean(g, x))
+    again = centred if shared else g("sub", x, mean(g, x))
+    y = g("div", centred, g("sqrt", g("add", mean(g, g("square", again)), constant(g, 1e-5))))
+    if parameters:
+        y = g("mul", y, g.array("w", np.linspace(1, 2, 8, dtype=np.float32)))
+    if parameters == 2:
+        y = g("add", y, g.array("b", np.linspace(-1, 2, 8, dtype=np.float32)))
+    p = g.done(y=y)
+    assert lifted(p, LiftNorm()) == ["layernorm"]
+    assert len(ops_of(p, "layernorm")[0].operands) == 1 + parameters
+
+
+def test_norm_between_conversions():
+    g = SmallGraph(x=((2, 16), "bf16"))
+    x = g("convert", g.args["x"], dtype="f32")
+    y = g("mul", x, g("rsqrt", g("add", mean(g, g("square", x)), constant(g, 1e-6))))
+    p = g.done(y=g("convert", y, dtype="bf16"))
+    assert lifted(p, LiftNorm(), tolerance=1e-2) == ["rmsnorm"]
+
+
+@pytest.mark.parametrize("case", ["other square", "axis", "sum", "power", "no eps", "big eps"])
+def test_not_a_norm(case):
+    g = SmallGraph(x=((4, 4), "f32"), z=((4, 4), "f32"))
+    x = g.args["x"]
+    square = g("square", g.args["z"] if case == "other square" else x)
+    average = g("reduce", square, op="add" if case == "sum" else "mean", axes=(0 if case == "axis" else 1,), keepdims=True)
+    v = average if case == "no eps" else g("add", average, constant(g, 5.0 if case == "big eps" else 1e-6))
+    y = g("mul", x, g("pow", v, constant(g, -0.4)) if case == "power" else g("rsqrt", v))
+    assert "rmsnorm" not in lifted(g.done(y=y), LiftNorm())
+
+
+def test_norm_with_other_users_keeps_its_parameter_apart():
+    g = SmallGraph(x=((2, 3, 8), "f32"), z=((1, 1, 8), "f32"))
+    n = g("rmsnorm", g.args["x"])
+    y = g("mul", n, g.array("w", np.ones(8, np.float32)))
+    assert lifted(g.done(y=y, n=n), LiftNorm()) == ["rmsnorm", "mul"]
+    g = SmallGraph(x=((1, 1, 8), "f32"), z=((1, 1, 8), "f32"))
+    y = g("mul", g("rmsnorm", g.args["x"]), g.args["z"])  # a value, not a parameter
+    assert lifted(g.done(y=y), LiftNorm()) == ["rmsnorm", "mul"]
+
+
+# ---------------------------------------------------------------- activations
+
+
+def erf_gelu(g, x, order, root=2**0.5):
+    gate = g("add", g("erf", g("div", x, constant(g, root))), constant(g, 1.0))
+    if order == 0:
+        return g("mul", g("mul", x, gate), constant(g, 0.5))
+    return g("mul", g("mul", x, constant(g, 0.5)), gate)
+
+
+def tanh_gelu(g, x, order):
+    cube = g("pow", x, constant(g, 3.0)) if order else g("mul", g("square", x), x)
+    inner = g("add", x, g("mul", cube, constant(g, 0.044715)))
+    gate = g("add", g("tanh", g("mul", inner, constant(g, 0.7978845608))), constant(g, 1.0))
+    return g("mul", g("mul", x, constant(g, 0.5)), gate)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("form, kind", [(erf_gelu, "gelu"), (tanh_gelu, "gelu_tanh")])
+def test_gelu(form, kind, order):
+    g = SmallGraph(x=((3, 8), "f32"))
+    assert lifted(g.done(y=form(g, g.args["x"], order)), LiftActivation(), tolerance=1e-5) == [kind]
+
+
+def test_another_constant_is_no_gelu():
+    g = SmallGraph(x=((3, 8), "f32"))
+    assert "gelu" not in lifted(g.done(y=erf_gelu(g, g.args["x"], 0, 1.5)), LiftActivation())
+
+
+def test_gated_product():
+    g = SmallGraph(x=((3, 8), "f32"), u=((3, 8), "f32"))
+    x = g.args["x"]
+    p = g.done(y=g("mul", g("mul", x, g("sigmoid", x)), g.args["u"]))
+    assert lifted(p, LiftActivation()) == ["swiglu"]
+
+
+@pytest.mark.parametrize("case", ["shared", "broadcast", "other gate"])
+def test_not_a_gated_product(case):
+    g = SmallGraph(x=((3, 8), "f32"), u=((3, 8), "f32"), r=((1, 8), "f32"))
+    x = g.args["x"]
+    s = g("mul", x, g("sigmoid", g.args["u"] if case == "other gate" else x))
+    y = g("mul", s, g.args["r"] if case == "broadcast" else g.args["u"])
+    results = {"y": y, "s": s} if case == "shared" else {"y": y}
+    assert "swiglu" not in lifted(g.done(**results), LiftActivation())

@@ -1,0 +1,102 @@
+"""Rows for the event kernel as dicts, and the arrays they become."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast._kernels import EventInput, Routes, simulate_events
+from tx8fast._kernels.reference.events import simulate as twin
+from tx8fast.machine import topology
+from tx8fast.simulator.network import all_links, build_routes
+
+CT, NE, RDMA, WDMA, TDMA, KCORE, WAIT, BARRIER = range(8)
+SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE = range(8, 14)
+DEPTH = (6, 6, 6, 6, 4)
+MESH = (4, 128, 8, 3)  # tiles_x, bytes per cycle of a link, cycles per hop, transfer engines
+
+
+def row(
+    kind, fixed=0, issue=1, ddr_bytes=0, read=(), write=(), ddr_read=(), ddr_write=(), **more
+):
+    """more: worker; bytes, tiles, monitor of messages; tiles of a partial barrier; peer; workers."""
+    return {
+        "kind": kind, "issue": issue, "fixed": fixed, "ddr_bytes": ddr_bytes, "spm_read": list(read),
+        "spm_write": list(write), "ddr_read": list(ddr_read), "ddr_write": list(ddr_write), **more,
+    }  # fmt: skip
+
+
+def mask_of(r):
+    return sum(1 << t for t in r["tiles"])
+
+
+def arguments(r, masks):
+    """Return the three arguments of a row."""
+    if r["kind"] == HANDSHAKE:
+        return r["peer"], 0, 0
+    if r["kind"] == WAIT_WORKER:
+        return sum(1 << w for w in r["workers"]), 0, 0
+    which = masks.index(mask_of(r)) if "tiles" in r else 0
+    return r.get("bytes", 0), which, r.get("monitor", 0)
+
+
+def to_input(tiles, mesh=None) -> EventInput:
+    rows = [r for tile in tiles for r in tile]
+    n = len(rows)
+
+    def ranges(key, width):
+        out = np.zeros((n, width, 2), np.int64)
+        for i, r in enumerate(rows):
+            for j, span in enumerate(r[key]):
+                out[i, j] = span
+        return out
+
+    begin = np.cumsum([0] + [len(t) for t in tiles])
+    column = {k: np.array([r[k] for r in rows], np.int64) for k in ("issue", "fixed", "ddr_bytes")}
+    masks = sorted({mask_of(r) for r in rows if "tiles" in r})
+    routes = Routes()
+    if mesh is not None:
+        tiles_x, rate, hop, engines = mesh
+        senders = [
+            (t, masks.index(mask_of(r)))
+            for t, tile in enumerate(tiles)
+            for r in tile
+            if r["kind"] == SEND
+        ]
+        grid = topology(tiles_x, len(tiles) // tiles_x)
+        routes = build_routes(grid, masks, senders, engines, rate, hop)
+    return EventInput(
+        kind=np.array([r["kind"] for r in rows], np.uint8),
+        issue=column["issue"],
+        spm_read=ranges("spm_read", 4),
+        spm_write=ranges("spm_write", 2),
+        code_begin=begin[:-1],
+        tile_begin=begin,
+        fixed=column["fixed"],
+        ddr_bytes=column["ddr_bytes"],
+        ddr_read=ranges("ddr_read", 1)[:, 0],
+        ddr_write=ranges("ddr_write", 1)[:, 0],
+        worker=np.array([r.get("worker", 0) for r in rows], np.uint8),
+        arg=np.array([arguments(r, masks) for r in rows], np.int64).reshape(-1, 3),
+        routes=routes,
+    )
+
+
+def run(tiles, serial=False, port=32.0, total=150.0, depth=DEPTH, mesh=None):
+    return simulate_events(to_input(tiles, mesh), depth, port, total, serial)
+
+
+def same_as_twin(tiles, serial=False, port=32, total=150, depth=DEPTH, mesh=None):
+    """Return the kernel's result after comparing everything with the twin's."""
+    got = run(tiles, serial, float(port), float(total), depth, mesh)
+    start, end, busy, blocked, link_bytes, monitors = twin(
+        tiles, depth, port, total, serial, mesh
+    )
+    assert got.start.tolist() == [t for rows in start for t in rows]
+    assert got.end.tolist() == [t for rows in end for t in rows]
+    assert np.array_equal(got.busy, busy)
+    assert np.array_equal(got.blocked, blocked)
+    assert got.monitors.tolist() == monitors
+    if mesh is not None:
+        links = all_links(topology(mesh[0], len(tiles) // mesh[0]))
+        assert got.link_bytes.tolist() == [link_bytes.get(link, 0) for link in links]
+    return got

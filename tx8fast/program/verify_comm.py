@@ -1,0 +1,162 @@
+"""Check of what the tiles of a segment exchange: messages, partial barriers, handshakes.
+
+May import: numpy, isa, machine. Must not: share code with what produces programs, or simulate.
+
+A segment is closed: what its tiles send they also receive, and no message is under way at a barrier.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.machine import Machine
+
+MONITORS = 4
+
+
+class TileRows(NamedTuple):
+    """Loop-free rows, the tiles that run them, and how messages name them."""
+
+    where: str
+    tiles: list[int]
+    rows: np.ndarray
+
+
+class _Traffic:
+    """What all tiles of a segment do, by barrier interval (number of barriers before a row)."""
+
+    def __init__(self) -> None:
+        # (tile, monitor) -> interval -> bytes
+        self.sent: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.got: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        # (where, row, interval) -> targets that the sender does not wait for before the barrier
+        self.open: dict[tuple[str, int, int], set[tuple[int, int]]] = {}
+        self.groups: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.shakes: dict[tuple[int, int], int] = defaultdict(int)
+
+
+def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found: Any) -> None:
+    """Add to `found` what is wrong with the rows of segment `name` that involve other tiles."""
+    traffic = _Traffic()
+    before = found.count
+    some = False
+    for code in codes:
+        some |= _one_code(machine, code, traffic, found)
+    if not some or found.count > before:
+        return
+    what = f"segment '{name}'"
+    for tile, monitor in sorted(traffic.sent.keys() | traffic.got.keys()):
+        sent = sum(traffic.sent[tile, monitor].values())
+        got = sum(traffic.got[tile, monitor].values())
+        if sent != got:
+            found.add(
+                f"{what} tile {tile} monitor {monitor}: {sent} bytes are sent to it, {got} received"
+            )
+    for (where, at, interval), targets in traffic.open.items():
+        late = [
+            t for t in sorted(targets) if _until(traffic.sent[t], interval) != _until(traffic.got[t], interval)
+        ]
+        if late:
+            found.add(
+                f"{where} instruction {at}: a message to tile {late[0][0]} may be under way at barrier {interval}; "
+                f"a send_wait, or the matching recv before that barrier, ends it"
+            )
+    for mask, counts in sorted(traffic.groups.items()):
+        times = {t: counts[t] for t in _members(mask)}
+        if len(set(times.values())) > 1:
+            found.add(f"{what}: tiles meet at partial barrier {mask:#x} differently often: {times} (by tile)")
+    for a, b in sorted(traffic.shakes):
+        there, back = traffic.shakes[a, b], traffic.shakes.get((b, a), 0)
+        if there > back:
+            found.add(f"{what}: tile {a} does {there} handshakes with tile {b}, which answers {back}")
+
+
+def _until(by_interval: dict[int, int], interval: int) -> int:
+    return sum(n for i, n in by_interval.items() if i <= interval)
+
+
+def _members(mask: int) -> list[int]:
+    return [t for t in range(mask.bit_length()) if mask >> t & 1]
+
+
+def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any) -> bool:
+    """Add one code's part to `traffic`; return whether it has any."""
+    rows = code.rows
+    opcode = rows["opcode"]
+    at, p = {}, {}
+    for name in ("send", "recv", "send_wait", "barrier_sub", "handshake", "wait_worker"):
+        cls = isa.INSTRUCTIONS[name]
+        at[name] = np.flatnonzero(opcode == cls.OPCODE)
+        p[name] = {f: rows["p"][at[name], i] for i, f in enumerate(cls.FIELDS_P)}
+    if not any(len(where) for where in at.values()):
+        return False
+    if not _fields(machine, code, at, p, found):
+        return True
+    barrier = opcode == isa.INSTRUCTIONS["barrier"].OPCODE
+    interval = np.cumsum(barrier) - barrier
+    barriers = int(barrier.sum())
+    waits = np.zeros(barriers + 1, np.int64) - 1  # last send_wait of each interval
+    waits[interval[at["send_wait"]]] = at["send_wait"]
+    send = p["send"]
+    for when, mask, monitor, total, last in _sums(
+        interval[at["send"]], send["mask"], send["monitor"], send["bytes"], at["send"]
+    ):
+        targets = {(t, monitor) for t in _members(mask)}
+        for t, _ in targets:
+            traffic.sent[t, monitor][when] += total * len(code.tiles)
+        if when < barriers and last > waits[when]:
+            traffic.open.setdefault((code.where, last, when), set()).update(targets)
+    zeros = np.zeros(len(at["recv"]), np.int64)
+    recv = p["recv"]
+    for when, _, monitor, total, _ in _sums(
+        interval[at["recv"]], zeros, recv["monitor"], recv["bytes"], at["recv"]
+    ):
+        for t in code.tiles:
+            traffic.got[t, monitor][when] += total
+    for tile in code.tiles:
+        for mask, n in zip(*np.unique(p["barrier_sub"]["mask"], return_counts=True)):
+            traffic.groups[int(mask)][tile] += int(n)
+        for peer, n in zip(*np.unique(p["handshake"]["peer"], return_counts=True)):
+            traffic.shakes[tile, int(peer)] += int(n)
+    return True
+
+
+def _sums(interval, mask, monitor, nbytes, at) -> list[tuple[int, int, int, int, int]]:
+    """Return (interval, mask, monitor, bytes, last row) per distinct first three."""
+    keys, index = np.unique(np.stack([interval, mask, monitor]), axis=1, return_inverse=True)
+    index = index.reshape(-1)
+    total, last = np.zeros(keys.shape[1], np.int64), np.zeros(keys.shape[1], np.int64)
+    np.add.at(total, index, nbytes)
+    np.maximum.at(last, index, at)
+    return list(zip(*(v.tolist() for v in (*keys, total, last))))
+
+
+def _fields(machine: Machine, code: TileRows, at, p, found: Any) -> bool:
+    """Check ranges of fields; return whether all are good."""
+    n, before = machine.n_tiles, found.count
+    for name, field, low, high in (
+        ("send", "mask", 1, 1 << n),
+        ("send", "bytes", 1, machine.tile.spm_bytes + 1),
+        ("send", "monitor", 0, MONITORS),
+        ("recv", "bytes", 1, 1 << 40),
+        ("recv", "monitor", 0, MONITORS),
+        ("barrier_sub", "mask", 1, 1 << n),
+        ("handshake", "peer", 0, n),
+        ("wait_worker", "workers", 1, 1 << machine.tile.workers),
+    ):
+        value = p[name][field]
+        bad = (value < low) | (value >= high)
+        if bad.any():
+            text = f"{field} {int(value[np.argmax(bad)])} of a {name} outside [{low}, {high})"
+            found.rows(code.where, at[name][bad], text)
+    for tile in code.tiles:
+        absent = p["barrier_sub"]["mask"] >> tile & 1 == 0
+        found.rows(code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier")
+        alone = p["handshake"]["peer"] == tile
+        found.rows(code.where, at["handshake"][alone], f"tile {tile} does a handshake with itself")
+    return found.count == before

@@ -1,0 +1,189 @@
+"""How long a plan takes, tried on one tile before any code exists.
+
+May import: lower, isa, machine, _kernels, search.plan. Must not: emit programs, choose plans.
+
+All tiles of a plan do equal work on different data, so one tile that gets its share of the DDR bandwidth
+stands for them. Its loads, instructions and stores go through the event kernel in the order in which the code
+will have them. Of a long loop nest two rounds of the inner loops are tried, the rest continues their rate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import EventInput, simulate_events
+from tx8fast.lower.base import Access, Emitter, Lowering, Slice, round_up
+from tx8fast.lower.transfer import Descriptor
+from tx8fast.machine import Machine
+from tx8fast.search.plan import LoopStep, Plan, loop_steps, reloads, slice_bytes
+
+QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries per engine queue (hardware manual 2)
+MAX_STEPS = 96  # steps tried before the rate is continued
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows of one action: what the event kernel needs of them. read (n, 4, 2), write (n, 2, 2) in scratchpad."""
+
+    kind: np.ndarray
+    issue: np.ndarray
+    fixed: np.ndarray
+    ddr_bytes: np.ndarray
+    read: np.ndarray
+    write: np.ndarray
+
+    @classmethod
+    def of(cls, machine: Machine, made: Sequence[tuple]) -> Block:
+        rows = isa.rows(made)
+        address = np.maximum(rows["ddr"], 0)
+        fixed, ddr_bytes = isa.durations(machine, rows, address)
+        spans = isa.ranges(rows, address)
+        issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
+        return cls(isa.units(rows).astype(np.uint8), issue, np.asarray(fixed, np.int64), np.asarray(ddr_bytes, np.int64),
+                   spans["spm_read"], spans["spm_write"])  # fmt: skip
+
+    def moved(self, buffers: Sequence[tuple[int, int, int]]) -> Block:
+        """Return the block with its ranges inside each (first byte, last byte + 1, distance) shifted."""
+        read, write = self.read.copy(), self.write.copy()
+        for ranges, old in ((read, self.read), (write, self.write)):
+            for lo, hi, by in buffers:
+                inside = (old[..., :1] >= lo) & (old[..., :1] < hi)
+                ranges += np.where(inside, by, 0)
+        return Block(self.kind, self.issue, self.fixed, self.ddr_bytes, read, write)
+
+
+class Trial:
+    """One tile's buffers and the blocks of its actions."""
+
+    def __init__(self, low: Lowering, plan: Plan, machine: Machine) -> None:
+        self.low, self.plan, self.machine = low, plan, machine
+        self.accesses: list[Access] = [*low.reads, *low.writes]
+        zero = (0,) * len(plan.shard)
+        self.copies = [plan.bufs if reloads(low, plan, a.factors) > 1 else 1 for a in self.accesses]
+        self.sizes = [round_up(max(1, slice_bytes(low, a, plan)), 256) for a in self.accesses]
+        at = machine.spm_base
+        self.base = []
+        for n, size in zip(self.copies, self.sizes, strict=True):
+            self.base.append(at)
+            at += n * size
+        others = []
+        for size in (*low.scratch_bytes(zero, plan.slices), *low.const_bytes(), low.acc_bytes(zero, plan.slices)):
+            others.append(at)
+            at += round_up(max(1, size), 256)
+        n_scratch = len(low.scratch_bytes(zero, plan.slices))
+        self.scratch, self.consts, self.acc = others[:n_scratch], others[n_scratch:-1], others[-1]
+        self.memo: dict[tuple, Block] = {}
+
+    def cycles(self) -> int:
+        """Return the cycles of the whole nest, from the first load to the last store."""
+        low, plan, n_read = self.low, self.plan, len(self.low.reads)
+        total = math.prod(plan.trips)
+        period, limit = self._rounds(total)
+        steps = loop_steps(low, plan, self.copies, (0,) * len(plan.shard), plan.shard, limit)
+        blocks, ends = self._arrange(steps)
+        result = self._simulate(blocks)
+        if total <= limit:
+            return result.cycles
+        rate = (int(result.end[ends[limit - 1]]) - int(result.end[ends[limit - 1 - period]])) / period
+        return result.cycles + round((total - limit) * rate)
+
+    def _arrange(self, steps: Sequence[LoopStep]) -> tuple[list[Block], list[int]]:
+        """Return all actions in issue order, and per step the last row of its compute."""
+        n_read = len(self.low.reads)
+        out = [*self._prologue(), *(self._transfer(k, steps[0]) for k in steps[0].load)]
+        ends, count = [], sum(len(b.kind) for b in out)
+        for i, s in enumerate(steps):
+            new = [self._transfer(k, steps[i + 1]) for k in steps[i + 1].load] if i + 1 < len(steps) else []
+            new.append(self._compute(s))
+            ends.append(count + sum(len(b.kind) for b in new) - 1)
+            if s.last:
+                new += [self._transfer(n_read + j, s) for j in range(len(self.low.writes))]
+            count += sum(len(b.kind) for b in new)
+            out += new
+        return out, ends
+
+    def _prologue(self) -> list[Block]:
+        em = Emitter()
+        self.low.prologue(em, self.consts)
+        return [Block.of(self.machine, em.rows)] if em.rows else []
+
+    def _rounds(self, total: int) -> tuple[int, int]:
+        """Return steps per round of the inner loops and steps to try."""
+        if total <= MAX_STEPS:
+            return total, total
+        period = 1
+        for f in reversed(self.plan.order):
+            if period * self.plan.trips[f] > MAX_STEPS // 2:
+                break
+            period *= self.plan.trips[f]
+        rounds = max(2, MAX_STEPS // 2 // period)
+        return (period, rounds * period) if period > 1 else (MAX_STEPS // 2, MAX_STEPS)
+
+    def _simulate(self, blocks: Sequence[Block]):
+        join = lambda name: np.concatenate([getattr(b, name) for b in blocks])  # noqa: E731
+        kind = join("kind")
+        n = len(kind)
+        busy = math.prod(-(-s // d) for s, d in zip(self.low.sizes, self.plan.shard, strict=True))
+        none = np.zeros((n, 2), np.int64)
+        rows = EventInput(
+            kind=kind, issue=join("issue"), spm_read=join("read"), spm_write=join("write"),
+            code_begin=np.zeros(1, np.int64), tile_begin=np.array([0, n], np.int64), fixed=join("fixed"),
+            ddr_bytes=join("ddr_bytes"), ddr_read=none, ddr_write=none,
+        )  # fmt: skip
+        share = self.machine.ddr_bytes_per_cycle / busy
+        return simulate_events(rows, QUEUE_DEPTH, float(self.machine.dma.port_bytes), share)
+
+    def _shape(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        return (tuple(lo), tuple(hi)) if self.low.positional else tuple(b - a for a, b in zip(lo, hi, strict=True))
+
+    def _transfer(self, k: int, step: LoopStep) -> Block:
+        access = self.accesses[k]
+        own = sorted(access.factors)
+        key = (k, self._shape([step.lo[f] for f in own], [step.hi[f] for f in own]))
+        name = "rdma" if k < len(self.low.reads) else "wdma"
+        if key not in self.memo:
+            found = [d for d in access.transfers(step.lo, step.hi) if d.run_bytes]
+            self.memo[key] = Block.of(self.machine, [_dma(name, d, self.base[k]) for d in found])
+        return self._placed(key, [k], step)
+
+    def _compute(self, step: LoopStep) -> Block:
+        parity = step.done % 2 * self.low.overlaps
+        key = (-1, self._shape(step.lo, step.hi), step.first, step.last, parity)
+        if key not in self.memo:
+            em = Emitter()
+            n_read = len(self.low.reads)
+            self.low.emit(em, Slice(step.lo, step.hi, self.base[:n_read], self.base[n_read:], self.scratch, self.consts,
+                                    self.acc, step.first, step.last, parity))  # fmt: skip
+            self.memo[key] = Block.of(self.machine, em.rows)
+        return self._placed(key, range(len(self.accesses)), step)
+
+    def _placed(self, key: tuple, accesses: Sequence[int], step: LoopStep) -> Block:
+        """Return the block of `key`, whose ranges lie in the first copies, on the copies that the step uses."""
+        moves = [(self.base[k], self.base[k] + self.sizes[k], step.copy[k] * self.sizes[k]) for k in accesses
+                 if step.copy[k]]  # fmt: skip
+        if not moves:
+            return self.memo[key]
+        placed = (*key, tuple(moves))
+        if placed not in self.memo:
+            self.memo[placed] = self.memo[key].moved(moves)
+        return self.memo[placed]
+
+
+def _dma(name: str, d: Descriptor, address: int) -> tuple:
+    loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
+    fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
+    return isa.make(name, run_bytes=d.run_bytes, slot=0, ddr=d.ddr, **fields,
+                    **{"dst" if name == "rdma" else "src": address + d.spm})  # fmt: skip
+
+
+def plan_cycles(low: Lowering, plan: Plan, machine: Machine, barrier: bool = True) -> int:
+    """Return the cycles of a plan with its final wait and barrier."""
+    rows = isa.rows([isa.make("wait"), isa.make("barrier")][: 1 + barrier])
+    end, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
+    kind = SharedTrial if max(plan.shared, default=1) > 1 else Trial
+    return kind(low, plan, machine).cycles() + int(end.sum() + isa.issue_cycles(machine, rows).sum())
