@@ -30,13 +30,31 @@ def test_round_trip_with_offsets(tmp_path) -> None:
         ("id,lower,upper,size\n0,1,2\n1,a,3,4\n", "2 problems"),
         ("id,lower,upper,size\n0,3,3,4\n", "empty or reversed"),
         ("id,lower,upper,size\n0,1,2,3\n0,4,5,6\n", "another size"),
+        ("id,lower,upper,size\n0,1,3,4\n0,2,5,4\n", "listed twice"),
+        ("id,lower,upper,size\n0,1,3,4\n0,1,3,4\n", "listed twice"),
+        ("id,lower,upper,size\n0,5,3,4\n", "empty or reversed"),
+        ("id,lower,upper,size\n0,1,3,-4\n", "negative"),
+        ("id,lower,upper,size\n0,1,3,NaN\n", "must be integers"),
+        ("id,lower,upper,size\n0,1,3,1e3\n", "must be integers"),
+        ("id,lower,upper,size\n0,1,3\n", "must be integers"),
+        ("id,lower,upper,size,offset\n0,1,3,4,inf\n", "must be integers"),
+        ("id,lower,upper,size,offset\n0,1,3,4,-8\n", "fixed offset -8"),
+        ("id,lower,upper,size\n0,1,3,9223372036854775808\n", "below 2\\*\\*61"),
+        ("id,lower,upper,size\n0,1,99999999999999999999,4\n", "out of range"),
+        (f"id,lower,upper,size\n0,1,3,{'9' * 5000}\n", "must be integers"),
+        ("id,lower,upper,size\n" + "x,1,a,1\n" * 1000, "and 980 more"),
+        ("id,lower,upper,size\n0,1,3,\0\n", "reading"),
     ],
 )
-def test_malformed_files(tmp_path, text: str, message: str) -> None:
+def test_malformed_files(tmp_path, capsys, text: str, message: str) -> None:
     path = tmp_path / "p.csv"
     path.write_text(text)
     with pytest.raises(AllocationError, match=message):
         read_csv(path)
+    assert main([str(path)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: reading") and "Traceback" not in error
+    assert len(error) < 5000
 
 
 def test_missing_and_binary_files(tmp_path) -> None:
@@ -52,7 +70,7 @@ def test_missing_and_binary_files(tmp_path) -> None:
 def test_command_line(tmp_path, data_dir, capsys) -> None:
     source, target = str(data_dir / "A.1048576.csv"), tmp_path / "out.csv"
     assert main([source, "--capacity", "1048576"]) == 0
-    assert "height       1048576 bytes (optimal)" in capsys.readouterr().out
+    assert "height       1048576 bytes (proven optimal)" in capsys.readouterr().out
     assert main([source, "--capacity", "1400000", "--effort", "0", "-o", str(target)]) == 0
     out = capsys.readouterr().out
     assert "lower bound  1048576 bytes" in out and "not proven optimal" in out
@@ -61,6 +79,20 @@ def test_command_line(tmp_path, data_dir, capsys) -> None:
     assert main([source, "--capacity", "1000", "-o", str(target)]) == 2
     assert "1,000 bytes available" in capsys.readouterr().err
     assert not target.exists()
+
+
+def test_options_out_of_range(data_dir, capsys) -> None:
+    for bad in (["--capacity", "-1"], ["--effort", "-1"], ["--capacity", "1.5"]):
+        with pytest.raises(SystemExit) as info:
+            main([str(data_dir / "G.1048576.csv"), *bad])
+        assert info.value.code == 2 and "error" in capsys.readouterr().err
+
+
+def test_an_empty_problem_and_a_byte_order_mark(tmp_path, capsys) -> None:
+    path = tmp_path / "p.csv"
+    path.write_bytes(b"\xef\xbb\xbfid,lower,upper,size\n")
+    assert main([str(path), "--capacity", "0"]) == 0
+    assert "height       0 bytes (proven optimal)" in capsys.readouterr().out
 
 
 def test_module_runs(data_dir, repo_root) -> None:

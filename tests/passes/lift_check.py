@@ -32,5 +32,6 @@ def lifted(program, *passes, inputs=None, tolerance=2e-6) -> list[str]:
         assert found[name].shape == w.shape and found[name].dtype == w.dtype
         np.testing.assert_allclose(found[name].astype(np.float64), w.astype(np.float64), rtol=tolerance, atol=tolerance)
     for p in passes:
-        assert not p.run(program).changed, f"{p.name} changes its own result"
+        again = p.run(program)
+        assert not again.changed, f"{p.name} changes its own result: {again.stats}"
     return [k for k in kinds(program) if k not in QUIET]

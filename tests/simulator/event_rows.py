@@ -15,9 +15,7 @@ DEPTH = (6, 6, 6, 6, 4)
 MESH = (4, 128, 8, 3)  # tiles_x, bytes per cycle of a link, cycles per hop, transfer engines
 
 
-def row(
-    kind, fixed=0, issue=1, ddr_bytes=0, read=(), write=(), ddr_read=(), ddr_write=(), **more
-):
+def row(kind, fixed=0, issue=1, ddr_bytes=0, read=(), write=(), ddr_read=(), ddr_write=(), **more):
     """more: worker; bytes, tiles, monitor of messages; tiles of a partial barrier; peer; workers."""
     return {
         "kind": kind, "issue": issue, "fixed": fixed, "ddr_bytes": ddr_bytes, "spm_read": list(read),
@@ -88,9 +86,7 @@ def run(tiles, serial=False, port=32.0, total=150.0, depth=DEPTH, mesh=None):
 def same_as_twin(tiles, serial=False, port=32, total=150, depth=DEPTH, mesh=None):
     """Return the kernel's result after comparing everything with the twin's."""
     got = run(tiles, serial, float(port), float(total), depth, mesh)
-    start, end, busy, blocked, link_bytes, monitors = twin(
-        tiles, depth, port, total, serial, mesh
-    )
+    start, end, busy, blocked, link_bytes, monitors = twin(tiles, depth, port, total, serial, mesh)
     assert got.start.tolist() == [t for rows in start for t in rows]
     assert got.end.tolist() == [t for rows in end for t in rows]
     assert np.array_equal(got.busy, busy)

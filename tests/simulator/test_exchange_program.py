@@ -62,7 +62,12 @@ def all_gather(size):
             b.add("recv", monitor=0, bytes=size, op=0)
         b.add("wdma", src=A, run_bytes=16 * size, slot=1).finish()
     return program(
-        [b.code() for b in codes], list(range(16)), 2, in_step=size, out_step=16 * size, ops=["gather"]
+        [b.code() for b in codes],
+        list(range(16)),
+        2,
+        in_step=size,
+        out_step=16 * size,
+        ops=["gather"],
     )
 
 
@@ -126,7 +131,8 @@ def test_broadcast_of_an_operand(tmp_path):
 
 @pytest.mark.feature("H23")
 @pytest.mark.parametrize(
-    ("dst", "size", "cycles"), [(1, 2048, 1444), (1, 8192, 1492), (1, 65536, 1940), (15, 65536, 1980)]
+    ("dst", "size", "cycles"),
+    [(1, 2048, 1444), (1, 8192, 1492), (1, 65536, 1940), (15, 65536, 1980)],
 )
 def test_message_costs(dst, size, cycles):
     one = CodeBuilder().add("send", src=A, dst=B, bytes=size, mask=1 << dst).add("send_wait")
@@ -139,13 +145,13 @@ def test_message_costs(dst, size, cycles):
 
 
 @pytest.mark.feature("H24")
-@pytest.mark.parametrize(("group", "hops"), [([0, 1], 1), ([5, 6, 9, 10], 2), ([0, 15], 6), ([3], 0)])
+@pytest.mark.parametrize(
+    ("group", "hops"), [([0, 1], 1), ([5, 6, 9, 10], 2), ([0, 15], 6), ([3], 0)]
+)
 def test_partial_barrier_costs_by_its_rectangle(group, hops):
     late = CodeBuilder().add("wait").add("wait").add("barrier_sub", mask=mask_of(group))
     early = CodeBuilder().add("wait").add("barrier_sub", mask=mask_of(group))
-    codes, which = tiles(
-        **{f"t{t}": late if t == group[0] else early for t in group}
-    )
+    codes, which = tiles(**{f"t{t}": late if t == group[0] else early for t in group})
     made = program(codes, which, barrier=False)
     verify(made)
     assert {int(t.end[-1]) for t in trace(made, 0) if len(t.rows)} == {2 * WAIT + 400 + 16 * hops}

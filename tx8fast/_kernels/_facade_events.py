@@ -23,6 +23,7 @@ N_WORKERS = 3
 N_MONITORS = 4
 MAX_DEPTH = 15  # the kernel remembers 16 rows per queue
 MAX_TILES = 62  # tile sets are bit masks
+MAX_ENGINES = 1 << 12
 DEADLOCK = 4
 # Kinds of rows: the engines 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, what the kernel core does itself, and what
 # involves other tiles or single workers.
@@ -34,7 +35,9 @@ class EventDeadlock(SimulationError):
     """Tiles wait for each other. stuck: tile -> its row; monitors (n_tiles, 4): bytes arrived and not taken."""
 
     def __init__(self, stuck: dict[int, int], monitors: Ints) -> None:
-        super().__init__(f"kernel {KERNEL}: tiles {sorted(stuck)} wait for something that never happens")
+        super().__init__(
+            f"kernel {KERNEL}: tiles {sorted(stuck)} wait for something that never happens"
+        )
         self.stuck = stuck
         self.monitors = monitors
 
@@ -203,9 +206,7 @@ def simulate_events(
         tile_cycles[filled] = np.maximum.reduceat(end, tile_begin[filled])
     cycles = int(tile_cycles.max(initial=0))
     link_bytes = link_bytes[: rows.routes.n_links]
-    return EventResult(
-        start, end, busy, blocked, tile_cycles, cycles, link_bytes, monitors
-    )
+    return EventResult(start, end, busy, blocked, tile_cycles, cycles, link_bytes, monitors)
 
 
 def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -> Ints:
@@ -230,10 +231,14 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
         ((what == KIND_SEND) | (what == KIND_BARRIER_SUB), second, n_masks, "tile set"),
     ):
         some = values[chosen]
-        require(KERNEL, some.min(initial=0) >= 0 and some.max(initial=-1) < top, f"{name} out of range")
+        require(
+            KERNEL, some.min(initial=0) >= 0 and some.max(initial=-1) < top, f"{name} out of range"
+        )
     sends = kind == KIND_SEND
     if sends.any():
-        require(KERNEL, routes.tree_of.shape == (n_tiles, n_masks), "tree_of is not (n_tiles, n_masks)")
+        require(
+            KERNEL, routes.tree_of.shape == (n_tiles, n_masks), "tree_of is not (n_tiles, n_masks)"
+        )
     sizes = np.diff(rows.tile_begin)
     for tile, begin in enumerate(np.asarray(rows.code_begin).tolist() if sends.any() else []):
         at = np.flatnonzero(sends[begin : begin + int(sizes[tile])]) + begin
@@ -246,19 +251,34 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
     return arg if len(arg) else np.zeros((1, 3), np.int64)
 
 
-def _checked_routes(r: Routes, n_tiles: int) -> list[Ints]:
+def _checked_routes(
+    r: Routes, n_tiles: int
+) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
     """Return the arrays of `r` in kernel order, none empty."""
     hops, leaves, trees = len(r.hop_link), len(r.leaf_tile), len(r.tree_begin) - 1
-    require(KERNEL, 1 <= r.engines <= 64 and r.link_rate >= 1 and r.hop_cycles >= 0, "bad link costs")
+    require(
+        KERNEL,
+        1 <= r.engines <= MAX_ENGINES and r.link_rate >= 1 and r.hop_cycles >= 0,
+        "bad link costs",
+    )
     for begin, n in ((r.tree_begin, hops), (r.leaf_begin, leaves)):
         require(
             KERNEL,
-            len(begin) == trees + 1 and begin[0] == 0 and begin[-1] == n and bool((np.diff(begin) >= 0).all()),
+            len(begin) == trees + 1
+            and begin[0] == 0
+            and begin[-1] == n
+            and bool((np.diff(begin) >= 0).all()),
             "trees do not partition their links or destinations",
         )
-    require(KERNEL, len(r.hop_parent) == hops and len(r.leaf_hop) == leaves, "tree columns differ in length")
+    require(
+        KERNEL,
+        len(r.hop_parent) == hops and len(r.leaf_hop) == leaves,
+        "tree columns differ in length",
+    )
     require(KERNEL, np.diff(r.tree_begin).max(initial=0) < MAX_TILES, "a tree with too many links")
-    require(KERNEL, np.diff(r.leaf_begin).max(initial=0) <= n_tiles, "a tree with too many destinations")
+    require(
+        KERNEL, np.diff(r.leaf_begin).max(initial=0) <= n_tiles, "a tree with too many destinations"
+    )
     position = np.arange(hops) - np.repeat(r.tree_begin[:-1], np.diff(r.tree_begin))
     width = np.repeat(np.diff(r.tree_begin), np.diff(r.leaf_begin))
     for values, low, top, name in (
@@ -267,8 +287,15 @@ def _checked_routes(r: Routes, n_tiles: int) -> list[Ints]:
         (r.leaf_tile, 0, np.full(leaves, n_tiles), "destination"),
         (r.leaf_hop, -1, width, "last link"),
     ):
-        require(KERNEL, bool(((values >= low) & (values < top)).all()), f"{name} of a tree out of range")
-    names = ("tree_begin", "hop_link", "hop_parent", "leaf_begin", "leaf_tile", "leaf_hop", "mask_size")
-    arrays = [int_array(KERNEL, "tree_of", r.tree_of, 2)]
-    arrays += [int_array(KERNEL, name, getattr(r, name)) for name in names]
-    return [a if a.size else np.zeros((1,) * a.ndim, np.int64) for a in arrays]
+        require(
+            KERNEL, bool(((values >= low) & (values < top)).all()), f"{name} of a tree out of range"
+        )
+
+    def column(name: str, ndim: int = 1) -> Ints:
+        values = int_array(KERNEL, name, getattr(r, name), ndim)
+        return values if values.size else np.zeros((1,) * ndim, np.int64)
+
+    return (
+        column("tree_of", 2), column("tree_begin"), column("hop_link"), column("hop_parent"),
+        column("leaf_begin"), column("leaf_tile"), column("leaf_hop"), column("mask_size"),
+    )  # fmt: skip

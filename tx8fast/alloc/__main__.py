@@ -32,11 +32,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--effort",
         type=int,
-        default=1_000_000,
+        default=4_000_000,
         metavar="N",
         help="nodes to search when first fit is not low enough (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
+    if options.effort < 0 or (options.capacity is not None and options.capacity < 0):
+        parser.error("--capacity and --effort must not be negative")
     try:
         problem = read_csv(options.problem, options.capacity)
         began = time.perf_counter()
@@ -48,10 +50,13 @@ def main(arguments: list[str] | None = None) -> int:
     except Tx8Error as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    quality = "optimal" if placement.optimal else "not proven optimal"
+    bound, peak = placement.lower_bound_bytes, placement.peak_bytes
+    gap = f"not proven optimal, at most {peak - bound} bytes too high"
     print(f"buffers      {len(problem.buffers)}")
-    print(f"height       {placement.peak_bytes} bytes ({quality})")
-    print(f"lower bound  {placement.lower_bound_bytes} bytes")
+    print(f"height       {peak} bytes ({'proven optimal' if placement.optimal else gap})")
+    if options.capacity is not None:
+        print(f"capacity     {options.capacity} bytes, {options.capacity - peak} of them free")
+    print(f"lower bound  {bound} bytes")
     print(f"time         {seconds * 1e3:.2f} ms")
     return 0
 

@@ -20,7 +20,7 @@ FIRST_NODES = 1000  # budget of the first searches; a placement found needs abou
 GROWTH = 1.25  # of the budget, once all combinations of order and rule had their turn
 RULES = (0, 1, 2)
 ORDER_TURNS = (0, 1, 0, 1, 2)  # indices of orders by width, by sections, by area
-NOISE = 1.0  # spread of the factor on the keys of an order, from the second round on
+NOISE = 0.6  # spread of the factor on the keys of an order, from the second round on
 
 
 class ExactSearch:
@@ -36,9 +36,8 @@ class ExactSearch:
         used = np.repeat((lives > 0) & (size > 0), lives)
         size, align, fixed = size[kept], align[kept], fixed[kept]
         # All offsets worth trying are multiples of this many bytes.
-        self.unit = unit = math.gcd(*size.tolist(), *align.tolist(), *fixed[fixed > 0].tolist())
-        if (align > 1).sum() == 0:
-            self.unit = unit = math.gcd(*size.tolist(), *fixed[fixed > 0].tolist()) or 1
+        grid = (*size.tolist(), *align[align > 1].tolist(), *fixed[fixed > 0].tolist())
+        self.unit = unit = math.gcd(*grid) or 1
         align = np.maximum(align // unit, 1)
         fixed = np.where(fixed >= 0, fixed // unit, -1)
         ptr = np.concatenate(([0], np.cumsum(lives[kept])))

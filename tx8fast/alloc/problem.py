@@ -20,6 +20,8 @@ from tx8fast.errors import AllocationError, raise_all
 
 Ints = npt.NDArray[np.int64]
 Interval = tuple[int, int]
+LIMIT = 2**61
+MAX_LISTED = 20  # malformed rows shown in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,18 @@ class Problem:
                     problems.append(
                         f"buffer {b.label!r}: lifetime [{lo}, {hi}) is empty or reversed"
                     )
-        raise_all(AllocationError, "placing buffers", problems)
+        # Offsets, their sums and alignments must stay inside 63 bits in the kernels.
+        sizes = sum(max(b.size_bytes, 0) for b in self.buffers)
+        pads = 2 * len(self.buffers) * max((b.align_bytes for b in self.buffers), default=1)
+        highest = max((b.fixed or 0 for b in self.buffers), default=0)
+        if sizes + pads + highest >= LIMIT:
+            problems.append(
+                f"sizes and alignments add up to {sizes + pads + highest} bytes, below 2**61 required"
+            )
+        far = max((max(-lo, hi) for b in self.buffers for lo, hi in b.lifetimes), default=0)
+        if far >= LIMIT:
+            problems.append(f"time {far} is out of range, below 2**61 required")
+        raise_all(AllocationError, "placing buffers", _shortened(problems))
 
     @cached_property
     def arrays(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
@@ -79,7 +92,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Placement:
-    """Offsets in bytes, one per buffer of the problem, with the height and how good it is."""
+    """Offsets in bytes, one per buffer of the problem, with the height and how good it is.
+
+    `lower_bound_bytes` is a height that no placement can go below: the most bytes alive at one
+    time, or more if a search has proven more.
+    """
 
     offsets: tuple[int, ...]
     peak_bytes: int
@@ -89,6 +106,11 @@ class Placement:
     def optimal(self) -> bool:
         """True when the height equals the lower bound, so that no placement can be lower."""
         return self.peak_bytes == self.lower_bound_bytes
+
+
+def _shortened(problems: list[str]) -> list[str]:
+    more = len(problems) - MAX_LISTED
+    return problems if more <= 0 else [*problems[:MAX_LISTED], f"and {more} more"]
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -109,7 +131,7 @@ def merge_intervals(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 def read_csv(path: str | os.PathLike[str], capacity_bytes: int | None = None) -> Problem:
     """Return the problem in a CSV with columns id, lower, upper, size and optionally offset.
 
-    Rows with the same id are several lifetimes of one buffer. Raises AllocationError that lists all
+    Rows with the same id are several disjoint lifetimes of one buffer. Raises AllocationError that lists all
     malformed rows. Source of the format: the MiniMalloc project.
     """
     required = ("id", "lower", "upper", "size")
@@ -117,7 +139,7 @@ def read_csv(path: str | os.PathLike[str], capacity_bytes: int | None = None) ->
     facts: dict[str, tuple[int, int | None]] = {}
     problems: list[str] = []
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
             missing = [name for name in required if name not in (reader.fieldnames or ())]
             if missing:
@@ -126,12 +148,13 @@ def read_csv(path: str | os.PathLike[str], capacity_bytes: int | None = None) ->
                 )
             for row in reader:
                 try:
-                    key = row["id"]
+                    key = row["id"].strip()
                     lo, hi, size = (int(row[name]) for name in required[1:])
                     fixed = int(row["offset"]) if row.get("offset") else None
-                except (TypeError, ValueError):
+                except (AttributeError, TypeError, ValueError):
+                    found = ", ".join(f"{name} {str(row[name])[:20]!r}" for name in required)
                     problems.append(
-                        f"line {reader.line_num}: id, lower, upper, size must be integers, found {row}"
+                        f"line {reader.line_num}: lower, upper, size and offset must be integers, found {found}"
                     )
                     continue
                 if facts.setdefault(key, (size, fixed)) != (size, fixed):
@@ -141,12 +164,19 @@ def read_csv(path: str | os.PathLike[str], capacity_bytes: int | None = None) ->
                 spans.setdefault(key, []).append((lo, hi))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise AllocationError(f"reading {path}: {error}") from error
-    raise_all(AllocationError, f"reading {path}", problems)
+    for key, lives in spans.items():
+        lives.sort()
+        if any(b[0] < a[1] for a, b in zip(lives, lives[1:])):
+            problems.append(f"buffer {key!r} is listed twice with overlapping lifetimes")
+    raise_all(AllocationError, f"reading {path}", _shortened(problems))
     buffers = (
         Buffer(k, merge_intervals(v), facts[k][0], fixed=facts[k][1]) for k, v in spans.items()
     )
     problem = Problem(tuple(buffers), capacity_bytes)
-    problem.check()
+    try:
+        problem.check()
+    except AllocationError as error:
+        raise AllocationError(f"reading {path}: {error}") from error
     return problem
 
 

@@ -22,9 +22,10 @@ def solve(problem: Problem, bank_bytes: int = 0, effort: int = 0) -> Placement:
     inside an order ties go to the buffer listed first, between equal peaks the first order wins.
     The second is not tried when the first reaches the lower bound. `effort` is the number of nodes
     that the search may visit when first fit exceeds the capacity or, without capacity, the lower
-    bound; 0 means no search. Problems with fixed offsets, banks or over 2000 buffers are not
-    searched. Raises AllocationError when buffers are ill formed, when fixed buffers collide, or
-    when the capacity is exceeded. Source: back-end notes 13.4.
+    bound; 0 means no search. Stretches of time that no buffer connects are searched one by one.
+    Problems with banks and stretches of over 2000 buffers are not searched. Raises AllocationError
+    when buffers are ill formed, when fixed buffers collide, or when the capacity is exceeded.
+    Source: back-end notes 13.4.
     """
     problem.check()
     _check_fixed(problem)
@@ -37,21 +38,54 @@ def solve(problem: Problem, bank_bytes: int = 0, effort: int = 0) -> Placement:
         if second[1] < peak:
             offsets, peak = second
     capacity = problem.capacity_bytes
-    proven = False
-    wanted = bound if capacity is None else max(bound, capacity)
-    if effort and peak > wanted and not bank_bytes and ExactSearch.accepts(problem):
-        search = ExactSearch(problem, effort)
+    impossible = False
+    hopeless = capacity is not None and bound > capacity
+    if effort > 0 and not bank_bytes and not hopeless and peak > max(bound, capacity or 0):
+        offsets, bound, impossible = _search(problem, offsets, bound, effort)
+        peak = int((offsets + size).max(initial=0))
+    if capacity is not None and peak > capacity:
+        raise AllocationError(explain_overflow(problem, peak, bound, impossible))
+    return Placement(tuple(offsets.tolist()), peak, bound)
+
+
+def _search(problem: Problem, offsets: Ints, bound: int, effort: int) -> tuple[Ints, int, bool]:
+    """Return lower offsets, the height proven necessary, and whether the capacity is proven too small."""
+    capacity = problem.capacity_bytes
+    size = problem.arrays[3]
+    offsets = offsets.copy()
+    stretches = [(int((offsets + size)[s].max()), s) for s in _stretches(problem)]
+    stretches.sort(key=lambda pair: -pair[0])
+    for peak, members in stretches:
+        if peak <= max(bound, capacity or 0) or effort <= 0:
+            break
+        part = Problem(tuple(problem.buffers[i] for i in members))
+        if not ExactSearch.accepts(part):
+            continue
+        search = ExactSearch(part, effort)
         if capacity is None:
-            found = None
-            for found in search.lower(bound, peak):
-                pass
+            for found, bound in search.lower(bound, peak):
+                if found is not None:
+                    offsets[members] = found
         else:
             found, proven = search.at_height(capacity, effort)
-        if found is not None:
-            offsets, peak = found, int((found + size).max())
-    if capacity is not None and peak > capacity:
-        raise AllocationError(explain_overflow(problem, peak, bound, proven))
-    return Placement(tuple(offsets.tolist()), peak, bound)
+            if found is None:
+                return offsets, bound, proven
+            offsets[members] = found
+        effort = search.nodes_left
+    return offsets, bound, False
+
+
+def _stretches(problem: Problem) -> list[Ints]:
+    """Return the buffers of each stretch of time, in order of time; no buffer lives in two of them."""
+    ptr, start, end, _, _, _ = problem.arrays
+    alive = np.flatnonzero(np.diff(ptr) > 0)
+    if not len(alive):
+        return []
+    first, last = start[ptr[alive]], end[ptr[alive + 1] - 1]
+    order = np.argsort(first, kind="stable")
+    reach = np.maximum.accumulate(last[order])
+    cuts = np.flatnonzero(first[order][1:] >= reach[:-1]) + 1
+    return [np.sort(part) for part in np.split(alive[order], cuts)]
 
 
 def _orders(problem: Problem) -> tuple[Ints, Ints]:

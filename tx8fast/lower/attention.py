@@ -38,6 +38,7 @@ class Attention(Lowering):
 
     kind = "attention"
     shares = True
+    shared_copies = 1  # more rows per slice are worth more than loading the next head early
     overlaps = True
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:

@@ -181,6 +181,7 @@ class Lowering:
     """One prepared op record. Subclasses set the fields and implement `emit`."""
 
     kind = "base"
+    shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     shares = False  # True: tiles may load a common operand together and pass it on
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
@@ -217,6 +218,10 @@ class Lowering:
     def const_bytes(self) -> list[int]:
         """Bytes of buffers that `prologue` fills once per tile."""
         return []
+
+    def fits(self, lens: Sequence[int]) -> bool:
+        """True if the instructions' field ranges can hold a slice of these factor lengths."""
+        return True
 
     def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
         """Bytes of the partial-sum buffer when the reduction is split."""

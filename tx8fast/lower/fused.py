@@ -161,9 +161,24 @@ class Fused(Lowering):
 
     # -- buffers: per member its scratch, then the intermediates (two copies each) ------------------------------
 
+    def _owner(self, i: int) -> int:
+        """The member in whose result buffer member i writes: an element-wise op may work in place on one operand."""
+        users = [j for j, m in enumerate(self.members) if ("op", i) in m.sources]
+        if i in self.record.outputs or len(users) != 1:
+            return i
+        user = self.members[users[0]]
+        same = user.low.writes[0].spec.dtype == self.members[i].low.writes[0].spec.dtype
+        if not same or isinstance(user.low, Contraction) or user.sources.count(("op", i)) > 1:
+            return i
+        if isinstance(user.low, Elementwise) and user.low.in_place < 0:
+            return i
+        if isinstance(user.low, Elementwise) and user.sources[user.low.in_place] != ("op", i):
+            return i
+        return self._owner(users[0])
+
     def _inner(self) -> list[int]:
-        """Members whose result stays inside."""
-        return [i for i in range(len(self.members)) if i not in self.record.outputs]
+        """Members that need a buffer of their own inside the group."""
+        return [i for i in range(len(self.members)) if i not in self.record.outputs and self._owner(i) == i]
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         sizes: list[int] = []
@@ -197,6 +212,8 @@ class Fused(Lowering):
         place = {i: s.writes[j] for j, i in enumerate(self.record.outputs)}
         for k, i in enumerate(self._inner()):
             place[i] = scratch[k * COPIES + s.parity % COPIES]
+        for i in range(len(self.members)):
+            place[i] = place[self._owner(i)]
         acc_step = round_up(self.lead.acc_bytes(s.lo, s.hi), ALIGN_BYTES) if s.acc else 0
         for i, m in enumerate(self.members):
             product = i in self.products

@@ -152,17 +152,17 @@ def _guard(constants: Constants) -> Pattern:
 
 
 def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value) -> bool:
-    if not mask.shape or mask.dtype not in _FLOATS:
+    """Empty rows see finite masks, so that nothing becomes NaN, and are multiplied by 0 afterwards."""
+    test = op.operands[0].op
+    assert test is not None
+    if not mask.shape or mask.dtype not in _FLOATS or set(soft.result.users) != {test, op} or test.result.users != [op]:
         return False
-    low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, op)
+    low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, soft)
+    rw.set_operand(soft, 1, rw.insert("max", mask, low, before=soft).result)
     seen = rw.insert("gt", mask, scalar(rw, -math.inf, mask.dtype, op), before=op).result
     number = rw.insert("convert", seen, before=op, dtype=soft.result.dtype).result
-    rank = len(mask.shape)
-    factor = rw.insert("reduce", number, before=op, op="max", axes=(rank - 1,), keepdims=True).result
-    finite = rw.insert("max", mask, low, before=op).result
-    attrs = {"axis": soft.attrs["axis"], "scale": soft.attrs["scale"], "log": False}
-    p = rw.insert("softmax", soft.operands[0], finite, before=op, **attrs).result
-    rw.replace_with(op, "mul", p, factor)
+    factor = rw.insert("reduce", number, before=op, op="max", axes=(len(mask.shape) - 1,), keepdims=True).result
+    rw.replace_with(op, "mul", soft.result, factor)
     return True
 
 

@@ -59,7 +59,9 @@ def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found
             )
     for (where, at, interval), targets in traffic.open.items():
         late = [
-            t for t in sorted(targets) if _until(traffic.sent[t], interval) != _until(traffic.got[t], interval)
+            t
+            for t in sorted(targets)
+            if _until(traffic.sent[t], interval) != _until(traffic.got[t], interval)
         ]
         if late:
             found.add(
@@ -69,11 +71,15 @@ def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found
     for mask, counts in sorted(traffic.groups.items()):
         times = {t: counts[t] for t in _members(mask)}
         if len(set(times.values())) > 1:
-            found.add(f"{what}: tiles meet at partial barrier {mask:#x} differently often: {times} (by tile)")
+            found.add(
+                f"{what}: tiles meet at partial barrier {mask:#x} differently often: {times} (by tile)"
+            )
     for a, b in sorted(traffic.shakes):
         there, back = traffic.shakes[a, b], traffic.shakes.get((b, a), 0)
         if there > back:
-            found.add(f"{what}: tile {a} does {there} handshakes with tile {b}, which answers {back}")
+            found.add(
+                f"{what}: tile {a} does {there} handshakes with tile {b}, which answers {back}"
+            )
 
 
 def _until(by_interval: dict[int, int], interval: int) -> int:
@@ -156,7 +162,9 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any) -> bool:
             found.rows(code.where, at[name][bad], text)
     for tile in code.tiles:
         absent = p["barrier_sub"]["mask"] >> tile & 1 == 0
-        found.rows(code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier")
+        found.rows(
+            code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier"
+        )
         alone = p["handshake"]["peer"] == tile
         found.rows(code.where, at["handshake"][alone], f"tile {tile} does a handshake with itself")
     return found.count == before

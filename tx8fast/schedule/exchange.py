@@ -84,7 +84,7 @@ class SharedTileCode(TileCode):
         self._add("wait")
         self._load_parts(fills, 1, steps)
         self._exchange(fills, 0, steps)
-        if len(fills) == len(steps):
+        if len(fills) == len(steps) and all(b.copies[k] > 1 for k in self.shares):
             self._one_step_fills(steps, fills, loads)
         else:
             self._long_fills(steps, fills, fill_of, loads)
@@ -117,6 +117,7 @@ class SharedTileCode(TileCode):
         """A fill serves several steps: one window for all engines, drained before the next fill begins."""
         b = self.buffers
         copies: dict[int, int] = dict.fromkeys(loads[0], 0)
+        single = any(b.copies[k] == 1 for k in self.shares)
         for i in range(len(steps)):
             f = fill_of[i]
             coming = loads[i + 1] if i + 1 < len(steps) else []
@@ -129,10 +130,12 @@ class SharedTileCode(TileCode):
             for k in coming:
                 if k not in early:
                     self._load(k, steps[i + 1], after[k], 0)
-            if (i == 0 or fill_of[i - 1] != f) and f + 1 < len(fills):
+            if (i == 0 or fill_of[i - 1] != f) and f + 1 < len(fills) and not single:
                 self._prepare(fills, f, steps, 1 << LOADS, 0)
             if i + 1 < len(steps) and fill_of[i + 1] != f:
                 self._add("wait_worker", workers=1)
+                if single:
+                    self._prepare(fills, f, steps, 1 << LOADS, 0)
 
     # -- loop structure -----------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from tx8fast.lower.transfer import Descriptor, channel_form, ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
-from tx8fast.search.plan import LoopStep, Plan, loop_slices, loop_steps, part_bytes, reloads, slice_bytes
+from tx8fast.search.plan import LoopStep, Plan, copies, loop_slices, loop_steps, part_bytes, reloads, slice_bytes
 
 @dataclass(frozen=True)
 class Share:
@@ -156,12 +156,16 @@ class Buffers:
                 items.append(Buffer(f"{kind}{len(items)}", (lives,), max(size, 1), ALIGN_BYTES))
 
         for k, a in enumerate((*low.reads, *low.writes)):
-            n = plan.bufs if reloads(low, plan, a.factors) > 1 else 1
+            n = copies(low, plan, k)
             self.copies.append(n)
             want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
+        self.stages: list[int] = []
         self.shared = {k: g for k, g in enumerate(plan.shared) if g > 1}
         for k, g in self.shared.items():
-            want("load", part_bytes(round_up(slice_bytes(low, low.reads[k], plan), ALIGN_BYTES), g), self.copies[k])
+            size = round_up(slice_bytes(low, low.reads[k], plan), ALIGN_BYTES)
+            stages = 2 if reloads(low, plan, low.reads[k].factors) > 1 else 1
+            self.stages.append(stages)
+            want("load", part_bytes(size, g), stages)
         scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
         for size in scratch:
             want("scratch", size)
@@ -175,7 +179,7 @@ class Buffers:
         self.peak = max((o + i.size_bytes for o, i in zip(placed.offsets, items, strict=True)), default=0)
         it = iter(addresses)
         self.access = [[next(it) for _ in range(n)] for n in self.copies]
-        self.staging = {k: [next(it) for _ in range(self.copies[k])] for k in self.shared}
+        self.staging = {k: [next(it) for _ in range(n)] for k, n in zip(self.shared, self.stages, strict=True)}
         self.scratch = [next(it) for _ in scratch]
         self.consts = [next(it) for _ in consts]
         self.acc = next(it) if split else 0

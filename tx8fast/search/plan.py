@@ -66,7 +66,7 @@ def loop_slices(plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tu
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
     place = [plan.order.index(f) for f in range(len(lists))]
     for point in itertools.product(*lists):
-        yield tuple(point[i][0] for i in place), tuple(point[i][1] for i in place)
+        yield tuple([point[i][0] for i in place]), tuple([point[i][1] for i in place])
 
 
 def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
@@ -82,7 +82,7 @@ def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[in
     for a, b in itertools.islice(loop_slices(plan, lo, hi), limit):
         load = []
         for k in range(n_read):
-            key = tuple((a[f], b[f]) for f in own[k])
+            key = tuple([a[f] for f in own[k]])
             if key != seen[k]:
                 seen[k] = key
                 filled[k] += 1
@@ -101,6 +101,15 @@ def slice_bytes(low: Lowering, access: Access, plan: Plan) -> int:
     if not low.positional:
         return access.size_bytes((0,) * len(plan.shard), plan.slices)
     return access.local(tuple((0, d.extent(plan.slices)) for d in access.dims)).size_bytes
+
+
+def copies(low: Lowering, plan: Plan, k: int) -> int:
+    """Return how many scratchpad buffers access k (reads, then writes) has: one if it is moved only once."""
+    access = (*low.reads, *low.writes)[k]
+    if reloads(low, plan, access.factors) == 1:
+        return 1
+    shared = k < len(plan.shared) and plan.shared[k] > 1
+    return low.shared_copies if shared else plan.bufs
 
 
 #: slices below this are cheaper to load by every tile than to agree on

@@ -25,10 +25,11 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
-from tx8fast.search.plan import SHARE_MIN_BYTES, Plan, part_bytes, reloads, sharers, slice_bytes
-from tx8fast.search.trial import plan_cycles
+from tx8fast.search.plan import SHARE_MIN_BYTES, Plan, copies, part_bytes, reloads, sharers, slice_bytes
+from tx8fast.search.shared_trial import PlanTimer
 
-REFINE = 10  # candidates tried on the event kernel
+REFINE = 8  # candidates tried on the event kernel
+TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
 MAX_SHARDINGS = 24
 MAX_CANDIDATES = 60_000
@@ -45,6 +46,7 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     cycles, size_bytes, bound = plan_costs(space, parts, slices, inner)
     order = np.argsort(cycles, kind="stable")
     fits = size_bytes[order] <= capacity
+    timer = PlanTimer(low, machine)
     best: Plan | None = None
     runner_up = smallest = tried = looked = 0
     for i in itertools.chain(order[fits], order[~fits]):
@@ -60,8 +62,9 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
                 break
             continue
         tried += 1
-        for variant in (plan,) if max(plan.shared, default=1) == 1 else (plan, replace(plan, shared=())):
-            cost = plan_cycles(low, variant, machine)
+        alone = max(plan.shared, default=1) > 1 and tried <= TRIED_ALONE
+        for variant in (plan, replace(plan, shared=())) if alone else (plan,):
+            cost = timer.cycles(variant)
             if best is None or cost < best.estimate_cycles:
                 runner_up = best.estimate_cycles if best else 0
                 best = replace(variant, estimate_cycles=cost, spm_bytes=spm_demand(low, variant))
@@ -101,7 +104,7 @@ def _make(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
 
 
 def _encodable(low: Lowering, plan: Plan) -> bool:
-    return not isinstance(low, Contraction) or low.fits(plan.slices)
+    return low.fits(plan.slices)
 
 
 def spm_demand(low: Lowering, plan: Plan) -> int:
@@ -109,11 +112,11 @@ def spm_demand(low: Lowering, plan: Plan) -> int:
     lo, hi = (0,) * len(plan.shard), plan.slices
     total = sum(round_up(b, ALIGN_BYTES) for b in (*low.scratch_bytes(lo, hi), *low.const_bytes()))
     for k, a in enumerate((*low.reads, *low.writes)):
-        copies = plan.bufs if reloads(low, plan, a.factors) > 1 else 1
+        n = copies(low, plan, k)
         size = round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
-        total += copies * size
+        total += n * size
         if k < len(plan.shared) and plan.shared[k] > 1:
-            total += copies * part_bytes(size, plan.shared[k])
+            total += (2 if reloads(low, plan, a.factors) > 1 else 1) * part_bytes(size, plan.shared[k])
     if any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard))):
         total += round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)
     return total
@@ -207,7 +210,7 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
         u8([low.shares and not a.positional for a in low.reads] + [0] * len(low.writes)),
         u8([a.blocked for a in accesses]), i64([block_size(a.spec.dtype) for a in accesses]),
         i64(dim_ptr), i64(size), i64(reach), u8(full), i64(term_ptr), i64(fac), i64(coef),
-        scalars, BUFS, matrix, low.ops_per_point(), scratch,
+        scalars, min(BUFS, low.shared_copies), matrix, low.ops_per_point(), scratch,
     )  # fmt: skip
 
 

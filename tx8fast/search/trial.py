@@ -9,6 +9,7 @@ will have them. Of a long loop nest two rounds of the inner loops are tried, the
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,18 +18,23 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
-from tx8fast.lower.base import Access, Emitter, Lowering, Slice, round_up
+from tx8fast._kernels._facade_events import KIND_WAIT, KIND_WAIT_WORKER
+from tx8fast.lower.base import Access, Emitter, Lowering, Slice
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import Machine
-from tx8fast.search.plan import LoopStep, Plan, loop_steps, reloads, slice_bytes
+from tx8fast.search.plan import LoopStep, Plan, copies, loop_steps
 
 QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries per engine queue (hardware manual 2)
-MAX_STEPS = 96  # steps tried before the rate is continued
+SPACE = 1 << 22  # bytes; more than any buffer
+MAX_COPIES = 4
+MAX_STEPS = 64  # steps tried before the rate is continued
+SYNC_KINDS = {"wait": KIND_WAIT, "wait_worker": KIND_WAIT_WORKER}  # what the event kernel calls them
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one action: what the event kernel needs of them. read (n, 4, 2), write (n, 2, 2) in scratchpad."""
+    """Rows of one action: what the event kernel needs of them. read (n, 4, 2), write (n, 2, 2) in scratchpad;
+    worker (n,) register windows, arg (n, 3) what a wait waits for."""
 
     kind: np.ndarray
     issue: np.ndarray
@@ -36,6 +42,8 @@ class Block:
     ddr_bytes: np.ndarray
     read: np.ndarray
     write: np.ndarray
+    worker: np.ndarray
+    arg: np.ndarray
 
     @classmethod
     def of(cls, machine: Machine, made: Sequence[tuple]) -> Block:
@@ -44,8 +52,14 @@ class Block:
         fixed, ddr_bytes = isa.durations(machine, rows, address)
         spans = isa.ranges(rows, address)
         issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
-        return cls(isa.units(rows).astype(np.uint8), issue, np.asarray(fixed, np.int64), np.asarray(ddr_bytes, np.int64),
-                   spans["spm_read"], spans["spm_write"])  # fmt: skip
+        kind = isa.units(rows).astype(np.uint8)
+        arg = np.zeros((len(rows), 3), np.int64)
+        for name, code in SYNC_KINDS.items():
+            own = rows["opcode"] == isa.INSTRUCTIONS[name].OPCODE
+            kind[own] = code
+            arg[own, 0] = rows["p"][own, 0]
+        return cls(kind, issue, np.asarray(fixed, np.int64), np.asarray(ddr_bytes, np.int64), spans["spm_read"],
+                   spans["spm_write"], np.zeros(len(rows), np.uint8), arg)  # fmt: skip
 
     def moved(self, buffers: Sequence[tuple[int, int, int]]) -> Block:
         """Return the block with its ranges inside each (first byte, last byte + 1, distance) shifted."""
@@ -54,30 +68,25 @@ class Block:
             for lo, hi, by in buffers:
                 inside = (old[..., :1] >= lo) & (old[..., :1] < hi)
                 ranges += np.where(inside, by, 0)
-        return Block(self.kind, self.issue, self.fixed, self.ddr_bytes, read, write)
+        return Block(self.kind, self.issue, self.fixed, self.ddr_bytes, read, write, self.worker, self.arg)
 
 
 class Trial:
-    """One tile's buffers and the blocks of its actions."""
+    """One tile of a plan. `memo` keeps blocks that further plans of the same lowering can use again."""
 
-    def __init__(self, low: Lowering, plan: Plan, machine: Machine) -> None:
-        self.low, self.plan, self.machine = low, plan, machine
+    def __init__(self, low: Lowering, plan: Plan, machine: Machine, memo: dict[tuple, Block]) -> None:
+        self.low, self.plan, self.machine, self.memo = low, plan, machine, memo
         self.accesses: list[Access] = [*low.reads, *low.writes]
-        zero = (0,) * len(plan.shard)
-        self.copies = [plan.bufs if reloads(low, plan, a.factors) > 1 else 1 for a in self.accesses]
-        self.sizes = [round_up(max(1, slice_bytes(low, a, plan)), 256) for a in self.accesses]
-        at = machine.spm_base
-        self.base = []
-        for n, size in zip(self.copies, self.sizes, strict=True):
-            self.base.append(at)
-            at += n * size
-        others = []
-        for size in (*low.scratch_bytes(zero, plan.slices), *low.const_bytes(), low.acc_bytes(zero, plan.slices)):
-            others.append(at)
-            at += round_up(max(1, size), 256)
-        n_scratch = len(low.scratch_bytes(zero, plan.slices))
-        self.scratch, self.consts, self.acc = others[:n_scratch], others[n_scratch:-1], others[-1]
-        self.memo: dict[tuple, Block] = {}
+        self.own_factors = [sorted(a.factors) for a in self.accesses]
+        self.copies = [copies(low, plan, k) for k in range(len(self.accesses))]
+        n_scratch = len(low.scratch_bytes((0,) * len(plan.shard), plan.slices))
+        n_const = len(low.const_bytes())
+        # every buffer copy has a range of its own, the same in every plan; the event kernel knows no limit
+        space = itertools.count(0, SPACE)
+        self.base = [next(space) for _ in self.accesses for _ in range(MAX_COPIES)][::MAX_COPIES]
+        self.consts = [next(space) for _ in range(n_const)]
+        self.acc = next(space)
+        self.scratch = [next(space) for _ in range(n_scratch)]
 
     def cycles(self) -> int:
         """Return the cycles of the whole nest, from the first load to the last store."""
@@ -89,7 +98,8 @@ class Trial:
         result = self._simulate(blocks)
         if total <= limit:
             return result.cycles
-        rate = (int(result.end[ends[limit - 1]]) - int(result.end[ends[limit - 1 - period]])) / period
+        window = max(period, limit // 2 // period * period)
+        rate = (int(result.end[ends[limit - 1]]) - int(result.end[ends[limit - 1 - window]])) / window
         return result.cycles + round((total - limit) * rate)
 
     def _arrange(self, steps: Sequence[LoopStep]) -> tuple[list[Block], list[int]]:
@@ -125,7 +135,8 @@ class Trial:
         return (period, rounds * period) if period > 1 else (MAX_STEPS // 2, MAX_STEPS)
 
     def _simulate(self, blocks: Sequence[Block]):
-        join = lambda name: np.concatenate([getattr(b, name) for b in blocks])  # noqa: E731
+        blocks = [b for b in blocks if len(b.kind)]
+        join = lambda name: np.concatenate([b.__dict__[name] for b in blocks])  # noqa: E731
         kind = join("kind")
         n = len(kind)
         busy = math.prod(-(-s // d) for s, d in zip(self.low.sizes, self.plan.shard, strict=True))
@@ -133,17 +144,17 @@ class Trial:
         rows = EventInput(
             kind=kind, issue=join("issue"), spm_read=join("read"), spm_write=join("write"),
             code_begin=np.zeros(1, np.int64), tile_begin=np.array([0, n], np.int64), fixed=join("fixed"),
-            ddr_bytes=join("ddr_bytes"), ddr_read=none, ddr_write=none,
+            ddr_bytes=join("ddr_bytes"), ddr_read=none, ddr_write=none, worker=join("worker"), arg=join("arg"),
         )  # fmt: skip
         share = self.machine.ddr_bytes_per_cycle / busy
         return simulate_events(rows, QUEUE_DEPTH, float(self.machine.dma.port_bytes), share)
 
     def _shape(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        return (tuple(lo), tuple(hi)) if self.low.positional else tuple(b - a for a, b in zip(lo, hi, strict=True))
+        return (tuple(lo), tuple(hi)) if self.low.positional else tuple([b - a for a, b in zip(lo, hi, strict=True)])
 
     def _transfer(self, k: int, step: LoopStep) -> Block:
         access = self.accesses[k]
-        own = sorted(access.factors)
+        own = self.own_factors[k]
         key = (k, self._shape([step.lo[f] for f in own], [step.hi[f] for f in own]))
         name = "rdma" if k < len(self.low.reads) else "wdma"
         if key not in self.memo:
@@ -164,12 +175,12 @@ class Trial:
 
     def _placed(self, key: tuple, accesses: Sequence[int], step: LoopStep) -> Block:
         """Return the block of `key`, whose ranges lie in the first copies, on the copies that the step uses."""
-        moves = [(self.base[k], self.base[k] + self.sizes[k], step.copy[k] * self.sizes[k]) for k in accesses
-                 if step.copy[k]]  # fmt: skip
-        if not moves:
+        copy = tuple([step.copy[k] for k in accesses])
+        if not any(copy):
             return self.memo[key]
-        placed = (*key, tuple(moves))
+        placed = (key, copy)
         if placed not in self.memo:
+            moves = [(self.base[k], self.base[k] + SPACE, c * SPACE) for k, c in zip(accesses, copy, strict=True) if c]
             self.memo[placed] = self.memo[key].moved(moves)
         return self.memo[placed]
 
@@ -179,11 +190,3 @@ def _dma(name: str, d: Descriptor, address: int) -> tuple:
     fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
     return isa.make(name, run_bytes=d.run_bytes, slot=0, ddr=d.ddr, **fields,
                     **{"dst" if name == "rdma" else "src": address + d.spm})  # fmt: skip
-
-
-def plan_cycles(low: Lowering, plan: Plan, machine: Machine, barrier: bool = True) -> int:
-    """Return the cycles of a plan with its final wait and barrier."""
-    rows = isa.rows([isa.make("wait"), isa.make("barrier")][: 1 + barrier])
-    end, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
-    kind = SharedTrial if max(plan.shared, default=1) > 1 else Trial
-    return kind(low, plan, machine).cycles() + int(end.sum() + isa.issue_cycles(machine, rows).sum())

@@ -256,7 +256,7 @@ def _run(
     try:
         times = simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
     except EventDeadlock as error:
-        lines = [_stuck_line(parts, t, at, error.monitors[t]) for t, at in error.stuck.items()]
+        lines = [_stuck_line(parts, t, at, error.monitors[t].tolist()) for t, at in error.stuck.items()]
         text = "\n  - ".join([f"{where}: no tile can go on:", *lines])
         raise SimulationError(text) from error
     left = leftover_lines(times.monitors)
@@ -265,7 +265,7 @@ def _run(
     return times
 
 
-def _stuck_line(parts: list[timing.Part], tile: int, at: int, monitors: np.ndarray) -> str:
+def _stuck_line(parts: list[timing.Part], tile: int, at: int, monitors: list[int]) -> str:
     """Return what a tile waits for at row `at` of its stretch."""
     for part in parts:
         rows = part.code.code(tile).rows

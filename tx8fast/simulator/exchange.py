@@ -28,9 +28,7 @@ BARRIER, RECV, BARRIER_SUB, HANDSHAKE = (
 
 def stop_rows(rows: np.ndarray) -> list[int]:
     """Return the positions of rows that may have to wait for another tile, ascending."""
-    return np.flatnonzero(
-        np.isin(rows["opcode"], (BARRIER, RECV, BARRIER_SUB, HANDSHAKE))
-    ).tolist()
+    return np.flatnonzero(np.isin(rows["opcode"], (BARRIER, RECV, BARRIER_SUB, HANDSHAKE))).tolist()
 
 
 def takes_turns(rows: np.ndarray, stops: Sequence[int]) -> bool:

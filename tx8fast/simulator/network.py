@@ -18,6 +18,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.comm import N_MONITORS, mask_tiles
 from tx8fast.machine import Machine, Topology, topology
 
+LARGEST = 1 << 40  # bytes that one row may name; the event kernel adds up in 64 bits
 #: kinds of rows in the event kernel
 SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE = 8, 9, 10, 11, 12, 13
 #: instruction -> (kind, fields that become the three arguments)
@@ -90,13 +91,16 @@ def connect(
         cycles[shake] += tiles.hops[tile][arg[span][shake, 0]] * machine.noc.hop_cycles
     arg[named, 1] = index
     return build_routes(
-        tiles, masks.tolist(), senders, machine.dte.engines, machine.noc.link_bytes, machine.noc.hop_cycles
+        tiles,
+        masks.tolist(),
+        senders,
+        machine.dte.engines,
+        machine.noc.link_bytes,
+        machine.noc.hop_cycles,
     )
 
 
-def _check(
-    machine: Machine, tile: int, kind: np.ndarray, arg: np.ndarray, at: np.ndarray
-) -> None:
+def _check(machine: Machine, tile: int, kind: np.ndarray, arg: np.ndarray, at: np.ndarray) -> None:
     n, workers = machine.n_tiles, machine.tile.workers
     first, mask, monitor = arg.T
     sets = (kind == SEND) | (kind == BARRIER_SUB)
@@ -104,11 +108,23 @@ def _check(
     shake = kind == HANDSHAKE
     for bad, text in (
         (sets & ((mask <= 0) | (mask >= 1 << n)), f"names tiles outside 0..{n - 1}, or none"),
-        (sized & ((monitor < 0) | (monitor >= N_MONITORS)), f"uses a monitor outside 0..{N_MONITORS - 1}"),
-        (sized & (first < 0), "moves less than 0 bytes"),
-        (shake & ((first < 0) | (first >= n) | (first == tile)), "shakes hands with itself or no tile"),
+        (
+            sized & ((monitor < 0) | (monitor >= N_MONITORS)),
+            f"uses a monitor outside 0..{N_MONITORS - 1}",
+        ),
+        (
+            sized & ((first < 0) | (first >= LARGEST)),
+            f"moves less than 0 or more than {LARGEST - 1} bytes",
+        ),
+        (
+            shake & ((first < 0) | (first >= n) | (first == tile)),
+            "shakes hands with itself or no tile",
+        ),
         ((kind == BARRIER_SUB) & (mask >> tile & 1 == 0), "is at a barrier it is not part of"),
-        ((kind == WAIT_WORKER) & ((first < 0) | (first >= 1 << workers)), f"waits for workers beyond {workers}"),
+        (
+            (kind == WAIT_WORKER) & ((first < 0) | (first >= 1 << workers)),
+            f"waits for workers beyond {workers}",
+        ),
     ):
         if bad.any():
             raise SimulationError(

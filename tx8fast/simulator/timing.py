@@ -27,6 +27,7 @@ ENGINES = ("ct", "ne", "rdma", "wdma", "tdma")
 KCORE, WAIT, BARRIER = 5, 6, 7
 SYNC = 6  # unit of the instruction set, not a kind of the kernel
 QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries, in the order of ENGINES (TX8 hardware manual 2)
+MAX_WORKERS = 3  # register windows that an instruction can name
 PROBE = 1 << 44  # an address that makes an empty range distinguishable from one at address 0
 
 
@@ -60,9 +61,11 @@ class Code:
         self.kind[sync] = np.where(opcode == barrier, BARRIER, WAIT)
         self.arg = network.arguments(rows, self.kind)
         worker = rows["worker"]
-        if len(rows) and (worker.min() < 0 or worker.max() >= machine.tile.workers):
+        limit = min(machine.tile.workers, MAX_WORKERS)
+        if len(rows) and (worker.min() < 0 or worker.max() >= limit):
+            bad = int(worker[(worker < 0) | (worker >= limit)][0])
             raise SimulationError(
-                f"cycle simulation of {where}: worker {int(worker.max())}, the machine has {machine.tile.workers}"
+                f"cycle simulation of {where}: found worker {bad}, required 0 to {limit - 1}"
             )
         self.worker = worker.astype(np.uint8)
         self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)

@@ -81,6 +81,11 @@ def _shift(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape)
     return inputs[0].astype(np.float32) + np.float32(attrs["value"])
 
 
+def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Row i is 1 in its share of the columns, 0 elsewhere."""
+    return np.repeat(np.eye(shape[0], dtype=np.int8), shape[1] // shape[0], axis=1)
+
+
 EXPRESSIONS: dict[str, Expression] = {
     "arange": _arange,
     "causal_mask": _causal_mask,
@@ -93,6 +98,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "rope_sin": rope_sin,
     "shift": _shift,
     "slice": _slice,
+    "spread": _spread,
     "transpose": _transpose,
     "unpack_bits": unpack_bits,
     "view": _view,

@@ -46,7 +46,7 @@ def load_weights(c: ModelConfig, directory: Path | None, dtype: str | None) -> M
     """
     table = WeightTable(directory)
     path = None if directory is None else find_checkpoint(directory)
-    entries = None if path is None else open_checkpoint(path)
+    entries = None if path is None else _modern(open_checkpoint(path))
     prefix = _prefix(c, entries)
     stored = c.dtype or dtype or DEFAULT_DTYPE
     slots = list(all_slots(c, prefix))
@@ -60,6 +60,16 @@ def load_weights(c: ModelConfig, directory: Path | None, dtype: str | None) -> M
         doing = f"matching checkpoint {os.path.basename(str(path))} ({len(entries)} tensors) with config.json"
         raise_all(ImportModelError, doing, binder.problems)
     return ModelWeights(table, bound, stored)
+
+
+def _modern(entries: dict[str, CheckpointEntry]) -> dict[str, CheckpointEntry]:
+    """Old conversions of TensorFlow checkpoints call the parameters of a norm gamma and beta."""
+    names = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    renamed = {}
+    for key, entry in entries.items():
+        old = next((n for n in names if key.endswith(n)), None)
+        renamed[key if old is None else key.removesuffix(old) + names[old]] = entry
+    return renamed
 
 
 def _prefix(c: ModelConfig, entries: Entries | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
-from tx8fast.frontend.hf.families import DEFAULTS, FAMILIES
+from tx8fast.frontend.hf.families import ALIASES, DEFAULTS, FAMILIES
 from tx8fast.frontend.hf.options import DTYPES
 from tx8fast.frontend.hf.quantization import read_scheme
 from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
@@ -43,6 +43,9 @@ def parse_config(raw: Any, where: str) -> ModelConfig:
             f"{doing}: model_type '{kind}' is not supported, supported are {', '.join(MODEL_TYPES)}, gemma3; "
             "export the model to ONNX and compile that"
         )
+    for new, old in ALIASES.get(kind, {}).items():
+        if raw.get(new) is not None:
+            raw = {old: raw[new], **raw}
     usual = DEFAULTS.get(kind, {})
     r = Reader({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}})
     fields = {**_common(r, kind), "quantization": read_scheme(r)}

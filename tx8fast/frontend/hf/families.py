@@ -43,6 +43,14 @@ DEFAULTS: dict[str, Fields] = {
     "vit": {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "image_size": 224, "patch_size": 16, "num_channels": 3},
 }  # fmt: skip
 
+#: newer spelling -> the one read here
+ALIASES: dict[str, dict[str, str]] = {
+    "mixtral": {"num_experts": "num_local_experts"},
+    "qwen3_moe": {"num_local_experts": "num_experts"},
+    "deepseek_v2": {"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"},
+    "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"},
+}  # fmt: skip
+
 
 def rotated(r: Reader, f: Fields, **options: Any) -> Fields:
     """One rotation for all layers."""

@@ -42,10 +42,12 @@ def _experts(m: Blocks, name: str, x: Value) -> Value:
     gate = m.linear(x, at + "gate_proj", macs)
     up = m.linear(x, at + "up_proj", macs)
     units = m.b("swiglu", gate, up, act=c.activation, loc=at + "act")
-    split = (batch * seq, e.count, e.intermediate)
-    units = m.b("reshape", units, shape=split, loc=at + "weighted")
-    units = m.b("mul", units, m.b("reshape", weights, shape=(*split[:2], 1), loc=at + "weighted"), loc=at + "weighted")
-    units = m.b("reshape", units, shape=(batch, seq, e.count * e.intermediate), loc=at + "weighted")
+    # a product with zeros and ones repeats a weight over its expert's units: it fuses with the products beside it,
+    # where a reshape to [tokens, experts, units] would copy the widest tensor of the model twice
+    ones = m.derived(f"%spread/{e.count}x{e.intermediate}", "spread", {}, (e.count, e.count * e.intermediate))
+    spread = m.b("gemm", m.b("reshape", weights, shape=(batch, seq, e.count), loc=at + "weights"), ones, useful_macs=0,
+                 loc=at + "spread")  # fmt: skip
+    units = m.b("mul", units, spread, loc=at + "weighted")
     y = m.linear(units, at + "down_proj", macs)
     return m.b("add", y, _gated(m, name + "shared_experts.", x), loc=at + "shared") if e.shared else y
 

@@ -1,0 +1,126 @@
+"""Softmax takes scale and mask, guards go or become a factor, causal products say how much of them is needed."""
+
+import numpy as np
+import pytest
+from passes.lift_check import constant, lifted
+from support.small_graph import SmallGraph, ops_of
+
+from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
+
+pytestmark = pytest.mark.feature("IR-51", "B21")
+CAUSAL = np.where(np.tri(6, dtype=bool), 0, -np.inf).astype(np.float32)
+S, T, D = 6, 6, 8
+
+
+def inputs(**more):
+    return SmallGraph(q=((1, 2, S, D), "f32"), k=((1, 2, T, D), "f32"), v=((1, 2, T, D), "f32"), **more)
+
+
+def attention(g, mask=None, scale="operands", guard=False, c=0.5):
+    q, k = g.args["q"], g.args["k"]
+    if scale == "operands":
+        q, k = g("mul", q, constant(g, c)), g("mul", g("transpose", k, perm=(0, 1, 3, 2)), constant(g, c))
+        s = g("gemm", q, k)
+    else:
+        s = g("gemm", q, k, trans_b=True)
+        s = g("div", s, constant(g, 4.0)) if scale == "div" else g("mul", s, constant(g, c))
+    p = g("softmax", s if mask is None else g("add", s, mask))
+    if guard:
+        p = g("select", g("isnan", p), constant(g, 0.0), p)
+    return p, g("gemm", p, g.args["v"])
+
+
+@pytest.mark.parametrize("scale, value", [("operands", 0.25), ("scores", 0.5), ("div", 0.25)])
+@pytest.mark.parametrize("masked", [True, False])
+def test_scale_and_mask(scale, value, masked):
+    g = inputs()
+    _, y = attention(g, g.array("m", CAUSAL) if masked else None, scale)
+    p = g.done(y=y)
+    left = lifted(p, LiftAttention())
+    assert [k for k in left if k != "transpose"] == ["gemm", "softmax", "gemm"]
+    (soft,) = ops_of(p, "softmax")
+    assert soft.attrs["scale"] == value and len(soft.operands) == 1 + masked
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "chosen"])
+def test_guard_without_empty_rows(mask):
+    g = inputs(at=((1, 1, 1, 1), "i64"))
+    m = None
+    if mask == "causal":
+        m = g.array("m", CAUSAL)
+    elif mask == "chosen":
+        seen = g("le", constant(g, np.arange(T)[None, None, None], np.int64), g.args["at"])
+        m = g("select", seen, constant(g, 0.0), constant(g, -3.4e38))
+    _, y = attention(g, m, guard=True)
+    left = lifted(g.done(y=y), LiftAttention())
+    assert "isnan" not in left and "select" not in left[left.index("softmax") :]
+
+
+def test_guard_with_an_empty_row_becomes_a_factor():
+    g = inputs()
+    m = CAUSAL.copy()
+    m[2] = -np.inf
+    p, y = attention(g, g.array("m", m), guard=True)
+    program = g.done(y=y)
+    with np.errstate(invalid="ignore"):
+        left = lifted(program, LiftAttention())
+    assert "isnan" not in left and left.count("reduce") == 1
+
+
+def test_guard_with_a_mask_from_outside_becomes_a_factor():
+    g = inputs(m=((S, T), "f32"))
+    _, y = attention(g, g.args["m"], guard=True)
+    m = CAUSAL.copy()
+    m[4] = -np.inf
+    with np.errstate(invalid="ignore"):
+        left = lifted(g.done(y=y), LiftAttention(), inputs={"m": m})
+    assert "isnan" not in left and "gt" in left
+
+
+@pytest.mark.parametrize("case", ["other branch", "other axis", "negative scale", "shared scores", "no product"])
+def test_left_alone(case):
+    g = inputs(r=((1, 2, S, T), "f32"))
+    if case == "other branch":
+        p = g("softmax", g.args["r"])
+        y = g("select", g("isnan", p), constant(g, 1.0), p)
+        assert "isnan" in lifted(g.done(y=y), LiftAttention())
+        return
+    s = g("gemm", g.args["q"], g.args["k"], trans_b=True)
+    s = g("mul", s, constant(g, -0.5 if case == "negative scale" else 0.5))
+    if case == "no product":
+        y = g("softmax", g("add", g("relu", s), g.args["r"]))
+        left = lifted(g.done(y=y), LiftAttention())
+        assert "add" in left
+        return
+    y = g("softmax", s, axis=2 if case == "other axis" else -1)
+    left = lifted(g.done(y=y, **({"s": s} if case == "shared scores" else {})), LiftAttention())
+    assert "mul" in left
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_guard_of_a_position_that_is_written(known):
+    """The key at position 0 is seen by every row: a position that is written to a cache is never negative."""
+    g = inputs(at=((1,), "i64"), cache=((4, 8), "f32"), new=((1, 8), "f32"))
+    at = g("reshape", g.args["at"], shape=(1, 1))
+    seen = g("le", constant(g, np.arange(T)[None] + (not known), np.int64), at)
+    y = g("reduce", g("convert", seen, dtype="f32"), op="max", axes=(-1,), keepdims=True)
+    p = g.done(y=y, c=g("kv_update", g.args["cache"], g.args["new"], g.args["at"], axis=0))
+    assert ("reduce" in lifted(p, LiftAttention(), inputs={"at": np.array([2])})) is not known
+
+
+@pytest.mark.parametrize("mask, macs", [(CAUSAL, 2 * 21 * D), (np.zeros((S, T), np.float32), -1)])
+def test_causal_work(mask, macs):
+    g = inputs()
+    _, y = attention(g, g.array("m", mask))
+    p = g.done(y=y)
+    LiftAttention().run(p)
+    CountCausalWork().run(p)
+    assert [op.attrs["useful_macs"] for op in ops_of(p, "gemm")] == [macs, macs]
+
+
+def test_work_under_a_mask_decided_at_run_time_is_not_known():
+    g = inputs(m=((S, T), "f32"))
+    _, y = attention(g, g.args["m"])
+    p = g.done(y=y)
+    LiftAttention().run(p)
+    assert not CountCausalWork().run(p).changed
