@@ -88,7 +88,10 @@ class FamilyReference:
     def layer_norm(self, x, name):
         eps = self.c.get("layer_norm_eps", self.c.get("layer_norm_epsilon", 1e-5))
         d = x - x.mean(-1, keepdims=True)
-        return d / np.sqrt((d**2).mean(-1, keepdims=True) + eps) * self.w[name + ".weight"] + self.w[name + ".bias"]
+        return (
+            d / np.sqrt((d**2).mean(-1, keepdims=True) + eps) * self.w[name + ".weight"]
+            + self.w[name + ".bias"]
+        )
 
     def split(self, x, heads):
         return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
@@ -136,7 +139,11 @@ class FamilyReference:
 
     def yarn(self, freq, theta, dim, s):
         def lane(turns):
-            return dim * math.log(s["original_max_position_embeddings"] / (turns * 2 * math.pi)) / (2 * math.log(theta))
+            return (
+                dim
+                * math.log(s["original_max_position_embeddings"] / (turns * 2 * math.pi))
+                / (2 * math.log(theta))
+            )
 
         low = max(math.floor(lane(s["beta_fast"])), 0)
         high = min(math.ceil(lane(s["beta_slow"])), dim - 1)
@@ -167,7 +174,11 @@ class FamilyReference:
             if self.kind in ("olmo2", "gemma2", "gemma3_text"):
                 y = self.rms(y, name + "post_attention_layernorm")
             x = x + y * ratio
-            second = "pre_feedforward_layernorm" if "gemma" in self.kind and self.kind != "gemma" else "post_attention_layernorm"
+            second = (
+                "pre_feedforward_layernorm"
+                if "gemma" in self.kind and self.kind != "gemma"
+                else "post_attention_layernorm"
+            )
             y = self._feed_forward(self.rms(x, name + second) if before else x, i, name)
             if self.kind in ("olmo2", "gemma2", "gemma3_text"):
                 y = self.rms(y, name + "post_feedforward_layernorm")
@@ -176,7 +187,10 @@ class FamilyReference:
         head = "model.embed_tokens.weight" if c.get("tie_word_embeddings") else "lm_head.weight"
         logits = x @ self.w[head].T / c.get("logits_scaling", 1.0)
         cap = c.get("final_logit_softcapping")
-        return {"logits": cap * np.tanh(logits / cap) if cap else logits, **_flat(out, "kv_lora_rank" in c)}
+        return {
+            "logits": cap * np.tanh(logits / cap) if cap else logits,
+            **_flat(out, "kv_lora_rank" in c),
+        }
 
     def _attention(self, x, i, name, n):
         c = self.c
@@ -206,7 +220,10 @@ class FamilyReference:
         c = self.c
         nope, rope, rank = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["kv_lora_rank"]
         if c["q_lora_rank"]:
-            q = self.linear(self.rms(self.linear(x, name + "q_a_proj"), name + "q_a_layernorm", 1e-6), name + "q_b_proj")
+            q = self.linear(
+                self.rms(self.linear(x, name + "q_a_proj"), name + "q_a_layernorm", 1e-6),
+                name + "q_b_proj",
+            )
         else:
             q = self.linear(x, name + "q_proj")
         q = self.split(q, self.heads)
@@ -227,7 +244,10 @@ class FamilyReference:
 
     def _gate(self, x, name):
         act = ACT[self.c.get("hidden_activation") or self.c["hidden_act"]]
-        return self.linear(act(self.linear(x, name + "gate_proj")) * self.linear(x, name + "up_proj"), name + "down_proj")
+        return self.linear(
+            act(self.linear(x, name + "gate_proj")) * self.linear(x, name + "up_proj"),
+            name + "down_proj",
+        )
 
     def _feed_forward(self, x, i, name):
         c = self.c
@@ -243,10 +263,19 @@ class FamilyReference:
         c, w, n, out = self.c, self.w, ids.shape[1], {}
         base, layer, final, head = {
             "gpt2": ("transformer.", "h.{}.", "ln_f", "transformer.wte.weight"),
-            "opt": ("model.decoder.", "layers.{}.", "final_layer_norm", "model.decoder.embed_tokens.weight"),
+            "opt": (
+                "model.decoder.",
+                "layers.{}.",
+                "final_layer_norm",
+                "model.decoder.embed_tokens.weight",
+            ),
             "gpt_neox": ("gpt_neox.", "layers.{}.", "final_layer_norm", "embed_out.weight"),
         }[self.kind]
-        x = w[base + {"gpt2": "wte", "opt": "embed_tokens", "gpt_neox": "embed_in"}[self.kind] + ".weight"][ids]
+        x = w[
+            base
+            + {"gpt2": "wte", "opt": "embed_tokens", "gpt_neox": "embed_in"}[self.kind]
+            + ".weight"
+        ][ids]
         if base + "project_in.weight" in w:
             x = self.linear(x, base + "project_in")
         if self.kind != "gpt_neox":
@@ -261,7 +290,9 @@ class FamilyReference:
         for i in range(self.layers):
             name = base + layer.format(i)
             mlp = lambda v: self.linear(act(self.linear(v, name + up)), name + down)  # noqa: B023, E731
-            y, out[f"present.{i}"] = self._mha(self.layer_norm(x, name + norm1) if before else x, i, name, n)
+            y, out[f"present.{i}"] = self._mha(
+                self.layer_norm(x, name + norm1) if before else x, i, name, n
+            )
             if self.kind == "gpt_neox" and c.get("use_parallel_residual", True):
                 x = x + y + mlp(self.layer_norm(x, name + norm2))
             elif before:
@@ -278,16 +309,23 @@ class FamilyReference:
 
     def _mha(self, x, i, name, n):
         if self.kind == "opt":
-            q, k, v = (self.split(self.linear(x, f"{name}self_attn.{p}_proj"), self.heads) for p in "qkv")
+            q, k, v = (
+                self.split(self.linear(x, f"{name}self_attn.{p}_proj"), self.heads) for p in "qkv"
+            )
         elif self.kind == "gpt2":
-            q, k, v = (self.split(t, self.heads) for t in np.split(self.linear(x, name + "attn.c_attn"), 3, axis=-1))
+            q, k, v = (
+                self.split(t, self.heads)
+                for t in np.split(self.linear(x, name + "attn.c_attn"), 3, axis=-1)
+            )
         else:  # per head: query, key, value side by side
             both = self.split(self.linear(x, name + "attention.query_key_value"), self.heads)
             q, k, v = np.split(both, 3, axis=-1)
             turn = self.angles(n, i)
             q, k = rotate_halves(q, *turn), rotate_halves(k, *turn)
         y = attend(q, k, v, 1 / math.sqrt(self.dim), self.seen(n))
-        out = {"opt": "self_attn.out_proj", "gpt2": "attn.c_proj", "gpt_neox": "attention.dense"}[self.kind]
+        out = {"opt": "self_attn.out_proj", "gpt2": "attn.c_proj", "gpt_neox": "attention.dense"}[
+            self.kind
+        ]
         return self.linear(y, name + out), (self.join(k), self.join(v))
 
 

@@ -30,7 +30,9 @@ def _pack(values: np.ndarray, bits: int, order: list[int]) -> np.ndarray:
     return words.view(np.int32)
 
 
-def _grouped(w: np.ndarray, bits: int, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _grouped(
+    w: np.ndarray, bits: int, group: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Asymmetric rounding of w [in, out] per group of rows: q, scale [groups, out], zero [groups, out]."""
     top = 2**bits - 1
     n = group.max() + 1
@@ -64,7 +66,11 @@ def awq(w: np.ndarray) -> Made:
     group = np.arange(x.shape[0]) // GROUP
     q, scale, zero = _grouped(x, 4, group)
     order = [0, 2, 4, 6, 1, 3, 5, 7]
-    stored = {"qweight": _pack(q, 4, order), "qzeros": _pack(zero, 4, order), "scales": scale.astype(np.float16)}
+    stored = {
+        "qweight": _pack(q, 4, order),
+        "qzeros": _pack(zero, 4, order),
+        "scales": scale.astype(np.float16),
+    }
     return stored, ((q - zero[group]) * scale[group]).T
 
 
@@ -128,13 +134,17 @@ SCHEMES: dict[str, tuple[dict[str, Any], Callable[[np.ndarray], Made]]] = {
 }  # fmt: skip
 
 
-def convert(weights: dict[str, np.ndarray], make: Callable[[np.ndarray], Made]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def convert(
+    weights: dict[str, np.ndarray], make: Callable[[np.ndarray], Made]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Quantise all matrices of the layers but routers; return the tensors to store and the float weights they mean."""
     stored, meant = {}, {}
     for name, w in weights.items():
         if w.ndim == 2 and ".layers." in name and not name.endswith("gate.weight"):
             tensors, meant[name] = make(w.astype(np.float64))
-            stored |= {name.removesuffix("weight") + k: np.ascontiguousarray(v) for k, v in tensors.items()}
+            stored |= {
+                name.removesuffix("weight") + k: np.ascontiguousarray(v) for k, v in tensors.items()
+            }
         else:
             stored[name] = meant[name] = w
     return stored, meant

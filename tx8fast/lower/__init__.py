@@ -49,3 +49,18 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         except NotLowerable as err:
             reason = str(err)
     return KernelCore(record, machine), reason
+
+
+def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
+    """Return further lowerings worth planning: products whose left operand stays while the reduction is cut."""
+    build = None
+    if isinstance(record, GroupRecord):
+        build = None if any(op.kind == "softmax" for op in record.ops) else Fused
+    elif FAMILIES.get(record.kind) is Contraction:
+        build = Contraction
+    if build is None:
+        return []
+    try:
+        return [build(record, machine, resident=True)]  # type: ignore[arg-type]
+    except NotLowerable:
+        return []

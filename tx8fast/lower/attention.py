@@ -40,6 +40,7 @@ class Attention(Lowering):
     shares = True
     shared_copies = 1  # more rows per slice are worth more than loading the next head early
     overlaps = True
+    staged = True
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -147,6 +148,10 @@ class Attention(Lowering):
         lens = [b - a for a, b in zip(lo, hi, strict=True)]
         return math.prod(lens[len(self.batch) :]), lens[self.last]
 
+    def may_share(self, k: int) -> bool:
+        """Keys and values; a mask changes with every slice and would make the tiles meet as often."""
+        return k in (1, 2)
+
     def fits(self, lens: Sequence[int]) -> bool:
         rows, band = self._rows((0,) * len(lens), lens)
         return rows <= MAX_COLS and (not self.mask_rows or band <= MAX_MASK_ROWS)
@@ -174,11 +179,12 @@ class Attention(Lowering):
 
     # -- instructions -------------------------------------------------------------------------------------------
 
-    def emit(self, em: Emitter, s: Slice) -> None:
+    def front(self, em: Emitter, s: Slice) -> None:
+        """Scores up to the exponential: the vector engine works on it while the next slice's scores are made."""
         fmt = self.dtype
         rows, band = self._rows(s.lo, s.hi)
-        scores, repeat, stat, sums, spread, mixed = s.scratch[s.parity], *s.scratch[2:]
-        q, keys, values = s.reads[:3]
+        scores, repeat, stat = s.scratch[s.parity], s.scratch[2], s.scratch[3]
+        q, keys = s.reads[:2]
         depth = math.prod(self.first.sizes[f] for f in self.first.k)
         if self.scale != 1.0:
             em.vs("mul", q, self.scale, q, rows * padded_channels(depth, fmt), fmt)
@@ -192,6 +198,12 @@ class Attention(Lowering):
         em.gemm(left=stat, right=s.consts[0], out=scores, m=rows, k=1, n=self.cols, r_trs=1, fmt=fmt, psum=scores,
                 psum_fmt=fmt, psum_en=1)  # fmt: skip
         em.v("exp" if fmt == "f32" else "exp_lp", scores, scores, local.elems, fmt)
+
+    def back(self, em: Emitter, s: Slice) -> None:
+        """Mix the values and divide by the sums."""
+        fmt, values = self.dtype, s.reads[2]
+        rows, _ = self._rows(s.lo, s.hi)
+        scores, sums, spread, mixed = s.scratch[s.parity], *s.scratch[4:]
         em.gemm(left=scores, right=s.consts[1], out=sums, m=rows, k=self.cols, n=4, fmt=fmt, out_fmt=SUM)
         em.gemm(left=scores, right=values, out=mixed, m=rows, k=self.cols, n=self.depth, r_trs=self.second.r_trs, fmt=fmt,
                 out_fmt=SUM)  # fmt: skip

@@ -183,7 +183,9 @@ class Lowering:
     kind = "base"
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     shares = False  # True: tiles may load a common operand together and pass it on
+    staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
+    row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
@@ -219,6 +221,10 @@ class Lowering:
         """Bytes of buffers that `prologue` fills once per tile."""
         return []
 
+    def may_share(self, k: int) -> bool:
+        """True if tiles may load read access k together."""
+        return self.shares and not self.reads[k].positional
+
     def fits(self, lens: Sequence[int]) -> bool:
         """True if the instructions' field ranges can hold a slice of these factor lengths."""
         return True
@@ -231,7 +237,15 @@ class Lowering:
         """Emit what runs once per tile before the first slice."""
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        raise NotImplementedError
+        """Emit the instructions of one slice."""
+        self.front(em, s)
+        self.back(em, s)
+
+    def front(self, em: Emitter, s: Slice) -> None:
+        """Emit the first half of a staged slice."""
+
+    def back(self, em: Emitter, s: Slice) -> None:
+        """Emit the second half of a staged slice."""
 
     def ops_per_point(self) -> float:
         """Vector-engine cycles per point of the factor box, for ranking candidates; 0 for matrix ops."""

@@ -72,6 +72,35 @@ class MatrixAccess(Access):
         return merge_runs(out)
 
 
+class ResidentAccess(MatrixAccess):
+    """The left operand with its whole reduction length: loaded once while the right one comes in pieces of it."""
+
+    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], rows: Sequence[int], cols: Sequence[int],
+                 batch: Sequence[int], sizes: Sequence[int]) -> None:  # fmt: skip
+        super().__init__(spec, dims, rows, cols, batch)
+        if len(cols) != 1 or self.dims[-1].identity != cols[0]:
+            raise NotLowerable("the reduction is not the left operand's last dimension")
+        self.depth = (cols[0], sizes[cols[0]])
+        self.dims = (*self.dims[:-1], Dim(self.dims[-1].size, full=True))
+        self.factors = self.factors - {cols[0]}
+
+    def _whole(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[list[int], list[int]]:
+        f, n = self.depth
+        a, b = list(lo), list(hi)
+        a[f], b[f] = 0, n
+        return a, b
+
+    def matrix(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
+        return super().matrix(*self._whole(lo, hi))
+
+    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
+        return super().transfers(*self._whole(lo, hi))
+
+    def at(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Byte offset of the present piece of the reduction: whole channel blocks of all rows."""
+        return self.matrix(lo, hi).offset(0, lo[self.depth[0]])
+
+
 def merge_runs(items: list[Descriptor]) -> list[Descriptor]:
     """Fold equal descriptors at a constant distance on both sides into loops where the local side stays dense."""
     items = sorted(items, key=lambda d: d.spm)
@@ -129,8 +158,9 @@ class Contraction(Lowering):
     kind = "contraction"
     shares = True
 
-    def __init__(self, record: OpRecord, machine: Machine, rows_of_left: bool = False) -> None:
-        """`rows_of_left` orders the rows as the left operand has them, not as the result does."""
+    def __init__(self, record: OpRecord, machine: Machine, rows_of_left: bool = False, resident: bool = False) -> None:
+        """`rows_of_left` orders the rows as the left operand has them, not as the result does; `resident` keeps the
+        left operand's whole reduction length in scratchpad."""
         super().__init__(record, machine)
         rule = record.rule
         left, right = record.operands[:2]
@@ -160,6 +190,11 @@ class Contraction(Lowering):
             MatrixAccess(left, dims_l, *((self.k, self.m) if self.l_trs else (self.m, self.k)), self.batch),
             MatrixAccess(right, dims_r, *((self.k, self.n) if self.r_trs else (self.n, self.k)), self.batch),
         ]
+        self.resident = resident
+        if resident:
+            if self.l_trs or self.batch:
+                raise NotLowerable("only a row-major, unbatched left operand can stay")
+            self.reads[0] = ResidentAccess(left, dims_l, self.m, self.k, self.batch, rule.sizes)
         self.writes = [MatrixAccess(out, dims_o, self.m, self.n, self.batch)]
         self.bias = len(record.operands) > 2 and record.operands[2] is not None
         if self.bias:
@@ -211,8 +246,10 @@ class Contraction(Lowering):
     def emit(self, em: Emitter, s: Slice) -> None:
         left, right = self.reads[0].spec.dtype, self.writes[0].spec.dtype
         whole = s.first and s.last
+        access = self.reads[0]
+        stay = access.at(s.lo, s.hi) if isinstance(access, ResidentAccess) else 0
         em.gemm(
-            left=s.reads[0], right=s.reads[1], out=s.writes[0] if s.last else s.acc,
+            left=s.reads[0] + stay, right=s.reads[1], out=s.writes[0] if s.last else s.acc,
             m=_count(self.m, s.lo, s.hi), k=_count(self.k, s.lo, s.hi), n=_count(self.n, s.lo, s.hi),
             batch=_count(self.batch, s.lo, s.hi), l_trs=self.l_trs, r_trs=self.r_trs,
             fmt=left, out_fmt=right if s.last else "f32",

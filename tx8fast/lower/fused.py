@@ -91,17 +91,17 @@ class Fused(Lowering):
     shares = True
     overlaps = True
 
-    def __init__(self, record: GroupRecord, machine: Machine) -> None:
+    def __init__(self, record: GroupRecord, machine: Machine, resident: bool = False) -> None:
         super().__init__(record, machine)
         self.members: list[Member] = []
         self.args: list[int] = []
-        lead = Contraction(record.ops[0], machine)
+        lead = Contraction(record.ops[0], machine, resident=resident)
         self.lead = lead
         if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
             raise NotLowerable("a batched product has no row-major result slice")
         for i, op in enumerate(record.ops):
             if op.kind in ("gemm", "contract"):
-                low: Lowering = Contraction(op, machine)
+                low: Lowering = Contraction(op, machine, resident=resident)
                 links = [Link(f, n) for f, n in enumerate(low.sizes)]
                 if low.sizes != lead.sizes or low.groups() != lead.groups():  # type: ignore[attr-defined]
                     raise NotLowerable("products of a group must have equal factors")

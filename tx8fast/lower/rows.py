@@ -172,6 +172,7 @@ class Softmax(RowOp):
         # the innermost dimensions that all follow the mask, or all repeat it, go into one instruction
         n_inner = next((i for i, k in enumerate(kinds[::-1]) if k != kinds[-1]), len(kinds))
         self.mask_outer, self.mask_inner = lead[: len(lead) - n_inner], lead[len(lead) - n_inner :]
+        self.row_factors = tuple(d for d, _ in self.mask_outer)
         pad = len(shape) - len(spec.shape)
         dims = [self.identity[d] if shape[d] != 1 or self.sizes[d] == 1 else Dim(1) for d in range(pad, len(shape))]
         self.reads.append(Access(spec, dims, True))
@@ -287,6 +288,7 @@ class Rope(Lowering):
         h = len(rows)
         last = Dim(x.shape[-1], ((h, self.dim),))
         self.head_factor = h
+        self.row_factors = (h,)
         chans = _HeadDim(last, self.dim)
         self.reads = [_HeadAccess(x, lead, chans)]
         self.row_table = cos.shape[0] == 1

@@ -26,7 +26,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.base import Emitter, Slice
 from tx8fast.lower.transfer import Descriptor
-from tx8fast.schedule.segment import PIECES, Share, TileCode, join
+from tx8fast.schedule.segment import PIECES, Share, TileCode, Work, join
 from tx8fast.search.plan import part_bytes
 
 LOADS = 1  # register window of part loads
@@ -102,7 +102,7 @@ class SharedTileCode(TileCode):
             after = {k: (i + 1) % b.copies[k] for k in coming if k not in slow}
             for k in after:
                 self._load(k, steps[i + 1], after[k], ENGINES[(i + 1) % 2])
-            self._step(steps[i], i, copies, i, ENGINES[i % 2])
+            self._run(self._work(steps[i], i, copies, i, ENGINES[i % 2]))
             copies |= after
             if any(k in slow for k in coming):
                 self._add("wait")
@@ -118,6 +118,8 @@ class SharedTileCode(TileCode):
         b = self.buffers
         copies: dict[int, int] = dict.fromkeys(loads[0], 0)
         single = any(b.copies[k] == 1 for k in self.shares)
+        staged = self.low.staged and all(b.copies[k] > 1 for step in loads[1:] for k in step)
+        held: Work | None = None
         for i in range(len(steps)):
             f = fill_of[i]
             coming = loads[i + 1] if i + 1 < len(steps) else []
@@ -125,14 +127,24 @@ class SharedTileCode(TileCode):
             early = [k for k in coming if b.copies[k] > 1]
             for k in early:
                 self._load(k, steps[i + 1], after[k], 0)
-            self._step(steps[i], f, copies, i, 0)
+            work = self._work(steps[i], f, copies, i, 0)
+            ends = i + 1 == len(steps) or fill_of[i + 1] != f
+            if staged:
+                self._compute(work, "front")
+                if held is not None:
+                    self._finish(held)
+                held = None if ends else work
+                if ends:
+                    self._finish(work)
+            else:
+                self._run(work)
             copies |= after
             for k in coming:
                 if k not in early:
                     self._load(k, steps[i + 1], after[k], 0)
             if (i == 0 or fill_of[i - 1] != f) and f + 1 < len(fills) and not single:
                 self._prepare(fills, f, steps, 1 << LOADS, 0)
-            if i + 1 < len(steps) and fill_of[i + 1] != f:
+            if ends and i + 1 < len(steps):
                 self._add("wait_worker", workers=1)
                 if single:
                     self._prepare(fills, f, steps, 1 << LOADS, 0)
@@ -276,21 +288,15 @@ class SharedTileCode(TileCode):
             self._add("barrier_sub", mask=mask)
         self._exchange(fills, f + 1, steps)
 
-    def _step(self, step, f: int, copies: dict[int, int], turn: int, worker: int) -> None:
+    def _work(self, step, f: int, copies: dict[int, int], turn: int, worker: int) -> Work:
+        """Return the slice of a step of fill f; turn: its number, which decides the result's copy."""
         lo, hi = step
         b, n_read = self.buffers, len(self.low.reads)
         copy = [self.version[f][k] % b.copies[k] if k in self.shares else copies[k] for k in range(n_read)]
         reads = [b.access[k][c] for k, c in enumerate(copy)]
         first, last = self._reduction_ends(lo, hi)
         writes = [x[turn % len(x)] for x in b.access[n_read:]]
-        at = len(self.out)
-        self._compute(Slice(lo, hi, reads, writes, b.scratch, b.consts, b.acc, first, last, turn % 2))
-        for n in range(at, len(self.out)):
-            self.out[n] = self.out[n].copy()
-            self.out[n]["worker"] = worker
-        if last:
-            for j, access in enumerate(self.low.writes):
-                self._transfer(n_read + j, access, lo, hi, writes[j], "wdma", worker)
+        return Work(Slice(lo, hi, reads, writes, b.scratch, b.consts, b.acc, first, last, turn % 2), worker)
 
 
 def _end(d: Descriptor) -> int:

@@ -36,6 +36,14 @@ class Share:
     tiles: int
 
 
+@dataclass(frozen=True)
+class Work:
+    """A slice to compute, and the register window its rows go through."""
+
+    slice: Slice
+    worker: int
+
+
 PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
 
 
@@ -203,16 +211,27 @@ class TileCode:
         self._append(em.rows)
         n_read = len(low.reads)
         steps = loop_steps(low, self.plan, b.copies, self.range.lo, self.range.hi)
+        # a staged slice's second half follows the first half of the next one, so its operands must outlive that
+        staged = low.staged and all(b.copies[k] > 1 for s in steps[1:] for k in s.load)
         self._loads(steps[0])
+        held: Work | None = None
         for i, s in enumerate(steps):
-            if i + 1 < len(steps):
+            if i + 1 < len(steps) and not staged:
                 self._loads(steps[i + 1])
             at = [b.access[k][c] for k, c in enumerate(s.copy)]
-            self._compute(Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last,
-                                s.done % 2))  # fmt: skip
-            if s.last:
-                for j, access in enumerate(low.writes):
-                    self._transfer(n_read + j, access, s.lo, s.hi, at[n_read + j], "wdma")
+            work = Work(Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last,
+                              s.done % 2), 0)  # fmt: skip
+            if not staged:
+                self._run(work)
+                continue
+            self._compute(work, "front")
+            if held is not None:
+                self._finish(held)
+            held = work
+            if i + 1 < len(steps):
+                self._loads(steps[i + 1])
+        if held is not None:
+            self._finish(held)
         self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
         return isa.roll(join(self.out))
 
@@ -238,15 +257,34 @@ class TileCode:
         for k in s.load:
             self._transfer(k, self.low.reads[k], s.lo, s.hi, self.buffers.access[k][s.copy[k]], "rdma")
 
-    def _compute(self, s: Slice) -> None:
+    def _run(self, work: Work) -> None:
+        """Append a slice's instructions and, at the end of its reduction, its stores."""
+        self._compute(work, "emit")
+        self._store(work)
+
+    def _finish(self, work: Work) -> None:
+        """Append the second half of a staged slice and its stores."""
+        self._compute(work, "back")
+        self._store(work)
+
+    def _store(self, work: Work) -> None:
+        s, n_read = work.slice, len(self.low.reads)
+        if s.last:
+            for j, access in enumerate(self.low.writes):
+                self._transfer(n_read + j, access, s.lo, s.hi, s.writes[j], "wdma", work.worker)
+
+    def _compute(self, work: Work, phase: str) -> None:
+        s = work.slice
         shape = (s.lo, s.hi) if self.low.positional else s.lens
-        key = (shape, tuple(s.reads), tuple(s.writes), s.first, s.last, s.parity * self.low.overlaps)
+        parity = s.parity * self.low.overlaps
+        key = (phase, work.worker, shape, tuple(s.reads), tuple(s.writes), s.first, s.last, parity)
         rows = self.compute_memo.get(key)
         if rows is None:
             em = Emitter()
-            self.low.emit(em, s)
+            getattr(self.low, phase)(em, s)
             rows = self.compute_memo[key] = isa.rows(em.rows)
             rows["op"] = 0
+            rows["worker"] = work.worker
         self.out.append(rows)
 
     def _moves(self, k: int, access: Access, lo, hi) -> tuple[tuple, list[Descriptor], list[int]]:

@@ -116,10 +116,11 @@ def copies(low: Lowering, plan: Plan, k: int) -> int:
 SHARE_MIN_BYTES = 16384
 
 
-def sharers(low: Lowering, plan: Plan, access: Access) -> int:
-    """Return how many tiles need the same slices of an access in the same steps; 1 if they cannot go in step."""
-    if not low.shares or access.positional:
+def sharers(low: Lowering, plan: Plan, k: int) -> int:
+    """Return how many tiles need the same slices of read access k in the same steps; 1 if they cannot go in step."""
+    if not low.may_share(k):
         return 1
+    access = low.reads[k]
     pieces = [-(-s // d) for s, d in zip(low.sizes, plan.shard, strict=True)]
     for f, n in enumerate(pieces):
         rest = low.sizes[f] - (n - 1) * plan.shard[f]

@@ -12,14 +12,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import BOUNDS, PlanSpace, enumerate_shardings, plan_costs
 from tx8fast.errors import InfeasibleError
-from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.machine import Machine
@@ -28,9 +28,13 @@ from tx8fast.numerics.layout import block_size
 from tx8fast.search.plan import SHARE_MIN_BYTES, Plan, copies, part_bytes, reloads, sharers, slice_bytes
 from tx8fast.search.shared_trial import PlanTimer
 
-REFINE = 8  # candidates tried on the event kernel
+REFINE = 8  # candidates tried on the event kernel, at most
+PER_SHARDING = 2  # of them with one sharding, then
+REFINE_BEST = 4  # more with the best sharding
 TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without
+PRICED_ABOVE = 1.1
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
+SAMPLE_POINTS = 1 << 17  # size of the slice whose instructions give the price per point
 MAX_SHARDINGS = 24
 MAX_CANDIDATES = 60_000
 BUFS = 2
@@ -40,42 +44,73 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     """Return the best plan. Raises InfeasibleError if even the finest slices exceed scratchpad."""
     if isinstance(low, KernelCore):
         return _kernel_core_plan(low, machine)
-    capacity = machine.spm_limit - machine.spm_base
     space = plan_space(low, machine)
     parts, slices, inner = candidates(low, machine.n_tiles)
     cycles, size_bytes, bound = plan_costs(space, parts, slices, inner)
+    if low.row_factors and not low.overlaps:
+        cycles = np.maximum(cycles, ComputeModel.of(low, machine).cycles(low, machine, parts, slices))
     order = np.argsort(cycles, kind="stable")
-    fits = size_bytes[order] <= capacity
-    timer = PlanTimer(low, machine)
-    best: Plan | None = None
-    runner_up = smallest = tried = looked = 0
+    fits = size_bytes[order] <= machine.spm_limit - machine.spm_base
+    trials = Trials(low, machine, len(order))
+    shardings: dict[bytes, int] = {}
+    later: list[int] = []
     for i in itertools.chain(order[fits], order[~fits]):
-        # prices hardly ever exceed the truth: what is priced above the best trial cannot win
-        if best is not None and (tried >= REFINE or cycles[i] >= best.estimate_cycles):
+        if trials.done(REFINE, cycles[i]):
             break
-        plan = _make(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(order))
-        used = spm_demand(low, plan)
-        smallest = min(smallest or used, used)
-        looked += 1
-        if used > capacity or not _encodable(low, plan):
-            if looked >= MAX_LOOKED:
-                break
-            continue
-        tried += 1
-        alone = max(plan.shared, default=1) > 1 and tried <= TRIED_ALONE
-        for variant in (plan, replace(plan, shared=())) if alone else (plan,):
-            cost = timer.cycles(variant)
-            if best is None or cost < best.estimate_cycles:
-                runner_up = best.estimate_cycles if best else 0
-                best = replace(variant, estimate_cycles=cost, spm_bytes=spm_demand(low, variant))
-            elif not runner_up or cost < runner_up:
-                runner_up = cost
+        tried = shardings.get(parts[i].tobytes(), 0)
+        if tried == PER_SHARDING:
+            later.append(i)
+        elif trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
+            shardings[parts[i].tobytes()] = tried + 1
+    best = trials.best
     if best is None:
         raise InfeasibleError(
-            f"{name or low.record.kind}: no split fits the scratchpad: the smallest plan needs {smallest:,} bytes, "
-            f"{capacity:,} bytes are available per tile; a smaller batch or sequence would help"
+            f"{name or low.record.kind}: no split fits the scratchpad: the smallest plan needs {trials.smallest:,} bytes, "
+            f"{trials.capacity:,} bytes are available per tile; a smaller batch or sequence would help"
         )
-    return replace(best, runner_up_cycles=runner_up)
+    for i in (i for i in later if tuple(parts[i]) == best.parts):
+        if trials.done(REFINE + REFINE_BEST, cycles[i]):
+            break
+        trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])])
+    assert trials.best is not None
+    return replace(trials.best, runner_up_cycles=trials.runner_up)
+
+
+class Trials:
+    """Candidates tried so far. `smallest`: least scratchpad demand seen, in bytes."""
+
+    def __init__(self, low: Lowering, machine: Machine, n_candidates: int) -> None:
+        self.low, self.n = low, n_candidates
+        self.capacity = machine.spm_limit - machine.spm_base
+        self.timer = PlanTimer(low, machine)
+        self.best: Plan | None = None
+        self.runner_up = self.smallest = self.tried = self.looked = 0
+
+    def done(self, limit: int, price: float) -> bool:
+        """Say whether candidates of this price and above need not be tried."""
+        if self.best is None:
+            return self.looked >= MAX_LOOKED
+        # prices are seldom above the truth: what is priced well above the best trial cannot win
+        return self.tried >= limit or price > PRICED_ABOVE * self.best.estimate_cycles
+
+    def run(self, parts, slices, inner: int, bound: str) -> bool:
+        """Try a candidate with and, for the first few, without shared loads. Return False if it does not fit."""
+        plan = _make(self.low, parts, slices, inner, bound, self.n)
+        used = spm_demand(self.low, plan)
+        self.smallest = min(self.smallest or used, used)
+        self.looked += 1
+        if used > self.capacity or not _encodable(self.low, plan):
+            return False
+        self.tried += 1
+        alone = max(plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE
+        for variant in (plan, replace(plan, shared=())) if alone else (plan,):
+            cost = self.timer.cycles(variant)
+            if self.best is None or cost < self.best.estimate_cycles:
+                self.runner_up = self.best.estimate_cycles if self.best else 0
+                self.best = replace(variant, estimate_cycles=cost, spm_bytes=spm_demand(self.low, variant))
+            elif not self.runner_up or cost < self.runner_up:
+                self.runner_up = cost
+        return True
 
 
 def _kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
@@ -100,7 +135,7 @@ def _make(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
     order += [inner] if inner >= 0 else []
     order += [f for f in range(len(shard)) if low.reduce[f]]
     plan = Plan(tuple(int(p) for p in parts), shard, length, tuple(order), BUFS, 0, 0, bound, n)
-    return replace(plan, shared=tuple(sharers(low, plan, a) for a in low.reads))
+    return replace(plan, shared=tuple(sharers(low, plan, k) for k in range(len(low.reads))))
 
 
 def _encodable(low: Lowering, plan: Plan) -> bool:
@@ -168,6 +203,52 @@ def candidates(low: Lowering, n_tiles: int) -> tuple[np.ndarray, np.ndarray, np.
     return join(all_parts), join(all_slices), join(all_inner)
 
 
+def _slice_rows(low: Lowering, machine: Machine, lens: Sequence[int]) -> tuple[int, int]:
+    """Return instructions of a slice and their cycles one after the other."""
+    em = Emitter()
+    lo, hi = (0,) * len(lens), tuple(lens)
+    sizes = [len(low.reads), len(low.writes), len(low.scratch_bytes(lo, hi)), len(low.const_bytes())]
+    reads, writes, scratch, consts = ([machine.spm_base] * n for n in sizes)
+    low.emit(em, Slice(lo, hi, reads, writes, scratch, consts, machine.spm_base))
+    rows = isa.rows(em.rows)
+    cycles, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
+    return len(rows), int(cycles.sum())
+
+
+@dataclass(frozen=True)
+class ComputeModel:
+    """Cycles of a slice's instructions, one after the other: rows * startup + points * per_point. The number of rows
+    grows by `growth` with every further unit point of `Lowering.row_factors`."""
+
+    rows: int
+    growth: float
+    per_point: float
+
+    @classmethod
+    def of(cls, low: Lowering, machine: Machine) -> ComputeModel:
+        """Measure two slices: a large one for the rate, one that is short in `row_factors` for the growth."""
+        lens = list(low.units)
+        points = math.prod(lens)
+        for f in reversed(range(len(lens))):
+            n = min(low.sizes[f], low.max_len[f], 64 * low.units[f], lens[f] * max(1, SAMPLE_POINTS // points))
+            points = points // lens[f] * n
+            lens[f] = n
+        units = math.prod(-(-lens[f] // low.units[f]) for f in low.row_factors)
+        rows, took = _slice_rows(low, machine, lens)
+        least = [u if f in low.row_factors else n for f, (u, n) in enumerate(zip(low.units, lens, strict=True))]
+        base = _slice_rows(low, machine, least)[0] if units > 1 else rows
+        return cls(base, (rows - base) / max(1, units - 1), max(0, took - rows * machine.ct.startup) / points)
+
+    def cycles(self, low: Lowering, machine: Machine, parts: np.ndarray, slices: np.ndarray) -> np.ndarray:
+        """Return the vector engine's cycles of every candidate, parts and slices (n, n_factors)."""
+        unit = np.array(low.units, np.int64)
+        shard = np.minimum(-(-(-(-np.array(low.sizes) // parts)) // unit) * unit, low.sizes)
+        lens = np.minimum(slices, shard)
+        units = np.prod(-(-lens // unit)[:, list(low.row_factors)], axis=1)
+        rows = self.rows + self.growth * (units - 1)
+        return np.prod(-(-shard // lens), axis=1) * (rows * machine.ct.startup + np.prod(lens, axis=1) * self.per_point)
+
+
 def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
     """Return the op's loop space in the arrays that the pricing kernel reads."""
     accesses: Sequence = [*low.reads, *low.writes]
@@ -198,19 +279,24 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
         "load_startup": machine.rdma.startup, "store_startup": machine.wdma.startup,
         "run_overhead": machine.dma.run_overhead, "page_penalty": machine.chip.ddr_page_penalty,
         "page": machine.chip.ddr_page, "ne_startup": machine.ne.startup, "lanes": machine.ne.pe_n * ne_groups,
-        "passes": machine.ne_passes(fmt) if matrix else 1, "ct_startup": machine.ct.startup * 4,
+        "passes": machine.ne_passes(fmt) if matrix else 1, "ct_startup": machine.ct.startup,
         "issue_compute": machine.kcore.issue_base + 16 * machine.kcore.issue_per_reg,
         "issue_dma": machine.kcore.issue_base + 9 * machine.kcore.issue_per_reg,
         "share_min": SHARE_MIN_BYTES, "link_bytes": machine.noc.link_bytes, "exchange": exchange_cycles(machine),
     }  # fmt: skip
+    per_point = low.ops_per_point()
+    if not matrix and not low.overlaps:
+        model = ComputeModel.of(low, machine)
+        scalars["ct_startup"] = model.rows * machine.ct.startup
+        per_point = model.per_point
     return PlanSpace(
         i64(low.sizes), i64(low.units), u8(low.reduce), role, u8([0] * len(low.reads) + [1] * len(low.writes)),
         i64([ITEM_BYTES[a.spec.dtype] for a in accesses]),
         u8([a.spec.layout == "blocked" and len(a.spec.shape) > 1 for a in accesses]),
-        u8([low.shares and not a.positional for a in low.reads] + [0] * len(low.writes)),
+        u8([low.may_share(k) for k in range(len(low.reads))] + [0] * len(low.writes)),
         u8([a.blocked for a in accesses]), i64([block_size(a.spec.dtype) for a in accesses]),
         i64(dim_ptr), i64(size), i64(reach), u8(full), i64(term_ptr), i64(fac), i64(coef),
-        scalars, min(BUFS, low.shared_copies), matrix, low.ops_per_point(), scratch,
+        scalars, min(BUFS, low.shared_copies), matrix, per_point, scratch,
     )  # fmt: skip
 
 

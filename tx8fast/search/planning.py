@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord, OpRecord
-from tx8fast.lower import NotLowerable, lower
+from tx8fast.lower import NotLowerable, lower, variants
 from tx8fast.machine import Machine
 from tx8fast.search.plan import Planned
 from tx8fast.search.planner import plan_op
@@ -27,11 +27,24 @@ class Planner:
         found = self.known.get(record)
         if found is None:
             try:
-                low, reason = lower(record, self.machine)
-                found = Planned(low, plan_op(low, self.machine, name), reason)
+                found = self._best(record, name)
             except (NotLowerable, InfeasibleError) as err:
                 found = err
             self.known[record] = found
         if isinstance(found, Exception):
             raise found
         return found
+
+    def _best(self, record: Record, name: str) -> Planned:
+        low, reason = lower(record, self.machine)
+        options = []
+        failed: InfeasibleError | None = None
+        for option in (low, *variants(record, self.machine)):
+            try:
+                options.append(Planned(option, plan_op(option, self.machine, name), reason))
+            except InfeasibleError as err:
+                failed = failed or err
+        if not options:
+            assert failed is not None
+            raise failed
+        return min(options, key=lambda p: p.plan.estimate_cycles)

@@ -58,7 +58,11 @@ def dequantize(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Sh
     stored = q.shape
     block = attrs.get("block")
     # groups of input features are listed per row
-    row_of = index.astype(np.int64) if index is not None else _blocks(stored[0], _two(scale).shape[0], block and block[0])
+    row_of = (
+        index.astype(np.int64)
+        if index is not None
+        else _blocks(stored[0], _two(scale).shape[0], block and block[0])
+    )
     col_of = _blocks(stored[1], _two(scale).shape[1], block and block[1])
     out = np.empty(stored, np_dtype(attrs["dtype"]))
     gain = np.float32(attrs.get("gain", 1.0))
@@ -82,7 +86,9 @@ def _blocks(n: int, blocks: int, size: int | None) -> np.ndarray:
     """Return the block of each of `n` elements."""
     if size is None:
         if n % blocks:
-            raise ImportModelError(f"dequantising a weight: {n} elements do not divide into {blocks} blocks of one scale")
+            raise ImportModelError(
+                f"dequantising a weight: {n} elements do not divide into {blocks} blocks of one scale"
+            )
         size = n // blocks
     if -(-n // size) > blocks:
         raise ImportModelError(f"dequantising a weight: {n} elements in blocks of {size} need {-(-n // size)} scales, "

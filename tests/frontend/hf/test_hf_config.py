@@ -101,7 +101,10 @@ def test_all_bad_keys_in_one_error():
     [
         ({"head_dim": None, "hidden": 66, "hidden_size": 66}, "hidden_size 66 is not a multiple"),
         ({"head_dim": 15}, "rotary width 15"),
-        ({"rope_scaling": {"rope_type": "dynamic"}}, "'dynamic' is not one of default, linear, llama3, yarn"),
+        (
+            {"rope_scaling": {"rope_type": "dynamic"}},
+            "'dynamic' is not one of default, linear, llama3, yarn",
+        ),
         ({"rope_scaling": [1]}, "'rope_scaling' is"),
         (
             {"rope_scaling": {**LLAMA3_SCALING, "low_freq_factor": 4.0}},
@@ -129,7 +132,9 @@ def test_other_families_are_unsupported():
         UnsupportedError, match="model_type 'mamba'.*supported are llama, mistral, qwen2, qwen3"
     ):
         parse("mamba")
-    with pytest.raises(ImportModelError, match="quantization_config: key 'bits' is 3, supported: 2, 4, 8"):
+    with pytest.raises(
+        ImportModelError, match="quantization_config: key 'bits' is 3, supported: 2, 4, 8"
+    ):
         parse(quantization_config={"quant_method": "gptq", "bits": 3})
     for raw, message in (
         ([], "found list"),

@@ -35,9 +35,25 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
     k = m.rope(k, c.rope_of[i], c.kv_heads, at + ".k_rope")
     k, v = _remember(m, (k, v), past, at)
     sizes = _sizes(c.kv_heads, c.heads // c.kv_heads, c.head_dim)
-    s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=_macs(m, i, q, past), loc=at + ".scores")
+    s = m.b(
+        "contract",
+        q,
+        k,
+        equation=SCORES,
+        sizes=sizes,
+        useful_macs=_macs(m, i, q, past),
+        loc=at + ".scores",
+    )
     p = _softmax(m, i, s, at)
-    o = m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=_macs(m, i, q, past), loc=at + ".mix")
+    o = m.b(
+        "contract",
+        p,
+        v,
+        equation=MIXED,
+        sizes=sizes,
+        useful_macs=_macs(m, i, q, past),
+        loc=at + ".mix",
+    )
     return m.linear(o, at + ".o_proj"), (k, v)
 
 
@@ -92,7 +108,14 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value
         up = m.param(at + ".k_nope.weight")
         q = m.b("contract", q, up, equation="b s (h d), (h d) r -> b s (h r)",
                 sizes=("h", c.heads, "d", latent.nope), loc=at + ".q_latent")  # fmt: skip
-        near = m.b("contract", q, rows, equation=SCORES, sizes=_sizes(1, c.heads, latent.kv_rank), loc=at + ".scores")
+        near = m.b(
+            "contract",
+            q,
+            rows,
+            equation=SCORES,
+            sizes=_sizes(1, c.heads, latent.kv_rank),
+            loc=at + ".scores",
+        )
     far = m.b("contract", q_rope, turned, equation=SCORES, sizes=_sizes(1, c.heads, latent.rope),
               useful_macs=_times(pairs, c.heads * latent.rope), loc=at + ".rope_scores")  # fmt: skip
     p = _softmax(m, i, m.b("add", near, far, loc=at + ".scores"), at)
@@ -100,7 +123,14 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value
         o = m.b("contract", p, values, equation=MIXED, sizes=_sizes(c.heads, 1, latent.value),
                 useful_macs=_times(pairs, c.heads * latent.value), loc=at + ".mix")  # fmt: skip
     else:
-        o = m.b("contract", p, rows, equation=MIXED, sizes=_sizes(1, c.heads, latent.kv_rank), loc=at + ".mix")
+        o = m.b(
+            "contract",
+            p,
+            rows,
+            equation=MIXED,
+            sizes=_sizes(1, c.heads, latent.kv_rank),
+            loc=at + ".mix",
+        )
         o = m.b("contract", o, m.param(at + ".v.weight"), equation="b s (h r), (h d) r -> b s (h d)",
                 sizes=("h", c.heads, "d", latent.value), loc=at + ".values")  # fmt: skip
     return m.linear(o, at + ".o_proj"), (rows, turned)

@@ -21,7 +21,12 @@ _GEMMA3 = {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262
            "intermediate_size": 9216, "num_hidden_layers": 26}  # fmt: skip
 _GPT2 = {"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "tie_word_embeddings": True,
          "activation_function": "gelu_new", "n_positions": 1024}  # fmt: skip
-_DEEPSEEK = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+_DEEPSEEK = {
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+}
 DEFAULTS: dict[str, Fields] = {
     "qwen3": {"head_dim": 128},
     "gemma": _GEMMA,
@@ -89,8 +94,12 @@ def gemma2(r: Reader, f: Fields) -> Fields:
     return {
         **gemma(r, f),
         "attention_scale": (r.number("query_pre_attn_scalar", 256) or 1) ** -0.5,
-        "attention_cap": r.number("attn_logit_softcapping", 0.0 if "attn_logit_softcapping" in r.raw else 50.0),
-        "logits_cap": r.number("final_logit_softcapping", 0.0 if "final_logit_softcapping" in r.raw else 30.0),
+        "attention_cap": r.number(
+            "attn_logit_softcapping", 0.0 if "attn_logit_softcapping" in r.raw else 50.0
+        ),
+        "logits_cap": r.number(
+            "final_logit_softcapping", 0.0 if "final_logit_softcapping" in r.raw else 30.0
+        ),
         "windows": pattern_layers(r, f["layers"], every=2),
     }
 
@@ -104,7 +113,9 @@ def gemma3(r: Reader, f: Fields) -> Fields:
         near = read_rope(r, f["head_dim"], section=section, raw=parts["sliding_attention"])
     else:
         far = read_rope(r, f["head_dim"], section=section, raw=raw, theta=1e6)
-        near = read_rope(r, f["head_dim"], section=section, raw={}, theta_key="rope_local_base_freq")
+        near = read_rope(
+            r, f["head_dim"], section=section, raw={}, theta_key="rope_local_base_freq"
+        )
     return {
         **gemma(r, f),
         "ropes": (far, near),

@@ -87,7 +87,11 @@ def _fused(s: SlotList, i: int, q: int, kv: int) -> Iterator[Slot]:
             stored, bias_stored = (3 * q, c.hidden), (3 * q,)
             steps = (("reshape", [c.heads, 3, d, c.hidden]), *part((c.heads, 1, d, c.hidden), (0, j, 0, 0)),
                      ("reshape", [q, c.hidden]))  # fmt: skip
-            bias_steps = (("reshape", [c.heads, 3, d]), *part((c.heads, 1, d), (0, j, 0)), ("reshape", [q]))
+            bias_steps = (
+                ("reshape", [c.heads, 3, d]),
+                *part((c.heads, 1, d), (0, j, 0)),
+                ("reshape", [q]),
+            )
         else:
             total = q + 2 * kv
             stored, bias_stored = ((c.hidden, total) if flipped else (total, c.hidden)), (total,)
@@ -109,25 +113,41 @@ def _latent(s: SlotList, i: int) -> Iterator[Slot]:
         yield from s.linear(i, "self_attn.q_a_proj", m.q_rank, c.hidden, c.qkv_bias)
         yield s.vector(i, "self_attn.q_a_layernorm", m.q_rank)
     stored_q = s.key(i, "self_attn.q_b_proj" if m.q_rank else "self_attn.q_proj") + ".weight"
-    yield from _head_parts(c.heads, f"layers.{i}.self_attn.q_", stored_q, source, (("nope", m.nope), ("rope", m.rope)))
+    yield from _head_parts(
+        c.heads, f"layers.{i}.self_attn.q_", stored_q, source, (("nope", m.nope), ("rope", m.rope))
+    )
     key, at = s.key(i, "self_attn.kv_a_proj_with_mqa"), 0
     total = m.kv_rank + m.rope
     for module, rows in (("kv_a_proj", m.kv_rank), ("k_rope", m.rope)):
         name = f"layers.{i}.self_attn.{module}"
-        yield Slot(name + ".weight", (key + ".weight",), (total, c.hidden), part((rows, c.hidden), (at, 0)))
+        yield Slot(
+            name + ".weight", (key + ".weight",), (total, c.hidden), part((rows, c.hidden), (at, 0))
+        )
         if c.qkv_bias:
             yield Slot(name + ".bias", (key + ".bias",), (total,), part((rows,), (at,)))
         at += rows
     yield s.vector(i, "self_attn.kv_a_layernorm", m.kv_rank)
     stored_kv = s.key(i, "self_attn.kv_b_proj") + ".weight"
-    yield from _head_parts(c.heads, f"layers.{i}.self_attn.", stored_kv, m.kv_rank, (("k_nope", m.nope), ("v", m.value)))
+    yield from _head_parts(
+        c.heads,
+        f"layers.{i}.self_attn.",
+        stored_kv,
+        m.kv_rank,
+        (("k_nope", m.nope), ("v", m.value)),
+    )
     yield from s.linear(i, "self_attn.o_proj", c.hidden, c.value_width, c.out_bias)
 
 
-def _head_parts(heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...]) -> Iterator[Slot]:
+def _head_parts(
+    heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...]
+) -> Iterator[Slot]:
     total, at = sum(n for _, n in parts), 0
     for suffix, n in parts:
-        steps = (("reshape", [heads, total, cols]), *part((heads, n, cols), (0, at, 0)), ("reshape", [heads * n, cols]))
+        steps = (
+            ("reshape", [heads, total, cols]),
+            *part((heads, n, cols), (0, at, 0)),
+            ("reshape", [heads * n, cols]),
+        )
         yield Slot(f"{name}{suffix}.weight", (key,), (heads * total, cols), steps)
         at += n
 
@@ -137,7 +157,12 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
     if "mlp.gate_up" in s.names.modules:
         key, n = s.key(i, "mlp.gate_up") + ".weight", c.intermediate
         for j, module in enumerate(("gate_proj", "up_proj")):
-            yield Slot(f"layers.{i}.mlp.{module}.weight", (key,), (2 * n, c.hidden), part((n, c.hidden), (j * n, 0)))
+            yield Slot(
+                f"layers.{i}.mlp.{module}.weight",
+                (key,),
+                (2 * n, c.hidden),
+                part((n, c.hidden), (j * n, 0)),
+            )
     elif c.gated:
         yield from s.linear(i, "mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias)
     if "mlp.gate_up" not in s.names.modules:
@@ -162,4 +187,6 @@ def _experts(s: SlotList, i: int) -> Iterator[Slot]:
         shared = s.key(i, "experts").removesuffix("experts.") + "shared_experts."
         for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
                               ("down_proj", (c.hidden, e.shared))):  # fmt: skip
-            yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)
+            yield Slot(
+                f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape
+            )

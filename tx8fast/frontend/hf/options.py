@@ -41,7 +41,9 @@ class HfOptions:
                 problems.append(f"{name} is {value!r}, required a whole number >= 1")
         if encoder:
             if self.phase == "decode" or self.past is not None:
-                problems.append(f"{encoder} is an encoder: it sees its whole input at once; drop --phase decode and --past")
+                problems.append(
+                    f"{encoder} is an encoder: it sees its whole input at once; drop --phase decode and --past"
+                )
             if self.seq is None and encoder != "vit":
                 problems.append("the number of input tokens is needed, give --seq")
         elif self.phase == "prefill":

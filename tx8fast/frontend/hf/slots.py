@@ -48,10 +48,18 @@ class Names:
     outer: dict[str, str]
 
 
-_ATTENTION = {f"self_attn.{m}": f"self_attn.{m}" for m in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")}
+_ATTENTION = {
+    f"self_attn.{m}": f"self_attn.{m}"
+    for m in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
+}
 _MLP = {f"mlp.{m}": f"mlp.{m}" for m in ("gate_proj", "up_proj", "down_proj")}
 _OUTER = {"embed_tokens": "embed_tokens", "norm": "norm", "lm_head": "^lm_head"}
-_LLAMA = {**_ATTENTION, **_MLP, "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"}
+_LLAMA = {
+    **_ATTENTION,
+    **_MLP,
+    "attn_norm": "input_layernorm",
+    "mlp_norm": "post_attention_layernorm",
+}
 _SANDWICH = {**_ATTENTION, **_MLP, "attn_norm": "input_layernorm", "attn_post_norm": "post_attention_layernorm",
              "mlp_norm": "pre_feedforward_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}  # fmt: skip
 _VIT = {"self_attn.q_proj": "attention.attention.query", "self_attn.k_proj": "attention.attention.key",
@@ -129,17 +137,28 @@ class SlotList:
         self.c, self.names, self.prefix = c, names_of(c), prefix
 
     def outer(self, module: str, shape: Shape, suffix: str = ".weight", **more: Any) -> Slot:
-        return Slot(module + suffix, (outer_key(self.names, module, self.prefix) + suffix,), shape, **more)
+        return Slot(
+            module + suffix, (outer_key(self.names, module, self.prefix) + suffix,), shape, **more
+        )
 
     def key(self, i: int, module: str) -> str:
         return self.prefix + self.names.layer.format(i) + self.names.modules[module]
 
     def vector(self, i: int, module: str, size: int, suffix: str = ".weight", **more: Any) -> Slot:
-        return Slot(f"layers.{i}.{module}{suffix}", (self.key(i, module) + suffix,), (size,), **more)
+        return Slot(
+            f"layers.{i}.{module}{suffix}", (self.key(i, module) + suffix,), (size,), **more
+        )
 
-    def linear(self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False) -> Iterator[Slot]:
+    def linear(
+        self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False
+    ) -> Iterator[Slot]:
         stored = (cols, rows) if flipped else (rows, cols)
-        yield Slot(f"layers.{i}.{module}.weight", (self.key(i, module) + ".weight",), stored, flipped=flipped)
+        yield Slot(
+            f"layers.{i}.{module}.weight",
+            (self.key(i, module) + ".weight",),
+            stored,
+            flipped=flipped,
+        )
         if bias:
             yield self.vector(i, module, rows, ".bias")
 

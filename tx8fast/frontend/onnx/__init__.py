@@ -67,9 +67,9 @@ def import_model(model: Any, path: str = "", options: ImportOptions | None = Non
     options = options or ImportOptions()
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), MAX_OPSET)
     if not MIN_OPSET <= version <= MAX_OPSET:
-        raise ImportModelError(
-            f"importing {path or 'the model'}: operator set {version} is not supported, required {MIN_OPSET} to {MAX_OPSET}"
-        )
+        newer = f"is newer than {MAX_OPSET}, the newest one known: export the model for operator set {MAX_OPSET} or older"
+        reason = newer if version > MAX_OPSET else f"is not supported, required {MIN_OPSET} to {MAX_OPSET}"
+        raise ImportModelError(f"importing {path or 'the model'}: operator set {version} {reason}")
     ctx = new_context()
     weights = WeightTable(Path(path).parent if path else None)
 
@@ -90,6 +90,10 @@ def import_model(model: Any, path: str = "", options: ImportOptions | None = Non
 def _outputs(importer: Importer, scope: Scope) -> list:
     """Return the tensors of the graph outputs, checked against their declared types."""
     found = []
+    names = [o.name for o in importer.model.graph.output]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        importer.problems.append(ImportModelError(f"graph outputs {', '.join(map(repr, twice))} are declared twice"))
     for info in importer.model.graph.output:
         try:
             t = scope.find(info.name)

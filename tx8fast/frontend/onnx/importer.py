@@ -5,6 +5,7 @@ May import: ir, weights, errors, frontend.common and frontend.onnx. Must not: kn
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,22 @@ from tx8fast.frontend.onnx.schema import function_body, has_body, type_problems
 from tx8fast.ir.core import Value
 
 MAX_INLINE_DEPTH = 32
+#: function calls and loop bodies expanded in one model; more are a mistake or an attack
+MAX_EXPANSIONS = 50_000
+MAX_DIM = 2**31 - 1
+MAX_ELEMENTS = 2**40
+
+
+class TooLarge(ImportModelError):
+    """The model grows without reasonable bound; nothing after it is worth importing."""
+
+
+def check_size(shape: tuple[int, ...], what: str) -> None:
+    """Raise ImportModelError for a tensor that no machine holds."""
+    if any(d > MAX_DIM for d in shape) or math.prod(shape) > MAX_ELEMENTS:
+        raise ImportModelError(
+            f"{what} has shape {list(shape)}; at most {MAX_DIM} per dimension and {MAX_ELEMENTS} elements are supported"
+        )
 
 
 class _Reported(Exception):
@@ -52,6 +69,7 @@ class Importer:
         self.functions = {(f.domain, f.name): f for f in model.functions}
         self.problems: list[Tx8Error] = []
         self.args: dict[Value, str] = {}
+        self.expansions = 0
 
     # ---- the main graph
 
@@ -63,6 +81,7 @@ class Importer:
         types = static_inputs(graph, stored, self.options)
         names = []
         for name, (shape, dtype) in types.items():
+            check_size(shape, f"graph input '{name}'")
             if name in self.options.constants:
                 scope.names[name] = self._bound_input(name, shape, dtype)
                 continue
@@ -161,14 +180,21 @@ class Importer:
                 raise ImportModelError(f"{where}: " + "; ".join(wrong))
             self.emitter.loc = label
             outputs = self._dispatch(proto, opset, scope, inputs, where, label)
+            for name, t in zip(proto.output, outputs):
+                if t is not None:
+                    check_size(t.shape, f"{where}: output '{name}'")
         except _Reported:
             self._failed(scope, proto.output)
+        except TooLarge:
+            raise
         except KeyError as e:
             self._failed(scope, proto.output, ImportModelError(f"{where}: input {e} is not defined by anything"))
         except (VerifyError, SimulationError) as e:  # SimulationError: constants that do not fit their operation
             self._failed(scope, proto.output, ImportModelError(f"{where}: {e}"))
         except Tx8Error as e:
             self._failed(scope, proto.output, e)
+        except (ValueError, ArithmeticError, MemoryError) as e:  # numpy's and Python's word for the same
+            self._failed(scope, proto.output, ImportModelError(f"{where}: {e}"))
         else:
             for name, t in zip(proto.output, outputs):
                 if name and t is not None:
@@ -196,6 +222,7 @@ class Importer:
 
         if scope.depth >= MAX_INLINE_DEPTH:
             raise ImportModelError(f"function '{proto.op_type}' is nested more than {MAX_INLINE_DEPTH} deep; is it recursive?")
+        self._count_expansion(f"function '{proto.op_type}'")
         bound = {a.name: helper.get_attribute_value(a) for a in body.attribute_proto}
         bound.update(scope.attributes(proto))
         opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in body.opset_import}
@@ -211,6 +238,7 @@ class Importer:
 
     def run_graph(self, graph: Any, scope: Scope, inputs: list[Tensor], label: str) -> list[Tensor]:
         """Import a subgraph (a branch or loop body) in place; returns its outputs."""
+        self._count_expansion(f"the body of '{label}'")
         inner = Scope(scope.opsets, scope, None, scope.depth)
         for formal, actual in zip(graph.input, inputs, strict=True):
             inner.names[formal.name] = actual
@@ -225,6 +253,11 @@ class Importer:
         if any(t is None for t in outputs):
             raise _Reported
         return outputs  # type: ignore[return-value]
+
+    def _count_expansion(self, what: str) -> None:
+        self.expansions += 1
+        if self.expansions > MAX_EXPANSIONS:
+            raise TooLarge(f"expanding {what}: the model needs more than {MAX_EXPANSIONS} function calls and loop bodies")
 
     # ---- problems
 

@@ -69,6 +69,7 @@ def write_run(n: Node, cache: Tensor, new: Tensor, first: Tensor, axis: int, cir
 def _one_hot(n: Node) -> Tensor:
     indices, values = n[0], n[2]
     depth = int(n.static(1, "depth").reshape(-1)[0])
+    n.bounded(depth, "the list of classes")
     rank = indices.rank + 1
     axis = n.norm_axis(n.attr("axis", -1), rank)
     wrapped = n.op("select", n.op("lt", indices, 0), n.op("add", indices, depth), indices)

@@ -169,6 +169,8 @@ def convert(n: Node, x: Tensor, dtype: str, saturate: int = 1) -> Tensor:
         return x
     if dtype == "pred":
         return n.op("ne", x, 0)
+    if x.is_float and dtype[0] in "iu" and x.array is not None and np.isnan(x.array.astype(np.float64)).any():
+        raise n.bad(f"a constant that is not a number (NaN) cannot become {dtype}")
     if x.is_float and dtype in ("i4", "u4"):  # the low bits of the whole part, as for integers
         x = n.op("convert", x, dtype="i32")
     if dtype in _F8_MAX and saturate:

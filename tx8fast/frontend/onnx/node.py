@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 Result = Tensor | Sequence[Tensor | None]
 MIN_OPSET, MAX_OPSET = 1, 28
+MAX_CONSTANT_ELEMENTS = 1 << 27
+_GROWING: dict[str, Callable[..., np.ndarray]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,22 @@ class Node:
     def ops(self, kind: str, *operands: Tensor | float | int | None, **attrs: Any) -> list[Tensor]:
         like = next((t for t in operands if isinstance(t, Tensor)), None)
         given = [self.const(t, like.dtype) if isinstance(t, (int, float)) else t for t in operands]  # type: ignore[union-attr]
-        return self.importer.emitter.ops(kind, *given, **attrs)
+        results = self.importer.emitter.ops(kind, *given, **attrs)
+        if kind in _GROWING and results[0].array is not None and results[0].dtype == "i64":
+            self._check_overflow(kind, [t.array for t in given if t is not None])  # type: ignore[union-attr]
+        return results
+
+    def _check_overflow(self, kind: str, arrays: list[np.ndarray]) -> None:
+        """Constants of shape arithmetic must not wrap around."""
+        wide = _GROWING[kind](*(a.astype(np.float64) for a in arrays))
+        if (np.abs(wide) >= 2.0**63).any():
+            raise self.bad("the result of constant integers does not fit 64 bits")
+
+    def bounded(self, count: float, what: str) -> int:
+        """Return the length of a constant to be made. Raises ImportModelError if it is absurd."""
+        if not count <= MAX_CONSTANT_ELEMENTS:
+            raise self.bad(f"{what} has {count:g} elements; constants of at most {MAX_CONSTANT_ELEMENTS} are made at import")
+        return int(count)
 
     def const(self, value: Any, dtype: str | None = None) -> Tensor:
         return self.importer.emitter.const(value, dtype)

@@ -204,7 +204,10 @@ def _range(n: Node) -> Tensor:
     lo, hi, by = (n.static(i, name).reshape(()) for i, name in enumerate(("start", "limit", "delta")))
     if by == 0:
         raise n.bad("the step of the range is 0")
-    count = max(math.ceil((hi.astype(np.float64) - lo.astype(np.float64)) / by.astype(np.float64)), 0)
+    span = (hi.astype(np.float64) - lo.astype(np.float64)) / by.astype(np.float64)
+    if not math.isfinite(span):
+        raise n.bad(f"the range from {lo} to {hi} in steps of {by} has no length")
+    count = n.bounded(max(math.ceil(span), 0), "the range")
     wide = np.float32 if n[0].dtype in ("f16", "bf16") else lo.dtype
     values = lo.astype(wide) + np.arange(count).astype(wide) * by.astype(wide)
     return n.const(values.astype(lo.dtype), n[0].dtype)

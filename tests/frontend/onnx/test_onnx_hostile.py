@@ -1,0 +1,127 @@
+"""Models made to confuse: absurd sizes, arithmetic that overflows, expansions without end, names used twice."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import onnx
+import pytest
+from frontend.onnx.onnx_build import BOOL, I64, imported, info, model, node
+from onnx import helper
+
+from tx8fast.errors import ImportModelError, UnsupportedError
+from tx8fast.frontend.onnx import import_model, import_onnx
+from tx8fast.frontend.onnx.node import MAX_OPSET
+
+pytestmark = pytest.mark.feature("B11", "IR-51")
+OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("acme", 1)]
+
+
+def one(op: str, inputs: str, weights: dict, **attrs):
+    return imported([node(op, inputs, "y", "it", **attrs)], [info("x", [1, 1, 4, 4])], [info("y", None)], weights)
+
+
+@pytest.mark.parametrize("version, message", [
+    (MAX_OPSET + 1, f"operator set {MAX_OPSET + 1} is newer than {MAX_OPSET}, the newest one known.*or older"),
+    (99, "operator set 99 is newer"), (0, "operator set 0 is not supported, required 1 to"),
+])  # fmt: skip
+def test_operator_sets_that_are_not_known(version, message):
+    with pytest.raises(ImportModelError, match=message):
+        imported([node("Relu", "x", "y")], [info("x", [2])], [info("y", [2])], opset=version)
+
+
+@pytest.mark.parametrize("shape", [[2**31], [4, 2**31, 1], [2**62, 2**62], [2**20, 2**21]])
+def test_inputs_that_no_machine_holds(shape):
+    with pytest.raises(ImportModelError, match=r"graph input 'x' has shape .*at most 2147483647 per dimension"):
+        imported([node("Relu", "x", "y")], [info("x", shape)], [info("y", None)])
+
+
+@pytest.mark.parametrize(("op", "inputs", "weights", "message"), [
+    ("Expand", "x s", {"s": np.array([2**40, 1, 1, 4, 4])}, "it.*output 'y' has shape"),
+    ("Expand", "x s", {"s": np.array([-5])}, "it.*does not broadcast with"),
+    ("Tile", "x s", {"s": np.array([1, 1, 1, 2**62])}, "it.*output 'y' has shape"),
+    ("Pad", "x s", {"s": np.array([0, 0, 0, 2**62, 0, 0, 0, 2**62])}, "it.*output 'y' has shape"),
+    ("ConstantOfShape", "s", {"s": np.array([2**31, 4])}, "it.*output 'y' has shape"),
+    ("ConstantOfShape", "s", {"s": np.array([-2])}, "it.*-2 is negative"),
+    ("Range", "a b c", {"a": np.array(0), "b": np.array(2**50), "c": np.array(1)}, "it.*the range has 1.1.*e.15 elements"),
+    ("Range", "a b c", {"a": np.float32(0), "b": np.float32(np.nan), "c": np.float32(1)}, "it.*nan.*no length"),
+    ("OneHot", "i d v", {"i": np.array([1]), "d": np.array(2**40), "v": np.array([0.0, 1.0])}, "it.*list of classes"),
+    ("Resize", "x _ s", {"s": np.array([1, 1, np.nan, np.inf], np.float32)}, "it.*NaN"),
+    ("Mul", "a a", {"a": np.array([2**40])}, "it.*does not fit 64 bits"),
+    ("Add", "a a", {"a": np.array([2**62])}, "it.*does not fit 64 bits"),
+    ("Reshape", "x s", {"s": np.array([2**62, -1])}, "it.*cannot view"),
+    ("Conv", "x w", {"w": np.ones((1, 1, 2, 2), np.float32)}, "it.*at least the window"),
+])  # fmt: skip
+def test_absurd_sizes(op, inputs, weights, message):
+    attrs = {"dilations": [2**62, 1]} if op == "Conv" else {}
+    with pytest.raises(ImportModelError, match=message) as e:
+        one(op, inputs, weights, **attrs)
+    assert str(e.value).count("node 'it'") == 1 and "\n" not in str(e.value)
+
+
+def test_not_a_number_in_a_shape():
+    nodes = [node("Cast", "f", "s", "cast", to=I64), node("Expand", "x s", "y")]
+    with pytest.raises(ImportModelError, match="cast.*NaN.*cannot become i64"):
+        imported(nodes, [info("x", [1])], [info("y", None)], {"f": np.array([np.nan], np.float32)})
+
+
+def test_names_used_twice():
+    relu = node("Relu", "x", "y")
+    with pytest.raises(ImportModelError, match="graph input 'x' is declared twice"):
+        imported([relu], [info("x", [2]), info("x", [2])], [info("y", [2])])
+    with pytest.raises(ImportModelError, match="graph outputs 'y' are declared twice"):
+        imported([relu], [info("x", [2])], [info("y", [2]), info("y", [2])])
+    m = model([node("Add", "x w", "y")], [info("x", [2])], [info("y", [2])], {"w": np.ones(2, np.float32)})
+    m.graph.initializer.append(m.graph.initializer[0])
+    with pytest.raises(ImportModelError, match="initialiser 'w' is defined twice"):
+        import_model(m)
+
+
+def function(name: str, *calls: str):
+    names = ["a", *[f"t{i}" for i in range(len(calls) - 1)], "b"]
+    nodes = [node(c, a, b, domain="" if c == "Relu" else "acme") for c, a, b in zip(calls, names, names[1:])]
+    return helper.make_function("acme", name, ["a"], ["b"], nodes, OPSETS)
+
+
+def call(first: str, functions: list):
+    node_ = node(first, "x", "y", domain="acme")
+    return imported([node_], [info("x", [2])], [info("y", [2])], functions=functions, domains=("acme",))
+
+
+def test_functions_that_call_each_other():
+    with pytest.raises(ImportModelError, match="recursive"):
+        call("A", [function("A", "B", "B"), function("B", "A", "A")])
+
+
+def test_functions_that_double_again_and_again(monkeypatch):
+    monkeypatch.setattr("tx8fast.frontend.onnx.importer.MAX_EXPANSIONS", 500)
+    levels = [function(f"F{i}", f"F{i + 1}", f"F{i + 1}") for i in range(28)]
+    start = time.perf_counter()
+    with pytest.raises(ImportModelError, match="more than 500 function calls and loop bodies"):
+        call("F0", [*levels, function("F28", "Relu")])
+    assert time.perf_counter() - start < 5
+
+
+def test_loops_without_a_reasonable_end():
+    body = helper.make_graph([node("Identity", "a", "b"), node("Identity", "go", "on")], "body",
+                             [info("i", [], I64), info("go", [], BOOL), info("a", [2])],
+                             [info("on", [], BOOL), info("b", [2])])  # fmt: skip
+    with pytest.raises(UnsupportedError, match="more than 1024 times"):
+        imported([node("Loop", "m _ x", "y", body=body)], [info("x", [2])], [info("y", None)], {"m": np.array(2**40)})
+
+
+@pytest.mark.parametrize("location", ["/etc/passwd", "../../../../etc/passwd", "sub/../../m.bin", "..", ".", "", "link/w.bin"])
+def test_external_data_outside_the_model_directory(tmp_path, location):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "w.bin").write_bytes(bytes(4096))
+    (folder / "link").symlink_to(tmp_path, target_is_directory=True)
+    m = model([node("Add", "x w", "y")], [info("x", [1024])], [info("y", [1024])], {"w": np.zeros(1024, np.float32)})
+    t = m.graph.initializer[0]
+    t.ClearField("raw_data")
+    t.data_location = onnx.TensorProto.EXTERNAL
+    t.external_data.add(key="location", value=location)
+    onnx.save(m, folder / "m.onnx")
+    with pytest.raises(ImportModelError, match="initialiser 'w'.*not inside the model's directory"):
+        import_onnx(folder / "m.onnx")

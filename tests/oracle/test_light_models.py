@@ -1,0 +1,45 @@
+"""The structures of real convolution networks that come with the onnx package: compile, execute, compare.
+
+Their weights are constants made by the graph itself, so that the files are small.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tx8fast
+
+pytestmark = pytest.mark.feature("IR-51", "B11", "B21")
+FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+MODELS = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
+          "zfnet512")  # fmt: skip
+QUICK = ("squeezenet", "shufflenet")
+LIMIT_SECONDS = 60.0
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MODELS])
+def test_light_model(name):
+    path = FOLDER / f"light_{name}.onnx"
+    if not path.exists():
+        pytest.skip("this onnx package has no light models")
+    start = time.perf_counter()
+    program = tx8fast.compile(path, dtype="fp32")
+    assert time.perf_counter() - start < LIMIT_SECONDS
+    stored = onnx.TensorProto()
+    stored.ParseFromString((FOLDER / f"light_{name}_output_0.pb").read_bytes())
+    want = onnx.numpy_helper.to_array(stored)
+    inputs = {t.name: _ramp(t.shape) for t in program.inputs}
+    (got,) = program.run(inputs).values()
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-6)
+
+
+def _ramp(shape) -> np.ndarray:
+    """The input that the expected outputs belong to: i / size at place i."""
+    size = int(np.prod(shape))
+    return (np.arange(size, dtype=np.float32) / size).reshape(shape)
