@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.alloc.problems import KINDS, fits, make
-from tx8fast.alloc import Buffer, Problem, find_violations, lower_bound_bytes, merge_intervals, solve
+from tx8fast.alloc import (
+    Buffer,
+    Problem,
+    find_violations,
+    lower_bound_bytes,
+    merge_intervals,
+    solve,
+)
 from tx8fast.alloc.problem import read_csv
 from tx8fast.errors import AllocationError
 
@@ -57,8 +64,10 @@ def test_generated_problems(kind: str, seed: int, n: int) -> None:
 
 
 def test_most_generated_problems_are_proven_optimal() -> None:
-    proven = [solve(make(kind, 3, 60), effort=20_000).optimal for kind in KINDS for _ in range(1)]
-    assert sum(proven) >= len(proven) - 2
+    proven = [
+        solve(make(kind, 3, 60), effort=20_000).optimal for kind in KINDS if kind != "aligned"
+    ]
+    assert all(proven)
 
 
 @pytest.mark.parametrize("name", "ACEGIK")
@@ -72,19 +81,15 @@ def test_tight_public_files_are_placed(repo_root, name: str) -> None:
 
 
 def test_a_proof_raises_the_lower_bound() -> None:
-    # At most 5 bytes are alive at a time, but no placement of these seven is that low.
-    rows = [(0, 2, 1), (1, 4, 2), (3, 6, 1), (5, 8, 2), (0, 3, 1), (2, 7, 1), (6, 8, 1)]
-    raised = 0
-    for shift in range(40):
-        buffers = tuple(
-            Buffer(str(i), ((lo, hi + (i * shift) % 5),), s + (i * shift) % 3)
-            for i, (lo, hi, s) in enumerate(rows)
-        )
-        problem = Problem(buffers)
-        placement = solve(problem, effort=100_000)
-        assert placement.optimal
-        raised += placement.lower_bound_bytes > lower_bound_bytes(problem)
-    assert raised
+    # Two at a time, but each meets both others, so that three different places are needed.
+    lives = (((0, 1), (4, 5)), ((0, 1), (2, 3)), ((2, 3), (4, 5)))
+    circle = Problem(tuple(Buffer(f"b{i}", spans, 64) for i, spans in enumerate(lives)))
+    placement = solve(circle, effort=100)
+    assert lower_bound_bytes(circle) == 128
+    assert placement.lower_bound_bytes == placement.peak_bytes == 192
+    # 3 + 3 bytes, the upper one at the next multiple of 4.
+    steps = Problem(tuple(Buffer(f"b{i}", ((0, 1),), 3, 4) for i in range(2)))
+    assert solve(steps, effort=100).lower_bound_bytes == 7
 
 
 def test_independent_stretches_may_add_up_to_more_than_one_search_takes() -> None:

@@ -14,12 +14,13 @@ from tx8fast._kernels._facade_events import (
     simulate_events,
 )
 from tx8fast._kernels._facade_fit import first_fit
-from tx8fast._kernels._facade_pack import PackSearch, pack_exact
+from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
 from tx8fast._kernels._facade_shard_enum import enumerate_shardings
 
 __all__ = [
     "BOUNDS",
+    "N_RULES",
     "PackSearch",
     "PlanSpace",
     "plan_costs",

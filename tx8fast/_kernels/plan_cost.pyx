@@ -50,7 +50,7 @@ def plan_cost(
     int64_t bufs,                     # IN copies of a streamed buffer
     bint is_matrix,                   # IN
     double per_point,                 # IN vector cycles per point
-    double scratch_per_point,         # IN bytes per point
+    double scratch_per_point,         # IN bytes per point of the factors that are not summed
     const int64_t[:, ::1] parts,      # IN (nc, nf)
     const int64_t[:, ::1] slices,     # IN (nc, nf)
     const int64_t[::1] inner,         # IN (nc,) innermost parallel factor, -1 none
@@ -71,7 +71,7 @@ def plan_cost(
     cdef int64_t[MAX_DIMS] ext
     cdef int64_t[4] q
     cdef int64_t active, iters, reduce_trips, spm, e, x, lead, contig, cols, col_size, runs, pitch, bytes_, local
-    cdef int64_t times, run_product, points, n_loads, is_open, uniform, sharers, rest
+    cdef int64_t times, run_product, points, results, n_loads, is_open, uniform, sharers, rest
     cdef double bw, load, stores, first, last, moved, pages, one, ne, ct, mac, mem, issue, traffic, steady, startup, best
     cdef double noc, exchange
     cdef double total_bw = machine[0], port = machine[1], load_startup = machine[2], store_startup = machine[3]
@@ -86,6 +86,7 @@ def plan_cost(
             iters = 1
             reduce_trips = 1
             points = 1
+            results = 1
             n_order = 0
             for f in range(nf):
                 x = ceil_div(ceil_div(size[f], parts[c, f]), unit[f]) * unit[f]
@@ -101,6 +102,8 @@ def plan_cost(
                     reduce_trips *= trips[f]
                 length[f] = slices[c, f] if slices[c, f] < shard[f] else shard[f]
                 points *= length[f]
+                if not reduce[f]:
+                    results *= length[f]
                 if not reduce[f] and f != inner[c]:
                     order[n_order] = f
                     n_order += 1
@@ -211,7 +214,7 @@ def plan_cost(
                     spm += ceil_div(q[0] * q[1] * q[2] * 4, 256) * 256
             else:
                 ct = iters * (ct_startup + points * per_point)
-            spm += <int64_t>(points * scratch_per_point)
+            spm += <int64_t>(results * scratch_per_point)
             issue = iters * issue_compute + n_loads * issue_dma
             traffic = moved / total_bw
             steady = ne

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tx8fast._kernels import PackSearch
+from tx8fast._kernels import N_RULES, PackSearch
 from tx8fast.alloc.problem import Ints, Problem
 
 MAX_BUFFERS = 2000
-FIRST_NODES = 1000  # budget of the first searches; a placement found needs about one node per buffer
+FIRST_NODES = (
+    1000  # budget of the first searches; a placement found needs about one node per buffer
+)
 GROWTH = 1.25  # of the budget, once all combinations of order and rule had their turn
-RULES = (0, 1, 2)
 ORDER_TURNS = (0, 1, 0, 1, 2)  # indices of orders by width, by sections, by area
 NOISE = 0.6  # spread of the factor on the keys of an order, from the second round on
 
@@ -63,7 +64,7 @@ class ExactSearch:
         budget, turn = max(FIRST_NODES, 3 * len(self._kept)), 0
         while effort > 0:
             for which in ORDER_TURNS:
-                for rule in RULES:
+                for rule in range(N_RULES):
                     order = self._order(which, random if turn else None)
                     found, proven, nodes = self._search.run(
                         order, height_bytes // self.unit, min(budget, effort), rule
@@ -110,6 +111,3 @@ class ExactSearch:
                     yield None, low_bytes
             share = max(self.nodes_left // 6, min(self.nodes_left, FIRST_NODES))
             middle = possible + (high_bytes - possible) // (2 * unit) * unit
-
-
-

@@ -95,6 +95,7 @@ class Fused(Lowering):
         super().__init__(record, machine)
         self.members: list[Member] = []
         self.args: list[int] = []
+        self.forms: dict[tuple, int] = {}
         lead = Contraction(record.ops[0], machine, resident=resident)
         self.lead = lead
         if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
@@ -148,9 +149,12 @@ class Fused(Lowering):
             if wire[0] == "op":
                 sources.append(("op", wire[1]))
                 continue
-            sources.append(("in", len(self.reads)))
-            self.reads.append(LinkedAccess(access, links))
-            self.args.append(wire[1])
+            form = (wire[1], type(access), access.dims, access.blocked, tuple(links))
+            if form not in self.forms:  # members that read one operand alike share its buffer
+                self.forms[form] = len(self.reads)
+                self.reads.append(LinkedAccess(access, links))
+                self.args.append(wire[1])
+            sources.append(("in", self.forms[form]))
         self.members.append(Member(low, links, sources))
 
     def arguments(self) -> list[int]:

@@ -29,8 +29,8 @@ from tx8fast.search.plan import SHARE_MIN_BYTES, Plan, copies, part_bytes, reloa
 from tx8fast.search.shared_trial import PlanTimer
 
 REFINE = 8  # candidates tried on the event kernel, at most
-PER_SHARDING = 2  # of them with one sharding, then
-REFINE_BEST = 4  # more with the best sharding
+PER_SHARDING = 1  # of them with one sharding, then
+REFINE_BEST = 8  # more with the best sharding
 TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without
 PRICED_ABOVE = 1.1
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
@@ -270,7 +270,8 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
         for r, group in enumerate(low.groups()):
             role[group] = r
     sample = tuple(min(s, 8 * u) for s, u in zip(low.sizes, low.units, strict=True))
-    scratch = sum(low.scratch_bytes((0,) * len(sample), sample)) / max(1, math.prod(sample))
+    results = math.prod(n for n, summed in zip(sample, low.reduce, strict=True) if not summed)
+    scratch = sum(low.scratch_bytes((0,) * len(sample), sample)) / max(1, results)
     i64 = lambda x: np.array(x, np.int64)  # noqa: E731
     u8 = lambda x: np.array(x, np.uint8)  # noqa: E731
     ne_groups = machine.ne_groups(fmt) if matrix else 4

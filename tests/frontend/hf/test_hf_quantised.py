@@ -74,6 +74,14 @@ def test_fused_and_stacked_weights_of_quantised_models(tmp_path, case, scheme):
     assert error(program.run({"input_ids": IDS}), wanted) <= 1e-4
 
 
+@pytest.mark.feature("B11", "IR-26")
+def test_saved_program_finds_computed_weights_in_the_checkpoint(tmp_path):
+    config, meant = quantised(tmp_path, "phi3", "gptq")
+    tx8fast.compile(tmp_path, phase="prefill", batch=2, seq=12).save(tmp_path / "model.tx8")
+    found = tx8fast.load(tmp_path / "model.tx8").run({"input_ids": IDS}, weights_dir=tmp_path)
+    assert error(found, FamilyReference(config, meant).prefill(IDS)) <= 1e-4
+
+
 @pytest.mark.feature("IR-27")
 def test_misfitting_parts_are_listed(tmp_path):
     config = family_config("qwen3")

@@ -174,8 +174,12 @@ class Search:
                     parts.append([])
                 parts[-1].append(i)
                 reach = max(reach, self.lists[i][-1] + 1)
-        slack = [min(self.capacity - self.reach[k] for i in p for k in self.lists[i]) for p in parts]
-        return all(self.solve_connected(parts[j]) for j in sorted(range(len(parts)), key=slack.__getitem__))
+        slack = [
+            min(self.capacity - self.reach[k] for i in p for k in self.lists[i]) for p in parts
+        ]
+        return all(
+            self.solve_connected(parts[j]) for j in sorted(range(len(parts)), key=slack.__getitem__)
+        )
 
     def attempt(self, step) -> bool:
         """Run `step`; a contradiction gives its section weight."""
@@ -202,7 +206,9 @@ class Search:
             item = self.choose(items)
             names = ("low", "ground", "placed", "first", "reach", "tops")
             saved = {name: list(getattr(self, name)) for name in names}
-            if self.attempt(lambda: (self.place(item), self.propagate())) and self.solve_parts(items):
+            if self.attempt(lambda: (self.place(item), self.propagate())) and self.solve_parts(
+                items
+            ):
                 return True
             vars(self).update(saved)
             home = self.lists[item][0]

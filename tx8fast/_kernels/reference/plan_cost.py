@@ -124,9 +124,10 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
             n_loads += times
             moved += times * size * active / sharers
             spm += ceil_div(local, 256) * 256 * (int(t.bufs) if times > 1 else 1)
-        points = 1
+        points = results = 1
         for f in range(nf):
             points *= min(int(slices[c, f]), shard[f])
+            results *= 1 if t.reduce[f] else min(int(slices[c, f]), shard[f])
         ne = ct = 0.0
         if t.is_matrix:
             q = [1, 1, 1, 1]
@@ -147,7 +148,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
                 spm += ceil_div(q[0] * q[1] * q[2] * 4, 256) * 256
         else:
             ct = iters * (m["ct_startup"] + points * t.per_point)
-        spm += int(points * t.scratch_per_point)
+        spm += int(results * t.scratch_per_point)
         issue = iters * m["issue_compute"] + n_loads * m["issue_dma"]
         traffic = moved / m["total_bw"]
         steady = max(ne, ct, load - first, store - last, issue, noc)
