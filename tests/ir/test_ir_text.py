@@ -152,7 +152,7 @@ def test_exact_text_of_a_small_module():
 
 
 def nested() -> Toy:
-    """module > func > group > scope, with numbers that restart in the group only."""
+    """module > func > group > scope; numbers of the group begin again behind it."""
     t = Toy()
     x = t.b("toy.add", *t.args)
     group = t.b.op("group", x, result_types=[t.type], n_regions=1)
@@ -174,7 +174,8 @@ def test_three_levels_print_parse_clone_and_verify():
     t = nested()
     verify(t.module, 2)
     text = t.program.text()
-    assert "      %1 = " in text and '    %3 = "tx8be.group"(%2)' in text and "}, {" in text
+    assert '    %3 = "tx8be.group"(%2)' in text and "^bb0(%4: " in text and "}, {" in text
+    assert '"tx8be.return"(%3, %2)' in text
     back = parse_op(t.ctx, text)
     assert equal(back, t.module) and print_op(back) == text
     assert t.program.clone().same_as(t.program) and t.program.clone().text() == text

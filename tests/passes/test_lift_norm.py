@@ -92,6 +92,16 @@ def test_norm_with_other_users_keeps_its_parameter_apart():
     assert lifted(g.done(y=y), LiftNorm()) == ["rmsnorm", "mul"]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_batch_norm_with_known_statistics(known):
+    g = SmallGraph(x=((1, 4, 4, 8), "f32"), v=((8,), "f32"))
+    rows = [g.array(f"w{i}", np.linspace(1, 2 + i, 8, dtype=np.float32)) for i in range(3)]
+    last = g.array("w3", np.linspace(1, 2, 8, dtype=np.float32)) if known else g.args["v"]
+    y = g("batchnorm_inference", g.args["x"], *rows, last, eps=1e-3)
+    left = lifted(g.done(y=y), LiftNorm(), inputs={"v": np.ones(8, np.float32)})
+    assert ("batchnorm_inference" in left) is not known
+
+
 # ---------------------------------------------------------------- activations
 
 

@@ -27,6 +27,7 @@ from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.search.program import plan_table
 from tx8fast.schedule.segment import build_segment
+from tx8fast.search import plan as search_plan
 from tx8fast.search.plan import Plan
 from tx8fast.search.planner import spm_demand
 from tx8fast.search.program import plan_table
@@ -174,6 +175,16 @@ def with_plan(case: Case, plan: Plan) -> Case:
     return dataclasses.replace(case, program=dataclasses.replace(case.program, segments=[made]))
 
 
+def _sharers(low: Any, plan: Plan) -> tuple[int, ...]:
+    """Return who shares what, for slices of any size: the search leaves small ones alone."""
+    least = search_plan.SHARE_MIN_BYTES
+    search_plan.SHARE_MIN_BYTES = 1
+    try:
+        return tuple(search_plan.sharers(low, plan, k) for k in range(len(low.reads)))
+    finally:
+        search_plan.SHARE_MIN_BYTES = least
+
+
 def random_plan(case: Case, rng: np.random.Generator) -> Plan | None:
     """Return a plan drawn from all cuts of the one-op case, cheap or not, that scratchpad can hold."""
     low, capacity = case.lowering(), case.machine.spm_limit - case.machine.spm_base
@@ -193,6 +204,8 @@ def random_plan(case: Case, rng: np.random.Generator) -> Plan | None:
         free = [f for f in rng.permutation(len(shard)).tolist() if not low.reduce[f]]
         order = (*free, *(f for f in range(len(shard)) if low.reduce[f]))
         plan = Plan(tuple(parts), tuple(shard), tuple(slices), order, 2, 0, 0, "", 1)
+        if low.shares and rng.integers(2):
+            plan = dataclasses.replace(plan, shared=_sharers(low, plan))
         if spm_demand(low, plan) <= capacity and math.prod(plan.trips) <= 64:
             return plan
     return None

@@ -224,13 +224,13 @@ class _Printer:
         return f"{base}:{len(results)}"
 
     def regions(self, op: Op, indent: str) -> None:
+        # Numbers go on inside an isolated region and start again behind it: MLIR's scopes do not know which kinds
+        # are isolated, so a number of the surroundings must not be taken twice.
         saved = self.next
         isolated = op.info.traits & ISOLATED == ISOLATED
         for r, region in enumerate(op.regions):
             if r:
                 self.lines.append(f"{indent}}}, {{")
-            if isolated:
-                self.next = 0
             for b, block in enumerate(region.blocks):
                 self.block(block, b, indent)
         if isolated:

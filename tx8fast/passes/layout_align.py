@@ -36,21 +36,25 @@ from tx8fast.passes.layout_forms import (
 
 @dataclass(frozen=True)
 class LayoutAlign(CompilerPass):
-    """`method`: greedy (follow the producers) or mincut (fewest bytes converted, never more than greedy)."""
+    """`method`: greedy (follow the producers) or mincut (fewest bytes converted, never more than greedy).
+    `results`: dense (converted for the host on the chip) or keep (as they were made; the host unpacks them)."""
 
     name: ClassVar[str] = "layout-align"
     ensures: ClassVar[tuple[str, ...]] = ("layouts",)
     method: str = "greedy"
+    results: str = "dense"
 
     def run(self, program: IRProgram) -> PassResult:
         if self.method not in ("greedy", "mincut"):
             raise ConfigError(f"pass '{self.name}': option 'method': expected greedy or mincut, found '{self.method}'")
+        if self.results not in ("dense", "keep"):
+            raise ConfigError(f"pass '{self.name}': option 'results': expected dense or keep, found '{self.results}'")
         symbols, order = callees_first(program)
         inserted = 0
         for symbol in order:
             if symbol.attrs["arg_layouts"] is None:
                 symbol.attrs["arg_layouts"] = argument_layouts(symbol, symbols)
-            colouring = Colouring(symbol, symbols)
+            colouring = Colouring(symbol, symbols, self.results == "keep")
             if self.method == "mincut":
                 from tx8fast.passes.layout_mincut import improve
 
@@ -63,8 +67,8 @@ class LayoutAlign(CompilerPass):
 class Colouring:
     """The forms of one function's values. `forms` holds every value that is neither exempt nor free."""
 
-    def __init__(self, symbol: Op, symbols: SymbolTable) -> None:
-        self.symbol, self.symbols = symbol, symbols
+    def __init__(self, symbol: Op, symbols: SymbolTable, keep: bool = False) -> None:
+        self.symbol, self.symbols, self.keep = symbol, symbols, keep
         self.block: Block = symbol.body
         self.modes: dict[Op, str] = {}
         self.colours: dict[Op, str] = {}  # form of each op that has one
@@ -117,10 +121,10 @@ class Colouring:
         self.symbol.attrs["result_layouts"] = tuple(self.result_forms())
 
     def result_forms(self) -> list[str]:
-        """One form per returned value: dense to the host, except state, which returns as it came."""
+        """One form per returned value: as made, or dense to the host, except state, which returns as it came."""
         end = self.block.terminator
         returned = list(end.operands) if end is not None else []
-        if self.symbol.kind != "func":
+        if self.symbol.kind != "func" or self.keep:
             return [self.forms.get(v, DENSE) for v in returned]
         layouts = [DENSE] * len(returned)
         for a, r in donated_pairs(self.symbol):

@@ -15,7 +15,16 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import is_widening, splat
-from tx8fast.passes.lift_match import is_parameter, made_by, orders, same, static, used_once
+from tx8fast.passes.lift_match import (
+    is_parameter,
+    made_by,
+    orders,
+    reshaped,
+    same,
+    scalar,
+    static,
+    used_once,
+)
 
 _FLOATS = ("bf16", "f16", "f32")
 
@@ -165,12 +174,28 @@ def _narrow(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-PATTERNS: tuple[Pattern, ...] = (_norm, _gamma, _beta, _narrow)
+@pattern("batchnorm_inference")
+def _channel_scale(op: Op, rw: Rewriter) -> bool:
+    """With known statistics it is one product and one sum per channel."""
+    x, *parameters = op.operands
+    if not static(*op.operands) or not all(is_parameter(p) and p.dtype == x.dtype for p in parameters):
+        return False
+    if x.dtype not in _FLOATS or x.type is not op.result.type:
+        return False
+    scale, offset, mean, variance = (reshaped(rw, p, x.shape[-1:], op) for p in parameters)
+    total = rw.insert("add", variance, scalar(rw, op.attrs["eps"], x.dtype, op), before=op).result
+    factor = rw.insert("mul", scale, rw.insert("rsqrt", total, before=op).result, before=op).result
+    shift = rw.insert("sub", offset, rw.insert("mul", mean, factor, before=op).result, before=op).result
+    rw.replace_with(op, "add", rw.insert("mul", x, factor, before=op).result, shift)
+    return True
+
+
+PATTERNS: tuple[Pattern, ...] = (_norm, _gamma, _beta, _narrow, _channel_scale)
 
 
 @dataclass(frozen=True)
 class LiftNorm(CompilerPass):
-    """Makes `rmsnorm` and `layernorm` of their primitives."""
+    """Makes `rmsnorm` and `layernorm` of their primitives, and a product and a sum of a known batch norm."""
 
     name: ClassVar[str] = "lift-norm"
 

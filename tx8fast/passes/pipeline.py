@@ -72,7 +72,7 @@ def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass
 def backend_passes(layout_method: str = "mincut", barriers: bool = True) -> list[CompilerPass]:
     """The passes from layouts to groups; constants stay `get_param` and `constant` ops with a decided form."""
     return [
-        LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method), LayoutOpt(), ConstNorm(),
+        LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method, "keep"), LayoutOpt(), ConstNorm(),
         GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
     ]  # fmt: skip
 
