@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
+from tx8fast.lower import variants
 
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 17, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193, 200)
 LAYOUTS = ("dense", "blocked")
@@ -36,16 +37,22 @@ def gemms(draw):
     return one_op("gemm", *args, out=out, machine=machine, trans_a=trans_a, trans_b=trans_b, act=act)
 
 
+def any_plans(case, seed: int) -> None:
+    """Compare under the found plan and under a random one of every lowering."""
+    rng = np.random.default_rng(seed)
+    inputs = [a.values(rng) for a in case.args]
+    check(case, inputs)
+    for low in (case.lowering(), *variants(case.records[0], case.machine)):
+        plan = random_plan(case, rng, low)
+        if plan is not None:
+            check(with_plan(case, plan, low), inputs)
+
+
 @pytest.mark.feature("B26")
 @given(gemms(), st.integers(0, 1 << 20))
 def test_gemm_with_the_found_and_with_any_other_plan(case, seed) -> None:
     assert case.segment.info["engine"] == "contraction", case.program.meta["kernel_core"]
-    rng = np.random.default_rng(seed)
-    inputs = [a.values(rng) for a in case.args]
-    check(case, inputs)
-    plan = random_plan(case, rng)
-    if plan is not None:
-        check(with_plan(case, plan), inputs)
+    any_plans(case, seed)
 
 
 SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
@@ -73,12 +80,7 @@ def attention_products(draw):
 @given(attention_products(), st.integers(0, 1 << 20))
 def test_attention_products(case, seed) -> None:
     assert case.segment.info["engine"] == "contraction", case.program.meta["kernel_core"]
-    rng = np.random.default_rng(seed)
-    inputs = [a.values(rng) for a in case.args]
-    check(case, inputs)
-    plan = random_plan(case, rng)
-    if plan is not None:
-        check(with_plan(case, plan), inputs)
+    any_plans(case, seed)
 
 
 @pytest.mark.feature("B26")

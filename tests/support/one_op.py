@@ -168,10 +168,10 @@ def compare(got: np.ndarray, want: np.ndarray, tolerance: float | None = None) -
     assert error <= limit * max(scale, 1e-30), f"error {error:.3e}, largest value {scale:.3e}"
 
 
-def with_plan(case: Case, plan: Plan) -> Case:
-    """Return the one-op case compiled with `plan` instead of the searched one."""
+def with_plan(case: Case, plan: Plan, low: Any = None) -> Case:
+    """Return the one-op case compiled with `plan`, and another lowering, instead of the searched ones."""
     old = case.segment
-    made = build_segment(case.lowering(), plan, case.machine, old.name, old.ops, old.barrier)
+    made = build_segment(low or case.lowering(), plan, case.machine, old.name, old.ops, old.barrier)
     return dataclasses.replace(case, program=dataclasses.replace(case.program, segments=[made]))
 
 
@@ -185,9 +185,10 @@ def _sharers(low: Any, plan: Plan) -> tuple[int, ...]:
         search_plan.SHARE_MIN_BYTES = least
 
 
-def random_plan(case: Case, rng: np.random.Generator) -> Plan | None:
+def random_plan(case: Case, rng: np.random.Generator, low: Any = None) -> Plan | None:
     """Return a plan drawn from all cuts of the one-op case, cheap or not, that scratchpad can hold."""
-    low, capacity = case.lowering(), case.machine.spm_limit - case.machine.spm_base
+    low = low or case.lowering()
+    capacity = case.machine.spm_limit - case.machine.spm_base
     for _ in range(20):
         parts, left = [], case.machine.n_tiles
         for f in rng.permutation(len(low.sizes)).tolist():

@@ -1,6 +1,6 @@
 """A program: one graph, the weight table it refers to, and a name.
 
-May import: ir (core, clone, parser, printer, symbols, verify), weights by interface only, errors.
+May import: ir (core, clone, printer, symbols, verify, versions), weights by interface only, errors.
 Must not: copy or compare weights; a clone shares the table.
 """
 
@@ -11,10 +11,10 @@ from typing import Any
 from tx8fast.errors import VerifyError
 from tx8fast.ir.clone import clone_op, equal
 from tx8fast.ir.core import SYMBOL, Context, Op
-from tx8fast.ir.parser import parse_op
 from tx8fast.ir.printer import print_op
 from tx8fast.ir.symbols import SymbolTable
 from tx8fast.ir.verify import verify
+from tx8fast.ir.versions import read_text
 
 
 class IRProgram:
@@ -32,8 +32,8 @@ class IRProgram:
     def from_text(
         cls, ctx: Context, text: str, weights: Any = None, name: str = "", filename: str = "<text>"
     ) -> IRProgram:
-        """Read a module's text. Raises VerifyError with file, line and column."""
-        return cls(ctx, parse_op(ctx, text, filename), weights, name)
+        """Read a module's text of this or an older version. Raises VerifyError with file, line and column."""
+        return cls(ctx, read_text(ctx, text, filename), weights, name)
 
     def clone(self) -> IRProgram:
         """Return a copy with its own ops, the same context and the same weight table."""

@@ -24,7 +24,7 @@ from tx8fast.ir.core import (
 from tx8fast.ir.diagnostics import Collector, Diagnostic, type_list
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.ir.verify_symbols import verify_symbols
-from tx8fast.ir.verify_traits import TRAIT_CHECKS, values_only
+from tx8fast.ir.verify_traits import TRAIT_CHECKS, one_kind
 
 _MISSING = object()
 #: formats between which packing a parameter converts
@@ -313,7 +313,7 @@ class _Verifier:
                     )
         if (
             info.traits & core.VALUE_SEMANTICS == core.VALUE_SEMANTICS
-            and (message := values_only(op)) is not None
+            and (message := one_kind(op)) is not None
         ):
             self.out.add("IR015", op, f"trait: {message}")
         check = info.impl.get(("Verify", "verify"))

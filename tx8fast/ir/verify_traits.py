@@ -12,11 +12,28 @@ from tx8fast.ir.core import SYMBOL, TERMINATOR, Op
 from tx8fast.ir.types import TensorType
 
 
-def values_only(op: Op) -> str | None:
-    """Value semantics: no operand may change behind the reader."""
+def one_kind(op: Op) -> str | None:
+    """Value semantics: all operands are value tensors, or all may change behind the reader."""
+    first = None
     for i, v in enumerate(op.operands):
-        if isinstance(v.type, TensorType) and v.type.kind != "vtensor":
-            return f"operand {i}: expected a value tensor, found {v.type}"
+        t = v.type
+        if t.__class__ is not TensorType:
+            continue
+        if first is None:
+            first = t
+        elif t.kind != first.kind:  # type: ignore[attr-defined]
+            want = "a value tensor" if first.kind == "vtensor" else "an aliasable tensor"  # type: ignore[attr-defined]
+            return f"operand {i}: expected {want} as the first operand {first}, found {t}"
+    return None
+
+
+def _in_place(op: Op) -> str | None:
+    """The target of a write is an aliasable tensor, and result 0 is that tensor."""
+    if not op.operands or not op.results or op.results[0].type is not op.operands[0].type:
+        return "expected result 0 to have the type of operand 0"
+    target = op.operands[0].type
+    if isinstance(target, TensorType) and target.kind != "tensor":
+        return f"operand 0: expected an aliasable tensor to write to, found {target}"
     return None
 
 
@@ -29,8 +46,6 @@ TRAIT_CHECKS: dict[int, Callable[[Op], str | None]] = {
     SYMBOL: lambda op: None if type(op.attrs.get("sym_name")) is str else "expected an attribute 'sym_name', found none",
     core.COMMUTATIVE: lambda op: (
         None if len(op.operands) >= 2 else f"expected at least 2 operands, found {len(op.operands)}"),
-    core.INPLACE: lambda op: (
-        None if op.operands and op.results and op.results[0].type is op.operands[0].type
-        else "expected result 0 to have the type of operand 0"),
-    core.VALUE_SEMANTICS: values_only,
+    core.INPLACE: _in_place,
+    core.VALUE_SEMANTICS: one_kind,
 }  # fmt: skip

@@ -213,6 +213,10 @@ class Lowering:
         """Return the record's operand index of each read access, in order."""
         return [i for i, s in enumerate(self.record.operands) if s is not None][: len(self.reads)]
 
+    def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """Return what the instructions of a slice depend on besides buffer addresses."""
+        return (tuple(lo), tuple(hi)) if self.positional else tuple([b - a for a, b in zip(lo, hi, strict=True)])
+
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         """Bytes of each scratch buffer that `emit` needs for this slice."""
         return []

@@ -243,6 +243,11 @@ class Contraction(Lowering):
         m = Local(_count(self.m, lo, hi), _count(self.n, lo, hi), "f32", True)
         return _count(self.batch, lo, hi) * round_up(m.size_bytes, ALIGN_BYTES)
 
+    def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """A left operand that stays is read where the slice of the reduction begins."""
+        form = super().slice_form(lo, hi)
+        return (form, tuple(lo[f] for f in self.k)) if self.resident else form
+
     def emit(self, em: Emitter, s: Slice) -> None:
         left, right = self.reads[0].spec.dtype, self.writes[0].spec.dtype
         whole = s.first and s.last

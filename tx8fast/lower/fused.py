@@ -184,6 +184,9 @@ class Fused(Lowering):
         """Members that need a buffer of their own inside the group."""
         return [i for i in range(len(self.members)) if i not in self.record.outputs and self._owner(i) == i]
 
+    def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        return self.lead.slice_form(lo, hi)
+
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         sizes: list[int] = []
         for m in self.members:

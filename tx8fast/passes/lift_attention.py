@@ -20,7 +20,16 @@ from tx8fast.ir.types import NoneType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize import mask_fits
-from tx8fast.passes.lift_match import Constants, made_by, orders, scalar, scaled, sole_user, static, used_once
+from tx8fast.passes.lift_match import (
+    Constants,
+    made_by,
+    orders,
+    scalar,
+    scaled,
+    sole_user,
+    static,
+    used_once,
+)
 from tx8fast.weights import MASK_VALUE
 
 #: additive masks at or below this hide a position: exp of it is 0 beside any visible score

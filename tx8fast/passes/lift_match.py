@@ -18,7 +18,7 @@ from tx8fast.ir.types import TensorType
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.effects import reads_only_state, written_states
 
-_PARAMETRIC = frozenset({"reshape", "convert", "add", "sub", "mul", "neg", "broadcast"})
+_PARAMETRIC = frozenset({"reshape", "convert", "add", "sub", "mul", "neg", "broadcast", "transpose", "rsqrt"})
 
 
 def static(*values: Value) -> bool:
@@ -66,7 +66,7 @@ def same(a: Value, b: Value, depth: int = 4) -> bool:
     return all(same(x, y, depth - 1) for x, y in zip(p.operands, q.operands))
 
 
-def is_parameter(v: Value, depth: int = 4) -> bool:
+def is_parameter(v: Value, depth: int = 8) -> bool:
     """True for a constant, a weight, or simple arithmetic of them."""
     op = v.op
     if op is None or depth == 0:

@@ -33,6 +33,7 @@ from tx8fast.passes.lift_activation import LiftActivation
 from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
 from tx8fast.passes.lift_cache import LiftCache
 from tx8fast.passes.lift_contract import LiftContract
+from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.move_constants import MoveConstants
@@ -45,7 +46,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
-    LiftContract, CountCausalWork, SinkTransposes,
+    LiftContract, CountCausalWork, SinkTransposes, LiftConv,
 )  # fmt: skip
 
 
@@ -53,7 +54,8 @@ def lifting_passes() -> list[CompilerPass]:
     """The passes that recognise idioms which exporters spell out in primitives."""
     return [
         LiftNorm(), LiftActivation(), LiftRope(), Canonicalize(), FoldConstants(), LiftCache(), LiftAttention(),
-        Canonicalize(), LiftContract(), CountCausalWork(), SinkTransposes(), FoldConstants(),
+        Canonicalize(), LiftContract(), CountCausalWork(), SinkTransposes(), LiftConv(),
+        FoldConstants(),
     ]  # fmt: skip
 
 

@@ -275,9 +275,8 @@ class TileCode:
 
     def _compute(self, work: Work, phase: str) -> None:
         s = work.slice
-        shape = (s.lo, s.hi) if self.low.positional else s.lens
         parity = s.parity * self.low.overlaps
-        key = (phase, work.worker, shape, tuple(s.reads), tuple(s.writes), s.first, s.last, parity)
+        key = (phase, work.worker, self.low.slice_form(s.lo, s.hi), tuple(s.reads), tuple(s.writes), s.first, s.last, parity)
         rows = self.compute_memo.get(key)
         if rows is None:
             em = Emitter()
@@ -292,7 +291,7 @@ class TileCode:
         offsets of either piece have moved since: offsets are linear in the slice's start."""
         box = access.box(lo, hi)
         starts = [a for a, _ in box]
-        if access.positional:
+        if access.positional or self.low.positional:
             return (k, lo, hi), [d for d in access.transfers(lo, hi) if d.run_bytes], [0, 0]
         form = channel_form(access.spec, *(box[-1] if box else (0, 1)))
         key = (k, tuple([hi[f] - lo[f] for f in self.own_factors[k]]), form)

@@ -12,12 +12,12 @@ holds one shape per operand (None: absent) and `outs` one shape per result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tx8fast.errors import InternalError, VerifyError
 from tx8fast.graph_table import Rule
-from tx8fast.ir.core import COMPUTE, INPLACE, REAL, VIEW, Context, Op, OpInfo
+from tx8fast.ir.core import COMPUTE, INPLACE, REAL, Context, Op, OpInfo
 from tx8fast.ir.types import TensorType, Type
 
 ALL_ONES = (1 << 64) - 1
@@ -84,6 +84,11 @@ class OpDef:
         return None if self.rule_of is None else rule_for(op)
 
 
+def in_place(d: OpDef) -> OpDef:
+    """Return the variant of `d` that overwrites operand 0: `d_`, with its operands, results and attributes."""
+    return replace(d, name=d.name + "_", traits=INPLACE | REAL, inplace=0, since=(2, 0))
+
+
 # ---------------------------------------------------------------- registration
 
 
@@ -119,12 +124,8 @@ def _typed_infer(ctx: Context, d: OpDef) -> Callable[[Op], list[Type]] | None:
 
     def typed(op: Op) -> list[Type]:
         check_operands(op)
-        kind = "vtensor"
-        if (
-            op.info.traits & (INPLACE | (VIEW & ~1))
-            and op.operands
-            and isinstance(op.operands[0].type, TensorType)
-        ):
+        kind = "vtensor"  # results are of the operands' kind
+        if op.operands and type(op.operands[0].type) is TensorType:
             kind = op.operands[0].type.kind
         return [r if isinstance(r, Type) else tensor(r[0], r[1], kind) for r in infer(op)]
 

@@ -197,7 +197,7 @@ _ACTIVATIONS = (
           align=broadcast_align, traits=EW, inplace=0),
 )  # fmt: skip
 
-OPS: tuple[OpDef, ...] = (
+_KINDS: tuple[OpDef, ...] = (
     *_BINARY,
     *_UNARY,
     *_ACTIVATIONS,
@@ -211,3 +211,7 @@ OPS: tuple[OpDef, ...] = (
     OpDef("rope", ("x", "cos", "sin"), align="align", infer=_rope, rule_of=factors_index.rope,
           attrs={"heads": (int, REQUIRED), "style": (str, "half"), "rotary_dim": (int, -1)}),
 )  # fmt: skip
+#: kinds that models also use in place
+_IN_PLACE = frozenset({"add", "sub", "mul", "div", "relu", "leaky_relu", "sigmoid", "tanh", "silu", "hswish", "clamp"})
+
+OPS: tuple[OpDef, ...] = (*_KINDS, *[in_place(d) for d in _KINDS if d.name in _IN_PLACE])

@@ -71,7 +71,7 @@ def _touches_all(op: Op) -> None:
 _PURE = PURE | VALUE_SEMANTICS
 
 OPS: tuple[OpDef, ...] = (
-    OpDef("module", (), (), {"ir_version": (int, 1), "tile_dx": (int, 4), "tile_dy": (int, 4), "chip_x": (int, 1),
+    OpDef("module", (), (), {"ir_version": (tuple, (2, 0)), "tile_dx": (int, 4), "tile_dy": (int, 4), "chip_x": (int, 1),
           "chip_y": (int, 1), "chip_z": (int, 1)}, SYMBOL_TABLE | ISOLATED, _no_results, **_NONE),
     OpDef("func", (), (), dict(_SYM), SYMBOL | ISOLATED, _no_results, **_NONE),
     OpDef("subgraph", (), (), {**_SYM, "repeat_key": (str, "")}, SYMBOL | ISOLATED, _no_results, **_NONE),
