@@ -186,13 +186,17 @@ def _compute_dtype(program: Program, options: CompileOptions) -> str:
 
 def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], limit_bytes: int) -> None:
     """Store parameter images in the program: always those that exist nowhere else, the others while small."""
-    readable = [t for t in program.params if t.source.get("kind") not in ("missing", "derived")]
-    everything = sum(t.size_bytes for t in readable) <= limit_bytes
+    missing = set(ir.weights.missing()) if ir.weights is not None else set()
+
+    def readable(t: Tensor) -> bool:
+        generated = t.source.get("kind") == "derived" and not t.source.get("inputs")
+        return not generated and t.source["key"] not in missing
+
+    everything = sum(t.size_bytes for t in program.params if readable(t)) <= limit_bytes
     chunks: list[bytes] = []
     at = 0
     for t in program.params:
-        kind = t.source.get("kind")
-        if kind in ("missing", "derived") or (kind == "file" and not everything):
+        if not readable(t) or (t.source.get("kind") in ("file", "derived") and not everything):
             continue
         key = t.source["key"]
         array = inline[key] if key in inline else ir.weights.view(key)

@@ -88,14 +88,14 @@ def test_inspect_lists_inputs_outputs_and_parameters(tx8, program):
     assert sum(t["size_bytes"] for t in facts["params"]) == facts["weight_bytes"] == facts["embedded_bytes"]
     assert sum(s["launches"] for s in facts["segment_rows"]) == facts["launches"]
     text = tx8("inspect", program).out
-    for name in ("x", "y", "[8, 32]", "contraction"):
+    for name in ("x", "y", "[8, 32]", "fused"):
         assert name in text
 
 
 @pytest.mark.feature("B89")
 def test_disassembly_shows_every_instruction(tx8, program):
     facts = json.loads(tx8("inspect", program, "--json").out)
-    matrix = next(s for s in facts["segment_rows"] if s["engine"] == "contraction")
+    matrix = next(s for s in facts["segment_rows"] if s["engine"] == "fused")
     code = json.loads(tx8("inspect", program, "--code", matrix["name"], "--json").out)
     assert [len(c["instructions"]) for c in code["codes"]] == matrix["rows"]
     lines = tx8("inspect", program, "--code", matrix["index"]).out.splitlines()

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
+
 from tx8fast.lower import variants
+from tx8fast.search.plan import Plan
 
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 17, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193, 200)
 LAYOUTS = ("dense", "blocked")
@@ -100,3 +102,31 @@ def test_long_reduction_is_split_and_accumulates_in_f32(trans_b: bool, layout: s
 def test_equation_without_matrix_form_still_runs() -> None:
     case = one_op("contract", Arg((3, 5, 7)), Arg((5, 7, 4)), equation="a b c, b c d -> d a", sizes=())
     check(case)
+
+
+@pytest.mark.feature("B26")
+@pytest.mark.parametrize("d", [16, 64, 80])
+def test_heads_of_a_result_that_end_in_a_channel_tail(d: int) -> None:
+    """Tiles and slices whose channels begin alike may lie before or inside the tail region: they share no code."""
+    heads, groups = 2, 3
+    args = [Arg((1, heads * groups, 5, 9), "bf16"), Arg((1, 9, heads * d), "bf16")]
+    case = one_op("contract", *args, out="blocked", equation=VALUES, sizes=("h", heads, "d", d))
+    check(case)
+    one_tile = Plan((1,) * 6, case.lowering().sizes, (1, 5, 1, 1, d, 9), (0, 1, 2, 3, 4, 5), 2, 0, 0, "")
+    check(with_plan(case, one_tile))
+
+
+@pytest.mark.feature("B26")
+def test_bias_of_a_product_whose_batch_is_on_the_right() -> None:
+    case = one_op("gemm", Arg((30, 70)), Arg((3, 70, 65)), Arg((65,)))
+    assert case.segment.info["engine"] == "contraction"
+    check(case)
+
+
+@pytest.mark.feature("B26")
+def test_left_operand_that_stays_while_the_reduction_is_cut() -> None:
+    """Every slice of the reduction reads the resident operand at its own place."""
+    case = one_op("gemm", Arg((9, 1000), "bf16"), Arg((1000, 64), "bf16"))
+    (low,) = variants(case.records[0], case.machine)
+    plan = Plan((1, 1, 1), (9, 64, 1000), (9, 64, 192), (0, 1, 2), 2, 0, 0, "")
+    check(with_plan(case, plan, low))

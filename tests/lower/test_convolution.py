@@ -8,6 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
 
+from tx8fast.search.plan import Plan
+
 CHANNELS = (1, 3, 4, 5, 31, 33, 64, 65, 97, 128, 130)
 
 
@@ -45,3 +47,13 @@ def test_image_above_scratchpad() -> None:
                   out="blocked", machine="test_2x2", stride=(2, 2), pad_lo=(1, 1), pad_hi=(1, 1))  # fmt: skip
     assert case.segment.info["slices"][1] < 57
     check(case)
+
+
+@pytest.mark.feature("B26", "B28")
+def test_last_band_needs_fewer_input_rows() -> None:
+    """Padding below: the lowest output row reads no input row; bands of one output row look alike but load less."""
+    args = [Arg((1, 7, 9, 1), "bf16", "blocked"), Arg((1, 1, 3, 1), "bf16", "blocked")]
+    case = one_op("conv", *args, out="blocked", pad_hi=(1, 0))
+    check(case)
+    one_tile = Plan((1, 1, 1), (1, 8, 3), (1, 3, 3), (0, 1, 2), 2, 0, 0, "")
+    check(with_plan(case, one_tile))

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import Arg, build, check, one_op, random_plan, with_plan
+
 from tx8fast.lower.sequences import BINARY, COMPARE, UNARY
 from tx8fast.numerics.formats import np_dtype
 

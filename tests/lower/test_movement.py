@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
+
 from tx8fast.search.plan import Plan
 
 CHANNELS = (1, 3, 4, 5, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193)

@@ -77,7 +77,10 @@ def document(passing: int, refused: list[tuple[str, str, str]]) -> str:
         f"{len(refused) - skipped} are refused with a reason; {skipped} are out of scope (strings, sequences, classic machine learning).",
         "No case gives another result.", "", "## What does not pass", "", "| cases | reason | for example |", "| ---: | --- | --- |",
     ]  # fmt: skip
-    lines += [f"| {n} | {reason} | `{examples[reason]}` |" for reason, n in sorted(reasons.items(), key=lambda r: (-r[1], r[0]))]
+    lines += [
+        f"| {n} | {reason} | `{examples[reason]}` |"
+        for reason, n in sorted(reasons.items(), key=lambda r: (-r[1], r[0]))
+    ]
     table: dict[str, list[str]] = {}
     for (domain, op), ranges in sorted(supported_ops().items()):
         lows = min(low for low, _ in ranges)
@@ -95,7 +98,9 @@ def main() -> None:
     passing = {n for n, (status, _) in statuses.items() if status == "pass"}
     lost = sorted((known & set(statuses)) - passing)
     if lost:
-        raise SystemExit("these cases passed before:\n" + "\n".join(f"{n}: {statuses[n]}" for n in lost))
+        raise SystemExit(
+            "these cases passed before:\n" + "\n".join(f"{n}: {statuses[n]}" for n in lost)
+        )
     LIST.write_text("\n".join(sorted(known | passing)) + "\n", encoding="utf-8")
     refused = [(n, *s) for n, s in statuses.items() if n not in passing]
     DOCUMENT.write_text(document(len(passing), refused), encoding="utf-8")

@@ -94,7 +94,11 @@ def _run_once(case, inputs: dict, expected: list, runner: Runner) -> tuple[str, 
 
 def _array(value) -> np.ndarray:
     """Element types that numpy lacks come as protobuf tensors."""
-    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+    return (
+        onnx.numpy_helper.to_array(value)
+        if isinstance(value, onnx.TensorProto)
+        else np.asarray(value)
+    )
 
 
 def _dims(model, inputs: dict) -> dict[str, int]:
@@ -120,12 +124,21 @@ def compare(results: list, expected: list, rtol: float, atol: float) -> tuple[st
         if want.dtype.kind == "f" or "float" in want.dtype.name:
             a, b = got.astype(np.float64), want.astype(np.float64)
             narrow = want.dtype.itemsize < 4
-            close = np.isclose(a, b, max(rtol, 1e-2 if narrow else 0), max(atol, 1e-3 if narrow else 1e-6), equal_nan=True)
+            close = np.isclose(
+                a,
+                b,
+                max(rtol, 1e-2 if narrow else 0),
+                max(atol, 1e-3 if narrow else 1e-6),
+                equal_nan=True,
+            )
         else:
             close = got.astype(np.int64 if want.dtype.kind != "u" else np.uint64) == want.astype(
                 np.int64 if want.dtype.kind != "u" else np.uint64
             )
         if not close.all():
             bad = np.argwhere(~close)[0].tolist() if close.shape else []
-            return "fail", f"result {i}: {int((~close).sum())} of {close.size} elements differ, first at {bad}"
+            return (
+                "fail",
+                f"result {i}: {int((~close).sum())} of {close.size} elements differ, first at {bad}",
+            )
     return "pass", ""

@@ -28,16 +28,28 @@ def repeated(g, t, group):
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("group", [1, 2])
 def test_attention_without_moves(batch, group):
-    g = SmallGraph(q=((batch, 6, 8 * group), "f32"), k=((batch, 5, 8), "f32"), v=((batch, 5, 8), "f32"))
-    q, k, v = heads_first(g, g.args["q"], 2 * group), heads_first(g, g.args["k"], 2), heads_first(g, g.args["v"], 2)
+    g = SmallGraph(
+        q=((batch, 6, 8 * group), "f32"), k=((batch, 5, 8), "f32"), v=((batch, 5, 8), "f32")
+    )
+    q, k, v = (
+        heads_first(g, g.args["q"], 2 * group),
+        heads_first(g, g.args["k"], 2),
+        heads_first(g, g.args["v"], 2),
+    )
     if group > 1:
         k, v = repeated(g, k, group), repeated(g, v, group)
     p = g("softmax", g("gemm", q, k, trans_b=True))
-    y = g("reshape", g("transpose", g("gemm", p, v), perm=(0, 2, 1, 3)), shape=(batch, 6, 8 * group))
+    y = g(
+        "reshape", g("transpose", g("gemm", p, v), perm=(0, 2, 1, 3)), shape=(batch, 6, 8 * group)
+    )
     program = g.done(y=y)
     assert lifted(program, LiftContract()) == ["contract", "softmax", "contract"]
     first, last = ops_of(program, "contract")
-    assert first.operands[0].op is None and first.operands[1].op is None and last.operands[1].op is None
+    assert (
+        first.operands[0].op is None
+        and first.operands[1].op is None
+        and last.operands[1].op is None
+    )
 
 
 def test_transposed_key_as_exporters_write_it():
@@ -54,24 +66,48 @@ def test_result_that_is_returned_split_into_heads():
     assert lifted(g.done(y=y), LiftContract()) == ["contract"]
 
 
-@pytest.mark.parametrize("case", ["plain", "view only", "bias", "relu", "two users", "last dimension 1", "uneven"])
+@pytest.mark.parametrize(
+    "case", ["plain", "view only", "bias", "relu", "two users", "last dimension 1", "uneven"]
+)
 def test_left_alone(case):
     g = SmallGraph(x=((2, 6, 8), "f32"), w=((8, 12), "f32"), b=((12,), "f32"))
     x, w, b = g.args["x"], g.args["w"], g.args["b"]
     if case == "view only":
         y = g("gemm", g("reshape", x, shape=(12, 8)), w)
     elif case in ("bias", "relu"):
-        y = g("transpose", g("gemm", x, w, b if case == "bias" else None, act="relu" if case == "relu" else "none"), perm=(1, 0, 2))
+        y = g(
+            "transpose",
+            g(
+                "gemm",
+                x,
+                w,
+                b if case == "bias" else None,
+                act="relu" if case == "relu" else "none",
+            ),
+            perm=(1, 0, 2),
+        )
     elif case == "two users":
         m = g("gemm", x, w)
-        y = g("add", g("transpose", g("reshape", m, shape=(2, 6, 3, 4)), perm=(0, 2, 1, 3)), constant(g, 1.0))
+        y = g(
+            "add",
+            g("transpose", g("reshape", m, shape=(2, 6, 3, 4)), perm=(0, 2, 1, 3)),
+            constant(g, 1.0),
+        )
         assert "transpose" in lifted(g.done(y=y, m=m), LiftContract())
         return
     elif case == "last dimension 1":
-        y = g("gemm", g("transpose", x, perm=(1, 0, 2)), g("slice", w, start=(0, 0), size=(8, 1), step=(1, 1)))
+        y = g(
+            "gemm",
+            g("transpose", x, perm=(1, 0, 2)),
+            g("slice", w, start=(0, 0), size=(8, 1), step=(1, 1)),
+        )
     elif case == "uneven":
         flat = g("reshape", g("transpose", g.args["x"], perm=(0, 2, 1)), shape=(2, 48))
-        y = g("gemm", g("reshape", flat, shape=(2, 12, 4)), g("slice", w, start=(0, 0), size=(4, 12), step=(1, 1)))
+        y = g(
+            "gemm",
+            g("reshape", flat, shape=(2, 12, 4)),
+            g("slice", w, start=(0, 0), size=(4, 12), step=(1, 1)),
+        )
     else:
         y = g("gemm", x, w)
     assert "contract" not in lifted(g.done(y=y), LiftContract())
@@ -80,7 +116,9 @@ def test_left_alone(case):
 @given(st.permutations(range(4)), st.permutations(range(4)), st.integers(0, 3), st.booleans())
 def test_any_order_of_dimensions_computes_the_same(left, right, out, grouped):
     sizes = (2, 3, 4, 5)
-    g = SmallGraph(a=(tuple(sizes[i] for i in left), "f32"), b=(tuple(sizes[i] for i in right), "f32"))
+    g = SmallGraph(
+        a=(tuple(sizes[i] for i in left), "f32"), b=(tuple(sizes[i] for i in right), "f32")
+    )
     a = g("transpose", g.args["a"], perm=tuple(list(left).index(i) for i in range(4)))
     b = g("transpose", g.args["b"], perm=tuple(list(right).index(i) for i in range(4)))
     if grouped:
@@ -120,7 +158,10 @@ def test_concat_and_slice_along_the_moved_axis():
 def test_patches_of_an_image_are_a_view():
     g = SmallGraph(x=((1, 4, 4, 8), "f32"))
     y = g("reshape", g("transpose", g.args["x"], perm=FIRST), shape=(1, 8, 16))
-    assert lifted(g.done(y=g("neg", g("transpose", y, perm=(0, 2, 1)))), SinkTransposes()) == ["reshape", "neg"]
+    assert lifted(g.done(y=g("neg", g("transpose", y, perm=(0, 2, 1)))), SinkTransposes()) == [
+        "reshape",
+        "neg",
+    ]
 
 
 @pytest.mark.parametrize("case", ["shared", "two orders", "value of another shape"])

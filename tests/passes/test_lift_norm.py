@@ -24,7 +24,11 @@ def mean(g, x, form="mean", axes=(-1,)):
     if form == "mean":
         return g("reduce", x, op="mean", axes=axes, keepdims=True)
     if form == "reshape":
-        return g("reshape", g("reduce", x, op="mean", axes=axes, keepdims=False), shape=(*x.shape[:-1], 1))
+        return g(
+            "reshape",
+            g("reduce", x, op="mean", axes=axes, keepdims=False),
+            shape=(*x.shape[:-1], 1),
+        )
     total = g("reduce", x, op="add", axes=axes, keepdims=True)
     n = float(x.shape[-1])
     return g("div", total, constant(g, n)) if form == "div" else g("mul", total, constant(g, 1 / n))
@@ -37,7 +41,11 @@ def test_rmsnorm(root, average, gamma):
     g = SmallGraph(x=((2, 3, 8), "f32"))
     x = g.args["x"]
     v = g("add", mean(g, g("mul", x, x) if gamma else g("square", x), average), constant(g, 1e-6))
-    y = g("div", x, g("sqrt", v)) if root == "divide by root" else g("mul", inverse_root(g, v, root), x)
+    y = (
+        g("div", x, g("sqrt", v))
+        if root == "divide by root"
+        else g("mul", inverse_root(g, v, root), x)
+    )
     if gamma:
         y = g("mul", g.array("w", np.linspace(1, 2, 8, dtype=np.float32)), y)
     p = g.done(y=y)
@@ -76,8 +84,18 @@ def test_not_a_norm(case):
     g = SmallGraph(x=((4, 4), "f32"), z=((4, 4), "f32"))
     x = g.args["x"]
     square = g("square", g.args["z"] if case == "other square" else x)
-    average = g("reduce", square, op="add" if case == "sum" else "mean", axes=(0 if case == "axis" else 1,), keepdims=True)
-    v = average if case == "no eps" else g("add", average, constant(g, 5.0 if case == "big eps" else 1e-6))
+    average = g(
+        "reduce",
+        square,
+        op="add" if case == "sum" else "mean",
+        axes=(0 if case == "axis" else 1,),
+        keepdims=True,
+    )
+    v = (
+        average
+        if case == "no eps"
+        else g("add", average, constant(g, 5.0 if case == "big eps" else 1e-6))
+    )
     y = g("mul", x, g("pow", v, constant(g, -0.4)) if case == "power" else g("rsqrt", v))
     assert "rmsnorm" not in lifted(g.done(y=y), LiftNorm())
 

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.feature("IR-51", "B21")
 
 def cut(g, x, start, size, step=1):
     lead = len(x.shape) - 1
-    return g("slice", x, start=(*[0] * lead, start), size=(*x.shape[:-1], size), step=(*[1] * lead, step))
+    return g(
+        "slice", x, start=(*[0] * lead, start), size=(*x.shape[:-1], size), step=(*[1] * lead, step)
+    )
 
 
 def rotated(g, x, cos, sin, negate="second", style="half"):
@@ -26,7 +28,12 @@ def rotated(g, x, cos, sin, negate="second", style="half"):
     else:
         even, odd = cut(g, x, 0, d // 2, 2), cut(g, x, 1, d // 2, 2)
         shape = (*even.shape, 1)
-        pair = g("concat", g("reshape", g("neg", odd), shape=shape), g("reshape", even, shape=shape), axis=len(x.shape))
+        pair = g(
+            "concat",
+            g("reshape", g("neg", odd), shape=shape),
+            g("reshape", even, shape=shape),
+            axis=len(x.shape),
+        )
         turned = g("reshape", pair, shape=x.shape)
     return g("add", g("mul", x, cos), g("mul", turned, sin))
 
@@ -64,12 +71,22 @@ def test_part_of_the_lanes():
 @pytest.mark.parametrize("case", ["sign", "other value", "table per head and position", "uneven"])
 def test_not_a_rope(case):
     table = (6, 6, 8) if case.startswith("table") else (6, 8)
-    g = SmallGraph(x=((2, 6, 6, 8), "f32"), z=((2, 6, 6, 8), "f32"), c=(table, "f32"), s=(table, "f32"))
+    g = SmallGraph(
+        x=((2, 6, 6, 8), "f32"), z=((2, 6, 6, 8), "f32"), c=(table, "f32"), s=(table, "f32")
+    )
     x, z, c, s = (g.args[n] for n in "xzcs")
     if case == "other value":
-        y = g("add", g("mul", z, c), g("mul", g("concat", g("neg", cut(g, x, 4, 4)), cut(g, x, 0, 4), axis=3), s))
+        y = g(
+            "add",
+            g("mul", z, c),
+            g("mul", g("concat", g("neg", cut(g, x, 4, 4)), cut(g, x, 0, 4), axis=3), s),
+        )
     elif case == "uneven":
-        y = g("add", g("mul", x, c), g("mul", g("concat", g("neg", cut(g, x, 2, 6)), cut(g, x, 0, 2), axis=3), s))
+        y = g(
+            "add",
+            g("mul", x, c),
+            g("mul", g("concat", g("neg", cut(g, x, 2, 6)), cut(g, x, 0, 2), axis=3), s),
+        )
     else:
         y = rotated(g, x, c, s, "first" if case == "sign" else "second")
     assert "rope" not in lifted(g.done(y=y), LiftRope())
@@ -94,7 +111,10 @@ def test_one_position():
     p = g.done(y=scatter(g, g("add", g.args["at"], constant(g, [0], np.int64))))
     left = lifted(p, LiftCache(), Canonicalize(), LiftCache(), inputs={"at": np.array([5])})
     assert left.count("kv_update") == 1 and "scatter_nd" not in left
-    assert ops_of(p, "kv_update")[0].attrs["axis"] == 2 and ops_of(p, "kv_update")[0].operands[0].op is None
+    assert (
+        ops_of(p, "kv_update")[0].attrs["axis"] == 2
+        and ops_of(p, "kv_update")[0].operands[0].op is None
+    )
 
 
 def test_a_run_of_positions():

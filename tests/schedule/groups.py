@@ -4,7 +4,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.schedule.stages import ENGINES, IC, NH, OC, Nest, Op, build_script, build_values
+from tx8fast.schedule.stages import ENGINES, IC, NH, OC, Nest, LoopOp, build_script, build_values
 
 LOOPS = [0, NH, OC, NH | OC, NH | OC | IC, OC | IC, NH | IC]
 
@@ -29,7 +29,7 @@ def random_groups(draw):
             writes = () if engine == "st" else (f"v{n}{k}",)
             inplace = draw(st.integers(0, len(reads))) - 1 if engine != "ne" else -1
             sums = draw(st.sampled_from([0, IC, OC | IC])) & loops if engine == "ne" else 0
-            ops.append(Op(f"{engine}{n}{k}", engine, reads, writes, loops, sums, inplace))
+            ops.append(LoopOp(f"{engine}{n}{k}", engine, reads, writes, loops, sums, inplace))
             made += writes
         nests.append(Nest(tuple(ops), oc, ic))
     nh = draw(trips)

@@ -9,11 +9,11 @@ from tx8fast.alloc import find_violations as find_overlaps
 from tx8fast.alloc import merge_intervals, solve
 from tx8fast.schedule.lifetimes import Label, buffer_lives, layout, to_problem
 from tx8fast.schedule.pipeline import pipeline
-from tx8fast.schedule.stages import Op, Repeat, Value
+from tx8fast.schedule.stages import LoopOp, Repeat, Value
 from tx8fast.schedule.validate import find_violations
 
-LD, NE, ST = Op("ld", "ld", (), ("x",)), Op("ne", "ne", ("x",), ("y",)), Op("st", "st", ("y",))
-EXP = Op("exp", "ct", ("x",), ("y",))
+LD, NE, ST = LoopOp("ld", "ld", (), ("x",)), LoopOp("ne", "ne", ("x",), ("y",)), LoopOp("st", "st", ("y",))
+EXP = LoopOp("exp", "ct", ("x",), ("y",))
 LINE = ((LD,), (EXP,), (ST,))
 SIZES = {"x": 1000, "y": 300}
 
@@ -67,8 +67,8 @@ def test_partial_sums_keep_one_range_per_copy() -> None:
 
 @pytest.mark.feature("B71")
 def test_values_outside_a_loop_and_values_nobody_reads() -> None:
-    gemm = Op("ne", "ne", ("x", "w", "t"), ("y",))
-    script = ((Op("ldw", "ld", (), ("w",)),), Repeat(((LD,), (gemm,)), 3))
+    gemm = LoopOp("ne", "ne", ("x", "w", "t"), ("y",))
+    script = ((LoopOp("ldw", "ld", (), ("w",)),), Repeat(((LD,), (gemm,)), 3))
     values = {"w": Value("w"), "t": Value("t")} | {v: Value(v, 2, 1) for v in "xy"}
     steps = pipeline(script, values)
     found = {

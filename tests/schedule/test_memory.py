@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tx8fast.graph_table import FunctionTable, OpRecord, Step, TensorSpec
 from tx8fast.schedule.memory import plan_frames
 

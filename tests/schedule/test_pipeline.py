@@ -14,19 +14,19 @@ from tx8fast.schedule.pipeline import (
     pipeline,
     unfold,
 )
-from tx8fast.schedule.stages import Op, Repeat, Value
+from tx8fast.schedule.stages import LoopOp, Repeat, Value
 
 LD, NE, CT, ST = (
-    Op("ld", "ld", (), ("x",)),
-    Op("ne", "ne", ("x",), ("y",)),
-    Op("ct", "ct", ("y",), ("z",)),
-    Op("st", "st", ("y",)),
+    LoopOp("ld", "ld", (), ("x",)),
+    LoopOp("ne", "ne", ("x",), ("y",)),
+    LoopOp("ct", "ct", ("y",), ("z",)),
+    LoopOp("st", "st", ("y",)),
 )
-ST_Z = Op("st", "st", ("z",))
+ST_Z = LoopOp("st", "st", ("z",))
 LD_A, LD_B, NE_AB = (
-    Op("ldA", "ld", (), ("a",)),
-    Op("ldB", "ld", (), ("b",)),
-    Op("ne", "ne", ("a", "b"), ("y",)),
+    LoopOp("ldA", "ld", (), ("a",)),
+    LoopOp("ldB", "ld", (), ("b",)),
+    LoopOp("ne", "ne", ("a", "b"), ("y",)),
 )
 
 
@@ -41,7 +41,7 @@ def tiled(psums: int) -> dict[str, Value]:
 TILED = (Repeat((Repeat(((LD,), (NE,)), 4), (ST,)), 2),)
 
 
-def loop(times: int, *ops: Op) -> tuple[Repeat, ...]:
+def loop(times: int, *ops: LoopOp) -> tuple[Repeat, ...]:
     return (Repeat(tuple((op,) for op in ops), times),)
 
 
@@ -96,7 +96,7 @@ def test_retraction_of_the_worked_examples(name: str, r: int) -> None:
 
 @pytest.mark.feature("B67")
 def test_the_largest_retraction_may_hide_behind_an_invalid_one() -> None:
-    ops = (Op("ld", "ld"), Op("a", "ct"), Op("ne", "ne"), Op("b", "ct"))
+    ops = (LoopOp("ld", "ld"), LoopOp("a", "ct"), LoopOp("ne", "ne"), LoopOp("b", "ct"))
     bodies = [[Step((make_work(op, (i,), (2,), {}),)) for op in ops] for i in (0, 1)]
     # two steps back, `a` would meet `b` on one engine; three steps back everything finds its own
     assert not can_parallel(bodies[0][3], bodies[1][1])
@@ -105,7 +105,7 @@ def test_the_largest_retraction_may_hide_behind_an_invalid_one() -> None:
 
 @pytest.mark.feature("B67")
 def test_steps_that_may_be_one() -> None:
-    def step(op: Op, i: int, bufs: int) -> Step:
+    def step(op: LoopOp, i: int, bufs: int) -> Step:
         return Step((make_work(op, (i,), (4,), flat(bufs)),))
 
     assert can_parallel(step(NE, 0, 2), step(LD, 1, 2))
@@ -123,8 +123,8 @@ def test_slots_name_op_iteration_and_buffer() -> None:
 
 @pytest.mark.feature("B66")
 def test_a_step_behind_a_loop_is_drawn_into_it_and_one_before_is_not() -> None:
-    free = Op("free", "tdma", (), ("z",))
-    script = ((free,), *loop(3, LD, NE), (Op("next", "ld", (), ("a",)),))
+    free = LoopOp("free", "tdma", (), ("z",))
+    script = ((free,), *loop(3, LD, NE), (LoopOp("next", "ld", (), ("a",)),))
     values = flat(2) | {"z": Value("z"), "a": Value("a")}
     assert text(pipeline(script, values)) == "free() / ld0 / ne0 ld1 / ne1 ld2 / ne2 next()"
 
@@ -172,7 +172,7 @@ def test_nested_loops_fold_twice() -> None:
     st.integers(1, 12),
 )
 def test_chains_overlap_and_fold_back(engines: list[str], bufs: int, n: int) -> None:
-    ops = [Op(f"{e}{k}", e, (f"v{k}",) if k else (), (f"v{k + 1}",)) for k, e in enumerate(engines)]
+    ops = [LoopOp(f"{e}{k}", e, (f"v{k}",) if k else (), (f"v{k + 1}",)) for k, e in enumerate(engines)]
     values = {f"v{k}": Value(f"v{k}", bufs, 1) for k in range(len(ops) + 1)}
     steps = pipeline((Repeat(tuple((op,) for op in ops), n),), values)
     assert max(n * engines.count(e) for e in engines) <= len(steps) <= n * len(ops)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, Case, check, one_op, random_plan, with_plan
+
 from tx8fast import isa
 from tx8fast.isa.control import END, LOOP
 from tx8fast.program.io import save

@@ -8,7 +8,7 @@ from tx8fast.schedule.stages import (
     NH,
     OC,
     Nest,
-    Op,
+    LoopOp,
     Repeat,
     baskets,
     build_script,
@@ -16,13 +16,13 @@ from tx8fast.schedule.stages import (
 )
 
 GEMM = (
-    Op("load x", "ld", (), ("x",), NH | IC),
-    Op("load W", "ld", (), ("W",), OC | IC),
-    Op("load b", "ld", (), ("b",), OC),
-    Op("gemm", "ne", ("x", "W"), ("y",), NH | OC | IC, sums=IC),
-    Op("add", "ct", ("y", "b"), ("z",), NH | OC, inplace=0),
-    Op("relu", "ct", ("z",), ("r",), NH | OC, inplace=0),
-    Op("store", "st", ("r",), (), NH | OC),
+    LoopOp("load x", "ld", (), ("x",), NH | IC),
+    LoopOp("load W", "ld", (), ("W",), OC | IC),
+    LoopOp("load b", "ld", (), ("b",), OC),
+    LoopOp("gemm", "ne", ("x", "W"), ("y",), NH | OC | IC, sums=IC),
+    LoopOp("add", "ct", ("y", "b"), ("z",), NH | OC, inplace=0),
+    LoopOp("relu", "ct", ("z",), ("r",), NH | OC, inplace=0),
+    LoopOp("store", "st", ("r",), (), NH | OC),
 )
 
 
@@ -87,7 +87,7 @@ def test_values_know_their_depth_copies_and_owner() -> None:
 
 @pytest.mark.feature("B64")
 def test_whole_rows_are_collected_for_ops_that_need_all_channels() -> None:
-    ops = (*GEMM[:-1], Op("softmax", "ct", ("r",), ("s",), NH, inplace=0), Op("store", "st", ("s",), (), NH))
+    ops = (*GEMM[:-1], LoopOp("softmax", "ct", ("r",), ("s",), NH, inplace=0), LoopOp("store", "st", ("s",), (), NH))
     found = baskets(Nest(ops, 2, 4), 2)
     assert names(found.oc2nh) == ["softmax", "store"]
     values = build_values([Nest(ops, 2, 4)], 2)
@@ -99,20 +99,20 @@ def test_whole_rows_are_collected_for_ops_that_need_all_channels() -> None:
 @pytest.mark.parametrize("late", ["read by another op", "loaded outside the loop"])
 def test_in_place_needs_the_last_reader_and_equal_loops(late: str) -> None:
     ops = [
-        Op("load", "ld", (), ("x",), NH),
-        Op("exp", "ct", ("x",), ("y",), NH, inplace=0),
-        Op("store", "st", ("y",), (), NH),
+        LoopOp("load", "ld", (), ("x",), NH),
+        LoopOp("exp", "ct", ("x",), ("y",), NH, inplace=0),
+        LoopOp("store", "st", ("y",), (), NH),
     ]
     assert build_values([Nest(tuple(ops))], 4)["y"].memory == "x"
     if late == "read by another op":
-        ops.append(Op("store x", "st", ("x",), (), NH))
+        ops.append(LoopOp("store x", "st", ("x",), (), NH))
     else:
-        ops[0] = Op("load", "ld", (), ("x",))
+        ops[0] = LoopOp("load", "ld", (), ("x",))
     assert build_values([Nest(tuple(ops))], 4)["y"].memory == "y"
 
 
-SECOND = (Op("load V", "ld", (), ("V",), OC), Op("gemm2", "ne", ("r", "V"), ("o",), NH | OC, sums=OC),
-          Op("store o", "st", ("o",), (), NH))  # fmt: skip
+SECOND = (LoopOp("load V", "ld", (), ("V",), OC), LoopOp("gemm2", "ne", ("r", "V"), ("o",), NH | OC, sums=OC),
+          LoopOp("store o", "st", ("o",), (), NH))  # fmt: skip
 
 
 @pytest.mark.feature("B65")
@@ -129,9 +129,9 @@ def test_chained_gemms_share_one_loop() -> None:
 @pytest.mark.feature("B65")
 def test_second_gemm_in_its_own_loops() -> None:
     second = (
-        Op("load V", "ld", (), ("V",), OC),
-        Op("gemm2", "ne", ("r", "V"), ("o",), NH | OC),
-        Op("store o", "st", ("o",), (), NH | OC),
+        LoopOp("load V", "ld", (), ("V",), OC),
+        LoopOp("gemm2", "ne", ("r", "V"), ("o",), NH | OC),
+        LoopOp("store o", "st", ("o",), (), NH | OC),
     )
     nests = [Nest(GEMM[:-1], 2, 4), Nest(second, 5)]
     (nh,) = shape(build_script(nests, 3))
@@ -147,13 +147,13 @@ def test_second_gemm_in_its_own_loops() -> None:
 
 @pytest.mark.feature("B65")
 def test_impossible_groups_are_reported_together() -> None:
-    half = (*GEMM[:-1], Op("gemm2", "ne", ("r", "x"), ("o",), NH | OC | IC, sums=IC))
+    half = (*GEMM[:-1], LoopOp("gemm2", "ne", ("r", "x"), ("o",), NH | OC | IC, sums=IC))
     with pytest.raises(InfeasibleError, match="'gemm2' needs a result that exists only after its own loop"):
         baskets(Nest(half, 2, 4), 2)
     partial = (
         *GEMM[:4],
-        Op("early", "ct", ("y",), ("e",), NH | OC | IC),
-        Op("odd", "ne", ("x",), ("o",), NH | IC, sums=NH),
+        LoopOp("early", "ct", ("y",), ("e",), NH | OC | IC),
+        LoopOp("odd", "ne", ("x",), ("o",), NH | IC, sums=NH),
     )
     with pytest.raises(InfeasibleError, match="2 problems") as info:
         build_script([Nest(partial, 2, 4)], 2)
@@ -163,6 +163,6 @@ def test_impossible_groups_are_reported_together() -> None:
 
 def test_wrong_descriptions_are_our_own_fault() -> None:
     with pytest.raises(InternalError, match="engine 'gpu'"):
-        Op("a", "gpu")
+        LoopOp("a", "gpu")
     with pytest.raises(InternalError, match="two ops are called 'load x'"):
         baskets(Nest((GEMM[0], GEMM[0])), 1)

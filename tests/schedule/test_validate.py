@@ -7,10 +7,10 @@ from hypothesis import given, settings
 
 from tests.schedule.groups import random_groups
 from tx8fast.schedule.pipeline import Step, fold, pipeline, unfold
-from tx8fast.schedule.stages import Op, Repeat, Value
+from tx8fast.schedule.stages import LoopOp, Repeat, Value
 from tx8fast.schedule.validate import find_violations
 
-LD, NE, ST = Op("ld", "ld", (), ("x",)), Op("ne", "ne", ("x",), ("y",)), Op("st", "st", ("y",))
+LD, NE, ST = LoopOp("ld", "ld", (), ("x",)), LoopOp("ne", "ne", ("x",), ("y",)), LoopOp("st", "st", ("y",))
 SCRIPT = (Repeat((Repeat(((LD,), (NE,)), 3), (ST,)), 2),)
 VALUES = {"x": Value("x", 2, 2), "y": Value("y", 2, 1, psum=True)}
 
@@ -79,7 +79,7 @@ def test_two_ops_on_one_engine_are_found() -> None:
 
 @pytest.mark.feature("B70")
 def test_only_loads_of_one_step_share_the_slot() -> None:
-    pair = (LD, Op("ld2", "ld", (), ("z",)))
+    pair = (LD, LoopOp("ld2", "ld", (), ("z",)))
     values = {v: Value(v) for v in "xz"}
     steps = pipeline((pair,), values)
     assert find_violations((pair,), values, steps) == []

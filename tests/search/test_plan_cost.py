@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import MACHINES, Arg, one_op
+
 from tx8fast._kernels import BOUNDS, PlanSpace, plan_costs
 from tx8fast._kernels.reference import plan_cost as twin
 from tx8fast.errors import InternalError

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import MACHINES, Arg, one_op, with_plan
+
 from tx8fast import isa
 from tx8fast.errors import InfeasibleError
 from tx8fast.machine import Machine

@@ -25,7 +25,6 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.program.model import Program
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
-from tx8fast.search.program import plan_table
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search import plan as search_plan
 from tx8fast.search.plan import Plan

@@ -1,6 +1,6 @@
 """The greedy rewriter: applies patterns from a worklist until none matches.
 
-May import: ir.core, errors. Must not: know particular ops or patterns.
+May import: ir.core, ir.storage, errors. Must not: know particular ops or patterns.
 
 A pattern sees one root op and a `Rewriter`. It returns True if it changed the graph, and changes it
 only through the rewriter (so that the worklist stays right) or after telling it with `touch`.
@@ -15,6 +15,7 @@ from typing import Any
 
 from tx8fast.errors import InternalError
 from tx8fast.ir.core import CONSTANT_LIKE, PURE, TERMINATOR, Context, Op, Value
+from tx8fast.ir.storage import touches_storage
 from tx8fast.ir.types import Type
 
 BUDGET_PER_OP = 10
@@ -158,6 +159,7 @@ def rewrite_greedily(ctx: Context, root: Op, patterns: Iterable[Pattern], *, top
     dead = total = 0
     queue, queued, erased = rw.queue, rw.queued, rw.erased
     get = by_root.get
+    aliasable = ctx.types.aliasable
     while queue:
         op = queue.popleft()
         queued.discard(op)
@@ -167,6 +169,8 @@ def rewrite_greedily(ctx: Context, root: Op, patterns: Iterable[Pattern], *, top
             rw.erase(op)
             dead += 1
             continue
+        if aliasable and touches_storage(op):
+            continue  # patterns reason about values; these may change behind a reader
         for p in get(op.info.name, anywhere):
             if p.apply(op, rw):
                 total += 1

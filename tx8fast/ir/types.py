@@ -83,6 +83,7 @@ class TypePool:
 
     def __init__(self) -> None:
         self._pool: dict[object, Type] = {}
+        self.aliasable = False  # whether any type of kind "tensor" was asked for: most programs have none
         self.none = self._make("none", NoneType, "!tx8be.none")
         self.token = self._make("token", TokenType, "!tx8be.token")
 
@@ -119,6 +120,7 @@ class TypePool:
                     raise VerifyError(f"dimension {d!r} is neither a number nor a symbol")
             dims = "".join(f"[{d}]x" if type(d) is str else ("?x" if d == -1 else f"{d}x") for d in shape)
         text = f"!tx8be.{kind}<{dims}{dtype}>"
+        self.aliasable = self.aliasable or kind == "tensor"
         return self._make(key, TensorType, text, kind=kind, shape=shape, dtype=dtype)  # type: ignore[return-value]
 
     def tuple_of(self, elements) -> TupleType:

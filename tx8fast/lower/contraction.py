@@ -14,7 +14,16 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Access, Emitter, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.base import (
+    ALIGN_BYTES,
+    FLOATS,
+    Access,
+    Emitter,
+    Lowering,
+    NotLowerable,
+    Slice,
+    round_up,
+)
 from tx8fast.lower.transfer import Descriptor, Local, descriptors
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size

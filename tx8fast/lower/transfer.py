@@ -17,7 +17,13 @@ from functools import lru_cache
 
 from tx8fast.graph_table import TensorSpec
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.numerics.layout import batch_stride_bytes, block_size, blocked_params, npc, padded_channels
+from tx8fast.numerics.layout import (
+    batch_stride_bytes,
+    block_size,
+    blocked_params,
+    npc,
+    padded_channels,
+)
 
 Box = tuple[tuple[int, int], ...]
 

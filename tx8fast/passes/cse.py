@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from tx8fast.ir.core import COMMUTATIVE, CONSTANT_LIKE, ISOLATED, PURE, Block, Op
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.storage import touches_storage
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import AttrKeys, reads_only_state, written_states
 
@@ -69,8 +70,8 @@ class _Sweep:
                         break
                 else:
                     table[key] = first = op
-            if first is not op:
-                self.merge(op, first)
+            if first is not op and not touches_storage(op):
+                self.merge(op, first)  # buffers are told apart by who writes them: never merged
 
     def key(self, op: Op) -> Key:
         operands = [id(v) for v in op.operands]

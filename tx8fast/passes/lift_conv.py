@@ -25,7 +25,9 @@ def _conv(v: Value, other: Value, op: Op) -> Op | None:
     channels = v.shape[-1]
     if v.type is not op.result.type or other.dtype != v.dtype or not is_parameter(other):
         return None
-    return conv if other.shape[-1:] == (channels,) and all(d == 1 for d in other.shape[:-1]) else None
+    return (
+        conv if other.shape[-1:] == (channels,) and all(d == 1 for d in other.shape[:-1]) else None
+    )
 
 
 def _attrs(conv: Op) -> dict:
@@ -43,7 +45,13 @@ def _scale(limit_bytes: int) -> Pattern:
             if not is_parameter(w) or nbytes(w.type) > limit_bytes:  # type: ignore[arg-type]
                 continue
             column = reshaped(rw, s, (s.shape[-1], 1), op)
-            rw.replace_with(op, "conv", conv.operands[0], rw.insert("mul", w, column, before=op).result, **_attrs(conv))
+            rw.replace_with(
+                op,
+                "conv",
+                conv.operands[0],
+                rw.insert("mul", w, column, before=op).result,
+                **_attrs(conv),
+            )
             return True
         return False
 

@@ -47,9 +47,16 @@ def _before(v: Value, perm: tuple[int, ...], rw: Rewriter, op: Op) -> Value | No
 
 @pattern()
 def _through_elementwise(op: Op, rw: Rewriter) -> bool:
-    if not op.has(ELEMENTWISE | PURE) or len(op.results) != 1 or not static(op.result, *op.operands):
+    if (
+        not op.has(ELEMENTWISE | PURE)
+        or len(op.results) != 1
+        or not static(op.result, *op.operands)
+    ):
         return False
-    first = next((t for v in op.operands if (t := made_by(v, "transpose")) is not None and used_once(v)), None)
+    first = next(
+        (t for v in op.operands if (t := made_by(v, "transpose")) is not None and used_once(v)),
+        None,
+    )
     if first is None or first.result.shape != op.result.shape:
         return False
     perm = first.attrs["perm"]
@@ -75,7 +82,13 @@ def _through_concat(op: Op, rw: Rewriter) -> bool:
     if len(perms) != 1:
         return False
     perm = perms.pop()
-    _moved(op, rw, [t.operands[0] for t in sources if t is not None], perm, axis=perm[op.attrs["axis"] % len(perm)])
+    _moved(
+        op,
+        rw,
+        [t.operands[0] for t in sources if t is not None],
+        perm,
+        axis=perm[op.attrs["axis"] % len(perm)],
+    )
     return True
 
 
@@ -123,7 +136,13 @@ def _through_views(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-PATTERNS: tuple[Pattern, ...] = (_through_elementwise, _through_concat, _through_window, _through_reduce, _through_views)
+PATTERNS: tuple[Pattern, ...] = (
+    _through_elementwise,
+    _through_concat,
+    _through_window,
+    _through_reduce,
+    _through_views,
+)
 
 
 @dataclass(frozen=True)

@@ -166,9 +166,9 @@ class _Linker:
                 self._count_read(fn.params[v], fn.values[v], None)
 
     def _count_read(self, key: str, spec: TensorSpec, record: OpRecord | None) -> None:
-        """A table is read only where it is indexed; derived constants are no part of the model's traffic."""
-        tensor = self.params[key, spec]
-        if tensor.source.get("kind") == "derived":
+        """A table is read only where it is indexed; constants that come from no weight are not the model's traffic."""
+        source = self.params[key, spec].source
+        if source.get("kind") == "derived" and not source.get("inputs"):
             return
         n = _dense_bytes(spec)
         if record is not None and record.kind in ("embedding", "gather"):

@@ -84,7 +84,8 @@ class SharedTileCode(TileCode):
         self._add("wait")
         self._load_parts(fills, 1, steps)
         self._exchange(fills, 0, steps)
-        if len(fills) == len(steps) and all(b.copies[k] > 1 for k in self.shares):
+        self.single = any(b.copies[k] == 1 for changed in fills[1:] for k in changed)
+        if len(fills) == len(steps) and not self.single:
             self._one_step_fills(steps, fills, loads)
         else:
             self._long_fills(steps, fills, fill_of, loads)
@@ -117,7 +118,6 @@ class SharedTileCode(TileCode):
         """A fill serves several steps: one window for all engines, drained before the next fill begins."""
         b = self.buffers
         copies: dict[int, int] = dict.fromkeys(loads[0], 0)
-        single = any(b.copies[k] == 1 for k in self.shares)
         staged = self.low.staged and all(b.copies[k] > 1 for step in loads[1:] for k in step)
         held: Work | None = None
         for i in range(len(steps)):
@@ -142,11 +142,11 @@ class SharedTileCode(TileCode):
             for k in coming:
                 if k not in early:
                     self._load(k, steps[i + 1], after[k], 0)
-            if (i == 0 or fill_of[i - 1] != f) and f + 1 < len(fills) and not single:
+            if (i == 0 or fill_of[i - 1] != f) and f + 1 < len(fills) and not self.single:
                 self._prepare(fills, f, steps, 1 << LOADS, 0)
             if ends and i + 1 < len(steps):
                 self._add("wait_worker", workers=1)
-                if single:
+                if self.single:
                     self._prepare(fills, f, steps, 1 << LOADS, 0)
 
     # -- loop structure -----------------------------------------------------------------------------------------

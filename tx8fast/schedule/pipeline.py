@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tx8fast.schedule.stages import Item, Op, Repeat, Value
+from tx8fast.schedule.stages import Item, LoopOp, Repeat, Value
 
 Cell = tuple[str, int]  # value that owns the bytes, copy
 Values = Mapping[str, Value]
@@ -25,7 +25,7 @@ class Work:
     """One op in one iteration. iteration, trips: index and count of each loop around it, outermost first;
     reads, writes: the buffer copies of its values in the order of the op."""
 
-    op: Op
+    op: LoopOp
     iteration: tuple[int, ...]
     trips: tuple[int, ...]
     reads: tuple[Cell, ...]
@@ -55,7 +55,7 @@ class Step:
         return table
 
 
-def make_work(op: Op, iteration: tuple[int, ...], trips: tuple[int, ...], values: Values) -> Work:
+def make_work(op: LoopOp, iteration: tuple[int, ...], trips: tuple[int, ...], values: Values) -> Work:
     """Return an op instance; copy of a value = number of its iteration modulo its copies."""
 
     def cell(name: str) -> Cell:
@@ -139,7 +139,7 @@ def pipeline(script: Sequence[Item], values: Values, trips: tuple[int, ...] = ()
     return done
 
 
-def _first(ops: Sequence[Op], values: Values, trips: tuple[int, ...]) -> Step:
+def _first(ops: Sequence[LoopOp], values: Values, trips: tuple[int, ...]) -> Step:
     return Step(tuple(make_work(op, (0,) * len(trips), trips, values) for op in ops))
 
 

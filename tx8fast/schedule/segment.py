@@ -24,7 +24,17 @@ from tx8fast.lower.transfer import Descriptor, channel_form, ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
-from tx8fast.search.plan import LoopStep, Plan, copies, loop_slices, loop_steps, part_bytes, reloads, slice_bytes
+from tx8fast.search.plan import (
+    LoopStep,
+    Plan,
+    copies,
+    loop_slices,
+    loop_steps,
+    part_bytes,
+    reloads,
+    slice_bytes,
+)
+
 
 @dataclass(frozen=True)
 class Share:

@@ -21,7 +21,7 @@ LAST = 2 * LEVELS  # phases: 0-2 before the next inner loop, 3 innermost, 4-6 af
 
 
 @dataclass(frozen=True)
-class Op:
+class LoopOp:
     """One op of a group. reads, writes: scratchpad values; loops: those its slice depends on; sums: those it
     accumulates over; inplace: operand whose bytes the first result may take, -1 for none."""
 
@@ -42,7 +42,7 @@ class Op:
 class Nest:
     """Ops in topological order that share one OC and one IC loop, with the trip counts of these loops."""
 
-    ops: tuple[Op, ...]
+    ops: tuple[LoopOp, ...]
     oc: int = 1
     ic: int = 1
 
@@ -71,7 +71,7 @@ class Repeat:
     times: int
 
 
-Item = tuple[Op, ...] | Repeat  # the ops of one initial step, or a loop
+Item = tuple[LoopOp, ...] | Repeat  # the ops of one initial step, or a loop
 Script = tuple[Item, ...]
 
 
@@ -79,13 +79,13 @@ Script = tuple[Item, ...]
 class Baskets:
     """Ops of one nest by stage. `once` is outside every loop; where a loop has one trip its stages are empty."""
 
-    once: tuple[Op, ...]
-    nh2oc: tuple[Op, ...]
-    oc2ic: tuple[Op, ...]
-    ic2ic: tuple[Op, ...]
-    ic2oc: tuple[Op, ...]
-    oc2nh: tuple[Op, ...]
-    last: tuple[Op, ...]
+    once: tuple[LoopOp, ...]
+    nh2oc: tuple[LoopOp, ...]
+    oc2ic: tuple[LoopOp, ...]
+    ic2ic: tuple[LoopOp, ...]
+    ic2oc: tuple[LoopOp, ...]
+    oc2nh: tuple[LoopOp, ...]
+    last: tuple[LoopOp, ...]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def build_script(nests: Sequence[Nest], nh: int, share_loads: bool = True) -> Sc
     }
 
     def steps(of: Iterable[Nest], phase: int) -> list[Item]:
-        found: list[tuple[Op, ...]] = []
+        found: list[tuple[LoopOp, ...]] = []
         for op in (op for nest in of for op in nest.ops if places[op.name].phase == phase):
             goal = _load_goal(op, ne_of) if share_loads else ""
             if goal and found and _load_goal(found[-1][-1], ne_of) == goal:
@@ -192,7 +192,7 @@ def build_values(
 def _places(nests: Sequence[Nest], nh: int) -> dict[str, Place]:
     """Return the place of every op by name, or raise InfeasibleError with all reads that no order can serve."""
     found: dict[str, Place] = {}
-    writers: dict[str, list[Op]] = {}
+    writers: dict[str, list[LoopOp]] = {}
     problems: list[str] = []
     for n, nest in enumerate(nests):
         active = (NH if nh > 1 else 0) | (OC if nest.oc > 1 else 0) | (IC if nest.ic > 1 else 0)
@@ -240,6 +240,6 @@ def _repeat(body: list[Item], times: int) -> list[Item]:
     return [Repeat(tuple(body), times)] if times > 1 and body else body
 
 
-def _load_goal(op: Op, ne_of: Mapping[str, str]) -> str:
+def _load_goal(op: LoopOp, ne_of: Mapping[str, str]) -> str:
     """Return the NE op a load feeds, "" for anything else."""
     return next((ne_of[v] for v in op.writes if v in ne_of), "") if op.engine == "ld" else ""

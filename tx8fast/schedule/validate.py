@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tx8fast.schedule.pipeline import Step, Work
-    from tx8fast.schedule.stages import Item, Op, Value
+    from tx8fast.schedule.stages import Item, LoopOp, Value
 
 Iteration = tuple[int, ...]
 Ranges = Mapping[tuple[str, int], range]
@@ -48,7 +48,7 @@ def find_violations(script: Sequence[Item], values: Mapping[str, Value], steps: 
     return found[:limit]
 
 
-def _serial(items: Sequence[Item], iteration: Iteration) -> Iterator[tuple[Op, Iteration]]:
+def _serial(items: Sequence[Item], iteration: Iteration) -> Iterator[tuple[LoopOp, Iteration]]:
     for item in items:
         if isinstance(item, tuple):
             yield from ((op, iteration) for op in item)
@@ -57,7 +57,7 @@ def _serial(items: Sequence[Item], iteration: Iteration) -> Iterator[tuple[Op, I
                 yield from _serial(item.body, (*iteration, i))
 
 
-def _complete(serial: Sequence[tuple[Op, Iteration]], steps: Sequence[Step]) -> Iterator[str]:
+def _complete(serial: Sequence[tuple[LoopOp, Iteration]], steps: Sequence[Step]) -> Iterator[str]:
     have = Counter((w.op.name, w.iteration) for s in steps for w in s.works)
     want = Counter((op.name, i) for op, i in serial)
     for key in dict.fromkeys([*want, *have]):
@@ -88,7 +88,7 @@ def _slots(script: Sequence[Item], steps: Sequence[Step]) -> Iterator[str]:
                 yield f"step {t}: engine {engine!r} has {', '.join(_at(w.op.name, w.iteration) for w in works)}"
 
 
-def _expected(serial: Sequence[tuple[Op, Iteration]], values: Mapping[str, Value]
+def _expected(serial: Sequence[tuple[LoopOp, Iteration]], values: Mapping[str, Value]
               ) -> tuple[dict[tuple[str, Iteration], dict[str, Symbol]], list[str]]:  # fmt: skip
     """Return what every op must find in what it reads and in what it adds to, and reads that even serial order breaks."""
     writes: Counter[tuple[str, Iteration]] = Counter()

@@ -25,7 +25,15 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
-from tx8fast.search.plan import SHARE_MIN_BYTES, Plan, copies, part_bytes, reloads, sharers, slice_bytes
+from tx8fast.search.plan import (
+    SHARE_MIN_BYTES,
+    Plan,
+    copies,
+    part_bytes,
+    reloads,
+    sharers,
+    slice_bytes,
+)
 from tx8fast.search.shared_trial import PlanTimer
 
 REFINE = 10  # candidates tried on the event kernel, at most

@@ -55,7 +55,9 @@ class SharedTrial(Trial):
         out += [*self._parts(steps, fills, 0), self._row("wait"), *self._parts(steps, fills, 1)]
         out += self._exchange(steps, fills, 0)
         ends: list[int] = []
-        short = len(fills) == len(steps)
+        # a shared operand with one buffer that is filled again is not filled before its readers are done
+        single = any(self.copies[k] == 1 for at in fills[1:] for k in self._changed(steps, at))
+        short = len(fills) == len(steps) and not single
         f = count = counted = 0
         for i, s in enumerate(steps):
             f += i > 0 and f + 1 < len(fills) and fills[f + 1] == i
@@ -70,13 +72,16 @@ class SharedTrial(Trial):
             if s.last:
                 n_read = len(self.low.reads)
                 out += [self._window(self._transfer(n_read + j, s), worker) for j in range(len(self.low.writes))]
-            if f + 1 < len(fills) and fills[f] == i:
+            ends = f + 1 < len(fills) and fills[f + 1] == i + 1
+            if ends and single:
+                out.append(self._row("wait_worker", workers=1))
+            if f + 1 < len(fills) and (ends if single else fills[f] == i):
                 out.append(self._row("wait_worker", workers=1 << LOADS))
                 out += self._parts(steps, fills, f + 2)
                 if short:
                     out.append(self._row("wait_worker", workers=1 << ENGINES[(i + 1) % 2]))
                 out += self._exchange(steps, fills, f + 1)
-            if not short and f + 1 < len(fills) and fills[f + 1] == i + 1:
+            if ends and not short and not single:
                 out.append(self._row("wait_worker", workers=1))
         return out, ends
 

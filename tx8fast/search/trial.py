@@ -90,7 +90,7 @@ class Trial:
 
     def cycles(self) -> int:
         """Return the cycles of the whole nest, from the first load to the last store."""
-        low, plan, n_read = self.low, self.plan, len(self.low.reads)
+        low, plan = self.low, self.plan
         total = math.prod(plan.trips)
         period, limit = self._rounds(total)
         steps = loop_steps(low, plan, self.copies, (0,) * len(plan.shard), plan.shard, limit)

@@ -19,12 +19,22 @@ def f32(*shape, scale=1.0):
     return (scale * RNG.standard_normal(shape)).astype(np.float32)
 
 
-def one_node(op: str, inputs: list, n_out: int, constants=(), opset: int = 20, domain: str = "com.microsoft", **attrs):
+def one_node(
+    op: str,
+    inputs: list,
+    n_out: int,
+    constants=(),
+    opset: int = 20,
+    domain: str = "com.microsoft",
+    **attrs,
+):
     """Return (model, runtime inputs); `inputs` are arrays or None, those at indices `constants` become initialisers."""
     names = ["" if a is None else f"i{k}" for k, a in enumerate(inputs)]
     while names and not names[-1]:
         names.pop()
-    node = helper.make_node(op, names, [f"o{k}" if k >= 0 else "" for k in range(n_out)], domain=domain, **attrs)
+    node = helper.make_node(
+        op, names, [f"o{k}" if k >= 0 else "" for k in range(n_out)], domain=domain, **attrs
+    )
     infos, stored, feed = [], [], {}
     for k, a in enumerate(inputs):
         if a is None:
@@ -34,7 +44,11 @@ def one_node(op: str, inputs: list, n_out: int, constants=(), opset: int = 20, d
             t.name = f"i{k}"
             stored.append(t)
         else:
-            infos.append(helper.make_tensor_value_info(f"i{k}", helper.np_dtype_to_tensor_dtype(a.dtype), a.shape))
+            infos.append(
+                helper.make_tensor_value_info(
+                    f"i{k}", helper.np_dtype_to_tensor_dtype(a.dtype), a.shape
+                )
+            )
             feed[f"i{k}"] = a
     outputs = [helper.make_empty_tensor_value_info(f"o{k}") for k in range(n_out)]
     graph = helper.make_graph([node], "g", infos, outputs, stored)
@@ -49,7 +63,9 @@ def check(op: str, inputs: list, n_out: int = 1, skip: tuple = (), **kw) -> None
     kept = [o for o in m.graph.node[0].output if o]
     del m.graph.output[:]
     m.graph.output.extend(helper.make_empty_tensor_value_info(o) for o in kept)
-    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, feed
+    )
     program = import_model(m)
     got = run_program(program, feed)
     assert len(got) == len(want)
@@ -64,21 +80,37 @@ def test_simplified_layer_normalization(domain):
         m, _ = one_node("SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], 1, domain=domain)
         assert any(op.kind == "rmsnorm" for op in import_model(m).main.body)
     else:
-        check("SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], domain="", axis=-1, epsilon=1e-6)
+        check(
+            "SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], domain="", axis=-1, epsilon=1e-6
+        )
 
 
 @pytest.mark.parametrize("beta", [True, False])
 def test_layer_normalization_before_its_operator_set(beta):
-    check("LayerNormalization", [f32(2, 3, 8), f32(8), f32(8) if beta else None], domain="", opset=13, axis=-1)
+    check(
+        "LayerNormalization",
+        [f32(2, 3, 8), f32(8), f32(8) if beta else None],
+        domain="",
+        opset=13,
+        axis=-1,
+    )
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_skip_simplified_layer_normalization(bias):
     x, s, g = f32(2, 3, 8), f32(2, 3, 8), f32(8)
-    check("SkipSimplifiedLayerNormalization", [x, s, g, f32(8) if bias else None], 4, (1, 2), epsilon=1e-5)
+    check(
+        "SkipSimplifiedLayerNormalization",
+        [x, s, g, f32(8) if bias else None],
+        4,
+        (1, 2),
+        epsilon=1e-5,
+    )
 
 
-@pytest.mark.parametrize(("beta", "bias", "skip"), [(1, 1, (2, 3, 8)), (1, 0, (1, 3, 8)), (0, 0, (3, 8))])
+@pytest.mark.parametrize(
+    ("beta", "bias", "skip"), [(1, 1, (2, 3, 8)), (1, 0, (1, 3, 8)), (0, 0, (3, 8))]
+)
 def test_skip_layer_normalization(beta, bias, skip):
     inputs = [f32(2, 3, 8), f32(*skip), f32(8), f32(8) if beta else None, f32(8) if bias else None]
     check("SkipLayerNormalization", inputs, 4, (1, 2), epsilon=1e-5)
@@ -133,7 +165,14 @@ def test_gather_block_quantized(kind, zeros):
         data = packed(RNG.integers(lo, hi, (rows, width)), code)
         z = packed(RNG.integers(lo, hi, (rows, width // block)), code)
     inputs = [data, indices, s, z if zeros else None]
-    check("GatherBlockQuantized", inputs, constants=(0, 2, 3), gather_axis=0, quantize_axis=1, block_size=block)
+    check(
+        "GatherBlockQuantized",
+        inputs,
+        constants=(0, 2, 3),
+        gather_axis=0,
+        quantize_axis=1,
+        block_size=block,
+    )
 
 
 @pytest.mark.parametrize(("x", "heads", "places", "attrs"), [
@@ -145,13 +184,28 @@ def test_rotary_embedding(x, heads, places, attrs):
     angle = np.outer(np.arange(16), 0.3 ** np.arange(width // 2)).astype(np.float32)
     if heads and "rotary_embedding_dim" in attrs:
         attrs = {**attrs, "num_heads": heads}
-    check("RotaryEmbedding", [f32(*x), np.array(places, np.int64), np.cos(angle), np.sin(angle)], **attrs)
+    check(
+        "RotaryEmbedding",
+        [f32(*x), np.array(places, np.int64), np.cos(angle), np.sin(angle)],
+        **attrs,
+    )
 
 
-@pytest.mark.parametrize("case", ["plain", "bias", "causal", "extra", "lengths", "mask", "past", "cross"])
+@pytest.mark.parametrize(
+    "case", ["plain", "bias", "causal", "extra", "lengths", "mask", "past", "cross"]
+)
 def test_multi_head_attention(case):
     b, s, t, h, d = 2, 3, 5, 2, 8
-    inputs: list = [f32(b, s, h * d), f32(b, t, h * d), f32(b, t, h * d), None, None, None, None, None]
+    inputs: list = [
+        f32(b, s, h * d),
+        f32(b, t, h * d),
+        f32(b, t, h * d),
+        None,
+        None,
+        None,
+        None,
+        None,
+    ]
     attrs: dict = {"num_heads": h}
     n_out = 1
     if case == "bias":
@@ -179,7 +233,9 @@ def tables(width: int, length: int = 32):
 
 
 @pytest.mark.parametrize("rope", [None, "half", "interleaved"])
-@pytest.mark.parametrize("case", ["prompt", "packed", "token", "buffer", "buffer of two", "window", "softcap"])
+@pytest.mark.parametrize(
+    "case", ["prompt", "packed", "token", "buffer", "buffer of two", "window", "softcap"]
+)
 def test_group_query_attention(case, rope):
     b, s, heads, kv, d, past = 1, 4, 4, 2, 16, 0
     attrs: dict = {"num_heads": heads, "kv_num_heads": kv}
@@ -207,7 +263,9 @@ def test_group_query_attention(case, rope):
         inputs += tables(d)
         attrs |= {"do_rotary": 1, "rotary_interleaved": int(rope == "interleaved")}
     m, feed = one_node("GroupQueryAttention", inputs, 3, constants, **attrs)
-    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+        None, feed
+    )
     got = run_program(import_model(m), feed)
     np.testing.assert_allclose(got[0], want[0], rtol=2e-4, atol=2e-5)
     for g, w in zip(got[1:], want[1:]):  # positions after the valid ones are unspecified
@@ -232,6 +290,14 @@ def test_what_is_not_supported_is_said():
     m, _ = one_node("MultiHeadAttention", inputs, 1, num_heads=2)
     with pytest.raises(UnsupportedError, match="packed query, key and value"):
         import_model(m)
-    m, _ = one_node("MatMulNBits", [f32(3, 16), np.zeros((4, 1, 6), np.uint8), f32(4)], 1, K=16, N=4, bits=3, block_size=16)
+    m, _ = one_node(
+        "MatMulNBits",
+        [f32(3, 16), np.zeros((4, 1, 6), np.uint8), f32(4)],
+        1,
+        K=16,
+        N=4,
+        bits=3,
+        block_size=16,
+    )
     with pytest.raises(UnsupportedError, match="3-bit"):
         import_model(m)

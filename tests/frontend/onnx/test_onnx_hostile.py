@@ -19,7 +19,12 @@ OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("acme", 1)]
 
 
 def one(op: str, inputs: str, weights: dict, **attrs):
-    return imported([node(op, inputs, "y", "it", **attrs)], [info("x", [1, 1, 4, 4])], [info("y", None)], weights)
+    return imported(
+        [node(op, inputs, "y", "it", **attrs)],
+        [info("x", [1, 1, 4, 4])],
+        [info("y", None)],
+        weights,
+    )
 
 
 @pytest.mark.parametrize("version, message", [
@@ -33,7 +38,9 @@ def test_operator_sets_that_are_not_known(version, message):
 
 @pytest.mark.parametrize("shape", [[2**31], [4, 2**31, 1], [2**62, 2**62], [2**20, 2**21]])
 def test_inputs_that_no_machine_holds(shape):
-    with pytest.raises(ImportModelError, match=r"graph input 'x' has shape .*at most 2147483647 per dimension"):
+    with pytest.raises(
+        ImportModelError, match=r"graph input 'x' has shape .*at most 2147483647 per dimension"
+    ):
         imported([node("Relu", "x", "y")], [info("x", shape)], [info("y", None)])
 
 
@@ -72,7 +79,9 @@ def test_names_used_twice():
         imported([relu], [info("x", [2]), info("x", [2])], [info("y", [2])])
     with pytest.raises(ImportModelError, match="graph outputs 'y' are declared twice"):
         imported([relu], [info("x", [2])], [info("y", [2]), info("y", [2])])
-    m = model([node("Add", "x w", "y")], [info("x", [2])], [info("y", [2])], {"w": np.ones(2, np.float32)})
+    m = model(
+        [node("Add", "x w", "y")], [info("x", [2])], [info("y", [2])], {"w": np.ones(2, np.float32)}
+    )
     m.graph.initializer.append(m.graph.initializer[0])
     with pytest.raises(ImportModelError, match="initialiser 'w' is defined twice"):
         import_model(m)
@@ -80,13 +89,18 @@ def test_names_used_twice():
 
 def function(name: str, *calls: str):
     names = ["a", *[f"t{i}" for i in range(len(calls) - 1)], "b"]
-    nodes = [node(c, a, b, domain="" if c == "Relu" else "acme") for c, a, b in zip(calls, names, names[1:])]
+    nodes = [
+        node(c, a, b, domain="" if c == "Relu" else "acme")
+        for c, a, b in zip(calls, names, names[1:])
+    ]
     return helper.make_function("acme", name, ["a"], ["b"], nodes, OPSETS)
 
 
 def call(first: str, functions: list):
     node_ = node(first, "x", "y", domain="acme")
-    return imported([node_], [info("x", [2])], [info("y", [2])], functions=functions, domains=("acme",))
+    return imported(
+        [node_], [info("x", [2])], [info("y", [2])], functions=functions, domains=("acme",)
+    )
 
 
 def test_functions_that_call_each_other():
@@ -108,16 +122,29 @@ def test_loops_without_a_reasonable_end():
                              [info("i", [], I64), info("go", [], BOOL), info("a", [2])],
                              [info("on", [], BOOL), info("b", [2])])  # fmt: skip
     with pytest.raises(UnsupportedError, match="more than 1024 times"):
-        imported([node("Loop", "m _ x", "y", body=body)], [info("x", [2])], [info("y", None)], {"m": np.array(2**40)})
+        imported(
+            [node("Loop", "m _ x", "y", body=body)],
+            [info("x", [2])],
+            [info("y", None)],
+            {"m": np.array(2**40)},
+        )
 
 
-@pytest.mark.parametrize("location", ["/etc/passwd", "../../../../etc/passwd", "sub/../../m.bin", "..", ".", "", "link/w.bin"])
+@pytest.mark.parametrize(
+    "location",
+    ["/etc/passwd", "../../../../etc/passwd", "sub/../../m.bin", "..", ".", "", "link/w.bin"],
+)
 def test_external_data_outside_the_model_directory(tmp_path, location):
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "w.bin").write_bytes(bytes(4096))
     (folder / "link").symlink_to(tmp_path, target_is_directory=True)
-    m = model([node("Add", "x w", "y")], [info("x", [1024])], [info("y", [1024])], {"w": np.zeros(1024, np.float32)})
+    m = model(
+        [node("Add", "x w", "y")],
+        [info("x", [1024])],
+        [info("y", [1024])],
+        {"w": np.zeros(1024, np.float32)},
+    )
     t = m.graph.initializer[0]
     t.ClearField("raw_data")
     t.data_location = onnx.TensorProto.EXTERNAL

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from tx8fast.frontend.common import Tensor
-from tx8fast.frontend.onnx.node import Handler, Node
+from tx8fast.frontend.onnx.node import Handler, Node, Result
 from tx8fast.frontend.onnx.quant import spread
 
 MICROSOFT = "com.microsoft"
@@ -20,20 +20,33 @@ QUICK_GELU_ALPHA = 1.702
 # ---------------------------------------------------------------- norms
 
 
-def _simplified_norm(n: Node) -> list[Tensor | None]:
+def _simplified_norm(n: Node) -> Result:
     x = n[0]
     axis = n.norm_axis(n.attr("axis", -1), x.rank)
-    return [n.op("rmsnorm", x, n[1], axes=tuple(range(axis, x.rank)), eps=float(n.attr("epsilon", 1e-5)))]
+    return [
+        n.op(
+            "rmsnorm", x, n[1], axes=tuple(range(axis, x.rank)), eps=float(n.attr("epsilon", 1e-5))
+        )
+    ]
 
 
-def _layer_norm(n: Node) -> list[Tensor | None]:
+def _layer_norm(n: Node) -> Result:
     x = n[0]
     axis = n.norm_axis(n.attr("axis", -1), x.rank)
-    return [n.op("layernorm", x, n[1], n[2], axes=tuple(range(axis, x.rank)), eps=float(n.attr("epsilon", 1e-5)))]
+    return [
+        n.op(
+            "layernorm",
+            x,
+            n[1],
+            n[2],
+            axes=tuple(range(axis, x.rank)),
+            eps=float(n.attr("epsilon", 1e-5)),
+        )
+    ]
 
 
 def _skip_norm(simplified: bool):
-    def run(n: Node) -> list[Tensor | None]:
+    def run(n: Node) -> Result:
         """Norm of input + skip (+ bias); the sum is the fourth output."""
         bias = n[3] if simplified else n[4]
         total = n.op("add", n[0], n[1])
@@ -49,7 +62,7 @@ def _skip_norm(simplified: bool):
     return run
 
 
-def _embed_norm(n: Node) -> list[Tensor | None]:
+def _embed_norm(n: Node) -> Result:
     """Sum of word, position and segment embeddings, normalised; number of valid tokens per row."""
     ids, segments, words, positions, kinds, gamma, beta, mask, places = (n[i] for i in range(9))
     batch, rows = ids.shape
@@ -136,8 +149,13 @@ def _matmul_nbits(n: Node) -> Tensor:
         raise n.unsupported("reordered groups (g_idx) are not supported")
     blocks = -(-k // block)
     if math.prod(packed.shape) != cols * blocks * block * bits // 8:
-        raise n.bad(f"B has shape {list(packed.shape)}, {cols} x {blocks} blocks of {block} {bits}-bit numbers are required")
-    w = n.reshape(_unpacked(n, n.reshape(packed, (cols, blocks, block * bits // 8)), bits), (cols, blocks, block))
+        raise n.bad(
+            f"B has shape {list(packed.shape)}, {cols} x {blocks} blocks of {block} {bits}-bit numbers are required"
+        )
+    w = n.reshape(
+        _unpacked(n, n.reshape(packed, (cols, blocks, block * bits // 8)), bits),
+        (cols, blocks, block),
+    )
     if zeros is None:
         zero = n.const(float(2 ** (bits - 1)), a.dtype)
     else:
@@ -163,14 +181,22 @@ def _gather_quantized(n: Node) -> Tensor:
     else:
         default = 0
     rank = data.rank
-    gathered, axis = n.norm_axis(n.attr("gather_axis", 0), rank), n.norm_axis(n.attr("quantize_axis", 1), rank)
+    gathered, axis = (
+        n.norm_axis(n.attr("gather_axis", 0), rank),
+        n.norm_axis(n.attr("quantize_axis", 1), rank),
+    )
     if gathered == axis:
         raise n.unsupported("gathering along the quantised axis is not supported")
     if zeros is not None and zeros.shape != scales.shape:
         zeros = n.slice(zeros, rank - 1, 0, scales.shape[-1])
 
     def rows(t: Tensor) -> Tensor:
-        return n.op("gather", t, indices if indices.dtype == "i64" else n.cast(indices, "i64"), axis=gathered)
+        return n.op(
+            "gather",
+            t,
+            indices if indices.dtype == "i64" else n.cast(indices, "i64"),
+            axis=gathered,
+        )
 
     if data.dtype in ("i4", "u4"):
         data = n.cast(data, "i8")

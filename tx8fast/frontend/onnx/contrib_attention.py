@@ -14,7 +14,7 @@ from tx8fast.frontend.common import Tensor
 from tx8fast.frontend.onnx.attention import Mask, attend, rotary, split_heads
 from tx8fast.frontend.onnx.contrib import MICROSOFT
 from tx8fast.frontend.onnx.index import write_run
-from tx8fast.frontend.onnx.node import Handler, Node
+from tx8fast.frontend.onnx.node import Handler, Node, Result
 
 
 def _merged(n: Node, y: Tensor) -> Tensor:
@@ -27,7 +27,9 @@ def _scale(n: Node, depth: int) -> float:
     return float(n.attr("scale", 0.0) or 1.0 / math.sqrt(depth))
 
 
-def _positions(n: Node, given: Tensor | None, first: Tensor | None, batch: int, rows: int) -> Tensor:
+def _positions(
+    n: Node, given: Tensor | None, first: Tensor | None, batch: int, rows: int
+) -> Tensor:
     """Positions [B, S] (or [S] if they are the same for all rows): given, or counted from `first` [B]."""
     steps = n.const(np.arange(rows, dtype=np.int64))
     if given is not None and math.prod(given.shape) == batch * rows > 1:
@@ -49,17 +51,19 @@ def _rotary_embedding(n: Node) -> Tensor:
     if x.rank == 3 and not heads:
         heads = x.shape[2] // (width or 2 * cos.shape[-1])
     at = _positions(n, places, None, x.shape[0], rows)
-    tables = [n.op("gather", t, at, axis=0) for t in (cos, sin)]
-    y = rotary(n, x, *tables, heads, width, bool(n.attr("interleaved", 0)))
+    cos, sin = (n.op("gather", t, at, axis=0) for t in (cos, sin))
+    y = rotary(n, x, cos, sin, heads, width, bool(n.attr("interleaved", 0)))
     scale = float(n.attr("scale", 1.0))
     return y if scale == 1.0 else n.op("mul", y, scale)
 
 
-def _multi_head(n: Node) -> list[Tensor | None]:
+def _multi_head(n: Node) -> Result:
     q, k, v, bias, padding, extra, past_k, past_v = (n[i] for i in range(8))
     heads = n.required("num_heads")
     if k is None or q.rank != 3:
-        raise n.unsupported("packed query, key and value are not supported; give them as three inputs")
+        raise n.unsupported(
+            "packed query, key and value are not supported; give them as three inputs"
+        )
     if (past_k is None) != (past_v is None):
         raise n.bad("past_key and past_value must be given together")
     if n.has(8) or n.has(9):
@@ -92,7 +96,9 @@ def _multi_head(n: Node) -> list[Tensor | None]:
     mask.bias = total
     mask.finite = True
     y, _ = attend(n, q, k, v, mask, _scale(n, depth))
-    return [_merged(n, y), k if n.wants(1) else None, v if n.wants(2) else None][: max(len(n.outputs), 1)]
+    return [_merged(n, y), k if n.wants(1) else None, v if n.wants(2) else None][
+        : max(len(n.outputs), 1)
+    ]
 
 
 def _hidden(n: Node, padding: Tensor, batch: int, columns: int) -> Tensor:
@@ -103,15 +109,24 @@ def _hidden(n: Node, padding: Tensor, batch: int, columns: int) -> Tensor:
         return n.op("ge", column, n.reshape(wide, (batch, 1, 1, 1)))
     if wide.shape == (batch, columns):
         return n.op("eq", n.reshape(wide, (batch, 1, 1, columns)), 0)
-    raise n.unsupported(f"a key padding mask of shape {list(padding.shape)} is not supported, only [B] and [B, T]")
+    raise n.unsupported(
+        f"a key padding mask of shape {list(padding.shape)} is not supported, only [B] and [B, T]"
+    )
 
 
-def _group_query(n: Node) -> list[Tensor | None]:
+def _group_query(n: Node) -> Result:
     """Grouped attention over a cache; `seqlens_k` holds the number of valid keys of each row, less one."""
     q, k, v, past_k, past_v, lengths, _, cos, sin, places, extra = (n[i] for i in range(11))
     heads, kv_heads = n.required("num_heads"), n.required("kv_num_heads")
-    if n.wants(3) or n.has(11) or n.attr("smooth_softmax", 0) > 0 or n.attr("k_quant_type", "NONE") != "NONE":
-        raise n.unsupported("score output, attention sinks, smooth softmax and quantised caches are not supported")
+    if (
+        n.wants(3)
+        or n.has(11)
+        or n.attr("smooth_softmax", 0) > 0
+        or n.attr("k_quant_type", "NONE") != "NONE"
+    ):
+        raise n.unsupported(
+            "score output, attention sinks, smooth softmax and quantised caches are not supported"
+        )
     batch, rows, width = q.shape
     if k is None:
         depth = width // (heads + 2 * kv_heads)
@@ -129,18 +144,20 @@ def _group_query(n: Node) -> list[Tensor | None]:
         first = n.op("sub", lengths, rows - 1) if rows != 1 else lengths
     if n.attr("do_rotary", 0):
         at = _positions(n, places, first, batch, rows)
-        tables = [n.op("gather", t, at, axis=0) for t in (cos, sin)]
+        cos, sin = (n.op("gather", t, at, axis=0) for t in (cos, sin))
         style = bool(n.attr("rotary_interleaved", 0))
         turned = 2 * cos.shape[-1]
-        q = rotary(n, q, *tables, heads, turned, style)
-        k = rotary(n, k, *tables, kv_heads, turned, style)
+        q = rotary(n, q, cos, sin, heads, turned, style)
+        k = rotary(n, k, cos, sin, kv_heads, turned, style)
     q = split_heads(n, q, heads, "query")
     k, v = split_heads(n, k, kv_heads, "key"), split_heads(n, v, kv_heads, "value")
-    if kept >= total:  # the cache is a buffer of its final size
+    if kept >= total and first is not None:  # the cache is a buffer of its final size
         k, v = write_run(n, past_k, k, first, 2), write_run(n, past_v, v, first, 2)
     elif kept:
         if kept + rows != total:
-            raise n.bad(f"a past of {kept} and {rows} new positions do not make total_sequence_length {total}")
+            raise n.bad(
+                f"a past of {kept} and {rows} new positions do not make total_sequence_length {total}"
+            )
         k, v = n.concat([past_k, k], 2), n.concat([past_v, v], 2)
         first = None
     mask = _causal(n, q, k.shape[2], first, kept if kept < total else 0)

@@ -15,6 +15,7 @@ from tx8fast.ir.ops.base import (
     broadcast_dims,
     broadcast_into,
     fail,
+    in_place,
     is_num,
     match,
     same_dtype,

@@ -1,0 +1,81 @@
+"""The trial of a plan on one tile agrees with the simulation of all tiles' code."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.one_op import Arg, one_op, random_plan, with_plan
+
+from tx8fast.search.plan import Plan, copies, loop_steps
+from tx8fast.search.shared_trial import PlanTimer
+from tx8fast.simulator.cycle import simulate
+
+B = "blocked"
+CASES = {
+    "gemm": lambda: one_op("gemm", Arg((1, 512, 1024), "bf16", B), Arg((1024, 2048), "bf16", B), out=B),
+    "decode gemm": lambda: one_op("gemm", Arg((1, 1, 2048), "bf16", B), Arg((2048, 4096), "bf16", B), out=B),
+    "f32 gemm": lambda: one_op("gemm", Arg((2, 128, 768), "f32", B), Arg((768, 768), "f32", B), Arg((768,)), out=B),
+    "scores": lambda: one_op(
+        "contract", Arg((1, 128, 1024), "bf16", B), Arg((1, 256, 256), "bf16", B), out=B,
+        equation="b s (h g d), b t (h d) -> b (h g) s t", sizes=("h", 4, "d", 64)),
+    "softmax": lambda: one_op("softmax", Arg((2, 8, 128, 384), "bf16", B), Arg((128, 384), "bf16", B), out=B),
+    "rmsnorm": lambda: one_op("rmsnorm", Arg((1, 512, 2048), "bf16", B), Arg((2048,), "bf16"), out=B),
+    "gelu": lambda: one_op("gelu", Arg((1, 512, 1024), "f32", B), out=B),
+    "add": lambda: one_op("add", Arg((1, 512, 2048), "bf16", B), Arg((1, 512, 2048), "bf16", B), out=B),
+    "channel_norm": lambda: one_op("channel_norm", Arg((1, 512, 1024), "bf16"), out=B, to="align"),
+    "conv": lambda: one_op("conv", Arg((1, 56, 56, 64), "bf16", B), Arg((3, 3, 64, 64), "bf16", B), out=B, pad_lo=(1, 1),
+                           pad_hi=(1, 1)),
+}  # fmt: skip
+
+
+@pytest.mark.feature("B74")
+@pytest.mark.parametrize("name", CASES)
+def test_estimate_of_found_plans(name: str) -> None:
+    case = CASES[name]()
+    cycles = simulate(case.program).cycles
+    assert abs(case.segment.estimate_cycles / cycles - 1) < 0.1, (case.segment.estimate_cycles, cycles)
+
+
+@pytest.mark.feature("B74")
+@pytest.mark.parametrize("name", CASES)
+def test_estimate_of_random_plans_without_shared_loads(name: str) -> None:
+    """Plans that leave the last tiles less to do are estimated by their fullest tile: never far too low."""
+    case = CASES[name]()
+    timer = PlanTimer(case.lowering(), case.machine)
+    rng = np.random.default_rng(7)
+    ratios = []
+    for _ in range(6):
+        plan = random_plan(case, rng)
+        if plan is not None:
+            plan = replace(plan, shared=())
+            ratios.append(timer.cycles(plan) / simulate(with_plan(case, plan).program).cycles)
+    assert ratios and min(ratios) > 0.85 and np.median(np.abs(np.array(ratios) - 1)) < 0.1, ratios
+
+
+@pytest.mark.feature("B74")
+def test_long_loop_nests_are_continued_at_their_rate() -> None:
+    """Far more steps than are tried: the estimate stays with the simulation."""
+    case = CASES["add"]()
+    plan = Plan((1, 16, 1), (1, 32, 2048), (1, 1, 128), (0, 1, 2), 2, 0, 0, "")
+    estimate = PlanTimer(case.lowering(), case.machine).cycles(plan)
+    assert np.prod(plan.trips) == 512
+    assert abs(estimate / simulate(with_plan(case, plan).program).cycles - 1) < 0.03
+
+
+@pytest.mark.feature("B63", "B69")
+def test_steps_load_what_changes_and_alternate_copies() -> None:
+    """M in 2, N in 2, K in 2: x is loaded at every K step, w too; the result's copy changes when K is complete."""
+    low = CASES["gemm"]().lowering()
+    plan = Plan((1, 1, 1, 1), (1, 16, 128, 256), (1, 8, 64, 128), (0, 1, 2, 3), 2, 0, 0, "")
+    n = [copies(low, plan, k) for k in range(3)]
+    steps = loop_steps(low, plan, n, (0, 0, 0, 0), plan.shard)
+    assert n == [2, 2, 2] and len(steps) == 8
+    assert [s.load for s in steps] == [(0, 1)] * 8
+    assert [s.copy[2] for s in steps] == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert [(s.first, s.last) for s in steps] == [(True, False), (False, True)] * 4
+    whole = replace(plan, slices=(1, 8, 64, 256))
+    steps = loop_steps(low, whole, [copies(low, whole, k) for k in range(3)], (0, 0, 0, 0), plan.shard)
+    assert [s.load for s in steps] == [(0, 1), (1,), (0, 1), (1,)]
+    assert [s.copy for s in steps] == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]

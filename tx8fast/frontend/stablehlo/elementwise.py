@@ -1,0 +1,200 @@
+"""Handlers of element-wise ops: arithmetic, logic, comparison, conversion, CHLO functions with a kind of their own.
+
+May import: frontend.stablehlo.node. Must not: emit data movement.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast.frontend.stablehlo.node import Handler, Node
+from tx8fast.frontend.stablehlo.view import Val
+from tx8fast.weights import np_dtype
+
+_CT_FLOATS = ("f32", "bf16", "f16")
+
+
+def _unary(kind: str) -> Handler:
+    return lambda n: n.v.elementwise(kind, n.vals[0])
+
+
+def _rounding(kind: str) -> Handler:
+    return lambda n: n.v.elementwise(kind, n[0]) if n[0].is_float else n[0]
+
+
+def _binary(kind: str) -> Handler:
+    return lambda n: n.v.elementwise(kind, n.vals[0], n.vals[1])
+
+
+def _logical(kind: str) -> Handler:
+    """Arithmetic on truth values: add is or, multiply and minimum are and, maximum is or."""
+    on_pred = {"add": "or", "max": "or", "mul": "and", "min": "and"}[kind]
+    return lambda n: n.v.elementwise(on_pred if n[0].dtype == "pred" else kind, n[0], n[1])
+
+
+def _maximum(n: Node) -> Val:
+    a, b = n[0], n[1]
+    if a.is_float:
+        for x, bound in ((a, b.splat), (b, a.splat)):
+            if bound is not None and np.isneginf(bound):
+                return x
+            if bound is not None and bound == 0 and x.dtype in _CT_FLOATS:
+                return n.v.elementwise("relu", x)
+    return _logical("max")(n)
+
+
+def _compare(n: Node) -> Val:
+    kind = n.importer.direction(n.op).lower()
+    a, b = n[0], n[1]
+    if a.dtype == "pred":
+        a, b = n.v.converted(a, "u8"), n.v.converted(b, "u8")
+    return n.v.elementwise(kind, a, b)
+
+
+def _select(n: Node) -> Val:
+    if n[0].rank == 0 and n.shape:  # one choice for all elements
+        n.vals[0] = n.v.spread(n[0], [], n.shape)
+    chosen = n[0].splat
+    if chosen is not None:
+        return n[1] if chosen else n[2]
+    if n[1].dtype == "pred":
+        a, b = (n.v.elementwise("and", p, x) for p, x in ((n[0], n[1]), (n.v.elementwise("not", n[0]), n[2])))
+        return n.v.elementwise("or", a, b)
+    return n.v.elementwise("select", n[0], n[1], n[2])
+
+
+def _clamp(n: Node) -> Val:
+    low, x, high = n[0], n[1], n[2]
+    lo, hi = low.splat, high.splat
+    exact = x.is_float or x.dtype in ("i8", "u8", "i16", "u16", "i32", "u32")
+    if exact and lo is not None and hi is not None and lo <= hi:
+        return n.v.elementwise("clamp", x, lo=float(lo), hi=float(hi))
+    low, high = (v if v.rank == x.rank else n.v.spread(v, [], x.shape) for v in (low, high))
+    return n.v.elementwise("min", n.v.elementwise("max", x, low), high)
+
+
+def _convert(n: Node) -> Val:
+    return n.v.converted(n[0], n.dtype)
+
+
+def _bitcast(n: Node) -> Val:
+    if n[0].shape != n.shape:
+        raise n.unsupported("a bit cast between element types of different widths is not supported")
+    return n.v.elementwise("bitcast", n[0], dtype=n.dtype)
+
+
+def _remainder(n: Node) -> Val:
+    return n.v.elementwise("mod", n[0], n[1], fmod=True)
+
+
+def _power(n: Node) -> Val:
+    known = {2.0: "square", 0.5: "sqrt", -1.0: "recip", -0.5: "rsqrt"}
+    e = n[1].splat
+    kind = known.get(float(e)) if e is not None and n[0].is_float else None
+    return n.v.elementwise(kind, n[0]) if kind else n.v.elementwise("pow", n[0], n[1])
+
+
+def _shift_logical(n: Node) -> Val:
+    x, by = n[0], n[1]
+    if x.dtype[0] == "u":
+        return n.v.elementwise("shr", x, by)
+    wide = "u" + x.dtype[1:]
+    bits = [n.v.elementwise("bitcast", v, dtype=wide) for v in (x, by)]
+    return n.v.elementwise("bitcast", n.v.elementwise("shr", *bits), dtype=x.dtype)
+
+
+def _expm1(n: Node) -> Val:
+    return n.v.elementwise("sub", n.v.elementwise("exp", n[0]), n.v.splat(1, n[0]))
+
+
+def _log1p(n: Node) -> Val:
+    return n.v.elementwise("log", n.v.elementwise("add", n[0], n.v.splat(1, n[0])))
+
+
+def _cbrt(n: Node) -> Val:
+    root = n.v.elementwise("pow", n.v.elementwise("abs", n[0]), n.v.splat(1 / 3, n[0]))
+    return n.v.elementwise("mul", n.v.elementwise("sign", n[0]), root)
+
+
+def _round_away(n: Node) -> Val:
+    up = n.v.elementwise("floor", n.v.elementwise("add", n.v.elementwise("abs", n[0]), n.v.splat(0.5, n[0])))
+    return n.v.elementwise("mul", n.v.elementwise("sign", n[0]), up)
+
+
+def _is_finite(n: Node) -> Val:
+    odd = n.v.elementwise("or", n.v.elementwise("isnan", n[0]), n.v.elementwise("isinf", n[0]))
+    return n.v.elementwise("not", odd)
+
+
+def _signed_inf(kind: str) -> Handler:
+    return lambda n: n.v.elementwise("and", n.v.elementwise("isinf", n[0]), n.v.elementwise(kind, n[0], n.v.splat(0, n[0])))
+
+
+def erfc(n: Node) -> Val:
+    """1 - erf(t), written as 1 + erf(-t): the form GELU is recognised by."""
+    return n.v.elementwise("add", n.v.elementwise("erf", negated(n, n[0])), n.v.splat(1, n[0]))
+
+
+def negated(n: Node, v: Val) -> Val:
+    """-v, dropping a negation that v already has, also one inside a product."""
+    op = v.core.value.op if v.core.value is not None else None
+    for sub in range(2) if op is not None and op.kind == "mul" else ():
+        inner = op.operands[sub].op
+        if inner is not None and inner.kind == "neg":
+            values = list(op.operands)
+            values[sub] = inner.operands[0]
+            product = n.importer.emitter.builder("mul", *values, loc=n.importer.emitter.loc)
+            return Val(v.shape, type(v.core)(v.core.shape, v.dtype, value=product), v.dims)
+    return n.v.elementwise("neg", v)
+
+
+def _atan2(n: Node) -> Val:
+    """atan(y / x), moved by pi on the left half plane; x = 0 has its own answer."""
+    y, x = n[0], n[1]
+    zero, pi = n.v.splat(0, x), n.v.splat(np.pi, x)
+    e = n.v.elementwise
+    flat = e("eq", x, zero)
+    angle = e("atan", e("div", y, e("select", flat, n.v.splat(1, x), x)))
+    side = e("select", e("lt", y, zero), e("neg", pi), pi)
+    angle = e("select", e("lt", x, zero), e("add", angle, side), angle)
+    return e("select", flat, e("mul", e("sign", y), n.v.splat(np.pi / 2, x)), angle)
+
+
+def _identity(n: Node) -> list[Val]:
+    return list(n.vals)
+
+
+def _constant_like(n: Node) -> Val:
+    value = n.attr("value").value
+    return Val(n.shape, n.const(np.asarray(value).astype(np_dtype(n.dtype)), n.dtype), (-1,) * len(n.shape))
+
+
+_UNARY = {
+    "abs": "abs", "cosine": "cos", "exponential": "exp", "log": "log", "logistic": "sigmoid", "negate": "neg", "not": "not",
+    "rsqrt": "rsqrt", "sign": "sign", "sine": "sin", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
+}  # fmt: skip
+_CHLO = {
+    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh", "cosh": "cosh",
+    "erf": "erf", "sinh": "sinh", "square": "square", "tan": "tan", "is_inf": "isinf",
+}  # fmt: skip
+_BINARY = {
+    "divide": "div", "subtract": "sub", "and": "and", "or": "or", "xor": "xor", "shift_left": "shl",
+    "shift_right_arithmetic": "shr",
+}  # fmt: skip
+
+HANDLERS: dict[str, Handler] = {
+    **{f"stablehlo.{name}": _unary(kind) for name, kind in _UNARY.items()},
+    **{f"chlo.{name}": _unary(kind) for name, kind in _CHLO.items()},
+    **{f"stablehlo.{name}": _binary(kind) for name, kind in _BINARY.items()},
+    **{f"stablehlo.{name}": _rounding(kind) for name, kind in (
+        ("floor", "floor"), ("ceil", "ceil"), ("round_nearest_even", "round"))},
+    "stablehlo.add": _logical("add"), "stablehlo.multiply": _logical("mul"), "stablehlo.minimum": _logical("min"),
+    "stablehlo.maximum": _maximum, "stablehlo.compare": _compare, "stablehlo.select": _select, "stablehlo.clamp": _clamp,
+    "stablehlo.convert": _convert, "stablehlo.bitcast_convert": _bitcast, "stablehlo.remainder": _remainder,
+    "stablehlo.power": _power, "stablehlo.shift_right_logical": _shift_logical,
+    "stablehlo.exponential_minus_one": _expm1, "stablehlo.log_plus_one": _log1p, "stablehlo.cbrt": _cbrt,
+    "stablehlo.round_nearest_afz": _round_away, "stablehlo.is_finite": _is_finite, "stablehlo.atan2": _atan2,
+    "chlo.is_pos_inf": _signed_inf("gt"), "chlo.is_neg_inf": _signed_inf("lt"), "chlo.erfc": erfc,
+    "chlo.constant_like": _constant_like, "stablehlo.optimization_barrier": _identity,
+    "sdy.sharding_constraint": _identity,
+}  # fmt: skip
