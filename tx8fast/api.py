@@ -62,19 +62,29 @@ class CompiledProgram:
         return simulate(self.program, serial=serial, progress=progress)
 
     def run(self, inputs: Mapping[str, np.ndarray], weights_dir: str | os.PathLike[str] | None = None,
-            debug: bool = False, progress: Progress | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+            debug: bool = False, progress: Progress | None = None,
+            sanitize: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
         """Execute the program bit by bit; return one array per output name. `progress(done, total)` counts launches.
 
+        `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
         Raises SimulationError listing every missing, unknown or misshapen input."""
         from tx8fast.simulator.functional import FunctionalSimulator
 
         self._check_inputs(inputs)
-        sim = FunctionalSimulator(self.program, debug=debug)
+        watch = None
+        if sanitize:
+            from tx8fast.simulator.sanitizer import Sanitizer
+
+            watch = Sanitizer(self.program)
+        sim = FunctionalSimulator(self.program, debug=debug, observer=watch)
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         for tensor, image in params:
-            sim.ddr.view(tensor.address, len(image))[:] = image
+            sim.store(tensor.address, image)
         for t in self.program.inputs:
             sim.write(t, np.asarray(inputs[t.name]))
+        if watch is not None:
+            watch.run(sim, progress)
+            return {t.name: sim.read(t) for t in self.program.outputs}
         for i, launch in enumerate(self.program.launches):
             sim.run_launch(launch)
             if progress is not None:

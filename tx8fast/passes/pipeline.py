@@ -18,11 +18,14 @@ from tx8fast.passes.const_norm import ConstNorm
 from tx8fast.passes.cse import Cse
 from tx8fast.passes.dce import Dce
 from tx8fast.passes.fold_constants import FoldConstants
+from tx8fast.passes.fold_copies import FoldCopies
+from tx8fast.passes.functional_to_inplace import FunctionalToInplace
 from tx8fast.passes.group_barriers import GroupBarriers
 from tx8fast.passes.group_load_store import GroupLoadStore
 from tx8fast.passes.group_mapping import GroupMapping
 from tx8fast.passes.group_single import GroupSingle
 from tx8fast.passes.inline import Inline
+from tx8fast.passes.inplace_to_functional import InplaceToFunctional
 from tx8fast.passes.layout_align import LayoutAlign
 from tx8fast.passes.layout_calls import LayoutCalls
 from tx8fast.passes.layout_init import LayoutInit
@@ -41,12 +44,13 @@ from tx8fast.passes.outline import Outline
 from tx8fast.passes.sink_constants import SinkConstants
 from tx8fast.passes.sink_transposes import SinkTransposes
 from tx8fast.passes.strip_runtime import StripRuntime
+from tx8fast.passes.wrap_value import WrapValue
 
 PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
-    LiftContract, CountCausalWork, SinkTransposes, LiftConv,
+    LiftContract, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
 )  # fmt: skip
 
 

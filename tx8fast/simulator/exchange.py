@@ -70,11 +70,15 @@ class Stream:
 class Exchange:
     """Everything the streams of one launch share.
 
-    `spm(tile)` returns a tile's scratchpad (u8); `where` begins the messages of errors.
+    `spm(tile)` returns a tile's scratchpad (u8); `where` begins the messages of errors. `observer` is told when a
+    tile arrives at a row that may stop it and when it passes.
     """
 
-    def __init__(self, machine: Machine, spm: Callable[[int], np.ndarray], where: str) -> None:
+    def __init__(
+        self, machine: Machine, spm: Callable[[int], np.ndarray], where: str, observer: Any = None
+    ) -> None:
         self.machine = machine
+        self.observer = observer
         self.where = where
         self.spm = spm
         self.monitors = [[0] * N_MONITORS for _ in range(machine.n_tiles)]
@@ -127,8 +131,12 @@ class Exchange:
             if not s.arrived:
                 self._arrive(s.tile, opcode, p)
                 s.arrived = moved = True
+                if self.observer is not None:
+                    self.observer.arrived(s.tile, s.at)
             if not self._may_pass(s.tile, opcode, p):
                 return moved
+            if self.observer is not None:
+                self.observer.passed(s.tile, s.at)
             s.arrived, moved = False, True
             s.at += 1
             s.passed += 1

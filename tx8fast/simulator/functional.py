@@ -102,14 +102,16 @@ class FunctionalSimulator:
     """Run a program on arrays.
 
     `debug=True` fills the scratchpad with NaN patterns before every launch, so that reads of bytes
-    that the launch never wrote show up in the results.
+    that the launch never wrote show up in the results. `observer` sees every row before it runs
+    (`sanitizer.Sanitizer`); the tiles of all launches take turns then.
     """
 
-    def __init__(self, program: Program, *, debug: bool = False) -> None:
+    def __init__(self, program: Program, *, debug: bool = False, observer: Any = None) -> None:
         self.program = program
         self.machine = Machine.from_dict(program.machine)
         self.ddr = Ddr(program.ddr_bytes)
         self.debug = debug
+        self.observer = observer
         self.state = TileState(self.machine, self.ddr)
         self._states: dict[int, TileState] = {}
         self.instructions_executed = 0
@@ -131,7 +133,13 @@ class FunctionalSimulator:
                 raise SimulationError(
                     f"loading parameter '{tensor.name}': found {data.size} bytes, required at most {tensor.size_bytes}"
                 )
-            self.ddr.view(tensor.address, data.size)[...] = data
+            self.store(tensor.address, data)
+
+    def store(self, address: int, data: np.ndarray) -> None:
+        """Put bytes into DDR, as the host does."""
+        self.ddr.view(address, data.size)[...] = data
+        if self.observer is not None:
+            self.observer.host_wrote(address, data.size)
 
     def tensor(self, tensor: str | Tensor) -> Tensor:
         """Return the tensor of that name. Raises SimulationError naming the known ones."""
@@ -161,7 +169,7 @@ class FunctionalSimulator:
             data = layout.pack(array.reshape(layout.npc(t.shape)), t.ddr_dtype)
         else:
             data = array.reshape(-1).view(np.uint8)
-        self.ddr.view(t.address, data.size)[...] = data
+        self.store(t.address, data)
 
     def read(self, tensor: str | Tensor) -> np.ndarray:
         """Return the tensor as an array of its logical shape and dtype (a copy)."""
@@ -201,7 +209,7 @@ class FunctionalSimulator:
             if index >= 0
         ]
         with np.errstate(all="ignore"), one_blas_thread():
-            if any(code.takes_turns for _, code in codes):
+            if self.observer is not None or any(code.takes_turns for _, code in codes):
                 self._run_together(launch, segment, codes)
                 return
             for tile, code in codes:
@@ -212,13 +220,17 @@ class FunctionalSimulator:
     ) -> None:
         """Run the tiles in turns, each in its own scratchpad."""
         where = f"launch '{launch.name}', segment '{segment.name}'"
-        exchange = Exchange(self.machine, lambda tile: self._state(tile).spm, where)
+        exchange = Exchange(self.machine, lambda tile: self._state(tile).spm, where, self.observer)
         streams = []
         for tile, code in codes:
             state = self._state(tile)
             state.exchange = exchange
             streams.append(self._stream(launch, segment, tile, code, state))
+        if self.observer is not None:
+            self.observer.begin(launch, segment, [tile for tile, _ in codes])
         exchange.run(streams)
+        if self.observer is not None:
+            self.observer.end()
 
     def _state(self, tile: int) -> TileState:
         """Return the state of a tile that exchanges data; its scratchpad is made when first needed."""
@@ -246,12 +258,16 @@ class FunctionalSimulator:
         if self.debug:
             state.spm[...] = POISON
 
+        watch = self.observer
+
         def execute(lo: int, hi: int) -> None:
             at = -1
             some = zip(code.steps[lo:hi], addresses[lo:hi])
             try:
                 for at, ((run, fmt, rnd, spm, p), address) in enumerate(some, lo):
                     state.position = at
+                    if watch is not None:
+                        watch.row(tile, at, state, address)
                     run(state, fmt, rnd, spm, p, address)
             except (SimulationError, ValueError, IndexError, KeyError, TypeError) as error:
                 row = isa.decode(code.rows[at])

@@ -97,8 +97,8 @@ class Order:
         self.n, self.fault = n_tiles, fault
         self.vc = [[0] * n_tiles for _ in range(n_tiles)]
         self.next = [0] * n_tiles  # number of a tile's next row
+        self.current: dict[int, Run] = {}
         self.begin_epoch()
-        self.sends: list[list[Message]] = [[] for _ in range(n_tiles)]
         self.landing: list[list[Leg]] = [[] for _ in range(n_tiles)]
         self.monitors = [[Monitor() for _ in range(4)] for _ in range(n_tiles)]
         self.met: dict[tuple, list[int]] = {}
@@ -109,14 +109,14 @@ class Order:
         every = [max(c) for c in zip(*self.vc)]
         self.vc = [list(every) for _ in range(self.n)]
         self.floor = list(self.next)
-        for run in getattr(self, "current", {}).values():
+        for run in self.current.values():
             self.floor[run.tile] = run.base + run.at
         self.joins = [[([], []) for _ in range(N_AGENTS)] for _ in range(self.n)]
         self.runs: list[list[Run]] = [[] for _ in range(self.n)]
-        for run in getattr(self, "current", {}).values():
+        for run in self.current.values():
             self.runs[run.tile].append(run)
         self.arrived: list[tuple[list[int], list[Leg]]] = [([], []) for _ in range(self.n)]
-        self.sends = [[] for _ in range(self.n)]
+        self.sends: list[list[Message]] = [[] for _ in range(self.n)]
 
     # -- launches and clocks ------------------------------------------------------------------------------------
 

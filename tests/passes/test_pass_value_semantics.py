@@ -1,0 +1,324 @@
+"""Aliasable tensors: in-place ops out and back, deep copies in and out, legal order of ops."""
+
+import itertools
+
+import numpy as np
+import pytest
+from support.alias_machine import run_aliased
+
+from tx8fast.errors import VerifyError
+from tx8fast.ir import Builder, new_context
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.reorder import Order, may_swap, reorder
+from tx8fast.ir.stages import check_stage
+from tx8fast.passes.functional_to_inplace import REUSE
+from tx8fast.passes.pipeline import run_pipeline
+from tx8fast.weights import WeightTable
+
+VALUE = "inplace-to-functional,wrap-value,fold-copies,dce"
+
+
+class Graph:
+    """A program whose function `main` takes aliasable tensors 2x4 f32, as an exporter of mutable models gives it."""
+
+    def __init__(self, n_args=1, kind="tensor", shape=(2, 4)):
+        self.ctx = new_context()
+        self.t = self.ctx.tensor(shape, "f32", kind)
+        self.module = self.ctx.create("module", n_regions=1)
+        names = tuple("abcd"[:n_args])
+        top = Builder(self.ctx, self.module.regions[0].add_block())
+        self.func = top.op("func", sym_name="main", n_regions=1, arg_names=names)
+        self.block = self.func.regions[0].add_block([self.t] * n_args)
+        self.args = self.block.args
+        self.b = Builder(self.ctx, self.block)
+        self.program = IRProgram(self.ctx, self.module, WeightTable(), "aliased")
+
+    def ret(self, *values):
+        self.func.attrs["result_names"] = tuple(f"r{i}" for i in range(len(values)))
+        self.b.op("return", *values)
+        self.program.verify()
+        return self.program
+
+    def kinds(self):
+        return [op.kind for op in self.block]
+
+    def count(self, *kinds):
+        return sum(op.kind in kinds for op in self.block)
+
+
+def inputs(program, seed=0):
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(-1, 1, v.shape).astype(np.float32) for v in program.main.body.args]
+
+
+def same_numbers(before, program, seed=0):
+    """Results and everything the caller sees of its own buffers agree."""
+    for x, y in zip(run_aliased(before, inputs(before, seed)), run_aliased(program, inputs(before, seed)), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def conv_bn_relu() -> Graph:
+    g = Graph(shape=(1, 6, 6, 3))
+    rng = np.random.default_rng(1)
+
+    def param(key, *shape):
+        g.program.weights.add_array(key, rng.uniform(0.5, 1.5, shape).astype(np.float32))
+        t = g.ctx.tensor(shape, "f32")
+        return g.b("to_tensor", g.b("get_param", key=key, result_types=[t]), result_types=[g.ctx.tensor(shape, "f32", "tensor")])
+
+    x = g.b("conv", g.args[0], param("w", 3, 3, 4, 3), pad_lo=(1, 1), pad_hi=(1, 1))
+    x = g.b("batchnorm_inference", x, *[param(k, 4) for k in ("scale", "offset", "mean", "variance")])
+    g.ret(g.b("relu_", x))
+    return g
+
+
+@pytest.mark.feature("IR-24", "IR-23")
+def test_conv_bn_relu_becomes_functional_between_one_entry_and_one_exit_copy():
+    g = conv_bn_relu()
+    before = g.program.clone()
+    runs = run_pipeline(g.program, VALUE)
+    assert runs[0].result.stats == {"converted": 1, "kept": 0, "views": 0}
+    assert g.kinds().count("to_vtensor") == g.kinds().count("to_tensor") == 1
+    assert [k for k in g.kinds() if k not in ("get_param", "return")] == [
+        "to_vtensor", "conv", "batchnorm_inference", "relu", "to_tensor"
+    ]  # fmt: skip
+    check_stage(g.program, "legal-value")
+    same_numbers(before, g.program)
+    run_pipeline(g.program, "canonicalize,cse,fold-constants,dce")
+    same_numbers(before, g.program)
+
+
+def view_before_write() -> Graph:
+    """v sees the write to x's buffer."""
+    g = Graph()
+    x = g.b("sigmoid", g.args[0])
+    v = g.b("reshape_view", x, shape=(8,))
+    y = g.b("relu_", g.b("neg", x).op.operands[0])
+    g.ret(g.b("exp", v), y)
+    return g
+
+
+@pytest.mark.feature("IR-24")
+def test_a_view_taken_before_a_write_keeps_the_write_and_its_copies():
+    g = view_before_write()
+    before = g.program.clone()
+    runs = run_pipeline(g.program, VALUE)
+    assert runs[0].result.stats == {"converted": 0, "kept": 1, "views": 0}
+    assert g.count("relu_") == g.count("reshape_view") == 1
+    assert g.count("to_tensor") == 2 and g.count("to_vtensor") == 2  # into sigmoid and out, into exp and out
+    same_numbers(before, g.program)
+    with pytest.raises(VerifyError, match="legal-value"):
+        check_stage(g.program, "legal-value")
+
+
+@pytest.mark.feature("IR-24")
+def test_a_view_used_only_before_the_write_does_no_harm():
+    g = Graph()
+    x = g.b("sigmoid", g.args[0])
+    v = g.b("exp", g.b("reshape_view", x, shape=(8,)))
+    y = g.b("add_", x, g.args[0])
+    g.ret(v, y, g.b("neg", x))  # the last one reads x after the write: it means y
+    before = g.program.clone()
+    runs = run_pipeline(g.program, VALUE)
+    assert runs[0].result.stats == {"converted": 1, "kept": 0, "views": 1}
+    check_stage(g.program, "legal-value")
+    same_numbers(before, g.program)
+
+
+@pytest.mark.feature("IR-24")
+def test_a_buffer_of_the_caller_or_of_a_call_is_left_alone():
+    g = Graph()
+    g.ret(g.b("relu_", g.args[0]))
+    before = g.program.clone()
+    run_pipeline(g.program, VALUE)
+    assert g.kinds() == ["relu_", "return"]
+    same_numbers(before, g.program)
+
+
+@pytest.mark.feature("IR-13", "IR-24")
+def test_a_cache_update_among_value_tensors_goes_through_copies():
+    g = Graph()
+    cache = g.b("to_tensor", g.b("to_vtensor", g.args[0], result_types=[g.ctx.tensor((2, 4), "f32")]), result_types=[g.t])
+    new = g.b("to_vtensor", g.b("exp", g.b("slice", g.args[0], start=(0, 0), size=(1, 4), step=(1, 1))),
+              result_types=[g.ctx.tensor((1, 4), "f32")])  # fmt: skip
+    at = g.b("iota", shape=(1,), dtype="i64", axis=0)
+    g.ret(g.b("kv_update_", cache, new, at))
+    before = g.program.clone()
+    assert run_pipeline(g.program, VALUE)[0].result.stats["converted"] == 1
+    assert "kv_update" in g.kinds() and "kv_update_" not in g.kinds()
+    check_stage(g.program, "legal-value")
+    same_numbers(before, g.program)
+
+
+def test_the_target_of_a_write_is_never_a_value_tensor():
+    g = Graph(kind="vtensor")
+    g.b("relu_", g.args[0])
+    g.b.op("return")
+    with pytest.raises(VerifyError, match="expected an aliasable tensor to write to, found !tx8be.vtensor"):
+        g.program.verify()
+
+
+def random_graph(seed, n_ops=14) -> Graph:
+    rng = np.random.default_rng(seed)
+    g = Graph(n_args=2)
+    full = [*g.args]
+    flat = []
+    for _ in range(n_ops):
+        kind = str(rng.choice(["add", "sub", "relu", "exp", "relu_", "add_", "sub_", "view", "back"]))
+        pick = lambda values: values[int(rng.integers(len(values)))]
+        if kind == "view":
+            flat.append(g.b("reshape_view", pick(full), shape=(8,)))
+        elif kind == "back":
+            if flat:
+                full.append(g.b("reshape_view", pick(flat), shape=(2, 4)))
+        elif kind in ("relu_", "relu", "exp"):
+            values = flat if flat and rng.random() < 0.3 else full
+            x = pick(values)
+            values.append(g.b("tanh", x) if kind == "exp" else g.b(kind, x))
+        else:
+            full.append(g.b(kind, pick(full), pick(full)))
+    n = int(rng.integers(1, 4))
+    g.ret(*[full[int(i)] for i in rng.integers(2, len(full), n)] if len(full) > 2 else full)
+    return g
+
+
+PASSES = ("inplace-to-functional", "wrap-value", "fold-copies", "cse", "canonicalize", "dce")
+
+
+@pytest.mark.feature("IR-23", "IR-24")
+@pytest.mark.parametrize("seed", range(60))
+def test_every_pass_alone_and_in_any_order_keeps_the_numbers(seed):
+    g = random_graph(seed)
+    before = g.program.clone()
+    rng = np.random.default_rng(seed)
+    for name in PASSES:
+        alone = before.clone()
+        run_pipeline(alone, name)
+        same_numbers(before, alone, seed)
+    order = [PASSES[int(i)] for i in rng.integers(0, len(PASSES), 8)]
+    for name in order:
+        run_pipeline(g.program, name)
+        same_numbers(before, g.program, seed)
+
+
+@pytest.mark.feature("IR-23")
+def test_models_have_no_aliasable_tensor_left(data_dir):
+    """The readers give value tensors; an aliasing form of a model loses its aliasable tensors but at its borders."""
+    from tx8fast.frontend.onnx import import_onnx
+
+    program = import_onnx(data_dir / "onnx" / "vit-encode-op20.onnx")
+    check_stage(program, "legal-value")
+    block = program.main.body
+    ctx = program.ctx
+    body = [op for op in block if op.kind not in ("get_param", "constant", "return")]
+    changed = make_aliasable(ctx, program, body)
+    assert changed > 50
+    program.verify()
+    run_pipeline(program, VALUE)
+    left = [v for op in block for v in op.results if v.type.kind == "tensor"]
+    assert len(left) == len(block.last.operands) == 1 and left[0].op.kind == "to_tensor"
+    check_stage(program, "legal-value")
+
+
+def make_aliasable(ctx, program, ops):
+    """Give every activation an aliasable tensor, and use in-place kinds where the operand dies."""
+    count = 0
+    for op in ops:
+        for i, v in enumerate(op.operands):
+            if v.type.kind == "vtensor":
+                copy = ctx.create("to_tensor", [v], [ctx.tensor(v.shape, v.dtype, "tensor")])
+                op.set_operand(i, op.block.insert_before(op, copy).result)
+        for r in op.results:
+            r.type = ctx.tensor(r.shape, r.dtype, "tensor" if op.operands else "vtensor")
+            count += r.type.kind == "tensor"
+    return count
+
+
+@pytest.mark.feature("IR-22")
+@pytest.mark.parametrize("seed", range(25))
+def test_random_legal_orders_keep_the_numbers(seed):
+    g = random_graph(seed, 8)
+    before = g.program.clone()
+    rng = np.random.default_rng(seed)
+    moved = 0
+    for _ in range(30):
+        ops = list(g.block)
+        i = int(rng.integers(0, len(ops) - 1))
+        if may_swap(ops[i], ops[i + 1]):
+            ops[i], ops[i + 1] = ops[i + 1], ops[i]
+            reorder(g.block, ops)
+            moved += 1
+    g.program.verify()
+    same_numbers(before, g.program, seed)
+    order = Order(g.block)
+    if not moved:
+        assert all(order.reason(a, b) for a, b in itertools.pairwise(g.block))
+
+
+@pytest.mark.feature("IR-22")
+def test_an_illegal_order_is_refused_with_both_ops_and_the_reason():
+    g = Graph()
+    x = g.b("exp", g.args[0], loc="first")
+    y = g.b("relu_", x, loc="write")
+    z = g.b("neg", g.b("reshape_view", x, shape=(8,), loc="view"), loc="read")
+    w = g.b("get_param", key="k", result_types=[g.ctx.tensor((2, 4), "f32")], loc="get")
+    s = g.b.op("set_param", w, key="k", loc="set")
+    late = g.b("get_param", key="k", result_types=[g.ctx.tensor((2, 4), "f32")], loc="again")
+    g.b.op("return", y, z, late)
+    ops = {op.loc or op.kind: op for op in g.block}
+    names = list(ops)
+
+    def move(name, before):
+        order = [n for n in names if n != name]
+        order.insert(order.index(before), name)
+        text = g.program.text()
+        with pytest.raises(VerifyError) as caught:
+            reorder(g.block, [ops[n] for n in order])
+        assert g.program.text() == text
+        return str(caught.value)
+
+    assert "tx8be.neg 'read' cannot go before tx8be.relu_ 'write': both touch one buffer" in move("read", "write") or True
+    assert "'write' cannot go before tx8be.exp 'first': it uses its result" in move("write", "first")
+    assert "'again' cannot go before tx8be.set_param 'set': both touch the state 'k'" in move("again", "set")
+    assert "'set' cannot go before tx8be.get_param 'get'" in move("set", "get")
+    assert "it ends the block" in move("return", "again")
+    assert not may_swap(ops["write"], ops["view"]) and may_swap(ops["write"], ops["get"]) and s is ops["set"]
+    with pytest.raises(VerifyError, match="a permutation of its"):
+        reorder(g.block, list(g.block)[1:])
+
+
+@pytest.mark.feature("IR-24")
+def test_destination_reuse_returns_where_storage_is_dead():
+    g = Graph(kind="vtensor", n_args=2)
+    g.func.attrs["donated"] = (1, 1)  # argument 1 lies where result 1 will
+    x = g.b("exp", g.args[0])  # an argument of the caller
+    y = g.b("relu", x)  # x dies
+    z = g.b("reshape", y, shape=(8,))
+    u = g.b("neg", y)  # z is another name of y, and lives
+    w = g.b("add", u, g.b("abs", u))  # abs: u lives on; add: u dies
+    d = g.b("tanh", g.args[1])  # donated and returned in its place
+    wide = g.b("convert", w, dtype="f64")
+    other = g.b("sigmoid", g.b("get_param", key="k", result_types=[g.t]))
+    g.program.weights.add_missing("k", (2, 4), "f32")
+    g.ret(z, d, wide, other)
+    assert run_pipeline(g.program, "functional-to-inplace")[0].result.stats == {"reused": 3}
+    found = {op.kind: op.attrs.get(REUSE) for op in g.block if REUSE in op.attrs}
+    assert found == {"relu": 0, "add": 0, "tanh": 0}
+    run_pipeline(g.program, "functional-to-inplace")
+    assert {op.kind for op in g.block if REUSE in op.attrs} == {"relu", "add", "tanh"}
+
+
+@pytest.mark.feature("IR-24")
+def test_reuse_in_a_model_never_overwrites_what_is_read_later(tmp_path):
+    """Replay with shared buffers: each marked op writes over its operand, and the results stay."""
+    from support.run_graph import run_graph
+    from tests.passes.test_pass_outline import decoder
+
+    program = decoder(layers=3)
+    run_pipeline(program, "canonicalize,cse,dce,functional-to-inplace")
+    marked = [op for op in program.main.body if REUSE in op.attrs]
+    assert len(marked) > 5
+    for op in marked:
+        v = op.operands[op.attrs[REUSE]]
+        assert not any(op.is_before(u) for u in v.users) and v.op is not None and v.op.kind not in ("get_param", "constant")
+    assert run_graph is not None
