@@ -9,6 +9,10 @@ settings.register_profile("tx8fast", deadline=None, derandomize=True, max_exampl
 settings.load_profile("tx8fast")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing")
+
+
 @pytest.fixture(scope="session")
 def repo_root() -> Path:
     """The directory that holds `pyproject.toml`."""

@@ -93,7 +93,7 @@ def view_before_write() -> Graph:
     g = Graph()
     x = g.b("sigmoid", g.args[0])
     v = g.b("reshape_view", x, shape=(8,))
-    y = g.b("relu_", g.b("neg", x).op.operands[0])
+    y = g.b("relu_", x)
     g.ret(g.b("exp", v), y)
     return g
 
@@ -277,7 +277,7 @@ def test_an_illegal_order_is_refused_with_both_ops_and_the_reason():
         assert g.program.text() == text
         return str(caught.value)
 
-    assert "tx8be.neg 'read' cannot go before tx8be.relu_ 'write': both touch one buffer" in move("read", "write") or True
+    assert "tx8be.neg 'read' cannot go before tx8be.relu_ 'write': both touch one buffer" in move("read", "write")
     assert "'write' cannot go before tx8be.exp 'first': it uses its result" in move("write", "first")
     assert "'again' cannot go before tx8be.set_param 'set': both touch the state 'k'" in move("again", "set")
     assert "'set' cannot go before tx8be.get_param 'get'" in move("set", "get")
@@ -309,16 +309,23 @@ def test_destination_reuse_returns_where_storage_is_dead():
 
 
 @pytest.mark.feature("IR-24")
-def test_reuse_in_a_model_never_overwrites_what_is_read_later(tmp_path):
-    """Replay with shared buffers: each marked op writes over its operand, and the results stay."""
-    from support.run_graph import run_graph
-    from tests.passes.test_pass_outline import decoder
-
-    program = decoder(layers=3)
-    run_pipeline(program, "canonicalize,cse,dce,functional-to-inplace")
-    marked = [op for op in program.main.body if REUSE in op.attrs]
-    assert len(marked) > 5
-    for op in marked:
-        v = op.operands[op.attrs[REUSE]]
-        assert not any(op.is_before(u) for u in v.users) and v.op is not None and v.op.kind not in ("get_param", "constant")
-    assert run_graph is not None
+@pytest.mark.parametrize("seed", range(20))
+def test_overwriting_where_reuse_is_marked_keeps_the_numbers(seed):
+    """Replay with shared memory: reshapes are views, marked ops write their result over the operand."""
+    rng = np.random.default_rng(seed)
+    g = Graph(kind="vtensor", n_args=2)
+    values = list(g.args)
+    for _ in range(25):
+        kind = str(rng.choice(["add", "mul", "tanh", "neg", "reshape"]))
+        x = values[int(rng.integers(len(values)))]
+        if kind == "reshape":
+            values.append(g.b("reshape", g.b("reshape", x, shape=(4, 2)), shape=(2, 4)))
+        else:
+            others = [values[int(rng.integers(len(values)))]] if kind in ("add", "mul") else []
+            values.append(g.b(kind, x, *others))
+    g.ret(*values[-3:])
+    marked = run_pipeline(g.program, "dce,functional-to-inplace")[1].result.stats["reused"]
+    expected = run_aliased(g.program, inputs(g.program, seed))
+    for a, b in zip(run_aliased(g.program, inputs(g.program, seed), reuse=REUSE), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert marked >= 1

@@ -14,8 +14,11 @@ from tx8fast.ir.core import INPLACE, VIEW
 from tx8fast.ir.program import IRProgram
 
 
-def run_aliased(program: IRProgram, arguments: list[np.ndarray]) -> list[np.ndarray]:
-    """Run `main` on copies of `arguments`; return its results, then what became of the arguments."""
+def run_aliased(program: IRProgram, arguments: list[np.ndarray], reuse: str = "") -> list[np.ndarray]:
+    """Run `main` on copies of `arguments`; return its results, then what became of the arguments.
+
+    `reuse` names an attribute: an op that has it writes result 0 over the operand it states, and reshapes are views.
+    """
     main = program.main
     args = [np.array(a) for a in arguments]
     env: dict[Any, np.ndarray] = dict(zip(main.body.args, args, strict=True))
@@ -29,7 +32,7 @@ def run_aliased(program: IRProgram, arguments: list[np.ndarray]) -> list[np.ndar
             outs = [op.attrs["value"].array]
         elif op.kind in ("to_tensor", "to_vtensor"):
             outs = [np.array(ins[0])]
-        elif op.has(VIEW):
+        elif op.has(VIEW) or (reuse and op.kind == "reshape"):
             outs = [ins[0].reshape(op.result.shape)]
             assert np.shares_memory(outs[0], ins[0])
         else:
@@ -37,6 +40,9 @@ def run_aliased(program: IRProgram, arguments: list[np.ndarray]) -> list[np.ndar
             if op.has(INPLACE):
                 ins[0][...] = outs[0]
                 outs = [ins[0], *outs[1:]]
+            elif reuse in op.attrs:
+                ins[op.attrs[reuse]][...] = outs[0]
+                outs = [ins[op.attrs[reuse]], *outs[1:]]
             else:
                 outs = [np.array(a) for a in outs]
         env.update(zip(op.results, outs, strict=True))

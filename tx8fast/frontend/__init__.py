@@ -6,6 +6,7 @@ May import: frontend.common, the readers (late), errors. Must not: import a read
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ __all__ = ["open_model"]
 
 
 def open_model(path: str | os.PathLike[str], **options: Any):
-    """Import the model at `path` into an `IRProgram`: an ONNX file, a Hugging Face directory or a `config.json`.
+    """Import the model at `path` into an `IRProgram`: an ONNX or StableHLO file, a
+    Hugging Face directory or a `config.json`.
 
     `options` are the fields of `ImportOptions` (phase, seq, past, batch, dims, constants) and, for
     Hugging Face models, those of its reader. Raises ImportModelError if the format is not recognised.
@@ -33,11 +35,13 @@ def open_model(path: str | os.PathLike[str], **options: Any):
         found = ", ".join(f.name for f in files) or "nothing of the kind"
         raise ImportModelError(f"opening model {where}: expected a config.json or one .onnx file, found {found}")
     with open(where, "rb") as f:
-        head = f.read(64)
+        head = f.read(1 << 16)
     if not head:
         raise ImportModelError(f"opening model {where}: the file is empty")
-    if head.lstrip()[:1] == b"{":
+    if head[:64].lstrip()[:1] == b"{":
         return _open_hf(where, options)
+    if _is_stablehlo(head, where.suffix):
+        return _open_stablehlo(where, options)
     if where.suffix == ".safetensors":
         raise ImportModelError(f"opening model {where}: weights alone are no model; name the directory with config.json")
     return _open_onnx(where, options)
@@ -51,6 +55,30 @@ def _open_onnx(path: Path, options: dict[str, Any]):
 
     known = {f.name for f in fields(ImportOptions)}
     return import_onnx(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
+
+
+#: how MLIR bytecode begins; a portable artifact then names StableHLO, a `jax.export` file holds one after its header
+_BYTECODE = b"ML\xefR"
+_MLIR_TEXT = re.compile(rb"\b(stablehlo|chlo)\.[a-z_]+|\bfunc\.func\b")
+
+
+def _is_stablehlo(head: bytes, suffix: str) -> bool:
+    """Tell StableHLO, text or bytes, by the first bytes of a file (64 KiB are plenty) and its suffix."""
+    if head.startswith(_BYTECODE) or suffix in (".mlir", ".mlirbc", ".stablehlo", ".jaxexport"):
+        return True
+    if b"\0" in head:
+        return _BYTECODE + b"\rStableHLO_v" in head
+    return _MLIR_TEXT.search(head) is not None
+
+
+def _open_stablehlo(path: Path, options: dict[str, Any]):
+    from dataclasses import fields
+
+    from tx8fast.frontend.common import ImportOptions
+    from tx8fast.frontend.stablehlo import import_stablehlo
+
+    known = {f.name for f in fields(ImportOptions)}
+    return import_stablehlo(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
 
 
 def _open_hf(path: Path, options: dict[str, Any]):

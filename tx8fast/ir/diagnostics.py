@@ -36,6 +36,15 @@ CODES: dict[str, str] = {
     "IR021": "type inference rejects the op",
     "IR022": "the op's own check fails",
     "IR023": "a parameter is missing from the weight table or has another type",
+    "IR030": "a back-end kind stands where only the front end's may (stage legal-front)",
+    "IR031": "an aliasable tensor is left inside a function (stage legal-value)",
+    "IR032": "a layout is not decided (stage legal-layout)",
+    "IR033": "an op takes another form than its operand has (stage legal-layout)",
+    "IR034": "a conversion of form converts nothing (stage legal-layout)",
+    "IR035": "a compute op stands outside a group (stage legal-group)",
+    "IR036": "a load or store disagrees with the op's masks (stage legal-group)",
+    "IR037": "the loads of one constant disagree, or its bypass with its users (stage legal-group)",
+    "IR038": "a group's template is not its equal (stage legal-group)",
 }
 
 

@@ -72,16 +72,16 @@ class SharedTrial(Trial):
             if s.last:
                 n_read = len(self.low.reads)
                 out += [self._window(self._transfer(n_read + j, s), worker) for j in range(len(self.low.writes))]
-            ends = f + 1 < len(fills) and fills[f + 1] == i + 1
-            if ends and single:
+            closes = f + 1 < len(fills) and fills[f + 1] == i + 1
+            if closes and single:
                 out.append(self._row("wait_worker", workers=1))
-            if f + 1 < len(fills) and (ends if single else fills[f] == i):
+            if f + 1 < len(fills) and (closes if single else fills[f] == i):
                 out.append(self._row("wait_worker", workers=1 << LOADS))
                 out += self._parts(steps, fills, f + 2)
                 if short:
                     out.append(self._row("wait_worker", workers=1 << ENGINES[(i + 1) % 2]))
                 out += self._exchange(steps, fills, f + 1)
-            if ends and not short and not single:
+            if closes and not short and not single:
                 out.append(self._row("wait_worker", workers=1))
         return out, ends
 

@@ -6,6 +6,7 @@ hash or copy tensor data. Files are mapped read-only, one map per file, dropped 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import mmap
 import os
@@ -21,6 +22,7 @@ from tx8fast.weights.derived import evaluate
 from tx8fast.weights.dtypes import ITEM_BYTES, dtype_name, np_dtype
 from tx8fast.weights.safetensors import CheckpointEntry
 
+DIGEST_CHUNK_BYTES = 64 << 20
 CONST_LIMIT_BYTES = 1 << 20
 
 
@@ -213,6 +215,15 @@ class WeightTable:
         if weight.mutable or weight.nbytes > limit_bytes or self._is_missing(key):
             return None
         return self.view(key)
+
+    def digest(self, key: str) -> str:
+        """Return the SHA-256 of the tensor's dtype, shape and bytes as hex, read in chunks; nothing else asks for it."""
+        weight = self[key]
+        data = np.ascontiguousarray(self.view(key)).reshape(-1).view(np.uint8)
+        total = hashlib.sha256(f"{weight.dtype}{list(weight.shape)}".encode())
+        for at in range(0, data.size, DIGEST_CHUNK_BYTES):
+            total.update(data[at : at + DIGEST_CHUNK_BYTES])
+        return total.hexdigest()
 
     def describe(self, key: str) -> dict[str, Any]:
         """Return the JSON-able place of the bytes; `resolve` turns it back into an array."""

@@ -12,7 +12,7 @@ from typing import Any
 from tx8fast.errors import ImportModelError, SimulationError, Tx8Error, UnsupportedError, VerifyError
 from tx8fast.frontend.common import Emitter, Tensor
 from tx8fast.frontend.stablehlo.node import Handler, Node
-from tx8fast.frontend.stablehlo.reader import Types
+from tx8fast.frontend.stablehlo.reader import Types, bindings
 from tx8fast.frontend.stablehlo.view import Val, Views, whole
 
 MAX_DEPTH = 64
@@ -36,6 +36,7 @@ class Importer:
         self.what, self.emitter, self.handlers, self.clusters = what, emitter, handlers, clusters
         self.views = Views(emitter)
         self.types = Types()
+        self.directions = bindings()[2].ComparisonDirectionAttr
         self.functions = {o.operation.attributes["sym_name"].value: o.operation
                           for o in module.body.operations if o.operation.name == "func.func"}  # fmt: skip
         self.values: dict[Any, Val | None] = {}
@@ -127,6 +128,10 @@ class Importer:
         if callee is None or not callee.regions[0].blocks:
             raise ImportModelError(f"{where}: function '{name}' has no body in this module")
         return self.needed(self.run_block(callee.regions[0].blocks[0], list(args)))
+
+    def direction(self, op: Any) -> str:
+        """EQ, NE, GE, GT, LE or LT of a compare op."""
+        return str(self.directions(op.attributes["comparison_direction"]).value)
 
     # ---- words
 

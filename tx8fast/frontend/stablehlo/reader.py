@@ -15,26 +15,14 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError, UnsupportedError
 
-#: how a portable artifact begins: MLIR bytecode with StableHLO's producer string
+#: how MLIR bytecode begins
 _BYTECODE = b"ML\xefR"
-_PRODUCER = b"StableHLO_v"
 #: MLIR element type -> our dtype name
 DTYPES = {
     "f32": "f32", "bf16": "bf16", "f16": "f16", "f64": "f64", "i1": "pred", "i4": "i4", "ui4": "u4", "i8": "i8",
     "ui8": "u8", "i16": "i16", "ui16": "u16", "i32": "i32", "ui32": "u32", "i64": "i64", "ui64": "u64",
     "f8E4M3FN": "f8e4m3fn", "f8E5M2": "f8e5m2",
 }  # fmt: skip
-_TEXT = re.compile(rb"\b(stablehlo|chlo|vhlo)\.|\bfunc\.func\b|^\s*(#loc|module\b|\"builtin\.module\")", re.M)
-
-
-def is_stablehlo(head: bytes, suffix: str) -> bool:
-    """Tell from a file's first bytes (64 KiB are plenty) and its suffix whether it is for this reader."""
-    return (
-        head.startswith(_BYTECODE)
-        or suffix in (".mlir", ".stablehlo", ".jaxexport", ".mlirbc")
-        or (_BYTECODE + b"\r" + _PRODUCER) in head
-        or (b"\0" not in head and _TEXT.search(head) is not None)
-    )
 
 
 def bindings():

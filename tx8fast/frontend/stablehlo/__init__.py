@@ -1,0 +1,180 @@
+"""StableHLO import: `import_stablehlo(path, options) -> IRProgram` from text, portable artifacts and `jax.export` files.
+
+May import: frontend.common, frontend.stablehlo, ir, weights, errors. Must not: be imported for other formats.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, raise_all
+from tx8fast.frontend.common import Emitter, ImportOptions, Tensor, build_program, np_type
+from tx8fast.frontend.stablehlo import clusters
+from tx8fast.frontend.stablehlo.importer import Importer
+from tx8fast.frontend.stablehlo.node import Handler
+from tx8fast.frontend.stablehlo.reader import bindings, legalise, new_mlir_context, parse
+from tx8fast.frontend.stablehlo.view import whole
+from tx8fast.ir import new_context
+from tx8fast.ir.program import IRProgram
+from tx8fast.weights import WeightTable
+from tx8fast.weights.safetensors import open_checkpoint
+
+__all__ = ["import_module", "import_stablehlo", "supported_ops"]
+
+
+@lru_cache(maxsize=1)
+def _handlers() -> dict[str, Handler]:
+    from tx8fast.frontend.stablehlo import contraction, control, elementwise, index, reduce, shape
+
+    found: dict[str, Handler] = {}
+    for family in (elementwise, shape, contraction, reduce, index, control):
+        found.update(family.HANDLERS)
+    return found
+
+
+def supported_ops() -> tuple[str, ...]:
+    """Return the names of the MLIR ops that have a handler; CHLO has more, expanded by its own pass."""
+    return tuple(sorted(_handlers()))
+
+
+def import_stablehlo(path: str | os.PathLike[str], options: ImportOptions | None = None) -> IRProgram:
+    """Read a StableHLO file into a program with one function "main".
+
+    Arguments whose names are keys of a `.safetensors` file of the same stem beside the file become weights.
+    Raises ImportModelError or UnsupportedError, each listing all problems of the file.
+    """
+    where = Path(path)
+    try:
+        data = where.read_bytes()
+    except OSError as e:
+        raise ImportModelError(f"reading StableHLO {where}: {e.strerror or e}") from e
+    beside = where.with_suffix(".safetensors")
+    return import_module(data, str(where), options, beside if beside.is_file() else None)
+
+
+def import_module(data: bytes, path: str = "", options: ImportOptions | None = None, weights_file: Path | None = None) -> IRProgram:
+    """Import the bytes of a module; `path` names their file in messages."""
+    options = options or ImportOptions()
+    what = path or "the module"
+    fixed = [n for n in ("seq", "past", "batch") if getattr(options, n) is not None] + sorted(options.dims)
+    if fixed:
+        raise ConfigError(f"importing {what}: {', '.join(fixed)} cannot be bound, StableHLO has fixed shapes; export again with others")
+    bindings()  # says what to install
+    context = new_mlir_context()
+    ctx = new_context()
+    weights = WeightTable(Path(path).parent if path else None)
+    with context:
+        module = parse(data, f"reading StableHLO {what}", context)
+        if _needs_chlo(module):
+            legalise(module, "chlo-legalize-to-stablehlo")
+
+        def fill(block) -> tuple[list[str], list[str], list]:
+            emitter = Emitter(ctx, block, weights)
+            importer = Importer(module, what, emitter, _handlers(), clusters.find)
+            main = _main(importer)
+            names, args, positions = _arguments(importer, main, block, options, weights_file)
+            results = importer.run_block(main.regions[0].blocks[0], args)
+            importer.finish()
+            donated.extend(_donated(main, positions))
+            emitter.loc = "return"
+            return names, [f"result{i}" for i in range(len(results))], [emitter.value(importer.views.full(v)) for v in results]
+
+        donated: list[int] = []
+        program = build_program(ctx, weights, Path(path).stem if path else "model", fill)
+    if donated:
+        func = next(op for op in program.module.regions[0].blocks[0] if op.kind == "func")
+        func.attrs["donated"] = tuple(donated)
+    return program
+
+
+def _needs_chlo(module: Any) -> bool:
+    """True if some CHLO op has no handler of its own: then the dialect's pass expands them all."""
+    known = _handlers()
+    stack = [module.operation]
+    while stack:
+        for region in stack.pop().regions:
+            for block in region.blocks:
+                for op in block.operations:
+                    op = op.operation
+                    if op.name.startswith("chlo.") and op.name not in known:
+                        return True
+                    if len(op.regions):
+                        stack.append(op)
+    return False
+
+
+def _main(importer: Importer) -> Any:
+    """The entry function: main, or the only public one."""
+    functions = importer.functions
+    if "main" in functions:
+        return functions["main"]
+    public = [f for f in functions.values() if "sym_visibility" not in f.attributes or f.attributes["sym_visibility"].value == "public"]
+    if len(public) != 1:
+        found = ", ".join(functions) or "none"
+        raise ImportModelError(f"importing {importer.what}: no function 'main' and no single public one; functions: {found}")
+    return public[0]
+
+
+def _arguments(importer: Importer, main: Any, block: Any, options: ImportOptions, weights_file: Path | None):
+    """Declare the arguments; return (names of those that stay, a view or None for each, result position of each)."""
+    from tx8fast.weights import FileSource, Weight
+
+    formals = list(main.regions[0].blocks[0].arguments)
+    names = _names(main, formals)
+    problems, types = [], []
+    for name, formal in zip(names, formals):
+        try:
+            types.append(importer.types(formal.type))
+        except Tx8Error as e:
+            problems.append(f"argument '{name}': {e}")
+    for result in main.attributes["function_type"].value.results:
+        try:
+            importer.types(result)
+        except Tx8Error as e:
+            problems.append(f"result: {e}")
+    raise_all(ImportModelError, f"importing {importer.what}", problems)
+    unknown = [n for n in options.constants if n not in names]
+    raise_all(ConfigError, f"importing {importer.what}", [f"'{n}' is no argument; arguments are {', '.join(names)}" for n in unknown])
+    stored = open_checkpoint(weights_file) if weights_file is not None else {}
+    emitter, kept, args, positions = importer.emitter, [], [], []
+    for name, (shape, dtype) in zip(names, types):
+        positions.append(len(kept) if name not in options.constants and name not in stored else -1)
+        if name in options.constants:
+            array = np.asarray(options.constants[name])
+            if array.shape != shape:
+                raise ConfigError(f"binding argument '{name}': found shape {list(array.shape)}, required {list(shape)}")
+            args.append(whole(emitter.const(array.astype(np_type(dtype), copy=False), dtype)))
+        elif name in stored:
+            entry = stored[name]
+            if (tuple(entry.shape), entry.dtype) != (shape, dtype):
+                raise ImportModelError(f"{weights_file}: '{name}' is {entry.dtype}{list(entry.shape)}, the argument {dtype}{list(shape)}")
+            emitter.weights.add(Weight(name, shape, dtype, FileSource(entry.path, entry.offset, entry.nbytes)))
+            args.append(whole(Tensor(shape, dtype, key=name)))
+        else:
+            args.append(whole(Tensor(shape, dtype, value=block.add_arg(emitter.ctx.tensor(shape, dtype), name))))
+            kept.append(name)
+    return kept, args, positions
+
+
+def _names(main: Any, formals: list[Any]) -> list[str]:
+    """Names of arguments: from `jax.arg_info`, else from their locations, else arg0, arg1, ..."""
+    given = list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else [{}] * len(formals)
+    names = []
+    for i, (formal, attrs) in enumerate(zip(formals, given)):
+        name = attrs["jax.arg_info"].value if "jax.arg_info" in attrs else getattr(formal.location, "name_str", "")
+        names.append(name or f"arg{i}")
+    return [n if names.count(n) == 1 else f"arg{i}" for i, n in enumerate(names)]
+
+
+def _donated(main: Any, positions: list[int]) -> list[int]:
+    """Flat (argument, result) pairs of buffers that JAX donates."""
+    pairs: list[int] = []
+    for i, attrs in enumerate(main.attributes["arg_attrs"] if "arg_attrs" in main.attributes else ()):
+        if "tf.aliasing_output" in attrs and positions[i] >= 0:
+            pairs += [positions[i], attrs["tf.aliasing_output"].value]
+    return pairs
