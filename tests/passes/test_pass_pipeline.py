@@ -171,3 +171,59 @@ def test_stripping_run_time_attributes_changes_nothing_else():
     assert (
         runs[0].result.stats == {"attributes": 2} and noted.program.text() == plain.program.text()
     )
+
+
+NESTED = "cse,func(cse,dce,strip-runtime),subgraph(canonicalize),dce"
+
+
+def two_functions():
+    t = Toy(n_args=1)
+    sub, b = t.subgraph("layer")
+    for block, builder in ((sub.body, b), (t.body, t.b)):
+        x = builder("toy.relu", block.args[0], rt_note=1)
+        y = builder("toy.relu", block.args[0])
+        builder.op("subgraph_return" if builder is b else "return", builder("toy.add", x, y), result_types=())
+    return t, sub
+
+
+def test_nesting_by_kind_of_op_round_trips_and_is_checked():
+    passes = parse_pipeline(NESTED, passes_by_name())
+    assert pipeline_text(passes) == NESTED and parse_pipeline(NESTED, passes_by_name()) == passes
+    assert [str(p) for p in passes[1].passes] == ["cse", "dce", "strip-runtime"]
+    spaced = parse_pipeline(" func ( fold-constants{limit-bytes=8} , cse ) ", passes_by_name())
+    assert pipeline_text(spaced) == "func(fold-constants{limit-bytes=8},cse)"
+    for text, message in (
+        ("group(cse)", "cannot nest passes in 'group', expected func or subgraph"),
+        ("func(outline)", "pass 'outline' works on the whole program"),
+        ("func(cse", "expected ')'"), ("func(cse)dce", "expected ')'"), ("func(cse),", "expected a pass after the comma"),
+        ("func(csee)", "unknown pass 'csee'"), ("func(dce{deep=1})", "pass 'dce': unknown option 'deep'"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError) as caught:
+            parse_pipeline(text, passes_by_name())
+        assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("kind, changed", [("func", 0), ("subgraph", 1)])
+def test_nested_passes_see_one_function_at_a_time(kind, changed):
+    t, sub = two_functions()
+    names = [f.attrs["sym_name"] for f in t.program.functions]
+    result = run_pipeline(t.program, f"{kind}(cse)")[0].result
+    assert result.changed and result.stats == {"cse merged": 1}
+    sizes = [len(t.body), len(sub.body)]
+    assert sizes[changed] == 3 and sizes[1 - changed] == 4
+    assert [f.attrs["sym_name"] for f in t.program.functions] == names, "functions keep their places"
+    assert t.program.whole is t.program
+
+
+def test_nested_dce_keeps_the_subgraph_it_stands_in_and_nested_cse_knows_of_writes_elsewhere():
+    t, sub = two_functions()
+    run_pipeline(t.program, "subgraph(dce)")
+    assert sub in t.program.functions
+    t = Toy(n_args=1)
+    other, b = t.subgraph("writes")
+    b.op("set_param", other.body.args[0], key="w")
+    b.op("subgraph_return", other.body.args[0], result_types=())
+    first = t.b("get_param", key="w", result_types=[t.type])
+    t.b("call", t.args[0], callee="writes", result_types=[t.type])
+    t.ret(first, t.b("get_param", key="w", result_types=[t.type]))
+    assert not run_pipeline(t.program, "func(cse)")[0].result.changed

@@ -150,6 +150,32 @@ def test_a_cache_update_among_value_tensors_goes_through_copies():
     same_numbers(before, g.program)
 
 
+@pytest.mark.feature("IR-22")
+def test_patterns_leave_buffers_alone():
+    """Two transposes cancel for values; here the second one's result must not become the buffer that is written."""
+    g = Graph()
+    x = g.b("sigmoid", g.args[0])
+    back = g.b("transpose", g.b("transpose", x, perm=(1, 0)), perm=(1, 0))
+    y = g.b("relu_", g.b("neg", x))
+    z = g.b("sub_", x, y)
+    g.ret(back, z)
+    before = g.program.clone()
+    assert not run_pipeline(g.program, "canonicalize")[0].result.changed
+    run_pipeline(g.program, VALUE)
+    assert run_pipeline(g.program, "canonicalize,dce")[0].result.changed
+    same_numbers(before, g.program)
+
+
+def test_a_copy_that_is_only_stored_away_goes():
+    g = Graph()
+    value = g.b("to_vtensor", g.args[0], result_types=[g.ctx.tensor((2, 4), "f32")])
+    g.program.weights.add_missing("k", (2, 4), "f32")
+    g.b.op("set_param", g.b("to_tensor", value, result_types=[g.t]), key="k")
+    g.b.op("return")
+    run_pipeline(g.program, "fold-copies")
+    assert g.kinds() == ["to_vtensor", "set_param", "return"]
+
+
 def test_the_target_of_a_write_is_never_a_value_tensor():
     g = Graph(kind="vtensor")
     g.b("relu_", g.args[0])

@@ -6,6 +6,8 @@ Must not: copy or compare weights; a clone shares the table.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tx8fast.errors import VerifyError
@@ -20,9 +22,10 @@ from tx8fast.ir.versions import read_text
 class IRProgram:
     """`module` is the root op; `weights` is the table behind `get_param` keys (None: no weights)."""
 
-    __slots__ = ("ctx", "module", "weights", "name")
+    __slots__ = ("ctx", "module", "weights", "name", "_whole")
 
     def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
+        self._whole: IRProgram | None = None
         self.ctx = ctx
         self.module = module
         self.weights = weights
@@ -48,6 +51,27 @@ class IRProgram:
 
     def symbols(self) -> SymbolTable:
         return SymbolTable(self.module)
+
+    @contextmanager
+    def only(self, symbol: Op) -> Iterator[IRProgram]:
+        """Give a program that holds `symbol` alone, for the time of a `with`; this one lacks it meanwhile."""
+        block, place = symbol.block, symbol.next
+        assert block is not None
+        module = Op(self.module.info, (), (), dict(self.module.attrs), 1)
+        symbol.detach()
+        module.regions[0].add_block().append(symbol)
+        part = IRProgram(self.ctx, module, self.weights, self.name)
+        part._whole = self.whole
+        try:
+            yield part
+        finally:
+            symbol.detach()
+            block.insert_before(place, symbol)
+
+    @property
+    def whole(self) -> IRProgram:
+        """The program that this one is a part of while `only` is active, else itself."""
+        return self if self._whole is None else self._whole
 
     @property
     def functions(self) -> list[Op]:

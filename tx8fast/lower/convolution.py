@@ -62,7 +62,7 @@ class Convolution(Lowering):
         return padded_channels(hi[2] - lo[2], "f32")
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        x, w, out = self.reads[0].spec, self.reads[1].spec, self.writes[0].spec
+        x, out = self.reads[0].spec, self.writes[0].spec
         rows = self.reads[0].box(s.lo, s.hi)[1]
         first = s.lo[1] * self.sy - self.top
         last = (s.hi[1] - 1) * self.sy - self.top + (self.ky - 1) * self.dy + 1

@@ -36,6 +36,8 @@ class CompilerPass:
     requires: ClassVar[tuple[str, ...]] = ()
     ensures: ClassVar[tuple[str, ...]] = ()
     breaks: ClassVar[tuple[str, ...]] = ()
+    #: may run on one function at a time: it looks at no other function but through `program.whole`
+    per_function: ClassVar[bool] = False
 
     def run(self, program: IRProgram) -> PassResult:
         """Change `program` in place. A subclass must define it."""
@@ -52,15 +54,61 @@ class CompilerPass:
         return self.name + (f"{{{' '.join(parts)}}}" if parts else "")
 
 
+@dataclass(frozen=True)
+class Nested(CompilerPass):
+    """`func(cse,dce)`: runs `passes` on every function of one kind by itself; the others are out of sight."""
+
+    kind: str = ""
+    passes: tuple[CompilerPass, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in NEST_KINDS:
+            raise ConfigError(f"pipeline: cannot nest passes in '{self.kind}', expected {' or '.join(NEST_KINDS)}")
+        for p in self.passes:
+            if not p.per_function:
+                raise ConfigError(f"pipeline: pass '{p.name}' works on the whole program and cannot run inside '{self.kind}(...)'")
+
+    def __str__(self) -> str:
+        return f"{self.kind}({pipeline_text(self.passes)})"
+
+    def run(self, program: IRProgram) -> PassResult:
+        changed = False
+        stats: dict[str, int] = {}
+        for symbol in [f for f in program.functions if f.kind == self.kind]:
+            with program.only(symbol) as part:
+                for p in self.passes:
+                    result = p.run(part)
+                    changed |= result.changed
+                    for name, n in result.stats.items():
+                        key = f"{p.name} {name}"
+                        stats[key] = stats.get(key, 0) + n
+        return PassResult(changed, stats)
+
+
+#: kinds of op that a pipeline may name to run passes inside
+NEST_KINDS = ("func", "subgraph")
+_NEST = re.compile(r"\s*([A-Za-z][\w-]*)\s*\(")
+_END = re.compile(r"\s*(,|$)")
 _ITEM = re.compile(r"\s*([A-Za-z][\w-]*)\s*(?:\{([^{}]*)\})?\s*(,|$)")
 _OPTION = re.compile(r"([\w-]+)=(\S*)$")
 
 
 def parse_pipeline(text: str, known: Mapping[str, type[CompilerPass]]) -> list[CompilerPass]:
-    """Read "cse,outline{min-ops=8 max-runs=2},dce". Raises ConfigError naming the pass and the option."""
+    """Read "outline{min-ops=8 max-runs=2},func(cse,dce)". Raises ConfigError naming the pass and the option."""
     out: list[CompilerPass] = []
     at = 0
     while at < len(text) or (at == 0 and text.strip()):
+        nest = _NEST.match(text, at)
+        if nest is not None:
+            close = text.find(")", nest.end())
+            end = _END.match(text, close + 1) if close >= 0 else None
+            if end is None:
+                raise ConfigError(f"pipeline: expected ')' and a comma or the end behind '{text[at : at + 30]}'")
+            out.append(Nested(nest[1], tuple(parse_pipeline(text[nest.end() : close], known))))
+            at = end.end()
+            if end[1] == "," and not text[at:].strip():
+                raise ConfigError(f"pipeline: expected a pass after the comma at column {at}, found the end")
+            continue
         m = _ITEM.match(text, at)
         if m is None:
             raise ConfigError(

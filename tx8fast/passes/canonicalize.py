@@ -290,6 +290,7 @@ class Canonicalize(CompilerPass):
     """Applies `PATTERNS` greedily; dead ops met on the way are erased."""
 
     name: ClassVar[str] = "canonicalize"
+    per_function: ClassVar[bool] = True
 
     def run(self, program: IRProgram) -> PassResult:
         result = rewrite_greedily(program.ctx, program.module, PATTERNS)

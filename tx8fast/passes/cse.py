@@ -13,7 +13,7 @@ from tx8fast.ir.core import COMMUTATIVE, CONSTANT_LIKE, ISOLATED, PURE, Block, O
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import touches_storage
 from tx8fast.passes.base import CompilerPass, PassResult
-from tx8fast.passes.effects import AttrKeys, reads_only_state, written_states
+from tx8fast.passes.effects import AttrKeys, reads_only_state, states_written_by
 
 Key = tuple[Any, ...]
 _PURE_BITS = PURE | CONSTANT_LIKE
@@ -24,9 +24,10 @@ class Cse(CompilerPass):
     """Keeps the first of equal ops. Scoped by isolated regions; run-time attributes do not count."""
 
     name: ClassVar[str] = "cse"
+    per_function: ClassVar[bool] = True
 
     def run(self, program: IRProgram) -> PassResult:
-        sweep = _Sweep(written_states(program.module))
+        sweep = _Sweep(states_written_by(program))
         sweep.inside(program.module, [{}])
         return PassResult(sweep.merged > 0, {"merged": sweep.merged})
 

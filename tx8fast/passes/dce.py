@@ -20,6 +20,7 @@ class Dce(CompilerPass):
     """Keeps writes, sends, barriers and calls of subgraphs that contain any of these."""
 
     name: ClassVar[str] = "dce"
+    per_function: ClassVar[bool] = True
 
     def run(self, program: IRProgram) -> PassResult:
         table = SymbolTable(program.module)
@@ -27,7 +28,7 @@ class Dce(CompilerPass):
         ops = 0
         for symbol in table.symbols.values():
             ops += _sweep(symbol, effects)
-        subgraphs = remove_uncalled(table)
+        subgraphs = remove_uncalled(table) if program.whole is program else 0
         return PassResult(ops + subgraphs > 0, {"ops": ops, "subgraphs": subgraphs})
 
 

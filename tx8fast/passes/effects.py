@@ -1,6 +1,6 @@
 """Questions that generic passes ask about any op, answered from traits and declared effects.
 
-May import: ir.core. Must not: know particular ops.
+May import: ir.core, ir.printer, ir.program. Must not: know particular ops.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from tx8fast.ir.core import CONSTANT_LIKE, PURE, SYMBOL, TERMINATOR, Op, OpInfo
 from tx8fast.ir.printer import format_attr
+from tx8fast.ir.program import IRProgram
 
 
 def state_effects(op: Op) -> list[tuple[str, Any]] | None:
@@ -42,6 +43,12 @@ def written_states(root: Op) -> set[Any]:
         for verb, state in state_effects(op) or ()
         if verb == "write"
     }
+
+
+def states_written_by(program: IRProgram) -> set[Any]:
+    """Every state that the program, or the whole it is a part of, declares to write."""
+    written = written_states(program.module)
+    return written if program.whole is program else written | written_states(program.whole.module)
 
 
 def is_parameter(op: Op) -> bool:

@@ -18,7 +18,7 @@ from tx8fast.ir.core import CONSTANT_LIKE, PURE, Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
-from tx8fast.passes.effects import reads_only_state, written_states
+from tx8fast.passes.effects import reads_only_state, states_written_by
 
 #: prefix of the weight-table keys that compilation adds
 CONSTANT_PREFIX = "%const/"
@@ -34,6 +34,7 @@ class FoldConstants(CompilerPass):
     """
 
     name: ClassVar[str] = "fold-constants"
+    per_function: ClassVar[bool] = True
     limit_bytes: int = 1 << 20
 
     def run(self, program: IRProgram) -> PassResult:
@@ -48,7 +49,7 @@ class _Folder:
     def __init__(self, program: IRProgram, limit_bytes: int) -> None:
         self.program = program
         self.limit_bytes = limit_bytes
-        self.written = written_states(program.module)
+        self.written = states_written_by(program)
         self.folded = 0
         self.added = 0
         self.next_key = 0

@@ -21,6 +21,7 @@ from tx8fast.passes.effects import state_effects
 @dataclass(frozen=True)
 class FoldCopies(CompilerPass):
     name: ClassVar[str] = "fold-copies"
+    per_function: ClassVar[bool] = True
 
     def run(self, program: IRProgram) -> PassResult:
         removed = 0
@@ -56,15 +57,14 @@ def _fold(block: Block) -> int:
             known = {name: v for name, v in known.items() if storage.root(name) not in written}
     for op in list(block):
         if op.kind == "to_tensor":
-            removed += _bypass(op, storage)
+            removed += _bypass(op)
     return removed
 
 
-def _bypass(op: Op, storage: Storage) -> int:
-    """Give readers that take either kind the value; erase the copy if nobody is left."""
+def _bypass(op: Op) -> int:
+    """If all users take either kind, give them the value and erase the copy."""
     copy = op.results[0]
-    alone = all(_takes_either(user) for user, _ in copy.uses)
-    if alone and storage.names(copy) == [copy]:
+    if all(_takes_either(user) for user, _ in copy.uses):
         for user, i in list(copy.uses):
             user.set_operand(i, op.operands[0])
         op.erase()

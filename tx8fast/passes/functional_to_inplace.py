@@ -52,7 +52,7 @@ def _mark(block: Block, table: SymbolTable, donated: dict[Value, Value]) -> int:
     marked = 0
     for op in block:
         for r in op.results:
-            lives[r] = _Bytes(op.has(REAL))
+            lives[r] = lives[op.operands[0]] if is_alias(op) else _Bytes(op.has(REAL))
         for v in op.operands:
             if v in lives:
                 lives[v].names[v] = None

@@ -13,6 +13,7 @@ from tx8fast.ir.core import Context, Op, Value
 from tx8fast.ir.interfaces import is_loaded, is_stored, query_op_attr
 from tx8fast.ir.ops.base import rule_for
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.symbols import SymbolTable
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.layout_forms import BLOCKED, DENSE, exempt, form_of
 
@@ -30,16 +31,20 @@ class GroupLoadStore(CompilerPass):
 
     def run(self, program: IRProgram) -> PassResult:
         loads = stores = 0
+        symbols = program.symbols()
         for op in program.module.walk():
             if op.kind == "group":
-                n, m = load_and_store(program.ctx, op)
+                n, m = load_and_store(program.ctx, op, symbols)
                 loads += n
                 stores += m
         return PassResult(loads + stores > 0, {"loads": loads, "stores": stores})
 
 
-def load_and_store(ctx: Context, group: Op) -> tuple[int, int]:
-    """Insert the loads and stores of one group and set its tag; return how many of each."""
+def load_and_store(ctx: Context, group: Op, symbols: SymbolTable | None = None) -> tuple[int, int]:
+    """Insert the loads and stores of one group and set its tag; return how many of each.
+
+    `symbols` is needed if an operand of the group may be the result of a call.
+    """
     body = group.body
     ops = [op for op in body if op.kind not in _TRANSPARENT]
     facts = {op: query_op_attr(op) for op in ops}
@@ -48,7 +53,7 @@ def load_and_store(ctx: Context, group: Op) -> tuple[int, int]:
         for i, v in enumerate(op.operands):
             if v.owner is not body or not is_loaded(facts[op], i):
                 continue
-            form = loaded_form(op, v)
+            form = loaded_form(op, v, symbols)
             if (v, form) not in loads:
                 load = ctx.create("load_var", [v], loc=op.loc, layout_str=_name(op), mem_layout=form)
                 loads[v, form] = body.insert_before(op, load).result
@@ -71,12 +76,12 @@ def load_and_store(ctx: Context, group: Op) -> tuple[int, int]:
     return len(loads), len(stored)
 
 
-def loaded_form(op: Op, v: Value) -> str:
+def loaded_form(op: Op, v: Value, symbols: SymbolTable | None = None) -> str:
     """Return the form in scratchpad: that in DDR, or of the other operand for a vector of add, sub, mul, div."""
     if not exempt(v):
-        return form_of(v)
+        return form_of(v, symbols)
     others = [o for o in op.operands if o is not v]
-    if op.kind in _UNIFYING and any(form_of(o) == BLOCKED for o in others):
+    if op.kind in _UNIFYING and any(form_of(o, symbols) == BLOCKED for o in others):
         return BLOCKED
     return DENSE
 

@@ -22,6 +22,7 @@ _VIEW_SUFFIX = "_view"
 @dataclass(frozen=True)
 class InplaceToFunctional(CompilerPass):
     name: ClassVar[str] = "inplace-to-functional"
+    per_function: ClassVar[bool] = True
 
     def run(self, program: IRProgram) -> PassResult:
         converted = kept = views = 0

@@ -19,6 +19,7 @@ from tx8fast.passes.base import CompilerPass, PassResult
 @dataclass(frozen=True)
 class SinkConstants(CompilerPass):
     name: ClassVar[str] = "sink-constants"
+    per_function: ClassVar[bool] = True
 
     def run(self, program: IRProgram) -> PassResult:
         made = 0

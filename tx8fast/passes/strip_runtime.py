@@ -15,6 +15,7 @@ from tx8fast.passes.base import CompilerPass, PassResult
 @dataclass(frozen=True)
 class StripRuntime(CompilerPass):
     name: ClassVar[str] = "strip-runtime"
+    per_function: ClassVar[bool] = True
 
     def run(self, program: IRProgram) -> PassResult:
         dropped = 0

@@ -19,6 +19,7 @@ class WrapValue(CompilerPass):
     """Every operand goes through `to_vtensor`, every result through `to_tensor`. Right at any point of a pipeline."""
 
     name: ClassVar[str] = "wrap-value"
+    per_function: ClassVar[bool] = True
 
     def run(self, program: IRProgram) -> PassResult:
         wrapped = 0

@@ -25,25 +25,27 @@ Describe = Callable[[str], dict[str, Any]]
 
 @dataclass
 class SegmentTable:
-    """Emits segments, one per distinct (record, barrier)."""
+    """Emits segments, one per distinct (record, barrier, whether tiles must meet before they exchange)."""
 
     machine: Machine
     plans: Mapping[OpRecord, Planned]
     segments: list[Segment] = field(default_factory=list)
-    known: dict[tuple[OpRecord, bool], int] = field(default_factory=dict)
+    known: dict[tuple[OpRecord, bool, bool], int] = field(default_factory=dict)
     kernel_core: dict[str, str] = field(default_factory=dict)  # op kind -> why
     progress: Callable[[int, int], None] | None = None
 
-    def index(self, step: Step) -> int:
+    def index(self, step: Step, before: Segment | None) -> int:
+        """Return the number of a step's segment; `before` is that of the launch before it."""
         record = step.record
         assert record is not None
-        key = (record, step.barrier)
+        p = self.plans[record]
+        meet = before is not None and not before.barrier and any(g > 1 for g in p.plan.shared)
+        key = (record, step.barrier, meet)
         if key not in self.known:
-            p = self.plans[record]
             if p.reason:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(build_segment(p.low, p.plan, self.machine, step.name, step.op_names, step.barrier))
+            self.segments.append(build_segment(p.low, p.plan, self.machine, step.name, step.op_names, step.barrier, meet))
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]
@@ -150,7 +152,8 @@ class _Linker:
     def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str) -> None:
         assert step.record is not None
         args = [address[v] if v >= 0 else 0 for v in (*step.inputs, *step.outputs)]
-        self.launches.append(Launch(self.code.index(step), np.array(args, np.int64), prefix + step.name))
+        before = self.code.segments[self.launches[-1].segment] if self.launches else None
+        self.launches.append(Launch(self.code.index(step, before), np.array(args, np.int64), prefix + step.name))
         self.useful_macs += step.record.useful_macs
         if step.record.kind == "kv_update":
             new = step.record.operands[1]

@@ -83,6 +83,8 @@ class SharedTileCode(TileCode):
         self._load_parts(fills, 0, steps)
         self._add("wait")
         self._load_parts(fills, 1, steps)
+        if self.meet:
+            self._meet(fills, 0)
         self._exchange(fills, 0, steps)
         self.single = any(b.copies[k] == 1 for changed in fills[1:] for k in changed)
         if len(fills) == len(steps) and not self.single:
@@ -284,9 +286,13 @@ class SharedTileCode(TileCode):
         self._load_parts(fills, f + 2, steps)
         if previous:
             self._add("wait_worker", workers=previous)
-        for mask in sorted({self.shares[k].mask for k in fills[f + 1]}):
-            self._add("barrier_sub", mask=mask)
+        self._meet(fills, f + 1)
         self._exchange(fills, f + 1, steps)
+
+    def _meet(self, fills, f: int) -> None:
+        """Wait until all tiles that get parts of fill f have come this far."""
+        for mask in sorted({self.shares[k].mask for k in fills[f]}):
+            self._add("barrier_sub", mask=mask)
 
     def _work(self, step, f: int, copies: dict[int, int], turn: int, worker: int) -> Work:
         """Return the slice of a step of fill f; turn: its number, which decides the result's copy."""

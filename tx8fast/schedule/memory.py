@@ -73,16 +73,14 @@ def _kept_args(functions: dict[str, FunctionTable], callers_first: list[str]) ->
 def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[str, Frame], kept: set[int],
            capacity: int) -> Frame:  # fmt: skip
     root = list(range(len(fn.values)))
-    last_use = _last_uses(fn)
+    epoch = _epochs(fn)
     fixed = {*fn.params, *(fn.args[k] for k in kept)}
     for i, step in enumerate(fn.steps):
         if step.kind == "alias":
             root[step.outputs[0]] = root[step.inputs[0]]
         elif step.kind == "group" and step.record is not None and step.record.kind in IN_PLACE:
             cache, out = step.inputs[0], step.outputs[0]
-            again = any(last_use[v] > i for v, r in enumerate(root) if r == root[cache])
-            private = root[cache] not in fixed and not again
-            if private and fn.values[cache] == fn.values[out]:
+            if fn.values[cache] == fn.values[out] and _may_overwrite(fn, root, epoch, fixed, i):
                 root[out] = root[cache]
         elif step.kind == "call":
             callee, frame = functions[step.callee], frames[step.callee]
@@ -93,7 +91,6 @@ def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[
                 else:
                     root[out] = first.setdefault(r, out)
     args = set(fn.args)
-    epoch = _epochs(fn)
     result_roots = [root[v] for v in fn.results]
     life: dict[int, list[int]] = {}
     for i, step in enumerate(fn.steps):
@@ -120,7 +117,20 @@ def _epochs(fn: FunctionTable) -> list[int]:
     return epochs
 
 
+def _may_overwrite(fn: FunctionTable, root: list[int], epoch: list[int], fixed: set[int], i: int) -> bool:
+    """True if step i may write over its first operand: its bytes are not in `fixed`, and whoever else reads them,
+    through whatever alias, is behind a barrier by then."""
+    cache = fn.steps[i].inputs[0]
+    made = {v for s in fn.steps[:i] for v in s.outputs} | set(fn.args) | set(fn.params)
+    same = {v for v in made if root[v] == root[cache]}
+    if root[cache] in fixed or same & set(fn.results):
+        return False
+    readers = [j for j, s in enumerate(fn.steps) if j != i and same & set(s.inputs) and s.kind != "alias"]
+    return all(epoch[j] < epoch[i] for j in readers) and fn.steps[i].inputs[1:].count(cache) == 0
+
+
 def _last_uses(fn: FunctionTable) -> list[int]:
+    """Position of the last step that reads each value, -1 if none does; behind all steps for results."""
     last = [-1] * len(fn.values)
     for i, step in enumerate(fn.steps):
         for v in step.inputs:

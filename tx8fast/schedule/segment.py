@@ -57,8 +57,12 @@ class Work:
 PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
 
 
-def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool) -> Segment:
-    """Return the position-independent code of one group for all tiles."""
+def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool,
+                  meet: bool = False) -> Segment:  # fmt: skip
+    """Return the position-independent code of one group for all tiles.
+
+    `meet`: other tiles may still be at work on the launch before, so nothing may be sent to them at once.
+    """
     ranges = tile_ranges(low, plan, machine.n_tiles)
     if isinstance(low, KernelCore):
         return _kernel_core_segment(low, ranges, plan, machine, name, ops, barrier)
@@ -92,6 +96,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
                 offsets[t, n_slots:] += shift
             if code is None:
                 builder = tile_builder(low, plan, buffers, r, offsets[t], shares)
+                builder.meet = meet
                 code = builder.build(barrier)
                 first.setdefault(form, (builder, code))
             codes.append(code)
@@ -138,7 +143,7 @@ def _idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[li
 
 def _kernel_core_segment(low: KernelCore, ranges: Sequence[TileRange], plan: Plan, machine: Machine, name: str,
                          ops: Sequence[str], barrier: bool) -> Segment:  # fmt: skip
-    n_in, n_args = len(low.record.operands), len(low.record.operands) + len(low.record.results)
+    n_args = len(low.record.operands) + len(low.record.results)
     routines: list[dict[str, Any]] = []
     codes: list[np.ndarray] = []
     tile_code = np.full(machine.n_tiles, -1, np.int16)
@@ -205,6 +210,8 @@ class Buffers:
 
 class TileCode:
     """Builds the instruction array of one tile class."""
+
+    meet = False  # True: tiles must meet before the first message
 
     def __init__(self, low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray) -> None:
         self.low, self.plan, self.buffers, self.range, self.slot_base = low, plan, buffers, r, slot_base

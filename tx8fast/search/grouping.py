@@ -155,8 +155,6 @@ def place_barriers(fn: FunctionTable) -> None:
             if v in maker:
                 layer[maker[v]] = max(layer[maker[v]], layer[i] + (fn.steps[i].kind != "alias"))
     order = sorted(range(len(fn.steps)), key=lambda i: -layer[i])
-    steps = [fn.steps[i] for i in order]
-    for pos, i in enumerate(order):
-        following = layer[order[pos + 1]] if pos + 1 < len(order) else -1
-        steps[pos] = replace(fn.steps[i], barrier=layer[i] != following)
-    fn.steps = steps
+    # aliases have no code and a call ends with a barrier of its own: the last step that runs decides
+    ends = {layer[i]: i for i in order if fn.steps[i].kind != "alias"}
+    fn.steps = [replace(fn.steps[i], barrier=ends.get(layer[i]) == i) for i in order]

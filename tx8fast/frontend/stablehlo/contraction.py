@@ -44,7 +44,7 @@ def _matrix(n: Node, t: Tensor, batch: list[int], contracted: list[int], row_fir
 
 
 def _dot_general(n: Node) -> Tensor:
-    numbers = n.attr("dot_dimension_numbers")
+    numbers = n.numbers("DotDimensionNumbers", "dot_dimension_numbers")
     lb, rb = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
     lc, rc = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
     return _product(n, n.full(0), n.full(1), lb, rb, lc, rc)
@@ -89,7 +89,7 @@ def _plain_right(t: Tensor, batch: list[int], contracted: list[int]) -> bool:
 
 
 def _convolution(n: Node) -> Tensor:
-    numbers = n.attr("dimension_numbers")
+    numbers = n.numbers("ConvDimensionNumbers", "dimension_numbers")
     x, w = _operand_dtypes(n, n.full(0), n.full(1))
     spatial = x.rank - 2
     if n.int("batch_group_count", 1) != 1:

@@ -36,7 +36,7 @@ class Importer:
         self.what, self.emitter, self.handlers, self.clusters = what, emitter, handlers, clusters
         self.views = Views(emitter)
         self.types = Types()
-        self.directions = bindings()[2].ComparisonDirectionAttr
+        self.dialect = bindings()[2]
         self.functions = {o.operation.attributes["sym_name"].value: o.operation
                           for o in module.body.operations if o.operation.name == "func.func"}  # fmt: skip
         self.values: dict[Any, Val | None] = {}
@@ -131,7 +131,7 @@ class Importer:
 
     def direction(self, op: Any) -> str:
         """EQ, NE, GE, GT, LE or LT of a compare op."""
-        return str(self.directions(op.attributes["comparison_direction"]).value)
+        return str(self.dialect.ComparisonDirectionAttr(op.attributes["comparison_direction"]).value)
 
     # ---- words
 

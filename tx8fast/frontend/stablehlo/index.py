@@ -24,7 +24,7 @@ def _bounded(n: Node, t: Tensor, high: int) -> Tensor:
     t = t if t.dtype in ("i32", "i64") else n.v.cast(t, "i64")
     if t.array is not None:
         return n.const(np.clip(t.array, 0, high), t.dtype)
-    return n.op_("clamp", t, lo=0.0, hi=float(high))
+    return n.op_("clamp", t, lo=0.0, hi=float(high - 1))
 
 
 def _starts(n: Node, first: int, shape: tuple[int, ...], size: tuple[int, ...]) -> list[int | Tensor]:
@@ -132,7 +132,7 @@ def _batch_column(n: Node, shape: tuple[int, ...], dim: int, dtype: str) -> Tens
 
 
 def _gather(n: Node) -> Tensor:
-    numbers, sizes = n.attr("dimension_numbers"), n.ints("slice_sizes")
+    numbers, sizes = n.numbers("GatherDimensionNumbers", "dimension_numbers"), n.ints("slice_sizes")
     x, indices = n.full(0), _index_columns(n, n.full(1), numbers.index_vector_dim)
     lead = indices.shape[:-1]
     columns: dict[int, Tensor] = {}
@@ -195,7 +195,7 @@ def _scatter(n: Node) -> Tensor:
     if combine is None:
         raise n.unsupported(f"a scatter that combines by '{name or 'several ops'}' is not supported, only replacing, add, multiply, "
                             "maximum, minimum")  # fmt: skip
-    numbers = n.attr("scatter_dimension_numbers")
+    numbers = n.numbers("ScatterDimensionNumbers", "scatter_dimension_numbers")
     x, updates = n.full(0), n.full(2)
     indices = _index_columns(n, n.full(1), numbers.index_vector_dim)
     lead = indices.shape[:-1]

@@ -60,6 +60,10 @@ class Node:
         attrs = self.op.attributes
         return attrs[name] if name in attrs else None
 
+    def numbers(self, kind: str, name: str) -> Any:
+        """The dimension numbers in attribute `name`, an object of the bindings' class `kind`."""
+        return getattr(self.importer.dialect, kind)(self.op.attributes[name])
+
     def int(self, name: str, default: int = 0) -> int:
         found = self.attr(name)
         return default if found is None else int(found.value)
