@@ -163,8 +163,8 @@ def test_each_code_is_found_and_reported_in_four_lines(code, spoil):
 
 
 def test_every_code_has_a_case():
-    """IR021 and IR022 need a kind that rejects: the next two tests."""
-    assert set(CASES) | {"IR021", "IR022"} == set(CODES)
+    """IR021 and IR022 need a kind that rejects: the next two tests. IR024: layouts; from IR030: stages."""
+    assert set(CASES) | {"IR021", "IR022", "IR024"} == {c for c in CODES if c < "IR030"}
 
 
 def test_rejection_by_inference_and_by_the_own_check():
@@ -218,13 +218,14 @@ def test_a_use_of_an_erased_op_is_found():
 
 
 @pytest.mark.feature("IR-13")
-def test_value_semantic_ops_take_no_aliasable_tensor():
+def test_value_semantic_ops_take_tensors_of_one_kind():
     t = Toy()
     alias = t.ctx.tensor((4,), "f32", "tensor")
     made = t.b.op("toy.any", result_types=[alias])
     t.b.op("toy.add", made.result, t.args[0], result_types=[alias])
     t.ret()
-    assert "expected a value tensor, found !tx8be.tensor<4xf32>" in str(check(t.module, 2)[-1])
+    found = str(check(t.module, 2)[-1])
+    assert "expected an aliasable tensor as the first operand !tx8be.tensor<4xf32>, found !tx8be.vtensor" in found
 
 
 def test_one_error_in_a_large_graph_is_short_and_quick():

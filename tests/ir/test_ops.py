@@ -56,7 +56,7 @@ def test_traits_of_compute_kinds():
 @pytest.mark.feature("IR-21")
 def test_in_place_kinds_mirror_their_base():
     in_place = [i for i in CTX.infos.values() if i.traits & INPLACE]
-    assert [i.name for i in in_place] == ["tx8be.kv_update_"]
+    assert {"tx8be.kv_update_", "tx8be.relu_", "tx8be.add_"} <= {i.name for i in in_place}
     for info in in_place:
         base = CTX.infos[info.name[:-1]]
         assert (info.ins, info.outs, info.attrs) == (base.ins, base.outs, base.attrs)

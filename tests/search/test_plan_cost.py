@@ -77,7 +77,7 @@ def spaces(draw):
         dim_ptr=i64(np.cumsum([0, *dims])), dim_size=i64(rng.integers(1, 900, nd)), dim_reach=i64(rng.integers(0, 4, nd)),
         dim_full=u8(rng.random(nd) < 0.2), term_ptr=i64(np.cumsum([0, *terms])),
         term_fac=i64(rng.integers(0, nf, sum(terms))), term_coef=i64(rng.integers(1, 5, sum(terms))),
-        machine=low.machine, bufs=int(rng.integers(1, 4)), is_matrix=matrix, per_point=float(rng.random()),
+        machine=low.machine, bufs=int(rng.integers(1, 4)), shared_bufs=int(rng.integers(1, 3)), is_matrix=matrix, per_point=float(rng.random()),
         scratch_per_point=float(rng.random() * 4), **more,
     )  # fmt: skip
     n = 12

@@ -47,6 +47,7 @@ class PlanSpace:
     term_coef: Array
     machine: dict[str, float]
     bufs: int
+    shared_bufs: int
     is_matrix: bool
     per_point: float
     scratch_per_point: float
@@ -81,7 +82,7 @@ def plan_costs(
     status = _plan_cost.plan_cost(
         space.size, space.unit, space.reduce, space.role, space.store, space.item, space.blocked, space.share, space.local_blocked,
         space.block, space.dim_ptr, space.dim_size, space.dim_reach, space.dim_full, space.term_ptr, space.term_fac,
-        space.term_coef, scalars, space.bufs, space.is_matrix, space.per_point, space.scratch_per_point,
+        space.term_coef, scalars, space.bufs, space.shared_bufs, space.is_matrix, space.per_point, space.scratch_per_point,
         parts, slices, inner, cycles, size_bytes, bound,
     )  # fmt: skip
     check_status(kernel, status)

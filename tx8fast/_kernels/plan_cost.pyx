@@ -48,6 +48,7 @@ def plan_cost(
     const int64_t[::1] term_coef,     # IN (nt,)
     const double[::1] machine,        # IN scalars, order fixed by the facade
     int64_t bufs,                     # IN copies of a streamed buffer
+    int64_t shared_bufs,              # IN copies of one that tiles load together
     bint is_matrix,                   # IN
     double per_point,                 # IN vector cycles per point
     double scratch_per_point,         # IN bytes per point of the factors that are not summed
@@ -195,7 +196,7 @@ def plan_cost(
                     first += one
                 n_loads += times
                 moved += (<double>times) * bytes_ * active / sharers
-                spm += ceil_div(local, 256) * 256 * (bufs if times > 1 else 1)
+                spm += ceil_div(local, 256) * 256 * ((shared_bufs if sharers > 1 else bufs) if times > 1 else 1)
             ne = 0.0
             ct = 0.0
             if is_matrix:

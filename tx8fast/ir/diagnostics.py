@@ -36,6 +36,7 @@ CODES: dict[str, str] = {
     "IR021": "type inference rejects the op",
     "IR022": "the op's own check fails",
     "IR023": "a parameter is missing from the weight table or has another type",
+    "IR024": "a composite layout name has not one part per operand and result",
     "IR030": "a back-end kind stands where only the front end's may (stage legal-front)",
     "IR031": "an aliasable tensor is left inside a function (stage legal-value)",
     "IR032": "a layout is not decided (stage legal-layout)",

@@ -83,7 +83,11 @@ class Trie:
 
     def matches_from(self, head: Op) -> list[Match]:
         """All sequences that begin at `head`, each with its longest match."""
-        longest: dict[str, Match] = {}
+        return list({m.sequence.name: m for m in self.all_from(head)}.values())
+
+    def all_from(self, head: Op) -> list[Match]:
+        """All matches that begin at `head`, short ones first."""
+        out: list[Match] = []
         chain: list[Op] = []
         nodes = [self.root]
         op: Op | None = head
@@ -94,9 +98,9 @@ class Trie:
             chain.append(op)
             for node in nodes:
                 for s in node.ends:
-                    longest[s.name] = Match(s, tuple(chain))
+                    out.append(Match(s, tuple(chain)))
             op = self.only_user(op)
-        return list(longest.values())
+        return out
 
     def only_user(self, op: Op) -> Op | None:
         """Return the one real op that uses all results of `op`, or None."""
@@ -131,7 +135,7 @@ class Trie:
         """
         heads = [op for outer in block for op in outer.walk() if self.is_real(op)]
         depth = self._depths(heads)
-        found = [m for head in heads for m in self.matches_from(head)]
+        found = [m for head in heads for m in self.all_from(head)]
         found.sort(key=lambda m: (-len(m.ops), -m.sequence.priority, depth[m.ops[0]], self._slots(m.ops)))
         taken: set[Op] = set()
         chosen = []

@@ -90,7 +90,8 @@ def _layout(program: IRProgram, out: Collector) -> None:
         if op.has(REAL):
             if op.attrs.get("mem_layout") not in (DENSE, BLOCKED):
                 out.add("IR032", op, f"mem_layout: expected dense or blocked, found '{op.attrs.get('mem_layout')}'")
-            if "Unknown" in op.attrs.get("layout_str", "").split("-"):
+            # a conversion takes over its source's name, if that has one: an argument has none
+            if op.kind != "channel_norm" and "Unknown" in op.attrs.get("layout_str", "").split("-"):
                 out.add("IR032", op, f"layout_str: expected a decided name, found '{op.attrs['layout_str']}'")
         for i, v in enumerate(op.operands):
             found, need = forms.of(v), forms.needed(op, i)

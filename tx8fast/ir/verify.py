@@ -316,6 +316,11 @@ class _Verifier:
             and (message := one_kind(op)) is not None
         ):
             self.out.add("IR015", op, f"trait: {message}")
+        layout = op.attrs.get("layout_str")
+        if type(layout) is str and "-" in layout:
+            parts = sum(type(v.type) is not NoneType for v in op.operands) + len(op.results)
+            if layout.count("-") + 1 != parts:
+                self.out.add("IR024", op, f"layout_str: expected one name or {parts} joined by '-', found '{layout}'")
         check = info.impl.get(("Verify", "verify"))
         if check is not None:
             try:

@@ -1,99 +1,266 @@
-"""Dense two-dimensional convolution on the neural engine, one image and a band of output rows per instruction.
+"""Convolutions on the neural engine, one image and a band of output rows per instruction.
 
-May import: lower.base, graph_table. Must not: place buffers.
+May import: lower.base, lower.windows, lower.contraction, graph_table, numerics. Must not: place buffers.
+
+A convolution with one tap per result is a matrix product and is lowered as one. Grouped convolutions take as many
+groups at a time as fill whole channel blocks; of several small groups the weights are laid out as one dense,
+block-diagonal matrix per tap.
 """
 
 from __future__ import annotations
 
-from tx8fast.graph_table import Dim, OpRecord
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tx8fast.graph_table import Dim, OpRecord, Rule, TensorSpec
 from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
-from tx8fast.lower.contraction import ACTS
+from tx8fast.lower.contraction import ACTS, Contraction
+from tx8fast.lower.transfer import Local, moves
+from tx8fast.lower.windows import Spread, Window
 from tx8fast.machine import Machine
-from tx8fast.numerics.formats import FORMAT_CODES
-from tx8fast.numerics.layout import block_size, padded_channels
+from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
+from tx8fast.numerics.layout import block_size, blocked_params, padded_channels
+from tx8fast.numerics.windows import dense_groups, is_depthwise
+
+MAX_KERNEL = 255
+MAX_EXTENT = 4096  # field range of image rows and columns
+MAX_CHANNELS = 16384
+ACC = "f32"
 
 
-class Convolution(Lowering):
-    """Factors: image, output row, output channel; columns, input channels and taps stay whole."""
+def as_product(record: OpRecord) -> OpRecord | None:
+    """Return a convolution with one tap, stride 1 and no padding as a matrix product over all positions, or None.
+
+    Rows and columns of an image become one dimension, which leaves the blocked form's bytes as they are."""
+    if record.kind != "conv" or record.operands[0] is None or record.operands[1] is None:
+        return None
+    x, w, *bias = record.operands
+    out = record.results[0]
+    assert x is not None and w is not None
+    plain = tuple(w.shape[:2]) == tuple(record.attr("stride")) == (1, 1) and record.attr("groups") == 1
+    if not plain or any(record.attr("pad_lo")) or any(record.attr("pad_hi")) or len(x.shape) != 4:
+        return None
+    if {x.layout, w.layout, out.layout} != {"blocked"}:
+        return None
+    n, h, width, c = x.shape
+    o, p = out.shape[-1], h * width
+    flat = lambda spec, shape: TensorSpec(shape, spec.dtype, spec.layout)  # noqa: E731
+    dim = [Dim(s, ((f, 1),)) for f, s in enumerate((n, p, o, c))]
+    ins: tuple = ((dim[0], dim[1], dim[3]), (dim[2], dim[3]), *((dim[2],) if b is not None else None for b in bias))
+    rule = Rule((n, p, o, c), "PPPR", ins, ((dim[0], dim[1], dim[2]),), (("ne", 1, (0, 1, 2, 3)),))
+    operands = (flat(x, (n, p, c)), flat(w, (o, c)), *bias)
+    attrs = (("act", record.attr("act")),)
+    return replace(record, attrs=attrs, operands=operands, results=(flat(out, (n, p, o)),), rule=rule)
+
+
+def convolution(record: OpRecord, machine: Machine) -> Lowering:
+    """Return the family of convolution that fits. Raises NotLowerable."""
+    product = as_product(record)
+    if product is not None:
+        return Contraction(product, machine)
+    x, w = record.operands[:2]
+    groups = record.attr("groups")
+    if groups == 1 or x is None or w is None:
+        return Convolution(record, machine)
+    outs = w.shape[2] // groups
+    if is_depthwise(groups, w.shape[3], outs, record.attr("dilation")):
+        return Depthwise(record, machine)
+    return GroupedConvolution(record, machine)
+
+
+class Windowed(Lowering):
+    """Common part: operands, window and bias. Factors begin with image, output row and output channel."""
 
     kind = "conv"
     positional = True
+    shares = True
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
         x, w = record.operands[:2]
         out = record.results[0]
-        assert x is not None and w is not None
-        if record.attr("groups") != 1 or len(x.shape) != 4:
-            raise NotLowerable("grouped or non-planar convolution has no matrix-engine form")
+        if x is None or w is None or len(x.shape) != 4:
+            raise NotLowerable("a convolution on the matrix engine has an image and a weight")
         if x.dtype not in FLOATS or {w.dtype, out.dtype} != {x.dtype} or {x.layout, w.layout, out.layout} != {"blocked"}:
             raise NotLowerable("convolution takes one float format in blocked layout")
-        self.sy, self.sx = record.attr("stride")
-        self.dy, self.dx = record.attr("dilation")
-        self.top, self.left = record.attr("pad_lo")
-        self.right = record.attr("pad_hi")[1]
+        pair = lambda name: tuple(record.attr(name))  # noqa: E731
+        self.x, self.w, self.out, self.dtype = x, w, out, x.dtype
+        self.dilation = pair("dilation")
+        self.window = Window(tuple(x.shape[1:3]), tuple(out.shape[1:3]), tuple(w.shape[:2]), pair("stride"),
+                             self.dilation, pair("pad_lo"))  # fmt: skip
         self.act = ACTS.get(record.attr("act"), -1)
-        self.ky, self.kx = w.shape[:2]
-        if self.act < 0 or max(self.ky, self.kx) > 255 or max(x.shape[1:3]) > 4096:
+        if self.act < 0 or max(w.shape[:2]) > MAX_KERNEL or max(x.shape[1:3]) > MAX_EXTENT:
             raise NotLowerable("convolution is outside the instruction's field ranges")
-        n, oh, ow, oc = out.shape
-        self.set_factors((n, oh, oc), (1, 1, min(oc, block_size(x.dtype))), max_len=(1, 4096, 16384))
-        reach = (self.ky - 1) * self.dy
-        self.reads = [
-            Access(x, [Dim(n, ((0, 1),)), _Band(x.shape[1], self.sy, reach, self.top),
-                       Dim(x.shape[2], full=True), Dim(x.shape[3], full=True)], True),
-            Access(w, [Dim(self.ky, full=True), Dim(self.kx, full=True), Dim(oc, ((2, 1),)),
-                       Dim(w.shape[3], full=True)], True),
-        ]  # fmt: skip
-        bias = record.operands[2] if len(record.operands) > 2 else None
-        if bias is not None:
-            self.reads.append(Access(bias, [Dim(oc, ((2, 1),))], True))
-        self.bias = bias is not None
-        self.writes = [Access(out, [Dim(n, ((0, 1),)), Dim(oh, ((1, 1),)), Dim(ow, full=True), Dim(oc, ((2, 1),))], True)]
+        if min(*pair("pad_lo"), *pair("pad_hi")) < 0:
+            raise NotLowerable("a convolution that crops its input")
+        self.bias = record.operands[2] if len(record.operands) > 2 else None
 
-    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
-        """The convolution takes its bias in f32 only: room for the widened vector."""
-        return [self._bias_lanes(lo, hi) * 4] if self._widens_bias() else []
+    def image(self, channels: Dim | Spread) -> Access:
+        dims = [Dim(self.x.shape[0], ((0, 1),)), self.window.band(), Dim(self.x.shape[2], full=True), channels]
+        return Access(self.x, dims, True)  # type: ignore[arg-type]
+
+    def results(self, channels: Dim | Spread) -> list[Access]:
+        n, oh, ow, _ = self.out.shape
+        dims = [Dim(n, ((0, 1),)), Dim(oh, ((1, 1),)), Dim(ow, full=True), channels]
+        return [Access(self.out, dims, True)]  # type: ignore[arg-type]
+
+    def out_channels(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        a, b = self.writes[0].dims[-1].box(lo, hi)
+        return b - a
+
+    def in_channels(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        a, b = self.reads[0].dims[-1].box(lo, hi)
+        return b - a
 
     def _widens_bias(self) -> bool:
-        return self.bias and self.reads[2].spec.dtype != "f32"
+        """The convolution takes its bias in f32 only."""
+        return self.bias is not None and self.bias.dtype != ACC
 
-    def _bias_lanes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
-        return padded_channels(hi[2] - lo[2], "f32")
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        return [padded_channels(self.out_channels(lo, hi), ACC) * ITEM_BYTES[ACC]] if self._widens_bias() else []
 
-    def emit(self, em: Emitter, s: Slice) -> None:
-        x, out = self.reads[0].spec, self.writes[0].spec
-        rows = self.reads[0].box(s.lo, s.hi)[1]
-        first = s.lo[1] * self.sy - self.top
-        last = (s.hi[1] - 1) * self.sy - self.top + (self.ky - 1) * self.dy + 1
-        top, bottom = max(0, -first), max(0, last - rows[1])
-        right = max(0, (out.shape[2] - 1) * self.sx - self.left + (self.kx - 1) * self.dx + 1 - x.shape[2])
-        bias = s.reads[2] if self.bias else 0
-        if self._widens_bias():
-            em.cvt(bias, s.scratch[0], self._bias_lanes(s.lo, s.hi), self.reads[2].spec.dtype, "f32")
+    def convolve(self, em: Emitter, s: Slice, name: str, weight: int, out: int, **fields: int) -> None:
+        """Emit the instruction `name` on the slice, with bias and activation if it ends the reduction."""
+        oc = self.out_channels(s.lo, s.hi)
+        bias = s.reads[2] if self.bias is not None and s.last else 0
+        if bias and self._widens_bias():
+            em.cvt(bias, s.scratch[0], padded_channels(oc, ACC), self.bias.dtype, ACC)  # type: ignore[union-attr]
             bias = s.scratch[0]
+        fields = {"psum": 0, "psum_en": 0, **self.window.fields(s.lo, s.hi), **fields}
         em.add(
-            "conv", src=s.reads[0], weight=s.reads[1], out=s.writes[0], psum=0, bias=bias,
-            n=1, h=rows[1] - rows[0], w=x.shape[2], c=x.shape[3], oh=s.hi[1] - s.lo[1], ow=out.shape[2],
-            oc=s.hi[2] - s.lo[2], top=top, bottom=bottom, left=self.left, right=right, kx=self.kx, ky=self.ky,
-            sx=self.sx, sy=self.sy, dx=self.dx, dy=self.dy, out_fmt=FORMAT_CODES[out.dtype],
-            psum_fmt=FORMAT_CODES["f32"], psum_en=0, bias_en=int(self.bias), act=self.act, fmt=FORMAT_CODES[x.dtype],
+            name, src=s.reads[0], weight=weight, out=out, bias=bias, n=1, c=self.in_channels(s.lo, s.hi),
+            oh=s.hi[1] - s.lo[1], ow=self.out.shape[2], oc=oc, dx=self.dilation[1], dy=self.dilation[0],
+            out_fmt=FORMAT_CODES[self.dtype if s.last else ACC], psum_fmt=FORMAT_CODES[ACC],
+            bias_en=int(bool(bias)), act=self.act if s.last else 0, fmt=FORMAT_CODES[self.dtype], **fields,
         )  # fmt: skip
 
 
-class _Band:
-    """Input rows that a band of output rows needs, clipped to the image."""
+class Convolution(Windowed):
+    """Factors: image, output row, output channel, input channel (summed); columns and taps stay whole."""
 
-    full = False
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        if record.attr("groups") != 1:
+            raise NotLowerable("grouped convolution")
+        n, oh, _, oc = self.out.shape
+        ic = self.x.shape[3]
+        block = block_size(self.dtype)
+        self.set_factors((n, oh, oc, ic), (1, 1, min(oc, block), min(ic, block)), (True, True, True, False),
+                         reduce=(False, False, False, True),
+                         max_len=(1, MAX_EXTENT, MAX_CHANNELS, MAX_CHANNELS))  # fmt: skip
+        ky, kx = self.w.shape[:2]
+        outs, ins = Dim(oc, ((2, 1),)), Dim(ic, ((3, 1),))
+        self.reads = [self.image(ins), Access(self.w, [Dim(ky, full=True), Dim(kx, full=True), outs, ins], True)]
+        if self.bias is not None:
+            self.reads.append(Access(self.bias, [outs], True))
+        self.writes = self.results(outs)
 
-    def __init__(self, size: int, stride: int, reach: int, pad: int) -> None:
-        self.size, self.stride, self.reach, self.pad = size, stride, reach, pad
-        self.terms = ((1, stride),)
+    def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
+        return Local((hi[1] - lo[1]) * self.out.shape[2], hi[2] - lo[2], ACC, True).size_bytes
 
-    def box(self, lo, hi) -> tuple[int, int]:
-        a = max(0, lo[1] * self.stride - self.pad)
-        b = min(self.size, (hi[1] - 1) * self.stride - self.pad + self.reach + 1)
-        return a, max(a, b)
+    def emit(self, em: Emitter, s: Slice) -> None:
+        self.convolve(em, s, "conv", s.reads[1], s.writes[0] if s.last else s.acc,
+                      psum=0 if s.first else s.acc, psum_en=int(not s.first))  # fmt: skip
 
-    def extent(self, lens) -> int:
-        return min(self.size, (lens[1] - 1) * self.stride + self.reach + 1)
+
+class Depthwise(Windowed):
+    """Factors: image, output row, channel. The weight's one input channel pads to four lanes in DDR; the engine wants
+    channels as lanes, so the weight is gathered in scratchpad."""
+
+    kind = "depthwise"
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        n, oh, _, c = self.out.shape
+        self.set_factors((n, oh, c), (1, 1, min(c, block_size(self.dtype))), max_len=(1, MAX_EXTENT, MAX_CHANNELS))
+        ky, kx = self.w.shape[:2]
+        chans = Dim(c, ((2, 1),))
+        self.reads = [self.image(chans), Access(self.w, [Dim(ky, full=True), Dim(kx, full=True), chans, Dim(1)], True)]
+        if self.bias is not None:
+            self.reads.append(Access(self.bias, [chans], True))
+        self.writes = self.results(chans)
+
+    def _weight(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
+        return Local(math.prod(self.w.shape[:2]), hi[2] - lo[2], self.dtype, True)
+
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        return [*super().scratch_bytes(lo, hi), self._weight(lo, hi).size_bytes]
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        self._gather(em, s.reads[1], s.scratch[-1], self._weight(s.lo, s.hi))
+        self.convolve(em, s, "depthwise", s.scratch[-1], s.writes[0])
+
+    def _gather(self, em: Emitter, src: int, dst: int, local: Local) -> None:
+        """[tap, channel | 4 lanes] -> [tap | channel]."""
+        e = ITEM_BYTES[self.dtype]
+        lane = blocked_params(1, self.dtype)[1] * e  # from one channel's value to the next
+        cx, c0 = blocked_params(local.cols, self.dtype)
+        b = block_size(self.dtype)
+        whole = local.cols // b if cx * b > local.cols else cx  # blocks without padding lanes
+        taps = (local.rows, local.cols * lane)
+        if whole:
+            axes = [(b, lane, e), (*taps, b * e), (whole, b * lane, local.rows * b * e)]
+            em.gather(src, dst, moves(axes, e))
+        rest = local.cols - whole * b
+        if rest:
+            width = c0 if whole == cx else b
+            axes = [(rest, lane, e), (*taps, width * e)]
+            em.gather(src + whole * b * lane, dst + local.offset(0, whole * b), moves(axes, e))
+
+
+class GroupedConvolution(Windowed):
+    """Factors: image, output row, set of groups. A set's channels are whole blocks; one set per slice."""
+
+    kind = "grouped conv"
+
+    def __init__(self, record: OpRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        groups = int(record.attr("groups"))
+        self.ins, self.outs = self.w.shape[3], self.w.shape[2] // groups
+        self.n_set = dense_groups(groups, self.ins, self.outs, block_size(self.dtype))
+        if not self.n_set:
+            raise NotLowerable(f"{groups} groups of {self.ins} channels do not fill whole channel blocks")
+        n, oh = self.out.shape[:2]
+        self.set_factors((n, oh, groups // self.n_set), max_len=(1, MAX_EXTENT, 1))
+        ky, kx = self.w.shape[:2]
+        outs = Spread(self.out.shape[3], 2, self.n_set * self.outs)
+        self.reads = [self.image(Spread(self.x.shape[3], 2, self.n_set * self.ins)),
+                      Access(self.w, [Dim(ky, full=True), Dim(kx, full=True), outs,  # type: ignore[list-item]
+                                      Dim(self.ins, full=True)], True)]  # fmt: skip
+        if self.bias is not None:
+            self.reads.append(Access(self.bias, [outs], True))  # type: ignore[list-item]
+        self.writes = self.results(outs)
+
+    def _dense(self) -> Local:
+        """The block-diagonal weight of a set."""
+        rows = math.prod(self.w.shape[:2]) * self.n_set * self.outs
+        return Local(rows, self.n_set * self.ins, self.dtype, True)
+
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        return super().scratch_bytes(lo, hi) + ([self._dense().size_bytes] if self.n_set > 1 else [])
+
+    def emit(self, em: Emitter, s: Slice) -> None:
+        weight = s.reads[1]
+        if self.n_set > 1:
+            weight = s.scratch[-1]
+            self._spread(em, s.reads[1], weight)
+        self.convolve(em, s, "conv", weight, s.writes[0])
+
+    def _spread(self, em: Emitter, src: int, dst: int) -> None:
+        """Put every group's weight on the diagonal of a zero matrix per tap."""
+        dense = self._dense()
+        em.fill(dst, 0.0, dense.elems, self.dtype)
+        e = ITEM_BYTES[self.dtype]
+        taps, rows = math.prod(self.w.shape[:2]), self.n_set * self.outs
+        own = Local(dense.rows, self.ins, self.dtype, True)
+        b = block_size(self.dtype)
+        for g in range(self.n_set):
+            done = 0
+            while done < self.ins:
+                at = g * self.ins + done
+                n = min(self.ins - done, b - done % b, b - at % b)
+                widths = [m.offset(1, c) - m.offset(0, c) for m, c in ((own, done), (dense, at))]
+                axes = [(self.outs, *widths), (taps, rows * widths[0], rows * widths[1])]
+                em.gather(src + own.offset(g * self.outs, done), dst + dense.offset(g * self.outs, at), moves(axes, n * e))
+                done += n

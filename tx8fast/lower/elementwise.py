@@ -157,15 +157,16 @@ class Elementwise(Lowering):
         return access is self.reads[0] and len(self.reads) > 1 and self.op not in SWAPPED
 
     @property
-    def in_place(self) -> int:
-        """Read access whose buffer may also be the result's, or -1: every instruction that reads it either comes
-        before the first write of the result or writes the same elements it reads."""
+    def in_place(self) -> tuple[int, ...]:
+        """Read accesses whose buffer may also be the result's: every instruction that reads it either comes before
+        the first write of the result or writes the same elements it reads."""
         if self._wide() or self.op in COMPARE or self.op in ("select", "convert"):
-            return -1
+            return ()
         if self.op == "swiglu":
-            return 1
-        single = self.op in UNARY and UNARY[self.op].scratch == 0
-        return 0 if self.modes[0] == "full" and (single or self.op in BINARY) else -1
+            return (1,)
+        if self.op in BINARY:
+            return tuple(i for i, mode in enumerate(self.modes) if mode == "full")
+        return (0,) if self.op in UNARY and UNARY[self.op].scratch == 0 else ()
 
     def _wide(self) -> bool:
         recipe = UNARY.get(self._unary_kind())

@@ -10,6 +10,7 @@ start the next slice while the vector engine finishes this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -174,9 +175,7 @@ class Fused(Lowering):
         same = user.low.writes[0].spec.dtype == self.members[i].low.writes[0].spec.dtype
         if not same or isinstance(user.low, Contraction) or user.sources.count(("op", i)) > 1:
             return i
-        if isinstance(user.low, Elementwise) and user.low.in_place < 0:
-            return i
-        if isinstance(user.low, Elementwise) and user.sources[user.low.in_place] != ("op", i):
+        if isinstance(user.low, Elementwise) and user.sources.index(("op", i)) not in user.low.in_place:
             return i
         return self._owner(users[0])
 
@@ -237,7 +236,8 @@ class Fused(Lowering):
         depth = 1
         for f in lead.k:
             depth *= lead.sizes[f]
-        vector = sum(m.low.ops_per_point() for i, m in enumerate(self.members) if i not in self.products)
+        vector = sum(m.low.ops_per_point() / math.prod(k.scale for k in m.links)
+                     for i, m in enumerate(self.members) if i not in self.products)  # fmt: skip
         return len(self.products) / self.machine.peak_macs_per_cycle(lead.reads[0].spec.dtype) * self.machine.n_tiles \
             + vector / depth  # fmt: skip
 

@@ -39,6 +39,7 @@ from tx8fast.passes.lift_contract import LiftContract
 from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.lift_rope import LiftRope
+from tx8fast.passes.lift_stablehlo import LiftStablehlo
 from tx8fast.passes.move_constants import MoveConstants
 from tx8fast.passes.outline import Outline
 from tx8fast.passes.sink_constants import SinkConstants
@@ -50,14 +51,14 @@ PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
-    LiftContract, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
+    LiftContract, LiftStablehlo, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
 )  # fmt: skip
 
 
 def lifting_passes() -> list[CompilerPass]:
     """The passes that recognise idioms which exporters spell out in primitives."""
     return [
-        LiftNorm(), LiftActivation(), LiftRope(), Canonicalize(), FoldConstants(), LiftCache(), LiftAttention(),
+        LiftStablehlo(), LiftNorm(), LiftActivation(), LiftRope(), Canonicalize(), FoldConstants(), LiftCache(), LiftAttention(),
         Canonicalize(), LiftContract(), CountCausalWork(), SinkTransposes(), LiftConv(),
         FoldConstants(),
     ]  # fmt: skip

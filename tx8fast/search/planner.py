@@ -105,6 +105,10 @@ class Trials:
         """Try a candidate with and, for the first few, without shared loads. Return False if it does not fit."""
         plan = _make(self.low, parts, slices, inner, bound, self.n)
         used = spm_demand(self.low, plan)
+        if used > self.capacity and self.low.overlaps and not self.low.staged:
+            # a group streams more operands than a single op; one copy each may still beat finer slices
+            plan = replace(plan, bufs=1)
+            used = spm_demand(self.low, plan)
         self.smallest = min(self.smallest or used, used)
         self.looked += 1
         if used > self.capacity or not _encodable(self.low, plan):
@@ -305,7 +309,7 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
         u8([low.may_share(k) for k in range(len(low.reads))] + [0] * len(low.writes)),
         u8([a.blocked for a in accesses]), i64([block_size(a.spec.dtype) for a in accesses]),
         i64(dim_ptr), i64(size), i64(reach), u8(full), i64(term_ptr), i64(fac), i64(coef),
-        scalars, min(BUFS, low.shared_copies), matrix, per_point, scratch,
+        scalars, 1 if low.overlaps else BUFS, low.shared_copies, matrix, per_point, scratch,
     )  # fmt: skip
 
 

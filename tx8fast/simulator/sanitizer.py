@@ -89,6 +89,7 @@ class Sanitizer:
         self.shadows: dict[int, Shadow] = {}
         self._facts: dict[int, tuple[Any, Facts]] = {}
         self.runs: dict[int, Run] = {}
+        self.index = 0  # of the launch
         self.barriers: dict[int, int] = {}
         self.epochs = 0
         self.stores: list[tuple[Run, int, Range, str]] = []  # transfers to DDR that had undefined bytes
@@ -117,6 +118,7 @@ class Sanitizer:
         launches = self.program.launches
         try:
             for i, launch in enumerate(launches):
+                self.index = i
                 self._launch(sim, launch)
                 if progress is not None:
                     progress(i + 1, len(launches))
@@ -154,7 +156,7 @@ class Sanitizer:
                 self._facts[id(code)] = (code, Facts(rows, isa.ranges(rows, np.zeros(len(rows), np.int64))))
             facts = self._facts[id(code)][1]
             slots = args[segment.slot_arg] + segment.tile_offset[tile]
-            run = Run(tile, launch.name, segment, facts, 0, slots)
+            run = Run(tile, self.index, launch.name, segment, facts, 0, slots)
             for what, table in (("reads", facts.reads), ("writes", facts.writes)):
                 lo, hi = table[..., 0], table[..., 1]
                 for at, k in np.argwhere((hi > lo) & ((lo < low) | (hi > high)))[:MAX_FINDINGS].tolist():
@@ -189,7 +191,7 @@ class Sanitizer:
         for tile in tiles:
             facts = self._facts[id(segment.codes[int(segment.tile_code[tile])])][1]
             slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[tile]
-            self.runs[tile] = Run(tile, launch.name, segment, facts, 0, slots)
+            self.runs[tile] = Run(tile, self.index, launch.name, segment, facts, 0, slots)
             if tile in self.shadows:
                 self.shadows[tile].forget()
             else:

@@ -79,7 +79,7 @@ class Races:
             routine = "kcore" in (run.facts.names[at], a_run.facts.names[a])
             kind = "kernel core without wait" if routine else "unsynchronised workers"
             missing = "no wait between them"
-        elif a_run.launch != run.launch or a_run.base != run.base and a_run.segment is not run.segment:
+        elif a_run.index != run.index:
             kind, missing = "DDR race between launches", "no barrier between the launches"
         else:
             kind, missing = "DDR race between tiles", "no barrier between them"

@@ -49,9 +49,11 @@ class Facts:
 
 @dataclass(eq=False)
 class Run:
-    """One tile's part of one launch; `at` is the row it stands at, `base` its first row's number on the tile."""
+    """One tile's part of one launch (`index` in program order); `at` is the row it stands at, `base` its first row's
+    number on the tile."""
 
     tile: int
+    index: int
     launch: str
     segment: Segment
     facts: Facts
@@ -352,7 +354,7 @@ class Order:
         op = int(run.facts.rows["op"][at])
         of = f" of op '{run.segment.ops[op]}'" if 0 <= op < len(run.segment.ops) else ""
         where = f"tile {run.tile} " if run.tile != beside.tile else ""
-        launch = f" of launch '{run.launch}'" if run.launch != beside.launch else ""
+        launch = f" of launch '{run.launch}'" if run.index != beside.index else ""
         agent = f", worker {run.facts.rows['worker'][at]}" if run.facts.unit_list[at] < ENGINES else ""
         return f"{where}instruction {at} ({run.facts.names[at]}{agent}){of}{launch}"
 

@@ -70,16 +70,17 @@ class Shadow:
             self._consume(cls, int(row["opcode"]), fmt, spm, p, complain)
             self._blocked_result(cls, int(row["opcode"]), fmt, spm, p, writes)
             return
-        inputs = reads[:2] if cls is MaskMove else reads
+        masked = issubclass(cls, MaskMove)
+        inputs = reads[:2] if masked else reads
         clean = not any(self.spm[a:b].any() for a, b in inputs)
-        if clean and cls is not MaskMove:
+        if clean and not masked:
             for a, b in writes:
                 self.spm[a:b] = 0
             return
         for a, b in inputs:
             if self.spm[a:b].all():
                 complain((a, b), "reads")
-        if cls is MaskMove:
+        if masked:
             self._mask_move(fmt, spm, p, spm_values)
         elif issubclass(cls, Convert):
             (a, b), (c, d) = reads[0], writes[0]

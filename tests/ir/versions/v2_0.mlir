@@ -359,6 +359,61 @@
     %3 = "tx8be.rope"(%0, %1, %2) <{heads = 2 : i64, style = "half", rotary_dim = -1 : i64, layout_str = "Unknown", mem_layout = ""}> : (!tx8be.vtensor<2x2x16xf32>, !tx8be.vtensor<1x8xf32>, !tx8be.vtensor<1x8xf32>) -> !tx8be.vtensor<2x2x16xf32>
     "tx8be.return"(%3) : (!tx8be.vtensor<2x2x16xf32>) -> ()
   }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_add_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<4xf32>, %1: !tx8be.vtensor<f32>):
+    %2 = "tx8be.add_"(%0, %1) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<4xf32>, !tx8be.vtensor<f32>) -> !tx8be.tensor<4xf32>
+    "tx8be.return"(%2) : (!tx8be.tensor<4xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_sub_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<4xf32>, %1: !tx8be.vtensor<f32>):
+    %2 = "tx8be.sub_"(%0, %1) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<4xf32>, !tx8be.vtensor<f32>) -> !tx8be.tensor<4xf32>
+    "tx8be.return"(%2) : (!tx8be.tensor<4xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_mul_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<4xf32>, %1: !tx8be.vtensor<f32>):
+    %2 = "tx8be.mul_"(%0, %1) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<4xf32>, !tx8be.vtensor<f32>) -> !tx8be.tensor<4xf32>
+    "tx8be.return"(%2) : (!tx8be.tensor<4xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_div_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<1x1x2xf32>, %1: !tx8be.vtensor<1x1xf32>):
+    %2 = "tx8be.div_"(%0, %1) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<1x1x2xf32>, !tx8be.vtensor<1x1xf32>) -> !tx8be.tensor<1x1x2xf32>
+    "tx8be.return"(%2) : (!tx8be.tensor<1x1x2xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_tanh_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<3xf32>):
+    %1 = "tx8be.tanh_"(%0) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<3xf32>) -> !tx8be.tensor<3xf32>
+    "tx8be.return"(%1) : (!tx8be.tensor<3xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_sigmoid_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<4x1x3xf32>):
+    %1 = "tx8be.sigmoid_"(%0) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<4x1x3xf32>) -> !tx8be.tensor<4x1x3xf32>
+    "tx8be.return"(%1) : (!tx8be.tensor<4x1x3xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_relu_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<1x5xf32>):
+    %1 = "tx8be.relu_"(%0) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<1x5xf32>) -> !tx8be.tensor<1x5xf32>
+    "tx8be.return"(%1) : (!tx8be.tensor<1x5xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_leaky_relu_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<1xf32>):
+    %1 = "tx8be.leaky_relu_"(%0) <{alpha = 0.01 : f64, layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<1xf32>) -> !tx8be.tensor<1xf32>
+    "tx8be.return"(%1) : (!tx8be.tensor<1xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_silu_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<3xf32>):
+    %1 = "tx8be.silu_"(%0) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<3xf32>) -> !tx8be.tensor<3xf32>
+    "tx8be.return"(%1) : (!tx8be.tensor<3xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_hswish_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<2x4xf32>):
+    %1 = "tx8be.hswish_"(%0) <{layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<2x4xf32>) -> !tx8be.tensor<2x4xf32>
+    "tx8be.return"(%1) : (!tx8be.tensor<2x4xf32>) -> ()
+  }) : () -> ()
+  "tx8be.func"() <{sym_name = "kind_clamp_", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
+  ^bb0(%0: !tx8be.tensor<1x1x4xf32>):
+    %1 = "tx8be.clamp_"(%0) <{lo = 0xFFF0000000000000 : f64, hi = 0x7FF0000000000000 : f64, layout_str = "Unknown", mem_layout = ""}> : (!tx8be.tensor<1x1x4xf32>) -> !tx8be.tensor<1x1x4xf32>
+    "tx8be.return"(%1) : (!tx8be.tensor<1x1x4xf32>) -> ()
+  }) : () -> ()
   "tx8be.func"() <{sym_name = "kind_layernorm", arg_names = array<i64>, result_names = array<i64>, donated = array<i64>}> ({
   ^bb0(%0: !tx8be.vtensor<1x4x4xf32>, %1: !tx8be.vtensor<4x4xf32>, %2: !tx8be.vtensor<4x4xf32>):
     %3 = "tx8be.layernorm"(%0, %1, %2) <{axes = array<i64: -2, -1>, eps = 1.0e-05 : f64, layout_str = "Unknown", mem_layout = ""}> : (!tx8be.vtensor<1x4x4xf32>, !tx8be.vtensor<4x4xf32>, !tx8be.vtensor<4x4xf32>) -> !tx8be.vtensor<1x4x4xf32>

@@ -123,7 +123,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
                 first += one
             n_loads += times
             moved += times * size * active / sharers
-            spm += ceil_div(local, 256) * 256 * (int(t.bufs) if times > 1 else 1)
+            spm += ceil_div(local, 256) * 256 * ((int(t.shared_bufs) if sharers > 1 else int(t.bufs)) if times > 1 else 1)
         points = results = 1
         for f in range(nf):
             points *= min(int(slices[c, f]), shard[f])

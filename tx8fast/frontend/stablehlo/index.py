@@ -24,7 +24,7 @@ def _bounded(n: Node, t: Tensor, high: int) -> Tensor:
     t = t if t.dtype in ("i32", "i64") else n.v.cast(t, "i64")
     if t.array is not None:
         return n.const(np.clip(t.array, 0, high), t.dtype)
-    return n.op_("clamp", t, lo=0.0, hi=float(high - 1))
+    return n.op_("clamp", t, lo=0.0, hi=float(high))
 
 
 def _starts(n: Node, first: int, shape: tuple[int, ...], size: tuple[int, ...]) -> list[int | Tensor]:
