@@ -209,7 +209,7 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
         if not readable(t) or (t.source.get("kind") in ("file", "derived") and not everything):
             continue
         key = t.source["key"]
-        array = inline[key] if key in inline else ir.weights.view(key)
+        array = inline[key] if key in inline else ir.weights.view(key)  # type: ignore[union-attr]
         image = bytes(pack_param(np.asarray(array), t))
         t.embedded = at
         chunks.append(image)

@@ -6,6 +6,7 @@ May import: numpy, the checks and the compiled module beside it. Must not: know 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from tx8fast._kernels import plan_cost as _plan_cost
 from tx8fast._kernels._checks import check_status, require
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 #: order of the scalars in the kernel's `machine` argument
 MACHINE_KEYS = ("total_bw", "port", "load_startup", "store_startup", "run_overhead", "page_penalty", "page",
                 "ne_startup", "lanes", "passes", "ct_startup", "issue_compute", "issue_dma",

@@ -1,6 +1,6 @@
 """A program: one graph, the weight table it refers to, and a name.
 
-May import: ir (core, clone, printer, symbols, verify, versions), weights by interface only, errors.
+May import: ir (core, clone, interfaces, printer, symbols, verify, versions), weights by interface only, errors.
 Must not: copy or compare weights; a clone shares the table.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from tx8fast.errors import VerifyError
 from tx8fast.ir.clone import clone_op, equal
 from tx8fast.ir.core import SYMBOL, Context, Op
+from tx8fast.ir.interfaces import effects
 from tx8fast.ir.printer import print_op
 from tx8fast.ir.symbols import SymbolTable
 from tx8fast.ir.verify import verify
@@ -36,7 +37,22 @@ class IRProgram:
         cls, ctx: Context, text: str, weights: Any = None, name: str = "", filename: str = "<text>"
     ) -> IRProgram:
         """Read a module's text of this or an older version. Raises VerifyError with file, line and column."""
-        return cls(ctx, read_text(ctx, text, filename), weights, name)
+        program = cls(ctx, read_text(ctx, text, filename), weights, name)
+        program.mark_mutable()
+        return program
+
+    def mark_mutable(self) -> list[str]:
+        """Mark the table's entries that some op of this program writes; return their keys. Unknown keys are left out."""
+        found: dict[str, None] = {}
+        for op in self.module.walk():
+            if "key" in op.attrs or "keys" in op.attrs:
+                for verb, target in effects(op) or ():
+                    if verb == "write" and target[0] == "state":
+                        found[target[1]] = None
+        written = [key for key in found if self.weights is not None and key in self.weights]
+        for key in written:
+            self.weights[key].mutable = True
+        return written
 
     def clone(self) -> IRProgram:
         """Return a copy with its own ops, the same context and the same weight table."""

@@ -5,28 +5,47 @@ May import: graph_table, isa, machine, numerics. Must not: search, place buffers
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.attention import ATTENTION, Attention
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.contraction import Contraction
-from tx8fast.lower.convolution import Convolution
+from tx8fast.lower.batchnorm import BatchNorm
+from tx8fast.lower.conv_fused import FusedConvolution
+from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.movement import ChannelNorm, Movement
+from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rows import Norm, Reduce, Rope, Softmax
 from tx8fast.lower.sequences import BINARY, COMPARE, UNARY
 from tx8fast.machine import Machine
 
-#: op kind -> families in order of preference; every kind may end on the kernel core
-FAMILIES: dict[str, type[Lowering]] = {
+Family = Callable[[OpRecord, Machine], Lowering]
+
+
+def _reduce(record: OpRecord, machine: Machine) -> Lowering:
+    """A reduction over channels, else over positions."""
+    x = record.operands[0]
+    rank = len(x.shape) if x is not None else 0
+    over_channels = rank > 0 and rank - 1 in {a % rank for a in record.attr("axes")}
+    return (Reduce if over_channels else PositionReduce)(record, machine)
+
+
+#: op kind -> its family; every kind may end on the kernel core
+FAMILIES: dict[str, Family] = {
     "gemm": Contraction,
     "contract": Contraction,
-    "conv": Convolution,
+    "conv": convolution,
+    "max_pool": Pool,
+    "avg_pool": Pool,
+    "batchnorm_inference": BatchNorm,
     "softmax": Softmax,
     "layernorm": Norm,
     "rmsnorm": Norm,
-    "reduce": Reduce,
+    "reduce": _reduce,
     "rope": Rope,
     "channel_norm": ChannelNorm,
     **{k: Movement for k in ("transpose", "slice", "broadcast", "concat", "pad")},
@@ -40,6 +59,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     Raises NotLowerable for a group whose ops cannot share one loop nest."""
     if isinstance(record, GroupRecord):
         kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
+        if kinds[0] == "conv" and as_product(record.ops[0]) is None:
+            return FusedConvolution(record, machine), ""
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"
@@ -53,13 +74,16 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
 
 def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
     """Return further lowerings worth planning: products whose left operand stays while the reduction is cut."""
-    build = None
+    build: type[Contraction | Fused] = Contraction
     if isinstance(record, GroupRecord):
-        build = None if any(op.kind == "softmax" for op in record.ops) else Fused
-    elif FAMILIES.get(record.kind) is Contraction:
-        build = Contraction
-    if build is None:
-        return []
+        lead = record.ops[0]
+        if any(op.kind == "softmax" for op in record.ops) or lead.kind == "conv" and as_product(lead) is None:
+            return []
+        build = Fused
+    else:
+        record = as_product(record) or record
+        if FAMILIES.get(record.kind) is not Contraction:
+            return []
     try:
         return [build(record, machine, resident=True)]  # type: ignore[arg-type]
     except NotLowerable:

@@ -176,9 +176,9 @@ class Contraction(Lowering):
         out = record.results[0]
         if rule is None or left is None or right is None or left.dtype not in FLOATS or right.dtype != left.dtype:
             raise NotLowerable("matrix products take two operands of one float format")
-        if out.dtype not in FLOATS or any(not d.terms and d.size != 1 for t in (*rule.ins[:2], *rule.outs) for d in t):
+        dims_l, dims_r, dims_o = rule.ins[0] or (), rule.ins[1] or (), rule.outs[0]
+        if out.dtype not in FLOATS or any(not d.terms and d.size != 1 for t in (dims_l, dims_r, dims_o) for d in t):
             raise NotLowerable("dimensions must be built from factors")
-        dims_l, dims_r, dims_o = rule.ins[0], rule.ins[1], rule.outs[0]
         self.lone: list[int] = []
         self.swapped = bool(dims_o[-1].terms) and dims_o[-1].terms[-1][0] not in _factors(dims_r)
         if self.swapped:
@@ -195,7 +195,7 @@ class Contraction(Lowering):
             raise NotLowerable("every factor must link two tensors")
         self.l_trs = int(_last(dims_l) in self.m)
         self.r_trs = int(_last(dims_r) in self.n)
-        self.reads = [
+        self.reads: list[Access] = [
             MatrixAccess(left, dims_l, *((self.k, self.m) if self.l_trs else (self.m, self.k)), self.batch),
             MatrixAccess(right, dims_r, *((self.k, self.n) if self.r_trs else (self.n, self.k)), self.batch),
         ]
@@ -205,10 +205,10 @@ class Contraction(Lowering):
                 raise NotLowerable("only a row-major, unbatched left operand can stay")
             self.reads[0] = ResidentAccess(left, dims_l, self.m, self.k, self.batch, rule.sizes)
         self.writes = [MatrixAccess(out, dims_o, self.m, self.n, self.batch)]
-        self.bias = len(record.operands) > 2 and record.operands[2] is not None
-        if self.bias:
-            spec = record.operands[2]
-            dims_b = rule.ins[2]
+        spec = record.operands[2] if len(record.operands) > 2 else None
+        self.bias = spec is not None
+        if spec is not None:
+            dims_b = rule.ins[2] or ()
             own = _factors(dims_b)
             if self.swapped or spec.dtype not in FLOATS or own != self.n[len(self.n) - len(own) :] or dims_b[-1] != dims_o[-1]:
                 raise NotLowerable("a bias is a vector along the result's last dimension")
@@ -228,7 +228,7 @@ class Contraction(Lowering):
         if self.m:
             big = max(self.m, key=lambda f: sizes[f])
             units[big] = min(PE_ROWS, sizes[big])
-        for a in (*self.reads, *self.writes):
+        for a in (a for a in (*self.reads, *self.writes) if isinstance(a, MatrixAccess)):
             if a.run_col >= 0:
                 b = block_size(a.spec.dtype)
                 units[a.run_col] = max(units[a.run_col], min(b, sizes[a.run_col]))

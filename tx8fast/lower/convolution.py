@@ -51,7 +51,7 @@ def as_product(record: OpRecord) -> OpRecord | None:
     rule = Rule((n, p, o, c), "PPPR", ins, ((dim[0], dim[1], dim[2]),), (("ne", 1, (0, 1, 2, 3)),))
     operands = (flat(x, (n, p, c)), flat(w, (o, c)), *bias)
     attrs = (("act", record.attr("act")),)
-    return replace(record, attrs=attrs, operands=operands, results=(flat(out, (n, p, o)),), rule=rule)
+    return replace(record, kind="contract", attrs=attrs, operands=operands, results=(flat(out, (n, p, o)),), rule=rule)
 
 
 def convolution(record: OpRecord, machine: Machine) -> Lowering:

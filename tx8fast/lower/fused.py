@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.convolution import as_product
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.rows import Rope
 from tx8fast.lower.transfer import Box, Descriptor
@@ -94,16 +95,17 @@ class Fused(Lowering):
 
     def __init__(self, record: GroupRecord, machine: Machine, resident: bool = False) -> None:
         super().__init__(record, machine)
-        self.members: list[Member] = []
-        self.args: list[int] = []
-        self.forms: dict[tuple, int] = {}
-        lead = Contraction(record.ops[0], machine, resident=resident)
+        self._begin()
+        products = [as_product(op) if op.kind == "conv" else op for op in record.ops]
+        if None in products:
+            raise NotLowerable("a convolution with a window leads a group of its own kind")
+        lead = Contraction(products[0], machine, resident=resident)  # type: ignore[arg-type]
         self.lead = lead
         if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
             raise NotLowerable("a batched product has no row-major result slice")
         for i, op in enumerate(record.ops):
-            if op.kind in ("gemm", "contract"):
-                low: Lowering = Contraction(op, machine, resident=resident)
+            if op.kind in ("gemm", "contract", "conv"):
+                low: Lowering = Contraction(products[i], machine, resident=resident)  # type: ignore[arg-type]
                 links = [Link(f, n) for f, n in enumerate(low.sizes)]
                 if low.sizes != lead.sizes or low.groups() != lead.groups():  # type: ignore[attr-defined]
                     raise NotLowerable("products of a group must have equal factors")
@@ -122,6 +124,11 @@ class Fused(Lowering):
                 if link.factor >= 0:
                     units[link.factor] = max(units[link.factor], min(u * link.scale, lead.sizes[link.factor]))
         self.set_factors(lead.sizes, units, lead.shard, lead.split, lead.reduce, lead.max_len)
+
+    def _begin(self) -> None:
+        self.members: list[Member] = []
+        self.args: list[int] = []
+        self.forms: dict[tuple, int] = {}
 
     def _result_factors(self) -> list[tuple[int, int]]:
         """Group factor (or -1) and size of each dimension of the lead's result."""
@@ -153,10 +160,13 @@ class Fused(Lowering):
             form = (wire[1], type(access), access.dims, access.blocked, tuple(links))
             if form not in self.forms:  # members that read one operand alike share its buffer
                 self.forms[form] = len(self.reads)
-                self.reads.append(LinkedAccess(access, links))
+                self.reads.append(self._access(access, links))
                 self.args.append(wire[1])
             sources.append(("in", self.forms[form]))
         self.members.append(Member(low, links, sources))
+
+    def _access(self, access: Access, links: Sequence[Link]) -> Access:
+        return LinkedAccess(access, links)
 
     def arguments(self) -> list[int]:
         return self.args

@@ -117,6 +117,13 @@ def collect(program: IRProgram, n_tiles: int | None = None) -> ConstContainer:
     container = ConstContainer(tiles)
     for op in module.walk():
         if op.kind in CONSTANTS and op.kind != "load_const" or "rt_key" in op.attrs or "rt_value" in op.attrs:
-            container.add(*source_of(op))
+            source, size_bytes = source_of(op)
+            entry = program.weights.get(source[1]) if source[0] == "key" and program.weights is not None else None  # type: ignore[index]
+            if entry is None or entry.chips is None:
+                container.add(source, size_bytes)
+            else:  # equal bytes on several chips are one payload
+                held = {entry.source_on(c): (source, c) for c in reversed(entry.chips)}
+                by_chip = {c: (held[entry.source_on(c)], size_bytes) for c in entry.chips}
+                container.ids[source] = container.add_per_chip(by_chip)
     container.renumber()
     return container

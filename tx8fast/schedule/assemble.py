@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, TensorSpec
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step, TensorSpec
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Launch, Program, Segment, Tensor
@@ -20,6 +20,7 @@ from tx8fast.schedule.memory import Arena, Frame, plan_frames
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search.plan import Planned
 
+Record = OpRecord | GroupRecord
 Describe = Callable[[str], dict[str, Any]]
 
 
@@ -28,9 +29,9 @@ class SegmentTable:
     """Emits segments, one per distinct (record, barrier, whether tiles must meet before they exchange)."""
 
     machine: Machine
-    plans: Mapping[OpRecord, Planned]
+    plans: Mapping[Record, Planned]
     segments: list[Segment] = field(default_factory=list)
-    known: dict[tuple[OpRecord, bool, bool], int] = field(default_factory=dict)
+    known: dict[tuple[Record, bool, bool], int] = field(default_factory=dict)
     kernel_core: dict[str, str] = field(default_factory=dict)  # op kind -> why
     progress: Callable[[int, int], None] | None = None
 
@@ -51,7 +52,7 @@ class SegmentTable:
         return self.known[key]
 
 
-def assemble(table: GraphTable, machine: Machine, plans: Mapping[OpRecord, Planned], describe: Describe,
+def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned], describe: Describe,
              meta: dict[str, Any], progress: Callable[[int, int], None] | None = None) -> Program:  # fmt: skip
     """Return the program of `table`. `describe` turns a weight key into its source description;
     `progress(done, total)` counts segments.
@@ -155,9 +156,8 @@ class _Linker:
         before = self.code.segments[self.launches[-1].segment] if self.launches else None
         self.launches.append(Launch(self.code.index(step, before), np.array(args, np.int64), prefix + step.name))
         self.useful_macs += step.record.useful_macs
-        if step.record.kind == "kv_update":
-            new = step.record.operands[1]
-            assert new is not None
+        new = step.record.operands[1] if step.record.kind == "kv_update" else None
+        if new is not None:
             self.state_bytes += _dense_bytes(new)
         for v in step.inputs:
             if v in fn.params:
@@ -168,7 +168,7 @@ class _Linker:
             if v in fn.params:
                 self._count_read(fn.params[v], fn.values[v], None)
 
-    def _count_read(self, key: str, spec: TensorSpec, record: OpRecord | None) -> None:
+    def _count_read(self, key: str, spec: TensorSpec, record: Record | None) -> None:
         """A table is read only where it is indexed; constants that come from no weight are not the model's traffic."""
         source = self.params[key, spec].source
         if source.get("kind") == "derived" and not source.get("inputs"):

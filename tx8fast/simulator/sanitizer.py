@@ -138,9 +138,9 @@ class Sanitizer:
         try:
             sim.run_launch(launch)
         except SimulationError as error:
-            self.end()
-            if len(self.findings) == before:
-                self._add(("stopped", segment.name), Finding("stopped", launch.name, segment.name, -1, -1, "", "", "SPM", (0, 0), f"cannot go on: {error}"))  # fmt: skip
+            if stopped := any(run.at < len(run.facts.rows) for run in self.runs.values()):
+                self._add(("stopped", segment.name), Finding("stopped", launch.name, segment.name, -1, -1, "", "", "SPM", (0, 0), str(error)))
+            self.end(not stopped)
             raise _Enough from error
 
     def _addresses(self, launch: Launch, segment: Segment) -> None:
@@ -266,9 +266,10 @@ class Sanitizer:
                     self.fault("send under way", run, m.at, f"is not waited for before {where}; no send_wait, and not every receiver has "
                                "a recv for it", m.src)  # fmt: skip
 
-    def end(self) -> None:
-        """The launch is over."""
-        self._open_sends("the end of its segment")
+    def end(self, complete: bool = True) -> None:
+        """The launch is over; not `complete`: the tiles could not go on."""
+        if complete:
+            self._open_sends("the end of its segment")
         for tile, monitors in enumerate(self.order.monitors):
             for number, monitor in enumerate(monitors):
                 for leg in monitor.open[:1]:

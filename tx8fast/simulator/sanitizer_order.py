@@ -331,13 +331,13 @@ class Order:
         monitor.taken += nbytes
         now = self.tick(t)
         total = monitor.known + sum(_size(leg) for leg in monitor.open)
-        behind: dict[int, int] = {}  # sender -> bytes of its messages from here on: they arrive in order
+        behind: dict[int, int] = {}  # sender -> bytes of its later messages: they arrive in order
         sure = []
         for leg in reversed(monitor.open):
             s = leg.message.run.tile
-            behind[s] = behind.get(s, 0) + _size(leg)
-            if total - behind[s] < monitor.taken:
+            if total - behind.get(s, 0) <= monitor.taken:
                 sure.append(leg)
+            behind[s] = behind.get(s, 0) + _size(leg)
         for leg in reversed(sure):
             monitor.open.remove(leg)
             monitor.known += _size(leg)

@@ -1,6 +1,6 @@
 """Tensors computed from a formula or from other weights, evaluated only when somebody needs the bytes.
 
-May import: numpy, ml_dtypes, errors, weights.rope, weights.quantized. Must not: read files; know the table. `EXPRESSIONS` maps the name
+May import: numpy, ml_dtypes, errors, weights.rope, weights.quantized, weights.gguf_blocks. Must not: read files; know the table. `EXPRESSIONS` maps the name
 of an expression to `f(inputs, attrs, shape) -> array` of any float or integer type; the caller rounds to
 the entry's dtype. `attrs` is JSON-able, so an expression can be stored by name in a program file.
 """
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ImportModelError
+from tx8fast.weights.gguf_blocks import unpack_blocks
 from tx8fast.weights.quantized import dequantize, unpack_bits
 from tx8fast.weights.rope import rope_cos, rope_sin
 
@@ -93,6 +94,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "convert": lambda inputs, attrs, shape: inputs[0],
     "dequantize": dequantize,
     "fill": _fill,
+    "gguf_blocks": unpack_blocks,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
     "rope_cos": rope_cos,
     "rope_sin": rope_sin,

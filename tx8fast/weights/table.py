@@ -61,13 +61,27 @@ Source = FileSource | ArraySource | MissingSource | DerivedSource
 
 @dataclass(slots=True, eq=False)
 class Weight:
-    """One entry. `mutable` is set for keys that the program itself writes."""
+    """One entry. `mutable` is set for keys that the program itself writes.
+
+    `chips`: which chips hold it, None for all. `variants`: chip -> its own source, where chips hold different bytes
+    of one type; `source` then stands for the first of them.
+    """
 
     key: str
     shape: tuple[int, ...]
     dtype: str
     source: Source
     mutable: bool = False
+    chips: tuple[int, ...] | None = None
+    variants: Mapping[int, Source] = field(default_factory=dict)
+
+    def source_on(self, chip: int | None) -> Source:
+        """Return where the bytes for `chip` come from. Raises ImportModelError if that chip has none."""
+        if chip is None:
+            return self.source
+        if self.chips is not None and chip not in self.chips:
+            raise ImportModelError(f"weight '{self.key}' is on chips {list(self.chips)}, not on chip {chip}")
+        return self.variants.get(chip, self.source)
 
     @property
     def nbytes(self) -> int:
@@ -117,12 +131,12 @@ class WeightTable:
         if weight.key in self._entries:
             raise ImportModelError(f"weight '{weight.key}' is already in the weight table")
         np_dtype(weight.dtype)
-        source = weight.source
-        if isinstance(source, FileSource) and source.nbytes != weight.nbytes:
-            raise ImportModelError(
-                f"weight '{weight.key}': {source.path} holds {source.nbytes} bytes at offset {source.offset}, "
-                f"{weight.dtype} {list(weight.shape)} needs {weight.nbytes}"
-            )
+        for source in (weight.source, *weight.variants.values()):
+            if isinstance(source, FileSource) and source.nbytes != weight.nbytes:
+                raise ImportModelError(
+                    f"weight '{weight.key}': {source.path} holds {source.nbytes} bytes at offset {source.offset}, "
+                    f"{weight.dtype} {list(weight.shape)} needs {weight.nbytes}"
+                )
         self._entries[weight.key] = weight
         return weight
 
@@ -151,17 +165,23 @@ class WeightTable:
             Weight(key, tuple(shape), dtype, DerivedSource(expr, dict(attrs), tuple(inputs)))
         )
 
+    def add_per_chip(self, key: str, sources: Mapping[int, Source], shape: Sequence[int], dtype: str) -> Weight:
+        """Add an entry that only the chips named hold, each with its own bytes (or several with the same source)."""
+        if not sources:
+            raise ImportModelError(f"weight '{key}': a weight per chip needs at least one chip")
+        chips = tuple(sorted(sources))
+        variants = {chip: sources[chip] for chip in chips}
+        return self.add(Weight(key, tuple(shape), dtype, variants[chips[0]], False, chips, variants))
+
     def remove(self, key: str) -> None:
         """Drop an entry; the file it came from is unmapped with its last entry."""
         weight = self[key]
         del self._entries[key]
-        if isinstance(weight.source, FileSource):
-            path = weight.source.path
-            if not any(
-                isinstance(w.source, FileSource) and w.source.path == path
-                for w in self._entries.values()
-            ):
-                self._maps.pop(path, None)
+        gone = _paths(weight)
+        for other in self._entries.values() if gone else ():
+            gone -= _paths(other)
+        for path in gone:
+            self._maps.pop(path, None)
 
     def release(self) -> None:
         """Drop all file maps; views handed out before must not be used any more. The next `view` maps again."""
@@ -188,17 +208,17 @@ class WeightTable:
             return any(self._is_missing(k) for k in source.inputs)
         return isinstance(source, MissingSource)
 
-    def view(self, key: str) -> np.ndarray:
-        """Return the tensor, read-only: a view of the file map or owned array, or a freshly derived array.
+    def view(self, key: str, chip: int | None = None) -> np.ndarray:
+        """Return the tensor (as `chip` holds it), read-only: a view of the file map or owned array, or a freshly derived array.
 
         Raises ImportModelError for a missing entry or a file that changed since it was opened.
         """
         weight = self[key]
-        source, dtype = weight.source, np_dtype(weight.dtype)
+        source, dtype = weight.source_on(chip), np_dtype(weight.dtype)
         if isinstance(source, ArraySource):
             return source.array
         if isinstance(source, DerivedSource):
-            inputs = [self.view(k) for k in source.inputs]
+            inputs = [self.view(k, chip if self[k].variants else None) for k in source.inputs]
             return evaluate(source.expr, source.attrs, inputs, weight.shape, dtype)
         if isinstance(source, FileSource):
             if source.path not in self._maps:
@@ -209,10 +229,31 @@ class WeightTable:
             "name a directory with *.safetensors files to run it"
         )
 
+    def store(self, key: str, array: np.ndarray) -> None:
+        """Replace the bytes of a mutable entry, as a program's write does; the table keeps a copy.
+
+        Raises ImportModelError if the entry is immutable or its shape or dtype differs.
+        """
+        weight = self[key]
+        array = np.array(array, order="C")
+        found = dtype_name(array.dtype)
+        if not weight.mutable:
+            raise ImportModelError(f"writing weight '{key}': it is immutable; only a program that sets it may write it")
+        if array.shape != weight.shape or found != weight.dtype:
+            raise ImportModelError(
+                f"writing weight '{key}': found {found} {list(array.shape)}, required {weight.dtype} {list(weight.shape)}"
+            )
+        array.flags.writeable = False
+        mutable = Weight(key, weight.shape, weight.dtype, ArraySource(array), True, weight.chips)
+        place = list(self._entries)
+        self.remove(key)
+        entries = {**self._entries, key: mutable}
+        self._entries = {k: entries[k] for k in place}
+
     def const_view(self, key: str, limit_bytes: int = CONST_LIMIT_BYTES) -> np.ndarray | None:
         """Return the tensor if passes may treat it as a constant: immutable, available, at most `limit_bytes`."""
         weight = self[key]
-        if weight.mutable or weight.nbytes > limit_bytes or self._is_missing(key):
+        if weight.mutable or weight.variants or weight.nbytes > limit_bytes or self._is_missing(key):
             return None
         return self.view(key)
 
@@ -222,7 +263,7 @@ class WeightTable:
         data = np.ascontiguousarray(self.view(key)).reshape(-1).view(np.uint8)
         total = hashlib.sha256(f"{weight.dtype}{list(weight.shape)}".encode())
         for at in range(0, data.size, DIGEST_CHUNK_BYTES):
-            total.update(data[at : at + DIGEST_CHUNK_BYTES])
+            total.update(data[at : at + DIGEST_CHUNK_BYTES].data)
         return total.hexdigest()
 
     def describe(self, key: str) -> dict[str, Any]:
@@ -277,6 +318,11 @@ def resolve(
     raise ImportModelError(
         f"weight bytes of kind '{kind}' cannot be read from files; expected file or derived"
     )
+
+
+def _paths(weight: Weight) -> set[str]:
+    """The files that hold the entry's bytes."""
+    return {s.path for s in (weight.source, *weight.variants.values()) if isinstance(s, FileSource)}
 
 
 def _map(path: str) -> mmap.mmap | bytes:

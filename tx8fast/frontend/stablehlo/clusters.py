@@ -52,9 +52,11 @@ def _function(op: Any) -> str | None:
 
 def _replace(importer: Importer, run: list[Any], first: int, name: str, found: dict[int, Replacement]) -> None:
     own = {r: op for op in run for r in op.results}
-    inputs = list(dict.fromkeys(v for op in run for v in op.operands if v not in own))
+    outside = list(dict.fromkeys(v for op in run for v in op.operands if v not in own))
+    constants = [v.owner for v in outside if getattr(v.owner, "name", "") == "stablehlo.constant"]
+    inputs = [v for v in outside if getattr(v.owner, "name", "") != "stablehlo.constant"]
     outputs = [r for r in own if any(u.owner.operation not in run for u in r.uses)]
-    if len(inputs) != 1 or len(outputs) != 1 or not _is(importer, run, inputs[0], outputs[0], name):
+    if len(inputs) != 1 or len(outputs) != 1 or not _is(importer, [*constants, *run], inputs[0], outputs[0], name):
         return
     source, result = inputs[0], outputs[0]
 
@@ -68,9 +70,11 @@ def _replace(importer: Importer, run: list[Any], first: int, name: str, found: d
         flipped = views.elementwise("erf", _negated(importer, x))
         return [(result, views.elementwise("add", flipped, views.splat(1, x)))]
 
-    for i in range(first, first + len(run)):
-        found[i] = list
-    found[first + len(run) - 1] = emit
+    for i, op in enumerate(run):
+        if op.name != "stablehlo.constant":  # other runs may share it
+            found[first + i] = list
+    last = max(i for i, op in enumerate(run) if op.name != "stablehlo.constant")
+    found[first + last] = emit
 
 
 def _negated(importer: Importer, x: Val) -> Val:

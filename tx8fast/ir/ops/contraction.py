@@ -20,6 +20,7 @@ from tx8fast.ir.ops.base import (
     tensor,
 )
 from tx8fast.ir.types import FLOAT_DTYPES
+from tx8fast.numerics.windows import dense_groups, is_depthwise
 
 ACTS = ("none", "relu", "leaky_relu")
 _BYTES = frozenset({"i8", "u8"})
@@ -128,9 +129,15 @@ def _conv_transpose(op: Op):
 
 
 def _conv_engine(op: Op) -> str:
-    return (
-        "ne" if op.attrs["groups"] == 1 else "kcore"
-    )  # grouped weights have no matrix-engine form
+    """The matrix engine's, unless its fields are too small or the channel groups do not fill whole blocks."""
+    x, w = op.operands[0].type.shape, op.operands[1].type.shape  # type: ignore[attr-defined]
+    if not is_num(*x, *w):
+        return "ne" if op.attrs["groups"] == 1 else "kcore"
+    s, d, lo, hi = window_attrs(op)
+    groups = op.attrs["groups"]
+    whole = is_depthwise(groups, w[3], w[2] // groups, d) or dense_groups(groups, w[3], w[2] // groups, 64)
+    fits = max(w[:2]) <= 255 and max(x[1:3]) <= 4096 and max(x[3], w[2]) <= 16384
+    return "ne" if whole and fits and min(*lo, *hi) >= 0 and op.attrs["act"] in ("none", "relu") else "kcore"
 
 
 _TWO_ONES = (tuple, (1, 1))

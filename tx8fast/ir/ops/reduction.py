@@ -5,12 +5,14 @@ May import: ir.ops.base, ir.factors, ir.ops.contraction (window arithmetic). Mus
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tx8fast.ir import factors
 from tx8fast.ir.core import REQUIRED, Op
-from tx8fast.ir.ops.base import OpDef, fail, norm_axis, on_rows, pair_attr, tensor
+from tx8fast.ir.ops.base import OpDef, fail, is_num, norm_axis, on_rows, pair_attr, tensor
 from tx8fast.ir.ops.contraction import WINDOW, window_attrs, window_out
+from tx8fast.numerics.windows import window_counts
 
 REDUCE_OPS = ("add", "max", "min", "mul", "mean", "l1", "l2", "sumsq", "logsum", "logsumexp")
 
@@ -60,9 +62,43 @@ def _pool(op: Op):
 
 
 def _reduce_engine(op: Op) -> str:
-    """The vector engine sums, averages and compares along the last dimension, which it keeps as extent 1."""
+    """The vector engine sums, averages and compares along channels or positions, which it keeps as extent 1."""
     simple = op.attrs["keepdims"] and op.attrs["op"] in ("add", "mean", "max", "min")
-    return "ct" if simple and on_rows(op, op.attrs["axes"]) else "kcore"
+    return "ct" if simple and (on_rows(op, op.attrs["axes"]) or _over_positions(op)) else "kcore"
+
+
+#: elements per tile that a reduction over positions holds: one channel block, twice, of 4 bytes in 3 MiB
+_MAX_HELD = 5000
+_MAX_EXTENT, _MAX_CHANNELS = 4096, 16384
+
+
+def _over_positions(op: Op) -> bool:
+    """True for axes between image and channel, those of one image at a time within scratchpad."""
+    shape = op.operands[0].type.shape  # type: ignore[attr-defined]
+    rank = len(shape)
+    axes = sorted({a % rank for a in op.attrs["axes"]}) if rank else []
+    if rank < 3 or not is_num(*shape) or not axes or axes[0] < 1 or axes[-1] > rank - 2:
+        return False
+    inner = axes[-1] == rank - 2
+    adjacent = axes == list(range(axes[0], axes[-1] + 1)) and (axes[0] == 1 or inner)
+    summed = math.prod(shape[a] for a in axes)
+    rows = math.prod(shape[1:-1]) // max(1, summed)
+    held = (1 if inner else rows) * (summed + 1)
+    return adjacent and 0 < held <= _MAX_HELD and max(rows, summed) <= _MAX_EXTENT and shape[-1] <= _MAX_CHANNELS
+
+
+def _pool_engine(op: Op) -> str:
+    """The vector engine's pools have no dilation and no window that lies in the padding altogether."""
+    x = op.operands[0].type.shape  # type: ignore[attr-defined]
+    k = pair_attr(op, "kernel", 2, 1)
+    s, d, lo, hi = window_attrs(op)
+    plain = all(n == 1 or m == 1 for n, m in zip(k, d)) and min(*lo, *hi) >= 0
+    padding = all(p < n for p, n in zip((*lo, *hi), (*k, *k)))
+    if not (plain and padding and is_num(*x)) or max(x[1:3]) > _MAX_EXTENT:
+        return "kcore"
+    out = op.result.type.shape  # type: ignore[attr-defined]
+    full = [window_counts(x[1 + i], out[1 + i], k[i], s[i], lo[i], hi[i], False).all() for i in (0, 1)]
+    return "ct" if all(full) else "kcore"
 
 
 _POOL = {"kernel": (tuple, REQUIRED), **WINDOW, "ceil_mode": (bool, False)}
@@ -77,7 +113,7 @@ OPS: tuple[OpDef, ...] = (
           attrs={"k": (int, REQUIRED), "axis": (int, -1), "largest": (bool, True)}),
     OpDef("cumsum", ("x",), infer=_cumsum, rule_of=factors.along_axis, **_KCORE,
           attrs={"axis": (int, REQUIRED), "exclusive": (bool, False), "reverse": (bool, False)}),
-    OpDef("max_pool", ("x",), infer=_pool, rule_of=factors.pool_max, align="align", need_preset=True, attrs=dict(_POOL)),
-    OpDef("avg_pool", ("x",), infer=_pool, rule_of=factors.pool_avg, align="align", need_preset=True,
+    OpDef("max_pool", ("x",), infer=_pool, rule_of=factors.pool_max, engine=_pool_engine, align="align", need_preset=True, attrs=dict(_POOL)),
+    OpDef("avg_pool", ("x",), infer=_pool, rule_of=factors.pool_avg, engine=_pool_engine, align="align", need_preset=True,
           attrs={**_POOL, "count_pad": (bool, False)}),
 )  # fmt: skip

@@ -1,0 +1,105 @@
+"""The packed block formats of GGUF files as arithmetic: blocks of bytes to f32.
+
+May import: numpy, weights.dtypes, errors. Must not: read files, or need the `gguf` package.
+
+A tensor is a row of blocks of 32 or 256 elements; a block holds its scale (f16), for some formats an offset (f16) and
+scales of sub-blocks, and the packed numbers. Unpacking goes a bounded number of blocks at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import ImportModelError
+
+#: elements that are widened to f32 at once
+CHUNK_ELEMENTS = 1 << 20
+Blocks = np.ndarray  # u8 [n, bytes per block]
+
+
+def _f16(blocks: Blocks, at: int) -> np.ndarray:
+    """The f16 at byte `at` of each block, as f32 [n, 1]."""
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
+
+
+def _nibbles(packed: np.ndarray) -> np.ndarray:
+    """[n, k] bytes -> [n, 2 k]: all low halves, then all high halves."""
+    return np.concatenate([packed & 15, packed >> 4], axis=1)
+
+
+def _fifth_bits(blocks: Blocks, at: int) -> np.ndarray:
+    """32 bits at byte `at`, lowest first, as u8 [n, 32]."""
+    return np.unpackbits(blocks[:, at : at + 4], axis=1, bitorder="little")
+
+
+def _q8_0(b: Blocks) -> np.ndarray:
+    return np.ascontiguousarray(b[:, 2:]).view(np.int8).astype(np.float32) * _f16(b, 0)
+
+
+def _q4_0(b: Blocks) -> np.ndarray:
+    return (_nibbles(b[:, 2:]).astype(np.float32) - 8) * _f16(b, 0)
+
+
+def _q4_1(b: Blocks) -> np.ndarray:
+    return _nibbles(b[:, 4:]).astype(np.float32) * _f16(b, 0) + _f16(b, 2)
+
+
+def _q5_0(b: Blocks) -> np.ndarray:
+    q = _nibbles(b[:, 6:]) | _fifth_bits(b, 2) << 4
+    return (q.astype(np.float32) - 16) * _f16(b, 0)
+
+
+def _q5_1(b: Blocks) -> np.ndarray:
+    q = _nibbles(b[:, 8:]) | _fifth_bits(b, 4) << 4
+    return q.astype(np.float32) * _f16(b, 0) + _f16(b, 2)
+
+
+def _q4_k(b: Blocks) -> np.ndarray:
+    """Eight sub-blocks of 32 with a 6-bit scale and a 6-bit minimum each."""
+    n = len(b)
+    low, high, mixed = b[:, 4:8], b[:, 8:12], b[:, 12:16]
+    scale = np.concatenate([low & 63, (mixed & 15) | (low >> 6) << 4], axis=1).astype(np.float32) * _f16(b, 0)
+    least = np.concatenate([high & 63, (mixed >> 4) | (high >> 6) << 4], axis=1).astype(np.float32) * _f16(b, 2)
+    packed = b[:, 16:144].reshape(n, 4, 1, 32)
+    q = np.concatenate([packed & 15, packed >> 4], axis=2).reshape(n, 8, 32).astype(np.float32)
+    return (q * scale[:, :, None] - least[:, :, None]).reshape(n, 256)
+
+
+def _q6_k(b: Blocks) -> np.ndarray:
+    """Sixteen sub-blocks of 16 with an 8-bit scale each; four low bits and two high bits per number."""
+    n = len(b)
+    low, high = b[:, :128].reshape(n, 2, 1, 64), b[:, 128:192].reshape(n, 2, 1, 32)
+    q = np.concatenate([low & 15, low >> 4], axis=2).reshape(n, 8, 32)
+    top = np.concatenate([high >> s & 3 for s in (0, 2, 4, 6)], axis=2).reshape(n, 8, 32)
+    number = (q | top << 4).astype(np.float32).reshape(n, 16, 16) - 32
+    scale = np.ascontiguousarray(b[:, 192:208]).view(np.int8).astype(np.float32) * _f16(b, 208)
+    return (number * scale[:, :, None]).reshape(n, 256)
+
+
+#: format -> (elements per block, bytes per block, unpacking)
+BLOCKS: dict[str, tuple[int, int, Callable[[Blocks], np.ndarray]]] = {
+    "Q8_0": (32, 34, _q8_0), "Q4_0": (32, 18, _q4_0), "Q4_1": (32, 20, _q4_1), "Q5_0": (32, 22, _q5_0),
+    "Q5_1": (32, 24, _q5_1), "Q4_K": (256, 144, _q4_k), "Q6_K": (256, 210, _q6_k),
+}  # fmt: skip
+
+
+def unpack_blocks(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: tuple[int, ...]) -> np.ndarray:
+    """Blocks u8 [n, bytes per block] of `attrs["format"]` as f32 of `shape`."""
+    name = attrs.get("format")
+    if name not in BLOCKS:
+        raise ImportModelError(f"unpacking a weight: unknown block format {name!r}, expected one of {', '.join(BLOCKS)}")
+    per_block, block_bytes, unpack = BLOCKS[name]
+    blocks = inputs[0]
+    if blocks.ndim != 2 or blocks.shape[1] != block_bytes or len(blocks) * per_block != int(np.prod(shape)):
+        raise ImportModelError(
+            f"unpacking a weight: {list(blocks.shape)} bytes of {name} blocks ({per_block} elements in {block_bytes} "
+            f"bytes) do not hold {list(shape)} elements"
+        )
+    out = np.empty((len(blocks), per_block), np.float32)
+    step = CHUNK_ELEMENTS // per_block
+    for a in range(0, len(blocks), step):
+        out[a : a + step] = unpack(blocks[a : a + step])
+    return out.reshape(shape)
