@@ -59,6 +59,7 @@ def _open_onnx(path: Path, options: dict[str, Any]):
 
 #: how MLIR bytecode begins; a portable artifact then names StableHLO, a `jax.export` file holds one after its header
 _BYTECODE = b"ML\xefR"
+_ARTIFACT = re.compile(re.escape(_BYTECODE) + rb".StableHLO_v", re.S)
 _MLIR_TEXT = re.compile(rb"\b(stablehlo|chlo)\.[a-z_]+|\bfunc\.func\b")
 
 
@@ -67,7 +68,7 @@ def _is_stablehlo(head: bytes, suffix: str) -> bool:
     if head.startswith(_BYTECODE) or suffix in (".mlir", ".mlirbc", ".stablehlo", ".jaxexport"):
         return True
     if b"\0" in head:
-        return _BYTECODE + b"\rStableHLO_v" in head
+        return _ARTIFACT.search(head) is not None
     return _MLIR_TEXT.search(head) is not None
 
 

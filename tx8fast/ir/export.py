@@ -76,13 +76,14 @@ def load_exported(ctx: Context, folder: str | os.PathLike[str], weights_root: st
                   ) -> tuple[IRProgram, dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
     """Read what `export_program` wrote: the program, argument values and expected results by name.
 
-    `weights_root` is where the model files of described weights are (default: the folder). Raises ImportModelError
+    `weights_root` is where the model files of described weights are (default: the folder); those of absent files are
+    missing, so the program can be compiled but not run. Raises ImportModelError
     for a damaged description, VerifyError for damaged text.
     """
     where = Path(folder)
     try:
         description = json.loads((where / DESCRIPTION).read_text(encoding="utf-8"))
-        text = (where / description["graph"]).read_text(encoding="utf-8")
+        text = Path(_inside(where, description["graph"])).read_text(encoding="utf-8")
         root = Path(weights_root or where)
         table = WeightTable(root)
         for entry in description["weights"]:
@@ -93,7 +94,9 @@ def load_exported(ctx: Context, folder: str | os.PathLike[str], weights_root: st
         name = description["name"]
     except ImportModelError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except OSError as e:
+        raise ImportModelError(f"reading the exported program in {where}: {e}") from e
+    except (ValueError, KeyError, TypeError) as e:
         raise ImportModelError(f"reading the exported program in {where}: {e!r}") from e
     return IRProgram.from_text(ctx, text, table, name, str(where / GRAPH)), given, wanted
 
@@ -156,7 +159,8 @@ def _read_weight(e: dict[str, Any], where: Path, root: Path) -> Weight:
         nbytes = int(np.prod(shape, dtype=np.int64)) * ITEM_BYTES[dtype]
         source: Any = FileSource(_inside(where, e["file"]), 0, nbytes)
     elif kind == "file":
-        source = FileSource(_inside(root, e["file"]), e["offset"], e["nbytes"])
+        path = _inside(root, e["file"])
+        source = FileSource(path, e["offset"], e["nbytes"]) if os.path.exists(path) else MissingSource()
     elif kind == "derived":
         source = DerivedSource(e["expr"], e["attrs"], tuple(e["inputs"]))
     elif kind == "missing":

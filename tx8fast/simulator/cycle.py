@@ -9,8 +9,8 @@ simulated once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,23 @@ class TileTrace:
     end: np.ndarray
 
 
+@dataclass(frozen=True)
+class StretchTrace:
+    """Launches up to a barrier, which begins at cycle `start` and takes `cycles`.
+
+    tiles: what each executed, cycles from the beginning of the stretch. counts[tile][k]: rows of launch k of the stretch.
+    ddr_bytes: per tile, bytes that each row moves to or from DDR.
+    """
+
+    launches: list[int]
+    name: str
+    start: int
+    cycles: int
+    tiles: list[TileTrace]
+    counts: list[list[int]]
+    ddr_bytes: list[np.ndarray]
+
+
 def simulate(
     program: Program,
     serial: bool | None = None,
@@ -194,15 +211,36 @@ def trace(program: Program, launch: int, serial: bool | None = None) -> list[Til
         raise ProgramError(
             f"tracing launch {launch}: the program has {len(program.launches)} launches"
         )
-    parts = _parts(program, segments, stretch)
+    return _trace(machine, program, segments, stretch, serial, 0).tiles
+
+
+def traces(program: Program, serial: bool | None = None) -> Iterator[StretchTrace]:
+    """Yield what all tiles do, stretch by stretch; equal stretches are simulated once. Raises as `simulate`."""
+    machine = Machine.from_dict(program.machine)
+    segments = _unroll(machine, program)
+    known: dict[tuple, StretchTrace] = {}
+    clock = 0
+    for stretch in timing.stretches(program.launches, segments):
+        key = timing.key(_parts(program, segments, stretch), machine.chip.ddr_page)
+        if key not in known:
+            known[key] = _trace(machine, program, segments, stretch, serial, clock)
+        yield replace(known[key], launches=stretch, name=_name(program, stretch), start=clock)
+        clock += known[key].cycles
+
+
+def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode], stretch: list[int],
+           serial: bool | None, start: int) -> StretchTrace:  # fmt: skip
+    parts, name = _parts(program, segments, stretch), _name(program, stretch)
     rows = timing.event_input(machine, parts)
-    times = _run(machine, rows, serial, parts, _name(program, stretch))
-    out = []
+    times = _run(machine, rows, serial, parts, name)
+    tiles, counts, ddr_bytes = [], [], []
     for tile in range(machine.n_tiles):
         at = slice(rows.tile_begin[tile], rows.tile_begin[tile + 1])
-        records = np.concatenate([p.code.code(tile).rows for p in parts])
-        out.append(TileTrace(tile, records, times.start[at], times.end[at]))
-    return out
+        own = [p.code.code(tile).rows for p in parts]
+        tiles.append(TileTrace(tile, np.concatenate(own), times.start[at], times.end[at]))
+        counts.append([len(r) for r in own])
+        ddr_bytes.append(rows.ddr_bytes[at])
+    return StretchTrace(stretch, name, start, int(times.cycles), tiles, counts, ddr_bytes)
 
 
 def _unroll(machine: Machine, program: Program) -> list[timing.SegmentCode]:

@@ -110,7 +110,7 @@ def test_bound_arguments(data_dir):
 
 def test_large_constants_are_weights(tmp_path):
     path = tmp_path / "m.mlir"
-    values = ", ".join(str(v) for v in range(2048))
+    values = ", ".join(f"{v}.0" for v in range(2048))
     path.write_text(f"""func.func @main(%a: tensor<2048xf32>) -> tensor<2048xf32> {{
       %c = stablehlo.constant dense<[{values}]> : tensor<2048xf32>
       %0 = stablehlo.add %a, %c : tensor<2048xf32>

@@ -160,6 +160,16 @@ def _atan2(n: Node) -> Val:
     return e("select", flat, e("mul", e("sign", y), n.v.splat(np.pi / 2, x)), angle)
 
 
+def _reduce_precision(n: Node) -> Val:
+    form = n.int("exponent_bits"), n.int("mantissa_bits")
+    dtype = {(8, 7): "bf16", (5, 10): "f16", (8, 23): "f32", (11, 52): "f64"}.get(form)
+    if dtype is None:
+        raise n.unsupported(f"rounding to {form[0]} bits of exponent and {form[1]} of mantissa is not supported, only to bf16, f16, f32")
+    if dtype == "f64" or (dtype == "f32" and n[0].dtype in ("bf16", "f16")):
+        return n[0]
+    return n.v.converted(n.v.converted(n[0], dtype), n.dtype)
+
+
 def _identity(n: Node) -> list[Val]:
     return list(n.vals)
 
@@ -196,5 +206,5 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.round_nearest_afz": _round_away, "stablehlo.is_finite": _is_finite, "stablehlo.atan2": _atan2,
     "chlo.is_pos_inf": _signed_inf("gt"), "chlo.is_neg_inf": _signed_inf("lt"), "chlo.erfc": erfc,
     "chlo.constant_like": _constant_like, "stablehlo.optimization_barrier": _identity,
-    "sdy.sharding_constraint": _identity,
+    "sdy.sharding_constraint": _identity, "stablehlo.reduce_precision": _reduce_precision,
 }  # fmt: skip

@@ -15,8 +15,9 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError, UnsupportedError
 
-#: how MLIR bytecode begins
+#: how MLIR bytecode begins; inside another file the producer's name follows
 _BYTECODE = b"ML\xefR"
+_ARTIFACT = re.compile(re.escape(_BYTECODE) + rb".StableHLO_v", re.S)
 #: MLIR element type -> our dtype name
 DTYPES = {
     "f32": "f32", "bf16": "bf16", "f16": "f16", "f64": "f64", "i1": "pred", "i4": "i4", "ui4": "u4", "i8": "i8",
@@ -64,9 +65,8 @@ def parse(data: bytes, what: str, context: Any) -> Any:
     Raises ImportModelError with the parser's words and, if it knows one, the line.
     """
     ir, _, stablehlo, *_ = bindings()
-    at = data.find(_BYTECODE)
-    if at > 0 and data[:at].isascii() and b"\0" not in data[:at]:
-        at = -1  # text that happens to hold the mark
+    inside = _ARTIFACT.search(data) if b"\0" in data else None
+    at = 0 if data.startswith(_BYTECODE) else inside.start() if inside is not None else -1
     try:
         if at >= 0:
             return stablehlo.deserialize_portable_artifact(context, _embedded(data, at, what))
@@ -85,7 +85,7 @@ def _embedded(data: bytes, at: int, what: str) -> bytes:
     """Return the artifact that starts at `at`: the whole file, or one length-prefixed vector of a `jax.export` file."""
     if at == 0:
         return data
-    size = int.from_bytes(data[at - 4 : at], "little")
+    size = int.from_bytes(data[max(at - 4, 0) : at], "little")
     if size > len(data) - at:
         raise ImportModelError(f"{what}: the artifact inside has {size} bytes, the file {len(data) - at}; it is truncated")
     return data[at : at + size]
