@@ -1,4 +1,4 @@
-"""Cost of the graph IR per op: build, verify, print, parse, clone, rewrite, sweep, outline.
+"""Cost of the graph IR per op: build, verify, print, parse, clone, rewrite, sweep, outline, arrays.
 
 Run with `pytest benchmarks/bench_ir.py --benchmark-only`. Budgets are in microseconds per op with the
 garbage collector frozen; `test_budgets` fails at 1.5 times a budget.
@@ -13,6 +13,7 @@ import time
 import pytest
 
 from tx8fast.ir import Builder, new_context
+from tx8fast.ir.arrays import block_arrays
 from tx8fast.ir.clone import clone_op
 from tx8fast.ir.parser import parse_op
 from tx8fast.ir.printer import print_op
@@ -21,10 +22,14 @@ from tx8fast.ir.rewrite import pattern, rewrite_greedily
 from tx8fast.ir.verify import verify
 from tx8fast.passes.cse import Cse
 from tx8fast.passes.dce import Dce
+from tx8fast.passes.fold_copies import FoldCopies
 from tx8fast.passes.inline import Inline
+from tx8fast.passes.inplace_to_functional import InplaceToFunctional
 from tx8fast.passes.outline import Outline
+from tx8fast.passes.wrap_value import WrapValue
 
 LAYERS = 250  # of 20 ops: 5 000 ops
+VALUE_PASSES = (InplaceToFunctional(), WrapValue(), FoldCopies())
 BUDGET_US = {
     "build": 6,
     "verify": 3,
@@ -33,6 +38,9 @@ BUDGET_US = {
     "clone": 6,
     "rewrite": 10,
     "sweep": 3,
+    "arrays": 5,
+    "value passes": 3,
+    "level 2": 6,
 }
 
 
@@ -111,6 +119,12 @@ def test_clone(benchmark, program):
     benchmark(clone_op, program.module)
 
 
+@pytest.mark.feature("IR-50")
+def test_arrays(benchmark, program):
+    found = benchmark(block_arrays, program.main.body)
+    assert len(found.ops) == len(program.main.body)
+
+
 @pytest.mark.parametrize("compiler_pass", [Cse(), Dce(), Outline()], ids=lambda p: p.name)
 def test_pass(benchmark, program, compiler_pass):
     benchmark.pedantic(compiler_pass.run, setup=lambda: ((program.clone(),), {}), rounds=5)
@@ -146,6 +160,9 @@ def measure(program) -> dict[str, float]:
             lambda p: rewrite_greedily(p.ctx, p.module, [to_tanh]), program.clone, hits
         ),
         "sweep": best(lambda p: rewrite_greedily(p.ctx, p.module, [never]), program.clone),
+        "arrays": best(lambda _: block_arrays(program.main.body)),
+        "value passes": best(lambda p: [q.run(p) for q in VALUE_PASSES], program.clone),
+        "level 2": best(lambda _: verify(program.module, 2)),
     }
 
 
@@ -162,4 +179,4 @@ def test_budgets(program):
 if __name__ == "__main__":
     gc.disable()
     for name, value in measure(build()).items():
-        print(f"{name:8} {value:7.2f} us/op, budget {BUDGET_US[name]}")
+        print(f"{name:12} {value:7.2f} us/op, budget {BUDGET_US[name]}")

@@ -6,14 +6,14 @@ import json
 import pytest
 from support.family_checkpoints import CONFIGS
 
+from tests.support.every_kind import every_kind
 from tx8fast.frontend import open_model
 from tx8fast.frontend.onnx import import_onnx
+from tx8fast.ir import new_context
 from tx8fast.ir.clone import equal
 from tx8fast.ir.parser import parse_op
 from tx8fast.ir.printer import print_op
 from tx8fast.passes.pipeline import backend_passes, graph_passes, run_pipeline
-from tests.support.every_kind import every_kind
-from tx8fast.ir import new_context
 
 pytestmark = [pytest.mark.feature("IR-32"), pytest.mark.feature("B09")]
 MODELS = (

@@ -81,7 +81,7 @@ def test_a_model_keeps_its_weights_where_they_are(tmp_path):
     for a, b in zip(run_program(program, ids), run_program(back, ids), strict=True):
         np.testing.assert_array_equal(a, b)
     alone, _, _ = load_exported(new_context(), folder)  # without the weight files it still compiles
-    assert len(alone.weights.missing()) == len(alone.weights)
+    assert "lm_head.weight" in alone.weights.missing()  # rotation tables are formulas and stay
     run_pipeline(alone, standard_pipeline())
 
 

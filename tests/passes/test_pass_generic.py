@@ -167,6 +167,16 @@ def test_large_results_become_weights_under_free_keys():
     np.testing.assert_array_equal(t.program.weights.view(key), np.arange(1000, dtype=np.float32))
 
 
+def test_equal_large_results_are_one_weight():
+    t, w = big(1000)
+    x, y = t.b("toy.add", w, w), t.b("toy.add", w, w, rt_note="another layer")
+    t.ret(x, y, t.b("toy.sub", x, w))
+    assert run(t, "fold-constants").stats == {"folded": 3, "weights": 2}
+    run(t, "dce")
+    keys = [op.attrs["key"] for op in t.body if op.kind == "get_param"]
+    assert keys[0] == keys[1] != keys[2]
+
+
 @pytest.mark.parametrize("limit, folded", [(4000, 1), (3999, 0)])
 def test_the_limit_is_in_bytes(limit, folded):
     t, w = big(1000)

@@ -189,9 +189,12 @@ def random_graph(seed, n_ops=14) -> Graph:
     g = Graph(n_args=2)
     full = [*g.args]
     flat = []
+
+    def pick(values):
+        return values[int(rng.integers(len(values)))]
+
     for _ in range(n_ops):
         kind = str(rng.choice(["add", "sub", "relu", "exp", "relu_", "add_", "sub_", "view", "back"]))
-        pick = lambda values: values[int(rng.integers(len(values)))]
         if kind == "view":
             flat.append(g.b("reshape_view", pick(full), shape=(8,)))
         elif kind == "back":

@@ -13,7 +13,7 @@ from tx8fast.api import CompiledProgram
 from tx8fast.isa.base import instruction
 from tx8fast.numerics.formats import np_dtype
 from tx8fast.program.model import Program
-from tx8fast.simulator.sanitizer import Finding, SanitizerError
+from tx8fast.simulator.sanitizer_report import Finding, SanitizerError
 
 
 def feed_of(program: Program, seed: int = 0) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +96,7 @@ def test_exported_models(model: Path, opt: int) -> None:
     assert not findings(tx8fast.compile(model, opt=opt).program)
 
 
-@lru_cache(maxsize=None)
+@cache
 def small_model(directory: Path) -> Path:
     write_checkpoint(directory, SMALL)
     return directory
@@ -127,5 +127,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     tx8fast.api.CompiledProgram(case.program).save(program)
     found = tx8(*args, "--sanitize")
     assert found.code == 2 and not outputs.exists() and "Traceback" not in found.err
-    assert found.err.startswith("error: sanitizer: 1 kind of faults\n  - unsynchronised workers: launch 'gemm', segment 'gemm', tile 0")
+    assert found.err.startswith(
+        "error: sanitizer: 1 kind of faults\n  - unsynchronised workers: launch 'gemm', segment 'gemm', tile 0"
+    )
     assert tx8(*args).code == 0

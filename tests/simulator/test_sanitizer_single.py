@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,19 +15,19 @@ from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Tensor
 from tx8fast.search.plan import Plan
-from tx8fast.simulator.sanitizer import MAX_FINDINGS, SanitizerError
+from tx8fast.simulator.sanitizer_report import MAX_FINDINGS, SanitizerError
 
 pytestmark = pytest.mark.feature("H31")
 MACHINE = load_machine("tx8")
 READ = "uninitialised read"
 
 
-@lru_cache(maxsize=None)
+@cache
 def gemm() -> Case:
     return one_op("gemm", Arg((64, 96), "bf16"), Arg((96, 130), "bf16"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def split_gemm() -> Case:
     """Tile 0 alone, reduction in four pieces through two buffers."""
     case = one_op("gemm", Arg((64, 256), "bf16"), Arg((256, 64), "bf16"))
@@ -38,7 +38,7 @@ def split_gemm() -> Case:
     return with_plan(case, Plan((1, 1, 1), low.sizes, slices, order, 2, 0, 0, "", 1))
 
 
-@lru_cache(maxsize=None)
+@cache
 def softmax() -> Case:
     return one_op("softmax", Arg((4, 33, 77), "bf16"))
 
@@ -144,7 +144,9 @@ def test_padding_lanes_may_be_empty_but_not_computed_with():
 def test_lanes_from_padding_stay_undefined_through_arithmetic():
     a, n = 0x10000, 64
     code = CodeBuilder().add("rdma", dst=a, run_bytes=4 * (n - 1), slot=0, op=0)
-    code.add("exp_v", src0=a, dst=a + 0x1000, n=n, fmt="f32", op=0).add("add_vv", src0=a, src1=a + 0x1000, dst=a + 0x2000, n=n, fmt="f32", op=0)
+    code.add("exp_v", src0=a, dst=a + 0x1000, n=n, fmt="f32", op=0).add(
+        "add_vv", src0=a, src1=a + 0x1000, dst=a + 0x2000, n=n, fmt="f32", op=0
+    )
 
     def made(last: int):
         b = CodeBuilder()
@@ -164,7 +166,11 @@ def test_lanes_from_padding_stay_undefined_through_arithmetic():
 
 def test_masked_move_needs_only_the_chosen_lanes():
     a = 0x10000
-    code = CodeBuilder().add("memset", dst=a, value=0, n=32, fmt="f32").add("memset", dst=a + 128, value=0x3F800000, n=32, fmt="f32")
+    code = (
+        CodeBuilder()
+        .add("memset", dst=a, value=0, n=32, fmt="f32")
+        .add("memset", dst=a + 128, value=0x3F800000, n=32, fmt="f32")
+    )
     code.add("memset", dst=a + 0x1000 + 128, value=0x40000000, n=32, fmt="f32")  # the source: its second half
     code.add("memset", dst=a + 0x2000, value=0, n=32, fmt="f32")  # the destination: its first half
     code.add("mask_move", src0=a + 0x1000, src1=a, dst=a + 0x2000, n=64, fmt="f32")
@@ -185,7 +191,9 @@ def test_missing_wait_before_the_barrier():
     assert f.name == "barrier" and "does not wait for instruction" in f.text
 
 
-@pytest.mark.parametrize(("name", "second", "first"), [("wdma", "wdma", "gemm"), ("rdma", "gemm", "rdma"), ("gemm", "gemm", "rdma")])
+@pytest.mark.parametrize(
+    ("name", "second", "first"), [("wdma", "wdma", "gemm"), ("rdma", "gemm", "rdma"), ("gemm", "gemm", "rdma")]
+)
 def test_row_through_the_wrong_worker(name, second, first):
     f = Edit(gemm()).set(name, -1, worker=1).found()["unsynchronised workers"]
     assert f.name == second and f"({first}, worker" in f.text and "no wait_worker" in f.text and f.op == "gemm"
@@ -217,7 +225,9 @@ def test_holes_of_strided_rows_are_no_conflict():
         code = CodeBuilder().add("memset", dst=a, value=0, n=64, s0=512, n0=8, fmt="f32", worker=0)
         code.add("rdma", dst=a + 256 + shift, run_bytes=256, slot=0, worker=1).finish()
         segment = make_segment(MACHINE, "s", [code.code()], [0] + [-1] * 15, [0])
-        return make_program(MACHINE, [segment], [(0, [DDR_BASE])], [Tensor("x", (64,), "f32", "f32", "dense", DDR_BASE, 256)])
+        return make_program(
+            MACHINE, [segment], [(0, [DDR_BASE])], [Tensor("x", (64,), "f32", "f32", "dense", DDR_BASE, 256)]
+        )
 
     assert not findings(made(0))
     (f,) = findings(made(4))
@@ -234,7 +244,11 @@ def test_routine_before_the_engines_are_done():
     routine = {"routine": "neg", "attrs": {}, "inputs": [operand(1)], "outputs": [operand(2)], "elems": 64}
 
     def made(wait: bool):
-        code = CodeBuilder().add("rdma", dst=0x10000, run_bytes=256, slot=0).add("wdma", src=0x10000, run_bytes=256, slot=1)
+        code = (
+            CodeBuilder()
+            .add("rdma", dst=0x10000, run_bytes=256, slot=0)
+            .add("wdma", src=0x10000, run_bytes=256, slot=1)
+        )
         if wait:
             code.add("wait")
         code.add("kcore", routine=0).finish()
@@ -252,7 +266,9 @@ def test_routine_before_the_engines_are_done():
 @pytest.mark.parametrize(("address", "part"), [(0x2F0000, "reserved"), (0x100, "reserved"), (0x300000, "do not exist")])
 def test_address_outside_the_buffers(address, part):
     f = Edit(gemm()).set("rdma", 0, dst=address).found()["SPM address"]
-    assert f.name == "rdma" and f.span[0] == address and part in f.text and "required within [0x10000, 0x2f0000)" in f.text
+    assert (
+        f.name == "rdma" and f.span[0] == address and part in f.text and "required within [0x10000, 0x2f0000)" in f.text
+    )
 
 
 def test_transfer_outside_ddr():
@@ -272,7 +288,9 @@ def test_reports_stop_after_twenty():
         launch = edit.program.launches[0]
         edit.program.launches.append(type(launch)(len(edit.program.segments) - 1, launch.args, f"l{i}"))
     with pytest.raises(SanitizerError) as error:
-        CompiledProgram(edit.program).run({"x0": np.zeros((64, 96), np.float32), "x1": np.zeros((96, 130), np.float32)}, sanitize=True)
+        CompiledProgram(edit.program).run(
+            {"x0": np.zeros((64, 96), np.float32), "x1": np.zeros((96, 130), np.float32)}, sanitize=True
+        )
     assert len(error.value.findings) == MAX_FINDINGS
     assert str(error.value).count("\n  - ") == MAX_FINDINGS and str(error.value).endswith("stopped after 20")
 

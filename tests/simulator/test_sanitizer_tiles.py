@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ BUSY, EARLY, REUSED, UNREADY = "message into a buffer in use", "read before recv
 A, B = 0x10000, 0x20000
 
 
-@lru_cache(maxsize=None)
+@cache
 def shared() -> Case:
     """A product whose left operand four tiles load together, in four fills through two buffers and two windows."""
     case = one_op("gemm", Arg((256, 1024), "bf16"), Arg((1024, 512), "bf16"), machine="test_2x2")
@@ -31,7 +31,7 @@ def shared() -> Case:
     return case
 
 
-@lru_cache(maxsize=None)
+@cache
 def chain() -> Case:
     """Two launches: relu, then a product of its result."""
     return build([Arg((64, 96), "bf16"), Arg((96, 130), "bf16")], lambda b, x, w: b("gemm", b("relu", x), w))
@@ -90,7 +90,9 @@ def test_source_overwritten_before_send_wait():
 
 def test_source_reused_right_after_the_send():
     code = CodeBuilder().add("memset", dst=A, value=1, n=64, fmt="f32").add("wait")
-    code.add("send", src=A, dst=B, bytes=256, mask=2).add("memset", dst=A, value=2, n=64, fmt="f32").add("send_wait").finish()
+    code.add("send", src=A, dst=B, bytes=256, mask=2).add("memset", dst=A, value=2, n=64, fmt="f32").add(
+        "send_wait"
+    ).finish()
     other = CodeBuilder().add("recv", monitor=0, bytes=256).finish()
     program = small([code, other])
     (f,) = findings(program)
@@ -134,7 +136,13 @@ def test_missing_destination_stops_the_receiver():
 
 
 def test_send_that_nobody_waits_for():
-    send = CodeBuilder().add("memset", dst=A, value=1, n=64, fmt="f32").add("wait").add("send", src=A, dst=B, bytes=256, mask=2).finish()
+    send = (
+        CodeBuilder()
+        .add("memset", dst=A, value=1, n=64, fmt="f32")
+        .add("wait")
+        .add("send", src=A, dst=B, bytes=256, mask=2)
+        .finish()
+    )
     recv = CodeBuilder().add("barrier").add("recv", monitor=0, bytes=256).finish()
     program = small([send.add("wait").add("barrier"), recv])
     found = {f.kind for f in findings(program)}
@@ -278,14 +286,23 @@ def test_first_message_after_a_launch_without_barrier():
     assert not findings(program)
     at = program.launches[1].segment
     edit = Edit(program, at)
-    assert edit.at("barrier_sub")[0] < edit.at("send")[0] and Edit(program, 0).at("barrier_sub")[0] > Edit(program, 0).at("send")[0]
+    assert (
+        edit.at("barrier_sub")[0] < edit.at("send")[0]
+        and Edit(program, 0).at("barrier_sub")[0] > Edit(program, 0).at("send")[0]
+    )
     f = edit.drop("barrier_sub", 0).found()[BUSY]
     assert f.instruction == edit.at("send")[0] and "of launch 'gemm'" in f.text
 
 
 def test_dropped_barrier_with_messages_around_it():
     """A barrier in the middle of a segment orders DDR; without it the tiles race."""
-    store = CodeBuilder().add("memset", dst=A, value=1, n=64, fmt="f32").add("wdma", src=A, run_bytes=256, slot=0).add("wait").add("barrier")
+    store = (
+        CodeBuilder()
+        .add("memset", dst=A, value=1, n=64, fmt="f32")
+        .add("wdma", src=A, run_bytes=256, slot=0)
+        .add("wait")
+        .add("barrier")
+    )
     load = CodeBuilder().add("barrier").add("rdma", dst=B, run_bytes=256, slot=0)
     rest = [CodeBuilder().add("barrier").add("barrier") for _ in range(2)]
     codes = [b.code() for b in (store.finish(), load.finish(), *rest)]
@@ -297,6 +314,7 @@ def test_dropped_barrier_with_messages_around_it():
 
 def test_messages_order_ddr_too():
     """A message tells its receiver that the sender's store, for which it waited, is done."""
+
     def made(wait: bool) -> Program:
         one = CodeBuilder().add("memset", dst=A, value=1, n=64, fmt="f32").add("wdma", src=A, run_bytes=256, slot=0)
         if wait:
@@ -305,7 +323,9 @@ def test_messages_order_ddr_too():
         two = CodeBuilder().add("recv", monitor=0, bytes=256).add("rdma", dst=A, run_bytes=256, slot=0).finish()
         codes = [one.code(), two.code(), *[CodeBuilder().add("barrier").code()] * 2]
         segment = make_segment(SMALL, "s", codes, [0, 1, 2, 3], [0])
-        return make_program(SMALL, [segment], [(0, [DDR_BASE])], outputs=[Tensor("y", (64,), "f32", "f32", "dense", DDR_BASE, 256)])
+        return make_program(
+            SMALL, [segment], [(0, [DDR_BASE])], outputs=[Tensor("y", (64,), "f32", "f32", "dense", DDR_BASE, 256)]
+        )
 
     assert not findings(made(True))
     assert {"DDR race between tiles", UNREADY} <= {f.kind for f in findings(made(False))}
@@ -315,4 +335,8 @@ def test_report_names_the_op():
     edit = Edit(shared())
     assert isa.expand(edit.segment.codes[0]).size == edit.segment.codes[0].size
     f = edit.drop("recv", -1, tiles=[1]).found()[EARLY]
-    assert "of op 'gemm'" in f.line() and "segment 'gemm'" in f.line() and f"tile 1, instruction {f.instruction} (gemm)" in f.line()
+    assert (
+        "of op 'gemm'" in f.line()
+        and "segment 'gemm'" in f.line()
+        and f"tile 1, instruction {f.instruction} (gemm)" in f.line()
+    )

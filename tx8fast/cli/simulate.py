@@ -18,17 +18,27 @@ _PROGRAM = click.argument("program", type=click.Path(path_type=Path), metavar="P
 
 @click.command()
 @_PROGRAM
-@json_option
-def sim(program: Path, as_json: bool) -> None:
+@click.option("--trace", type=click.Path(path_type=Path), metavar="OUT.pftrace|OUT.json",
+              help="Also write what every engine does when: for ui.perfetto.dev, or chrome://tracing.")
+@json_option  # fmt: skip
+def sim(program: Path, trace: Path | None, as_json: bool) -> None:
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
     from tx8fast import api
     from tx8fast.cli.facts import program_facts
     from tx8fast.program.verify import verify
 
+    if trace is not None:
+        from tx8fast.simulator.trace import check_name, write_trace
+
+        check_name(trace)
+        check_writable(trace, "trace", program)
     compiled = api.load(program)
     verify(compiled.program)
     with progress("simulating", as_json) as callback:
         result = compiled.simulate(progress=callback)
+    if trace is not None:
+        with replacing(trace, "trace") as f:
+            write_trace(compiled.program, f, trace.suffix)
     head = program_facts(compiled.program)
     kept = ("model", "phase", "compute_dtype", "spm_peak_bytes", "ddr_footprint_bytes", "useful_macs", "unique_ddr_bytes")
     facts = {"program": str(program), **{k: head[k] for k in kept}, **result.to_json()}

@@ -49,9 +49,11 @@ class IRProgram:
                 for verb, target in effects(op) or ():
                     if verb == "write" and target[0] == "state":
                         found[target[1]] = None
-        written = [key for key in found if self.weights is not None and key in self.weights]
-        for key in written:
-            self.weights[key].mutable = True
+        table = self.weights
+        written = [key for key in found if table is not None and key in table]
+        if table is not None:
+            for key in written:
+                table[key].mutable = True
         return written
 
     def clone(self) -> IRProgram:

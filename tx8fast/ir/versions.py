@@ -67,7 +67,7 @@ class GenericContext(Context):
         self.infos = _AnyInfos()
 
     def info(self, name: str) -> OpInfo:
-        return self.infos.get(name if "." in name else "tx8be." + name)
+        return self.infos.get(name if "." in name else "tx8be." + name)  # type: ignore[return-value]
 
     def create(self, name: str, operands: Sequence[Value] = (), result_types: Sequence[Any] | None = None,
                loc: str | None = None, n_regions: int = 0, **given: Any) -> Op:  # fmt: skip

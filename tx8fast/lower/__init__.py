@@ -12,6 +12,7 @@ from tx8fast.lower.attention import ATTENTION, Attention
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.batchnorm import BatchNorm
+from tx8fast.lower.conv_chain import WINDOWS, ConvChain
 from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
@@ -59,6 +60,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     Raises NotLowerable for a group whose ops cannot share one loop nest."""
     if isinstance(record, GroupRecord):
         kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
+        if sum(kind in WINDOWS for kind in kinds) > 1:
+            return ConvChain(record, machine), ""
         if kinds[0] == "conv" and as_product(record.ops[0]) is None:
             return FusedConvolution(record, machine), ""
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
@@ -76,8 +79,8 @@ def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]
     """Return further lowerings worth planning: products whose left operand stays while the reduction is cut."""
     build: type[Contraction | Fused] = Contraction
     if isinstance(record, GroupRecord):
-        lead = record.ops[0]
-        if any(op.kind == "softmax" for op in record.ops) or lead.kind == "conv" and as_product(lead) is None:
+        windows = [op for op in record.ops if op.kind in WINDOWS]
+        if any(op.kind == "softmax" for op in record.ops) or windows and as_product(windows[0]) is None or len(windows) > 1:
             return []
         build = Fused
     else:

@@ -95,7 +95,7 @@ class FusedConvolution(Fused):
         return self.conv.fits(lens)
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        return Lowering.slice_form(self, lo, hi)
+        return self.conv.slice_form(lo, hi)
 
     def ops_per_point(self) -> float:
         depth = self.conv.sizes[3] if isinstance(self.conv, Convolution) else 1

@@ -96,6 +96,9 @@ class Windowed(Lowering):
             raise NotLowerable("a convolution that crops its input")
         self.bias = record.operands[2] if len(record.operands) > 2 else None
 
+    def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        return self.window.form(lo, hi)
+
     def image(self, channels: Dim | Spread) -> Access:
         dims = [Dim(self.x.shape[0], ((0, 1),)), self.window.band(), Dim(self.x.shape[2], full=True), channels]
         return Access(self.x, dims, True)  # type: ignore[arg-type]
@@ -139,6 +142,8 @@ class Windowed(Lowering):
 class Convolution(Windowed):
     """Factors: image, output row, output channel, input channel (summed); columns and taps stay whole."""
 
+    overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not
+
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
         if record.attr("groups") != 1:
@@ -155,6 +160,10 @@ class Convolution(Windowed):
         if self.bias is not None:
             self.reads.append(Access(self.bias, [outs], True))
         self.writes = self.results(outs)
+
+    def ops_per_point(self) -> float:
+        taps = math.prod(self.window.kernel) * self.out.shape[2]
+        return taps / self.machine.peak_macs_per_cycle(self.dtype) * self.machine.n_tiles
 
     def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
         return Local((hi[1] - lo[1]) * self.out.shape[2], hi[2] - lo[2], ACC, True).size_bytes

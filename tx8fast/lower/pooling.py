@@ -68,6 +68,9 @@ class Pool(Lowering):
         size = (w.size[0] + w.lo[0] + hi[0], w.size[1] + w.lo[1] + hi[1])
         return Window(size, w.out, w.kernel, w.stride, (1, 1), (0, 0))
 
+    def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        return (self.window.form(lo, hi), self.share.form(lo, hi) if self.share is not None else ())
+
     def _local(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return self.writes[0].local(self.writes[0].box(lo, hi))
 

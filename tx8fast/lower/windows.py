@@ -78,3 +78,8 @@ class Window:
             "right": self.columns_behind(), "kx": self.kernel[1], "ky": self.kernel[0], "sx": self.stride[1],
             "sy": self.stride[0],
         }  # fmt: skip
+
+    def form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """What instructions depend on besides the lengths of all factors: what is clipped from the band."""
+        fields = self.fields(lo, hi)
+        return (*(b - a for a, b in zip(lo, hi, strict=True)), fields["h"], fields["top"], fields["bottom"])

@@ -5,7 +5,7 @@ May import: ir.attrs, ir.program, numerics.layout, passes.layout_forms. Must not
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tx8fast.errors import InternalError
@@ -56,7 +56,7 @@ class ConstContainer:
             self.old_to_size[found] = {ALL_CHIPS: size_bytes}
         return found
 
-    def add_per_chip(self, sources: dict[int, tuple[Hashable, int]]) -> int:
+    def add_per_chip(self, sources: Mapping[int, tuple[Hashable, int]]) -> int:
         """Register one constant with data of its own per chip: chip -> (source, bytes). Equal data is kept once."""
         key = tuple(sorted((chip, s) for chip, (s, _) in sources.items()))
         found = self.ids.get(key)
@@ -123,7 +123,7 @@ def collect(program: IRProgram, n_tiles: int | None = None) -> ConstContainer:
                 container.add(source, size_bytes)
             else:  # equal bytes on several chips are one payload
                 held = {entry.source_on(c): (source, c) for c in reversed(entry.chips)}
-                by_chip = {c: (held[entry.source_on(c)], size_bytes) for c in entry.chips}
+                by_chip: dict[int, tuple[Hashable, int]] = {c: (held[entry.source_on(c)], size_bytes) for c in entry.chips}
                 container.ids[source] = container.add_per_chip(by_chip)
     container.renumber()
     return container

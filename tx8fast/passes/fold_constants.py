@@ -6,6 +6,7 @@ Must not: read a weight above the size limit, or one that the program writes.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -53,6 +54,7 @@ class _Folder:
         self.folded = 0
         self.added = 0
         self.next_key = 0
+        self.keys: dict[tuple[str, tuple[int, ...], bytes], str] = {}  # content -> key of an entry added in this run
         self.produced: dict[
             Value, np.ndarray
         ] = {}  # large results of this run, so that chains need no table read
@@ -132,10 +134,15 @@ class _Folder:
 
     def add_weight(self, array: np.ndarray) -> str:
         weights = self.program.weights
+        content = (array.dtype.name, array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8)).digest())
+        known = self.keys.get(content)
+        if known is not None:
+            return known  # layers that compute one table each share it
         while (key := f"{CONSTANT_PREFIX}{self.next_key}") in weights:
             self.next_key += 1
         weights.add_array(key, array)
         self.added += 1
+        self.keys[content] = key
         return key
 
 

@@ -1,4 +1,4 @@
-"""Recognises what JAX programs spell out in primitives: softmax, its masks, layer norm with the short variance.
+"""Recognises what JAX programs spell out in primitives: softmax, its masks, sigmoid, layer norm with the short variance.
 
 May import: ir, passes.base, passes.canonicalize, passes.lift_match, passes.lift_norm. Must not: change numbers beyond
 rounding. Runs before the other lifting passes, which finish what is begun here.
@@ -116,6 +116,21 @@ def _chosen_mask(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+@pattern("div", "recip", benefit=4)
+def _sigmoid(op: Op, rw: Rewriter) -> bool:
+    """1 / (1 + exp(-x))."""
+    if op.kind == "div" and splat(op.operands[0]) != 1:
+        return False
+    total = made_by(op.operands[-1], "add")
+    for a, b in orders(total) if total is not None else ():
+        e = made_by(a, "exp")
+        inner = None if e is None else made_by(e.operands[0], "neg")
+        if inner is not None and splat(b) == 1 and inner.operands[0].type is op.result.type and op.result.dtype in _FLOATS:
+            rw.replace_with(op, "sigmoid", inner.operands[0])
+            return True
+    return False
+
+
 # ---------------------------------------------------------------- norms
 
 
@@ -169,12 +184,12 @@ def _short_layernorm(op: Op, rw: Rewriter) -> bool:
     return False
 
 
-PATTERNS: tuple[Pattern, ...] = (_softmax, _log_softmax, _chosen_mask, _scale_last, _short_layernorm)
+PATTERNS: tuple[Pattern, ...] = (_softmax, _log_softmax, _chosen_mask, _sigmoid, _scale_last, _short_layernorm)
 
 
 @dataclass(frozen=True)
 class LiftStablehlo(CompilerPass):
-    """Makes `softmax` and `layernorm` of the forms that JAX programs have them in."""
+    """Makes `softmax`, `sigmoid` and `layernorm` of the forms that JAX programs have them in."""
 
     name: ClassVar[str] = "lift-stablehlo"
 

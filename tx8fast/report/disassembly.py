@@ -45,6 +45,8 @@ def _line(row: dict[str, Any], segment: Segment) -> str:
         parts.append(f"{CODE_TO_DTYPE.get(row['fmt'], row['fmt'])!s:<5s}")
     parts += [f"{name}={row[name]:#x}" for name in cls.FIELDS_SPM[:N_SPM] if row[name]]
     parts += [f"{name}={row[name]}" for name in cls.FIELDS_P[:N_P] if row[name]]
+    if row["worker"]:
+        parts.append(f"worker={row['worker']}")
     if row["rnd"]:
         parts.append(f"rnd={row['rnd']}")
     if row["slot"] >= 0:

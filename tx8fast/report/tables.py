@@ -18,7 +18,7 @@ from tx8fast.report.units import count_text, cut_text, size_text, tensor_text, t
 Facts = Mapping[str, Any]
 #: rows of a long list unless all are asked for
 SHOWN = 24
-UNITS = ("ne", "ct", "tdma", "rdma", "wdma", "kcore", "issue", "ddr")
+UNITS = ("ne", "ct", "tdma", "rdma", "wdma", "kcore", "issue", "dte", "noc", "ddr")
 
 
 def table(*columns: str, title: str | None = None) -> Table:

@@ -36,9 +36,9 @@ from tx8fast.search.plan import (
 )
 from tx8fast.search.shared_trial import PlanTimer
 
-REFINE = 10  # candidates tried on the event kernel, at most
+REFINE = 5  # candidates tried on the event kernel, at most
 PER_SHARDING = 1  # of them with one sharding, then
-REFINE_BEST = 4  # more with the best sharding
+REFINE_BEST = 2  # more with the best sharding
 TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without
 PRICED_ABOVE = 1.1
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out

@@ -14,65 +14,23 @@ Every fault class is reported once per segment, with the place where it first oc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
-from tx8fast.isa.comm import N_MONITORS, mask_tiles
+from tx8fast.isa.comm import mask_tiles
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics import layout
-from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.program.model import Launch, Program, Segment, Tensor
-from tx8fast.simulator.sanitizer_bytes import Pick, Range, dma_pick, operand_pick
+from tx8fast.simulator.sanitizer_addresses import RDMA, WDMA, address_faults, first_undefined
+from tx8fast.simulator.sanitizer_bytes import Range, dma_pick, operand_pick
+from tx8fast.simulator.sanitizer_clock import DTE, ENGINES, KCORE, ROUTINES, SENDS, Facts, Run
 from tx8fast.simulator.sanitizer_ddr import Races
-from tx8fast.simulator.sanitizer_order import DTE, ENGINES, KCORE, ROUTINES, SENDS, Facts, Order, Run
+from tx8fast.simulator.sanitizer_order import Order
+from tx8fast.simulator.sanitizer_report import MAX_FINDINGS, Enough, Finding, SanitizerError
 from tx8fast.simulator.sanitizer_values import Shadow
-
-MAX_FINDINGS = 20
-RDMA, WDMA = isa.UNITS.index("rdma"), isa.UNITS.index("wdma")
-
-
-@dataclass
-class Finding:
-    """One fault class of one segment. tile, instruction: where it first occurs, -1 for the program's end; span: half-open
-    byte range in `space` ("SPM" or "DDR"), (0, 0) if none; count: how often it occurs."""
-
-    kind: str
-    launch: str
-    segment: str
-    tile: int
-    instruction: int
-    name: str
-    op: str
-    space: str
-    span: Range
-    text: str
-    count: int = 1
-
-    def line(self) -> str:
-        """Return the finding as one line."""
-        where = [f"launch '{self.launch}'", f"segment '{self.segment}'"] if self.launch else []
-        if self.tile >= 0:
-            where += [f"tile {self.tile}", f"instruction {self.instruction} ({self.name})"]
-        more = f"; {self.count - 1} more of this kind" if self.count > 1 else ""
-        return f"{self.kind}: {', '.join(where)}{f' of op {self.op!r}' if self.op else ''} {self.text}{more}".replace("  ", " ")
-
-
-class SanitizerError(SimulationError):
-    """The program has faults; `findings` lists them."""
-
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        self.findings = list(findings)
-        head = f"sanitizer: {len(findings)} kind{'s' * (len(findings) > 1)} of faults"
-        stop = f"\n  stopped after {MAX_FINDINGS}" if len(findings) >= MAX_FINDINGS else ""
-        super().__init__(head + "".join(f"\n  - {f.line()}" for f in findings) + stop)
-
-
-class _Enough(Exception):
-    pass
 
 
 class Sanitizer:
@@ -111,7 +69,12 @@ class Sanitizer:
         self._known[key] = finding
         self.findings.append(finding)
         if len(self.findings) >= MAX_FINDINGS:
-            raise _Enough
+            raise Enough
+
+    def _end_finding(self, kind: str, launch: str, segment: str, text: str, span: Range) -> None:
+        """Remember a fault that has no single row."""
+        finding = Finding(kind, launch, segment, -1, -1, "", "", "DDR" if span[0] else "SPM", span, text)
+        self._add((kind, segment or text), finding)
 
     def run(self, sim: Any, progress: Callable[[int, int], None] | None = None) -> None:
         """Execute all launches on `sim`, whose observer this is. Raises SanitizerError if there are findings."""
@@ -124,7 +87,7 @@ class Sanitizer:
                     progress(i + 1, len(launches))
             for t in self.program.outputs:
                 self._output(t)
-        except _Enough:
+        except Enough:
             pass
         if self.findings:
             raise SanitizerError(self.findings)
@@ -134,19 +97,17 @@ class Sanitizer:
         before = len(self.findings)
         self._addresses(launch, segment)
         if len(self.findings) > before:
-            raise _Enough  # it cannot be executed
+            raise Enough  # it cannot be executed
         try:
             sim.run_launch(launch)
         except SimulationError as error:
             if stopped := any(run.at < len(run.facts.rows) for run in self.runs.values()):
-                self._add(("stopped", segment.name), Finding("stopped", launch.name, segment.name, -1, -1, "", "", "SPM", (0, 0), str(error)))
+                self._end_finding("stopped", launch.name, segment.name, str(error), (0, 0))
             self.end(not stopped)
-            raise _Enough from error
+            raise Enough from error
 
     def _addresses(self, launch: Launch, segment: Segment) -> None:
-        """Report rows whose operands leave the memory given to buffers, or DDR, before anything runs."""
-        low, high, end = self.machine.spm_base, self.machine.spm_limit, DDR_BASE + self.program.ddr_bytes
-        args = np.asarray(launch.args, np.int64)
+        """Report what cannot be executed before anything runs."""
         for tile, index in enumerate(np.asarray(segment.tile_code).tolist()):
             if index < 0:
                 continue
@@ -154,30 +115,14 @@ class Sanitizer:
             if id(code) not in self._facts:
                 rows = isa.expand(code)
                 self._facts[id(code)] = (code, Facts(rows, isa.ranges(rows, np.zeros(len(rows), np.int64))))
-            facts = self._facts[id(code)][1]
-            slots = args[segment.slot_arg] + segment.tile_offset[tile]
-            run = Run(tile, self.index, launch.name, segment, facts, 0, slots)
-            for what, table in (("reads", facts.reads), ("writes", facts.writes)):
-                lo, hi = table[..., 0], table[..., 1]
-                for at, k in np.argwhere((hi > lo) & ((lo < low) | (hi > high)))[:MAX_FINDINGS].tolist():
-                    part = "reserved bytes" if 0 <= lo[at, k] and hi[at, k] <= self.machine.tile.spm_bytes else "bytes that do not exist"
-                    span = (int(lo[at, k]), int(hi[at, k]))
-                    self.fault("SPM address", run, at, f"{what} SPM bytes [{span[0]:#x}, {span[1]:#x}), {part}; required within "
-                               f"[{low:#x}, {high:#x})", span)  # fmt: skip
-            for at in np.flatnonzero((facts.units == RDMA) | (facts.units == WDMA)).tolist():
-                row = facts.rows[at]
-                if not 0 <= row["slot"] < len(slots):
-                    self.fault("DDR address", run, at, f"uses slot {row['slot']} of {len(slots)}")
-                    continue
-                _, span = dma_pick(int(slots[row["slot"]] + row["ddr"]), row["p"].tolist())
-                if span[0] < DDR_BASE or span[1] > end:
-                    self.fault("DDR address", run, at, f"accesses DDR bytes [{span[0]:#x}, {span[1]:#x}); required within "
-                               f"[{DDR_BASE:#x}, {end:#x})", span)  # fmt: skip
-            for at in np.flatnonzero(facts.units == DTE).tolist():
-                _, mask, monitor = facts.rows["p"][at][:3].tolist()
-                if mask <= 0 or mask >> self.machine.n_tiles or not 0 <= monitor < N_MONITORS:
-                    self.fault("send target", run, at, f"sends to tiles {mask_tiles(mask)}, monitor {monitor}; the machine has "
-                               f"{self.machine.n_tiles} tiles of {N_MONITORS} monitors")  # fmt: skip
+            run = self._run(launch, segment, tile)
+            for kind, at, text, span in address_faults(self.machine, self.program.ddr_bytes, run):
+                self.fault(kind, run, at, text, span)
+
+    def _run(self, launch: Launch, segment: Segment, tile: int) -> Run:
+        facts = self._facts[id(segment.codes[int(segment.tile_code[tile])])][1]
+        slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[tile]
+        return Run(tile, self.index, launch.name, segment, facts, 0, slots)
 
     # -- events of the simulator --------------------------------------------------------------------------------
 
@@ -189,9 +134,7 @@ class Sanitizer:
         """A launch starts on `tiles`."""
         self.runs = {}
         for tile in tiles:
-            facts = self._facts[id(segment.codes[int(segment.tile_code[tile])])][1]
-            slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[tile]
-            self.runs[tile] = Run(tile, self.index, launch.name, segment, facts, 0, slots)
+            self.runs[tile] = self._run(launch, segment, tile)
             if tile in self.shadows:
                 self.shadows[tile].forget()
             else:
@@ -211,7 +154,10 @@ class Sanitizer:
             if unit in (RDMA, WDMA):
                 self._transfer(run, at, row, address, unit == WDMA)
             else:
-                self.shadows[tile].row(row, *f.spans(at), state.spm, lambda span, what: self._undefined(run, at, span, what))
+                reads, writes = f.spans(at)
+                self.shadows[tile].row(
+                    row, reads, writes, state.spm, lambda span, what: self._undefined(run, at, span, what)
+                )
         elif unit == DTE:
             self._send(run, at, row)
         elif unit == KCORE:
@@ -234,7 +180,8 @@ class Sanitizer:
                 done = self.order.finished(tile, w, tile) - run.base
                 open_rows = where[(where >= done) & (where < at)]
                 if len(open_rows):
-                    self.fault("barrier without wait", run, at, f"does not wait for {self.order.say(run, int(open_rows[0]), run)} before it")
+                    text = f"does not wait for {self.order.say(run, int(open_rows[0]), run)} before it"
+                    self.fault("barrier without wait", run, at, text)
         elif name != "recv":
             self.order.arrive(run, at, name, run.facts.rows["p"][at].tolist())
 
@@ -263,8 +210,8 @@ class Sanitizer:
             done = self.order.finished(tile, SENDS, tile)
             for m in self.order.sends[tile]:
                 if m.run is run and m.run.base + m.at >= done and any(leg.done < 0 for leg in m.legs):
-                    self.fault("send under way", run, m.at, f"is not waited for before {where}; no send_wait, and not every receiver has "
-                               "a recv for it", m.src)  # fmt: skip
+                    text = f"is not waited for before {where}; no send_wait, and not every receiver has a recv for it"
+                    self.fault("send under way", run, m.at, text, m.src)
 
     def end(self, complete: bool = True) -> None:
         """The launch is over; not `complete`: the tiles could not go on."""
@@ -274,20 +221,24 @@ class Sanitizer:
             for number, monitor in enumerate(monitors):
                 for leg in monitor.open[:1]:
                     m = leg.message
-                    self.fault("message not received", m.run, m.at, f"sends {leg.dst[1] - leg.dst[0]} bytes to tile {tile}, monitor {number}, "
-                               "which no recv takes", leg.dst)  # fmt: skip
+                    text = (
+                        f"sends {leg.dst[1] - leg.dst[0]} bytes to tile {tile}, monitor {number}, which no recv takes"
+                    )
+                    self.fault("message not received", m.run, m.at, text, leg.dst)
             self.order.monitors[tile] = [type(m)() for m in monitors]
             self.order.landing[tile] = []
 
     # -- what rows do to values and DDR -------------------------------------------------------------------------
 
     def _undefined(self, run: Run, at: int, span: Range, what: str) -> None:
-        self.fault("uninitialised read", run, at, f"{what} SPM bytes [{span[0]:#x}, {span[1]:#x}), {self._history(run, at, span[0])}", span)
+        text = f"{what} SPM bytes [{span[0]:#x}, {span[1]:#x}), {self._history(run, at, span[0])}"
+        self.fault("uninitialised read", run, at, text, span)
 
     def _history(self, run: Run, at: int, byte: int) -> str:
         """Say which row last wrote an undefined SPM byte."""
         table = run.facts.writes[:at]
-        hit = np.flatnonzero(((table[..., 0] <= byte) & (table[..., 1] > byte) & (run.facts.units[:at, None] != DTE)).any(axis=1))
+        covers = (table[..., 0] <= byte) & (table[..., 1] > byte) & (run.facts.units[:at, None] != DTE)
+        hit = np.flatnonzero(covers.any(axis=1))
         if not len(hit):
             return "which nothing has written in this launch"
         return f"whose last writer, {self.order.say(run, int(hit[-1]), run)}, had no defined value for them"
@@ -301,7 +252,8 @@ class Sanitizer:
         if not store:
             spm[...] = np.where(ddr.reshape(-1), 0, 0xFF)
             if ddr.size and not ddr.any():
-                self.fault("uninitialised read", run, at, f"reads DDR bytes [{span[0]:#x}, {span[1]:#x}), {self._ddr_history(span)}", span)
+                text = f"reads DDR bytes [{span[0]:#x}, {span[1]:#x}), {self._ddr_history(span)}"
+                self.fault("uninitialised read", run, at, text, span)
             return
         if spm.size and spm.all():
             self._undefined(run, at, (addr, addr + ddr.size), "stores")
@@ -333,8 +285,11 @@ class Sanitizer:
             if operand is not None:
                 pick, span = operand_pick(operand, run.slots)
                 self.races.access(run, at, pick, span, False)
-                self._needs(operand, pick, lambda a, b: self.fault("uninitialised read", run, at, f"({routine['routine']}) needs DDR bytes "
-                            f"[{a:#x}, {b:#x}), {self._ddr_history((a, b))}", (a, b)), span)  # fmt: skip
+                if bad := first_undefined(pick(self.made), operand, span[0]):
+                    text = (
+                        f"({routine['routine']}) needs DDR bytes [{bad[0]:#x}, {bad[1]:#x}), {self._ddr_history(bad)}"
+                    )
+                    self.fault("uninitialised read", run, at, text, bad)
         for operand in routine["outputs"]:
             if operand is not None:
                 pick, span = operand_pick(operand, run.slots)
@@ -342,41 +297,16 @@ class Sanitizer:
                 pick(self.made)[...] = True
         self.order.join(run, at + 1, (ROUTINES,))
 
-    def _needs(self, operand: Any, pick: Pick, complain: Callable[[int, int], None], span: Range) -> None:
-        """Call `complain` with the first range of logical elements that have no value."""
-        made = pick(self.made)
-        if made.all():
-            return
-        shape, dtype = operand["shape"], operand["dtype"]
-        if operand.get("layout") == "blocked":
-            full = np.zeros(made.size * 0 + layout.blocked_bytes(*layout.npc(shape), dtype), np.uint8)
-            full[: made.size] = ~made
-            kind = {1: "u8", 2: "u16", 4: "u32", 8: "i64"}[ITEM_BYTES[dtype]]
-            bad = layout.unpack(full, *layout.npc(shape), kind) != 0
-            if bad.any():
-                at = np.unravel_index(int(np.argmax(bad)), bad.shape)
-                lo = span[0] + int(layout.element_offset(*map(int, at), *layout.npc(shape)[1:], dtype))
-                complain(lo, lo + ITEM_BYTES[dtype])
-            return
-        address = np.zeros(0, np.int64)
-        if "strides" in operand:
-            grid = np.zeros(tuple(shape), np.int64)
-            for axis, step in enumerate(operand["strides"]):
-                grid += (np.arange(shape[axis]) * step).reshape([-1 if k == axis else 1 for k in range(len(shape))])
-            address = (grid.reshape(-1, 1) + np.arange(ITEM_BYTES[dtype])).reshape(-1)
-        else:
-            address = np.arange(made.size)
-        bad = np.flatnonzero(~made.reshape(-1))
-        complain(span[0] + int(address[bad[0]]), span[0] + int(address[bad[0]]) + ITEM_BYTES[dtype])
-
     def _output(self, t: Tensor) -> None:
         """A program output must be defined in all logical elements."""
-        n = layout.blocked_bytes(*layout.npc(t.shape), t.ddr_dtype) if t.layout == "blocked" else layout.dense_bytes(t.shape, t.ddr_dtype)
+        blocked = t.layout == "blocked"
+        size = (
+            layout.blocked_bytes(*layout.npc(t.shape), t.ddr_dtype)
+            if blocked
+            else layout.dense_bytes(t.shape, t.ddr_dtype)
+        )
         start = t.address - DDR_BASE
-
-        def complain(a: int, b: int) -> None:
-            text = f"output '{t.name}': DDR bytes [{a:#x}, {b:#x}) have no defined value, {self._ddr_history((a, b))}"
-            self._add(("undefined result", t.name), Finding("undefined result", "", "", -1, -1, "", "", "DDR", (a, b), text))
-
-        self._needs({"shape": t.shape, "dtype": t.ddr_dtype, "layout": t.layout}, lambda array: array[start : start + n], complain,
-                    (t.address, t.address + n))  # fmt: skip
+        operand = {"shape": t.shape, "dtype": t.ddr_dtype, "layout": t.layout}
+        if bad := first_undefined(self.made[start : start + size], operand, t.address):
+            text = f"DDR bytes [{bad[0]:#x}, {bad[1]:#x}) have no defined value, {self._ddr_history(bad)}"
+            self._end_finding("undefined result", "", "", f"output '{t.name}': {text}", bad)

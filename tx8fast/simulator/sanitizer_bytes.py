@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast import isa
+from tx8fast.isa.base import FORMAT_BYTES
 from tx8fast.machine import DDR_BASE
 from tx8fast.numerics import layout
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -34,7 +35,7 @@ def spm_view(array: np.ndarray, opcode: int, fmt: int, spm, p, write: bool) -> n
     if opcode == GATHER:
         return runs(array, spm[1], p[0], p[7:13]) if write else runs(array, spm[0], p[0], p[1:7])
     if opcode == MEMSET and write:
-        return runs(array, spm[0], p[1] * int(isa.base.FORMAT_BYTES[fmt]), p[2:8])
+        return runs(array, spm[0], p[1] * int(FORMAT_BYTES[fmt]), p[2:8])
     return None
 
 
@@ -45,7 +46,9 @@ def touched(record: np.ndarray, write: bool, span: Range) -> np.ndarray:
     if record["opcode"] in (GATHER, MEMSET) and (write or record["opcode"] == GATHER):
         top = max(b for _, b in found)
         whole = np.zeros(max(top, span[1]), bool)
-        view = spm_view(whole, int(record["opcode"]), int(record["fmt"]), record["spm"].tolist(), record["p"].tolist(), write)
+        view = spm_view(
+            whole, int(record["opcode"]), int(record["fmt"]), record["spm"].tolist(), record["p"].tolist(), write
+        )
         assert view is not None
         view[...] = True
         return whole[span[0] : span[1]]

@@ -12,7 +12,8 @@ import numpy as np
 
 from tx8fast.machine import DDR_BASE
 from tx8fast.simulator.sanitizer_bytes import Pick, Range, overlap
-from tx8fast.simulator.sanitizer_order import Order, Run
+from tx8fast.simulator.sanitizer_clock import Run
+from tx8fast.simulator.sanitizer_order import Order
 
 
 class Races:
@@ -84,5 +85,8 @@ class Races:
         else:
             kind, missing = "DDR race between tiles", "no barrier between them"
         verbs = ("reads", "writes")[write], ("reads", "writes")[wrote]
-        self.order.fault(kind, run, at, f"{verbs[0]} DDR bytes [{span[0]:#x}, {span[1]:#x}), of which {self.order.say(a_run, a, run)} "
-                         f"{verbs[1]} some at the same time; {missing}", span)  # fmt: skip
+        text = (
+            f"{verbs[0]} DDR bytes [{span[0]:#x}, {span[1]:#x}), of which {self.order.say(a_run, a, run)} {verbs[1]} some "
+            f"at the same time; {missing}"
+        )
+        self.order.fault(kind, run, at, text, span)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.isa import blocked
-from tx8fast.isa.base import FORMAT_BYTES, BY_OPCODE
+from tx8fast.isa.base import BY_OPCODE, FORMAT_BYTES
 from tx8fast.isa.convert import Convert
 from tx8fast.isa.ne import Conv, Gemm
 from tx8fast.isa.peripheral import Peripheral
@@ -51,10 +51,14 @@ class Shadow:
         """Return per element whether it has an undefined byte."""
         return self.spm[addr : addr + n * size].view(f"u{size}") != 0
 
-    def put(self, addr: int, undefined: np.ndarray, size: int) -> None:
-        self.spm[addr : addr + undefined.size * size].reshape(-1, size)[...] = np.where(undefined.reshape(-1, 1), UNDEFINED, 0)
+    def put(self, addr: int, undefined: Any, size: int) -> None:
+        self.spm[addr : addr + undefined.size * size].reshape(-1, size)[...] = np.where(
+            undefined.reshape(-1, 1), UNDEFINED, 0
+        )
 
-    def row(self, row: np.void, reads: Sequence[Range], writes: Sequence[Range], spm_values: np.ndarray, complain: Complain) -> None:
+    def row(
+        self, row: np.void, reads: Sequence[Range], writes: Sequence[Range], spm_values: np.ndarray, complain: Complain
+    ) -> None:
         """Do to the shadow what an engine row (no transfer of DDR) does to the data."""
         cls, fmt = BY_OPCODE[int(row["opcode"])], int(row["fmt"])
         spm, p = row["spm"].tolist(), row["p"].tolist()
@@ -118,9 +122,11 @@ class Shadow:
     def _mask_move(self, fmt: int, spm: Sequence[int], p: Sequence[int], values: np.ndarray) -> None:
         n, e = p[0], int(FORMAT_BYTES[fmt])
         raw = values[spm[1] : spm[1] + n * e].view(f"u{e}")
-        chosen = (raw << 1) != 0 if CODE_TO_DTYPE[fmt] in ("bf16", "f16", "f32", "tf32") else raw != 0  # -0.0 chooses nothing
+        chosen = (
+            (raw << 1) != 0 if CODE_TO_DTYPE[fmt] in ("bf16", "f16", "f32", "tf32") else raw != 0
+        )  # -0.0 chooses nothing
         mask = self.lanes(spm[1], n, e)
-        out = np.where(chosen, self.lanes(spm[0], n, e), self.lanes(spm[2], n, e)) | mask
+        out = np.logical_or(np.where(chosen, self.lanes(spm[0], n, e), self.lanes(spm[2], n, e)), mask)
         self.put(spm[2], out, e)
 
     def _vector(self, cls: Any, fmt: int, spm: Sequence[int], p: Sequence[int], writes: Sequence[Range]) -> None:
@@ -157,7 +163,9 @@ class Shadow:
 
     # -- channel-blocked operands ---------------------------------------------------------------------------------
 
-    def _consume(self, cls: Any, opcode: int, fmt: int, spm: Sequence[int], p: Sequence[int], complain: Complain) -> None:
+    def _consume(
+        self, cls: Any, opcode: int, fmt: int, spm: Sequence[int], p: Sequence[int], complain: Complain
+    ) -> None:
         for addr, n, pos, c, f in _operands(cls, opcode, fmt, spm, p):
             size = int(FORMAT_BYTES[f])
             span = int(blocked.span_bytes(n, pos, c, f))
@@ -166,13 +174,18 @@ class Shadow:
             bad = blocked.load(self.spm, addr, n, pos, c, PLAIN[size], np.bool_)
             if bad.any():
                 at = np.unravel_index(int(np.argmax(bad)), bad.shape)
-                lo = addr + int(element_offset(*map(int, at), pos, c, CODE_TO_DTYPE[f]))
-                complain((lo, lo + size), f"computes with element {tuple(map(int, at))} of {n} x {pos} x {c} {CODE_TO_DTYPE[f]} at")
+                lo = addr + int(element_offset(int(at[0]), int(at[1]), int(at[2]), pos, c, CODE_TO_DTYPE[f]))
+                what = f"computes with element {tuple(map(int, at))} of {n} x {pos} x {c} {CODE_TO_DTYPE[f]} at"
+                complain((lo, lo + size), what)
 
-    def _blocked_result(self, cls: Any, opcode: int, fmt: int, spm: Sequence[int], p: Sequence[int], writes: Sequence[Range]) -> None:
+    def _blocked_result(
+        self, cls: Any, opcode: int, fmt: int, spm: Sequence[int], p: Sequence[int], writes: Sequence[Range]
+    ) -> None:
         """The engine writes all lanes of a result, zeros behind the last channel, but nothing between batches."""
         if issubclass(cls, (Gemm, Conv)):
-            n, pos, c, f = ((max(p[3], p[4]), p[0], p[2], p[7]) if issubclass(cls, Gemm) else (p[0], p[4] * p[5], p[6], p[17]))
+            n, pos, c, f = (
+                (max(p[3], p[4]), p[0], p[2], p[7]) if issubclass(cls, Gemm) else (p[0], p[4] * p[5], p[6], p[17])
+            )
             zero = np.zeros((n, pos, c), f"u{int(FORMAT_BYTES[f])}")
             blocked.store(self.spm, spm[2], zero, PLAIN[int(FORMAT_BYTES[f])])
             return

@@ -50,7 +50,7 @@ def open_gguf(path: str | os.PathLike[str]) -> dict[str, GgufEntry]:
     where = os.fspath(path)
     try:
         size = os.path.getsize(where)
-        reader = gguf.GGUFReader(where)
+        reader = gguf.GGUFReader(where)  # type: ignore[attr-defined]
     except OSError as e:
         raise ImportModelError(f"opening {where}: {e.strerror or e}") from e
     except (ValueError, KeyError, IndexError, OverflowError, MemoryError) as e:

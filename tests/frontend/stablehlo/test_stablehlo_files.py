@@ -167,7 +167,7 @@ BAD = {
     "endless": (F + """%0 = stablehlo.while(%h = %a) : tensor<4xf32> cond {
         %c = stablehlo.constant dense<true> : tensor<i1>
         stablehlo.return %c : tensor<i1> } do { stablehlo.return %h : tensor<4xf32> }
-        return %0 : tensor<4xf32> }""", UnsupportedError, "more than 100000 rounds"),
+        return %0 : tensor<4xf32> }""", UnsupportedError, "more than 10000 rounds"),
     "data_loop": (F + """%0 = stablehlo.while(%h = %a) : tensor<4xf32> cond {
         %z = stablehlo.constant dense<0.0> : tensor<f32>
         %m = stablehlo.reduce(%h init: %z) applies stablehlo.add across dimensions = [0] : (tensor<4xf32>, tensor<f32>) -> tensor<f32>

@@ -50,13 +50,13 @@ ELEMENTWISE = {
     "activations": (lambda x: (jax.nn.relu(x), jax.nn.silu(x), jax.nn.gelu(x), jax.nn.gelu(x, approximate=False), jax.nn.softplus(x),
                                jax.nn.elu(x), jax.nn.leaky_relu(x), jax.nn.hard_swish(x), jax.nn.relu6(x)), X),  # fmt: skip
 }
-I, J = ints(4, 8, low=-50, high=50), ints(4, 8, low=1, high=9, seed=1)
+LEFT, RIGHT = ints(4, 8, low=-50, high=50), ints(4, 8, low=1, high=9, seed=1)
 INTEGERS = {
-    "arithmetic": (lambda a, b: (a + b, a - b, a * b, lax.div(a, b), lax.rem(a, b), a // b, a % b, jnp.abs(a), -a, jnp.sign(a)), I, J),
-    "bits": (lambda a, b: (a & b, a | b, a ^ b, ~a, a << b, a >> b, lax.shift_right_logical(a, b)), I, J),
-    "order": (lambda a, b: (jnp.maximum(a, b), jnp.minimum(a, b), jnp.clip(a, -5, 5), a < b, a == b), I, J),
-    "truth": (lambda a, b: ((a > 0) & (b > 3), (a > 0) | (b > 3), ~(a > 0), (a > 0) ^ (b > 3), (a > 0) == (b > 3)), I, J),
-    "widths": (lambda a: (a.astype(jnp.int8), a.astype(jnp.uint8), a.astype(jnp.int16), a.astype(jnp.float32)), I),
+    "arithmetic": (lambda a, b: (a + b, a - b, a * b, lax.div(a, b), lax.rem(a, b), a // b, a % b, jnp.abs(a), -a, jnp.sign(a)), LEFT, RIGHT),
+    "bits": (lambda a, b: (a & b, a | b, a ^ b, ~a, a << b, a >> b, lax.shift_right_logical(a, b)), LEFT, RIGHT),
+    "order": (lambda a, b: (jnp.maximum(a, b), jnp.minimum(a, b), jnp.clip(a, -5, 5), a < b, a == b), LEFT, RIGHT),
+    "truth": (lambda a, b: ((a > 0) & (b > 3), (a > 0) | (b > 3), ~(a > 0), (a > 0) ^ (b > 3), (a > 0) == (b > 3)), LEFT, RIGHT),
+    "widths": (lambda a: (a.astype(jnp.int8), a.astype(jnp.uint8), a.astype(jnp.int16), a.astype(jnp.float32)), LEFT),
 }
 MOVES = {
     "reshape": (lambda x: (x.reshape(15, 16), x.reshape(3, 80), x[:, None], x.reshape(-1)), X),
@@ -168,10 +168,10 @@ REDUCTIONS = {
     "sums": (lambda x: (x.sum(-1), x.sum(1), x.sum((0, 2)), x.sum(), x.mean(-1, keepdims=True), x.mean(0)), X),
     "bounds": (lambda x: (x.max(-1), x.min(1), x.max(), jnp.prod(x, 1)), X),
     "norms": (lambda x: (jnp.linalg.norm(x, axis=-1), x.std(-1), x.var(1)), X),
-    "integers": (lambda a: (a.sum(1), a.max(0), a.min()), I),
-    "truth": (lambda a: ((a > 0).all(1), (a > 40).any(0), (a > -60).all()), I),
+    "integers": (lambda a: (a.sum(1), a.max(0), a.min()), LEFT),
+    "truth": (lambda a: ((a > 0).all(1), (a > 40).any(0), (a > -60).all()), LEFT),
     "places": (lambda x: (x.argmax(-1), x.argmin(1), jnp.argmax(x, 0)), X),
-    "places_int": (lambda a: (a.argmax(-1), a.argmin(0)), I),
+    "places_int": (lambda a: (a.argmax(-1), a.argmin(0)), LEFT),
     "start": (lambda x: lax.reduce(x, jnp.float32(5), lax.add, (1,)), X),
     "max_pool": (lambda x: windows(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1)), IMAGE),
     "max_pool_same": (lambda x: windows(x, -jnp.inf, lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME"), IMAGE),
@@ -183,7 +183,7 @@ REDUCTIONS = {
     "cummax": (lambda x: (lax.cummax(x, 1), lax.cumprod(x, 1)), X),
     "softmax": (lambda x: (jax.nn.softmax(x), jax.nn.log_softmax(x), jax.nn.softmax(x, 1), jax.nn.logsumexp(x, -1)), X),
     "sort": (lambda x: (jnp.sort(x, -1), jnp.sort(x, 1), -jnp.sort(-x, 0), jnp.argsort(x, -1)), X),
-    "sort_ints": (lambda a: (jnp.sort(a, 1), jnp.argsort(a, 0)), I),
+    "sort_ints": (lambda a: (jnp.sort(a, 1), jnp.argsort(a, 0)), LEFT),
     "top_k": (lambda x: lax.top_k(x, 4), X),
 }
 

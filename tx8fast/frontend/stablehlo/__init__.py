@@ -78,8 +78,9 @@ def import_module(data: bytes, path: str = "", options: ImportOptions | None = N
             importer = Importer(module, what, emitter, _handlers(), clusters.find)
             main = _main(importer)
             names, args, positions = _arguments(importer, main, block, options, weights_file)
-            results = importer.run_block(main.regions[0].blocks[0], args)
+            found = importer.run_block(main.regions[0].blocks[0], args)
             importer.finish()
+            results = importer.needed(found)
             donated.extend(_donated(main, positions))
             emitter.loc = "return"
             return names, [f"result{i}" for i in range(len(results))], [emitter.value(importer.views.full(v)) for v in results]

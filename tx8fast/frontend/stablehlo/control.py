@@ -8,7 +8,7 @@ from __future__ import annotations
 from tx8fast.frontend.stablehlo.node import Handler, Node
 from tx8fast.frontend.stablehlo.view import Val
 
-MAX_TRIPS = 100_000
+MAX_TRIPS = 10_000
 _IDENTITIES = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "xla.sdy.FuncResultSharding")
 
 

@@ -40,7 +40,7 @@ def _maximum(n: Node) -> Val:
                 return x
             if bound is not None and bound == 0 and x.dtype in _CT_FLOATS:
                 return n.v.elementwise("relu", x)
-    return _logical("max")(n)
+    return n.v.elementwise("or" if a.dtype == "pred" else "max", a, b)
 
 
 def _compare(n: Node) -> Val:
@@ -138,10 +138,11 @@ def erfc(n: Node) -> Val:
 def negated(n: Node, v: Val) -> Val:
     """-v, dropping a negation that v already has, also one inside a product."""
     op = v.core.value.op if v.core.value is not None else None
-    for sub in range(2) if op is not None and op.kind == "mul" else ():
-        inner = op.operands[sub].op
+    factors = list(op.operands) if op is not None and op.kind == "mul" else []
+    for sub, factor in enumerate(factors):
+        inner = factor.op
         if inner is not None and inner.kind == "neg":
-            values = list(op.operands)
+            values = list(factors)
             values[sub] = inner.operands[0]
             product = n.importer.emitter.builder("mul", *values, loc=n.importer.emitter.loc)
             return Val(v.shape, type(v.core)(v.core.shape, v.dtype, value=product), v.dims)

@@ -32,9 +32,9 @@ def bindings():
     Raises ImportModelError naming the extra to install if it is not there.
     """
     try:
-        from jaxlib.mlir import ir, passmanager
-        from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-        from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+        from jaxlib.mlir import ir, passmanager  # pyright: ignore[reportMissingImports]
+        from jaxlib.mlir._mlir_libs import _jax_mlir_ext  # pyright: ignore[reportMissingImports]
+        from jaxlib.mlir.dialects import chlo, sdy, stablehlo  # pyright: ignore[reportMissingImports]
     except ImportError as e:
         raise ImportModelError(
             f"reading StableHLO needs jaxlib, which cannot be imported ({e}); install it with: pip install 'tx8fast[stablehlo]'"

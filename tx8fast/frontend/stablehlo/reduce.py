@@ -81,15 +81,14 @@ def _comparison(n: Node, pairs: list[tuple]) -> str | None:
     for o in n.body().operations:
         o = o.operation
         sources = [origin.get(v) for v in o.operands]
-        if o.name == "stablehlo.compare":
+        known = [s for s in sources if s is not None]
+        if o.name == "stablehlo.compare" and len(known) == 2:
+            (i, side), (j, other) = known
             way = n.importer.direction(o)
-            if None not in sources and sources[0][0] == sources[1][0] and sources[0][1] != sources[1][1] and way[0] in "GL":
-                return "max" if (way[0] == "G") == (sources[0][1] == 0) else "min"
-            if None not in sources and sources[0] == sources[1]:
-                continue  # a test for NaN
-        known = {s for s in sources if s is not None}
-        if len(known) == 1 and o.name in ("stablehlo.select", "stablehlo.bitcast_convert", "stablehlo.convert"):
-            origin[o.results[0]] = known.pop()
+            if i == j and side != other and way[0] in "GL":
+                return "max" if (way[0] == "G") == (side == 0) else "min"
+        elif o.name in ("stablehlo.select", "stablehlo.bitcast_convert", "stablehlo.convert") and len(set(known)) == 1:
+            origin[o.results[0]] = known[0]  # the same value, with its NaNs or its zeros put in order
     return None
 
 

@@ -1,0 +1,189 @@
+"""When a row is finished for certain: vector clocks of the tiles' cores, queue order, conflicts inside a worker.
+
+May import: numpy, isa, program.model. Must not: know which accesses conflict, values, or execute anything.
+Source: TX8 hardware manual 14, 15. A row is issued by its tile's core and finished when the core waits for its worker;
+the hardware itself orders rows of one engine queue, and rows of one worker whose byte ranges conflict.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.isa.comm import mask_tiles
+from tx8fast.program.model import Segment
+from tx8fast.simulator.sanitizer_bytes import Range
+
+SENDS, ROUTINES = 3, 4  # agents of a tile behind its three workers
+N_AGENTS = 5
+ENGINES = 5  # units below are engines
+DTE = isa.UNITS.index("dte")
+KCORE = isa.UNITS.index("kcore")
+MAX_PATH = 2048  # rows between two accesses that are searched for an order through third rows
+
+
+class Facts:
+    """Columns of one loop-free code array that checks look at again and again."""
+
+    def __init__(self, rows: np.ndarray, ranges: dict[str, np.ndarray]) -> None:
+        self.rows = rows
+        self.reads, self.writes = ranges["spm_read"], ranges["spm_write"]
+        self.units = isa.units(rows)
+        self.unit_list = self.units.tolist()
+        engine = self.units < ENGINES
+        self.agent = np.where(engine, rows["worker"], np.where(self.units == KCORE, ROUTINES, SENDS)).tolist()
+        self.by_worker = {
+            w: np.flatnonzero(engine & (rows["worker"] == w)) for w in np.unique(rows["worker"][engine]).tolist()
+        }
+        self.names = [isa.class_of(op).NAME for op in rows["opcode"].tolist()]
+
+    def spans(self, at: int) -> tuple[list[Range], list[Range]]:
+        """Return the SPM envelopes read and written by a row."""
+        return ([(a, b) for a, b in self.reads[at].tolist() if b > a],
+                [(a, b) for a, b in self.writes[at].tolist() if b > a])  # fmt: skip
+
+
+@dataclass(eq=False)
+class Run:
+    """One tile's part of one launch (`index` in program order); `at` is the row it stands at, `base` its first row's
+    number on the tile."""
+
+    tile: int
+    index: int
+    launch: str
+    segment: Segment
+    facts: Facts
+    base: int
+    slots: np.ndarray
+    at: int = 0
+
+
+class Clocks:
+    """What each core knows about the others, and the launches since the last barrier of all tiles."""
+
+    def __init__(self, n_tiles: int) -> None:
+        self.n = n_tiles
+        self.vc = [[0] * n_tiles for _ in range(n_tiles)]
+        self.next = [0] * n_tiles  # number of a tile's next row
+        self.current: dict[int, Run] = {}
+        self.begin_epoch()
+        self.met: dict[tuple, list[int]] = {}
+        self.times: dict[tuple, int] = {}
+
+    def begin_epoch(self) -> None:
+        """Forget everything: all tiles are idle and know it."""
+        every = [max(c) for c in zip(*self.vc)]
+        self.vc = [list(every) for _ in range(self.n)]
+        self.floor = list(self.next)
+        for run in self.current.values():
+            self.floor[run.tile] = run.base + run.at
+        self.joins = [[([], []) for _ in range(N_AGENTS)] for _ in range(self.n)]
+        self.runs: list[list[Run]] = [[] for _ in range(self.n)]
+        for run in self.current.values():
+            self.runs[run.tile].append(run)
+
+    # -- launches and clocks ------------------------------------------------------------------------------------
+
+    def begin(self, runs: Sequence[Run]) -> None:
+        """Start a launch."""
+        self.current = {r.tile: r for r in runs}
+        for r in runs:
+            r.base = self.next[r.tile]
+            self.next[r.tile] += len(r.facts.rows)
+            self.runs[r.tile].append(r)
+        self.met, self.times = {}, {}
+
+    def tick(self, tile: int) -> int:
+        self.vc[tile][tile] += 1
+        return self.vc[tile][tile]
+
+    def join(self, run: Run, at: int, agents: Sequence[int]) -> None:
+        """The core has waited for all rows of `agents` before position `at`."""
+        now = self.tick(run.tile)
+        for a in agents:
+            times, numbers = self.joins[run.tile][a]
+            times.append(now)
+            numbers.append(run.base + at)
+
+    def finished(self, tile: int, agent: int, viewer: int) -> int:
+        """Return the number below which all rows of the tile's agent are finished, as far as `viewer` knows."""
+        times, numbers = self.joins[tile][agent]
+        k = bisect_right(times, self.vc[viewer][tile])
+        return max(self.floor[tile], numbers[k - 1] if k else 0)
+
+    def learn(self, tile: int, clock: Sequence[int]) -> None:
+        self.vc[tile] = [max(a, b) for a, b in zip(self.vc[tile], clock)]
+        self.tick(tile)
+
+    def arrive(self, run: Run, at: int, name: str, p: Sequence[int]) -> None:
+        """The tile stands at a meeting point."""
+        key = (name, p[0] if name == "barrier_sub" else 0, run.tile, p[0] if name == "handshake" else 0)
+        self.times[key] = self.times.get(key, 0) + 1
+        self.met[*key, self.times[key]] = list(self.vc[run.tile])
+
+    def meet(self, run: Run, name: str, p: Sequence[int]) -> None:
+        """The tile passes a partial barrier or handshake: it knows what its peers knew."""
+        others = mask_tiles(p[0]) if name == "barrier_sub" else [p[0]]
+        mine = (name, p[0] if name == "barrier_sub" else 0, run.tile, p[0] if name == "handshake" else 0)
+        for other in others:
+            key = (name, mine[1], other, run.tile if name == "handshake" else 0, self.times[mine])
+            self.learn(run.tile, self.met.get(key, ()) or self.vc[run.tile])
+
+    # -- order of two rows --------------------------------------------------------------------------------------
+
+    def ordered(self, a_run: Run, a: int, run: Run, at: int) -> bool:
+        """Return whether row `a` is finished, for certain, when row `at` (issued later) starts."""
+        fa, fb = a_run.facts, run.facts
+        if a_run.tile == run.tile and fa.unit_list[a] < ENGINES and fb.unit_list[at] < ENGINES:
+            if fa.agent[a] == fb.agent[at] or fa.unit_list[a] == fb.unit_list[at]:
+                return True
+        if a_run.base + a < self.finished(a_run.tile, fa.agent[a], run.tile):
+            return True
+        return a_run is run and fb.unit_list[at] < ENGINES and self._path(run.facts, a, at)
+
+    def _path(self, f: Facts, a: int, b: int) -> bool:
+        """Return whether rows between a and b order them: queue order, or conflicts inside one worker."""
+        if b - a > MAX_PATH:
+            return False
+        last = {f.unit_list[b]: b}  # engine -> a row of it that runs before b starts, or b
+        members = [b]
+        for j in range(b - 1, a - 1, -1):
+            unit = f.unit_list[j]
+            if unit >= ENGINES:
+                continue
+            inside = unit in last
+            if not inside:
+                same = [k for k in members if f.agent[k] == f.agent[j]]
+                inside = bool(same) and self._conflict(f, j, same)
+            if inside:
+                if j == a:
+                    return True
+                last.setdefault(unit, j)
+                members.append(j)
+        return False
+
+    @staticmethod
+    def _conflict(f: Facts, j: int, others: Sequence[int]) -> bool:
+        reads, writes = f.spans(j)
+        at = np.asarray(others)
+        return any(meets(f.writes[at], r).any() for r in [*reads, *writes]) or any(
+            meets(f.reads[at], w).any() for w in writes
+        )
+
+    def say(self, run: Run, at: int, beside: Run) -> str:
+        """Name a row; what it shares with `beside` is left out."""
+        op = int(run.facts.rows["op"][at])
+        of = f" of op '{run.segment.ops[op]}'" if 0 <= op < len(run.segment.ops) else ""
+        where = f"tile {run.tile} " if run.tile != beside.tile else ""
+        launch = f" of launch '{run.launch}'" if run.index != beside.index else ""
+        agent = f", worker {run.facts.rows['worker'][at]}" if run.facts.unit_list[at] < ENGINES else ""
+        return f"{where}instruction {at} ({run.facts.names[at]}{agent}){of}{launch}"
+
+
+def meets(table: np.ndarray, span: Range) -> np.ndarray:
+    """Return which envelopes (..., 2) overlap a range."""
+    return (table[..., 0] < span[1]) & (table[..., 1] > span[0]) & (table[..., 1] > table[..., 0])

@@ -1,0 +1,282 @@
+"""A cycle simulation as a file for trace viewers: Chrome JSON, or Perfetto's protobuf.
+
+May import: numpy, isa, machine, program.model, errors, simulator.cycle, simulator.network. Must not: open files or simulate itself.
+
+One process per tile with a track per engine, and one for the whole chip: its launches, and the bytes per cycle that DDR
+and the links between tiles carry. Times are those of the machine's clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import IO, Any
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.errors import ConfigError
+from tx8fast.isa.comm import mask_tiles
+from tx8fast.machine import Machine
+from tx8fast.program.model import Program
+from tx8fast.simulator import network
+from tx8fast.simulator.cycle import StretchTrace, traces
+
+#: tracks of a tile, by the units of the instruction set
+TRACKS = {
+    "ne": "NE",
+    "ct": "CT",
+    "tdma": "TDMA",
+    "rdma": "RDMA",
+    "wdma": "WDMA",
+    "kcore": "kernel core",
+    "sync": "waits",
+    "dte": "DTE",
+}
+CHIP = 1  # process number; tile t is CHIP + 1 + t
+LAUNCHES = 1  # track of the chip
+SUFFIXES = (".json", ".pftrace")
+SEQUENCE = 1
+SLICE_BEGIN, SLICE_END, COUNTER = 1, 2, 4
+
+
+def check_name(path: PurePath) -> None:
+    """Raise ConfigError unless the name says which format is meant."""
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(
+            f"writing trace {path}: found suffix '{path.suffix}', required {' (Chrome) or '.join(SUFFIXES)} (Perfetto)"
+        )
+
+
+def write_trace(program: Program, file: IO[bytes], suffix: str, serial: bool | None = None) -> int:
+    """Simulate `program` and write its trace to an open binary file; return the cycles. Raises as `cycle.simulate`."""
+    machine = Machine.from_dict(program.machine)
+    out = (_Chrome if suffix == ".json" else _Perfetto)(file, machine.chip.clock_hz)
+    out.process(CHIP, "chip")
+    out.track(CHIP, LAUNCHES, "launches")
+    out.counter(CHIP, "DDR", "bytes/cycle")
+    out.counter(CHIP, "NoC", "bytes/cycle")
+    lanes = _Lanes(machine, out)
+    links = _Links(machine)
+    end = 0
+    for stretch in traces(program, serial):
+        out.slice(
+            CHIP,
+            LAUNCHES,
+            stretch.name,
+            stretch.start,
+            stretch.start + stretch.cycles,
+            {"launches": len(stretch.launches)},
+        )
+        for tile in stretch.tiles:
+            for track, name, lo, hi, args in _slices(program, stretch, tile.tile, lanes):
+                out.slice(CHIP + 1 + tile.tile, track, name, stretch.start + lo, stretch.start + hi, args)
+        for name, steps in (("DDR", _ddr_steps(stretch)), ("NoC", links.steps(stretch))):
+            for at, value in steps:
+                out.count(CHIP, name, stretch.start + at, value)
+        end = stretch.start + stretch.cycles
+    out.close()
+    return end
+
+
+class _Lanes:
+    """Track numbers; messages of one tile that overlap go to tracks of their own."""
+
+    def __init__(self, machine: Machine, out: Any) -> None:
+        self.number: dict[str, int] = {}
+        for tile in range(machine.n_tiles):
+            out.process(CHIP + 1 + tile, f"tile {tile}")
+            for unit, name in TRACKS.items():
+                for k in range(machine.dte.engines if unit == "dte" else 1):
+                    self.number.setdefault(unit, len(self.number) + 1)
+                    out.track(CHIP + 1 + tile, self.number[unit] + k, f"{name} {k}" if k else name)
+
+
+def _slices(
+    program: Program, stretch: StretchTrace, tile: int, lanes: _Lanes
+) -> Iterator[tuple[int, str, int, int, dict[str, Any]]]:
+    """Yield (track, name, start, end, details) of every row that takes time, by track in the order of time."""
+    trace = stretch.tiles[tile]
+    units = isa.units(trace.rows)
+    part = np.repeat(np.arange(len(stretch.launches)), stretch.counts[tile])
+    names = [isa.class_of(op).NAME for op in trace.rows["opcode"].tolist()]
+    for unit in TRACKS:
+        which = np.flatnonzero((units == isa.UNITS.index(unit)) & (trace.end > trace.start))
+        free: list[int] = []
+        for at in which[np.argsort(trace.start[which], kind="stable")].tolist():
+            lo, hi = int(trace.start[at]), int(trace.end[at])
+            lane = next((k for k, busy in enumerate(free) if busy <= lo), len(free))
+            free[lane : lane + 1] = [hi]
+            launch = program.launches[stretch.launches[part[at]]]
+            segment = program.segments[launch.segment]
+            op = int(trace.rows["op"][at])
+            name = segment.ops[op] if 0 <= op < len(segment.ops) else segment.name
+            details = {
+                "instruction": names[at],
+                "segment": segment.name,
+                "launch": launch.name,
+                "worker": int(trace.rows["worker"][at]),
+            }
+            yield lanes.number[unit] + lane, f"{name}: {names[at]}", lo, hi, details
+
+
+def _steps(start: np.ndarray, end: np.ndarray, rate: np.ndarray) -> list[tuple[int, float]]:
+    """Return (cycle, value) where the sum of rates over [start, end) changes."""
+    at = np.concatenate([start, end])
+    change = np.concatenate([rate, -rate])
+    when, index = np.unique(at, return_inverse=True)
+    total = np.zeros(len(when))
+    np.add.at(total, index, change)
+    level = np.round(np.cumsum(total), 6) + 0.0
+    return list(zip(when.tolist(), level.tolist()))
+
+
+def _ddr_steps(stretch: StretchTrace) -> list[tuple[int, float]]:
+    start, end, size = (np.concatenate(x) for x in (
+        [t.start for t in stretch.tiles], [t.end for t in stretch.tiles], stretch.ddr_bytes))  # fmt: skip
+    some = (size > 0) & (end > start)
+    return _steps(start[some], end[some], size[some] / (end - start)[some])
+
+
+class _Links:
+    """Bytes on links: a message crosses every link of its tree once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.grid = network.grid(machine)
+        self.known: dict[tuple[int, int], int] = {}
+
+    def _count(self, tile: int, mask: int) -> int:
+        if (tile, mask) not in self.known:
+            self.known[tile, mask] = len({link for dst in mask_tiles(mask) for link in self.grid.links(tile, dst)})
+        return self.known[tile, mask]
+
+    def steps(self, stretch: StretchTrace) -> list[tuple[int, float]]:
+        """Return the counter's changes in a stretch."""
+        start, end, rate = [], [], []
+        for t in stretch.tiles:
+            for at in np.flatnonzero(isa.units(t.rows) == isa.UNITS.index("dte")).tolist():
+                size, mask = t.rows["p"][at, :2].tolist()
+                links = self._count(t.tile, mask)
+                if links and t.end[at] > t.start[at]:
+                    start.append(int(t.start[at]))
+                    end.append(int(t.end[at]))
+                    rate.append(size * links / (end[-1] - start[-1]))
+        return _steps(np.array(start, np.int64), np.array(end, np.int64), np.array(rate, np.float64)) if start else []
+
+
+class _Chrome:
+    """The JSON array of Chrome's trace viewer; times in microseconds."""
+
+    def __init__(self, file: IO[bytes], clock_hz: float) -> None:
+        self.file, self.scale = file, 1e6 / clock_hz
+        self.first = True
+        file.write(b'{"displayTimeUnit":"ns","traceEvents":[')
+
+    def _event(self, **fields: Any) -> None:
+        text = json.dumps(fields, separators=(",", ":"), allow_nan=False)
+        self.file.write(("\n" if self.first else ",\n").encode() + text.encode())
+        self.first = False
+
+    def process(self, pid: int, name: str) -> None:
+        self._event(ph="M", pid=pid, tid=0, name="process_name", args={"name": name})
+        self._event(ph="M", pid=pid, tid=0, name="process_sort_index", args={"sort_index": pid})
+
+    def track(self, pid: int, tid: int, name: str) -> None:
+        self._event(ph="M", pid=pid, tid=tid, name="thread_name", args={"name": name})
+        self._event(ph="M", pid=pid, tid=tid, name="thread_sort_index", args={"sort_index": tid})
+
+    def counter(self, pid: int, name: str, unit: str) -> None:
+        """Counters need no declaration."""
+
+    def slice(self, pid: int, tid: int, name: str, start: int, end: int, details: dict[str, Any]) -> None:
+        self._event(
+            ph="X", pid=pid, tid=tid, name=name, ts=start * self.scale, dur=(end - start) * self.scale, args=details
+        )
+
+    def count(self, pid: int, name: str, at: int, value: float) -> None:
+        self._event(ph="C", pid=pid, tid=0, name=name, ts=at * self.scale, args={"bytes/cycle": value})
+
+    def close(self) -> None:
+        self.file.write(b"\n]}\n")
+
+
+def varint(value: int) -> bytes:
+    """Return a non-negative integer as protobuf writes it: seven bits per byte, lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(number: int, value: int | float | str | bytes) -> bytes:
+    """Return one protobuf field: integers as varint, floats as 64 bit, text and messages with their length."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    if isinstance(value, float):
+        return varint(number << 3 | 1) + np.float64(value).tobytes()
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+class _Perfetto:
+    """A sequence of TracePacket messages; times in nanoseconds. Names of slices are interned.
+
+    Field numbers are those of perfetto's trace_packet.proto, track_descriptor.proto and track_event.proto.
+    """
+
+    def __init__(self, file: IO[bytes], clock_hz: float) -> None:
+        self.file, self.scale = file, 1e9 / clock_hz
+        self.names: dict[str, int] = {}
+        self.counters: dict[tuple[int, str], int] = {}
+        self.fresh = True  # the first packet says that there is no earlier state
+
+    def _packet(self, *fields: bytes) -> None:
+        flags = 1 if self.fresh else 2  # state cleared, state needed
+        self.fresh = False
+        body = b"".join(fields) + field(10, SEQUENCE) + field(13, flags)
+        self.file.write(field(1, body))
+
+    @staticmethod
+    def _uuid(pid: int, tid: int) -> int:
+        return pid << 16 | tid
+
+    def process(self, pid: int, name: str) -> None:
+        self._packet(field(60, field(1, self._uuid(pid, 0)) + field(3, field(1, pid) + field(6, name))))
+
+    def track(self, pid: int, tid: int, name: str) -> None:
+        thread = field(1, pid) + field(2, pid << 8 | tid) + field(5, name)
+        self._packet(field(60, field(1, self._uuid(pid, tid)) + field(5, self._uuid(pid, 0)) + field(4, thread)))
+
+    def counter(self, pid: int, name: str, unit: str) -> None:
+        uuid = self.counters[pid, name] = self._uuid(pid, 0x8000 + len(self.counters))
+        self._packet(
+            field(60, field(1, uuid) + field(5, self._uuid(pid, 0)) + field(2, name) + field(8, field(6, unit)))
+        )
+
+    def _at(self, cycle: int) -> bytes:
+        return field(8, round(cycle * self.scale))
+
+    def slice(self, pid: int, tid: int, name: str, start: int, end: int, details: dict[str, Any]) -> None:
+        interned = b""
+        if name not in self.names:
+            self.names[name] = len(self.names) + 1
+            interned = field(12, field(2, field(1, self.names[name]) + field(2, name)))
+        track = field(11, self._uuid(pid, tid))
+        notes = b"".join(
+            field(4, field(10, k) + (field(4, v) if isinstance(v, int) else field(6, v))) for k, v in details.items()
+        )
+        self._packet(
+            self._at(start), interned, field(11, field(9, SLICE_BEGIN) + track + field(10, self.names[name]) + notes)
+        )
+        self._packet(self._at(end), field(11, field(9, SLICE_END) + track))
+
+    def count(self, pid: int, name: str, at: int, value: float) -> None:
+        self._packet(
+            self._at(at), field(11, field(9, COUNTER) + field(11, self.counters[pid, name]) + field(44, value))
+        )
+
+    def close(self) -> None:
+        """Nothing follows the last packet."""
