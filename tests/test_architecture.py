@@ -46,6 +46,8 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "torch": (),
     "onnxruntime": (),
     "onnx": ("frontend/",),
+    "jaxlib": ("frontend/stablehlo/",),
+    "gguf": ("weights/", "frontend/"),
     "highspy": ("search/", "alloc/"),
     "click": ("cli", "demo"),
 }

@@ -102,6 +102,7 @@ def small_model(directory: Path) -> Path:
     return directory
 
 
+@pytest.mark.feature("H26")
 @pytest.mark.parametrize("opt", [1, 2])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_demonstration_model(tmp_path_factory: pytest.TempPathFactory, phase: str, opt: int) -> None:

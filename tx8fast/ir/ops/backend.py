@@ -1,6 +1,6 @@
 """Back-end kinds: group, loads, stores, channel_norm, iota, raw transfers, collectives between chips or tiles.
 
-May import: ir.ops.base, ir.factors. Must not: know lowering.
+May import: ir.ops.base, ir.factors, ir.streams. Must not: know lowering.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tx8fast.ir.core import (
     Op,
 )  # fmt: skip
 from tx8fast.ir.ops.base import LAYOUT_ATTRS, OpDef, fail, norm_axis, tensor
+from tx8fast.ir.streams import stream_config
 from tx8fast.ir.types import DTYPE_BITS
 
 GROUP_TAGS = (0, 1, 2)  # 0 normal, 1 no channel split, 2 works on DDR: no loads, no stores
@@ -82,10 +83,13 @@ _GROUP_ATTRS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
+_STREAM = {"StreamConfig": {"stream_config": stream_config}}
+
+
 def _collective(name: str, infer, **attrs) -> OpDef:
     spec = {"axis_name": (str, "x"), **attrs}
     return OpDef(name, ("x",), attrs=spec, traits=PURE | VALUE_SEMANTICS | COLLECTIVE, infer=infer, engine="dte",
-                 align="both", routine="")  # fmt: skip
+                 align="both", routine="", interfaces=_STREAM)  # fmt: skip
 
 
 _P = {"parts": (int, REQUIRED)}
@@ -97,9 +101,9 @@ _COLLECTIVES = (
     _collective("permute", _same, pairs=(tuple, REQUIRED)),
     _collective("broadcast_dev", _same, root=(int, 0)),
     OpDef("send", ("x", "token?"), ("token",), {"peer": (int, REQUIRED), "channel": (int, 0)}, 0, engine="dte",
-          routine="", effects=_channel),
+          routine="", effects=_channel, interfaces=_STREAM),
     OpDef("recv", ("token?",), ("x",), {"peer": (int, REQUIRED), "channel": (int, 0)}, 0, engine="dte",
-          routine="", effects=_channel),
+          routine="", effects=_channel, interfaces=_STREAM),
 )  # fmt: skip
 
 OPS: tuple[OpDef, ...] = (
