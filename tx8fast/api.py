@@ -152,10 +152,10 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         return ir.weights.describe(key)
 
     meta = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
-            "options": {"dtype": options.dtype or "", "opt": options.opt, "seq": options.seq, "past": options.past,
+            "options": {"dtype": options.dtype or "", "opt": options.opt, "sharing": options.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
     check_capacity(view.table, machine)
-    plans = plan_table(view.table, machine, _half(progress, 0), options.opt)
+    plans = plan_table(view.table, machine, _half(progress, 0), options.opt, options.sharing)
     program = assemble(view.table, machine, plans, describe, meta, _half(progress, 1))
     program.meta["compute_dtype"] = _compute_dtype(program, options)
     _embed(program, ir, view.inline, options.embed_limit_bytes)

@@ -19,7 +19,8 @@ PHASES = ("prefill", "decode")
 class CompileOptions:
     """What a user may ask for. Sizes are tokens, sequences and bytes.
 
-    dtype None keeps the model's own float format. dims binds symbolic dimensions; constants binds model inputs to
+    dtype None keeps the model's own float format. sharing lets tiles load common operands together;
+    dims binds symbolic dimensions; constants binds model inputs to
     values. Parameters whose images total at most `embed_limit_bytes` are stored in the program file.
     """
 
@@ -29,6 +30,7 @@ class CompileOptions:
     batch: int | None = None
     dtype: str | None = None
     opt: int = 2
+    sharing: bool = True
     machine: str = "tx8"
     dims: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)

@@ -22,6 +22,8 @@ STAGES = ("import", "passes", "search", "program")
 @model_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT.tx8", help="Program file to write.")
 @click.option("--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search.")
+@click.option("--sharing/--no-sharing", default=True, show_default=True,
+              help="Tiles load common operands together and pass them on.")
 @click.option("--embed-limit-mib", type=click.IntRange(min=0), default=64, show_default=True, metavar="MIB",
               help="Store the weights in the program file if they take at most this much.")
 @click.option("--dump-dir", type=click.Path(path_type=Path), metavar="DIR",
@@ -29,14 +31,14 @@ STAGES = ("import", "passes", "search", "program")
 @click.option("--stop-after", type=click.Choice(STAGES), metavar="|".join(STAGES),
               help="Stop early and print what exists then: the graph, the plans, or the program's figures.")
 @json_option  # fmt: skip
-def compile_(model: Path, output: Path | None, opt: str, embed_limit_mib: int, dump_dir: Path | None,
+def compile_(model: Path, output: Path | None, opt: str, sharing: bool, embed_limit_mib: int, dump_dir: Path | None,
              stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip
     """Compile MODEL into a program file."""
     if stop_after in STAGES[:-1] and output is not None:
         raise click.UsageError(f"--stop-after {stop_after} makes no program; drop -o, the text goes to stdout")
     if stop_after is None and output is None:
         raise click.UsageError("-o OUT.tx8 is required (or --stop-after)")
-    options = read_options(**given, opt=int(opt), embed_limit_bytes=embed_limit_mib << 20)
+    options = read_options(**given, opt=int(opt), sharing=sharing, embed_limit_bytes=embed_limit_mib << 20)
     if output is not None:
         check_writable(output, "program", model)
     dump = None if dump_dir is None else Dumps(dump_dir)
@@ -81,7 +83,7 @@ def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_jso
     else:
         view = api.lower_graph(ir, options, dump)
         if stage == "search":
-            _print_plans(view, machine, options.opt, as_json)
+            _print_plans(view, machine, options, as_json)
             return
     if as_json:
         show_json({"stage": stage, "model": ir.name, "n_ops": ir.n_ops(), "text": ir.text()})
@@ -89,7 +91,7 @@ def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_jso
         click.echo(ir.text())
 
 
-def _print_plans(view: Any, machine: Any, opt: int, as_json: bool) -> None:
+def _print_plans(view: Any, machine: Any, options: Any, as_json: bool) -> None:
     from tx8fast.cli.plans import plan_facts
     from tx8fast.report.tables import segments_table
     from tx8fast.schedule.capacity import check_capacity
@@ -97,7 +99,7 @@ def _print_plans(view: Any, machine: Any, opt: int, as_json: bool) -> None:
 
     check_capacity(view.table, machine)
     with progress("searching", as_json) as callback:
-        rows = plan_facts(view.table, plan_table(view.table, machine, callback, opt))
+        rows = plan_facts(view.table, plan_table(view.table, machine, callback, options.opt, options.sharing))
     if as_json:
         show_json({"stage": "search", "segment_rows": rows})
     else:

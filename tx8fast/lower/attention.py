@@ -150,7 +150,7 @@ class Attention(Lowering):
 
     def may_share(self, k: int) -> bool:
         """Keys and values; a mask changes with every slice and would make the tiles meet as often."""
-        return k in (1, 2)
+        return self.sharing and k in (1, 2)
 
     def fits(self, lens: Sequence[int]) -> bool:
         rows, band = self._rows((0,) * len(lens), lens)

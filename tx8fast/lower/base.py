@@ -182,6 +182,7 @@ class Lowering:
 
     kind = "base"
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
+    sharing = True  # option of the compile: False makes every tile load for itself
     shares = False  # True: tiles may load a common operand together and pass it on
     staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
@@ -227,7 +228,7 @@ class Lowering:
 
     def may_share(self, k: int) -> bool:
         """True if tiles may load read access k together."""
-        return self.shares and not self.reads[k].positional
+        return self.sharing and self.shares and not self.reads[k].positional
 
     def fits(self, lens: Sequence[int]) -> bool:
         """True if the instructions' field ranges can hold a slice of these factor lengths."""

@@ -179,16 +179,27 @@ class ConvChain(Lowering):
     # -- buffers: members' scratch, results, parts of images ----------------------------------------------------
 
     def _owner(self, i: int) -> int:
-        """The member in whose result buffer member i writes: an element-wise op may work in place."""
-        users = [j for j, s in enumerate(self.stages) if ("op", i) in s.images.values()]
-        if len(users) != 1 or i == len(self.stages) - 1:
+        """The member in whose result buffer member i writes: an element-wise op may work in place on one operand."""
+        users = self._users(i)
+        if len(users) != 1 or i == len(self.stages) - 1 or self._in_place(users[0]) != i:
             return i
-        user = self.stages[users[0]]
-        if not isinstance(user.low, Elementwise):
-            return i
-        same = user.low.writes[0].spec.dtype == self.stages[i].low.writes[0].spec.dtype
-        places = [j for j, s in user.images.items() if s == ("op", i)]
-        return self._owner(users[0]) if same and len(places) == 1 and places[0] in user.low.in_place else i
+        return self._owner(users[0])
+
+    def _users(self, i: int) -> list[int]:
+        return [k for k, s in enumerate(self.stages) for source in s.images.values() if source == ("op", i)]
+
+    def _in_place(self, i: int) -> int:
+        """The member whose result an element-wise member overwrites, or -1."""
+        low = self.stages[i].low
+        if not isinstance(low, Elementwise):
+            return -1
+        for j in low.in_place:
+            kind, k = self.stages[i].images.get(j, ("", -1))
+            if kind == "op" and len(self._users(k)) == 1:
+                same = self.stages[k].low.writes[0].spec.dtype == low.writes[0].spec.dtype
+                if same:
+                    return k
+        return -1
 
     def _spec(self, source: Source) -> TensorSpec:
         spec = self.record.operands[source[1]] if source[0] == "in" else self.record.ops[source[1]].results[0]

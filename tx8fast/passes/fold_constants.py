@@ -134,7 +134,7 @@ class _Folder:
 
     def add_weight(self, array: np.ndarray) -> str:
         weights = self.program.weights
-        content = (array.dtype.name, array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8)).digest())
+        content = (array.dtype.name, array.shape, hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest())
         known = self.keys.get(content)
         if known is not None:
             return known  # layers that compute one table each share it

@@ -18,8 +18,9 @@ Record = OpRecord | GroupRecord
 class Planner:
     """Remembers plans, and failures, by record."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, sharing: bool = True) -> None:
         self.machine = machine
+        self.sharing = sharing
         self.known: dict[Record, Planned | Exception] = {}
 
     def plan(self, record: Record, name: str) -> Planned:
@@ -40,6 +41,7 @@ class Planner:
         options = []
         failed: InfeasibleError | None = None
         for option in (low, *variants(record, self.machine)):
+            option.sharing = self.sharing
             try:
                 options.append(Planned(option, plan_op(option, self.machine, name), reason))
             except InfeasibleError as err:

@@ -18,10 +18,10 @@ Plans = dict[Record, Planned]
 
 
 def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None = None,
-               opt: int = 2) -> Plans:  # fmt: skip
+               opt: int = 2, sharing: bool = True) -> Plans:  # fmt: skip
     """Return a plan for every distinct record; from opt 2 on, steps of `table` are first merged into groups where
     the estimate says it pays. Raises InfeasibleError naming every op that cannot fit."""
-    planner = Planner(machine)
+    planner = Planner(machine, sharing)
     if opt >= 2:
         group_table(table, planner)
     names: dict[Record, str] = {}
