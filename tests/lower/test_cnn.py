@@ -154,6 +154,18 @@ def test_stem_and_separable_layers(pool, count_pad, height, c, seed) -> None:
 
 
 @pytest.mark.feature("B26")
+def test_sum_of_two_products() -> None:
+    """Only one of two operands may be overwritten by their sum."""
+    args = [blocked("f32", 64, 128), blocked("f32", 128, 96), blocked("f32", 128, 96)]
+
+    def body(b, x, w, v):
+        op = lambda kind, *values: b.op(kind, *values, mem_layout="blocked").result  # noqa: E731
+        return op("add", op("gemm", x, w), op("gemm", x, v))
+
+    agrees(grouped(build(args, body)), 0, Fused)
+
+
+@pytest.mark.feature("B26")
 def test_inner_results_must_not_leave_a_chain() -> None:
     case = bottleneck("f32", 1, (6, 6), 64, 8, 1, "tx8")
     record = dataclasses.replace(case.records[0], outputs=(0, len(case.records[0].ops) - 1))

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.attention import ATTENTION, Attention
 from tx8fast.lower.base import Lowering, NotLowerable
-from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.batchnorm import BatchNorm
+from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.conv_chain import WINDOWS, ConvChain
 from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.convolution import as_product, convolution
@@ -67,6 +67,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"
+    if any(s is not None and 0 in s.shape for s in record.operands):
+        return KernelCore(record, machine), "an operand has no elements"
     if family is not None:
         try:
             return family(record, machine), ""

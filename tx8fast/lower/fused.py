@@ -185,9 +185,20 @@ class Fused(Lowering):
         same = user.low.writes[0].spec.dtype == self.members[i].low.writes[0].spec.dtype
         if not same or isinstance(user.low, Contraction) or user.sources.count(("op", i)) > 1:
             return i
-        if isinstance(user.low, Elementwise) and user.sources.index(("op", i)) not in user.low.in_place:
+        if isinstance(user.low, Elementwise) and self._overwritten(user) != i:
             return i
         return self._owner(users[0])
+
+    def _overwritten(self, user: Member) -> int:
+        """The member whose result an element-wise member overwrites, or -1: of several only the first may share."""
+        dtype = user.low.writes[0].spec.dtype
+        for j in user.low.in_place:  # type: ignore[attr-defined]
+            kind, k = user.sources[j]
+            users = sum(("op", k) in m.sources for m in self.members)
+            if kind == "op" and users == 1 and k not in self.record.outputs \
+                    and self.members[k].low.writes[0].spec.dtype == dtype:  # fmt: skip
+                return k
+        return -1
 
     def _inner(self) -> list[int]:
         """Members that need a buffer of their own inside the group."""

@@ -146,7 +146,8 @@ def _scale_last(op: Op, rw: Rewriter) -> bool:
         if inner is None or x.type is not op.result.type or not used_once(product):
             continue
         for r, g in orders(inner):
-            if made_by(r, "rsqrt") is not None and _per_row(r, x) and static(g) and g.shape[-1:] == x.shape[-1:]:
+            vector = static(g) and g.shape[-1:] == x.shape[-1:] and g.type is not x.type
+            if made_by(r, "rsqrt") is not None and _per_row(r, x) and vector:
                 rw.replace_with(op, "mul", rw.insert("mul", x, r, before=op).result, g)
                 return True
     return False
