@@ -75,6 +75,7 @@ class Windowed(Lowering):
     kind = "conv"
     positional = True
     shares = True
+    overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -121,15 +122,30 @@ class Windowed(Lowering):
         return self.bias is not None and self.bias.dtype != ACC
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        """Two copies: with shared operands, neighbouring slices go through different register windows."""
+        return self.own_scratch(lo, hi) * 2
+
+    def own_scratch(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
         return [padded_channels(self.out_channels(lo, hi), ACC) * ITEM_BYTES[ACC]] if self._widens_bias() else []
+
+    def scratch_of(self, s: Slice) -> list[int]:
+        """Addresses of the slice's copy."""
+        n = len(s.scratch) // 2
+        return list(s.scratch[n * (s.parity % 2) :][:n])
+
+    def ops_per_point(self) -> float:
+        """Matrix cycles per point; a point of the third factor is a channel."""
+        taps = math.prod(self.window.kernel) * self.out.shape[2]
+        return taps / self.machine.peak_macs_per_cycle(self.dtype) * self.machine.n_tiles
 
     def convolve(self, em: Emitter, s: Slice, name: str, weight: int, out: int, **fields: int) -> None:
         """Emit the instruction `name` on the slice, with bias and activation if it ends the reduction."""
         oc = self.out_channels(s.lo, s.hi)
         bias = s.reads[2] if self.bias is not None and s.last else 0
         if bias and self._widens_bias():
-            em.cvt(bias, s.scratch[0], padded_channels(oc, ACC), self.bias.dtype, ACC)  # type: ignore[union-attr]
-            bias = s.scratch[0]
+            wide = self.scratch_of(s)[0]
+            em.cvt(bias, wide, padded_channels(oc, ACC), self.bias.dtype, ACC)  # type: ignore[union-attr]
+            bias = wide
         fields = {"psum": 0, "psum_en": 0, **self.window.fields(s.lo, s.hi), **fields}
         em.add(
             name, src=s.reads[0], weight=weight, out=out, bias=bias, n=1, c=self.in_channels(s.lo, s.hi),
@@ -141,8 +157,6 @@ class Windowed(Lowering):
 
 class Convolution(Windowed):
     """Factors: image, output row, output channel, input channel (summed); columns and taps stay whole."""
-
-    overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -160,10 +174,6 @@ class Convolution(Windowed):
         if self.bias is not None:
             self.reads.append(Access(self.bias, [outs], True))
         self.writes = self.results(outs)
-
-    def ops_per_point(self) -> float:
-        taps = math.prod(self.window.kernel) * self.out.shape[2]
-        return taps / self.machine.peak_macs_per_cycle(self.dtype) * self.machine.n_tiles
 
     def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
         return Local((hi[1] - lo[1]) * self.out.shape[2], hi[2] - lo[2], ACC, True).size_bytes
@@ -193,12 +203,13 @@ class Depthwise(Windowed):
     def _weight(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return Local(math.prod(self.w.shape[:2]), hi[2] - lo[2], self.dtype, True)
 
-    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
-        return [*super().scratch_bytes(lo, hi), self._weight(lo, hi).size_bytes]
+    def own_scratch(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
+        return [*super().own_scratch(lo, hi), self._weight(lo, hi).size_bytes]
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        self._gather(em, s.reads[1], s.scratch[-1], self._weight(s.lo, s.hi))
-        self.convolve(em, s, "depthwise", s.scratch[-1], s.writes[0])
+        weight = self.scratch_of(s)[-1]
+        self._gather(em, s.reads[1], weight, self._weight(s.lo, s.hi))
+        self.convolve(em, s, "depthwise", weight, s.writes[0])
 
     def _gather(self, em: Emitter, src: int, dst: int, local: Local) -> None:
         """[tap, channel | 4 lanes] -> [tap | channel]."""
@@ -246,15 +257,18 @@ class GroupedConvolution(Windowed):
         rows = math.prod(self.w.shape[:2]) * self.n_set * self.outs
         return Local(rows, self.n_set * self.ins, self.dtype, True)
 
-    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
-        return super().scratch_bytes(lo, hi) + ([self._dense().size_bytes] if self.n_set > 1 else [])
+    def own_scratch(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
+        return super().own_scratch(lo, hi) + ([self._dense().size_bytes] if self.n_set > 1 else [])
 
     def emit(self, em: Emitter, s: Slice) -> None:
         weight = s.reads[1]
         if self.n_set > 1:
-            weight = s.scratch[-1]
+            weight = self.scratch_of(s)[-1]
             self._spread(em, s.reads[1], weight)
         self.convolve(em, s, "conv", weight, s.writes[0])
+
+    def ops_per_point(self) -> float:
+        return super().ops_per_point() * self.n_set**2 * self.outs * self.ins
 
     def _spread(self, em: Emitter, src: int, dst: int) -> None:
         """Put every group's weight on the diagonal of a zero matrix per tap."""

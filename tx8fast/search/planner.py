@@ -63,7 +63,7 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     shardings: dict[bytes, int] = {}
     later: list[int] = []
     for i in itertools.chain(order[fits], order[~fits]):
-        if trials.done(REFINE, cycles[i]):
+        if trials.done(REFINE, float(cycles[i])):
             break
         tried = shardings.get(parts[i].tobytes(), 0)
         if tried == PER_SHARDING:
@@ -77,7 +77,7 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
             f"{trials.capacity:,} bytes are available per tile; a smaller batch or sequence would help"
         )
     for i in (i for i in later if tuple(parts[i]) == best.parts):
-        if trials.done(REFINE + REFINE_BEST, cycles[i]):
+        if trials.done(REFINE + REFINE_BEST, float(cycles[i])):
             break
         trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])])
     assert trials.best is not None
