@@ -23,7 +23,7 @@ from tx8fast.lower.rows import Rope
 from tx8fast.lower.transfer import Box, Descriptor
 from tx8fast.machine import Machine
 
-COPIES = 2  # of each intermediate
+COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Fused(Lowering):
     def fits(self, lens: Sequence[int]) -> bool:
         return self.lead.fits(lens)
 
-    # -- buffers: per member its scratch, then the intermediates (two copies each) ------------------------------
+    # -- buffers: two copies each of every member's scratch, then of the intermediates ------------------------------
 
     def _owner(self, i: int) -> int:
         """The member in whose result buffer member i writes: an element-wise op may work in place on one operand."""
@@ -210,7 +210,7 @@ class Fused(Lowering):
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         sizes: list[int] = []
         for m in self.members:
-            sizes += m.low.scratch_bytes(*m.ranges(lo, hi))
+            sizes += m.low.scratch_bytes(*m.ranges(lo, hi)) * COPIES
         for i in self._inner():
             m = self.members[i]
             sizes += [m.low.writes[0].size_bytes(*m.ranges(lo, hi))] * COPIES
@@ -234,8 +234,9 @@ class Fused(Lowering):
         own: list[tuple[list[int], list[int]]] = []
         for m in self.members:
             n, c = len(m.low.scratch_bytes(*m.ranges(s.lo, s.hi))), len(m.low.const_bytes())
-            own.append((scratch[:n], consts[:c]))
-            scratch, consts = scratch[n:], consts[c:]
+            at = n * (s.parity % COPIES)
+            own.append((scratch[at : at + n], consts[:c]))
+            scratch, consts = scratch[n * COPIES :], consts[c:]
         place = {i: s.writes[j] for j, i in enumerate(self.record.outputs)}
         for k, i in enumerate(self._inner()):
             place[i] = scratch[k * COPIES + s.parity % COPIES]

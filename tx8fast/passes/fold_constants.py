@@ -24,6 +24,8 @@ from tx8fast.passes.effects import reads_only_state, states_written_by
 #: prefix of the weight-table keys that compilation adds
 CONSTANT_PREFIX = "%const/"
 _UNKNOWN = object()
+#: kinds that only move a weight's elements: above the size limit their result becomes a derived table entry
+DERIVED = frozenset({"transpose", "reshape"})
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class _Folder:
             return
         if type(op.attrs.get("value")) is DenseAttr:
             return  # already what folding makes
+        if op.kind in DERIVED and self.derive(op):
+            return
         routine = reference_of(op)
         if routine is None or not all(self.fits(r) for r in op.results):
             return
@@ -78,6 +82,31 @@ class _Folder:
         except (VerifyError, SimulationError):
             return  # not computable here (an index out of range, say); the op stays and fails where it runs
         self.replace(op, [self.checked(op, r, a) for r, a in zip(op.results, results)])
+
+    def derive(self, op: Op) -> bool:
+        """Replace a moved weight above the limit by a table entry that is computed when its bytes are needed."""
+        source, weights, t = op.operands[0].op, self.program.weights, op.result.type
+        key = source.attrs.get("key") if source is not None and source.kind == "get_param" else None
+        if type(key) is not str or weights is None or key not in weights or type(t) is not TensorType or not t.is_static:
+            return False
+        states = reads_only_state(source)  # type: ignore[arg-type]
+        if t.dtype not in DENSE_DTYPES or nbytes(t) <= self.limit_bytes or not states or not self.written.isdisjoint(states):
+            return False
+        attrs = {"perm": list(op.attrs["perm"])} if op.kind == "transpose" else {}
+        content = (op.kind, key, str(attrs), t.shape)
+        made = self.keys.get(content)
+        if made is None:
+            while (made := f"{CONSTANT_PREFIX}{self.next_key}") in weights:
+                self.next_key += 1
+            weights.add_derived(made, op.kind, attrs, (key,), t.shape, t.dtype)
+            self.added += 1
+            self.keys[content] = made
+        new = self.program.ctx.create("get_param", (), [t], loc=op.loc, key=made)
+        op.block.insert_before(op, new)  # type: ignore[union-attr]
+        op.result.replace_all_uses_with(new.result)
+        op.erase()
+        self.folded += 1
+        return True
 
     def fits(self, v: Value) -> bool:
         t = v.type

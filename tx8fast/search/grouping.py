@@ -10,16 +10,22 @@ the program, so a group is formed only where the estimate says it pays.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
 from tx8fast.lower import NotLowerable
+from tx8fast.lower.conv_chain import WINDOWS
+from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
 MAX_GROUP = 4
-PRODUCTS = frozenset({"gemm", "contract"})
+MAX_CHAIN = 24  # ops of a chain of convolutions and pools, of which at most
+MAX_WINDOWS = 10  # are such
+PRODUCTS = frozenset({"gemm", "contract", "conv"})
+CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 
 
 def group_table(table: GraphTable, planner: Planner) -> None:
@@ -59,10 +65,13 @@ def order_steps(fn: FunctionTable) -> list[Step]:
 def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
     """Return the cheapest sequence of groups (dynamic programming over end positions)."""
     used = _uses(fn, steps)
+    narrow = _narrow(fn, steps)
     best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n steps, start of the last group
     for end in range(1, len(steps) + 1):
         options = [(best[end - 1][0] + _cost(steps[end - 1], planner), end - 1)]
-        for start in range(max(0, end - MAX_GROUP), end - 1):
+        for start in range(max(0, end - MAX_CHAIN), end - 1):
+            if not _worth_trying(steps, start, end, narrow):
+                continue
             merged = merge(fn, steps[start:end], set(range(start, end)), used)
             if merged is not None and (cost := _cost(merged, planner)) < float("inf"):
                 options.append((best[start][0] + cost, start))
@@ -77,6 +86,31 @@ def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
         out.append(step)
         end = start
     return out[::-1]
+
+
+def _narrow(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
+    """Say for every place between steps whether at most one value crosses it, parameters aside: there a chain may
+    begin or end."""
+    born = {v: 0 for v in fn.args} | {v: i + 1 for i, s in enumerate(steps) for v in s.outputs}
+    dies = {v: i for i, s in enumerate(steps) for v in s.inputs if v in born} | {v: len(steps) for v in fn.results if v in born}
+    crossing = [0] * (len(steps) + 2)
+    for v, end in dies.items():
+        crossing[born[v]] += 1
+        crossing[end + 1] -= 1
+    return [n <= 1 for n in itertools.accumulate(crossing)][: len(steps) + 1]
+
+
+def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[bool]) -> bool:
+    """Say whether an interval can be a group at all, without building it."""
+    kinds = [s.record.kind if s.record is not None else "" for s in steps[start:end]]
+    if sum(k in WINDOWS for k in kinds) < 2:
+        return end - start <= MAX_GROUP
+    if sum(k in WINDOWS for k in kinds) > MAX_WINDOWS or not (narrow[start] and narrow[end]) or not CHAIN.issuperset(kinds):
+        return False
+    # an activation between two chains belongs to the first one
+    following = steps[end].record if end < len(steps) else None
+    after = following is not None and following.kind in UNARY and narrow[end + 1]
+    return not after and not (start and kinds[0] in UNARY)
 
 
 def _cost(step: Step, planner: Planner) -> float:
@@ -139,6 +173,9 @@ def _follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, 
     uses = [any(v in made for v in s.inputs) for s in part]
     if len(records) == 3 and product == [True, False, True] and records[1].kind == "softmax":
         return uses[1] and uses[2]
+    if sum(r.kind in WINDOWS for r in records) > 1:
+        read = {v for s in part for v in s.inputs}
+        return CHAIN.issuperset(r.kind for r in records) and all(s.outputs[0] in read for s in part[:-1])
     if not product[0] or product[-1]:
         return False
     return all(p != u for p, u in zip(product[1:], uses[1:], strict=True))

@@ -155,7 +155,10 @@ class Trial:
     def _transfer(self, k: int, step: LoopStep) -> Block:
         access = self.accesses[k]
         own = self.own_factors[k]
-        key = (k, self._shape([step.lo[f] for f in own], [step.hi[f] for f in own]))
+        # where a box lies matters little for its time: what is clipped from it does
+        lens = tuple([step.hi[f] - step.lo[f] for f in own])
+        clipped = tuple([b - a for a, b in access.box(step.lo, step.hi)]) if self.low.positional else ()
+        key = (k, lens, clipped)
         name = "rdma" if k < len(self.low.reads) else "wdma"
         if key not in self.memo:
             found = [d for d in access.transfers(step.lo, step.hi) if d.run_bytes]
@@ -164,7 +167,7 @@ class Trial:
 
     def _compute(self, step: LoopStep) -> Block:
         parity = step.done % 2 * self.low.overlaps
-        key = (-1, self._shape(step.lo, step.hi), step.first, step.last, parity)
+        key = (-1, self.low.slice_form(step.lo, step.hi), step.first, step.last, parity)
         if key not in self.memo:
             em = Emitter()
             n_read = len(self.low.reads)
