@@ -1,6 +1,6 @@
 """Cold start, growth with layers, and cycle simulation of an 8B model: whole processes, `config.json` only.
 
-    pytest benchmarks/bench_compile.py --benchmark-only
+pytest benchmarks/bench_compile.py --benchmark-only
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def write_config(folder, layers=32):
 
 
 def run(*arguments):
-    done = subprocess.run([sys.executable, "-m", "tx8fast", *map(str, arguments)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tx8fast", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -63,9 +63,7 @@ def main() -> None:
             best = min(best, time.perf_counter() - begin)
         n = len(rows.fixed)
         mode = "serial" if serial else "parallel"
-        print(
-            f"{mode}: {n} rows, {result.cycles} cycles, {best:.3f} s, {n / best / 1e6:.2f} M rows/s"
-        )
+        print(f"{mode}: {n} rows, {result.cycles} cycles, {best:.3f} s, {n / best / 1e6:.2f} M rows/s")
 
 
 if __name__ == "__main__":

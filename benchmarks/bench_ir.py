@@ -156,9 +156,7 @@ def measure(program) -> dict[str, float]:
         "print": best(lambda _: print_op(program.module)),
         "parse": best(lambda _: parse_op(program.ctx, text)),
         "clone": best(lambda _: clone_op(program.module)),
-        "rewrite": best(
-            lambda p: rewrite_greedily(p.ctx, p.module, [to_tanh]), program.clone, hits
-        ),
+        "rewrite": best(lambda p: rewrite_greedily(p.ctx, p.module, [to_tanh]), program.clone, hits),
         "sweep": best(lambda p: rewrite_greedily(p.ctx, p.module, [never]), program.clone),
         "arrays": best(lambda _: block_arrays(program.main.body)),
         "value passes": best(lambda p: [q.run(p) for q in VALUE_PASSES], program.clone),
@@ -167,9 +165,7 @@ def measure(program) -> dict[str, float]:
 
 
 @pytest.mark.feature("IR-52")
-@pytest.mark.skipif(
-    not os.environ.get("TX8FAST_BUDGETS"), reason="set TX8FAST_BUDGETS=1 on a quiet machine"
-)
+@pytest.mark.skipif(not os.environ.get("TX8FAST_BUDGETS"), reason="set TX8FAST_BUDGETS=1 on a quiet machine")
 def test_budgets(program):
     found = measure(program)
     late = {k: round(v, 2) for k, v in found.items() if v > 1.5 * BUDGET_US[k]}

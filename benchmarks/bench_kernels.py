@@ -50,9 +50,7 @@ def test_pack(benchmark, which: str) -> None:
     )
     height = pack_twin.minimum_height(start, end, size)
     if which == "kernel":
-        found, _, _ = benchmark(
-            _kernels.pack_exact, start, end, size, list(range(8)), height, 10_000
-        )
+        found, _, _ = benchmark(_kernels.pack_exact, start, end, size, list(range(8)), height, 10_000)
         assert found is not None
     else:
         assert benchmark.pedantic(pack_twin.minimum_height, (start, end, size), rounds=2) == height
@@ -61,9 +59,7 @@ def test_pack(benchmark, which: str) -> None:
 @pytest.mark.parametrize("which", ["kernel", "twin"])
 @pytest.mark.benchmark(group="shardings rank 4 over 16 tiles")
 def test_shard_enum(benchmark, which: str) -> None:
-    function = {"kernel": _kernels.enumerate_shardings, "twin": shard_twin.enumerate_shardings}[
-        which
-    ]
+    function = {"kernel": _kernels.enumerate_shardings, "twin": shard_twin.enumerate_shardings}[which]
     vectors, _, _ = benchmark(function, (3, 4, 128, 4096), (1, 1, 1, 64), 16)
     assert len(vectors) == 36
 
@@ -71,8 +67,6 @@ def test_shard_enum(benchmark, which: str) -> None:
 @pytest.mark.parametrize("which", ["kernel", "twin"])
 @pytest.mark.benchmark(group="shardings rank 5 over 64 tiles")
 def test_shard_enum_grid(benchmark, which: str) -> None:
-    function = {"kernel": _kernels.enumerate_shardings, "twin": shard_twin.enumerate_shardings}[
-        which
-    ]
+    function = {"kernel": _kernels.enumerate_shardings, "twin": shard_twin.enumerate_shardings}[which]
     vectors, _, _ = benchmark(function, (8, 16, 32, 128, 4096), (1, 1, 1, 1, 64), 64)
     assert len(vectors) == 211

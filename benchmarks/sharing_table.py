@@ -1,6 +1,6 @@
 """What groups and shared operands bring: cycles and roofline ratio of 7B-8B models, as a Markdown table.
 
-    python benchmarks/sharing_table.py > docs/performance-table.md
+python benchmarks/sharing_table.py > docs/performance-table.md
 """
 
 from __future__ import annotations

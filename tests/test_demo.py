@@ -39,9 +39,7 @@ def halve_last_column(a):
     [(lambda a: a, 0), (halve_last_column, 1), (lambda a: np.where(a > 2, np.nan, a), 1)],
 )
 def test_verdict(tmp_path, monkeypatch, capsys, spoil, code):
-    monkeypatch.setattr(
-        tx8fast, "compile", lambda path, **options: Exact(tmp_path, spoil, **options), raising=False
-    )
+    monkeypatch.setattr(tx8fast, "compile", lambda path, **options: Exact(tmp_path, spoil, **options), raising=False)
     assert demo.main(["--out", str(tmp_path / "out"), "--no-large"]) == code
     assert "prefill" in capsys.readouterr().out
     assert (tmp_path / "out" / "small-decode.tx8").read_bytes() == b"decode"

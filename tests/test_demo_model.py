@@ -23,9 +23,7 @@ def test_demo_arithmetic(tmp_path):
     found |= {"step " + k: v for k, v in decoder(SMALL, weights, ids[:, 4:5], past, 4).items()}
     wanted |= {"step " + k: v for k, v in reference.decode(ids[:, 4:5], 4, past).items()}
     for name, w in wanted.items():
-        np.testing.assert_allclose(
-            found[name], w, rtol=0, atol=2e-5 * np.abs(w).max(), err_msg=name
-        )
+        np.testing.assert_allclose(found[name], w, rtol=0, atol=2e-5 * np.abs(w).max(), err_msg=name)
 
 
 def test_demo_checkpoint_is_importable(tmp_path):

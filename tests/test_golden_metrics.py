@@ -1,6 +1,6 @@
 """Deterministic figures of whole programs: they may change only with a change of the golden file.
 
-    pytest tests/test_golden_metrics.py --update-golden
+pytest tests/test_golden_metrics.py --update-golden
 """
 
 from __future__ import annotations

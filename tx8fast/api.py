@@ -93,7 +93,9 @@ class CompiledProgram:
 
     def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
         known = {t.name: t for t in self.program.inputs}
-        problems = [f"unknown input '{n}', the program takes {', '.join(known) or 'none'}" for n in inputs if n not in known]
+        problems = [
+            f"unknown input '{n}', the program takes {', '.join(known) or 'none'}" for n in inputs if n not in known
+        ]
         for name, t in known.items():
             if name not in inputs:
                 problems.append(f"input '{name}' ({t.dtype}{list(t.shape)}) is missing")
@@ -220,5 +222,3 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
 def load(path: str | os.PathLike[str]) -> CompiledProgram:
     """Open a `.tx8` file. Raises ProgramError if it is damaged."""
     return CompiledProgram(io.load(path))
-
-

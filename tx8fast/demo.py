@@ -28,12 +28,8 @@ TOLERANCE = 0.05
 
 def main(argv: list[str] | None = None) -> int:
     """Run the demonstration; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tx8fast.demo", description="Compile, execute, check, time."
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/demo"), help="directory to write to"
-    )
+    parser = argparse.ArgumentParser(prog="python -m tx8fast.demo", description="Compile, execute, check, time.")
+    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="directory to write to")
     parser.add_argument("--no-large", action="store_true", help="skip Llama 3 8B")
     options = parser.parse_args(argv)
     # a pipe has no width; the usual 80 columns would cut figures off

@@ -55,13 +55,7 @@ def write_checkpoint(directory: Path, config: dict[str, Any], seed: int = 0) -> 
     header, weights, data, offset = {}, {}, [], 0
     for name, shape in shapes.items():
         w = rng.standard_normal(shape)
-        w = (
-            1 + 0.1 * w
-            if len(shape) == 1
-            else w
-            if name == "model.embed_tokens"
-            else w / shape[1] ** 0.5
-        )
+        w = 1 + 0.1 * w if len(shape) == 1 else w if name == "model.embed_tokens" else w / shape[1] ** 0.5
         stored = w.astype(np.float32).astype(ml_dtypes.bfloat16)
         end = offset + stored.nbytes
         header[name + ".weight"] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, end]}
@@ -95,11 +89,7 @@ def decoder(
     turn = np.exp(1j * np.outer(positions, frequency)).astype(np.complex64)[:, None, :]
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
-        return (
-            x
-            / np.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"])
-            * w[name + ".weight"]
-        )
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + config["rms_norm_eps"]) * w[name + ".weight"]
 
     def linear(x: np.ndarray, name: str) -> np.ndarray:
         return x @ w[name + ".weight"].T
@@ -131,7 +121,5 @@ def decoder(
         x = x + linear(mixed, at + "self_attn.o_proj")
         h = norm(x, at + "post_attention_layernorm")
         gate = linear(h, at + "mlp.gate_proj")
-        x = x + linear(
-            gate / (1 + np.exp(-gate)) * linear(h, at + "mlp.up_proj"), at + "mlp.down_proj"
-        )
+        x = x + linear(gate / (1 + np.exp(-gate)) * linear(h, at + "mlp.up_proj"), at + "mlp.down_proj")
     return {"logits": linear(norm(x, "model.norm"), "lm_head"), **out}

@@ -53,7 +53,9 @@ class CompileOptions:
             if type(value) is not int or value < 0:
                 problems.append(f"dimension {name} is {value!r}, expected a whole number of at least 0")
         if self.phase == "prefill" and self.past is not None:
-            problems.append("past is for decode: a prefill starts with an empty cache; drop --past or use --phase decode")
+            problems.append(
+                "past is for decode: a prefill starts with an empty cache; drop --past or use --phase decode"
+            )
         raise_all(ConfigError, "reading options", problems)
 
     @property

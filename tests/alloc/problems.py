@@ -31,9 +31,7 @@ def nested(r: random.Random, n: int) -> list[Buffer]:
 def equal_sizes(r: random.Random, n: int) -> list[Buffer]:
     """Tiles of one size: a placement at the lower bound always exists."""
     starts = [r.randrange(n) for _ in range(n)]
-    return [
-        Buffer(f"b{i}", ((a, a + r.randint(1, n // 4 + 1)),), 4096) for i, a in enumerate(starts)
-    ]
+    return [Buffer(f"b{i}", ((a, a + r.randint(1, n // 4 + 1)),), 4096) for i, a in enumerate(starts)]
 
 
 def pipeline(r: random.Random, n: int) -> list[Buffer]:
@@ -65,16 +63,13 @@ def several_lives(r: random.Random, n: int) -> list[Buffer]:
     """Buffers that keep their offset over up to three uses."""
     rows = []
     for i in range(n):
-        spans = [
-            (a, a + r.randint(1, 6)) for a in (r.randrange(2 * n) for _ in range(r.randint(1, 3)))
-        ]
+        spans = [(a, a + r.randint(1, 6)) for a in (r.randrange(2 * n) for _ in range(r.randint(1, 3)))]
         rows.append(Buffer(f"b{i}", merge_intervals(spans), r.randint(1, 64) * 256))
     return rows
 
 
 KINDS: dict[str, Callable[[random.Random, int], list[Buffer]]] = {
-    kind.__name__: kind
-    for kind in (short_stretches, nested, equal_sizes, pipeline, aligned, fixed, several_lives)
+    kind.__name__: kind for kind in (short_stretches, nested, equal_sizes, pipeline, aligned, fixed, several_lives)
 }
 
 
@@ -97,15 +92,9 @@ def fits(problem: Problem, height: int) -> bool:
             return True
         b = buffers[i]
         top = height - b.size_bytes + 1
-        for offset in (
-            range(0, top, b.align_bytes)
-            if b.fixed is None
-            else range(b.fixed, min(b.fixed + 1, top))
-        ):
+        for offset in range(0, top, b.align_bytes) if b.fixed is None else range(b.fixed, min(b.fixed + 1, top)):
             if all(
-                at[k] + buffers[k].size_bytes <= offset
-                or offset + b.size_bytes <= at[k]
-                or not together(i, k)
+                at[k] + buffers[k].size_bytes <= offset or offset + b.size_bytes <= at[k] or not together(i, k)
                 for k in range(i)
             ):
                 at.append(offset)

@@ -40,9 +40,7 @@ def test_space_is_used_again_once_a_variable_is_dead() -> None:
 
 
 @pytest.mark.feature("B79")
-@given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(0, 20000)), max_size=30)
-)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 20), st.integers(0, 20000)), max_size=30))
 def test_reuse_is_legal(rows) -> None:
     buffers = tuple(Buffer(str(i), ((lo, lo + d),), s) for i, (lo, d, s) in enumerate(rows))
     placement = allocate_ddr(buffers, capacity_bytes=1 << 30)

@@ -23,9 +23,7 @@ CAPACITY = 1048576
 def tiny_problems(draw):
     buffers = []
     for i in range(draw(st.integers(1, 7))):
-        spans = draw(
-            st.lists(st.tuples(st.integers(0, 7), st.integers(1, 4)), min_size=1, max_size=2)
-        )
+        spans = draw(st.lists(st.tuples(st.integers(0, 7), st.integers(1, 4)), min_size=1, max_size=2))
         lives = merge_intervals((lo, lo + d) for lo, d in spans)
         align = draw(st.sampled_from([1, 1, 2, 3]))
         fixed = None
@@ -64,9 +62,7 @@ def test_generated_problems(kind: str, seed: int, n: int) -> None:
 
 
 def test_most_generated_problems_are_proven_optimal() -> None:
-    proven = [
-        solve(make(kind, 3, 60), effort=20_000).optimal for kind in KINDS if kind != "aligned"
-    ]
+    proven = [solve(make(kind, 3, 60), effort=20_000).optimal for kind in KINDS if kind != "aligned"]
     assert all(proven)
 
 

@@ -136,9 +136,7 @@ def test_every_placement_is_legal(problem: Problem) -> None:
 
 
 def test_the_validator_names_each_broken_rule() -> None:
-    two = Problem(
-        (Buffer("x", ((0, 4),), 512, 256), Buffer("y", ((3, 6),), 512, 256, fixed=512)), 1024
-    )
+    two = Problem((Buffer("x", ((0, 4),), 512, 256), Buffer("y", ((3, 6),), 512, 256, fixed=512)), 1024)
     assert find_violations(two, (0, 512)) == []
     assert "2 buffers" in find_violations(two, (0,))[0]
     assert any("overlap at time 3" in v for v in find_violations(two, (256, 512)))

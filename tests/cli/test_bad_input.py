@@ -311,7 +311,16 @@ def test_token_outside_the_vocabulary(tx8, tmp_path, checkpoint):
 
 def test_weights_directory(tx8, tmp_path, program):
     np.savez(tmp_path / "in.npz", x=X)
-    args = ("run", program, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "o.npz", "--weights", tmp_path / "no")
+    args = (
+        "run",
+        program,
+        "--inputs",
+        tmp_path / "in.npz",
+        "--outputs",
+        tmp_path / "o.npz",
+        "--weights",
+        tmp_path / "no",
+    )
     refused(tx8, tmp_path, *args, says=("no", "not a directory"))
 
 

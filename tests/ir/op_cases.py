@@ -33,9 +33,7 @@ def _broadcastable(rng, shape):
 
 def _elementwise(rng, kind, d):
     shape = _dims(rng, int(rng.integers(1, 4)))
-    dtype = {"and": "i32", "or": PRED, "xor": "i32", "shl": "i32", "shr": "i32", "not": PRED}.get(
-        kind, F32
-    )
+    dtype = {"and": "i32", "or": PRED, "xor": "i32", "shl": "i32", "shr": "i32", "not": PRED}.get(kind, F32)
     spec = (lambda s: (s, dtype, 8)) if dtype == "i32" else (lambda s: (s, dtype))
     if kind == "select":
         return Case(kind, [(shape, PRED), (_broadcastable(rng, shape), F32), (shape, F32)])
@@ -55,9 +53,7 @@ def _gemm(rng):
     lhs = (*lead, k, m) if ta else (*lead, m, k)
     rhs = (*_broadcastable(rng, lead), *((n, k) if tb else (k, n)))
     bias = [None, ((n,), F32), ((m, 1), F32)][int(rng.integers(3))]
-    return Case(
-        "gemm", [(lhs, F32), (rhs, F32), *([bias] if bias else [])], {"trans_a": ta, "trans_b": tb}
-    )
+    return Case("gemm", [(lhs, F32), (rhs, F32), *([bias] if bias else [])], {"trans_a": ta, "trans_b": tb})
 
 
 def _contract(rng):
@@ -117,9 +113,7 @@ def _axis_kind(rng, kind):
         return Case(kind, [(x, F32)], {"axis": axis, "reverse": bool(rng.integers(2))})
     if kind == "reduce":
         axes = tuple(int(a) for a in rng.permutation(3)[: int(rng.integers(1, 4))])
-        what = ("add", "max", "min", "mul", "mean", "l1", "l2", "sumsq", "logsum", "logsumexp")[
-            int(rng.integers(10))
-        ]
+        what = ("add", "max", "min", "mul", "mean", "l1", "l2", "sumsq", "logsum", "logsumexp")[int(rng.integers(10))]
         return Case(kind, [(x, F32)], {"op": what, "axes": axes, "keepdims": bool(rng.integers(2))})
     axes = ((-1,), (1, 2), (-2, -1))[int(rng.integers(3))]
     norm = tuple(x[len(x) - len(axes) :])
@@ -149,10 +143,7 @@ def _movement(rng, kind):
         return Case(kind, [(_broadcastable(rng, x), F32)], {"shape": x})
     if kind == "concat":
         axis = int(rng.integers(-3, 3))
-        parts = [
-            tuple(int(rng.integers(1, 4)) if i == axis % 3 else d for i, d in enumerate(x))
-            for _ in range(3)
-        ]
+        parts = [tuple(int(rng.integers(1, 4)) if i == axis % 3 else d for i, d in enumerate(x)) for _ in range(3)]
         return Case(kind, [(p, F32) for p in parts], {"axis": axis})
     if kind == "slice":
         start, size, step = [], [], []
@@ -162,15 +153,11 @@ def _movement(rng, kind):
             start.append(a if s > 0 else b)
             size.append((b - a) // abs(s) + 1)
             step.append(s)
-        return Case(
-            kind, [(x, F32)], {"start": tuple(start), "size": tuple(size), "step": tuple(step)}
-        )
+        return Case(kind, [(x, F32)], {"start": tuple(start), "size": tuple(size), "step": tuple(step)})
     if kind == "pad":
         mode = ("constant", "edge", "constant", "reflect", "wrap")[int(rng.integers(5))]
         x = _dims(rng, 3, 2, 5)
-        return Case(
-            kind, [(x, F32)], {"lo": _dims(rng, 3, 0, 1), "hi": _dims(rng, 3, 0, 1), "mode": mode}
-        )
+        return Case(kind, [(x, F32)], {"lo": _dims(rng, 3, 0, 1), "hi": _dims(rng, 3, 0, 1), "mode": mode})
     if kind == "channel_norm":
         return Case(kind, [(x, F32)], {"to": "align"})
     return Case(kind, [(x, F32)], {"k": int(rng.integers(-1, 2)), "upper": bool(rng.integers(2))})
@@ -180,9 +167,7 @@ def _indexing(rng, kind):
     x = _dims(rng, 3, 2, 5)
     axis = int(rng.integers(-3, 3))
     if kind == "gather":
-        return Case(
-            kind, [(x, F32), (_dims(rng, int(rng.integers(0, 3))), I64, x[axis])], {"axis": axis}
-        )
+        return Case(kind, [(x, F32), (_dims(rng, int(rng.integers(0, 3))), I64, x[axis])], {"axis": axis})
     if kind == "embedding":
         return Case(kind, [(x[:2], F32), (_dims(rng, 2), I64, x[0])])
     if kind == "gather_elements":
@@ -265,9 +250,7 @@ def make_case(kind: str, rng: np.random.Generator) -> Case | None:
         x = _dims(rng, int(rng.integers(2, 5)))
         return Case(kind, [(x, F32), *[((x[-1],), F32)] * 4])
     if kind == "iota":
-        return Case(
-            kind, [], {"shape": _dims(rng, 2), "dtype": "i64", "axis": int(rng.integers(0, 2))}
-        )
+        return Case(kind, [], {"shape": _dims(rng, 2), "dtype": "i64", "axis": int(rng.integers(0, 2))})
     return None
 
 
@@ -301,7 +284,5 @@ def spoil(array: np.ndarray, box, case_operand, rng: np.random.Generator) -> np.
     elif array.dtype.kind == "b":
         other = ~array
     else:
-        other = np.asarray(rng.integers(0, max(case_operand[2], 1), array.shape)).astype(
-            array.dtype
-        )
+        other = np.asarray(rng.integers(0, max(case_operand[2], 1), array.shape)).astype(array.dtype)
     return np.where(keep, array, other)

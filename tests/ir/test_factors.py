@@ -19,9 +19,7 @@ CTX = new_context()
 
 def op(kind, *shapes, dtype="bf16", **attrs):
     block = Block()
-    values = [
-        block.add_arg(s if not isinstance(s, tuple) else CTX.tensor(s, dtype)) for s in shapes
-    ]
+    values = [block.add_arg(s if not isinstance(s, tuple) else CTX.tensor(s, dtype)) for s in shapes]
     return Builder(CTX, block).op(kind, *values, **attrs)
 
 
@@ -178,11 +176,7 @@ def test_equation_units_and_major_to_minor():
     eq = equation.bind("a 1 (h d), (d h) -> a h", ((2, 1, 6), (6,)), ("h", 3))
     assert eq.sizes == {"a": 2, "h": 3, "d": 2} and eq.out_shape == (2, 3)
     r = rule("contract", (2, 1, 6), (6,), equation="a 1 (h d), (d h) -> a h", sizes=("h", 3))
-    assert (
-        r.ins[0][2].terms == ((1, 2), (2, 1))
-        and r.ins[1][0].terms == ((2, 3), (1, 1))
-        and r.ins[0][1].terms == ()
-    )
+    assert r.ins[0][2].terms == ((1, 2), (2, 1)) and r.ins[1][0].terms == ((2, 3), (1, 1)) and r.ins[0][1].terms == ()
 
 
 @pytest.mark.feature("IR-49")

@@ -29,7 +29,9 @@ def exact(block):
     for i, v in enumerate(a.values):
         inside = v.op is not None and v.op.block is block
         assert a.val_def[i] == (place[v.op] if inside else -1)
-        uses = [(a.ops[o], int(k)) for o, k in zip(a.use_op[a.use_ptr[i] : a.use_ptr[i + 1]], a.use_idx[a.use_ptr[i] :])]
+        uses = [
+            (a.ops[o], int(k)) for o, k in zip(a.use_op[a.use_ptr[i] : a.use_ptr[i + 1]], a.use_idx[a.use_ptr[i] :])
+        ]
         expected = sorted(((u, k) for u, k in v.uses if u.block is block), key=lambda use: (place[use[0]], use[1]))
         assert uses == expected
         total += len(uses)

@@ -170,11 +170,7 @@ def test_kinds_share_one_record_and_traits_are_masks():
 @pytest.mark.feature("IR-10")
 def test_listed_attributes_are_checked_and_ordered():
     ctx = toy_context()
-    ctx.register(
-        OpInfo(
-            "toy.attrs", 99, (), (), {"z": (int, REQUIRED), "a": (bool, False), "m": (float, 2.0)}
-        )
-    )
+    ctx.register(OpInfo("toy.attrs", 99, (), (), {"z": (int, REQUIRED), "a": (bool, False), "m": (float, 2.0)}))
     op = ctx.create("toy.attrs", (), (), rt_note="x", a=True, z=3, m=1)
     assert list(op.attrs.items()) == [("z", 3), ("a", True), ("m", 1.0), ("rt_note", "x")]
     for given, message in (
@@ -187,9 +183,7 @@ def test_listed_attributes_are_checked_and_ordered():
 
 def test_dense_attributes_compare_by_content():
     a = DenseAttr(np.array([[0.0, np.nan]], np.float32))
-    assert a == DenseAttr(np.array([[0.0, np.nan]], np.float32)) and hash(a) == hash(
-        DenseAttr(a.array)
-    )
+    assert a == DenseAttr(np.array([[0.0, np.nan]], np.float32)) and hash(a) == hash(DenseAttr(a.array))
     assert a != DenseAttr(np.array([[-0.0, np.nan]], np.float32)) and a != DenseAttr(
         np.array([0.0, np.nan], np.float32)
     )

@@ -43,11 +43,7 @@ def test_a_partial_clone_keeps_or_maps_outer_values():
     op = t.b("toy.add", *t.args).op
     mapping = {t.args[0]: t.args[1]}
     copy = clone_op(op, mapping)
-    assert (
-        copy.operands == [t.args[1], t.args[1]]
-        and mapping[op.result] is copy.result
-        and copy.block is None
-    )
+    assert copy.operands == [t.args[1], t.args[1]] and mapping[op.result] is copy.result and copy.block is None
 
 
 def test_equality_sees_attributes_wiring_and_types():
@@ -98,11 +94,7 @@ def test_renaming_a_symbol_updates_eighty_calls():
     assert table.call_counts() == {"main": 0, "layer": 80}
     assert table.rename("layer", "block") == 80
     t.program.verify()
-    assert (
-        t.program.text().count('callee = "block"') == 80
-        and "layer" not in table
-        and table.lookup("block") is op
-    )
+    assert t.program.text().count('callee = "block"') == 80 and "layer" not in table and table.lookup("block") is op
     with pytest.raises(VerifyError, match="80 calls use it"):
         table.erase("block")
     with pytest.raises(VerifyError, match="that name is taken"):
@@ -146,9 +138,7 @@ def test_the_fixpoint_is_reached_and_dead_ops_go(top_down):
     t.b("toy.add", v, t.b("toy.relu", t.args[1]))  # unused
     t.ret(v, v)
     result = rewrite_greedily(t.ctx, t.module, [double_relu], top_down=top_down)
-    assert (
-        t.kinds() == ["relu", "return"] and result.applied == {"double-relu": 49} and result.changed
-    )
+    assert t.kinds() == ["relu", "return"] and result.applied == {"double-relu": 49} and result.changed
     t.program.verify()
     assert not rewrite_greedily(t.ctx, t.module, [double_relu]).changed
 
@@ -179,9 +169,7 @@ def test_a_pattern_that_never_ends_is_named():
 
     t = Toy()
     t.ret(t.b("toy.scale", t.b("toy.relu", t.b("toy.relu", t.args[0]))))
-    with pytest.raises(
-        InternalError, match=r"does not end: 1000 applications on \d+ ops.*'flip-flop'"
-    ):
+    with pytest.raises(InternalError, match=r"does not end: 1000 applications on \d+ ops.*'flip-flop'"):
         rewrite_greedily(t.ctx, t.module, [flip_flop, double_relu])
 
 
@@ -225,7 +213,5 @@ def test_replacement_keeps_types_and_locations():
         rw.replace(op, none.results)
         return True
 
-    with pytest.raises(
-        InternalError, match="result 0 is !tx8be.vtensor<4xf32>, the value !tx8be.none"
-    ):
+    with pytest.raises(InternalError, match="result 0 is !tx8be.vtensor<4xf32>, the value !tx8be.none"):
         rewrite_greedily(t.ctx, t.module, [wrong])

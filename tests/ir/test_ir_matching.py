@@ -12,7 +12,9 @@ from tx8fast.passes.group_single import make_group
 
 pytestmark = pytest.mark.feature("IR-47")
 ACTS = ("relu", "gelu", "silu")
-DENSE = Sequence("dense", (Entry(("gemm",)), Entry(("add",), optional=True), Entry(ACTS, optional=True, repeated=True)), 1)
+DENSE = Sequence(
+    "dense", (Entry(("gemm",)), Entry(("add",), optional=True), Entry(ACTS, optional=True, repeated=True)), 1
+)
 TAIL = Sequence("tail", (Entry(("add", "mul"), repeated=True), Entry(ACTS)))
 NORM = Sequence("norm", (Entry(("layernorm", "rmsnorm")), Entry(("gemm",))))
 
@@ -94,7 +96,9 @@ def test_borders_of_groups_and_ops_that_do_not_count_are_looked_through():
     assert found(trie, block) == expected
     relu = next(op for op in program.module.walk() if op.kind == "relu")
     assert trie.producer(relu.operands[0]).kind == "gelu"
-    skipping = Trie(g.ctx, [Sequence("s", (Entry(("gemm",)), Entry(("relu",))))], lambda op: op.kind in ("gemm", "relu"))
+    skipping = Trie(
+        g.ctx, [Sequence("s", (Entry(("gemm",)), Entry(("relu",))))], lambda op: op.kind in ("gemm", "relu")
+    )
     assert ("s", "g0", ("gemm", "relu")) in found(skipping, block)
 
 

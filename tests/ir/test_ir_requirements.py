@@ -77,7 +77,14 @@ def test_definitions_survive_a_text_file_and_can_parse_a_graph():
     load_definitions(empty, records)
     assert list(empty.infos) == list(ctx.infos)
     for a, b in zip(empty.infos.values(), ctx.infos.values(), strict=True):
-        assert (a.code, a.ins, a.outs, a.attrs, a.traits, a.since) == (b.code, b.ins, b.outs, b.attrs, b.traits, b.since)
+        assert (a.code, a.ins, a.outs, a.attrs, a.traits, a.since) == (
+            b.code,
+            b.ins,
+            b.outs,
+            b.attrs,
+            b.traits,
+            b.since,
+        )
     assert print_op(parse_op(empty, text)) == text
 
 
@@ -134,7 +141,9 @@ def test_the_table_of_an_embedding_is_not_loaded():
     y = g("embedding", g.param("table", (100, 64), "bf16"), g.args["ids"])
     p = g.done(y=y)
     assert not is_loaded(query_op_attr(ops_of(p, "embedding")[0]), 0)
-    run_pipeline(p, "layout-init,layout-transmit,layout-calls,layout-align,layout-opt,const-norm,group-single,group-load-store")
+    run_pipeline(
+        p, "layout-init,layout-transmit,layout-calls,layout-align,layout-opt,const-norm,group-single,group-load-store"
+    )
     assert not ops_of(p, "load_var") and ops_of(p, "group")[0].attrs["group_tag"] == 2
 
 
@@ -159,7 +168,10 @@ def test_call_mismatch_recursion_and_unknown_callee_are_diagnosed():
     call.attrs["callee"] = "layer"
     call.results[0].type = t.ctx.tensor((9,), "f32")
     (found,) = check(t.module)
-    assert found.code == "IR012" and "results: expected (!tx8be.vtensor<4xf32>), found (!tx8be.vtensor<9xf32>)" in found.message
+    assert (
+        found.code == "IR012"
+        and "results: expected (!tx8be.vtensor<4xf32>), found (!tx8be.vtensor<9xf32>)" in found.message
+    )
     t = calls()
     inner = SymbolTable(t.module).lookup("layer")
     made = t.ctx.create("call", [inner.body.args[0]], [t.type], callee="layer")
@@ -177,7 +189,9 @@ def test_unpacking_changes_a_type_in_place_and_reinfers_its_users():
     p = g.done(y=g("relu", y))
     g.weights.remove("w"), g.weights.add_missing("w", (64, 32), "bf16")
     w.type = g.ctx.tensor((64, 32), "bf16")
-    with pytest.raises(VerifyError, match=r"main/gemm#1 \(mlp.up\): tx8be.gemm results: expected !tx8be.vtensor<2x32xbf16>"):
+    with pytest.raises(
+        VerifyError, match=r"main/gemm#1 \(mlp.up\): tx8be.gemm results: expected !tx8be.vtensor<2x32xbf16>"
+    ):
         p.verify()
     assert [infer_shapes(op) for op in p.main.body if op.operands and op.results] == [True, True]
     p.verify()

@@ -78,14 +78,8 @@ def test_text_of_each_kind_of_attribute(value, expected):
 @given(st.floats())
 def test_floats_read_back_exactly(x):
     program = with_attr(x)
-    back = next(
-        op for op in parse_op(program.ctx, program.text()).walk() if op.kind == "any"
-    ).attrs["a"]
-    assert (
-        math.isnan(back)
-        if math.isnan(x)
-        else (back == x and math.copysign(1, back) == math.copysign(1, x))
-    )
+    back = next(op for op in parse_op(program.ctx, program.text()).walk() if op.kind == "any").attrs["a"]
+    assert math.isnan(back) if math.isnan(x) else (back == x and math.copysign(1, back) == math.copysign(1, x))
 
 
 _SCALARS = st.one_of(
@@ -263,9 +257,7 @@ def test_parse_errors_name_line_and_column_in_one_line(text, where, message):
         parse_op(toy_context(), text, "m.mlir")
     found = str(caught.value)
     assert message in found and "\n" not in found and len(found) < 600
-    assert found.startswith("m.mlir:") and (
-        where is None or found.startswith(f"m.mlir:{where}: ")
-    ), found
+    assert found.startswith("m.mlir:") and (where is None or found.startswith(f"m.mlir:{where}: ")), found
 
 
 @pytest.mark.feature("IR-34")
@@ -296,7 +288,5 @@ def test_run_time_attributes_stand_apart_and_nothing_else_does():
     t.b("toy.relu", t.args[0], rt_z=1, rt_a=True)
     text = t.ret().text()
     assert "{rt_a = true, rt_z = 1 : i64}" in text
-    with pytest.raises(
-        VerifyError, match="expected a run-time attribute named rt_..., found 'note'"
-    ):
+    with pytest.raises(VerifyError, match="expected a run-time attribute named rt_..., found 'note'"):
         parse_op(t.ctx, text.replace("rt_a", "note"))

@@ -149,9 +149,7 @@ def findings(spoil, level=2):
     return t, check(t.module, level, t.program.weights)
 
 
-@pytest.mark.parametrize(
-    "code, spoil", [*CASES.items(), *SECOND.items()], ids=lambda c: getattr(c, "__name__", c)
-)
+@pytest.mark.parametrize("code, spoil", [*CASES.items(), *SECOND.items()], ids=lambda c: getattr(c, "__name__", c))
 def test_each_code_is_found_and_reported_in_four_lines(code, spoil):
     t, found = findings(spoil)
     assert code in [d.code for d in found], found
@@ -187,10 +185,7 @@ def test_rejection_by_inference_and_by_the_own_check():
 def test_moving_a_producer_below_its_user_names_both():
     t, found = findings(use_before_definition, level=1)
     text = str(found[0])
-    assert (
-        "main/relu#0: toy.relu operand 0: expected a definition before the use, found it after"
-        in text
-    )
+    assert "main/relu#0: toy.relu operand 0: expected a definition before the use, found it after" in text
     assert "see: main/relu#1" in text
 
 
@@ -264,11 +259,7 @@ def test_paths_name_functions_and_positions():
     group = t.b.op("group", n_regions=1, result_types=[])
     b = Builder(t.ctx, group.regions[0].add_block())
     none = b("none", result_types=[t.ctx.types.none]).op
-    assert (
-        op_path(none) == "main/group#1/none#0"
-        and op_path(t.func) == "main"
-        and op_path(t.module) == "module"
-    )
+    assert op_path(none) == "main/group#1/none#0" and op_path(t.func) == "main" and op_path(t.module) == "module"
 
 
 def test_damage_never_makes_the_verifier_itself_fail():

@@ -79,7 +79,9 @@ OLD = """// a comment before the module
 def cap(tree, op):
     bound = tree.create("constant", (), [tree.tensor((), "f32")], value=DenseAttr(np.float32(op.attrs.pop("bound"))))
     op.block.insert_before(op, bound)
-    new = tree.create("toy.cap", [op.operands[0], bound.results[0]], [op.results[0].type], op.loc, strict=True, **op.attrs)
+    new = tree.create(
+        "toy.cap", [op.operands[0], bound.results[0]], [op.results[0].type], op.loc, strict=True, **op.attrs
+    )
     op.block.insert_before(op, new)
     op.results[0].replace_all_uses_with(new.results[0])
     op.erase()
@@ -93,7 +95,10 @@ def gone(tree, op):
 @pytest.mark.feature("IR-12")
 def test_an_upgrade_turns_an_attribute_into_an_operand():
     ctx = upgraded_context()
-    steps = {2: [("toy.cap", cap), ("toy.gone", gone)], 3: [("tx8be.func", lambda tree, op: op.attrs.update(rt_seen=True))]}
+    steps = {
+        2: [("toy.cap", cap), ("toy.gone", gone)],
+        3: [("tx8be.func", lambda tree, op: op.attrs.update(rt_seen=True))],
+    }
     module = read_text(ctx, OLD, current=(4, 0), upgrades=steps)
     verify(module)
     func = module.body.first

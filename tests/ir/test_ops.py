@@ -95,9 +95,7 @@ def test_interface_mistakes_are_found_at_definition():
         return str(e.value)
 
     assert bad({"Sharding": {}}) == "toy: interface 'Sharding' lacks method 'tile_sharding_split'"
-    assert "found parameters (op), required (op, arrays)" in bad(
-        {"Compute": {"compute": lambda op: []}}
-    )
+    assert "found parameters (op), required (op, arrays)" in bad({"Compute": {"compute": lambda op: []}})
     assert "unknown interface 'Nothing'" in bad({"Nothing": {}})
     register(
         Context(),
@@ -114,9 +112,7 @@ def test_definitions_are_data():
     assert empty.info("gemm").attrs == CTX.info("gemm").attrs
     assert "| `tx8be.gemm` | lhs, rhs, bias? | y |" in definition_table(CTX)
     with pytest.raises(VerifyError, match="unknown type 'quaternion'"):
-        load_definitions(
-            Context(), [{**records[0], "attrs": [{"name": "a", "types": ["quaternion"]}]}]
-        )
+        load_definitions(Context(), [{**records[0], "attrs": [{"name": "a", "types": ["quaternion"]}]}])
 
 
 @pytest.mark.feature("B12")

@@ -147,26 +147,19 @@ def test_back_window_halo():
 @pytest.mark.feature("IR-41")
 def test_layouts_both_ways():
     t = op("transpose", (3, 4, 5, 6), perm=(0, 2, 3, 1))
-    assert infer_layout_forward(t, ["NCHW"]) == "NHWC" and infer_layout_backward(t, "NHWC") == [
-        "NCHW"
-    ]
-    assert (
-        infer_layout_forward(t, ["NTensor"]) == "NTensor"
-        and infer_layout_forward(t, ["Unknown"]) is None
-    )
+    assert infer_layout_forward(t, ["NCHW"]) == "NHWC" and infer_layout_backward(t, "NHWC") == ["NCHW"]
+    assert infer_layout_forward(t, ["NTensor"]) == "NTensor" and infer_layout_forward(t, ["Unknown"]) is None
     add = op("add", (2, 3, 4), (4,))
     assert infer_layout_forward(add, ["NTensor", None]) == "NTensor"
     assert infer_layout_backward(add, "NTensor") == ["NTensor", None]
     gemm = op("gemm", (2, 3), (3, 4), layout_str="Tensor-NTensor-Cx")
-    assert infer_layout_forward(gemm, [None, None]) == "Cx" and infer_layout_backward(
-        gemm, None
-    ) == ["Tensor", "NTensor"]
+    assert infer_layout_forward(gemm, [None, None]) == "Cx" and infer_layout_backward(gemm, None) == [
+        "Tensor",
+        "NTensor",
+    ]
     assert infer_layout_forward(op("reshape", (2, 3), shape=(6,)), ["Tensor"]) is None
     bn = op("batchnorm_inference", (4, 8), *[((8,), "f32")] * 4)
-    assert (
-        bn.result.shape == (4, 8)
-        and infer_layout_forward(bn, ["NCx", None, None, None, None]) == "NCx"
-    )
+    assert bn.result.shape == (4, 8) and infer_layout_forward(bn, ["NCx", None, None, None, None]) == "NCx"
 
 
 @pytest.mark.feature("IR-41")
@@ -200,11 +193,7 @@ def test_op_attr_fields_and_defaults():
         "ct",
         -1,
     )
-    assert (
-        (d.need_load, d.need_store, d.shard_mask, d.split_mask) == (ones,) * 4
-        and d.parallel
-        and d.align_cx
-    )
+    assert (d.need_load, d.need_store, d.shard_mask, d.split_mask) == (ones,) * 4 and d.parallel and d.align_cx
     facts = query_op_attr(op("relu", (1, 8)))
     assert (facts.align_mode, facts.default_layout, facts.mem_inplace) == ("both", "Tensor", 0)
     assert query_op_attr(op("relu", (2, 8))).default_layout == "NTensor"

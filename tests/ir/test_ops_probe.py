@@ -83,17 +83,14 @@ def _hurts(case: Case, trim) -> bool:
     lo, hi = factor_box(rule, rule.outs[0], box)
     boxes = [[d.box(lo, hi) for d in dims] for dims in rule.ins]
     damaged = [
-        spoil(a, trim(b) if i == 0 else b, o, rng)
-        for i, (a, b, o) in enumerate(zip(arrays, boxes, case.operands))
+        spoil(a, trim(b) if i == 0 else b, o, rng) for i, (a, b, o) in enumerate(zip(arrays, boxes, case.operands))
     ]
     at = tuple(slice(a, b) for a, b in box)
     return not np.allclose(reference(op, damaged)[0][at], reference(op, arrays)[0][at])
 
 
 @pytest.mark.feature("IR-49")
-@pytest.mark.parametrize(
-    "kind", ["gemm", "conv", "softmax", "reduce", "concat", "relu", "max_pool", "cumsum"]
-)
+@pytest.mark.parametrize("kind", ["gemm", "conv", "softmax", "reduce", "concat", "relu", "max_pool", "cumsum"])
 def test_boxes_are_tight(kind):
     """Taking the last plane of a predicted box away is noticed in most cases: the probe can fail."""
     rng = _rng(kind)

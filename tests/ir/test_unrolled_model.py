@@ -52,7 +52,9 @@ def test_time_and_memory_of_import_clean_up_and_outlining(model):
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     best = float("inf")
     for _ in range(3):
-        out = subprocess.run([sys.executable, "-c", CHILD, str(model), CLEAN], env=env, capture_output=True, text=True, check=True)
+        out = subprocess.run(
+            [sys.executable, "-c", CHILD, str(model), CLEAN], env=env, capture_output=True, text=True, check=True
+        )
         seconds, megabytes, functions = out.stdout.split()
         assert int(functions) == 2 and int(megabytes) <= MEGABYTES
         best = min(best, float(seconds))

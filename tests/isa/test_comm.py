@@ -63,11 +63,7 @@ def test_masks():
 @pytest.mark.feature("H25")
 def test_worker_is_part_of_a_row():
     rows = isa.rows(
-        [
-            isa.make("rdma", dst=A, run_bytes=64, slot=0, ddr=64 * i, worker=k)
-            for k in (0, 2)
-            for i in range(20)
-        ]
+        [isa.make("rdma", dst=A, run_bytes=64, slot=0, ddr=64 * i, worker=k) for k in (0, 2) for i in range(20)]
     )
     assert rows["worker"].tolist() == [0] * 20 + [2] * 20
     code = isa.roll(rows)

@@ -18,9 +18,7 @@ def cost(name, **fields):
 
 
 def gemm(m, k, n, fmt, out_fmt=3, **more):
-    return cost(
-        "gemm", left=A, right=A, out=A, m=m, k=k, n=n, fmt=fmt, out_fmt=out_fmt, r_trs=1, **more
-    )
+    return cost("gemm", left=A, right=A, out=A, m=m, k=k, n=n, fmt=fmt, out_fmt=out_fmt, r_trs=1, **more)
 
 
 @pytest.mark.feature("H27")
@@ -63,9 +61,7 @@ def test_gemm_time(m, k, n, fmt, cycles):
 
 @pytest.mark.feature("H27")
 def test_smallest_gemm_is_bound_by_its_ports():
-    row = isa.rows(
-        [isa.make("gemm", left=A, right=A, out=A, m=8, k=8, n=64, fmt="bf16", out_fmt=3)]
-    )
+    row = isa.rows([isa.make("gemm", left=A, right=A, out=A, m=8, k=8, n=64, fmt="bf16", out_fmt=3)])
     assert 60 + int(isa.ne.Gemm.array_cycles(MACHINE, row)[0]) == 61
     # 1024 bytes of right operand and of result at 128 bytes per cycle
     assert gemm(8, 8, 64, "bf16") == 60 + 8
@@ -73,9 +69,7 @@ def test_smallest_gemm_is_bound_by_its_ports():
 
 @pytest.mark.feature("H27")
 def test_conv_time():
-    shape = dict(
-        n=2, h=16, w=16, c=64, oh=16, ow=16, oc=128, kx=3, ky=3, top=1, bottom=1, left=1, right=1
-    )
+    shape = dict(n=2, h=16, w=16, c=64, oh=16, ow=16, oc=128, kx=3, ky=3, top=1, bottom=1, left=1, right=1)
     base = dict(src=A, weight=A, out=A, out_fmt=3, fmt="bf16")
     assert cost("conv", **shape, **base) == 60 + 2 * 32 * 2 * 9 * 8
     deep = {**shape, "oc": 64}
@@ -158,9 +152,7 @@ def test_pages_equal_run_by_run_count():
     for _ in range(400):
         n = [int(v) for v in rng.integers(1, 8, 3)]
         s = [int(v) for v in rng.choice([0, 6, 128, 262, 4096, 5000, 9000, 40000], 3)]
-        rows.append(
-            [int(rng.integers(0, 20000)), int(rng.choice([1, 6, 128, 4000, 4096, 9000])), s, n]
-        )
+        rows.append([int(rng.integers(0, 20000)), int(rng.choice([1, 6, 128, 4000, 4096, 9000])), s, n])
     start = np.array([r[0] for r in rows]) + DDR_BASE
     size = np.array([r[1] for r in rows])
     levels = []
@@ -182,9 +174,7 @@ def test_floor_sum():
 def test_many_runs_do_not_cost_time():
     import time
 
-    rows = isa.make_rows(
-        "rdma", 1000, dst=A, run_bytes=2, s0=np.arange(1000) * 2 + 2, n0=1000, s1=3, n1=3
-    )
+    rows = isa.make_rows("rdma", 1000, dst=A, run_bytes=2, s0=np.arange(1000) * 2 + 2, n0=1000, s1=3, n1=3)
     begin = time.perf_counter()
     isa.durations(MACHINE, rows, np.arange(1000) * 777 + DDR_BASE)
     # a run-by-run count of three million runs takes seconds

@@ -159,9 +159,7 @@ def test_int8_sums_are_exact_and_wrap_into_psum():
 
 
 def conv_case(rng, kind):
-    p = dict(
-        n=2, h=5, w=4, c=3, kx=2, ky=3, sx=2, sy=1, dx=1, dy=1, top=1, bottom=1, left=1, right=0
-    )
+    p = dict(n=2, h=5, w=4, c=3, kx=2, ky=3, sx=2, sy=1, dx=1, dy=1, top=1, bottom=1, left=1, right=0)
     p["oc"] = 3 if kind == "depthwise" else 6
     if kind == "backward_conv":
         p.update(sx=2, sy=3, dy=2)
@@ -190,9 +188,7 @@ def conv_loops(kind, p, x, w):
         for j, i in taps:
             r, s = y * p["sy"] + j * p["dy"] - p["top"], z * p["sx"] + i * p["dx"] - p["left"]
             if 0 <= r < p["h"] and 0 <= s < p["w"]:
-                out[n, y, z] += (
-                    x[n, r, s] * w[j, i] if kind == "depthwise" else w[j, i] @ x[n, r, s]
-                )
+                out[n, y, z] += x[n, r, s] * w[j, i] if kind == "depthwise" else w[j, i] @ x[n, r, s]
     return out
 
 
@@ -203,18 +199,14 @@ def test_convolutions(kind, fmt):
     rng = np.random.default_rng(5)
     p = conv_case(rng, kind)
     x = small(rng, p["n"], p["h"], p["w"], p["c"])
-    shape = {"conv": (p["oc"], p["c"]), "depthwise": (p["c"],), "backward_conv": (p["c"], p["oc"])}[
-        kind
-    ]
+    shape = {"conv": (p["oc"], p["c"]), "depthwise": (p["c"],), "backward_conv": (p["c"], p["oc"])}[kind]
     w = small(rng, p["ky"], p["kx"], *shape)
     bias = small(rng, 1, 1, p["oc"])
     state = new_state()
     put_blocked(state, A, x.reshape(p["n"], -1, p["c"]), fmt)
     put_blocked(state, B, w.reshape(1, -1, shape[-1]), fmt)
     put_blocked(state, D, bias, "f32")
-    execute(
-        state, kind, src=A, weight=B, out=C, bias=D, bias_en=1, act=1, fmt=fmt, out_fmt=F32, **p
-    )
+    execute(state, kind, src=A, weight=B, out=C, bias=D, bias_en=1, act=1, fmt=fmt, out_fmt=F32, **p)
     want = np.maximum(conv_loops(kind, p, x, w) + bias, 0)
     got = get_blocked(state, C, p["n"], p["oh"] * p["ow"], p["oc"], "f32")
     assert np.array_equal(got, want.reshape(got.shape))

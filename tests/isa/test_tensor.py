@@ -168,9 +168,7 @@ def test_factorize_bits_and_tables():
         put(state, B, table)
         put(state, A, np.array([0, 6, 31, 8], dt) * dt(table.itemsize))
         execute(state, name, src0=A, table=B, dst=C, n=4, entries=32)
-        assert get(state, C, 4, f"u{table.itemsize * 8}").tolist() == [
-            table[k] for k in (0, 6, 31, 8)
-        ]
+        assert get(state, C, 4, f"u{table.itemsize * 8}").tolist() == [table[k] for k in (0, 6, 31, 8)]
 
 
 @pytest.mark.feature("H15")
@@ -197,9 +195,7 @@ def test_bilinear():
 def test_random_numbers_and_dropout():
     state = new_state()
     put(state, A, np.array([1], np.uint64)), put(state, B, np.array([2], np.uint64))
-    execute(
-        state, "rand_gen", seed0=A, seed1=B, out_seed0=C, out_seed1=C + 8, dst=D, n=1000, fmt="f32"
-    )
+    execute(state, "rand_gen", seed0=A, seed1=B, out_seed0=C, out_seed1=C + 8, dst=D, n=1000, fmt="f32")
     first = get(state, D, 1000, "f32")
     assert first[0] == f32((3 >> 40) * 2.0**-24) and 0.45 < first.mean() < 0.55
     execute(
@@ -215,9 +211,7 @@ def test_random_numbers_and_dropout():
     )
     assert not np.array_equal(first[:10], get(state, D, 10, "f32"))
     put(state, A, np.ones(1000, f32)), put(state, B, np.array([2], f32))
-    execute(
-        state, "elem_mask", src0=A, scale=B, dst=E, n=1000, prob=scalar_pattern(0.3, 5), fmt="f32"
-    )
+    execute(state, "elem_mask", src0=A, scale=B, dst=E, n=1000, prob=scalar_pattern(0.3, 5), fmt="f32")
     kept = get(state, E, 1000, "f32")
     assert set(kept.tolist()) == {0.0, 2.0} and 600 < (kept > 0).sum() < 800
 

@@ -133,9 +133,7 @@ def test_unary(name, fmt):
         want = _f32(UNARY[name])(arg[0])
         if want is not None:
             bits = {"f32": 23, "tf32": 10, "bf16": 7, "f16": 10}[fmt]
-            tolerance = abs(float(want)) * 2.0 ** -(bits + (bits != 23)) + (
-                3e-8 if fmt == "f16" else 1e-40
-            )
+            tolerance = abs(float(want)) * 2.0 ** -(bits + (bits != 23)) + (3e-8 if fmt == "f16" else 1e-40)
             assert abs(float(got[i]) - float(want)) <= tolerance
 
 
@@ -145,9 +143,7 @@ def test_leaky_relu_and_fast_exp():
     x = np.linspace(-80, 5, N).astype(f32)
     put(state, A, x)
     execute(state, "leakyrelu_v", src0=A, dst=B, n=N, fmt="f32")
-    assert np.array_equal(
-        get(state, B, N, "f32"), np.array([v if v >= 0 else v * f32(0.01) for v in x])
-    )
+    assert np.array_equal(get(state, B, N, "f32"), np.array([v if v >= 0 else v * f32(0.01) for v in x]))
     execute(state, "exp_lp_v", src0=A, dst=B, n=N, fmt="f32")
     deviation = np.abs(get(state, B, N, "f32") / np.exp(x.astype(np.float64)) - 1)
     assert 1e-6 < deviation.max() < 4e-6
@@ -203,9 +199,7 @@ def test_logic_on_patterns_and_bits(name, form):
     put(state, A, x), put(state, B, y)
     own = fields(form, count)
     execute(state, f"{name}_{form}", src0=A, src1=B, dst=C, fmt="f16", **own)
-    assert get(state, C, count, "u16").tolist() == [
-        LOGIC[name](int(a), int(y[k])) for a, k in zip(x, index)
-    ]
+    assert get(state, C, count, "u16").tolist() == [LOGIC[name](int(a), int(y[k])) for a, k in zip(x, index)]
     bits_x, bits_y = x % 2 == 1, y % 2 == 1
     put(state, A, pack_bits(bits_x)), put(state, B, pack_bits(bits_y))
     execute(state, f"bool_{name}_{form}", src0=A, src1=B, dst=C, **own)

@@ -14,11 +14,7 @@ from tx8fast.errors import InternalError
 
 @st.composite
 def problems(draw):
-    lives = draw(
-        st.lists(
-            st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 30)), max_size=3), max_size=25
-        )
-    )
+    lives = draw(st.lists(st.lists(st.tuples(st.integers(-40, 40), st.integers(1, 30)), max_size=3), max_size=25))
     n = len(lives)
     ptr = np.concatenate(([0], np.cumsum([len(x) for x in lives], dtype=np.int64))).tolist()
     start = [a for x in lives for a, _ in x]
@@ -52,9 +48,7 @@ def test_fifty_thousand_local_buffers_agree_with_a_sweep() -> None:
     n = 50_000
     start = np.arange(n)
     size = (np.arange(n) * 7919 % 100 + 1) * 256
-    offsets, peak = _kernels.first_fit(
-        np.arange(n + 1), start, start + 9, size, np.full(n, 256), np.arange(n)
-    )
+    offsets, peak = _kernels.first_fit(np.arange(n + 1), start, start + 9, size, np.full(n, 256), np.arange(n))
     for d in range(1, 9):  # only neighbours up to 8 steps away can collide
         a, b = offsets[:-d], offsets[d:]
         assert ((a + size[:-d] <= b) | (b + size[d:] <= a)).all()

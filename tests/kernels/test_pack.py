@@ -8,9 +8,7 @@ from tx8fast import _kernels
 from tx8fast._kernels.reference import pack as twin
 from tx8fast.errors import InternalError
 
-ITEMS = st.lists(
-    st.tuples(st.integers(0, 8), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=6
-)
+ITEMS = st.lists(st.tuples(st.integers(0, 8), st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=6)
 
 
 @given(ITEMS, st.randoms(use_true_random=False))

@@ -51,9 +51,7 @@ def test_levels_of_the_documented_shape(enumerate_) -> None:
 def test_six_more_shapes(shape, tiles, count, histogram, first) -> None:
     levels = shardings(shape, tiles)
     pairs = [
-        (vector, eff)
-        for level in levels
-        for vector, eff in zip(level.shardings, level.effective_tiles, strict=True)
+        (vector, eff) for level in levels for vector, eff in zip(level.shardings, level.effective_tiles, strict=True)
     ]
     assert pairs[0][0] == first
     cut = [(v, e) for v, e in pairs if math.prod(v) > 1]
@@ -74,10 +72,7 @@ def test_limit_and_legality_drop_vectors() -> None:
 
 def test_ties_turn_round_with_n_first() -> None:
     ascending = shardings((16, 16, 16), 4, align_channels=False)[0].shardings
-    assert (
-        shardings((16, 16, 16), 4, align_channels=False, n_first=True)[0].shardings
-        == ascending[::-1]
-    )
+    assert shardings((16, 16, 16), 4, align_channels=False, n_first=True)[0].shardings == ascending[::-1]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +92,7 @@ def test_alignment_base(length: int, block: int, base: int) -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(0, 300), st.sampled_from([1, 4, 64]), st.integers(1, 64)), max_size=4
-    ),
+    st.lists(st.tuples(st.integers(0, 300), st.sampled_from([1, 4, 64]), st.integers(1, 64)), max_size=4),
     st.sampled_from([1, 2, 4, 6, 12, 16, 36, 64]),
     st.booleans(),
 )

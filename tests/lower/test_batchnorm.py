@@ -48,8 +48,20 @@ def library_sequence(n: int, p: int, c: int) -> list[tuple]:
     lanes, used = 132, p * 132 * 2
     em = Emitter()
     loop = {"n": p * 64, "unit": 64, "full": p * lanes, "full_unit": lanes, "fmt": F32}
-    move = {"size": used, **{f"{a}{b}{i}": int(b == "n") for a in "sd" for b in "sn" for i in range(3)}, "sn0": n, "dn0": n}
-    em.add("gather_scatter", src0=0, dst=0x80000, ss0=used, ds0=used, **{k: v for k, v in move.items() if k not in ("ss0", "ds0")})
+    move = {
+        "size": used,
+        **{f"{a}{b}{i}": int(b == "n") for a in "sd" for b in "sn" for i in range(3)},
+        "sn0": n,
+        "dn0": n,
+    }
+    em.add(
+        "gather_scatter",
+        src0=0,
+        dst=0x80000,
+        ss0=used,
+        ds0=used,
+        **{k: v for k, v in move.items() if k not in ("ss0", "ds0")},
+    )
     em.cvt(0, 0, n * p * lanes, "f16", "f32")
     for fn in ("sub", "mul", "mul", "add"):
         for _ in range(n):
@@ -82,7 +94,9 @@ def test_cheaper_than_the_librarys_sequence() -> None:
 
 @pytest.mark.feature("B25")
 def test_single_precision_needs_no_work_buffer() -> None:
-    case = one_op("batchnorm_inference", Arg((2, 9, 65), "f32", "blocked"), *[Arg((65,), "f32", lo=0.5)] * 4, out="blocked")
+    case = one_op(
+        "batchnorm_inference", Arg((2, 9, 65), "f32", "blocked"), *[Arg((65,), "f32", lo=0.5)] * 4, out="blocked"
+    )
     assert case.lowering().scratch_bytes((0, 0, 0), (2, 9, 65)) == [68 * 4]
 
 

@@ -71,7 +71,12 @@ def blocked(dtype: str, *shape: int) -> Arg:
 @st.composite
 def fused(draw):
     """conv (+ add of another image) (+ clamp or relu)."""
-    dtype, n, h, w = draw(st.sampled_from(["bf16", "f32"])), draw(st.integers(1, 2)), draw(st.integers(3, 11)), draw(st.integers(3, 11))
+    dtype, n, h, w = (
+        draw(st.sampled_from(["bf16", "f32"])),
+        draw(st.integers(1, 2)),
+        draw(st.integers(3, 11)),
+        draw(st.integers(3, 11)),
+    )
     c, o = draw(st.sampled_from([3, 33, 64, 96, 130])), draw(st.sampled_from([4, 64, 72, 130]))
     k, stride = draw(st.sampled_from([1, 3])), draw(st.sampled_from([1, 2]))
     kind = draw(st.sampled_from(["dense", "depthwise", "grouped"]))
@@ -87,7 +92,17 @@ def fused(draw):
         args.append(blocked(dtype, n, oh, ow, o))
 
     def body(b, x, weight, bias, *rest):
-        y = b.op("conv", x, weight, bias, stride=(stride, stride), pad_lo=pad, pad_hi=pad, groups=groups, mem_layout="blocked")
+        y = b.op(
+            "conv",
+            x,
+            weight,
+            bias,
+            stride=(stride, stride),
+            pad_lo=pad,
+            pad_hi=pad,
+            groups=groups,
+            mem_layout="blocked",
+        )
         if rest:
             y = b.op("add", y.result, rest[0], mem_layout="blocked")
         attrs = {"lo": 0.0, "hi": 1.0} if act == "clamp" else {}

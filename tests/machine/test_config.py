@@ -32,9 +32,7 @@ def test_spm_range_for_buffers():
 )
 def test_peaks(dtype, tera_ops):
     m = load_machine()
-    assert m.peak_macs_per_cycle(dtype) * 2 * m.chip.clock_hz / 1e12 == pytest.approx(
-        tera_ops, rel=1e-4
-    )
+    assert m.peak_macs_per_cycle(dtype) * 2 * m.chip.clock_hz / 1e12 == pytest.approx(tera_ops, rel=1e-4)
 
 
 def test_peak_of_a_format_without_matrix_support():
@@ -115,9 +113,7 @@ def test_all_problems_in_one_message():
 def test_rules_beyond_one_key(key, value, message):
     with pytest.raises(ConfigError) as err:
         load_machine("tx8", {key: value})
-    assert f"$.{key.replace('_reserved_low', '_bytes')}" in str(err.value) and message in str(
-        err.value
-    )
+    assert f"$.{key.replace('_reserved_low', '_bytes')}" in str(err.value) and message in str(err.value)
 
 
 def test_penalties_may_be_zero():

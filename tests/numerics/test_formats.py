@@ -33,9 +33,7 @@ def test_codes_and_sizes():
     sizes = [formats.ITEM_BYTES[n] for n in names]
     assert sizes == [1, 2, 2, 2, 4, 4, 4, 1, 1, 2, 4, 8, 8]
     assert len(formats.CODE_TO_DTYPE) == len(formats.FORMAT_CODES)
-    assert (
-        formats.dtype_name(np_dtype("bf16")) == "bf16" and formats.dtype_name(np.float32) == "f32"
-    )
+    assert formats.dtype_name(np_dtype("bf16")) == "bf16" and formats.dtype_name(np.float32) == "f32"
     with pytest.raises(ConfigError, match="f12"):
         np_dtype("f12")
     with pytest.raises(ConfigError, match="complex"):

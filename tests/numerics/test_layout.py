@@ -16,9 +16,7 @@ WIDE = "0,4 0,4 0,8 0,8 0,16 0,16 0,32 0,32 1,0 1,0 1,4 1,32 2,0 2,4 2,4 2,32 3,
 BYTE = "0,4 0,4 0,8 0,8 0,16 0,16 0,32 0,32 0,64 0,64 1,0 1,0 1,0 1,4 1,4 1,32 1,64 1,64 8,0"
 
 
-@pytest.mark.parametrize(
-    ("dtype", "text"), [("f16", WIDE), ("f32", WIDE), ("i8", BYTE), ("u8", BYTE)]
-)
+@pytest.mark.parametrize(("dtype", "text"), [("f16", WIDE), ("f32", WIDE), ("i8", BYTE), ("u8", BYTE)])
 def test_block_counts(dtype, text):
     want = [tuple(int(v) for v in item.split(",")) for item in text.split()]
     assert [layout.blocked_params(c, dtype) for c in CHANNELS] == want

@@ -36,9 +36,7 @@ def test_integer_gemm_is_exact_and_wraps():
 
 def test_contract_with_composite_dimensions():
     q, k = rand(2, 5, 2 * 3 * 4), rand(2, 7, 2 * 4, seed=1)
-    got = run(
-        "contract", q, k, equation="b s (h g d), b t (h d) -> b (h g) s t", sizes=("h", 2, "d", 4)
-    )
+    got = run("contract", q, k, equation="b s (h g d), b t (h d) -> b (h g) s t", sizes=("h", 2, "d", 4))
     want = np.einsum("bshgd,bthd->bhgst", q.reshape(2, 5, 2, 3, 4), k.reshape(2, 7, 2, 4))
     np.testing.assert_allclose(got, want.reshape(2, 6, 5, 7), rtol=1e-5, atol=1e-6)
 

@@ -98,9 +98,7 @@ def main() -> None:
     passing = {n for n, (status, _) in statuses.items() if status == "pass"}
     lost = sorted((known & set(statuses)) - passing)
     if lost:
-        raise SystemExit(
-            "these cases passed before:\n" + "\n".join(f"{n}: {statuses[n]}" for n in lost)
-        )
+        raise SystemExit("these cases passed before:\n" + "\n".join(f"{n}: {statuses[n]}" for n in lost))
     LIST.write_text("\n".join(sorted(known | passing)) + "\n", encoding="utf-8")
     refused = [(n, *s) for n, s in statuses.items() if n not in passing]
     DOCUMENT.write_text(document(len(passing), refused), encoding="utf-8")

@@ -94,11 +94,7 @@ def _run_once(case, inputs: dict, expected: list, runner: Runner) -> tuple[str, 
 
 def _array(value) -> np.ndarray:
     """Element types that numpy lacks come as protobuf tensors."""
-    return (
-        onnx.numpy_helper.to_array(value)
-        if isinstance(value, onnx.TensorProto)
-        else np.asarray(value)
-    )
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
 
 
 def _dims(model, inputs: dict) -> dict[str, int]:

@@ -27,13 +27,9 @@ def test_all_others_are_refused_with_a_reason_and_listed():
     known = set(expected_passes())
     refused = refusals(known)
     wrong = [r for r in refused if r[1] not in ("unsupported", "skip") or not r[2]]
-    assert not wrong, "run `python -m oracle.compiled` if these pass now: " + "\n".join(
-        map(str, wrong)
-    )
+    assert not wrong, "run `python -m oracle.compiled` if these pass now: " + "\n".join(map(str, wrong))
     if SAME_CASES:
-        assert DOCUMENT.read_text(encoding="utf-8") == document(
-            len(cases()) - len(refused), refused
-        )
+        assert DOCUMENT.read_text(encoding="utf-8") == document(len(cases()) - len(refused), refused)
 
 
 def test_list_covers_what_it_did():

@@ -61,13 +61,9 @@ def test_wheel_from_sdist_is_complete(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         inside = set(archive.namelist())
     for kernel in kernels():
-        built = [
-            n for n in inside if n.startswith(f"tx8fast/_kernels/{kernel}.") and n.endswith(".so")
-        ]
+        built = [n for n in inside if n.startswith(f"tx8fast/_kernels/{kernel}.") and n.endswith(".so")]
         assert len(built) == 1, f"kernel {kernel} is missing from the wheel"
     data = {name for name in sources if name.endswith((".toml", ".pyi", ".py"))}
     assert data - inside == set()
-    assert not [
-        n for n in inside if n.endswith((".pyx", ".c")) or n.startswith(("tests/", "build/"))
-    ]
+    assert not [n for n in inside if n.endswith((".pyx", ".c")) or n.startswith(("tests/", "build/"))]
     assert any(n.endswith("entry_points.txt") for n in inside)

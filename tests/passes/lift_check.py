@@ -22,11 +22,7 @@ def lifted(program, *passes, inputs=None, tolerance=2e-6) -> list[str]:
     for name, v in zip(program.main.attrs["arg_names"], program.main.body.args):
         if name not in feed:
             whole = v.dtype in ("i64", "i32")
-            feed[name] = (
-                RNG.integers(0, 3, v.shape)
-                if whole
-                else RNG.standard_normal(v.shape).astype(np.float32)
-            )
+            feed[name] = RNG.integers(0, 3, v.shape) if whole else RNG.standard_normal(v.shape).astype(np.float32)
     wanted = run_graph(program, feed)
     for p in passes:
         p.run(program)
@@ -34,9 +30,7 @@ def lifted(program, *passes, inputs=None, tolerance=2e-6) -> list[str]:
     found = run_graph(program, feed)
     for name, w in wanted.items():
         assert found[name].shape == w.shape and found[name].dtype == w.dtype
-        np.testing.assert_allclose(
-            found[name].astype(np.float64), w.astype(np.float64), rtol=tolerance, atol=tolerance
-        )
+        np.testing.assert_allclose(found[name].astype(np.float64), w.astype(np.float64), rtol=tolerance, atol=tolerance)
     for p in passes:
         again = p.run(program)
         assert not again.changed, f"{p.name} changes its own result: {again.stats}"

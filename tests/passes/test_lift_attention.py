@@ -13,9 +13,7 @@ S, T, D = 6, 6, 8
 
 
 def inputs(**more):
-    return SmallGraph(
-        q=((1, 2, S, D), "f32"), k=((1, 2, T, D), "f32"), v=((1, 2, T, D), "f32"), **more
-    )
+    return SmallGraph(q=((1, 2, S, D), "f32"), k=((1, 2, T, D), "f32"), v=((1, 2, T, D), "f32"), **more)
 
 
 def attention(g, mask=None, scale="operands", guard=False, c=0.5):
@@ -82,9 +80,7 @@ def test_guard_with_a_mask_from_outside_becomes_a_factor():
     assert "isnan" not in left and "gt" in left
 
 
-@pytest.mark.parametrize(
-    "case", ["other branch", "other axis", "negative scale", "shared scores", "no product"]
-)
+@pytest.mark.parametrize("case", ["other branch", "other axis", "negative scale", "shared scores", "no product"])
 def test_left_alone(case):
     g = inputs(r=((1, 2, S, T), "f32"))
     if case == "other branch":

@@ -28,9 +28,7 @@ def repeated(g, t, group):
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("group", [1, 2])
 def test_attention_without_moves(batch, group):
-    g = SmallGraph(
-        q=((batch, 6, 8 * group), "f32"), k=((batch, 5, 8), "f32"), v=((batch, 5, 8), "f32")
-    )
+    g = SmallGraph(q=((batch, 6, 8 * group), "f32"), k=((batch, 5, 8), "f32"), v=((batch, 5, 8), "f32"))
     q, k, v = (
         heads_first(g, g.args["q"], 2 * group),
         heads_first(g, g.args["k"], 2),
@@ -39,17 +37,11 @@ def test_attention_without_moves(batch, group):
     if group > 1:
         k, v = repeated(g, k, group), repeated(g, v, group)
     p = g("softmax", g("gemm", q, k, trans_b=True))
-    y = g(
-        "reshape", g("transpose", g("gemm", p, v), perm=(0, 2, 1, 3)), shape=(batch, 6, 8 * group)
-    )
+    y = g("reshape", g("transpose", g("gemm", p, v), perm=(0, 2, 1, 3)), shape=(batch, 6, 8 * group))
     program = g.done(y=y)
     assert lifted(program, LiftContract()) == ["contract", "softmax", "contract"]
     first, last = ops_of(program, "contract")
-    assert (
-        first.operands[0].op is None
-        and first.operands[1].op is None
-        and last.operands[1].op is None
-    )
+    assert first.operands[0].op is None and first.operands[1].op is None and last.operands[1].op is None
 
 
 def test_transposed_key_as_exporters_write_it():
@@ -66,9 +58,7 @@ def test_result_that_is_returned_split_into_heads():
     assert lifted(g.done(y=y), LiftContract()) == ["contract"]
 
 
-@pytest.mark.parametrize(
-    "case", ["plain", "view only", "bias", "relu", "two users", "last dimension 1", "uneven"]
-)
+@pytest.mark.parametrize("case", ["plain", "view only", "bias", "relu", "two users", "last dimension 1", "uneven"])
 def test_left_alone(case):
     g = SmallGraph(x=((2, 6, 8), "f32"), w=((8, 12), "f32"), b=((12,), "f32"))
     x, w, b = g.args["x"], g.args["w"], g.args["b"]
@@ -116,9 +106,7 @@ def test_left_alone(case):
 @given(st.permutations(range(4)), st.permutations(range(4)), st.integers(0, 3), st.booleans())
 def test_any_order_of_dimensions_computes_the_same(left, right, out, grouped):
     sizes = (2, 3, 4, 5)
-    g = SmallGraph(
-        a=(tuple(sizes[i] for i in left), "f32"), b=(tuple(sizes[i] for i in right), "f32")
-    )
+    g = SmallGraph(a=(tuple(sizes[i] for i in left), "f32"), b=(tuple(sizes[i] for i in right), "f32"))
     a = g("transpose", g.args["a"], perm=tuple(list(left).index(i) for i in range(4)))
     b = g("transpose", g.args["b"], perm=tuple(list(right).index(i) for i in range(4)))
     if grouped:

@@ -21,9 +21,7 @@ def test_scale_and_shift():
     b = g.array("b", np.linspace(-1, 2, 4, dtype=np.float32).reshape(1, 1, 1, 4))
     p = g.done(y=g("add", b, g("mul", y, s)))
     left = lifted(p, LiftConv(), tolerance=1e-5)
-    assert (
-        left.count("conv") == 1 and left[-1] == "conv" and len(ops_of(p, "conv")[0].operands) == 3
-    )
+    assert left.count("conv") == 1 and left[-1] == "conv" and len(ops_of(p, "conv")[0].operands) == 3
 
 
 @pytest.mark.parametrize("case", ["value", "two users", "large weight", "along rows"])

@@ -41,11 +41,7 @@ def test_rmsnorm(root, average, gamma):
     g = SmallGraph(x=((2, 3, 8), "f32"))
     x = g.args["x"]
     v = g("add", mean(g, g("mul", x, x) if gamma else g("square", x), average), constant(g, 1e-6))
-    y = (
-        g("div", x, g("sqrt", v))
-        if root == "divide by root"
-        else g("mul", inverse_root(g, v, root), x)
-    )
+    y = g("div", x, g("sqrt", v)) if root == "divide by root" else g("mul", inverse_root(g, v, root), x)
     if gamma:
         y = g("mul", g.array("w", np.linspace(1, 2, 8, dtype=np.float32)), y)
     p = g.done(y=y)
@@ -91,11 +87,7 @@ def test_not_a_norm(case):
         axes=(0 if case == "axis" else 1,),
         keepdims=True,
     )
-    v = (
-        average
-        if case == "no eps"
-        else g("add", average, constant(g, 5.0 if case == "big eps" else 1e-6))
-    )
+    v = average if case == "no eps" else g("add", average, constant(g, 5.0 if case == "big eps" else 1e-6))
     y = g("mul", x, g("pow", v, constant(g, -0.4)) if case == "power" else g("rsqrt", v))
     assert "rmsnorm" not in lifted(g.done(y=y), LiftNorm())
 

@@ -14,9 +14,7 @@ pytestmark = pytest.mark.feature("IR-51", "B21")
 
 def cut(g, x, start, size, step=1):
     lead = len(x.shape) - 1
-    return g(
-        "slice", x, start=(*[0] * lead, start), size=(*x.shape[:-1], size), step=(*[1] * lead, step)
-    )
+    return g("slice", x, start=(*[0] * lead, start), size=(*x.shape[:-1], size), step=(*[1] * lead, step))
 
 
 def rotated(g, x, cos, sin, negate="second", style="half"):
@@ -71,9 +69,7 @@ def test_part_of_the_lanes():
 @pytest.mark.parametrize("case", ["sign", "other value", "table per head and position", "uneven"])
 def test_not_a_rope(case):
     table = (6, 6, 8) if case.startswith("table") else (6, 8)
-    g = SmallGraph(
-        x=((2, 6, 6, 8), "f32"), z=((2, 6, 6, 8), "f32"), c=(table, "f32"), s=(table, "f32")
-    )
+    g = SmallGraph(x=((2, 6, 6, 8), "f32"), z=((2, 6, 6, 8), "f32"), c=(table, "f32"), s=(table, "f32"))
     x, z, c, s = (g.args[n] for n in "xzcs")
     if case == "other value":
         y = g(
@@ -111,10 +107,7 @@ def test_one_position():
     p = g.done(y=scatter(g, g("add", g.args["at"], constant(g, [0], np.int64))))
     left = lifted(p, LiftCache(), Canonicalize(), LiftCache(), inputs={"at": np.array([5])})
     assert left.count("kv_update") == 1 and "scatter_nd" not in left
-    assert (
-        ops_of(p, "kv_update")[0].attrs["axis"] == 2
-        and ops_of(p, "kv_update")[0].operands[0].op is None
-    )
+    assert ops_of(p, "kv_update")[0].attrs["axis"] == 2 and ops_of(p, "kv_update")[0].operands[0].op is None
 
 
 def test_a_run_of_positions():

@@ -176,9 +176,7 @@ def test_widening_agrees_with_the_numbers():
         x = x[np.isfinite(x.astype(np.float64))]
         for target in ("bf16", "f16", "f32", "f64"):
             with np.errstate(all="ignore"):
-                kept = np.array_equal(
-                    x.astype(np_dtype(target)).astype(np.float64), x.astype(np.float64)
-                )
+                kept = np.array_equal(x.astype(np_dtype(target)).astype(np.float64), x.astype(np.float64))
             assert kept is is_widening(source, target), (source, target)
 
 
@@ -198,9 +196,7 @@ def test_random_chains_keep_their_numbers_and_reach_a_fixpoint(steps, seed):
             x = b("transpose", x, perm=tuple(int(p) for p in rng.permutation(n)))
         elif s == "R":
             total = math.prod(x.shape)
-            x = b(
-                "reshape", x, shape=[(total,), (2, total // 2), (1, total // 2, 2)][rng.integers(3)]
-            )
+            x = b("reshape", x, shape=[(total,), (2, total // 2), (1, total // 2, 2)][rng.integers(3)])
         elif s == "B" and math.prod(x.shape) < 1000:
             x = b("broadcast", x, shape=(2, *x.shape) if n < 4 else x.shape)
         elif s == "C":

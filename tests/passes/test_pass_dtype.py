@@ -63,7 +63,12 @@ def test_a_parameter_used_in_two_formats_is_read_twice():
     g = SmallGraph(x=((4, 64), "f32"), n=((4, 64), "i64"))
     w = g.param("w", (64, 64))
     a = g("gemm", g.args["x"], g("transpose", w, perm=(1, 0)))
-    p = run(g.done(a=a, b=g("add", g("convert", g.args["n"], dtype="f32"), g("slice", w, start=(0, 0), size=(4, 64), step=(1, 1)))))
+    p = run(
+        g.done(
+            a=a,
+            b=g("add", g("convert", g.args["n"], dtype="f32"), g("slice", w, start=(0, 0), size=(4, 64), step=(1, 1))),
+        )
+    )
     assert sorted((op.attrs["key"], op.result.dtype) for op in ops_of(p, "get_param")) == [("w", "bf16"), ("w", "f32")]
     assert ops_of(p, "transpose")[0].result.dtype == "bf16" and ops_of(p, "slice")[0].result.dtype == "f32"
 
@@ -124,4 +129,6 @@ def test_a_widened_constant_that_is_too_large_moves_to_the_table():
     (read,) = ops_of(p, "get_param")
     assert read.attrs["key"].startswith("%const/") and not ops_of(p, "constant")
     out = run_graph(p, {"x": np.ones(512)})["y"].astype(np.float32)
-    assert np.array_equal(out, (np.arange(512).astype(ml_dtypes.bfloat16).astype(np.float32) + 1).astype(ml_dtypes.bfloat16))
+    assert np.array_equal(
+        out, (np.arange(512).astype(ml_dtypes.bfloat16).astype(np.float32) + 1).astype(ml_dtypes.bfloat16)
+    )

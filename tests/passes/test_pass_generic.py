@@ -39,10 +39,7 @@ def test_cse_tells_attributes_apart(one, two):
 
 def test_cse_tells_equal_looking_values_of_other_types_apart():
     t = Toy()
-    outs = [
-        t.b.op("toy.any", result_types=[t.type], a=v).result
-        for v in (1, True, 1.0, (1,), (1.0,), (True,))
-    ]
+    outs = [t.b.op("toy.any", result_types=[t.type], a=v).result for v in (1, True, 1.0, (1,), (1.0,), (True,))]
     outs.append(t.b.op("toy.any", result_types=[t.type], a=float("nan")).result)
     outs.append(t.b.op("toy.any", result_types=[t.type], a=float("nan")).result)
     t.ret(*outs)

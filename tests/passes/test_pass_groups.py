@@ -97,7 +97,11 @@ def test_every_compute_op_gets_its_own_group():
     p.verify()
     assert kinds(p) == ["group", "group", "reshape", "group", "return"]
     inner = [[op.kind for op in group.body] for group in ops_of(p, "group")]
-    assert inner == [["none", "load_const", "layernorm", "group_return"], ["add", "group_return"], ["relu", "group_return"]]
+    assert inner == [
+        ["none", "load_const", "layernorm", "group_return"],
+        ["add", "group_return"],
+        ["relu", "group_return"],
+    ]
     assert len(ops_of(p, "group")[1].operands) == 1  # one value used twice comes in once
 
 
@@ -142,7 +146,10 @@ def test_tags():
     y = g("embedding", g.param("t", (9, 64)), g.args["i"])
     p = g.done(y=g("softmax", g("exp", y)))
     run_pipeline(p, [*LAYOUT, GroupSingle(), GroupLoadStore()])
-    tags = {next(op.kind for op in gr.body if op.kind not in ("load_var",)): gr.attrs["group_tag"] for gr in ops_of(p, "group")}
+    tags = {
+        next(op.kind for op in gr.body if op.kind not in ("load_var",)): gr.attrs["group_tag"]
+        for gr in ops_of(p, "group")
+    }
     assert tags == {"embedding": 2, "exp": 0, "channel_norm": 0, "softmax": 1}
     assert load_and_store(g.ctx, ops_of(p, "group")[0]) == (0, 0)
 

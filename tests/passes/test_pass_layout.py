@@ -182,7 +182,9 @@ def test_mincut_never_converts_more(build):
         LayoutAlign(method).run(p)
         p.verify()
         check_forms(p)
-        norms = [n for n in ops_of(p, "channel_norm") if n.operands[0].op is None or n.operands[0].op.kind != "get_param"]
+        norms = [
+            n for n in ops_of(p, "channel_norm") if n.operands[0].op is None or n.operands[0].op.kind != "get_param"
+        ]
         return sum(n.result.type.size_bytes for n in norms)
 
     assert cost("mincut") <= cost("greedy")

@@ -62,7 +62,9 @@ def test_pow_by_a_known_exponent(e, wanted):
     check(g.done(y=g("pow", g.args["x"], scalar(g, e))), wanted, positive=True)
 
 
-@pytest.mark.parametrize("d, wanted", [(8, "mul"), (-0.25, "mul"), (3, "div"), (0, "div"), (math.inf, "div"), (2.0**127, "div")])
+@pytest.mark.parametrize(
+    "d, wanted", [(8, "mul"), (-0.25, "mul"), (3, "div"), (0, "div"), (math.inf, "div"), (2.0**127, "div")]
+)
 def test_div_by_a_power_of_two(d, wanted):
     g = SmallGraph(x=((3, 4), "f32"))
     with np.errstate(all="ignore"):

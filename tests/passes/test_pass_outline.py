@@ -41,9 +41,7 @@ def decoder(layers=80, s=64, d=128, heads=4, caches=False) -> IRProgram:
                 sizes=("h", heads))  # fmt: skip
         x = b("add", x, b("gemm", mix, w(f"{n}.o", d, d)))
         h = b("rmsnorm", x, w(f"{n}.norm2", d))
-        y = b(
-            "swiglu", b("gemm", h, w(f"{n}.up", d, 2 * d)), b("gemm", h, w(f"{n}.gate", d, 2 * d))
-        )
+        y = b("swiglu", b("gemm", h, w(f"{n}.up", d, 2 * d)), b("gemm", h, w(f"{n}.gate", d, 2 * d)))
         x = b("add", x, b("gemm", y, w(f"{n}.down", 2 * d, d)))
         if caches:
             kept += [k, v]
@@ -121,9 +119,7 @@ def toy_layers(layers, wire=None, tail=0) -> Toy:
     return t
 
 
-@pytest.mark.parametrize(
-    "wire, calls", [(lambda n: n < 3, 5), (lambda n: n >= 6, 6), (lambda n: n == 4, 4)]
-)
+@pytest.mark.parametrize("wire, calls", [(lambda n: n < 3, 5), (lambda n: n >= 6, 6), (lambda n: n == 4, 4)])
 def test_windows_of_other_wiring_are_cut_off(wire, calls):
     t = toy_layers(8, wire)
     text = t.program.text()

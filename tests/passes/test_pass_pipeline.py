@@ -52,9 +52,7 @@ def test_text_round_trips():
     assert parse_pipeline("", KNOWN) == []
     every = ",".join(c.name for c in PASSES)
     assert pipeline_text(parse_pipeline(every, passes_by_name())) == every
-    assert (
-        str(parse_pipeline("outline{min-ops=8}", passes_by_name())[0]) == "outline"
-    )  # 8 is the default
+    assert str(parse_pipeline("outline{min-ops=8}", passes_by_name())[0]) == "outline"  # 8 is the default
 
 
 @pytest.mark.parametrize(
@@ -127,9 +125,7 @@ def test_facts_must_be_ensured_in_order():
         breaks: ClassVar[tuple[str, ...]] = ("layouts",)
 
     check_order([Make(), Need(), Spoil()])
-    with pytest.raises(
-        ConfigError, match="pass 'need' requires layouts: an earlier pass must ensure it"
-    ):
+    with pytest.raises(ConfigError, match="pass 'need' requires layouts: an earlier pass must ensure it"):
         check_order([Need()])
     with pytest.raises(ConfigError, match="comes later"):
         check_order([Need(), Make()])
@@ -168,9 +164,7 @@ def test_stripping_run_time_attributes_changes_nothing_else():
     noted.ret(noted.b("toy.scale", noted.args[0], by=2.0, rt_a=1, rt_b="x"))
     assert noted.program.text() != plain.program.text()
     runs = run_pipeline(noted.program, "strip-runtime")
-    assert (
-        runs[0].result.stats == {"attributes": 2} and noted.program.text() == plain.program.text()
-    )
+    assert runs[0].result.stats == {"attributes": 2} and noted.program.text() == plain.program.text()
 
 
 NESTED = "cse,func(cse,dce,strip-runtime),subgraph(canonicalize),dce"

@@ -64,7 +64,11 @@ def conv_bn_relu() -> Graph:
     def param(key, *shape):
         g.program.weights.add_array(key, rng.uniform(0.5, 1.5, shape).astype(np.float32))
         t = g.ctx.tensor(shape, "f32")
-        return g.b("to_tensor", g.b("get_param", key=key, result_types=[t]), result_types=[g.ctx.tensor(shape, "f32", "tensor")])
+        return g.b(
+            "to_tensor",
+            g.b("get_param", key=key, result_types=[t]),
+            result_types=[g.ctx.tensor(shape, "f32", "tensor")],
+        )
 
     x = g.b("conv", g.args[0], param("w", 3, 3, 4, 3), pad_lo=(1, 1), pad_hi=(1, 1))
     x = g.b("batchnorm_inference", x, *[param(k, 4) for k in ("scale", "offset", "mean", "variance")])
@@ -138,7 +142,9 @@ def test_a_buffer_of_the_caller_or_of_a_call_is_left_alone():
 @pytest.mark.feature("IR-13", "IR-24")
 def test_a_cache_update_among_value_tensors_goes_through_copies():
     g = Graph()
-    cache = g.b("to_tensor", g.b("to_vtensor", g.args[0], result_types=[g.ctx.tensor((2, 4), "f32")]), result_types=[g.t])
+    cache = g.b(
+        "to_tensor", g.b("to_vtensor", g.args[0], result_types=[g.ctx.tensor((2, 4), "f32")]), result_types=[g.t]
+    )
     new = g.b("to_vtensor", g.b("exp", g.b("slice", g.args[0], start=(0, 0), size=(1, 4), step=(1, 1))),
               result_types=[g.ctx.tensor((1, 4), "f32")])  # fmt: skip
     at = g.b("iota", shape=(1,), dtype="i64", axis=0)

@@ -82,9 +82,7 @@ def test_same_program_same_bytes_and_readable_header(saved, tmp_path):
     raw = saved.read_bytes()
     assert other.read_bytes() == raw
     _, _, _, _, offset, size, total, _ = container.PREFIX.unpack(raw[: container.PREFIX.size])
-    tree = json.loads(
-        raw[offset : offset + size], parse_constant=lambda c: pytest.fail(f"{c} in the header")
-    )
+    tree = json.loads(raw[offset : offset + size], parse_constant=lambda c: pytest.fail(f"{c} in the header"))
     assert total == len(raw) == offset + size
     assert all(s["offset"] % 64 == 0 for s in tree["sections"])
     code = next(s for s in tree["sections"] if s["name"] == "code")

@@ -18,9 +18,7 @@ MACHINE = load_machine("test_2x2")
 
 def tensor(shape, /, ddr_dtype="bf16", layout="dense", size=None, embedded=-1, name="w", **source):
     item = {"f32": 4, "bf16": 2}[ddr_dtype]
-    full = (
-        item * int(np.prod(shape)) if layout == "dense" else blocked_bytes(*npc(shape), ddr_dtype)
-    )
+    full = item * int(np.prod(shape)) if layout == "dense" else blocked_bytes(*npc(shape), ddr_dtype)
     return Tensor(
         name,
         shape,
@@ -60,9 +58,7 @@ def test_blocked_layout_unpacks_to_the_same_values(shape):
 @pytest.mark.feature("B30")
 def test_no_copy_when_the_bytes_already_fit():
     x = np.arange(6, dtype=np.float32)
-    assert np.shares_memory(
-        np.frombuffer(pack_param(x, tensor((6,), ddr_dtype="f32")), np.uint8), x
-    )
+    assert np.shares_memory(np.frombuffer(pack_param(x, tensor((6,), ddr_dtype="f32")), np.uint8), x)
 
 
 @pytest.mark.feature("B30")
@@ -123,9 +119,7 @@ def test_missing_files_are_named_together_before_anything_is_read(tmp_path):
     with pytest.raises(ProgramError) as e:
         param_arrays(program(params), tmp_path)
     text = str(e.value)
-    assert (
-        "12 of 12" in text and "layer.9 (file gone.safetensors)" in text and "layer.10" not in text
-    )
+    assert "12 of 12" in text and "layer.9 (file gone.safetensors)" in text and "layer.10" not in text
     assert "and 2 more" in text and "--weights DIR" in text
     with pytest.raises(ProgramError, match="no file is known"):
         param_arrays(program([tensor((2,), kind="missing")]), tmp_path)

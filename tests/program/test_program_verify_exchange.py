@@ -28,9 +28,7 @@ def check(*builders):
 
 
 def send(b=None, n=64, mask=2, **more):
-    return (b or CodeBuilder()).add(
-        "send", **{"src": A, "dst": A, "bytes": n, "mask": mask, **more}
-    )
+    return (b or CodeBuilder()).add("send", **{"src": A, "dst": A, "bytes": n, "mask": mask, **more})
 
 
 def recv(b=None, n=64, monitor=0):

@@ -4,7 +4,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.schedule.stages import ENGINES, IC, NH, OC, Nest, LoopOp, build_script, build_values
+from tx8fast.schedule.stages import ENGINES, IC, NH, OC, LoopOp, Nest, build_script, build_values
 
 LOOPS = [0, NH, OC, NH | OC, NH | OC | IC, OC | IC, NH | IC]
 
@@ -21,11 +21,7 @@ def random_groups(draw):
         for k in range(draw(st.integers(2, 6))):
             engine = draw(st.sampled_from(ENGINES))
             loops = draw(st.sampled_from(LOOPS))
-            reads = (
-                ()
-                if engine == "ld"
-                else tuple(draw(st.lists(st.sampled_from(made[-3:]), max_size=2, unique=True)))
-            )
+            reads = () if engine == "ld" else tuple(draw(st.lists(st.sampled_from(made[-3:]), max_size=2, unique=True)))
             writes = () if engine == "st" else (f"v{n}{k}",)
             inplace = draw(st.integers(0, len(reads))) - 1 if engine != "ne" else -1
             sums = draw(st.sampled_from([0, IC, OC | IC])) & loops if engine == "ne" else 0

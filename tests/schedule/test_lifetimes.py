@@ -72,8 +72,7 @@ def test_values_outside_a_loop_and_values_nobody_reads() -> None:
     values = {"w": Value("w"), "t": Value("t")} | {v: Value(v, 2, 1) for v in "xy"}
     steps = pipeline(script, values)
     found = {
-        x.label.value + str(x.label.copy): x.lifetimes
-        for x in buffer_lives(steps, values, SIZES | {"w": 1, "t": 1})
+        x.label.value + str(x.label.copy): x.lifetimes for x in buffer_lives(steps, values, SIZES | {"w": 1, "t": 1})
     }
     assert found["w0"] == ((0, 5),)  # loaded once, last used by the last iteration
     assert found["t0"] == ((0, 5),)  # nothing writes it: there from the start

@@ -85,10 +85,7 @@ def test_worked_examples(name: str) -> None:
 def test_retraction_of_the_worked_examples(name: str, r: int) -> None:
     script, values, _ = ORACLES[name]
     bodies = [
-        [
-            Step(tuple(make_work(op, (i,), (script[0].times,), values) for op in item))
-            for item in script[0].body
-        ]
+        [Step(tuple(make_work(op, (i,), (script[0].times,), values) for op in item)) for item in script[0].body]
         for i in (0, 1)
     ]
     assert get_retract(*bodies) == r
@@ -149,9 +146,7 @@ def test_compact_form_with_constant_addresses() -> None:
     (steady,) = (x for x in fold(steps, values, same_copies=True) if isinstance(x, Folded))
     assert (steady.times, steady.shift, len(steady.body)) == (3, 2, 2)
     rounds = unfold([steady], values)
-    assert [[w.writes for w in s.works] for s in rounds[:2]] == [
-        [w.writes for w in s.works] for s in rounds[2:4]
-    ]
+    assert [[w.writes for w in s.works] for s in rounds[:2]] == [[w.writes for w in s.works] for s in rounds[2:4]]
 
 
 @pytest.mark.feature("B68")

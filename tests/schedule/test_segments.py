@@ -49,9 +49,7 @@ def plan_of(case: Case) -> Plan:
     """Return what the segment says about its plan, as a plan."""
     info, low = case.segment.info, case.lowering()
     parts = tuple(info["parts"])
-    shard = tuple(
-        min(-(-(-(-s // p)) // u) * u, s) for s, p, u in zip(low.sizes, parts, low.units, strict=True)
-    )
+    shard = tuple(min(-(-(-(-s // p)) // u) * u, s) for s, p, u in zip(low.sizes, parts, low.units, strict=True))
     order = tuple(info.get("order", range(len(parts))))
     return Plan(parts, shard, tuple(info.get("slices", shard)), order, 2, 0, 0, "")
 

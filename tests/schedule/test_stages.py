@@ -7,8 +7,8 @@ from tx8fast.schedule.stages import (
     IC,
     NH,
     OC,
-    Nest,
     LoopOp,
+    Nest,
     Repeat,
     baskets,
     build_script,
@@ -57,9 +57,7 @@ def test_script_nests_loops_and_splices_single_trips() -> None:
     tail = ["add", "relu", "store"]
     inner = (4, ["load x + load W", "gemm"])
     assert shape(build_script([Nest(GEMM, 2, 4)], 2)) == [(2, [(2, ["load b", inner, *tail])])]
-    assert shape(build_script([Nest(GEMM, 2, 1)], 2)) == [
-        (2, ["load x", (2, ["load W", "load b", "gemm", *tail])])
-    ]
+    assert shape(build_script([Nest(GEMM, 2, 1)], 2)) == [(2, ["load x", (2, ["load W", "load b", "gemm", *tail])])]
     assert shape(build_script([Nest(GEMM, 1, 4)], 2)) == ["load b", (2, [inner, *tail])]
     assert shape(build_script([Nest(GEMM)], 1)) == ["load x + load W", "load b", "gemm", *tail]
     single = build_script([Nest(GEMM, 1, 4)], 2, share_loads=False)

@@ -136,10 +136,7 @@ def test_overlapping_bytes_and_missing_places_are_found() -> None:
     clash = places | {("y", 1): range(255, 400)}
     assert any("'y'" in v or "must read" in v for v in find_violations(SCRIPT, VALUES, steps, clash))
     scratch = {("ne", 0): range(1024, 2048), ("ne", 1): range(700, 1600)}
-    assert any(
-        "ne(1, 0) overwrites 'y' of st(0)" in v
-        for v in find_violations(SCRIPT, VALUES, steps, places, scratch)
-    )
+    assert any("ne(1, 0) overwrites 'y' of st(0)" in v for v in find_violations(SCRIPT, VALUES, steps, places, scratch))
     del places["y", 1]
     assert "'y' of ne(1, 0) has no place" in find_violations(SCRIPT, VALUES, steps, places)[0]
     assert len(find_violations(SCRIPT, VALUES, steps, {}, limit=3)) == 3

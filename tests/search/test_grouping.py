@@ -14,8 +14,17 @@ def record(kind, n_in):
 
 def table(*steps, results=()):
     """Steps as (name, kind, input values, output value)."""
-    made = [Step(kind if kind in ("alias", "call") else "group", name, tuple(ins), (out,),
-                 None if kind in ("alias", "call") else record(kind, len(ins)), callee="f") for name, kind, ins, out in steps]
+    made = [
+        Step(
+            kind if kind in ("alias", "call") else "group",
+            name,
+            tuple(ins),
+            (out,),
+            None if kind in ("alias", "call") else record(kind, len(ins)),
+            callee="f",
+        )
+        for name, kind, ins, out in steps
+    ]
     n = max(v for s in made for v in (*s.inputs, *s.outputs)) + 1
     return FunctionTable("main", [SPEC] * n, results=list(results), steps=made)
 
@@ -26,17 +35,37 @@ def names(steps):
 
 @pytest.mark.feature("B48")
 def test_consumers_follow_their_longest_chain():
-    fn = table(("q", "gemm", (0, 1), 2), ("k", "gemm", (0, 1), 3), ("v", "gemm", (0, 1), 4), ("s", "contract", (2, 3), 5),
-               ("p", "softmax", (5,), 6), ("o", "contract", (6, 4), 7), results=[7])
-    assert names(order_steps(fn)) == ["q", "k", "s", "v", "p", "o"] or names(order_steps(fn)) == ["v", "q", "k", "s", "p", "o"]
+    fn = table(
+        ("q", "gemm", (0, 1), 2),
+        ("k", "gemm", (0, 1), 3),
+        ("v", "gemm", (0, 1), 4),
+        ("s", "contract", (2, 3), 5),
+        ("p", "softmax", (5,), 6),
+        ("o", "contract", (6, 4), 7),
+        results=[7],
+    )
+    assert names(order_steps(fn)) == ["q", "k", "s", "v", "p", "o"] or names(order_steps(fn)) == [
+        "v",
+        "q",
+        "k",
+        "s",
+        "p",
+        "o",
+    ]
     order = names(order_steps(fn))
     assert order.index("o") == order.index("p") + 1 == order.index("s") + 2
 
 
 @pytest.mark.feature("B76")
 def test_barriers_separate_layers():
-    fn = table(("g0", "relu", (0,), 1), ("g1", "relu", (0,), 2), ("g2", "add", (1, 2), 3), ("g3", "relu", (0,), 4),
-               ("g4", "add", (3, 4), 5), results=[5])
+    fn = table(
+        ("g0", "relu", (0,), 1),
+        ("g1", "relu", (0,), 2),
+        ("g2", "add", (1, 2), 3),
+        ("g3", "relu", (0,), 4),
+        ("g4", "add", (3, 4), 5),
+        results=[5],
+    )
     place_barriers(fn)
     assert names(fn.steps) == ["g0", "g1", "g2", "g3", "g4"]
     assert [s.barrier for s in fn.steps] == [False, True, False, True, True]

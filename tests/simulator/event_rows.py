@@ -54,12 +54,7 @@ def to_input(tiles, mesh=None) -> EventInput:
     routes = Routes()
     if mesh is not None:
         tiles_x, rate, hop, engines = mesh
-        senders = [
-            (t, masks.index(mask_of(r)))
-            for t, tile in enumerate(tiles)
-            for r in tile
-            if r["kind"] == SEND
-        ]
+        senders = [(t, masks.index(mask_of(r))) for t, tile in enumerate(tiles) for r in tile if r["kind"] == SEND]
         grid = topology(tiles_x, len(tiles) // tiles_x)
         routes = build_routes(grid, masks, senders, engines, rate, hop)
     return EventInput(

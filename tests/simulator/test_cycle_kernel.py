@@ -95,9 +95,7 @@ def test_random_cases_do_exercise_conflicts():
 @pytest.mark.feature("H25")
 @pytest.mark.parametrize("kind", ["raw", "war", "waw", "none"])
 def test_dependency_starts_exactly_when_the_older_row_ends(kind):
-    old_read, old_write = {"war": ([(0, 64)], []), "none": ([(0, 64)], [(64, 128)])}.get(
-        kind, ([], [(0, 64)])
-    )
+    old_read, old_write = {"war": ([(0, 64)], []), "none": ([(0, 64)], [(64, 128)])}.get(kind, ([], [(0, 64)]))
     new_read, new_write = {"raw": ([(63, 70)], [])}.get(kind, ([], [(63, 64)]))
     if kind == "none":
         new_read, new_write = [(0, 64)], [(128, 192)]
@@ -149,12 +147,7 @@ def test_ddr_conflicts_only_between_the_dma_engines():
 @pytest.mark.parametrize(("kind", "depth"), [(CT, 6), (NE, 6), (RDMA, 6), (WDMA, 6), (TDMA, 4)])
 def test_full_queue_stalls_the_core(kind, depth):
     n = depth + 3
-    got = run(
-        [
-            [row(kind, fixed=100, issue=1) for _ in range(n)]
-            + [row((kind + 1) % 5, fixed=1, issue=1)]
-        ]
-    )
+    got = run([[row(kind, fixed=100, issue=1) for _ in range(n)] + [row((kind + 1) % 5, fixed=1, issue=1)]])
     assert got.start[:n].tolist() == [1 + 100 * i for i in range(n)]
     # Row 0 starts at once and `depth` more fit; each later one enters when an entry starts. The last of them
     # enters as row n - 1 - depth starts, and the row behind it is issued one cycle after that.
@@ -192,9 +185,7 @@ def test_wait_and_routine_join_the_engines():
 @pytest.mark.feature("H24")
 def test_barrier_releases_all_tiles_after_the_last():
     cost = 496
-    tiles = [
-        [row(WAIT, fixed=100 * t), row(BARRIER, fixed=cost), row(CT, fixed=1)] for t in range(4)
-    ] + [[]]
+    tiles = [[row(WAIT, fixed=100 * t), row(BARRIER, fixed=cost), row(CT, fixed=1)] for t in range(4)] + [[]]
     got = run(tiles)
     arrivals = [2 + 100 * t for t in range(4)]
     assert got.start[1::3].tolist() == arrivals

@@ -19,9 +19,7 @@ BARRIER = 400 + 2 * 6 * 8
 
 
 def gemm(b: CodeBuilder, **more):
-    fields = dict(
-        left=A, right=B, out=C, psum=0, bias=0, scale_p=0, m=256, k=512, n=256, fmt="bf16"
-    )
+    fields = dict(left=A, right=B, out=C, psum=0, bias=0, scale_p=0, m=256, k=512, n=256, fmt="bf16")
     return b.add("gemm", **{**fields, **more}, **_gemm_defaults())
 
 
@@ -32,9 +30,7 @@ def _gemm_defaults():
 
     cls = isa.INSTRUCTIONS["gemm"]
     given = {"left", "right", "out", "psum", "bias", "scale_p", "m", "k", "n"}
-    values = {
-        f: 0 for f in cls.FIELDS_SPM + cls.FIELDS_P if f not in cls.DEFAULTS and f not in given
-    }
+    values = {f: 0 for f in cls.FIELDS_SPM + cls.FIELDS_P if f not in cls.DEFAULTS and f not in given}
     for f in ("batch_l", "batch_r"):
         values[f] = 1
     values["out_fmt"] = FORMAT_CODES["bf16"]
@@ -71,14 +67,10 @@ def test_page_and_burst_position_cost():
     at = one_segment(load, only(), slots=1, launches=[(0, [DDR_BASE + 100])])
     # 100 bytes off: one page more (24) and, with 36 bytes of burst offset, 64 bytes more at 32 per cycle
     assert durations(at)[0][0] == 2352 + 24 + 2
-    result = simulate(
-        one_segment(load, only(), slots=1, launches=[(0, [DDR_BASE + i * 100]) for i in (0, 1, 0)])
-    )
+    result = simulate(one_segment(load, only(), slots=1, launches=[(0, [DDR_BASE + i * 100]) for i in (0, 1, 0)]))
     assert [g.count for g in result.groups] == [2, 1]
     assert result.groups[1].cycles - result.groups[0].cycles == 26
-    moved = one_segment(
-        load, only(), slots=1, launches=[(0, [DDR_BASE + 4096 * i]) for i in range(9)]
-    )
+    moved = one_segment(load, only(), slots=1, launches=[(0, [DDR_BASE + 4096 * i]) for i in range(9)])
     assert [g.count for g in simulate(moved).groups] == [9]
 
 
@@ -86,9 +78,7 @@ def test_page_and_burst_position_cost():
 def test_load_multiply_store_is_ordered_in_both_modes():
     b = CodeBuilder().add("rdma", dst=A, run_bytes=KIB64, slot=0)
     gemm(b).add("wdma", src=C, run_bytes=KIB64, slot=1).finish()
-    program = one_segment(
-        b.code(), only(), slots=2, launches=[(0, [DDR_BASE, DDR_BASE + (1 << 18)])]
-    )
+    program = one_segment(b.code(), only(), slots=2, launches=[(0, [DDR_BASE, DDR_BASE + (1 << 18)])])
     for serial in (False, True):
         t = trace(program, 0, serial)[0]
         assert t.start[1] == t.end[0] and t.start[2] == t.end[1]
@@ -151,8 +141,7 @@ def test_equal_launches_are_one_group_and_add_up():
     assert result.ddr_bytes == 5 * 16 * KIB64
     assert result.instructions == 10 * 16 * 3
     assert [start for _, _, start in result.timeline] == [
-        i // 2 * sum(g.cycles for g in result.groups) + i % 2 * result.groups[0].cycles
-        for i in range(10)
+        i // 2 * sum(g.cycles for g in result.groups) + i % 2 * result.groups[0].cycles for i in range(10)
     ]
 
 
@@ -189,16 +178,10 @@ def test_segments_without_barrier_run_into_each_other():
 
 @pytest.mark.feature("H25")
 def test_overlapping_arguments_are_timed_apart():
-    b = (
-        CodeBuilder()
-        .add("wdma", src=A, run_bytes=KIB64, slot=0)
-        .add("rdma", dst=D, run_bytes=KIB64, slot=1)
-    )
+    b = CodeBuilder().add("wdma", src=A, run_bytes=KIB64, slot=0).add("rdma", dst=D, run_bytes=KIB64, slot=1)
     code = b.finish().code()
     apart, same = [DDR_BASE, DDR_BASE + (1 << 18)], [DDR_BASE, DDR_BASE]
-    result = simulate(
-        one_segment(code, only(), slots=2, launches=[(0, apart), (0, same), (0, apart)])
-    )
+    result = simulate(one_segment(code, only(), slots=2, launches=[(0, apart), (0, same), (0, apart)]))
     assert [g.count for g in result.groups] == [2, 1]
     assert result.groups[1].cycles > result.groups[0].cycles + 1000
 

@@ -84,9 +84,7 @@ def test_broadcast_uses_every_link_once():
 def test_messages_over_one_link_share_it_and_disjoint_ones_do_not():
     one = run(chip(t0=[send([1], 65536)], t1=[recv(65536)]), mesh=MESH).cycles
     # 0 -> 2 and 1 -> 2 both need link 1 -> 2; the head from tile 1 is there first
-    shared = run(
-        chip(t0=[send([2], 65536)], t1=[send([2], 65536)], t2=[recv(2 * 65536)]), mesh=MESH
-    )
+    shared = run(chip(t0=[send([2], 65536)], t1=[send([2], 65536)], t2=[recv(2 * 65536)]), mesh=MESH)
     assert shared.end.tolist() == [one + 512, one, one + 512]
     apart = run(
         chip(t0=[send([1], 65536)], t1=[recv(65536)], t4=[send([5], 65536)], t5=[recv(65536)]),
@@ -94,9 +92,7 @@ def test_messages_over_one_link_share_it_and_disjoint_ones_do_not():
     )
     assert apart.end.tolist() == [one] * 4
     # both directions of a pair of tiles are two links
-    both = run(
-        chip(t0=[send([1], 65536), recv(65536)], t1=[send([0], 65536), recv(65536)]), mesh=MESH
-    )
+    both = run(chip(t0=[send([1], 65536), recv(65536)], t1=[send([0], 65536), recv(65536)]), mesh=MESH)
     assert set(both.end.tolist()) == {one}
 
 
@@ -143,9 +139,7 @@ def test_partial_barrier_and_handshake_times():
     arrive = 1 + 600
     assert got.end[2::3].tolist() == [arrive + 2 * 448] * 3
     assert got.blocked[1, WAIT] == 500
-    shake = [
-        [row(KCORE, fixed=50 * t), row(HANDSHAKE, fixed=128, issue=0, peer=1 - t)] for t in (0, 1)
-    ]
+    shake = [[row(KCORE, fixed=50 * t), row(HANDSHAKE, fixed=128, issue=0, peer=1 - t)] for t in (0, 1)]
     assert run(shake, mesh=(2, *MESH[1:])).end.tolist() == [1, 129 + 50, 51, 129 + 50]
 
 

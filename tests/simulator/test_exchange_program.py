@@ -145,9 +145,7 @@ def test_message_costs(dst, size, cycles):
 
 
 @pytest.mark.feature("H24")
-@pytest.mark.parametrize(
-    ("group", "hops"), [([0, 1], 1), ([5, 6, 9, 10], 2), ([0, 15], 6), ([3], 0)]
-)
+@pytest.mark.parametrize(("group", "hops"), [([0, 1], 1), ([5, 6, 9, 10], 2), ([0, 15], 6), ([3], 0)])
 def test_partial_barrier_costs_by_its_rectangle(group, hops):
     late = CodeBuilder().add("wait").add("wait").add("barrier_sub", mask=mask_of(group))
     early = CodeBuilder().add("wait").add("barrier_sub", mask=mask_of(group))

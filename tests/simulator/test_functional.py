@@ -50,10 +50,7 @@ def gemm_program(**changes):
         segments=[segment],
         launches=[Launch(0, np.array([x0, w0, y0]) + DDR_BASE, "layer/gemm")],
         inputs=[tensor(f"x{t}", (M, K), x0 + t * x_bytes, x_bytes) for t in range(TILES)],
-        outputs=[
-            tensor(f"y{t}", (M, N), y0 + t * y_bytes, y_bytes, ddr_dtype="f32")
-            for t in range(TILES)
-        ],
+        outputs=[tensor(f"y{t}", (M, N), y0 + t * y_bytes, y_bytes, ddr_dtype="f32") for t in range(TILES)],
         params=[tensor("w", (K, N), w0, K * 64 * 2)],
         ddr_bytes=0x30000,
         meta={},
@@ -123,9 +120,7 @@ def test_loops_run_and_addresses_advance():
 @pytest.mark.feature("H26")
 def test_debug_mode_exposes_bytes_that_were_never_written():
     code = isa.rows([isa.make("wdma", src=A, run_bytes=64, slot=0)])
-    segment = Segment(
-        "s", [code], np.array([0] + [-1] * 15), np.array([0]), np.zeros((16, 1), np.int64), 1, []
-    )
+    segment = Segment("s", [code], np.array([0] + [-1] * 15), np.array([0]), np.zeros((16, 1), np.int64), 1, [])
     out = tensor("y", (16,), 0, 64, ddr_dtype="f32", layout="dense")
     program = gemm_program(
         segments=[segment],
@@ -159,9 +154,7 @@ def test_kernel_core_routine_runs_on_strided_ddr_views():
         [],
         [routine],
     )
-    x, y = (
-        tensor(n, (12,), k * 4096, 48, ddr_dtype="f32", layout="dense") for k, n in enumerate("xy")
-    )
+    x, y = (tensor(n, (12,), k * 4096, 48, ddr_dtype="f32", layout="dense") for k, n in enumerate("xy"))
     y.address += 16
     program = gemm_program(
         segments=[segment],
@@ -183,9 +176,7 @@ def test_conversion_between_user_and_ddr_types():
     x = np.linspace(-1, 1, M * K, dtype=np.float32).reshape(M, K)
     sim.write("x1", x)
     got = sim.read("x1")
-    assert got.dtype == np.float32 and np.array_equal(
-        got, x.astype(np_dtype("bf16")).astype(np.float32)
-    )
+    assert got.dtype == np.float32 and np.array_equal(got, x.astype(np_dtype("bf16")).astype(np.float32))
     with pytest.raises(SimulationError, match="found shape"):
         sim.write("x1", x[:4])
     with pytest.raises(SimulationError, match="no tensor is called 'z'"):
@@ -196,15 +187,11 @@ def test_conversion_between_user_and_ddr_types():
 def test_illegal_addresses_name_the_instruction():
     bad = gemm_program()
     bad.segments[0].codes[0]["spm"][2, 0] = 0x2EFFF0
-    with pytest.raises(
-        SimulationError, match=r"segment 'gemm'.*instruction 2 \(gemm\).*\[0x2efff0, "
-    ):
+    with pytest.raises(SimulationError, match=r"segment 'gemm'.*instruction 2 \(gemm\).*\[0x2efff0, "):
         FunctionalSimulator(bad).run()
     bad = gemm_program()
     bad.segments[0].codes[0]["ddr"][3] = 0x20000
-    with pytest.raises(
-        SimulationError, match=r"'layer/gemm'.*tile 0.*instruction 3 \(wdma\).*0x280040000"
-    ):
+    with pytest.raises(SimulationError, match=r"'layer/gemm'.*tile 0.*instruction 3 \(wdma\).*0x280040000"):
         FunctionalSimulator(bad).run()
     bad = gemm_program()
     bad.launches[0].args = bad.launches[0].args[:2]
@@ -219,9 +206,7 @@ def test_illegal_operation_names_the_instruction():
     bad = gemm_program()
     code = isa.rows([isa.make("gather_scatter", src0=A, dst=B, size=4, sn0=2, ss0=4)])
     bad.segments[0].codes[0] = code
-    with pytest.raises(
-        SimulationError, match=r"tile 0, instruction 0 \(gather_scatter\).*equally many runs"
-    ):
+    with pytest.raises(SimulationError, match=r"tile 0, instruction 0 \(gather_scatter\).*equally many runs"):
         FunctionalSimulator(bad).run()
 
 

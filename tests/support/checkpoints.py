@@ -56,9 +56,7 @@ def model_weights(config: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray
     weights: dict[str, np.ndarray] = {}
 
     def matrix(name, rows, cols, bias=False, gain=1.0):
-        weights[name + ".weight"] = (
-            rng.standard_normal((rows, cols)) * gain / np.sqrt(cols)
-        ).astype(np_dtype)
+        weights[name + ".weight"] = (rng.standard_normal((rows, cols)) * gain / np.sqrt(cols)).astype(np_dtype)
         if bias:
             weights[name + ".bias"] = (rng.standard_normal(rows) * 0.5).astype(np_dtype)
 
@@ -89,9 +87,7 @@ def model_weights(config: dict[str, Any], seed: int = 0) -> dict[str, np.ndarray
     return weights
 
 
-def safetensors_bytes(
-    tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None
-) -> bytes:
+def safetensors_bytes(tensors: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> bytes:
     """Return a safetensors file: header length, header padded with blanks to 8 bytes, data."""
     header: dict[str, Any] = {} if metadata is None else {"__metadata__": metadata}
     offset = 0
@@ -115,9 +111,7 @@ def write_weights(directory: Path, weights: dict[str, np.ndarray], shards: int =
     keys = list(weights)
     weight_map = {}
     for i in range(shards):
-        part = {
-            k: weights[k] for k in keys[i * len(keys) // shards : (i + 1) * len(keys) // shards]
-        }
+        part = {k: weights[k] for k in keys[i * len(keys) // shards : (i + 1) * len(keys) // shards]}
         name = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
         (directory / name).write_bytes(safetensors_bytes(part, {"format": "pt"}))
         weight_map |= dict.fromkeys(part, name)

@@ -37,7 +37,9 @@ class Caller:
 
 def tree(directory: Path) -> dict[str, bytes | None]:
     """Return every file below `directory` with its content (None: a directory)."""
-    return {str(p.relative_to(directory)): p.read_bytes() if p.is_file() else None for p in sorted(directory.rglob("*"))}
+    return {
+        str(p.relative_to(directory)): p.read_bytes() if p.is_file() else None for p in sorted(directory.rglob("*"))
+    }
 
 
 def write_mlp(path: Path, dims: tuple[int | str, int] = (8, 32)) -> Path:
@@ -52,7 +54,9 @@ def write_mlp(path: Path, dims: tuple[int | str, int] = (8, 32)) -> Path:
 def write_onnx(path: Path, nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, Any],
                weights: dict[str, np.ndarray] | None = None) -> Path:  # fmt: skip
     """Write an f32 ONNX model made of `nodes`."""
-    infos = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in side.items()] for side in (inputs, outputs)]
+    infos = [
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in side.items()] for side in (inputs, outputs)
+    ]
     stored = [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
     graph = helper.make_graph(nodes, "g", *infos, stored)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)

@@ -13,18 +13,11 @@ class EncoderReference(FamilyReference):
     def text(self, ids, types):
         """(B, S) ids and token types -> last_hidden_state, pooler_output."""
         w = self.w
-        x = (
-            w["embeddings.word_embeddings.weight"][ids]
-            + w["embeddings.token_type_embeddings.weight"][types]
-        )
-        x = self.layer_norm(
-            x + w["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm"
-        )
+        x = w["embeddings.word_embeddings.weight"][ids] + w["embeddings.token_type_embeddings.weight"][types]
+        x = self.layer_norm(x + w["embeddings.position_embeddings.weight"][: ids.shape[1]], "embeddings.LayerNorm")
         for i in range(self.layers):
             n = f"encoder.layer.{i}."
-            y = self.linear(
-                self._all_to_all(x, n + "attention.self."), n + "attention.output.dense"
-            )
+            y = self.linear(self._all_to_all(x, n + "attention.self."), n + "attention.output.dense")
             x = self.layer_norm(x + y, n + "attention.output.LayerNorm")
             y = self.linear(gelu(self.linear(x, n + "intermediate.dense")), n + "output.dense")
             x = self.layer_norm(x + y, n + "output.LayerNorm")
@@ -47,19 +40,13 @@ class EncoderReference(FamilyReference):
         x = np.concatenate([token, x], axis=1) + w["vit.embeddings.position_embeddings"]
         for i in range(self.layers):
             n = f"vit.encoder.layer.{i}."
-            h = self._all_to_all(
-                self.layer_norm(x, n + "layernorm_before"), n + "attention.attention."
-            )
+            h = self._all_to_all(self.layer_norm(x, n + "layernorm_before"), n + "attention.attention.")
             x = x + self.linear(h, n + "attention.output.dense")
-            h = gelu(
-                self.linear(self.layer_norm(x, n + "layernorm_after"), n + "intermediate.dense")
-            )
+            h = gelu(self.linear(self.layer_norm(x, n + "layernorm_after"), n + "intermediate.dense"))
             x = x + self.linear(h, n + "output.dense")
         x = self.layer_norm(x, "vit.layernorm")
         return {"last_hidden_state": x, "logits": self.linear(x[:, 0], "classifier")}
 
     def _all_to_all(self, x, name):
-        q, k, v = (
-            self.split(self.linear(x, name + p), self.heads) for p in ("query", "key", "value")
-        )
+        q, k, v = (self.split(self.linear(x, name + p), self.heads) for p in ("query", "key", "value"))
         return attend(q, k, v, 1 / math.sqrt(self.dim), np.ones((x.shape[1],) * 2, bool))

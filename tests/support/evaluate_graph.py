@@ -12,9 +12,7 @@ def evaluate(program, inputs: dict[str, np.ndarray], step=None) -> dict[str, np.
 
     `step(op, arrays) -> [array]` replaces the functions below; weights then keep their own format.
     """
-    main = next(
-        op for op in program.module.body if op.kind == "func" and op.attrs["sym_name"] == "main"
-    )
+    main = next(op for op in program.module.body if op.kind == "func" and op.attrs["sym_name"] == "main")
     env = {}
     for value, name in zip(main.body.args, main.attrs["arg_names"], strict=True):
         assert inputs[name].shape == value.shape, name
@@ -37,9 +35,7 @@ def evaluate(program, inputs: dict[str, np.ndarray], step=None) -> dict[str, np.
 
 
 def _attrs(op):
-    return {
-        k: v for k, v in op.attrs.items() if k not in ("layout_str", "mem_layout", "useful_macs")
-    }
+    return {k: v for k, v in op.attrs.items() if k not in ("layout_str", "mem_layout", "useful_macs")}
 
 
 class Ops:

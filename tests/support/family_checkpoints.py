@@ -161,9 +161,7 @@ def _feed_forward(c, i, n):
             for w, shape in (("w1", (c["intermediate_size"], h)), ("w2", (h, c["intermediate_size"])),
                              ("w3", (c["intermediate_size"], h))):  # fmt: skip
                 yield from _pair(f"{n}block_sparse_moe.experts.{e}.{w}", *shape)
-    elif (kind == "qwen3_moe" and i not in c["mlp_only_layers"]) or i >= c.get(
-        "first_k_dense_replace", 99
-    ):
+    elif (kind == "qwen3_moe" and i not in c["mlp_only_layers"]) or i >= c.get("first_k_dense_replace", 99):
         count = c.get("num_experts") or c["n_routed_experts"]
         yield from _pair(n + "mlp.gate", count, h)
         if kind == "deepseek_v3":
@@ -171,9 +169,7 @@ def _feed_forward(c, i, n):
         for e in range(count):
             yield from _gated(f"{n}mlp.experts.{e}.", h, c["moe_intermediate_size"])
         if c.get("n_shared_experts"):
-            yield from _gated(
-                n + "mlp.shared_experts.", h, c["moe_intermediate_size"] * c["n_shared_experts"]
-            )
+            yield from _gated(n + "mlp.shared_experts.", h, c["moe_intermediate_size"] * c["n_shared_experts"])
     else:
         yield from _gated(n + "mlp.", h, c["intermediate_size"], c.get("mlp_bias", False))
 
@@ -247,9 +243,7 @@ def _bert(c):
     yield from _pair("embeddings.position_embeddings", c["max_position_embeddings"], h)
     yield from _pair("embeddings.token_type_embeddings", c["type_vocab_size"], h)
     yield from _pair("embeddings.LayerNorm", h, bias=h)
-    yield from _encoder_layers(
-        c, "attention.self.", ("attention.output.LayerNorm", "output.LayerNorm")
-    )
+    yield from _encoder_layers(c, "attention.self.", ("attention.output.LayerNorm", "output.LayerNorm"))
     yield from _pair("pooler.dense", h, h, bias=h)
 
 
@@ -257,12 +251,8 @@ def _vit(c):
     h, p = c["hidden_size"], c["patch_size"]
     yield "vit.embeddings.cls_token", (1, 1, h)
     yield "vit.embeddings.position_embeddings", (1, (c["image_size"] // p) ** 2 + 1, h)
-    yield from _pair(
-        "vit.embeddings.patch_embeddings.projection", h, c["num_channels"], p, p, bias=h
-    )
-    for name, shape in _encoder_layers(
-        c, "attention.attention.", ("layernorm_before", "layernorm_after")
-    ):
+    yield from _pair("vit.embeddings.patch_embeddings.projection", h, c["num_channels"], p, p, bias=h)
+    for name, shape in _encoder_layers(c, "attention.attention.", ("layernorm_before", "layernorm_after")):
         yield "vit." + name, shape
     yield from _pair("vit.layernorm", h, bias=h)
     yield from _pair("classifier", 2, h, bias=2)
@@ -286,9 +276,7 @@ def family_weights(config: dict[str, Any], seed: int = 0) -> dict[str, np.ndarra
             x *= 0.3
         elif len(shape) == 1:
             x = x * 0.2 + (0.0 if name.endswith("bias") else centre)
-        elif name.endswith("projection.weight") or not any(
-            t in name for t in ("embed", "wte", "wpe")
-        ):
+        elif name.endswith("projection.weight") or not any(t in name for t in ("embed", "wte", "wpe")):
             x /= np.sqrt(shape[0] if flipped and len(shape) == 2 else np.prod(shape[1:]))
         if name.endswith("gate.weight"):
             x *= 3.0

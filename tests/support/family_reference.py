@@ -88,10 +88,7 @@ class FamilyReference:
     def layer_norm(self, x, name):
         eps = self.c.get("layer_norm_eps", self.c.get("layer_norm_epsilon", 1e-5))
         d = x - x.mean(-1, keepdims=True)
-        return (
-            d / np.sqrt((d**2).mean(-1, keepdims=True) + eps) * self.w[name + ".weight"]
-            + self.w[name + ".bias"]
-        )
+        return d / np.sqrt((d**2).mean(-1, keepdims=True) + eps) * self.w[name + ".weight"] + self.w[name + ".bias"]
 
     def split(self, x, heads):
         return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
@@ -139,11 +136,7 @@ class FamilyReference:
 
     def yarn(self, freq, theta, dim, s):
         def lane(turns):
-            return (
-                dim
-                * math.log(s["original_max_position_embeddings"] / (turns * 2 * math.pi))
-                / (2 * math.log(theta))
-            )
+            return dim * math.log(s["original_max_position_embeddings"] / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
         low = max(math.floor(lane(s["beta_fast"])), 0)
         high = min(math.ceil(lane(s["beta_slow"])), dim - 1)
@@ -271,11 +264,7 @@ class FamilyReference:
             ),
             "gpt_neox": ("gpt_neox.", "layers.{}.", "final_layer_norm", "embed_out.weight"),
         }[self.kind]
-        x = w[
-            base
-            + {"gpt2": "wte", "opt": "embed_tokens", "gpt_neox": "embed_in"}[self.kind]
-            + ".weight"
-        ][ids]
+        x = w[base + {"gpt2": "wte", "opt": "embed_tokens", "gpt_neox": "embed_in"}[self.kind] + ".weight"][ids]
         if base + "project_in.weight" in w:
             x = self.linear(x, base + "project_in")
         if self.kind != "gpt_neox":
@@ -290,9 +279,7 @@ class FamilyReference:
         for i in range(self.layers):
             name = base + layer.format(i)
             mlp = lambda v: self.linear(act(self.linear(v, name + up)), name + down)  # noqa: B023, E731
-            y, out[f"present.{i}"] = self._mha(
-                self.layer_norm(x, name + norm1) if before else x, i, name, n
-            )
+            y, out[f"present.{i}"] = self._mha(self.layer_norm(x, name + norm1) if before else x, i, name, n)
             if self.kind == "gpt_neox" and c.get("use_parallel_residual", True):
                 x = x + y + mlp(self.layer_norm(x, name + norm2))
             elif before:
@@ -309,23 +296,16 @@ class FamilyReference:
 
     def _mha(self, x, i, name, n):
         if self.kind == "opt":
-            q, k, v = (
-                self.split(self.linear(x, f"{name}self_attn.{p}_proj"), self.heads) for p in "qkv"
-            )
+            q, k, v = (self.split(self.linear(x, f"{name}self_attn.{p}_proj"), self.heads) for p in "qkv")
         elif self.kind == "gpt2":
-            q, k, v = (
-                self.split(t, self.heads)
-                for t in np.split(self.linear(x, name + "attn.c_attn"), 3, axis=-1)
-            )
+            q, k, v = (self.split(t, self.heads) for t in np.split(self.linear(x, name + "attn.c_attn"), 3, axis=-1))
         else:  # per head: query, key, value side by side
             both = self.split(self.linear(x, name + "attention.query_key_value"), self.heads)
             q, k, v = np.split(both, 3, axis=-1)
             turn = self.angles(n, i)
             q, k = rotate_halves(q, *turn), rotate_halves(k, *turn)
         y = attend(q, k, v, 1 / math.sqrt(self.dim), self.seen(n))
-        out = {"opt": "self_attn.out_proj", "gpt2": "attn.c_proj", "gpt_neox": "attention.dense"}[
-            self.kind
-        ]
+        out = {"opt": "self_attn.out_proj", "gpt2": "attn.c_proj", "gpt_neox": "attention.dense"}[self.kind]
         return self.linear(y, name + out), (self.join(k), self.join(v))
 
 

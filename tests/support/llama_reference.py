@@ -16,14 +16,10 @@ import numpy as np
 class LlamaReference:
     """`config`: the JSON object of config.json. `weights`: name -> array, widened to `dtype` here."""
 
-    def __init__(
-        self, config: Mapping[str, Any], weights: Mapping[str, np.ndarray], dtype=np.float64
-    ) -> None:
+    def __init__(self, config: Mapping[str, Any], weights: Mapping[str, np.ndarray], dtype=np.float64) -> None:
         self.config = config
         self.dtype = dtype
-        self.weights = {
-            k: np.asarray(v).astype(np.float32).astype(dtype) for k, v in weights.items()
-        }
+        self.weights = {k: np.asarray(v).astype(np.float32).astype(dtype) for k, v in weights.items()}
         self.kind = config["model_type"]
         self.heads = config["num_attention_heads"]
         self.kv_heads = config.get("num_key_value_heads") or self.heads
@@ -34,9 +30,7 @@ class LlamaReference:
         """`ids` (B, S) -> logits (B, S, V) and present.{i}.key / .value (B, S, kv_heads * head_dim)."""
         return self._run(ids, np.arange(ids.shape[1]), None)
 
-    def decode(
-        self, ids: np.ndarray, position: int, past: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray]:
+    def decode(self, ids: np.ndarray, position: int, past: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """One token per row: `ids` (B, 1) is token `position`; the cache (B, P, ..) is valid in [0, position)."""
         return self._run(ids, np.array([position]), past)
 
@@ -48,16 +42,12 @@ class LlamaReference:
             name = f"model.layers.{i}."
             cache = None if past is None else (past[f"past.{i}.key"], past[f"past.{i}.value"])
             h = self._norm(x, w[name + "input_layernorm.weight"])
-            y, key, value = self._attention(
-                h, name + "self_attn.", positions, cache, self._window(i)
-            )
+            y, key, value = self._attention(h, name + "self_attn.", positions, cache, self._window(i))
             out[f"present.{i}.key"], out[f"present.{i}.value"] = key, value
             x = x + y
             h = self._norm(x, w[name + "post_attention_layernorm.weight"])
             gate = self._act(self._linear(h, name + "mlp.gate_proj"))
-            x = x + self._linear(
-                gate * self._linear(h, name + "mlp.up_proj"), name + "mlp.down_proj"
-            )
+            x = x + self._linear(gate * self._linear(h, name + "mlp.up_proj"), name + "mlp.down_proj")
         x = self._norm(x, w["model.norm.weight"])
         head = "model.embed_tokens.weight" if c.get("tie_word_embeddings") else "lm_head.weight"
         return {"logits": np.einsum("bsd,vd->bsv", x, w[head]), **out}

@@ -30,9 +30,7 @@ def _pack(values: np.ndarray, bits: int, order: list[int]) -> np.ndarray:
     return words.view(np.int32)
 
 
-def _grouped(
-    w: np.ndarray, bits: int, group: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _grouped(w: np.ndarray, bits: int, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Asymmetric rounding of w [in, out] per group of rows: q, scale [groups, out], zero [groups, out]."""
     top = 2**bits - 1
     n = group.max() + 1
@@ -142,9 +140,7 @@ def convert(
     for name, w in weights.items():
         if w.ndim == 2 and ".layers." in name and not name.endswith("gate.weight"):
             tensors, meant[name] = make(w.astype(np.float64))
-            stored |= {
-                name.removesuffix("weight") + k: np.ascontiguousarray(v) for k, v in tensors.items()
-            }
+            stored |= {name.removesuffix("weight") + k: np.ascontiguousarray(v) for k, v in tensors.items()}
         else:
             stored[name] = meant[name] = w
     return stored, meant

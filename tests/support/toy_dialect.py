@@ -99,9 +99,7 @@ class Toy:
 
     def const(self, *values: float):
         array = np.array(values, np.float32)
-        return self.b(
-            "constant", result_types=[self.ctx.tensor(array.shape, "f32")], value=DenseAttr(array)
-        )
+        return self.b("constant", result_types=[self.ctx.tensor(array.shape, "f32")], value=DenseAttr(array))
 
     def ret(self, *values):
         self.b.op("return", *values, result_types=())

@@ -140,9 +140,7 @@ def test_all_problems_of_all_shards_in_one_error(tmp_path):
 @pytest.mark.feature("B11")
 def test_index_that_names_an_absent_tensor(tmp_path):
     write(tmp_path / "s.safetensors", {"a": entry()}, b"\0" * 8)
-    (tmp_path / "m.safetensors.index.json").write_text(
-        json.dumps({"weight_map": {"zz": "s.safetensors"}})
-    )
+    (tmp_path / "m.safetensors.index.json").write_text(json.dumps({"weight_map": {"zz": "s.safetensors"}}))
     with pytest.raises(ImportModelError, match="puts 'zz' into s.safetensors"):
         open_checkpoint(find_checkpoint(tmp_path))
 
@@ -274,9 +272,7 @@ def test_partial_rotation_passes_the_rest_through():
     table.add_derived("c", "rope_cos", attrs, [], (3, 8), "f32")
     table.add_derived("s", "rope_sin", attrs, [], (3, 8), "f32")
     assert (table.view("c")[:, 4:] == 1).all() and (table.view("s")[:, 4:] == 0).all()
-    assert table.view("s")[1, 0] == np.float32(-np.sin(1.0)) and table.view("s")[
-        1, 2
-    ] == np.float32(np.sin(1.0))
+    assert table.view("s")[1, 0] == np.float32(-np.sin(1.0)) and table.view("s")[1, 2] == np.float32(np.sin(1.0))
 
 
 @pytest.mark.feature("IR-26")

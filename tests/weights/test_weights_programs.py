@@ -72,7 +72,10 @@ def test_bulk_access_swaps_two_entries():
 
 @pytest.mark.feature("IR-27")
 def test_a_missing_key_or_another_type_is_diagnosed_with_the_key():
-    for key, shape, message in (("lost", (1,), "key 'lost': expected an entry"), ("steps", (2,), r"key 'steps': .*\[2\]")):
+    for key, shape, message in (
+        ("lost", (1,), "key 'lost': expected an entry"),
+        ("steps", (2,), r"key 'steps': .*\[2\]"),
+    ):
         p = counter()
         for op in ops_of(p, "set_param") + ops_of(p, "get_param"):
             op.attrs["key"] = key
@@ -158,7 +161,11 @@ def test_constants_per_chip_have_sizes_per_chip_and_renumbering_is_a_bijection()
     g.weights.add_per_chip("shard", {0: shards[0], 1: shards[1], 2: shards[0], 3: shards[1]}, (64, 512), "f32")
     g.weights.add_per_chip("some", {2: ArraySource(np.ones(512, np.float32))}, (512,), "f32")
     t = g.ctx.tensor
-    y = g("add", g("mul", g.args["x"], g.array("small", np.ones(64, np.float32))), g.array("bias", np.ones(64, np.float32)))
+    y = g(
+        "add",
+        g("mul", g.args["x"], g.array("small", np.ones(64, np.float32))),
+        g.array("bias", np.ones(64, np.float32)),
+    )
     y = g("gemm", y, g("get_param", key="shard", result_types=[t((64, 512), "f32")]))
     y = g("mul", y, g("get_param", key="some", result_types=[t((512,), "f32")]))
     p = g.done(y=y)

@@ -35,9 +35,7 @@ class EventDeadlock(SimulationError):
     """Tiles wait for each other. stuck: tile -> its row; monitors (n_tiles, 4): bytes arrived and not taken."""
 
     def __init__(self, stuck: dict[int, int], monitors: Ints) -> None:
-        super().__init__(
-            f"kernel {KERNEL}: tiles {sorted(stuck)} wait for something that never happens"
-        )
+        super().__init__(f"kernel {KERNEL}: tiles {sorted(stuck)} wait for something that never happens")
         self.stuck = stuck
         self.monitors = monitors
 
@@ -231,14 +229,10 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
         ((what == KIND_SEND) | (what == KIND_BARRIER_SUB), second, n_masks, "tile set"),
     ):
         some = values[chosen]
-        require(
-            KERNEL, some.min(initial=0) >= 0 and some.max(initial=-1) < top, f"{name} out of range"
-        )
+        require(KERNEL, some.min(initial=0) >= 0 and some.max(initial=-1) < top, f"{name} out of range")
     sends = kind == KIND_SEND
     if sends.any():
-        require(
-            KERNEL, routes.tree_of.shape == (n_tiles, n_masks), "tree_of is not (n_tiles, n_masks)"
-        )
+        require(KERNEL, routes.tree_of.shape == (n_tiles, n_masks), "tree_of is not (n_tiles, n_masks)")
     sizes = np.diff(rows.tile_begin)
     for tile, begin in enumerate(np.asarray(rows.code_begin).tolist() if sends.any() else []):
         at = np.flatnonzero(sends[begin : begin + int(sizes[tile])]) + begin
@@ -251,9 +245,7 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
     return arg if len(arg) else np.zeros((1, 3), np.int64)
 
 
-def _checked_routes(
-    r: Routes, n_tiles: int
-) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+def _checked_routes(r: Routes, n_tiles: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
     """Return the arrays of `r` in kernel order, none empty."""
     hops, leaves, trees = len(r.hop_link), len(r.leaf_tile), len(r.tree_begin) - 1
     require(
@@ -264,10 +256,7 @@ def _checked_routes(
     for begin, n in ((r.tree_begin, hops), (r.leaf_begin, leaves)):
         require(
             KERNEL,
-            len(begin) == trees + 1
-            and begin[0] == 0
-            and begin[-1] == n
-            and bool((np.diff(begin) >= 0).all()),
+            len(begin) == trees + 1 and begin[0] == 0 and begin[-1] == n and bool((np.diff(begin) >= 0).all()),
             "trees do not partition their links or destinations",
         )
     require(
@@ -276,9 +265,7 @@ def _checked_routes(
         "tree columns differ in length",
     )
     require(KERNEL, np.diff(r.tree_begin).max(initial=0) < MAX_TILES, "a tree with too many links")
-    require(
-        KERNEL, np.diff(r.leaf_begin).max(initial=0) <= n_tiles, "a tree with too many destinations"
-    )
+    require(KERNEL, np.diff(r.leaf_begin).max(initial=0) <= n_tiles, "a tree with too many destinations")
     position = np.arange(hops) - np.repeat(r.tree_begin[:-1], np.diff(r.tree_begin))
     width = np.repeat(np.diff(r.tree_begin), np.diff(r.leaf_begin))
     for values, low, top, name in (
@@ -287,9 +274,7 @@ def _checked_routes(
         (r.leaf_tile, 0, np.full(leaves, n_tiles), "destination"),
         (r.leaf_hop, -1, width, "last link"),
     ):
-        require(
-            KERNEL, bool(((values >= low) & (values < top)).all()), f"{name} of a tree out of range"
-        )
+        require(KERNEL, bool(((values >= low) & (values < top)).all()), f"{name} of a tree out of range")
 
     def column(name: str, ndim: int = 1) -> Ints:
         values = int_array(KERNEL, name, getattr(r, name), ndim)

@@ -45,9 +45,7 @@ class PackSearch:
             int_array(_KERNEL, "fixed", fixed),
         )
         require(_KERNEL, n <= MAX_ITEMS, f"{n} items, at most {MAX_ITEMS} allowed")
-        require(
-            _KERNEL, len(ptr_) == n + 1 and len(align) == len(held) == n, "columns differ in length"
-        )
+        require(_KERNEL, len(ptr_) == n + 1 and len(align) == len(held) == n, "columns differ in length")
         require(_KERNEL, len(start_) == len(end_), "columns differ in length")
         require(_KERNEL, ptr_[0] == 0 and ptr_[-1] == len(start_), "ptr does not cover the lives")
         require(_KERNEL, (np.diff(ptr_) > 0).all(), "an item without a life")
@@ -100,9 +98,7 @@ class PackSearch:
         pairs = (
             self._ptr, self._section, self._nptr, self._neighbour, self._mptr, self._member,
         )  # fmt: skip
-        return tuple(
-            c.copy() for c in (*pairs, self._size, self._align, self._fixed, self._by_first)
-        )
+        return tuple(c.copy() for c in (*pairs, self._size, self._align, self._fixed, self._by_first))
 
     def run(
         self, order: npt.ArrayLike, capacity_bytes: int, budget: int, rule: int = 0

@@ -54,26 +54,20 @@ class PlanSpace:
     scratch_per_point: float
 
 
-def plan_costs(
-    space: PlanSpace, parts: Array, slices: Array, inner: Array
-) -> tuple[Array, Array, Array]:
+def plan_costs(space: PlanSpace, parts: Array, slices: Array, inner: Array) -> tuple[Array, Array, Array]:
     """Return cycles (n,) float64, scratchpad bytes (n,) int64 and bound (n,) index into BOUNDS.
 
     parts, slices: (n, n_factors) int64 C-contiguous; inner: (n,) int64 index of the innermost parallel factor."""
     kernel = "plan_cost"
     nf = len(space.size)
     require(kernel, nf <= MAX_FACTORS, f"{nf} factors, at most {MAX_FACTORS} supported")
-    require(
-        kernel, parts.shape == slices.shape == (len(inner), nf), "candidate arrays differ in shape"
-    )
+    require(kernel, parts.shape == slices.shape == (len(inner), nf), "candidate arrays differ in shape")
     require(
         kernel,
         not parts.size or int(min(parts.min(), slices.min())) >= 1,
         "parts and slices must be >= 1",
     )
-    require(
-        kernel, not len(inner) or -1 <= inner.min() <= inner.max() < nf, "inner factor out of range"
-    )
+    require(kernel, not len(inner) or -1 <= inner.min() <= inner.max() < nf, "inner factor out of range")
     widths = np.diff(space.dim_ptr)
     require(kernel, not len(widths) or int(widths.max()) <= MAX_DIMS, "too many dimensions")
     cycles = np.empty(len(inner), np.float64)

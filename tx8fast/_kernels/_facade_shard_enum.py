@@ -31,9 +31,7 @@ def enumerate_shardings(
     shape_ = int_array(kernel, "shape", shape)
     base_ = int_array(kernel, "base", base)
     rank = len(shape_)
-    limit_ = (
-        np.full(rank, n_parts, np.int64) if limit is None else int_array(kernel, "limit", limit)
-    )
+    limit_ = np.full(rank, n_parts, np.int64) if limit is None else int_array(kernel, "limit", limit)
     require(kernel, len(base_) == rank == len(limit_), "shape, base and limit differ in length")
     require(kernel, rank <= 16, f"rank {rank} is above 16")
     require(kernel, n_parts >= 1, f"n_parts is {n_parts}, at least 1 required")
@@ -44,9 +42,7 @@ def enumerate_shardings(
         slot = np.zeros(n_parts + 2, np.int64)
         vectors = np.empty((capacity, rank), np.int64)
         eff = np.empty(capacity, np.int64)
-        status, count = _shard_enum.shard_enum(
-            shape_, base_, limit_, n_parts, n_first, slot, vectors, eff
-        )
+        status, count = _shard_enum.shard_enum(shape_, base_, limit_, n_parts, n_first, slot, vectors, eff)
         if status != 1:  # too small is the one status that is answered by trying again
             break
         capacity = count

@@ -17,18 +17,10 @@ from tx8fast.errors import Tx8Error
 
 def main(arguments: list[str] | None = None) -> int:
     """Place, check and print; return 0, or 2 when the input is at fault."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tx8fast.alloc", description="Place buffers in memory."
-    )
-    parser.add_argument(
-        "problem", metavar="IN.csv", help="columns id, lower, upper, size[, offset]"
-    )
-    parser.add_argument(
-        "--capacity", type=int, metavar="N", help="bytes available (default: no limit)"
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="OUT.csv", help="write the problem with an offset column"
-    )
+    parser = argparse.ArgumentParser(prog="python -m tx8fast.alloc", description="Place buffers in memory.")
+    parser.add_argument("problem", metavar="IN.csv", help="columns id, lower, upper, size[, offset]")
+    parser.add_argument("--capacity", type=int, metavar="N", help="bytes available (default: no limit)")
+    parser.add_argument("-o", "--output", metavar="OUT.csv", help="write the problem with an offset column")
     parser.add_argument(
         "--effort",
         type=int,

@@ -58,9 +58,7 @@ def allocate_ddr(
     Raises AllocationError with the largest contributors when `capacity_bytes` is exceeded.
     """
     _check_units(align_bytes, bank_bytes)
-    raised = tuple(
-        b if b.align_bytes >= align_bytes else replace(b, align_bytes=align_bytes) for b in buffers
-    )
+    raised = tuple(b if b.align_bytes >= align_bytes else replace(b, align_bytes=align_bytes) for b in buffers)
     for b in raised:
         _check_units(b.align_bytes, bank_bytes)
     return solve(Problem(raised, capacity_bytes), bank_bytes=bank_bytes)

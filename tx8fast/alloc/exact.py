@@ -16,9 +16,7 @@ from tx8fast._kernels import N_RULES, PackSearch
 from tx8fast.alloc.problem import Ints, Problem
 
 MAX_BUFFERS = 2000
-FIRST_NODES = (
-    1000  # budget of the first searches; a placement found needs about one node per buffer
-)
+FIRST_NODES = 1000  # budget of the first searches; a placement found needs about one node per buffer
 GROWTH = 1.25  # of the budget, once all combinations of order and rule had their turn
 ORDER_TURNS = (0, 1, 0, 1, 2)  # indices of orders by width, by sections, by area
 NOISE = 0.6  # spread of the factor on the keys of an order, from the second round on
@@ -66,9 +64,7 @@ class ExactSearch:
             for which in ORDER_TURNS:
                 for rule in range(N_RULES):
                     order = self._order(which, random if turn else None)
-                    found, proven, nodes = self._search.run(
-                        order, height_bytes // self.unit, min(budget, effort), rule
-                    )
+                    found, proven, nodes = self._search.run(order, height_bytes // self.unit, min(budget, effort), rule)
                     effort -= nodes
                     self.nodes_left -= nodes
                     if found is not None:

@@ -49,26 +49,20 @@ class Problem:
             if b.size_bytes < 0:
                 problems.append(f"buffer {b.label!r}: size of {b.size_bytes} bytes is negative")
             if b.align_bytes < 1:
-                problems.append(
-                    f"buffer {b.label!r}: alignment of {b.align_bytes} bytes, at least 1 required"
-                )
+                problems.append(f"buffer {b.label!r}: alignment of {b.align_bytes} bytes, at least 1 required")
             elif b.fixed is not None and (b.fixed < 0 or b.fixed % b.align_bytes):
                 problems.append(
                     f"buffer {b.label!r}: fixed offset {b.fixed} is negative or not a multiple of {b.align_bytes} bytes"
                 )
             for lo, hi in b.lifetimes:
                 if lo >= hi:
-                    problems.append(
-                        f"buffer {b.label!r}: lifetime [{lo}, {hi}) is empty or reversed"
-                    )
+                    problems.append(f"buffer {b.label!r}: lifetime [{lo}, {hi}) is empty or reversed")
         # Offsets, their sums and alignments must stay inside 63 bits in the kernels.
         sizes = sum(max(b.size_bytes, 0) for b in self.buffers)
         pads = 2 * len(self.buffers) * max((b.align_bytes for b in self.buffers), default=1)
         highest = max((b.fixed or 0 for b in self.buffers), default=0)
         if sizes + pads + highest >= LIMIT:
-            problems.append(
-                f"sizes and alignments add up to {sizes + pads + highest} bytes, below 2**61 required"
-            )
+            problems.append(f"sizes and alignments add up to {sizes + pads + highest} bytes, below 2**61 required")
         far = max((max(-lo, hi) for b in self.buffers for lo, hi in b.lifetimes), default=0)
         if far >= LIMIT:
             problems.append(f"time {far} is out of range, below 2**61 required")
@@ -158,9 +152,7 @@ def read_csv(path: str | os.PathLike[str], capacity_bytes: int | None = None) ->
                     )
                     continue
                 if facts.setdefault(key, (size, fixed)) != (size, fixed):
-                    problems.append(
-                        f"line {reader.line_num}: buffer {key!r} repeats with another size or offset"
-                    )
+                    problems.append(f"line {reader.line_num}: buffer {key!r} repeats with another size or offset")
                 spans.setdefault(key, []).append((lo, hi))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise AllocationError(f"reading {path}: {error}") from error
@@ -169,9 +161,7 @@ def read_csv(path: str | os.PathLike[str], capacity_bytes: int | None = None) ->
         if any(b[0] < a[1] for a, b in zip(lives, lives[1:])):
             problems.append(f"buffer {key!r} is listed twice with overlapping lifetimes")
     raise_all(AllocationError, f"reading {path}", _shortened(problems))
-    buffers = (
-        Buffer(k, merge_intervals(v), facts[k][0], fixed=facts[k][1]) for k, v in spans.items()
-    )
+    buffers = (Buffer(k, merge_intervals(v), facts[k][0], fixed=facts[k][1]) for k, v in spans.items())
     problem = Problem(tuple(buffers), capacity_bytes)
     try:
         problem.check()

@@ -91,9 +91,7 @@ def _stretches(problem: Problem) -> list[Ints]:
 def _orders(problem: Problem) -> tuple[Ints, Ints]:
     ptr, start, _, size, _, _ = problem.arrays
     n = len(size)
-    first = np.zeros(
-        n, np.int64
-    )  # a buffer without lifetimes is nowhere in the way: any start will do
+    first = np.zeros(n, np.int64)  # a buffer without lifetimes is nowhere in the way: any start will do
     owner = np.repeat(np.arange(n), np.diff(ptr))
     first[owner[::-1]] = start[::-1]  # lifetimes are sorted, so the first one wins
     by_start = np.lexsort((-size, first))
@@ -104,9 +102,7 @@ def _orders(problem: Problem) -> tuple[Ints, Ints]:
 def _check_fixed(problem: Problem) -> None:
     """Raise when two buffers with given offsets share bytes at one time: no placement can mend that."""
     held = [b for b in problem.buffers if b.fixed is not None and b.size_bytes]
-    spans = sorted(
-        (lo, hi, b.label, b.fixed or 0, b.size_bytes) for b in held for lo, hi in b.lifetimes
-    )
+    spans = sorted((lo, hi, b.label, b.fixed or 0, b.size_bytes) for b in held for lo, hi in b.lifetimes)
     alive: list[tuple[int, int, str, int, int]] = []
     for span in spans:
         lo, _, label, at, size = span
@@ -120,9 +116,7 @@ def _check_fixed(problem: Problem) -> None:
         alive.append(span)
 
 
-def explain_overflow(
-    problem: Problem, peak: int, bound: int, proven: bool = False, rows: int = 8
-) -> str:
+def explain_overflow(problem: Problem, peak: int, bound: int, proven: bool = False, rows: int = 8) -> str:
     """Return the message for a capacity that is exceeded: demand, bound, gap, and what is alive at the worst time."""
     capacity = problem.capacity_bytes or 0
     times, live = live_bytes(problem)
@@ -141,7 +135,5 @@ def explain_overflow(
     if bound > capacity or proven:
         lines.append("  no placement can fit: split into smaller slices or use fewer buffer copies")
     else:
-        lines.append(
-            "  the space is fragmented: more search effort, smaller slices or fewer copies would help"
-        )
+        lines.append("  the space is fragmented: more search effort, smaller slices or fewer copies would help")
     return "\n".join(lines)

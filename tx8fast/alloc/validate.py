@@ -11,9 +11,7 @@ from tx8fast.alloc.problem import Problem
 from tx8fast.errors import AllocationError, raise_all
 
 
-def find_violations(
-    problem: Problem, offsets: Sequence[int], bank_bytes: int = 0, limit: int = 20
-) -> list[str]:
+def find_violations(problem: Problem, offsets: Sequence[int], bank_bytes: int = 0, limit: int = 20) -> list[str]:
     """Return one sentence per broken rule, at most `limit`: count, sign, alignment, capacity, bank, overlap.
 
     With `bank_bytes`, a buffer starts at a bank if it is at least a bank long or would straddle a
@@ -35,9 +33,7 @@ def find_violations(
         elif bank_bytes and b.size_bytes and b.fixed is None and at % bank_bytes:
             if b.size_bytes >= bank_bytes or at // bank_bytes != (end - 1) // bank_bytes:
                 found.append(f"{b.label!r}: [{at}, {end}) straddles a bank of {bank_bytes} bytes")
-    spans = sorted(
-        (lo, hi, i) for i, b in enumerate(problem.buffers) if b.size_bytes for lo, hi in b.lifetimes
-    )
+    spans = sorted((lo, hi, i) for i, b in enumerate(problem.buffers) if b.size_bytes for lo, hi in b.lifetimes)
     alive: list[tuple[int, int]] = []
     for lo, hi, i in spans:
         alive = [(until, k) for until, k in alive if until > lo]
@@ -46,9 +42,7 @@ def find_violations(
             b0, b1 = offsets[k], offsets[k] + problem.buffers[k].size_bytes
             if k != i and a0 < b1 and b0 < a1:
                 first, second = problem.buffers[k].label, problem.buffers[i].label
-                found.append(
-                    f"{first!r} [{b0}, {b1}) and {second!r} [{a0}, {a1}) overlap at time {lo}"
-                )
+                found.append(f"{first!r} [{b0}, {b1}) and {second!r} [{a0}, {a1}) overlap at time {lo}")
         if len(found) >= limit:
             break
         alive.append((hi, i))
@@ -57,6 +51,4 @@ def find_violations(
 
 def validate(problem: Problem, offsets: Sequence[int], bank_bytes: int = 0) -> None:
     """Raise AllocationError that lists the broken rules, if there are any."""
-    raise_all(
-        AllocationError, "checking a placement", find_violations(problem, offsets, bank_bytes)
-    )
+    raise_all(AllocationError, "checking a placement", find_violations(problem, offsets, bank_bytes))

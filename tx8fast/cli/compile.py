@@ -22,14 +22,32 @@ STAGES = ("import", "passes", "search", "program")
 @model_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT.tx8", help="Program file to write.")
 @click.option("--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search.")
-@click.option("--sharing/--no-sharing", default=True, show_default=True,
-              help="Tiles load common operands together and pass them on.")
-@click.option("--embed-limit-mib", type=click.IntRange(min=0), default=64, show_default=True, metavar="MIB",
-              help="Store the weights in the program file if they take at most this much.")
-@click.option("--dump-dir", type=click.Path(path_type=Path), metavar="DIR",
-              help="Write the graph after the import and after every pass, and the plans, as numbered text files.")
-@click.option("--stop-after", type=click.Choice(STAGES), metavar="|".join(STAGES),
-              help="Stop early and print what exists then: the graph, the plans, or the program's figures.")
+@click.option(
+    "--sharing/--no-sharing",
+    default=True,
+    show_default=True,
+    help="Tiles load common operands together and pass them on.",
+)
+@click.option(
+    "--embed-limit-mib",
+    type=click.IntRange(min=0),
+    default=64,
+    show_default=True,
+    metavar="MIB",
+    help="Store the weights in the program file if they take at most this much.",
+)
+@click.option(
+    "--dump-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the graph after the import and after every pass, and the plans, as numbered text files.",
+)
+@click.option(
+    "--stop-after",
+    type=click.Choice(STAGES),
+    metavar="|".join(STAGES),
+    help="Stop early and print what exists then: the graph, the plans, or the program's figures.",
+)
 @json_option  # fmt: skip
 def compile_(model: Path, output: Path | None, opt: str, sharing: bool, embed_limit_mib: int, dump_dir: Path | None,
              stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip

@@ -57,4 +57,6 @@ def _find(program: Any, wanted: str) -> int:
     if wanted.isdecimal() and int(wanted) < len(names):
         return int(wanted)
     some = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    raise ConfigError(f"looking for segment '{wanted}': found none; there are {len(names)} (0 to {len(names) - 1}): {some}")
+    raise ConfigError(
+        f"looking for segment '{wanted}': found none; there are {len(names)} (0 to {len(names) - 1}): {some}"
+    )

@@ -15,8 +15,13 @@ from tx8fast.errors import ConfigError
 
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path, allow_dash=True), metavar="IN.mlir")
-@click.option("--pass", "passes", multiple=True, metavar="a,b{x=1}",
-              help="Passes to run, in order; repeatable. Without it the text is only read, checked and printed.")
+@click.option(
+    "--pass",
+    "passes",
+    multiple=True,
+    metavar="a,b{x=1}",
+    help="Passes to run, in order; repeatable. Without it the text is only read, checked and printed.",
+)
 @click.option("--locations", is_flag=True, help="Print where each op came from.")  # fmt: skip
 def opt(source: Path, passes: tuple[str, ...], locations: bool) -> None:
     """Run passes on the graph in IN.mlir ("-" reads stdin) and print it on stdout."""

@@ -18,8 +18,12 @@ _PROGRAM = click.argument("program", type=click.Path(path_type=Path), metavar="P
 
 @click.command()
 @_PROGRAM
-@click.option("--trace", type=click.Path(path_type=Path), metavar="OUT.pftrace|OUT.json",
-              help="Also write what every engine does when: for ui.perfetto.dev, or chrome://tracing.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="OUT.pftrace|OUT.json",
+    help="Also write what every engine does when: for ui.perfetto.dev, or chrome://tracing.",
+)
 @json_option  # fmt: skip
 def sim(program: Path, trace: Path | None, as_json: bool) -> None:
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
@@ -40,7 +44,15 @@ def sim(program: Path, trace: Path | None, as_json: bool) -> None:
         with replacing(trace, "trace") as f:
             write_trace(compiled.program, f, trace.suffix)
     head = program_facts(compiled.program)
-    kept = ("model", "phase", "compute_dtype", "spm_peak_bytes", "ddr_footprint_bytes", "useful_macs", "unique_ddr_bytes")
+    kept = (
+        "model",
+        "phase",
+        "compute_dtype",
+        "spm_peak_bytes",
+        "ddr_footprint_bytes",
+        "useful_macs",
+        "unique_ddr_bytes",
+    )
     facts = {"program": str(program), **{k: head[k] for k in kept}, **result.to_json()}
     if as_json:
         show_json(facts)
@@ -52,14 +64,31 @@ def sim(program: Path, trace: Path | None, as_json: bool) -> None:
 
 @click.command("run")
 @_PROGRAM
-@click.option("--inputs", required=True, type=click.Path(path_type=Path), metavar="IN.npz",
-              help="One array per input name; bfloat16 as uint16 bit patterns or as any float type.")
-@click.option("--outputs", required=True, type=click.Path(path_type=Path), metavar="OUT.npz",
-              help="Where the results go; bfloat16 as uint16 bit patterns.")
-@click.option("--weights", type=click.Path(path_type=Path), metavar="DIR",
-              help="Directory of the checkpoint, for weights that are not in the program file.")
-@click.option("--sanitize", is_flag=True,
-              help="Report races, uninitialised reads and unfinished messages; nothing is written if there are any.")
+@click.option(
+    "--inputs",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="IN.npz",
+    help="One array per input name; bfloat16 as uint16 bit patterns or as any float type.",
+)
+@click.option(
+    "--outputs",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="OUT.npz",
+    help="Where the results go; bfloat16 as uint16 bit patterns.",
+)
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Directory of the checkpoint, for weights that are not in the program file.",
+)
+@click.option(
+    "--sanitize",
+    is_flag=True,
+    help="Report races, uninitialised reads and unfinished messages; nothing is written if there are any.",
+)
 @json_option  # fmt: skip
 def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanitize: bool, as_json: bool) -> None:
     """Execute PROGRAM bit by bit on arrays."""

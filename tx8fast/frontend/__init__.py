@@ -43,7 +43,9 @@ def open_model(path: str | os.PathLike[str], **options: Any):
     if _is_stablehlo(head, where.suffix):
         return _open_stablehlo(where, options)
     if where.suffix == ".safetensors":
-        raise ImportModelError(f"opening model {where}: weights alone are no model; name the directory with config.json")
+        raise ImportModelError(
+            f"opening model {where}: weights alone are no model; name the directory with config.json"
+        )
     return _open_onnx(where, options)
 
 

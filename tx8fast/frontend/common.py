@@ -28,6 +28,7 @@ INLINE_BYTES = 1024
 #: largest result (and operand) of an evaluation at import time
 FOLD_BYTES = 1 << 16
 
+
 @dataclass
 class ImportOptions:
     """How to make a model static. `dims` binds symbolic dimensions, `constants` binds graph inputs to values.

@@ -42,7 +42,9 @@ class BlockArrays:
     def write_back(self, name: str, decisions: np.ndarray, undecided: int = -1) -> int:
         """Set the run-time attribute `name` (rt_...) of each op to its decision; `undecided` ones lose it. Return how many are set."""
         if not name.startswith("rt_") or len(decisions) != len(self.ops):
-            raise InternalError(f"writing '{name}' back: {len(decisions)} decisions for {len(self.ops)} ops, the name must begin with rt_")
+            raise InternalError(
+                f"writing '{name}' back: {len(decisions)} decisions for {len(self.ops)} ops, the name must begin with rt_"
+            )
         count = 0
         for op, d in zip(self.ops, decisions.tolist()):
             if d == undecided:

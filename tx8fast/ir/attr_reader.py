@@ -77,9 +77,7 @@ def read_type(ctx: Context, text: str) -> Type:
     if name in ("vtensor", "tensor"):
         m = _TENSOR.fullmatch(body)
         if m is None:
-            raise ReadError(
-                7 + len(name), "dimensions and an element type like <2x?x[S]xbf16>", repr(body[:40])
-            )
+            raise ReadError(7 + len(name), "dimensions and an element type like <2x?x[S]xbf16>", repr(body[:40]))
         dims = m[1]
         if dims == "*x":
             return ctx.types.tensor(None, m[2], name)
@@ -89,9 +87,7 @@ def read_type(ctx: Context, text: str) -> Type:
         return ctx.types.tuple_of(read_type(ctx, t) for t in split_types(body))
     reader = ctx.type_readers.get(name)
     if reader is None:
-        known = ", ".join(
-            ["vtensor", "tensor", "tuple", "none", "token", *sorted(ctx.type_readers)]
-        )
+        known = ", ".join(["vtensor", "tensor", "tuple", "none", "token", *sorted(ctx.type_readers)])
         raise ReadError(7, f"a type name of {known}", f"'{name}'")
     return reader(ctx, body)
 
@@ -113,9 +109,7 @@ class AttrReader:
         if m is None:
             self.start = self.pos + len(self.text[self.pos :]) - len(self.text[self.pos :].lstrip())
             if self.start < len(self.text):
-                raise ReadError(
-                    self.start, "an attribute value", repr(self.text[self.start : self.start + 20])
-                )
+                raise ReadError(self.start, "an attribute value", repr(self.text[self.start : self.start + 20]))
             self.kind, self.token = 0, ""
             return left
         self.kind = m.lastindex or 0
@@ -124,9 +118,7 @@ class AttrReader:
         return left
 
     def fail(self, expected: str) -> ReadError:
-        return ReadError(
-            self.start, expected, f"'{self.token}'" if self.kind else "the end of the line"
-        )
+        return ReadError(self.start, expected, f"'{self.token}'" if self.kind else "the end of the line")
 
     def take(self, token: str) -> None:
         if self.token != token or self.kind == 1:
@@ -245,11 +237,7 @@ class AttrReader:
             raise self.fail("'tensor<...>'")
         close = self.text.find(">", self.pos)
         spec = self.text[self.pos + 1 : close]
-        m = (
-            re.fullmatch(r"((?:\d+x)*)(\w+)", spec)
-            if close > 0 and self.text[self.pos : self.pos + 1] == "<"
-            else None
-        )
+        m = re.fullmatch(r"((?:\d+x)*)(\w+)", spec) if close > 0 and self.text[self.pos : self.pos + 1] == "<" else None
         dtype = _BUILTIN_DTYPE.get(m[2]) if m else None
         if m is None or dtype is None:
             raise ReadError(self.pos, "a shape and an element type like <2x3xf32>", repr(spec[:30]))

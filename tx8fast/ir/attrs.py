@@ -121,10 +121,7 @@ class DenseAttr:
     def splat(self) -> float | int | bool | None:
         """The one value all elements have, or None if they differ (or there are none)."""
         flat = self.array.reshape(-1)
-        if (
-            flat.size == 0
-            or (flat.view(np.uint8).reshape(flat.size, -1) != flat[:1].view(np.uint8)).any()
-        ):
+        if flat.size == 0 or (flat.view(np.uint8).reshape(flat.size, -1) != flat[:1].view(np.uint8)).any():
             return None
         value = flat[0]
         if self.dtype == "pred":
@@ -142,9 +139,7 @@ class StructAttr:
 
     def _require(self, condition: bool, field: str, rule: str) -> None:
         if not condition:
-            raise VerifyError(
-                f"#tx8be.{self.NAME}: field '{field}' is {getattr(self, field)!r}, required: {rule}"
-            )
+            raise VerifyError(f"#tx8be.{self.NAME}: field '{field}' is {getattr(self, field)!r}, required: {rule}")
 
     def _require_ints(self) -> None:
         for f in fields(self):  # type: ignore[arg-type]
@@ -178,18 +173,9 @@ class ParallelAttr(StructAttr):
             self._require(getattr(self, f"dp_dim_{axis}") >= 1, f"dp_dim_{axis}", "at least 1")
             self._require(getattr(self, f"tp_dim_{axis}") >= 1, f"tp_dim_{axis}", "at least 1")
         if self.shape_spatial_sharding:
-            devices = (
-                self.dp_dim_x
-                * self.dp_dim_y
-                * self.dp_dim_z
-                * self.tp_dim_x
-                * self.tp_dim_y
-                * self.tp_dim_z
-            )
+            devices = self.dp_dim_x * self.dp_dim_y * self.dp_dim_z * self.tp_dim_x * self.tp_dim_y * self.tp_dim_z
             rule = f"parts whose product is the {devices} devices"
-            self._require(
-                math.prod(self.shape_spatial_sharding) == devices, "shape_spatial_sharding", rule
-            )
+            self._require(math.prod(self.shape_spatial_sharding) == devices, "shape_spatial_sharding", rule)
 
 
 @dataclass(frozen=True)
@@ -210,19 +196,13 @@ class DevAttr(StructAttr):
 
     def __post_init__(self) -> None:
         self._require_ints()
-        self._require(
-            self.imm_size >= 0 and self.imm_size % 256 == 0, "imm_size", "a multiple of 256 bytes"
-        )
+        self._require(self.imm_size >= 0 and self.imm_size % 256 == 0, "imm_size", "a multiple of 256 bytes")
         rule = "at least 2 copies if and only if multi_buf_en"
         self._require(self.multi_buf_num >= 1, "multi_buf_num", rule)
         self._require((self.multi_buf_num >= 2) == self.multi_buf_en, "multi_buf_num", rule)
-        self._require(
-            all(s >= 1 for s in self.temporal_mem_slice), "temporal_mem_slice", "elements >= 1"
-        )
+        self._require(all(s >= 1 for s in self.temporal_mem_slice), "temporal_mem_slice", "elements >= 1")
         count_ok = not self.mem_addr or len(self.mem_addr) == self.multi_buf_num
-        self._require(
-            count_ok, "mem_addr", f"no address or one for each of {self.multi_buf_num} copies"
-        )
+        self._require(count_ok, "mem_addr", f"no address or one for each of {self.multi_buf_num} copies")
 
 
 @dataclass(frozen=True)

@@ -107,15 +107,11 @@ def structural_key(op: Op) -> str:
     digest = hashlib.sha256()
     numbers: dict[Value, int] = {}
     for at in op.walk():
-        listed = [
-            (n, format_attr(at.attrs.get(n))) for n in at.info.attrs if n not in NOT_STRUCTURE
-        ]
+        listed = [(n, format_attr(at.attrs.get(n))) for n in at.info.attrs if n not in NOT_STRUCTURE]
         wiring = [numbers.setdefault(v, len(numbers)) for v in at.operands] if at is not op else []
         ins = [v.type.text for v in at.operands]
         outs = [v.type.text for v in at.results]
-        shape = [
-            [[a.type.text for a in b.args] + [str(len(b))] for b in r.blocks] for r in at.regions
-        ]
+        shape = [[[a.type.text for a in b.args] + [str(len(b))] for b in r.blocks] for r in at.regions]
         if at is not op:
             for v in at.results:
                 numbers[v] = len(numbers)

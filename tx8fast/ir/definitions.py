@@ -12,9 +12,7 @@ from tx8fast.errors import VerifyError
 from tx8fast.ir.attrs import DenseAttr, RegionAttr
 from tx8fast.ir.core import REQUIRED, Context, OpInfo
 
-_TYPES: dict[str, type] = {
-    t.__name__: t for t in (str, int, float, bool, tuple, DenseAttr, RegionAttr)
-}
+_TYPES: dict[str, type] = {t.__name__: t for t in (str, int, float, bool, tuple, DenseAttr, RegionAttr)}
 
 
 def dump_definitions(ctx: Context) -> list[dict[str, Any]]:
@@ -43,9 +41,7 @@ def load_definitions(ctx: Context, records: list[dict[str, Any]]) -> None:
         for a in r["attrs"]:
             unknown = [t for t in a["types"] if t not in _TYPES]
             if unknown:
-                raise VerifyError(
-                    f"definition of {r['name']}: attribute '{a['name']}' has unknown type '{unknown[0]}'"
-                )
+                raise VerifyError(f"definition of {r['name']}: attribute '{a['name']}' has unknown type '{unknown[0]}'")
             kinds = tuple(_TYPES[t] for t in a["types"])
             default = a.get("default", REQUIRED)
             default = tuple(default) if isinstance(default, list) else default
@@ -69,7 +65,5 @@ def definition_table(ctx: Context) -> str:
     lines = ["| op | operands | results | attributes |", "|---|---|---|---|"]
     for info in ctx.infos.values():
         attrs = ", ".join(n if d is REQUIRED else f"{n}={d!r}" for n, (_, d) in info.attrs.items())
-        lines.append(
-            f"| `{info.name}` | {', '.join(info.ins)} | {', '.join(info.outs)} | {attrs} |"
-        )
+        lines.append(f"| `{info.name}` | {', '.join(info.ins)} | {', '.join(info.outs)} | {attrs} |")
     return "\n".join(lines) + "\n"

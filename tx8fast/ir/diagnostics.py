@@ -62,9 +62,7 @@ class Diagnostic:
     def __str__(self) -> str:
         where = f"{self.path} ({self.loc})" if self.loc else self.path
         head = f"error[{self.code}] {where}: {self.message}"
-        return "\n".join(
-            [_cut(head, 400), *(f"    {_cut(c, 200)}" for c in self.context[:CONTEXT_LINES])]
-        )
+        return "\n".join([_cut(head, 400), *(f"    {_cut(c, 200)}" for c in self.context[:CONTEXT_LINES])])
 
 
 def _cut(text: str, limit: int) -> str:
@@ -113,9 +111,7 @@ class Collector:
         parent = op.parent
         if parent is not None and len(context) < CONTEXT_LINES:
             context.append(f"in: {op_path(parent)} ({parent.name})")
-        self.found.append(
-            Diagnostic(code, op_path(op), f"{op.name} {message}", tuple(context), op.loc)
-        )
+        self.found.append(Diagnostic(code, op_path(op), f"{op.name} {message}", tuple(context), op.loc))
 
     def raise_any(self, doing: str) -> None:
         """Raise VerifyError listing the findings, which it also carries as `diagnostics`; nothing if there are none."""

@@ -45,8 +45,7 @@ def parse(equation: str) -> tuple[Dims, Dims, Dims]:
         if _TOKEN.sub("", part).strip():
             raise VerifyError(f"equation '{equation}': cannot read '{part.strip()}'")
         dims = tuple(
-            tuple(n for n in (g or s).split() if n != "1")
-            for g, s in (m.groups() for m in _TOKEN.finditer(part))
+            tuple(n for n in (g or s).split() if n != "1") for g, s in (m.groups() for m in _TOKEN.finditer(part))
         )
         names = [n for d in dims for n in d]
         if len(set(names)) != len(names):
@@ -55,15 +54,11 @@ def parse(equation: str) -> tuple[Dims, Dims, Dims]:
     inputs = {n for t in tensors[:2] for d in t for n in d}
     lost = [n for d in tensors[2] for n in d if n not in inputs]
     if lost:
-        raise VerifyError(
-            f"equation '{equation}': result names {', '.join(lost)} are in no operand"
-        )
+        raise VerifyError(f"equation '{equation}': result names {', '.join(lost)} are in no operand")
     return tensors[0], tensors[1], tensors[2]
 
 
-def bind(
-    equation: str, shapes: tuple[Any, Any], sizes: tuple[Any, ...], op: object = None
-) -> Bound:
+def bind(equation: str, shapes: tuple[Any, Any], sizes: tuple[Any, ...], op: object = None) -> Bound:
     """Return the equation with every factor's size. Raises VerifyError if shapes contradict it or leave a size open."""
     try:
         tensors = parse(equation)
@@ -74,9 +69,7 @@ def bind(
         for side, (dims, shape) in enumerate(zip(tensors, shapes)):
             if len(dims) != len(shape):
                 name = ("lhs", "rhs")[side]
-                raise VerifyError(
-                    f"operand '{name}': found rank {len(shape)} {list(shape)}, required rank {len(dims)}"
-                )
+                raise VerifyError(f"operand '{name}': found rank {len(shape)} {list(shape)}, required rank {len(dims)}")
             todo += [(names, size, side, i) for i, (names, size) in enumerate(zip(dims, shape))]
         while todo:
             left = [entry for entry in todo if not _solve(entry, known)]
@@ -105,9 +98,7 @@ def _solve(entry: tuple[tuple[str, ...], int, int, int], known: dict[str, int]) 
         product *= known[missing[0]]
     if product != size:
         found = " * ".join(f"{n}={known[n]}" for n in names) or "1"
-        raise VerifyError(
-            f"operand '{('lhs', 'rhs')[side]}': dimension {i} is {size}, required {found}"
-        )
+        raise VerifyError(f"operand '{('lhs', 'rhs')[side]}': dimension {i} is {size}, required {found}")
     return True
 
 

@@ -89,7 +89,8 @@ def load_exported(ctx: Context, folder: str | os.PathLike[str], weights_root: st
         for entry in description["weights"]:
             table.add(_read_weight(entry, where, root))
         given, wanted = (
-            {e["name"]: _read_data(e, where) for e in description[part] if "file" in e} for part in ("arguments", "results")
+            {e["name"]: _read_data(e, where) for e in description[part] if "file" in e}
+            for part in ("arguments", "results")
         )
         name = description["name"]
     except ImportModelError:
@@ -141,7 +142,13 @@ def _weight(table: WeightTable, w: Weight, writer: _Writer) -> dict[str, Any]:
     if isinstance(source, ArraySource):
         return {**out, "kind": "data", "file": writer.file(source.array)}
     if isinstance(source, DerivedSource):
-        return {**out, "kind": "derived", "expr": source.expr, "attrs": dict(source.attrs), "inputs": list(source.inputs)}
+        return {
+            **out,
+            "kind": "derived",
+            "expr": source.expr,
+            "attrs": dict(source.attrs),
+            "inputs": list(source.inputs),
+        }
     place = table.describe(w.key)
     return {**out, **{k: place[k] for k in ("kind", "file", "offset", "nbytes") if k in place}}
 

@@ -114,9 +114,7 @@ def gemm(ins: Shapes, outs: Shapes, attrs) -> Rule:
     return r.build((lhs, rhs, *rest), (out,), [("ne", 1, r.all())])
 
 
-def _window(
-    r: RuleBuilder, size: int, f: int, tap: int, stride: int, dilation: int, lo: int
-) -> Dim:
+def _window(r: RuleBuilder, size: int, f: int, tap: int, stride: int, dilation: int, lo: int) -> Dim:
     if r.sizes[tap] == 1 and stride == 1 and lo == 0 and size == r.sizes[f]:
         return r.one(f)
     return Dim(size, ((f, stride), (tap, dilation)), -lo)
@@ -126,11 +124,7 @@ def _spatial(r: RuleBuilder, out: Shape, kernel: Shape, attrs) -> tuple[int, int
     """Add the two output position factors: parallel if windows neither overlap nor shift."""
     fs = []
     for i, name in enumerate("yx"):
-        plain = (
-            kernel[i] == 1
-            and attrs["stride"][i] == 1
-            and attrs["pad_lo"][i] == attrs["pad_hi"][i] == 0
-        )
+        plain = kernel[i] == 1 and attrs["stride"][i] == 1 and attrs["pad_lo"][i] == attrs["pad_hi"][i] == 0
         fs.append(r.factor(out[1 + i], "P" if plain else "H", name))
     return fs[0], fs[1]
 
@@ -182,9 +176,7 @@ def _pool(ins: Shapes, outs: Shapes, attrs, combine: str) -> Rule:
     s, d, lo = attrs["stride"], attrs["dilation"], attrs["pad_lo"]
     xin = (r.one(n), _window(r, ins[0][1], y, p, s[0], d[0], lo[0]), _window(r, ins[0][2], x, q, s[1], d[1], lo[1]),
            r.one(c))  # fmt: skip
-    return r.build(
-        (xin,), ((r.one(n), r.one(y), r.one(x), r.one(c)),), [("ct", 1, r.all())], combine
-    )
+    return r.build((xin,), ((r.one(n), r.one(y), r.one(x), r.one(c)),), [("ct", 1, r.all())], combine)
 
 
 def pool_max(ins: Shapes, outs: Shapes, attrs) -> Rule:
@@ -208,9 +200,7 @@ def normalise(ins: Shapes, outs: Shapes, attrs) -> Rule:
 
 def softmax(ins: Shapes, outs: Shapes, attrs) -> Rule:
     r, dims = _rows(ins[0], {attrs["axis"] % len(ins[0])})
-    return r.build(
-        (dims, *[aligned(dims, s) for s in ins[1:]]), (dims,), [("ct", 5, r.all())], "max"
-    )
+    return r.build((dims, *[aligned(dims, s) for s in ins[1:]]), (dims,), [("ct", 5, r.all())], "max")
 
 
 def batchnorm(ins: Shapes, outs: Shapes, attrs) -> Rule:
@@ -283,9 +273,7 @@ def reshape(ins: Shapes, outs: Shapes, attrs) -> Rule:
                 split[0][i].append(f)
                 split[1][j].append(f)
                 left, right = left // g, right // g
-            if (
-                left > 1 and right > 1
-            ):  # neither divides the other: both sides private up to their next common border
+            if left > 1 and right > 1:  # neither divides the other: both sides private up to their next common border
                 while left != right or left == 0:
                     if left < right:
                         i += 1
@@ -341,8 +329,6 @@ def pad(ins: Shapes, outs: Shapes, attrs) -> Rule:
     dims, out = [], []
     for n, m, lo in zip(ins[0], outs[0], attrs["lo"]):
         f = r.factor(m, "P" if n == m else "H" if constant else "W")
-        dims.append(
-            r.one(f) if n == m else Dim(n, ((f, 1),), -lo) if constant else Dim(n, full=True)
-        )
+        dims.append(r.one(f) if n == m else Dim(n, ((f, 1),), -lo) if constant else Dim(n, full=True))
         out.append(r.one(f))
     return r.build((tuple(dims),), (tuple(out),), [("dma" if constant else "kcore", 1, r.all())])

@@ -40,9 +40,7 @@ def gather_nd(ins: Shapes, outs: Shapes, attrs) -> Rule:
     out = r.factors(outs[0])
     v = r.factors(x[b : b + depth], "W")
     index = (*out[:lead], r.one(r.factor(depth, "W")))
-    return r.build(
-        ((*out[:b], *v, *out[lead:]), index), (out,), [("kcore", 1, tuple(range(len(out))))]
-    )
+    return r.build(((*out[:b], *v, *out[lead:]), index), (out,), [("kcore", 1, tuple(range(len(out))))])
 
 
 def scatter(ins: Shapes, outs: Shapes, attrs) -> Rule:
@@ -87,10 +85,7 @@ def quantise(ins: Shapes, outs: Shapes, attrs) -> Rule:
             return s if s is None else ()
         if len(s) == 1 and len(x) != 1:
             return aligned((x[attrs["axis"] % len(x)],), s)
-        return tuple(
-            d if d.size == n else ONE if n == 1 else Dim(n, d.terms, 0, d.size // n)
-            for d, n in zip(x, s)
-        )
+        return tuple(d if d.size == n else ONE if n == 1 else Dim(n, d.terms, 0, d.size // n) for d, n in zip(x, s))
 
     return r.build((x, *[scale(s) for s in ins[1:]]), (x,), [("kcore", 1, r.all())])
 

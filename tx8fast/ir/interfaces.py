@@ -48,9 +48,7 @@ def check_interfaces(d: OpDef) -> None:
     for name, methods in d.interfaces.items():
         wanted = INTERFACES.get(name)
         if wanted is None:
-            raise InternalError(
-                f"{d.name}: unknown interface '{name}', expected one of {', '.join(INTERFACES)}"
-            )
+            raise InternalError(f"{d.name}: unknown interface '{name}', expected one of {', '.join(INTERFACES)}")
         for method, params in wanted.items():
             f = methods.get(method)
             if f is None:
@@ -99,9 +97,7 @@ def query_op_attr(op: Op) -> OpAttr:
     if d is None:
         return OpAttr()
     rule = d.rule(op) if d.masks is not None else None
-    shard, split = (
-        d.masks(rule) if d.masks is not None and rule is not None else (ALL_ONES, ALL_ONES)
-    )
+    shard, split = d.masks(rule) if d.masks is not None and rule is not None else (ALL_ONES, ALL_ONES)
     engine = engine_of(op)
     on_ddr = engine == "kcore"  # the kernel core works on DDR: nothing passes through SPM
     t = op.results[0].type if op.results else None
@@ -132,20 +128,10 @@ def contraction_roles(op: Op) -> dict[str, tuple[int, ...]]:
     rule = op.info.decl.rule(op)
     if rule is None or len(rule.ins) < 2:
         raise InternalError(f"{op.name} is no contraction")
-    lhs, rhs, out = (
-        {f for d in dims for f, _ in d.terms} for dims in (rule.ins[0], rule.ins[1], rule.outs[0])
-    )
+    lhs, rhs, out = ({f for d in dims for f, _ in d.terms} for dims in (rule.ins[0], rule.ins[1], rule.outs[0]))
     roles: dict[str, list[int]] = {"b": [], "m": [], "n": [], "k": []}
     for f in range(len(rule.sizes)):
-        role = (
-            "k"
-            if f not in out
-            else "n"
-            if f not in lhs and f in rhs
-            else "m"
-            if f not in rhs
-            else "b"
-        )
+        role = "k" if f not in out else "n" if f not in lhs and f in rhs else "m" if f not in rhs else "b"
         roles[role].append(f)
     return {r: tuple(fs) for r, fs in roles.items()}
 
@@ -164,9 +150,7 @@ def infer_shapes(op: Op) -> bool:
     return changed
 
 
-_NO_LAYOUT_RULE = frozenset(
-    {"reshape", "contract", "embedding", "gather", "gather_nd", "group", "call", "tuple"}
-)
+_NO_LAYOUT_RULE = frozenset({"reshape", "contract", "embedding", "gather", "gather_nd", "group", "call", "tuple"})
 
 
 def _known(layout: str | None) -> bool:
@@ -219,10 +203,7 @@ def infer_layout_backward(op: Op, layout: str | None) -> list[str | None]:
         perm = op.attrs["perm"]
         return [_permute(layout, sorted(range(len(perm)), key=perm.__getitem__))]  # type: ignore[arg-type]
     rank = getattr(op.results[0].type, "rank", -1)
-    return [
-        layout if isinstance(v.type, TensorType) and v.type.rank == rank else None
-        for v in op.operands
-    ]
+    return [layout if isinstance(v.type, TensorType) and v.type.rank == rank else None for v in op.operands]
 
 
 def compute(op: Op, arrays: Sequence[Any]) -> list[Any]:

@@ -150,7 +150,9 @@ class Trie:
         """Longest way from a source to each op, in real ops."""
         depth: dict[Op, int] = {}
         for op in heads:  # definitions stand before uses
-            depth[op] = 1 + max((depth.get(p, 0) for v in op.operands if (p := self.producer(v)) is not None), default=0)
+            depth[op] = 1 + max(
+                (depth.get(p, 0) for v in op.operands if (p := self.producer(v)) is not None), default=0
+            )
         return depth
 
     def producer(self, v: Value) -> Op | None:

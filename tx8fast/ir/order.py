@@ -46,9 +46,7 @@ def topological_sort(block: Block) -> bool:
                 heapq.heappush(ready, m)
     if len(order) < len(ops):
         stuck = next(op for n, op in enumerate(ops) if waits[n] > 0)
-        raise VerifyError(
-            f"sorting a block: the uses of {stuck.name} '{stuck.loc or ''}' are circular"
-        )
+        raise VerifyError(f"sorting a block: the uses of {stuck.name} '{stuck.loc or ''}' are circular")
     if order == list(range(len(ops))):
         return False
     for op in ops:

@@ -128,9 +128,7 @@ class _Parser:
         )
         types = self.signatures.get(signature)
         if types is None:
-            types = self.signatures[signature] = self.signature(
-                signature, m.start(runtime_group + 1)
-            )
+            types = self.signatures[signature] = self.signature(signature, m.start(runtime_group + 1))
         ins, outs = types
         if [v.type for v in operands] != ins:
             self.operand_types(operands, ins, m.start(runtime_group + 1))
@@ -144,9 +142,7 @@ class _Parser:
         if (int(count) if count else 1 if number else 0) != results:
             named = count or ("1" if number else "0")
             self.at = start_line
-            self.fail(
-                0, f"expected {results} result names for {results} result types, found {named}"
-            )
+            self.fail(0, f"expected {results} result names for {results} result types, found {named}")
         if results == 1:
             scope["%" + number] = op.results[0]
         else:
@@ -182,9 +178,7 @@ class _Parser:
     def block(self, line: str, region: Region, scope: dict[str, Value]) -> Block:
         m = _BLOCK.match(line)
         if m is None or int(m[1]) != len(region.blocks):
-            self.expected(
-                len(line) - len(line.lstrip()), f"a block '^bb{len(region.blocks)}(%0: type, ...):'"
-            )
+            self.expected(len(line) - len(line.lstrip()), f"a block '^bb{len(region.blocks)}(%0: type, ...):'")
         block = region.add_block()
         column = m.start(2)
         for part in split_types(m[2] or ""):
@@ -256,9 +250,7 @@ class _Parser:
         outs_column = column + len(left) + len(arrow)
         if right.startswith("("):
             if not right.endswith(")"):
-                self.fail(
-                    outs_column, f"expected ')' after the result types, found '{right[-20:]}'"
-                )
+                self.fail(outs_column, f"expected ')' after the result types, found '{right[-20:]}'")
             right = right[1:-1]
         outs = [self.type(t, outs_column + right.find(t)) for t in split_types(right)]
         return ins, outs

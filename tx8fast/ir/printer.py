@@ -56,9 +56,7 @@ def format_dense(attr: DenseAttr) -> str:
         body = str(attr.array.tolist()).lower()
     else:
         little = (
-            attr.array
-            if attr.array.dtype.byteorder != ">"
-            else attr.array.astype(attr.array.dtype.newbyteorder("<"))
+            attr.array if attr.array.dtype.byteorder != ">" else attr.array.astype(attr.array.dtype.newbyteorder("<"))
         )
         body = f'"0x{np.ascontiguousarray(little).tobytes().hex().upper()}"'
     dims = "".join(f"{d}x" for d in attr.shape)
@@ -168,9 +166,7 @@ class _Printer:
         self.names: dict[Value, str] = {}
         self.next = 0
         self.locations = locations
-        self.scalar: dict[
-            OpInfo, bool
-        ] = {}  # kinds whose attribute values may be keys: no float or tuple, as 1 == 1.0
+        self.scalar: dict[OpInfo, bool] = {}  # kinds whose attribute values may be keys: no float or tuple, as 1 == 1.0
         self.texts: dict[tuple[Any, ...], str] = {}
 
     def listed(self, op: Op, info: OpInfo) -> str:
@@ -193,9 +189,7 @@ class _Printer:
     def op(self, op: Op, indent: str) -> None:
         info = op.info
         names = self.names
-        operands = (
-            ", ".join([names.get(v, "%undefined") for v in op.operands]) if op.operands else ""
-        )
+        operands = ", ".join([names.get(v, "%undefined") for v in op.operands]) if op.operands else ""
         lead = f"{indent}{self.name_results(op.results)} = " if op.results else indent
         line = f'{lead}"{info.name}"({operands})'
         if info.attrs:
@@ -243,9 +237,7 @@ class _Printer:
                 self.names[a] = name = f"%{self.next}"
                 self.next += 1
                 args.append(f"{name}: {a.type.text}")
-            self.lines.append(
-                f"{indent}^bb{index}({', '.join(args)}):" if args else f"{indent}^bb{index}:"
-            )
+            self.lines.append(f"{indent}^bb{index}({', '.join(args)}):" if args else f"{indent}^bb{index}:")
         inner = indent + "  "
         op = block.first
         while op is not None:

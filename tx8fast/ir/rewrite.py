@@ -87,14 +87,10 @@ class Rewriter:
         Raises InternalError if the counts or types differ.
         """
         if len(values) != len(op.results):
-            raise InternalError(
-                f"cannot replace {op.name}: {len(op.results)} results, {len(values)} values"
-            )
+            raise InternalError(f"cannot replace {op.name}: {len(op.results)} results, {len(values)} values")
         for old, new in zip(op.results, values):
             if old.type is not new.type:
-                raise InternalError(
-                    f"cannot replace {op.name}: result {old.index} is {old.type}, the value {new.type}"
-                )
+                raise InternalError(f"cannot replace {op.name}: result {old.index} is {old.type}, the value {new.type}")
             for user, _ in old.uses:
                 self.touch(user)
             old.replace_all_uses_with(new)
@@ -104,9 +100,7 @@ class Rewriter:
 
     def replace_with(self, op: Op, name: str, *operands: Value, **attrs: Any) -> Op:
         """Replace `op` by a new op of the same result types."""
-        new = self.insert(
-            name, *operands, before=op, result_types=[r.type for r in op.results], **attrs
-        )
+        new = self.insert(name, *operands, before=op, result_types=[r.type for r in op.results], **attrs)
         self.replace(op, new.results)
         return new
 

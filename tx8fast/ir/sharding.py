@@ -28,9 +28,7 @@ def _masks(op: Op, rule: Rule) -> tuple[int, int]:
     return (ALL_ONES, ALL_ONES) if masks is None else masks(rule)
 
 
-def factor_cuts(
-    rule: Rule, dims: Sequence[Dim], parts: Sequence[int], room: Sequence[int]
-) -> list[int] | None:
+def factor_cuts(rule: Rule, dims: Sequence[Dim], parts: Sequence[int], room: Sequence[int]) -> list[int] | None:
     """Return parts per factor for `parts` per dimension, major factors first; None if a dimension cannot be cut so.
 
     `room[f]` is what is left of factor f to cut.
@@ -128,9 +126,7 @@ def tile_sharding_split(op: Op, out_sharding: Parts, out_split: Parts, reduce_sh
     override = op.info.impl.get(("Sharding", "tile_sharding_split"))
     if override is not None:
         return override(op, out_sharding, out_split)
-    made = _op_cuts(
-        op, tuple(out_sharding), tuple(out_split), reduce_sharding, reduce_split, result
-    )
+    made = _op_cuts(op, tuple(out_sharding), tuple(out_split), reduce_sharding, reduce_split, result)
     if made is None:
         return None
     rule, shard, split, room = made
@@ -157,9 +153,7 @@ def temporal_slice(op: Op, out_sharding: Parts, out_split: Parts, reduce_shardin
     override = op.info.impl.get(("Sharding", "temporal_slice"))
     if override is not None:
         return override(op, out_sharding, out_split)
-    made = _op_cuts(
-        op, tuple(out_sharding), tuple(out_split), reduce_sharding, reduce_split, result
-    )
+    made = _op_cuts(op, tuple(out_sharding), tuple(out_split), reduce_sharding, reduce_split, result)
     if made is None:
         return None
     rule, shard, split, _ = made
@@ -193,18 +187,14 @@ def _extent(dim: Dim, length: Sequence[int]) -> int:
     return min(dim.size, sum(abs(c) * (length[f] - 1) for f, c in dim.terms) // dim.den + 1)
 
 
-def factor_box(
-    rule: Rule, dims: Sequence[Dim], box: Sequence[tuple[int, int]]
-) -> tuple[list[int], list[int]]:
+def factor_box(rule: Rule, dims: Sequence[Dim], box: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
     """Return the smallest factor box [lo, hi) that covers `box` of a result; other factors are whole."""
     lo, hi = [0] * len(rule.sizes), list(rule.sizes)
     for dim, (a, b) in zip(dims, box):
         for i, (f, c) in enumerate(dim.terms):
             lo[f], last = a // c, (b - 1) // c
             hi[f] = last + 1
-            if (
-                lo[f] != last
-            ):  # the piece crosses a border of this factor: minor ones are needed whole
+            if lo[f] != last:  # the piece crosses a border of this factor: minor ones are needed whole
                 for g, _ in dim.terms[i + 1 :]:
                     lo[g], hi[g] = 0, rule.sizes[g]
                 break

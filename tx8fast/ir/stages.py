@@ -98,7 +98,12 @@ def _layout(program: IRProgram, out: Collector) -> None:
             if found is None or need is None or found == need:
                 continue
             if op.kind == "channel_norm":
-                out.add("IR034", op, f"operand {i}: expected a form other than '{op.attrs['to']}' gives, found {found}", v.op)
+                out.add(
+                    "IR034",
+                    op,
+                    f"operand {i}: expected a form other than '{op.attrs['to']}' gives, found {found}",
+                    v.op,
+                )
             else:
                 out.add("IR033", op, f"operand {i}: expected the {need} form, found {found}", v.op)
 
@@ -144,7 +149,9 @@ def _one_group(group: Op, out: Collector) -> None:
         if made is not None and made.kind == "store_var":
             made, stored = made.operands[0].op, True
         if made is not None and made.has(REAL) and stored != is_stored(query_op_attr(made), 0):
-            out.add("IR036", made, f"result: expected {'no store' if stored else 'a store'} before it leaves the group", end)
+            out.add(
+                "IR036", made, f"result: expected {'no store' if stored else 'a store'} before it leaves the group", end
+            )
 
 
 def _one_constant(op: Op, first: dict[int, Op], out: Collector) -> None:
@@ -157,7 +164,12 @@ def _one_constant(op: Op, first: dict[int, Op], out: Collector) -> None:
         )  # fmt: skip
     users = [(u, i) for u, i in op.result.uses if u.has(REAL)]
     if users and op.attrs["bypass_codegen"] == any(is_loaded(query_op_attr(u), i) for u, i in users):
-        out.add("IR037", op, f"bypass_codegen: expected {not op.attrs['bypass_codegen']} for its users' load masks", users[0][0])
+        out.add(
+            "IR037",
+            op,
+            f"bypass_codegen: expected {not op.attrs['bypass_codegen']} for its users' load masks",
+            users[0][0],
+        )
 
 
 #: stage -> check

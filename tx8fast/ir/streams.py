@@ -52,12 +52,18 @@ def stream_config(op: Op, ctx: int) -> list[Transfer]:
         root = op.attrs["root"]
         return [Transfer(s, (root + s) % ctx, (root + s + 1) % ctx, 0, whole) for s in range(ctx - 1)]
     if kind in ("send", "recv"):
-        return [Transfer(0, -1, op.attrs["peer"], 0, whole) if kind == "send" else Transfer(0, op.attrs["peer"], -1, 0, whole)]
+        return [
+            Transfer(0, -1, op.attrs["peer"], 0, whole)
+            if kind == "send"
+            else Transfer(0, op.attrs["peer"], -1, 0, whole)
+        ]
     raise VerifyError(f"{op.name} '{op.loc or ''}': this kind sends nothing over the network")
 
 
 def _ring(n: int, nbytes: int, first_step: int, offset: int, combine: bool) -> list[Transfer]:
     """n - 1 steps in which device i hands chunk (i + offset - step) on to its neighbour."""
     return [
-        Transfer(first_step + s, i, (i + 1) % n, (i + offset - s) % n, nbytes, combine) for s in range(n - 1) for i in range(n)
+        Transfer(first_step + s, i, (i + 1) % n, (i + offset - s) % n, nbytes, combine)
+        for s in range(n - 1)
+        for i in range(n)
     ]

@@ -54,11 +54,7 @@ class _Spec:
         self.attrs = [(n, kinds, default is REQUIRED) for n, (kinds, default) in info.attrs.items()]
         self.listed = len(info.attrs)
         # value semantics is checked in the operand loop only for ops that could break it: it implies no bit of others
-        self.checks = [
-            c
-            for bit, c in TRAIT_CHECKS.items()
-            if bit != core.VALUE_SEMANTICS and info.traits & bit == bit
-        ]
+        self.checks = [c for bit, c in TRAIT_CHECKS.items() if bit != core.VALUE_SEMANTICS and info.traits & bit == bit]
         self.terminator = info.traits & TERMINATOR == TERMINATOR
         self.isolated = info.traits & ISOLATED == ISOLATED
 
@@ -96,9 +92,7 @@ class _Verifier:
             want = f"{spec.low}" if spec.low == spec.high else f"{spec.low} to {spec.high}"
             self.out.add("IR001", op, f"operands: expected {want}, found {len(op.operands)}")
         if not spec.out_low <= len(op.results) <= spec.out_high:
-            self.out.add(
-                "IR002", op, f"results: expected {len(op.info.outs)}, found {len(op.results)}"
-            )
+            self.out.add("IR002", op, f"results: expected {len(op.info.outs)}, found {len(op.results)}")
         attrs = op.attrs
         for name, kinds, required in spec.attrs:
             v = attrs.get(name, _MISSING)
@@ -121,11 +115,7 @@ class _Verifier:
                     f"operand {i}: expected an entry in the value's use list, found none",
                     v.op,
                 )
-            if (
-                v.type.__class__ is not TensorType
-                and v.type.__class__ is NoneType
-                and i < spec.required
-            ):
+            if v.type.__class__ is not TensorType and v.type.__class__ is NoneType and i < spec.required:
                 self.out.add(
                     "IR016",
                     op,
@@ -136,9 +126,7 @@ class _Verifier:
         i = 0
         for r in op.results:
             if r.owner is not op or r.index != i:
-                self.out.add(
-                    "IR005", op, f"result {i}: expected its owner to be this op, found {r.owner!r}"
-                )
+                self.out.add("IR005", op, f"result {i}: expected its owner to be this op, found {r.owner!r}")
             if r.uses:
                 self.uses(op, r)
             i += 1
@@ -264,9 +252,7 @@ class _Verifier:
                     )
                 return
         found = "one of an erased op" if home is None else "one of an unrelated region"
-        self.out.add(
-            "IR006", op, f"operand {i}: expected a value that reaches the use, found {found}", v.op
-        )
+        self.out.add("IR006", op, f"operand {i}: expected a value that reaches the use, found {found}", v.op)
 
     def enclosing(self, block: Block, parent: Op, last: Op | None) -> None:
         """Terminator and signature rules of a region's only block."""
@@ -275,13 +261,9 @@ class _Verifier:
         end = last if last is not None and last.has(TERMINATOR) else None
         if end is None:
             found = "an empty block" if last is None else last.name
-            self.out.add(
-                "IR008", parent, f"block: expected a terminator at the end, found {found}", last
-            )
+            self.out.add("IR008", parent, f"block: expected a terminator at the end, found {found}", last)
             return
-        if parent.has(ISOLATED) and not parent.has(
-            SYMBOL
-        ):  # arguments are the operands, results the returned values
+        if parent.has(ISOLATED) and not parent.has(SYMBOL):  # arguments are the operands, results the returned values
             for what, inner, outer in (
                 ("block arguments", block.args, parent.operands), ("returned values", end.operands, parent.results)
             ):  # fmt: skip
@@ -311,10 +293,7 @@ class _Verifier:
                         f"results: expected {want}, found {type_list(op.results)}",
                         *_producers(op),
                     )
-        if (
-            info.traits & core.VALUE_SEMANTICS == core.VALUE_SEMANTICS
-            and (message := one_kind(op)) is not None
-        ):
+        if info.traits & core.VALUE_SEMANTICS == core.VALUE_SEMANTICS and (message := one_kind(op)) is not None:
             self.out.add("IR015", op, f"trait: {message}")
         layout = op.attrs.get("layout_str")
         if type(layout) is str and "-" in layout:
@@ -332,9 +311,7 @@ class _Verifier:
 
     def parameter(self, op: Op, key: str) -> None:
         if key not in self.weights:
-            self.out.add(
-                "IR023", op, f"key '{key}': expected an entry in the weight table, found none"
-            )
+            self.out.add("IR023", op, f"key '{key}': expected an entry in the weight table, found none")
             return
         entry = self.weights[key]
         for v in (*op.results, *op.operands):
@@ -345,9 +322,7 @@ class _Verifier:
             same = v.type.dtype == entry.dtype or converts
             if v.type.shape != tuple(entry.shape) or not same:
                 want = f"{list(entry.shape)} {entry.dtype}"
-                self.out.add(
-                    "IR023", op, f"key '{key}': expected the table's type {want}, found {v.type}"
-                )
+                self.out.add("IR023", op, f"key '{key}': expected the table's type {want}, found {v.type}")
 
 
 def _producers(op: Op) -> list[Op]:
@@ -359,9 +334,7 @@ def check(root: Op, level: int = 1, weights: Any = None) -> list[Diagnostic]:
     return _run(root, level, weights).found
 
 
-def verify(
-    root: Op, level: int = 1, weights: Any = None, doing: str = "verifying the graph"
-) -> None:
+def verify(root: Op, level: int = 1, weights: Any = None, doing: str = "verifying the graph") -> None:
     """Raise VerifyError if `root` breaks a rule.
 
     Level 1: counts, attributes, use lists, reach of definitions, terminators, symbols. Level 2 adds result
@@ -374,9 +347,7 @@ def verify(
 def _run(root: Op, level: int, weights: Any) -> Collector:
     verifier = _Verifier(level, weights)
     verifier.op(root)
-    if not any(
-        d.code == "IR009" for d in verifier.out.found
-    ):  # a broken chain cannot be walked safely
+    if not any(d.code == "IR009" for d in verifier.out.found):  # a broken chain cannot be walked safely
         for op in root.walk() if not root.has(SYMBOL_TABLE) else (root,):
             if op.has(SYMBOL_TABLE):
                 verify_symbols(op, verifier.out)

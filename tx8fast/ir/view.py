@@ -111,7 +111,9 @@ class _FunctionReader:
         spec = self.table.values[src]
         t: Any = op.result.type
         if spec.layout == "blocked" and npc(spec.shape) != npc(t.shape):
-            raise InternalError(f"{op.loc}: a reshape of a blocked tensor from {spec.shape} to {t.shape} is not an alias")
+            raise InternalError(
+                f"{op.loc}: a reshape of a blocked tensor from {spec.shape} to {t.shape} is not an alias"
+            )
         out = self._value(op.result, spec.layout)
         self.table.steps.append(Step("alias", op.loc or "reshape", (src,), (out,)))
 

@@ -98,9 +98,7 @@ BY_OPCODE: list[type[Instruction] | None] = [None] * N_OPCODES
 def declare(parent: type[Instruction], opcode: int, name: str, **attrs) -> type[Instruction]:
     """Create and register the class of one opcode; `attrs` become class attributes."""
     attrs = {k: staticmethod(v) if k == "run" else v for k, v in attrs.items()}
-    cls = type(
-        name, (parent,), {"OPCODE": opcode, "NAME": name, "__doc__": parent.__doc__, **attrs}
-    )
+    cls = type(name, (parent,), {"OPCODE": opcode, "NAME": name, "__doc__": parent.__doc__, **attrs})
     INSTRUCTIONS[name] = cls
     BY_OPCODE[opcode] = cls
     return cls
@@ -236,9 +234,7 @@ def by_family(r: np.ndarray):
     low = int(fam.min())
     if low < 0:
         bad = int(np.argmin(fam))
-        raise SimulationError(
-            f"reading code: row {bad} has undefined opcode {int(r['opcode'][bad]):#x}"
-        )
+        raise SimulationError(f"reading code: row {bad} has undefined opcode {int(r['opcode'][bad]):#x}")
     if low == int(fam.max()):
         yield Tables.families[low], slice(None)
         return

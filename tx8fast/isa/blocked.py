@@ -77,9 +77,7 @@ def _regions(spm, addr: int, n: int, pos: int, c: int, fmt: int) -> tuple[Any, A
     return full, tail
 
 
-def load(
-    spm: np.ndarray, addr: int, n: int, pos: int, c: int, fmt: int, dtype: Any = np.float32
-) -> np.ndarray:
+def load(spm: np.ndarray, addr: int, n: int, pos: int, c: int, fmt: int, dtype: Any = np.float32) -> np.ndarray:
     """Return the operand as (n, pos, c) of `dtype`; the copy is skipped when nothing must move."""
     block, cx, c0, whole, rest = geometry(c, fmt)
     full, tail = _regions(spm, addr, n, pos, c, fmt)
@@ -106,9 +104,7 @@ def store(spm: np.ndarray, addr: int, x: np.ndarray, fmt: int, rnd: int = 0) -> 
     if fmt == _TF32 or (x.dtype.kind == "f" and (rnd or dtype_of(fmt).kind in "iu")):
         x = round_f32(x, CODE_TO_DTYPE[fmt], rnd)
     if whole:
-        full[:, :whole] = (
-            x[:, :, : whole * block].reshape(n, pos, whole, block).transpose(0, 2, 1, 3)
-        )
+        full[:, :whole] = x[:, :, : whole * block].reshape(n, pos, whole, block).transpose(0, 2, 1, 3)
     if rest:
         last = tail if c0 else full[:, whole]
         last[:, :, :rest] = x[:, :, whole * block :]

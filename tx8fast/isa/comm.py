@@ -111,9 +111,7 @@ def message_cycles(machine, tile: int, mask: int, nbytes: int) -> int:
     1444
     """
     x = machine.chip.tiles_x
-    hops = max(
-        (abs(t % x - tile % x) + abs(t // x - tile // x) for t in mask_tiles(mask)), default=0
-    )
+    hops = max((abs(t % x - tile % x) + abs(t // x - tile // x) for t in mask_tiles(mask)), default=0)
     return (
         machine.dte.setup_sw
         + machine.dte.setup_hw

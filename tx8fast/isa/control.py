@@ -38,9 +38,7 @@ class Barrier(Sync):
     @staticmethod
     def cycles(machine, r):
         diameter = machine.chip.tiles_x - 1 + machine.chip.tiles_y - 1
-        return np.full(
-            len(r), machine.sync.barrier_base + 2 * diameter * machine.noc.hop_cycles, np.int64
-        )
+        return np.full(len(r), machine.sync.barrier_base + 2 * diameter * machine.noc.hop_cycles, np.int64)
 
 
 class Kcore(Instruction):

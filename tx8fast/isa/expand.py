@@ -51,9 +51,7 @@ def expand(code: np.ndarray) -> np.ndarray:
             n = int(counts[start])
             step = steps[inner, depth]
             index.append(np.tile(inner, n))
-            advance.append(
-                np.tile(offset, n) + np.repeat(np.arange(n), len(inner)) * np.tile(step, n)
-            )
+            advance.append(np.tile(offset, n) + np.repeat(np.arange(n), len(inner)) * np.tile(step, n))
             at = end + 1
             k = int(np.searchsorted(marks, at))
         if not index:
@@ -75,9 +73,7 @@ def _match_loops(opcode: np.ndarray, marks: np.ndarray) -> dict[int, int]:
         if opcode[at] == LOOP:
             stack.append(at)
             if len(stack) > MAX_LOOPS:
-                raise SimulationError(
-                    f"reading code: row {at} opens loop level {len(stack)}, at most {MAX_LOOPS}"
-                )
+                raise SimulationError(f"reading code: row {at} opens loop level {len(stack)}, at most {MAX_LOOPS}")
         elif not stack:
             raise SimulationError(f"reading code: row {at} ends a loop that was not opened")
         else:

@@ -152,11 +152,7 @@ class Gemm(Instruction):
         """Return the cycles the multiplier arrays need, memory ports and startup left out."""
         m, k, n, batch_l, batch_r = r["p"][:, :5].T
         step, passes = _by_format(machine)
-        tiles = (
-            ceil_div(m, machine.ne.pe_m)
-            * ceil_div(n, step[r["fmt"]])
-            * ceil_div(k, machine.ne.pe_k)
-        )
+        tiles = ceil_div(m, machine.ne.pe_m) * ceil_div(n, step[r["fmt"]]) * ceil_div(k, machine.ne.pe_k)
         return np.maximum(batch_l, batch_r) * tiles * passes[r["fmt"]]
 
     @staticmethod
@@ -177,12 +173,8 @@ class Gemm(Instruction):
     def run(state, fmt, rnd, spm, p, ddr):
         m, k, n, batch_l, batch_r, l_trs, r_trs = p[:7]
         q = unpack_quant(p[14])
-        left = _load_input(
-            state, spm[0], batch_l, *((k, m) if l_trs else (m, k)), fmt, q.zp_left, k
-        )
-        right = _load_input(
-            state, spm[1], batch_r, *((k, n) if r_trs else (n, k)), fmt, q.zp_right, k
-        )
+        left = _load_input(state, spm[0], batch_l, *((k, m) if l_trs else (m, k)), fmt, q.zp_left, k)
+        right = _load_input(state, spm[1], batch_r, *((k, n) if r_trs else (n, k)), fmt, q.zp_right, k)
         if l_trs:
             left = left.transpose(0, 2, 1)
         if not r_trs:
@@ -328,9 +320,7 @@ def _run_backward(state, fmt, rnd, spm, p, ddr):
     flat = x.reshape(-1, c)
     for y, z, y0, z0, step_y, step_x in _windows(p):
         part = (flat @ wt[y, z]).reshape(n, h, w, oc)
-        full[
-            :, y0 : y0 + (h - 1) * step_y + 1 : step_y, z0 : z0 + (w - 1) * step_x + 1 : step_x
-        ] += part
+        full[:, y0 : y0 + (h - 1) * step_y + 1 : step_y, z0 : z0 + (w - 1) * step_x + 1 : step_x] += part
     _conv_done(state, full[:, top : top + oh, left : left + ow], fmt, rnd, spm, p)
 
 

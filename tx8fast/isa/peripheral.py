@@ -34,9 +34,7 @@ class Peripheral(Instruction):
     def cycles(machine, r):
         op, n = r["opcode"], r["p"][:, 0]
         work = _WORK[op]
-        size = np.where(
-            work > 0, n * work, np.where(work == 0, ceil_div(n, 8), n * FORMAT_BYTES[r["fmt"]])
-        )
+        size = np.where(work > 0, n * work, np.where(work == 0, ceil_div(n, 8), n * FORMAT_BYTES[r["fmt"]]))
         bases = np.bitwise_or.reduce(r["spm"], axis=1)
         return ct_time(machine, size * factors(machine)[_FACTOR[op]], bases % 128 != 0)
 
@@ -88,9 +86,7 @@ def _factorize(state, fmt, rnd, spm, p, ddr):
     mantissa, exponent = np.frexp(np.abs(x))
     zero = x == 0
     sign = np.where(np.signbit(x) & ~zero, np.float32(-1), np.float32(1))
-    for addr, value in zip(
-        spm[1:4], (sign, np.where(zero, 0, exponent - 1), np.where(zero, 0, mantissa * 2))
-    ):
+    for addr, value in zip(spm[1:4], (sign, np.where(zero, 0, exponent - 1), np.where(zero, 0, mantissa * 2))):
         store(state, addr, value.astype(np.float32), _F32)
 
 
@@ -243,7 +239,5 @@ _add(181, "bit2fp", _bit2fp, ("src0", "dst"))
 declare(Bilinear, 182, "bilinear")
 _add(183, "lut16", _lut_runner(2), ("src0", "table", "dst"), ("n", "entries"), "lut")
 _add(184, "lut32", _lut_runner(4), ("src0", "table", "dst"), ("n", "entries"), "lut")
-_add(
-    185, "rand_gen", _rand_gen, ("seed0", "seed1", "out_seed0", "out_seed1", "dst"), factor="random"
-)
+_add(185, "rand_gen", _rand_gen, ("seed0", "seed1", "out_seed0", "out_seed1", "dst"), factor="random")
 _add(186, "elem_mask", _elem_mask, ("src0", "scale", "dst"), ("n", "prob"), "random")

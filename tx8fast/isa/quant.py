@@ -69,9 +69,7 @@ def postprocess(acc, bias, scale_p, scale_n, act: int, enabled: bool) -> np.ndar
         z = z + bias
     if scale_p is not None or scale_n is not None:
         one = np.float32(1)
-        z = z * np.where(
-            z >= 0, one if scale_p is None else scale_p, one if scale_n is None else scale_n
-        )
+        z = z * np.where(z >= 0, one if scale_p is None else scale_p, one if scale_n is None else scale_n)
     if act == RELU:
         z = np.maximum(z, np.float32(0))
     elif act == LEAKY_RELU:

@@ -82,20 +82,13 @@ def extra_pages(start, size, levels, page: int):
     starts in another page than the previous ended in. Addresses advance regularly, so both are
     differences of floor sums and cost does not grow with the number of runs of the longest level.
     """
-    start = (
-        np.asarray(start, np.int64) % page + page
-    )  # only the phase matters; keep gaps non-negative
+    start = np.asarray(start, np.int64) % page + page  # only the phase matters; keep gaps non-negative
     s, n = [levels[0], levels[2], levels[4]], [levels[1], levels[3], levels[5]]
     runs = n[0] * n[1] * n[2]
     last = size - 1
     if not (runs > 1).any():
         return (start + last) // page - start // page + 1 - -(-size // page)
-    total = (
-        _box_sum(start + last, s, n, page)
-        - _box_sum(start, s, n, page)
-        + runs
-        - runs * -(-size // page)
-    )
+    total = _box_sum(start + last, s, n, page) - _box_sum(start, s, n, page) + runs - runs * -(-size // page)
     done = np.zeros_like(start)
     for k in range(3):
         # transitions of level k happen at the last index of every level below
@@ -106,9 +99,7 @@ def extra_pages(start, size, levels, page: int):
             end = start + done + last
             # a jump of a page or more always changes the page; a smaller one by -1, 0 or +1, never both
             near = np.abs(gap) < page
-            moved = _box_sum(end + np.where(near, gap, 0), s, box, page) - _box_sum(
-                end, s, box, page
-            )
+            moved = _box_sum(end + np.where(near, gap, 0), s, box, page) - _box_sum(end, s, box, page)
             total += np.where(near, np.abs(moved), count)
         done = done + (n[k] - 1) * s[k]
     return total

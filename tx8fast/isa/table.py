@@ -31,9 +31,7 @@ def issue_cycles(machine, rows: np.ndarray) -> np.ndarray:
         if own is not None:
             regs[index] = own
     setup = np.where(Tables.unit[rows["opcode"]] == DTE, machine.dte.setup_sw, 0)
-    return np.where(
-        regs > 0, machine.kcore.issue_base + machine.kcore.issue_per_reg * regs + setup, 0
-    )
+    return np.where(regs > 0, machine.kcore.issue_base + machine.kcore.issue_per_reg * regs + setup, 0)
 
 
 def durations(machine, rows: np.ndarray, ddr_addr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

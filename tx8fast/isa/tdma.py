@@ -42,24 +42,18 @@ class GatherScatter(Tdma):
         "ds2",
         "dn2",
     )
-    DEFAULTS = {
-        f"{side}{kind}{k}": int(kind == "n") for side in "sd" for kind in "sn" for k in range(3)
-    }
+    DEFAULTS = {f"{side}{kind}{k}": int(kind == "n") for side in "sd" for kind in "sn" for k in range(3)}
 
     @staticmethod
     def cycles(machine, r):
         p = r["p"]
         runs = p[:, 2] * p[:, 4] * p[:, 6]
-        return machine.tdma.startup + runs * np.maximum(
-            1, ceil_div(p[:, 0], machine.tdma.bytes_per_cycle)
-        )
+        return machine.tdma.startup + runs * np.maximum(1, ceil_div(p[:, 0], machine.tdma.bytes_per_cycle))
 
     @staticmethod
     def spans(r):
         p = r["p"].T
-        return [(r["spm"][:, 0], envelope(p[0], p[1:7]))], [
-            (r["spm"][:, 1], envelope(p[0], p[7:13]))
-        ]
+        return [(r["spm"][:, 0], envelope(p[0], p[1:7]))], [(r["spm"][:, 1], envelope(p[0], p[7:13]))]
 
     @staticmethod
     def run(state, fmt, rnd, spm, p, ddr):
@@ -140,9 +134,7 @@ class Pad(Move):
     @staticmethod
     def cycles(machine, r):
         rows, size = Pad._out(r)
-        return machine.tdma.startup + rows * np.maximum(
-            1, ceil_div(size, machine.tdma.bytes_per_cycle)
-        )
+        return machine.tdma.startup + rows * np.maximum(1, ceil_div(size, machine.tdma.bytes_per_cycle))
 
     @staticmethod
     def spans(r):
@@ -172,9 +164,7 @@ class Img2col(Move):
     @staticmethod
     def cycles(machine, r):
         rows, size = Img2col._out(r)
-        return machine.tdma.startup + rows * np.maximum(
-            1, ceil_div(size, machine.tdma.bytes_per_cycle)
-        )
+        return machine.tdma.startup + rows * np.maximum(1, ceil_div(size, machine.tdma.bytes_per_cycle))
 
     @staticmethod
     def spans(r):

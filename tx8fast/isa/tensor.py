@@ -52,9 +52,7 @@ def _reduce_runner(f):
     def run(state, fmt, rnd, spm, p, ddr):
         dim, n, h, w, c = p[:5]
         if dim not in _AXES:
-            raise SimulationError(
-                f"reduce: found dim code {dim}, required 0 (C), 1 (W), 2 (H) or 4 (HW)"
-            )
+            raise SimulationError(f"reduce: found dim code {dim}, required 0 (C), 1 (W), 2 (H) or 4 (HW)")
         x = load(state.spm, spm[0], n, h * w, c, fmt).reshape(n, h, w, c)
         y = f(x, axis=_AXES[dim], keepdims=True)
         store(state.spm, spm[1], y.reshape(n, -1, y.shape[3]), fmt, rnd)
@@ -161,9 +159,7 @@ class Unpool(Instruction):
         src = span_bytes(p[0], p[1] * p[2], p[3], fmt)
         # opcode 123 has its index tensor in the third address
         index = np.where(r["opcode"] == 123, src, 0)
-        return [(spm[:, 0], src), (spm[:, 2], index)], [
-            (spm[:, 1], span_bytes(p[0], p[4] * p[5], p[3], fmt))
-        ]
+        return [(spm[:, 0], src), (spm[:, 2], index)], [(spm[:, 1], span_bytes(p[0], p[4] * p[5], p[3], fmt))]
 
 
 class MaskUnpool(Unpool):
@@ -193,9 +189,7 @@ def _unpool_runner(kind: str):
     return run
 
 
-for _k, (_name, _f) in enumerate(
-    (("sum", np.sum), ("avg", _mean), ("max", np.max), ("min", np.min))
-):
+for _k, (_name, _f) in enumerate((("sum", np.sum), ("avg", _mean), ("max", np.max), ("min", np.min))):
     declare(Reduce, 111 + _k, f"reduce_{_name}", run=_reduce_runner(_f))
 for _opcode, _name in ((115, "avg"), (116, "sum"), (117, "max"), (119, "min")):
     declare(Pool, _opcode, f"pool_{_name}", run=_pool_runner(_name))

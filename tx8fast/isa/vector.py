@@ -122,9 +122,7 @@ def check_loop(n: int, unit: int, full: int, full_unit: int) -> None:
 def apply_unit(f, x: np.ndarray, unit: np.ndarray, u: int) -> np.ndarray:
     """Return f over src0 `x` and a repeated unit vector of `u` elements."""
     if not 1 <= u <= MAX_UNIT or len(x) % u:
-        raise SimulationError(
-            f"unit vector: found unit {u}, n {len(x)}; required 1..{MAX_UNIT} dividing n"
-        )
+        raise SimulationError(f"unit vector: found unit {u}, n {len(x)}; required 1..{MAX_UNIT} dividing n")
     return f(x.reshape(-1, u), unit).reshape(-1)
 
 

@@ -82,7 +82,12 @@ def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]
     build: type[Contraction | Fused] = Contraction
     if isinstance(record, GroupRecord):
         windows = [op for op in record.ops if op.kind in WINDOWS]
-        if any(op.kind == "softmax" for op in record.ops) or windows and as_product(windows[0]) is None or len(windows) > 1:
+        if (
+            any(op.kind == "softmax" for op in record.ops)
+            or windows
+            and as_product(windows[0]) is None
+            or len(windows) > 1
+        ):
             return []
         build = Fused
     else:

@@ -210,7 +210,12 @@ class Contraction(Lowering):
         if spec is not None:
             dims_b = rule.ins[2] or ()
             own = _factors(dims_b)
-            if self.swapped or spec.dtype not in FLOATS or own != self.n[len(self.n) - len(own) :] or dims_b[-1:] != dims_o[-1:]:
+            if (
+                self.swapped
+                or spec.dtype not in FLOATS
+                or own != self.n[len(self.n) - len(own) :]
+                or dims_b[-1:] != dims_o[-1:]
+            ):
                 raise NotLowerable("a bias is a vector along the result's last dimension")
             self.reads.append(MatrixAccess(spec, dims_b, (), own, ()))
             self.lone = self.n[: len(self.n) - len(own)]  # the bias covers one point of these at a time

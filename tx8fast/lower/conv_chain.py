@@ -102,7 +102,9 @@ class ConvChain(Lowering):
             self._add(k, Access(spec, [Dim(n, ((0, 1),)), rows, *(Dim(s, full=True) for s in spec.shape[2:])], True))  # type: ignore[list-item]
         self.image_read = {k: self.args.index(k) for k in sorted(x for _, x in images)}
         out = record.results[0]
-        self.writes = [Access(out, [Dim(n, ((0, 1),)), Dim(oh, ((1, 1),)), *(Dim(s, full=True) for s in out.shape[2:])], True)]
+        self.writes = [
+            Access(out, [Dim(n, ((0, 1),)), Dim(oh, ((1, 1),)), *(Dim(s, full=True) for s in out.shape[2:])], True)
+        ]
 
     # -- members ------------------------------------------------------------------------------------------------
 
@@ -132,7 +134,9 @@ class ConvChain(Lowering):
                 key = (wire[1], access.blocked)
                 if key not in kept:
                     kept[key] = len(self.reads)
-                    self._add(wire[1], Access(access.spec, [Dim(s, full=True) for s in access.spec.shape], access.blocked))
+                    self._add(
+                        wire[1], Access(access.spec, [Dim(s, full=True) for s in access.spec.shape], access.blocked)
+                    )
                 stage.others[j] = kept[key]
         return stage
 

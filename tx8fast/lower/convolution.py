@@ -83,7 +83,11 @@ class Windowed(Lowering):
         out = record.results[0]
         if x is None or w is None or len(x.shape) != 4:
             raise NotLowerable("a convolution on the matrix engine has an image and a weight")
-        if x.dtype not in FLOATS or {w.dtype, out.dtype} != {x.dtype} or {x.layout, w.layout, out.layout} != {"blocked"}:
+        if (
+            x.dtype not in FLOATS
+            or {w.dtype, out.dtype} != {x.dtype}
+            or {x.layout, w.layout, out.layout} != {"blocked"}
+        ):
             raise NotLowerable("convolution takes one float format in blocked layout")
         pair = lambda name: tuple(record.attr(name))  # noqa: E731
         self.x, self.w, self.out, self.dtype = x, w, out, x.dtype
@@ -285,5 +289,7 @@ class GroupedConvolution(Windowed):
                 n = min(self.ins - done, b - done % b, b - at % b)
                 widths = [m.offset(1, c) - m.offset(0, c) for m, c in ((own, done), (dense, at))]
                 axes = [(self.outs, *widths), (taps, rows * widths[0], rows * widths[1])]
-                em.gather(src + own.offset(g * self.outs, done), dst + dense.offset(g * self.outs, at), moves(axes, n * e))
+                em.gather(
+                    src + own.offset(g * self.outs, done), dst + dense.offset(g * self.outs, at), moves(axes, n * e)
+                )
                 done += n

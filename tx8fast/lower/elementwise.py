@@ -173,7 +173,13 @@ class Elementwise(Lowering):
         return bool(recipe and recipe.wide and self.reads[0].spec.dtype != WIDE)
 
     def _work_fmt(self) -> str:
-        return WIDE if self._wide() else self.record.results[0].dtype if self.op not in COMPARE else self.reads[0].spec.dtype
+        return (
+            WIDE
+            if self._wide()
+            else self.record.results[0].dtype
+            if self.op not in COMPARE
+            else self.reads[0].spec.dtype
+        )
 
     def _unary_kind(self) -> str:
         return dict(self.record.attrs)["act"] if self.op == "swiglu" else self.op
@@ -230,7 +236,9 @@ class Elementwise(Lowering):
         recipe.emit(em, wx, wy, n, WIDE, rest, self.attrs)
         em.cvt(wy, y, n, WIDE, fmt)
 
-    def _binary(self, em: Emitter, op: str, srcs: Sequence[int], modes: Sequence[str], out: int, local: Local, fmt: str) -> None:
+    def _binary(
+        self, em: Emitter, op: str, srcs: Sequence[int], modes: Sequence[str], out: int, local: Local, fmt: str
+    ) -> None:
         a, b = srcs[0], srcs[1]
         ma, mb = modes[0], modes[1]
         if ma != "full" and mb == "full":

@@ -144,7 +144,11 @@ class Fused(Lowering):
 
     def _rope_links(self, low: Rope) -> list[Link]:
         dims = self._result_factors()
-        if [n for _, n in dims[:-1]] != list(low.sizes[:-1]) or dims[-1][1] != low.sizes[-1] * low.dim or dims[-1][0] < 0:
+        if (
+            [n for _, n in dims[:-1]] != list(low.sizes[:-1])
+            or dims[-1][1] != low.sizes[-1] * low.dim
+            or dims[-1][0] < 0
+        ):
             raise NotLowerable("a rotary member must follow the projection it rotates")
         return [*(Link(f, n) for f, n in dims[:-1]), Link(dims[-1][0], low.sizes[-1], low.dim)]
 
@@ -262,5 +266,3 @@ class Fused(Lowering):
                      for i, m in enumerate(self.members) if i not in self.products)  # fmt: skip
         return len(self.products) / self.machine.peak_macs_per_cycle(lead.reads[0].spec.dtype) * self.machine.n_tiles \
             + vector / depth  # fmt: skip
-
-

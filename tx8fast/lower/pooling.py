@@ -193,7 +193,7 @@ class PositionReduce(Lowering):
         rows, c = s.hi[1] - s.lo[1], s.hi[2] - s.lo[2]
         h, w = self.summed
         code = FORMAT_CODES[self.dtype]
-        
+
         def add(**fields: int) -> None:
             em.add(f"reduce_{self.fn}", src0=s.reads[0], dst=s.writes[0], n=1, c=c, fmt=code, **fields)
 

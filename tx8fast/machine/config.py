@@ -76,9 +76,7 @@ class Machine:
             "u8": "int8",
         }
         if dtype not in names:
-            raise ConfigError(
-                f"matrix engine: found input format '{dtype}', expected one of {', '.join(names)}"
-            )
+            raise ConfigError(f"matrix engine: found input format '{dtype}', expected one of {', '.join(names)}")
         return getattr(self.ne, f"groups_{names[dtype]}")
 
     def ne_passes(self, dtype: str) -> int:
@@ -124,9 +122,7 @@ def _getter(names: tuple[str, ...]) -> Any:
     return get
 
 
-def _walk(
-    cls: type, path: str, attrs: tuple[str, ...], out: dict[str, tuple[Mapping, Any]]
-) -> None:
+def _walk(cls: type, path: str, attrs: tuple[str, ...], out: dict[str, tuple[Mapping, Any]]) -> None:
     for f in fields(cls):
         kind = f.metadata["type"]
         key = f"{path}.{f.metadata.get('key') or f.name}"
@@ -167,9 +163,7 @@ def _check_value(key: str, value: Any, meta: Mapping) -> str:
     if not math.isfinite(value):
         return f"$.{key}: found {value}, required a finite number"
     if (low is None and value <= 0) or (low is not None and value < low):
-        return f"$.{key}: found {value}, required " + (
-            "more than 0" if low is None else f"at least {low}"
-        )
+        return f"$.{key}: found {value}, required " + ("more than 0" if low is None else f"at least {low}")
     return ""
 
 
@@ -179,18 +173,12 @@ def _check_together(values: Mapping[str, Any]) -> list[str]:
     low, high = values["tile.spm_reserved_low"], values["tile.spm_reserved_high"]
     if low + high >= values["tile.spm_bytes"]:
         problems.append(
-            f"$.tile.spm_bytes: found {values['tile.spm_bytes']} bytes,"
-            f" required more than the reserved {low + high}"
+            f"$.tile.spm_bytes: found {values['tile.spm_bytes']} bytes, required more than the reserved {low + high}"
         )
     if values["chip.ddr_efficiency"] > 1:
-        problems.append(
-            f"$.chip.ddr_efficiency: found {values['chip.ddr_efficiency']}, required at most 1"
-        )
+        problems.append(f"$.chip.ddr_efficiency: found {values['chip.ddr_efficiency']}, required at most 1")
     if values["tile.serial_mode"] > 1:
-        problems.append(
-            f"$.tile.serial_mode: found {values['tile.serial_mode']},"
-            " required 0 (parallel) or 1 (serial)"
-        )
+        problems.append(f"$.tile.serial_mode: found {values['tile.serial_mode']}, required 0 (parallel) or 1 (serial)")
     for key in (
         "chip.ddr_page",
         "chip.ddr_burst",
@@ -262,8 +250,6 @@ def load_machine(source: str | Path = "tx8", overrides: Mapping[str, Any] | None
         for name in parents:
             table = table.setdefault(name, {})
             if not isinstance(table, dict):
-                raise ConfigError(
-                    f"loading machine '{label}': override $.{key}: $.{name} is not a table"
-                )
+                raise ConfigError(f"loading machine '{label}': override $.{key}: $.{name} is not a table")
         table[leaf] = value
     return _build(data, f"loading machine '{label}'")

@@ -43,8 +43,7 @@ INTS = SIGNED | UNSIGNED
 NEAREST, TOWARD_ZERO, UP, DOWN, STOCHASTIC = range(5)
 
 _INT_LIMITS: dict[str, tuple[int, int]] = {
-    name: (int(np.iinfo(_NP_DTYPES[name]).min), int(np.iinfo(_NP_DTYPES[name]).max))
-    for name in INTS - {"i4", "u4"}
+    name: (int(np.iinfo(_NP_DTYPES[name]).min), int(np.iinfo(_NP_DTYPES[name]).max)) for name in INTS - {"i4", "u4"}
 } | {"i4": (-8, 7), "u4": (0, 15)}
 
 
@@ -80,10 +79,7 @@ def mask_tf32(x: np.ndarray) -> np.ndarray:
 
 def uniform_bits(n: int, seed: int) -> np.ndarray:
     """Return `n` repeatable u32 values: a 32-bit xorshift started per element from `seed`."""
-    s = (
-        np.arange(1, n + 1, dtype=np.uint64) * 0x9E3779B9
-        + np.uint64(seed & 0xFFFFFFFF) * 0x85EBCA6B
-    )
+    s = np.arange(1, n + 1, dtype=np.uint64) * 0x9E3779B9 + np.uint64(seed & 0xFFFFFFFF) * 0x85EBCA6B
     x = (s & 0xFFFFFFFF).astype(np.uint32)
     x[x == 0] = 0x6D2B79F5  # zero is the fixed point of a xorshift
     for _ in range(3):
@@ -184,9 +180,7 @@ def float_to_int(x: np.ndarray, dtype: str, mode: int = NEAREST, seed: int = 0) 
     return np.where(below, _NP_DTYPES[dtype].type(lo), out).astype(_NP_DTYPES[dtype])
 
 
-def convert(
-    x: np.ndarray, src: str, dst: str, mode: int = NEAREST, zero_point: int = 0, seed: int = 0
-) -> np.ndarray:
+def convert(x: np.ndarray, src: str, dst: str, mode: int = NEAREST, zero_point: int = 0, seed: int = 0) -> np.ndarray:
     """Convert `x` stored as format `src` to format `dst` the way the vector engine does.
 
     `zero_point` is subtracted from integer sources. Integers become floats through one f32

@@ -110,9 +110,7 @@ def pack(x: np.ndarray, dtype: str) -> np.ndarray:
     """
     x = np.asarray(x)
     if x.ndim != 3 or x.dtype != np_dtype(dtype):
-        raise ConfigError(
-            f"packing a tensor: found rank {x.ndim} {x.dtype}, expected rank 3 {np_dtype(dtype)}"
-        )
+        raise ConfigError(f"packing a tensor: found rank {x.ndim} {x.dtype}, expected rank 3 {np_dtype(dtype)}")
     n, p, c = x.shape
     block = block_size(dtype)
     buf = np.zeros((n, batch_stride_bytes(p, c, dtype)), np.uint8)
@@ -137,9 +135,7 @@ def unpack(buf: np.ndarray, n: int, p: int, c: int, dtype: str) -> np.ndarray:
     raw = np.ascontiguousarray(buf).reshape(-1).view(np.uint8)
     need = blocked_bytes(n, p, c, dtype)
     if raw.size < need:
-        raise ConfigError(
-            f"unpacking ({n}, {p}, {c}) {dtype}: found {raw.size} bytes, required {need} bytes"
-        )
+        raise ConfigError(f"unpacking ({n}, {p}, {c}) {dtype}: found {raw.size} bytes, required {need} bytes")
     out = np.empty((n, p, c), f"u{ITEM_BYTES[dtype]}")
     if out.size == 0:
         return out.view(np_dtype(dtype))

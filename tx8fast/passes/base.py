@@ -66,7 +66,9 @@ class Nested(CompilerPass):
             raise ConfigError(f"pipeline: cannot nest passes in '{self.kind}', expected {' or '.join(NEST_KINDS)}")
         for p in self.passes:
             if not p.per_function:
-                raise ConfigError(f"pipeline: pass '{p.name}' works on the whole program and cannot run inside '{self.kind}(...)'")
+                raise ConfigError(
+                    f"pipeline: pass '{p.name}' works on the whole program and cannot run inside '{self.kind}(...)'"
+                )
 
     def __str__(self) -> str:
         return f"{self.kind}({pipeline_text(self.passes)})"
@@ -117,15 +119,11 @@ def parse_pipeline(text: str, known: Mapping[str, type[CompilerPass]]) -> list[C
         name, options, separator = m.groups()
         cls = known.get(name)
         if cls is None:
-            raise ConfigError(
-                f"pipeline: unknown pass '{name}', expected one of {', '.join(sorted(known))}"
-            )
+            raise ConfigError(f"pipeline: unknown pass '{name}', expected one of {', '.join(sorted(known))}")
         out.append(cls(**_options(cls, options or "")))
         at = m.end()
         if separator == "," and not text[at:].strip():
-            raise ConfigError(
-                f"pipeline: expected a pass after the comma at column {at}, found the end"
-            )
+            raise ConfigError(f"pipeline: expected a pass after the comma at column {at}, found the end")
     return out
 
 
@@ -140,9 +138,7 @@ def _options(cls: type[CompilerPass], text: str) -> dict[str, Any]:
         field_name = names.get(m[1].replace("_", "-"))
         if field_name is None:
             listed = ", ".join(names) or "none"
-            raise ConfigError(
-                f"pass '{cls.name}': unknown option '{m[1]}', its options are {listed}"
-            )
+            raise ConfigError(f"pass '{cls.name}': unknown option '{m[1]}', its options are {listed}")
         if field_name in given:
             raise ConfigError(f"pass '{cls.name}': option '{m[1]}' is given twice")
         given[field_name] = _convert(cls.name, m[1], m[2], kinds[field_name])
@@ -160,9 +156,7 @@ def _convert(pass_name: str, option: str, text: str, kind: type) -> Any:
             return kind(text)
         except ValueError:
             pass
-    raise ConfigError(
-        f"pass '{pass_name}': option '{option}': expected {kind.__name__}, found '{text}'"
-    )
+    raise ConfigError(f"pass '{pass_name}': option '{option}': expected {kind.__name__}, found '{text}'")
 
 
 def pipeline_text(passes: Iterable[CompilerPass]) -> str:

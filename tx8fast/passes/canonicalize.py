@@ -67,9 +67,7 @@ def _shape(v: Value) -> tuple[Any, ...]:
 # ---------------------------------------------------------------- ops that do nothing
 
 
-@pattern(
-    "transpose", "reshape", "broadcast", "convert", "slice", "pad", "concat", "clamp", benefit=10
-)
+@pattern("transpose", "reshape", "broadcast", "convert", "slice", "pad", "concat", "clamp", benefit=10)
 def _identity(op: Op, rw: Rewriter) -> bool:
     """Movement and conversion whose result is its only operand."""
     if len(op.operands) != 1 or op.operands[0].type is not op.result.type:
@@ -104,11 +102,7 @@ def _neutral(op: Op, rw: Rewriter) -> bool:
 @pattern("pow")
 def _square(op: Op, rw: Rewriter) -> bool:
     x = op.operands[0]
-    if (
-        x.type is not op.result.type
-        or splat(op.operands[1]) != 2
-        or "tx8be.square" not in rw.ctx.infos
-    ):
+    if x.type is not op.result.type or splat(op.operands[1]) != 2 or "tx8be.square" not in rw.ctx.infos:
         return False
     if x.dtype not in _FLOATS:
         return False
@@ -160,9 +154,7 @@ def _transpose_chain(op: Op, rw: Rewriter) -> bool:
     if inner is None:
         return False
     first = inner.attrs["perm"]
-    rw.replace_with(
-        op, "transpose", inner.operands[0], perm=tuple(first[p] for p in op.attrs["perm"])
-    )
+    rw.replace_with(op, "transpose", inner.operands[0], perm=tuple(first[p] for p in op.attrs["perm"]))
     return True
 
 

@@ -51,7 +51,9 @@ class ComputeDtype(CompilerPass):
 
     def run(self, program: IRProgram) -> PassResult:
         if self.dtype not in TARGETS:
-            raise ConfigError(f"pass '{self.name}': option 'dtype': expected one of {', '.join(TARGETS)}, found '{self.dtype}'")
+            raise ConfigError(
+                f"pass '{self.name}': option 'dtype': expected one of {', '.join(TARGETS)}, found '{self.dtype}'"
+            )
         if self.dtype == "keep":
             return PassResult()
         written = written_states(program.module)

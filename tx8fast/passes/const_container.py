@@ -96,9 +96,7 @@ def source_of(op: Op) -> tuple[Hashable, int]:
     """Return what identifies the bytes of a get_param, constant or load_const (with its form), and their number."""
     r = op.results[0]
     form = op.attrs.get("mem_layout") or DENSE
-    what = next(
-        (op.attrs[n] for n in ("key", "value", "rt_key", "rt_value") if op.attrs.get(n) is not None), None
-    )
+    what = next((op.attrs[n] for n in ("key", "value", "rt_key", "rt_value") if op.attrs.get(n) is not None), None)
     if what is None:
         raise InternalError(f"{op.name} names no data")
     # a payload of another format or form is another payload
@@ -123,7 +121,9 @@ def collect(program: IRProgram, n_tiles: int | None = None) -> ConstContainer:
                 container.add(source, size_bytes)
             else:  # equal bytes on several chips are one payload
                 held = {entry.source_on(c): (source, c) for c in reversed(entry.chips)}
-                by_chip: dict[int, tuple[Hashable, int]] = {c: (held[entry.source_on(c)], size_bytes) for c in entry.chips}
+                by_chip: dict[int, tuple[Hashable, int]] = {
+                    c: (held[entry.source_on(c)], size_bytes) for c in entry.chips
+                }
                 container.ids[source] = container.add_per_chip(by_chip)
     container.renumber()
     return container

@@ -46,9 +46,7 @@ class _Sweep:
 
     def block(self, block: Block, scopes: list[dict[Key, Op]]) -> None:
         table = scopes[-1]
-        mutable: dict[
-            Key, Op
-        ] = {}  # reads of states that something writes; valid up to the next op with effects
+        mutable: dict[Key, Op] = {}  # reads of states that something writes; valid up to the next op with effects
         for op in block:
             if op.regions:
                 self.inside(op, scopes)

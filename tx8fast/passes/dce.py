@@ -62,11 +62,7 @@ def _sweep(parent: Op, effects: _Callees) -> int:
             op = block.last
             while op is not None:
                 previous = op.prev
-                if (
-                    any(r.uses for r in op.results)
-                    or not op.results
-                    or not has_no_effect(op, effects)
-                ):
+                if any(r.uses for r in op.results) or not op.results or not has_no_effect(op, effects):
                     if op.regions:
                         erased += _sweep(op, effects)
                 else:

@@ -17,9 +17,7 @@ def state_effects(op: Op) -> list[tuple[str, Any]] | None:
     """Return the op's declared (verb, state) effects, [] for a pure op, None if nothing is known."""
     if op.info.traits & (PURE | CONSTANT_LIKE):
         return []
-    effects: Callable[[Op], list[tuple[str, Any]] | None] | None = getattr(
-        op.info.decl, "effects", None
-    )
+    effects: Callable[[Op], list[tuple[str, Any]] | None] | None = getattr(op.info.decl, "effects", None)
     effects = effects or op.info.impl.get(("Effects", "effects"))
     return None if effects is None else effects(op)
 
@@ -53,11 +51,7 @@ def states_written_by(program: IRProgram) -> set[Any]:
 
 def is_parameter(op: Op) -> bool:
     """True for an op that reads one weight by its `key`."""
-    return (
-        type(op.attrs.get("key")) is str
-        and len(op.results) == 1
-        and reads_only_state(op) is not None
-    )
+    return type(op.attrs.get("key")) is str and len(op.results) == 1 and reads_only_state(op) is not None
 
 
 def has_no_effect(op: Op, callee: Callable[[str], bool] | None = None) -> bool:

@@ -57,9 +57,7 @@ class _Folder:
         self.added = 0
         self.next_key = 0
         self.keys: dict[tuple[str, tuple[int, ...], bytes], str] = {}  # content -> key of an entry added in this run
-        self.produced: dict[
-            Value, np.ndarray
-        ] = {}  # large results of this run, so that chains need no table read
+        self.produced: dict[Value, np.ndarray] = {}  # large results of this run, so that chains need no table read
 
     def visit(self, op: Op) -> None:
         if not op.has(PURE) or op.regions or not op.results or op.block is None:
@@ -87,10 +85,21 @@ class _Folder:
         """Replace a moved weight above the limit by a table entry that is computed when its bytes are needed."""
         source, weights, t = op.operands[0].op, self.program.weights, op.result.type
         key = source.attrs.get("key") if source is not None and source.kind == "get_param" else None
-        if type(key) is not str or weights is None or key not in weights or type(t) is not TensorType or not t.is_static:
+        if (
+            type(key) is not str
+            or weights is None
+            or key not in weights
+            or type(t) is not TensorType
+            or not t.is_static
+        ):
             return False
         states = reads_only_state(source)  # type: ignore[arg-type]
-        if t.dtype not in DENSE_DTYPES or nbytes(t) <= self.limit_bytes or not states or not self.written.isdisjoint(states):
+        if (
+            t.dtype not in DENSE_DTYPES
+            or nbytes(t) <= self.limit_bytes
+            or not states
+            or not self.written.isdisjoint(states)
+        ):
             return False
         attrs = {"perm": list(op.attrs["perm"])} if op.kind == "transpose" else {}
         content = (op.kind, key, str(attrs), t.shape)
@@ -112,9 +121,7 @@ class _Folder:
         t = v.type
         if type(t) is not TensorType or not t.is_static or t.dtype not in DENSE_DTYPES:
             return False
-        return nbytes(t) <= (
-            self.limit_bytes if self.program.weights is not None else INLINE_LIMIT_BYTES
-        )
+        return nbytes(t) <= (self.limit_bytes if self.program.weights is not None else INLINE_LIMIT_BYTES)
 
     def constant(self, v: Value) -> Any:
         """Return the value's array, None for an absent tensor, `_UNKNOWN` if it is not constant."""

@@ -75,4 +75,6 @@ def _bypass(op: Op) -> int:
 def _takes_either(user: Op) -> bool:
     """True for an op that only reads its operand, stores it away, and gives no aliasable result."""
     effects = state_effects(user)
-    return bool(effects) and all(verb == "write" for verb, _ in effects or ()) and not any(map(is_aliasable, user.results))
+    return (
+        bool(effects) and all(verb == "write" for verb, _ in effects or ()) and not any(map(is_aliasable, user.results))
+    )

@@ -70,9 +70,7 @@ def load_and_store(ctx: Context, group: Op, symbols: SymbolTable | None = None) 
             stored[v] = body.insert_before(end, store).result
         end.set_operand(i, stored[v])
     in_ddr = not loads and not stored
-    group.attrs["group_tag"] = (
-        IN_DDR if in_ddr else NO_CHANNEL_SPLIT if any(map(keeps_channels, ops)) else NORMAL
-    )
+    group.attrs["group_tag"] = IN_DDR if in_ddr else NO_CHANNEL_SPLIT if any(map(keeps_channels, ops)) else NORMAL
     return len(loads), len(stored)
 
 

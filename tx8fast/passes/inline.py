@@ -51,9 +51,7 @@ class _Inliner:
         """Inline the calls inside `symbol`; its callees come first, so that a body is complete when copied."""
         name = symbol.attrs["sym_name"]
         if name in self.path:
-            raise VerifyError(
-                f"cannot inline: calls are recursive: {' -> '.join([*self.path, name])}"
-            )
+            raise VerifyError(f"cannot inline: calls are recursive: {' -> '.join([*self.path, name])}")
         if symbol in self.done:
             return
         self.path.append(name)
@@ -75,9 +73,7 @@ def inline_call(call: Op, target: Op) -> None:
     """Replace `call` by a copy of `target`'s body; parameter reads recorded by outlining move back between its ops."""
     block = call.block
     if block is None:
-        raise VerifyError(
-            f"cannot inline {call.name} of '{call.attrs.get('callee')}': it is in no block"
-        )
+        raise VerifyError(f"cannot inline {call.name} of '{call.attrs.get('callee')}': it is in no block")
     mapping: dict[Value, Value] = dict(zip(target.body.args, call.operands))
     moved = _reads_before(call)
     copies: list[Op] = []

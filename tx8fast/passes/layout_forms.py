@@ -31,9 +31,7 @@ def exempt(v: Value) -> bool:
 
 def free(v: Value) -> bool:
     """True for a value that fits either form: exempt, or a constant whose form is not decided."""
-    return exempt(v) or (
-        v.op is not None and v.op.kind in CONSTANTS and not v.op.attrs.get("mem_layout")
-    )
+    return exempt(v) or (v.op is not None and v.op.kind in CONSTANTS and not v.op.attrs.get("mem_layout"))
 
 
 def keeps_blocks(op: Op) -> bool:

@@ -63,9 +63,7 @@ def _is_tanh_argument(t: Value, x: Value) -> bool:
     if not close(c, math.sqrt(2 / math.pi)) or len(factors) != 1:
         return False
     total = made_by(factors[0], "add")
-    return total is not None and any(
-        same(a, x) and _is(b, x, 0.044715, 3) for a, b in orders(total)
-    )
+    return total is not None and any(same(a, x) and _is(b, x, 0.044715, 3) for a, b in orders(total))
 
 
 @pattern("mul", benefit=4)
@@ -94,12 +92,7 @@ def _gelu(op: Op, rw: Rewriter) -> bool:
 def _silu(op: Op, rw: Rewriter) -> bool:
     for x, gate in orders(op):
         inner = made_by(gate, "sigmoid")
-        if (
-            inner is not None
-            and inner.operands[0] is x
-            and x.type is op.result.type
-            and x.dtype in _FLOATS
-        ):
+        if inner is not None and inner.operands[0] is x and x.type is op.result.type and x.dtype in _FLOATS:
             rw.replace_with(op, "silu", x)
             return True
     return False

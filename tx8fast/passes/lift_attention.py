@@ -46,9 +46,7 @@ def _mask_of(op: Op) -> Value | None:
 
 def _rebuild(op: Op, rw: Rewriter, x: Value, mask: Value | None, scale: float) -> None:
     operands = [x] if mask is None else [x, mask]
-    rw.replace_with(
-        op, "softmax", *operands, axis=op.attrs["axis"], scale=scale, log=op.attrs["log"]
-    )
+    rw.replace_with(op, "softmax", *operands, axis=op.attrs["axis"], scale=scale, log=op.attrs["log"])
 
 
 def _on_rows(op: Op) -> bool:
@@ -73,22 +71,12 @@ def _is_score(v: Value) -> bool:
 def _mask(op: Op, rw: Rewriter) -> bool:
     """softmax(x + mask)."""
     total = made_by(op.operands[0], "add")
-    if (
-        total is None
-        or not used_once(total.result)
-        or _mask_of(op) is not None
-        or op.attrs["scale"] != 1.0
-    ):
+    if total is None or not used_once(total.result) or _mask_of(op) is not None or op.attrs["scale"] != 1.0:
         return False
     if not _on_rows(op):
         return False
     for x, mask in orders(total):
-        fits = (
-            static(mask, x)
-            and x.type is op.result.type
-            and mask.dtype == x.dtype
-            and mask_fits(x.shape, mask.shape)
-        )
+        fits = static(mask, x) and x.type is op.result.type and mask.dtype == x.dtype and mask_fits(x.shape, mask.shape)
         if fits and _is_score(x) and not _is_score(mask):
             _rebuild(op, rw, x, mask, 1.0)
             return True
@@ -109,12 +97,7 @@ def _scale(op: Op, rw: Rewriter) -> bool:
 def _scaled_operands(op: Op, rw: Rewriter) -> bool:
     """softmax((q * c) (k * c)^T): one factor on the scores instead of one on each operand."""
     product = made_by(op.operands[0], *_PRODUCTS)
-    if (
-        product is None
-        or not used_once(product.result)
-        or len(product.operands) != 2
-        or not _on_rows(op)
-    ):
+    if product is None or not used_once(product.result) or len(product.operands) != 2 or not _on_rows(op):
         return False
     if product.attrs.get("act", "none") != "none":
         return False
@@ -153,9 +136,7 @@ def _never_empty(mask: Value | None, constants: Constants) -> bool:
         branches = [splat(b) for b in chosen.operands[1:]]
         return all(b is not None and math.isfinite(b) for b in branches)
     clamped = made_by(mask, "max")
-    return clamped is not None and any(
-        (s := splat(b)) is not None and s > -math.inf for b in clamped.operands
-    )
+    return clamped is not None and any((s := splat(b)) is not None and s > -math.inf for b in clamped.operands)
 
 
 def _guard(constants: Constants) -> Pattern:
@@ -190,20 +171,13 @@ def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value) -> bool:
     """Empty rows see finite masks, so that nothing becomes NaN, and are multiplied by 0 afterwards."""
     test = op.operands[0].op
     assert test is not None
-    if (
-        not mask.shape
-        or mask.dtype not in _FLOATS
-        or set(soft.result.users) != {test, op}
-        or test.result.users != [op]
-    ):
+    if not mask.shape or mask.dtype not in _FLOATS or set(soft.result.users) != {test, op} or test.result.users != [op]:
         return False
     low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, soft)
     rw.set_operand(soft, 1, rw.insert("max", mask, low, before=soft).result)
     seen = rw.insert("gt", mask, scalar(rw, -math.inf, mask.dtype, op), before=op).result
     number = rw.insert("convert", seen, before=op, dtype=soft.result.dtype).result
-    factor = rw.insert(
-        "reduce", number, before=op, op="max", axes=(len(mask.shape) - 1,), keepdims=True
-    ).result
+    factor = rw.insert("reduce", number, before=op, op="max", axes=(len(mask.shape) - 1,), keepdims=True).result
     rw.replace_with(op, "mul", soft.result, factor)
     return True
 
@@ -214,19 +188,10 @@ def _always_seen(constants: Constants) -> Pattern:
         number = made_by(op.operands[0], "convert")
         test = None if number is None else made_by(number.operands[0], "le")
         rank = len(op.operands[0].shape)
-        if (
-            test is None
-            or op.attrs["op"] != "max"
-            or [a % rank for a in op.attrs["axes"]] != [rank - 1]
-        ):
+        if test is None or op.attrs["op"] != "max" or [a % rank for a in op.attrs["axes"]] != [rank - 1]:
             return False
         keys, place = constants.array(test.operands[0]), test.operands[1]
-        if (
-            keys is None
-            or not keys.ndim
-            or not static(op.result)
-            or not (keys <= 0).any(axis=-1).all()
-        ):
+        if keys is None or not keys.ndim or not static(op.result) or not (keys <= 0).any(axis=-1).all():
             return False
         while made_by(place, "reshape", "broadcast") is not None:
             place = place.op.operands[0]  # type: ignore[union-attr]
@@ -259,18 +224,10 @@ def _causal(constants: Constants) -> Pattern:
             return False
         v = op.result
         around = [made_by(op.operands[0], *_PRODUCTS)]
-        while (
-            (user := sole_user(v)) is not None
-            and user.kind in ("convert", "mul")
-            and user.result.shape == v.shape
-        ):
+        while (user := sole_user(v)) is not None and user.kind in ("convert", "mul") and user.result.shape == v.shape:
             v = user.result
         around += [u for u in v.users if u.kind in _PRODUCTS and u.operands[0] is v]
-        products = [
-            p
-            for p in around
-            if p is not None and p.attrs["useful_macs"] == -1 and static(*p.operands)
-        ]
+        products = [p for p in around if p is not None and p.attrs["useful_macs"] == -1 and static(*p.operands)]
         known = constants.array(mask) if products else None  # large masks are not read without need
         if known is None or not known.size:
             return False
@@ -306,7 +263,5 @@ class CountCausalWork(CompilerPass):
     limit_bytes: int = 1 << 26
 
     def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(
-            program.ctx, program.module, (_causal(Constants(program, self.limit_bytes)),)
-        )
+        result = rewrite_greedily(program.ctx, program.module, (_causal(Constants(program, self.limit_bytes)),))
         return PassResult(result.changed, dict(result.applied))

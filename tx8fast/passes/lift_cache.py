@@ -27,12 +27,7 @@ def _neutral(op: Op, rw: Rewriter) -> bool:
     if not static(op.result):
         return False
     for x, zero in orders(op):
-        if (
-            splat(zero) == 0
-            and static(x)
-            and x.dtype == op.result.dtype
-            and x.shape != op.result.shape
-        ):
+        if splat(zero) == 0 and static(x) and x.dtype == op.result.dtype and x.shape != op.result.shape:
             if math.prod(x.shape) == math.prod(op.result.shape):
                 rw.replace(op, [reshaped(rw, x, op.result.shape, op)])
                 return True
@@ -60,9 +55,7 @@ def _plus(rw: Rewriter, v: Value, offset: int, op: Op) -> Value:
         return v
     from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
 
-    number = rw.insert(
-        "constant", before=op, value=DenseAttr(np.array([offset], DENSE_DTYPES[v.dtype][1]))
-    )
+    number = rw.insert("constant", before=op, value=DenseAttr(np.array([offset], DENSE_DTYPES[v.dtype][1])))
     return rw.insert("add", v, number.result, before=op).result
 
 
@@ -75,12 +68,7 @@ def _scatter(constants: Constants):
     def write(op: Op, rw: Rewriter) -> bool:
         """Whole consecutive rows of the first dimension."""
         cache, indices, new = op.operands
-        if (
-            op.attrs["combine"] != "set"
-            or not static(*op.operands)
-            or len(indices.shape) != 2
-            or indices.shape[1] != 1
-        ):
+        if op.attrs["combine"] != "set" or not static(*op.operands) or len(indices.shape) != 2 or indices.shape[1] != 1:
             return False
         if not 0 < indices.shape[0] <= cache.shape[0] or len(cache.shape) < 2:
             return False

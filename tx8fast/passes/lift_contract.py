@@ -102,11 +102,7 @@ class Factors:
         k = [n for n in lhs if n in rhs and n not in out]
         m = [n for n in out if n in lhs and n not in rhs]
         columns = [n for n in out if n in rhs and n not in lhs]
-        if (
-            not k
-            or any(n not in rhs and n not in out for n in lhs)
-            or any(n not in lhs and n not in out for n in rhs)
-        ):
+        if not k or any(n not in rhs and n not in out for n in lhs) or any(n not in lhs and n not in out for n in rhs):
             return False
         ends = {names[-1] for names in (k, m, columns) if names}
         return all(last in ends for last in lasts) and lasts[OUT] not in k
@@ -116,25 +112,15 @@ class Factors:
         lhs, rhs, out = ([n for d in t for n in d] for t in self.tensors)
         names: dict[str, str] = {}
         for n in dict.fromkeys([*out, *lhs]):
-            role = (
-                "k" if n not in out else "b" if n in lhs and n in rhs else "m" if n in lhs else "n"
-            )
+            role = "k" if n not in out else "b" if n in lhs and n in rhs else "m" if n in lhs else "n"
             names[n] = f"{role}{sum(v[0] == role for v in names.values())}"
 
         def dim(d: list[str]) -> str:
-            return (
-                "1"
-                if not d
-                else names[d[0]]
-                if len(d) == 1
-                else f"({' '.join(names[n] for n in d)})"
-            )
+            return "1" if not d else names[d[0]] if len(d) == 1 else f"({' '.join(names[n] for n in d)})"
 
         left, right, result = (" ".join(map(dim, t)) for t in self.tensors)
         merged = dict.fromkeys(n for t in self.tensors for d in t if len(d) > 1 for n in d)
-        return f"{left}, {right} -> {result}", tuple(
-            v for n in merged for v in (names[n], self.sizes[n])
-        )
+        return f"{left}, {right} -> {result}", tuple(v for n in merged for v in (names[n], self.sizes[n]))
 
 
 def _factors_of(op: Op) -> Factors:
@@ -164,9 +150,7 @@ def _up(f: Factors, which: int, v: Value, views: bool) -> tuple[Factors, Value, 
     """
     best, gain, passed = (f, v), 0, 0
     f = copy.deepcopy(f)
-    while (op := made_by(v, "transpose", "reshape", "broadcast")) is not None and static(
-        v, op.operands[0]
-    ):
+    while (op := made_by(v, "transpose", "reshape", "broadcast")) is not None and static(v, op.operands[0]):
         x = op.operands[0]
         if op.kind == "transpose" and leaves(v):
             break  # computed anyhow, best by the product that makes it
@@ -175,9 +159,7 @@ def _up(f: Factors, which: int, v: Value, views: bool) -> tuple[Factors, Value, 
             for i, p in enumerate(op.attrs["perm"]):
                 back[p] = i
             f.permute(which, back)
-        elif not (
-            f.regroup(which, x.shape) if op.kind == "reshape" else f.unrepeat(which, x.shape)
-        ):
+        elif not (f.regroup(which, x.shape) if op.kind == "reshape" else f.unrepeat(which, x.shape)):
             break
         passed += op.kind != "reshape"
         v = x
@@ -190,11 +172,7 @@ def _down(f: Factors, v: Value, views: bool) -> tuple[Factors, Value, int]:
     """Walk down from the result while it has one user."""
     best, gain, passed = (f, v), 0, 0
     f = copy.deepcopy(f)
-    while (
-        (op := sole_user(v)) is not None
-        and op.kind in ("transpose", "reshape")
-        and static(op.result)
-    ):
+    while (op := sole_user(v)) is not None and op.kind in ("transpose", "reshape") and static(op.result):
         if op.kind == "transpose":
             f.permute(OUT, list(op.attrs["perm"]))
         elif not f.regroup(OUT, op.result.shape):
@@ -227,9 +205,7 @@ def _contract(op: Op, rw: Rewriter) -> bool:
         return False
     equation, sizes = f.equation()
     macs = op.attrs["useful_macs"]
-    made = rw.insert(
-        "contract", lhs, rhs, before=op, equation=equation, sizes=sizes, useful_macs=macs
-    )
+    made = rw.insert("contract", lhs, rhs, before=op, equation=equation, sizes=sizes, useful_macs=macs)
     last = out.op
     if last is None or made.result.type is not out.type:
         rw.erase(made)
@@ -261,6 +237,4 @@ class LiftContract(CompilerPass):
     def run(self, program: IRProgram) -> PassResult:
         results = [rewrite_greedily(program.ctx, program.module, patterns) for patterns in ROUNDS]
         stats = {name: n for r in results for name, n in r.applied.items()}
-        return PassResult(
-            any(r.changed for r in results), {**stats, "dead": sum(r.dead for r in results)}
-        )
+        return PassResult(any(r.changed for r in results), {**stats, "dead": sum(r.dead for r in results)})

@@ -25,9 +25,7 @@ def _conv(v: Value, other: Value, op: Op) -> Op | None:
     channels = v.shape[-1]
     if v.type is not op.result.type or other.dtype != v.dtype or not is_parameter(other):
         return None
-    return (
-        conv if other.shape[-1:] == (channels,) and all(d == 1 for d in other.shape[:-1]) else None
-    )
+    return conv if other.shape[-1:] == (channels,) and all(d == 1 for d in other.shape[:-1]) else None
 
 
 def _attrs(conv: Op) -> dict:

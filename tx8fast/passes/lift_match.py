@@ -18,9 +18,7 @@ from tx8fast.ir.types import TensorType
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.effects import reads_only_state, written_states
 
-_PARAMETRIC = frozenset(
-    {"reshape", "convert", "add", "sub", "mul", "neg", "broadcast", "transpose", "rsqrt"}
-)
+_PARAMETRIC = frozenset({"reshape", "convert", "add", "sub", "mul", "neg", "broadcast", "transpose", "rsqrt"})
 
 
 def static(*values: Value) -> bool:
@@ -61,14 +59,7 @@ def same(a: Value, b: Value, depth: int = 4) -> bool:
     if a is b:
         return True
     p, q = a.op, b.op
-    if (
-        depth == 0
-        or p is None
-        or q is None
-        or p.info is not q.info
-        or a.index != b.index
-        or p.regions
-    ):
+    if depth == 0 or p is None or q is None or p.info is not q.info or a.index != b.index or p.regions:
         return False
     if a.type is not b.type or len(p.operands) != len(q.operands) or p.attrs != q.attrs:
         return False

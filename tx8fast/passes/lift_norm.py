@@ -56,11 +56,7 @@ def _mean(v: Value) -> tuple[Value, tuple[int, ...]] | None:
     op = made_by(v, "reduce", "mul", "div", "reshape")
     if op is None:
         return None
-    if (
-        op.kind == "reshape"
-        and (inner := made_by(op.operands[0], "reduce")) is not None
-        and static(v)
-    ):
+    if op.kind == "reshape" and (inner := made_by(op.operands[0], "reduce")) is not None and static(v):
         x, axes = inner.operands[0], {a % len(inner.operands[0].shape) for a in inner.attrs["axes"]}
         kept = tuple(1 if i in axes else d for i, d in enumerate(x.shape))
         return (x, tuple(sorted(axes))) if inner.attrs["op"] == "mean" and v.shape == kept else None
@@ -71,13 +67,7 @@ def _mean(v: Value) -> tuple[Value, tuple[int, ...]] | None:
         return op.operands[0], tuple(sorted(a % rank for a in op.attrs["axes"]))
     for total, count in orders(op) if op.kind == "mul" else [tuple(op.operands)]:
         c, inner = splat(count), made_by(total, "reduce")
-        if (
-            c is None
-            or not c
-            or inner is None
-            or inner.attrs["op"] != "add"
-            or not inner.attrs["keepdims"]
-        ):
+        if c is None or not c or inner is None or inner.attrs["op"] != "add" or not inner.attrs["keepdims"]:
             continue
         shape = inner.operands[0].shape
         axes = tuple(sorted(a % len(shape) for a in inner.attrs["axes"]))
@@ -132,12 +122,7 @@ def _norm(op: Op, rw: Rewriter) -> bool:
             continue
         centred = made_by(x, "sub")
         shift = None if centred is None else _mean(centred.operands[1])
-        if (
-            centred is not None
-            and shift is not None
-            and shift[1] == axes
-            and same(shift[0], centred.operands[0])
-        ):
+        if centred is not None and shift is not None and shift[1] == axes and same(shift[0], centred.operands[0]):
             rw.replace_with(op, "layernorm", centred.operands[0], axes=axes, eps=float(eps))
         else:
             rw.replace_with(op, "rmsnorm", x, axes=axes, eps=float(eps))
@@ -159,15 +144,8 @@ def _fits(norm: Op, p: Value, result: Value) -> bool:
 def _gamma(op: Op, rw: Rewriter) -> bool:
     for y, g in orders(op):
         norm = made_by(y, "rmsnorm", "layernorm")
-        if (
-            norm is not None
-            and len(norm.operands) == 1
-            and used_once(y)
-            and _fits(norm, g, op.result)
-        ):
-            rw.replace_with(
-                op, norm.kind, norm.operands[0], g, axes=norm.attrs["axes"], eps=norm.attrs["eps"]
-            )
+        if norm is not None and len(norm.operands) == 1 and used_once(y) and _fits(norm, g, op.result):
+            rw.replace_with(op, norm.kind, norm.operands[0], g, axes=norm.attrs["axes"], eps=norm.attrs["eps"])
             return True
     return False
 
@@ -176,15 +154,8 @@ def _gamma(op: Op, rw: Rewriter) -> bool:
 def _beta(op: Op, rw: Rewriter) -> bool:
     for y, b in orders(op):
         norm = made_by(y, "layernorm")
-        if (
-            norm is not None
-            and len(norm.operands) == 2
-            and used_once(y)
-            and _fits(norm, b, op.result)
-        ):
-            rw.replace_with(
-                op, "layernorm", *norm.operands, b, axes=norm.attrs["axes"], eps=norm.attrs["eps"]
-            )
+        if norm is not None and len(norm.operands) == 2 and used_once(y) and _fits(norm, b, op.result):
+            rw.replace_with(op, "layernorm", *norm.operands, b, axes=norm.attrs["axes"], eps=norm.attrs["eps"])
             return True
     return False
 
@@ -211,18 +182,14 @@ def _narrow(op: Op, rw: Rewriter) -> bool:
 def _channel_scale(op: Op, rw: Rewriter) -> bool:
     """With known statistics it is one product and one sum per channel."""
     x, *parameters = op.operands
-    if not static(*op.operands) or not all(
-        is_parameter(p) and p.dtype == x.dtype for p in parameters
-    ):
+    if not static(*op.operands) or not all(is_parameter(p) and p.dtype == x.dtype for p in parameters):
         return False
     if x.dtype not in _FLOATS or x.type is not op.result.type:
         return False
     scale, offset, mean, variance = (reshaped(rw, p, x.shape[-1:], op) for p in parameters)
     total = rw.insert("add", variance, scalar(rw, op.attrs["eps"], x.dtype, op), before=op).result
     factor = rw.insert("mul", scale, rw.insert("rsqrt", total, before=op).result, before=op).result
-    shift = rw.insert(
-        "sub", offset, rw.insert("mul", mean, factor, before=op).result, before=op
-    ).result
+    shift = rw.insert("sub", offset, rw.insert("mul", mean, factor, before=op).result, before=op).result
     rw.replace_with(op, "add", rw.insert("mul", x, factor, before=op).result, shift)
     return True
 

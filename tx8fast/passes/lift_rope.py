@@ -39,19 +39,11 @@ def _partner(v: Value) -> tuple[Value, str] | None:
     interleaved = op is not None and op.kind == "reshape"
     if op is not None and interleaved:
         op = made_by(op.operands[0], "concat")
-    if (
-        op is None
-        or len(op.operands) != 2
-        or op.attrs["axis"] % len(op.result.shape) != len(op.result.shape) - 1
-    ):
+    if op is None or len(op.operands) != 2 or op.attrs["axis"] % len(op.result.shape) != len(op.result.shape) - 1:
         return None
     first, second = op.operands
     if interleaved:
-        if (
-            op.result.shape[:-1] != first.shape[:-1]
-            or first.shape[-1] != 1
-            or v.shape[-1] != 2 * first.shape[-2]
-        ):
+        if op.result.shape[:-1] != first.shape[:-1] or first.shape[-1] != 1 or v.shape[-1] != 2 * first.shape[-2]:
             return None
         parts = [made_by(p, "reshape") for p in (first, second)]
         if parts[0] is None or parts[1] is None:
@@ -149,11 +141,7 @@ def _partial(op: Op, rw: Rewriter) -> bool:
     if rope is None or rest is None or rope.attrs["heads"] != 1 or not used_once(rope.result):
         return False
     first = _lanes(rope.operands[0])
-    if (
-        first is None
-        or not same(first[0], rest[0])
-        or rope.attrs["rotary_dim"] not in (-1, first[2])
-    ):
+    if first is None or not same(first[0], rest[0]) or rope.attrs["rotary_dim"] not in (-1, first[2]):
         return False
     x, r = first[0], first[2]
     d = x.shape[-1]
@@ -178,12 +166,7 @@ def _before(op: Op, rw: Rewriter, x: Value, shape: tuple[int, ...], heads: int) 
 def _before_split(op: Op, rw: Rewriter) -> bool:
     """[B, S, H, D] -> [B, H, S, D] and rotation: rotate [B, S, H * D] first, so that the product gives it directly."""
     t = made_by(op.operands[0], "transpose")
-    if (
-        t is None
-        or op.attrs["heads"] != 1
-        or t.attrs["perm"] != (0, 2, 1, 3)
-        or not used_once(t.result)
-    ):
+    if t is None or op.attrs["heads"] != 1 or t.attrs["perm"] != (0, 2, 1, 3) or not used_once(t.result):
         return False
     x = t.operands[0]
     if not static(x) or x.shape[2] == 1 or leaves(op.result):
@@ -209,9 +192,7 @@ def _one_position(op: Op, rw: Rewriter) -> bool:
         or not used_once(view.result)
     ):
         return False
-    rw.replace(
-        op, [reshaped(rw, _before(op, rw, x, x.shape, x.shape[-1] // d), op.result.shape, op)]
-    )
+    rw.replace(op, [reshaped(rw, _before(op, rw, x, x.shape, x.shape[-1] // d), op.result.shape, op)])
     return True
 
 
@@ -228,6 +209,4 @@ class LiftRope(CompilerPass):
     def run(self, program: IRProgram) -> PassResult:
         results = [rewrite_greedily(program.ctx, program.module, patterns) for patterns in ROUNDS]
         stats = {name: n for r in results for name, n in r.applied.items()}
-        return PassResult(
-            any(r.changed for r in results), {**stats, "dead": sum(r.dead for r in results)}
-        )
+        return PassResult(any(r.changed for r in results), {**stats, "dead": sum(r.dead for r in results)})

@@ -112,7 +112,14 @@ def _chosen_mask(op: Op, rw: Rewriter) -> bool:
         return False
     zero, hidden = scalar(rw, 0.0, x.dtype, op), scalar(rw, float(low), x.dtype, op)
     mask = rw.insert("select", visible, zero, hidden, before=op).result
-    rw.replace_with(op, "softmax", rw.insert("add", x, mask, before=op).result, axis=op.attrs["axis"], scale=1.0, log=op.attrs["log"])
+    rw.replace_with(
+        op,
+        "softmax",
+        rw.insert("add", x, mask, before=op).result,
+        axis=op.attrs["axis"],
+        scale=1.0,
+        log=op.attrs["log"],
+    )
     return True
 
 
@@ -125,7 +132,12 @@ def _sigmoid(op: Op, rw: Rewriter) -> bool:
     for a, b in orders(total) if total is not None else ():
         e = made_by(a, "exp")
         inner = None if e is None else made_by(e.operands[0], "neg")
-        if inner is not None and splat(b) == 1 and inner.operands[0].type is op.result.type and op.result.dtype in _FLOATS:
+        if (
+            inner is not None
+            and splat(b) == 1
+            and inner.operands[0].type is op.result.type
+            and op.result.dtype in _FLOATS
+        ):
             rw.replace_with(op, "sigmoid", inner.operands[0])
             return True
     return False
@@ -175,7 +187,13 @@ def _short_layernorm(op: Op, rw: Rewriter) -> bool:
             continue
         x, mean = difference.operands
         found, total = _mean(mean), made_by(inverse.operands[0], "add")
-        if found is None or total is None or not same(found[0], x) or found[1] != (len(x.shape) - 1,) or x.dtype not in _FLOATS:
+        if (
+            found is None
+            or total is None
+            or not same(found[0], x)
+            or found[1] != (len(x.shape) - 1,)
+            or x.dtype not in _FLOATS
+        ):
             continue
         for variance, constant in orders(total):
             eps = splat(constant)

@@ -56,9 +56,7 @@ class Outline(CompilerPass):
         return PassResult(subgraphs > 0, {"subgraphs": subgraphs, "calls": calls})
 
 
-def outline_block(
-    program: IRProgram, table: SymbolTable, block: Block, min_ops: int = 8
-) -> tuple[Op, int] | None:
+def outline_block(program: IRProgram, table: SymbolTable, block: Block, min_ops: int = 8) -> tuple[Op, int] | None:
     """Outline the most profitable run of equal layers of `block`; return the subgraph and the number of calls, or None."""
     ops = [op for op in block if not op.has(TERMINATOR) and not is_parameter(op)]
     found = find_repeat(tokens_of(ops), min_ops)
@@ -67,10 +65,7 @@ def outline_block(
     run = equally_wired(ops, best_cut(ops, *found))
     if run is None:
         return None
-    windows = [
-        ops[run.start + r * run.period : run.start + (r + 1) * run.period]
-        for r in range(run.repeats)
-    ]
+    windows = [ops[run.start + r * run.period : run.start + (r + 1) * run.period] for r in range(run.repeats)]
     arguments = _arguments(windows)
     results = _results(windows)
     body = _make_subgraph(program, table, run, windows[0], arguments, results)
@@ -147,9 +142,7 @@ def _replace_by_call(program: IRProgram, subgraph: Op, window: Sequence[Op], ope
     attrs: dict[str, Any] = {BEFORE: before} if before else {}
     outs = [window[k].results[r] for k, r in results]
     types = [v.type for v in outs]
-    call = program.ctx.create(
-        "call", operands, types, loc=window[0].loc, callee=subgraph.attrs["sym_name"], **attrs
-    )
+    call = program.ctx.create("call", operands, types, loc=window[0].loc, callee=subgraph.attrs["sym_name"], **attrs)
     block = window[-1].block
     block.insert_after(window[-1], call)  # type: ignore[union-attr]
     inside = set(window)

@@ -78,9 +78,7 @@ def best_cut(ops: Sequence[Op], period: int, start: int, length: int) -> Run:
     whole = length // period
     middle = start + (whole // 2) * period  # borders around here have a full window on either side
     position = {op: k for k, op in enumerate(ops)}
-    crossing = np.zeros(
-        2 * period + 1, np.int64
-    )  # difference array over the borders middle .. middle + period - 1
+    crossing = np.zeros(2 * period + 1, np.int64)  # difference array over the borders middle .. middle + period - 1
     for d in range(max(start, middle - period), min(middle + period, len(ops))):
         for v in ops[d].results:
             last = max((position.get(user, len(ops)) for user, _ in v.uses), default=d)
@@ -113,12 +111,7 @@ def wiring(ops: Sequence[Op], first: int, period: int) -> list[tuple[Wire, ...]]
     out: list[tuple[Wire, ...]] = []
     for op in ops[first : first + period]:
         out.append(
-            tuple(
-                [
-                    None if v.op is None or v.op not in position else (position[v.op], v.index)
-                    for v in op.operands
-                ]
-            )
+            tuple([None if v.op is None or v.op not in position else (position[v.op], v.index) for v in op.operands])
         )
     return out
 

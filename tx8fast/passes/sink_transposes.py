@@ -47,11 +47,7 @@ def _before(v: Value, perm: tuple[int, ...], rw: Rewriter, op: Op) -> Value | No
 
 @pattern()
 def _through_elementwise(op: Op, rw: Rewriter) -> bool:
-    if (
-        not op.has(ELEMENTWISE | PURE)
-        or len(op.results) != 1
-        or not static(op.result, *op.operands)
-    ):
+    if not op.has(ELEMENTWISE | PURE) or len(op.results) != 1 or not static(op.result, *op.operands):
         return False
     first = next(
         (t for v in op.operands if (t := made_by(v, "transpose")) is not None and used_once(v)),

@@ -35,9 +35,7 @@ class CodeBuilder:
     def add(self, name: str, ddr_step: Sequence[int] = (), **fields: Any) -> CodeBuilder:
         """Append one instruction; `fields` as for `isa.make`, `ddr_step` bytes per iteration, outermost loop first."""
         if len(ddr_step) > self._depth:
-            raise ProgramError(
-                f"adding '{name}': {len(ddr_step)} loop steps inside {self._depth} loops"
-            )
+            raise ProgramError(f"adding '{name}': {len(ddr_step)} loop steps inside {self._depth} loops")
         self._rows.append((isa.make(name, **fields), tuple(ddr_step), self._depth))
         return self
 
@@ -79,11 +77,7 @@ def make_segment(
     """Return a segment; by default all tiles run code 0, slots begin at their argument, and slot i is argument i."""
     n_tiles = machine.n_tiles
     slots = np.asarray(slot_arg, np.int32)
-    offset = (
-        np.zeros((n_tiles, len(slots)), np.int64)
-        if tile_offset is None
-        else np.asarray(tile_offset, np.int64)
-    )
+    offset = np.zeros((n_tiles, len(slots)), np.int64) if tile_offset is None else np.asarray(tile_offset, np.int64)
     return Segment(
         name=name,
         codes=list(codes),

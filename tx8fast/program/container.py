@@ -80,9 +80,7 @@ def write(
     path = Path(path)
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(
-            prefix=f".{path.name}.", suffix=".tmp", dir=path.parent
-        )
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as f:
             _write(f, version, body, sections)
         mask = os.umask(0)
@@ -124,9 +122,7 @@ def _write(f, version: tuple[int, int], body: Any, sections: Iterable[tuple[str,
     )  # fmt: skip
     header = text.encode("utf-8", "surrogatepass")
     if len(header) > MAX_HEADER_BYTES:
-        raise ProgramError(
-            f"writing a program: header of {len(header)} bytes, at most {MAX_HEADER_BYTES} allowed"
-        )
+        raise ProgramError(f"writing a program: header of {len(header)} bytes, at most {MAX_HEADER_BYTES} allowed")
     f.write(header)
     fields = (MAGIC, *version, 0, at, len(header), at + len(header))
     digest = bytes.fromhex(_digest(PREFIX.pack(*fields, bytes(16)), header))
@@ -155,9 +151,7 @@ class Container:
             with open(self.path, "rb") as f:
                 size = os.fstat(f.fileno()).st_size
                 if size < PREFIX.size:
-                    raise self._fail(
-                        f"{size} bytes, at least {PREFIX.size} required; the file is truncated"
-                    )
+                    raise self._fail(f"{size} bytes, at least {PREFIX.size} required; the file is truncated")
                 return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as e:
             if isinstance(e, ProgramError):
@@ -166,9 +160,7 @@ class Container:
 
     def _read(self, version: tuple[int, int]) -> None:
         view, total = self._view, len(self._view)
-        magic, major, minor, zero, offset, size, file_bytes, digest = PREFIX.unpack(
-            view[: PREFIX.size]
-        )
+        magic, major, minor, zero, offset, size, file_bytes, digest = PREFIX.unpack(view[: PREFIX.size])
         if magic != MAGIC:
             raise self._fail("this is not a .tx8 file, or its first bytes were changed")
         if major != version[0] or minor > version[1]:
@@ -177,18 +169,9 @@ class Container:
                 f"{version[0]}.{version[1]}; compile the model again"
             )
         if file_bytes != total:
-            raise self._fail(
-                f"{total} bytes, {file_bytes} expected; the file is truncated or was extended"
-            )
-        if (
-            size > MAX_HEADER_BYTES
-            or offset < PREFIX.size
-            or offset + size != total
-            or offset % ALIGN
-        ):
-            raise self._fail(
-                f"header at byte {offset} with {size} bytes does not fit; the file is damaged"
-            )
+            raise self._fail(f"{total} bytes, {file_bytes} expected; the file is truncated or was extended")
+        if size > MAX_HEADER_BYTES or offset < PREFIX.size or offset + size != total or offset % ALIGN:
+            raise self._fail(f"header at byte {offset} with {size} bytes does not fit; the file is damaged")
         header = view[offset:]
         fields = (magic, major, minor, zero, offset, size, file_bytes)
         if bytes(view[PREFIX.size - 8 : PREFIX.size]) != bytes(8) or zero != 0:
@@ -198,10 +181,7 @@ class Container:
         try:
             tree = json.loads(bytes(header).decode("utf-8", "surrogatepass"), object_hook=_unstrict)
             self.body = tree["body"]
-            table = [
-                (str(s["name"]), int(s["offset"]), int(s["bytes"]), str(s["digest"]))
-                for s in tree["sections"]
-            ]
+            table = [(str(s["name"]), int(s["offset"]), int(s["bytes"]), str(s["digest"])) for s in tree["sections"]]
         except (
             KeyError,
             TypeError,
@@ -217,9 +197,7 @@ class Container:
         self._sections: dict[str, tuple[int, int, str]] = {}
         for name, begin, count, section_digest in table:
             if begin != at or count < 0 or begin + count > offset or name in self._sections:
-                raise self._fail(
-                    f"section '{name}' at byte {begin} with {count} bytes does not fit"
-                )
+                raise self._fail(f"section '{name}' at byte {begin} with {count} bytes does not fit")
             self._sections[name] = (begin, count, section_digest)
             at = begin + count + (-count % ALIGN)
         if at != offset:

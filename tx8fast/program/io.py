@@ -132,9 +132,7 @@ def load(path: str | os.PathLike[str], verify_data: bool | None = None) -> FileP
     ) as e:
         if isinstance(e, ProgramError):
             raise
-        raise ProgramError(
-            f"reading program file {path}: malformed content ({type(e).__name__}: {e})"
-        ) from e
+        raise ProgramError(f"reading program file {path}: malformed content ({type(e).__name__}: {e})") from e
     program.data = container.section("data", check=False)
     for tensor in program.params:
         end = tensor.embedded + tensor.size_bytes
@@ -166,9 +164,7 @@ class _Reader:
     def _section(self, name: str, dtype: np.dtype) -> memoryview:
         view = self.container.section(name)
         if len(view) % dtype.itemsize:
-            raise self.fail(
-                f"section '{name}' has {len(view)} bytes, not a multiple of {dtype.itemsize}"
-            )
+            raise self.fail(f"section '{name}' has {len(view)} bytes, not a multiple of {dtype.itemsize}")
         return view
 
     def fail(self, text: str) -> ProgramError:
@@ -191,9 +187,7 @@ class _Reader:
     def take(self, name: str, n: int, what: str) -> np.ndarray:
         begin = self.at.get(name, 0)
         if n > len(self.arrays[name]) - begin:
-            raise self.fail(
-                f"{what} needs {n} entries of section '{name}', {len(self.arrays[name]) - begin} are left"
-            )
+            raise self.fail(f"{what} needs {n} entries of section '{name}', {len(self.arrays[name]) - begin} are left")
         self.at[name] = begin + n
         return self.arrays[name][begin : begin + n]
 
@@ -213,17 +207,13 @@ class _Reader:
         )
         for name, array in self.arrays.items():
             if self.at.get(name, 0) != len(array):
-                raise self.fail(
-                    f"section '{name}' has {len(array) - self.at.get(name, 0)} entries too many"
-                )
+                raise self.fail(f"section '{name}' has {len(array) - self.at.get(name, 0)} entries too many")
         return program
 
     def segment(self, tree: dict[str, Any]) -> Segment:
         name = self.need(tree["name"], str, "a segment's name")
         what = f"segment '{name}'"
-        counts = [
-            self.count(n, f"{what} code length") for n in self.items(tree, "codes", int, what)
-        ]
+        counts = [self.count(n, f"{what} code length") for n in self.items(tree, "codes", int, what)]
         tiles = self.count(tree["tiles"], f"{what} tiles", MAX_SLOTS)
         slots = self.count(tree["slots"], f"{what} slots", MAX_SLOTS)
         segment = Segment(
@@ -257,13 +247,9 @@ class _Reader:
             if not 0 <= which < len(segments):
                 raise self.fail(f"launch '{name}' runs segment {which} of {len(segments)}")
             self.need(name, str, "a launch's name")
-            args = self.take(
-                "launch_args", self.count(n_args, f"launch '{name}' arguments"), f"launch '{name}'"
-            )
+            args = self.take("launch_args", self.count(n_args, f"launch '{name}' arguments"), f"launch '{name}'")
             if len(args) != segments[which].n_args:
-                raise self.fail(
-                    f"launch '{name}' has {len(args)} arguments, its segment {segments[which].n_args}"
-                )
+                raise self.fail(f"launch '{name}' has {len(args)} arguments, its segment {segments[which].n_args}")
             out.append(Launch(which, args, name))
         return out
 
@@ -272,10 +258,7 @@ class _Reader:
         name = text("name")
         return Tensor(
             name=name,
-            shape=tuple(
-                self.count(n, f"shape of '{name}'")
-                for n in self.items(tree, "shape", int, f"'{name}'")
-            ),
+            shape=tuple(self.count(n, f"shape of '{name}'") for n in self.items(tree, "shape", int, f"'{name}'")),
             dtype=text("dtype"),
             ddr_dtype=text("ddr_dtype"),
             layout=text("layout"),

@@ -35,9 +35,7 @@ def pack_param(source_array: np.ndarray, tensor: Tensor) -> memoryview:
     """
     array = _transform(source_array, tensor)
     if array.shape != tuple(tensor.shape):
-        raise ProgramError(
-            f"packing parameter '{tensor.name}': found shape {array.shape}, required {tensor.shape}"
-        )
+        raise ProgramError(f"packing parameter '{tensor.name}': found shape {array.shape}, required {tensor.shape}")
     src = _format(array, tensor)
     if src != tensor.ddr_dtype:
         array = convert(array, src, tensor.ddr_dtype)
@@ -46,9 +44,7 @@ def pack_param(source_array: np.ndarray, tensor: Tensor) -> memoryview:
     elif tensor.layout == "dense":
         image = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     else:
-        raise ProgramError(
-            f"packing parameter '{tensor.name}': layout '{tensor.layout}', required dense or blocked"
-        )
+        raise ProgramError(f"packing parameter '{tensor.name}': layout '{tensor.layout}', required dense or blocked")
     if image.size > tensor.size_bytes:
         raise ProgramError(
             f"packing parameter '{tensor.name}': {image.size} bytes do not fit the {tensor.size_bytes} reserved in DDR"
@@ -78,17 +74,14 @@ def _transform(array: np.ndarray, tensor: Tensor) -> np.ndarray:
             elif kind == "slice":
                 start, size = args
                 if len(start) != array.ndim or any(
-                    not 0 <= a <= a + n <= top
-                    for a, n, top in zip(start, size, array.shape, strict=True)
+                    not 0 <= a <= a + n <= top for a, n, top in zip(start, size, array.shape, strict=True)
                 ):
                     raise ValueError(f"[{start}, +{size}) outside {array.shape}")
                 array = array[tuple(slice(a, a + n) for a, n in zip(start, size))]
             else:
                 raise ValueError("unknown kind of step")
         except (TypeError, ValueError) as e:
-            raise ProgramError(
-                f"packing parameter '{tensor.name}': transform step {step!r}: {e}"
-            ) from e
+            raise ProgramError(f"packing parameter '{tensor.name}': transform step {step!r}: {e}") from e
     return array
 
 

@@ -50,9 +50,7 @@ class _Problems:
         if not self.count:
             return
         lines = "".join(f"\n  - {t}" for t in self.texts)
-        more = (
-            f"\n  and {self.count - len(self.texts)} more" if self.count > len(self.texts) else ""
-        )
+        more = f"\n  and {self.count - len(self.texts)} more" if self.count > len(self.texts) else ""
         raise ProgramError(f"{doing}: {self.count} problem{'s' * (self.count > 1)}{lines}{more}")
 
 
@@ -64,9 +62,7 @@ def verify(program: Program) -> None:
     except ConfigError as e:
         raise ProgramError(f"verifying a program: {e}") from e
     if not 0 <= program.ddr_bytes <= machine.chip.ddr_bytes:
-        found.add(
-            f"uses {program.ddr_bytes} bytes of DDR, the machine has {machine.chip.ddr_bytes}"
-        )
+        found.add(f"uses {program.ddr_bytes} bytes of DDR, the machine has {machine.chip.ddr_bytes}")
     _tensors(program, found)
     extents = [_segment(machine, s, found) for s in program.segments]
     _launches(program, extents, found)
@@ -96,9 +92,7 @@ def _tensors(program: Program, found: _Problems) -> None:
                 continue
             need = _tensor_bytes(t)
             if t.size_bytes < need:
-                found.add(
-                    f"{what}: {t.size_bytes} bytes reserved, {t.layout} {t.ddr_dtype} {t.shape} needs {need}"
-                )
+                found.add(f"{what}: {t.size_bytes} bytes reserved, {t.layout} {t.ddr_dtype} {t.shape} needs {need}")
 
 
 def _tensor_bytes(t: Tensor) -> int:
@@ -127,13 +121,9 @@ def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
     if np.shape(s.tile_code) != (n_tiles,):
         found.add(f"{what}: tile_code has shape {np.shape(s.tile_code)}, required ({n_tiles},)")
     elif len(bad := np.flatnonzero((s.tile_code < -1) | (s.tile_code >= len(s.codes)))):
-        found.add(
-            f"{what} tile {bad[0]}: code {s.tile_code[bad[0]]} of {len(s.codes)} does not exist"
-        )
+        found.add(f"{what} tile {bad[0]}: code {s.tile_code[bad[0]]} of {len(s.codes)} does not exist")
     if np.shape(s.tile_offset) != (n_tiles, n_slots):
-        found.add(
-            f"{what}: tile_offset has shape {np.shape(s.tile_offset)}, required ({n_tiles}, {n_slots})"
-        )
+        found.add(f"{what}: tile_offset has shape {np.shape(s.tile_offset)}, required ({n_tiles}, {n_slots})")
     for slot in np.flatnonzero((s.slot_arg < 0) | (s.slot_arg >= s.n_args)):
         found.add(f"{what} slot {slot}: argument {s.slot_arg[slot]} of {s.n_args} does not exist")
     if found.count > before:
@@ -147,18 +137,14 @@ def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
         if not len(tiles):
             found.add(f"{what}: no tile runs code {c}")
             continue
-        where = f"{what} tile {tiles[0]}" + (
-            f" (and {len(tiles) - 1} like it)" if len(tiles) > 1 else ""
-        )
+        where = f"{what} tile {tiles[0]}" + (f" (and {len(tiles) - 1} like it)" if len(tiles) > 1 else "")
         clean = found.count
         _raw_rows(where, s, code, n_slots, machine.tile.workers, found)
         if found.count > clean:
             continue
         length = _unrolled_rows(code)
         if length > MAX_ROWS:
-            found.add(
-                f"{where}: {length} instructions with loops written out, at most {MAX_ROWS} allowed"
-            )
+            found.add(f"{where}: {length} instructions with loops written out, at most {MAX_ROWS} allowed")
             continue
         rows = isa.expand(code)
         barriers[int(tiles[0])] = _flow(where, s, rows, found)
@@ -178,9 +164,7 @@ def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
     return extent if found.count == before else None
 
 
-def _raw_rows(
-    where: str, s: Segment, code: np.ndarray, n_slots: int, workers: int, found: _Problems
-) -> None:
+def _raw_rows(where: str, s: Segment, code: np.ndarray, n_slots: int, workers: int, found: _Problems) -> None:
     """Check what must hold before the code can be unrolled."""
     if not isinstance(code, np.ndarray) or code.dtype != RECORD or code.ndim != 1:
         found.add(f"{where}: code is not a flat array of instruction records")
@@ -269,15 +253,11 @@ def _flow(where: str, s: Segment, rows: np.ndarray, found: _Problems) -> int:
     )
     ends = bool(len(rows)) and bool(barrier[-1])
     if s.barrier != ends:
-        found.add(
-            f"{where}: the code {'ends' if ends else 'does not end'} in a barrier, the segment says otherwise"
-        )
+        found.add(f"{where}: the code {'ends' if ends else 'does not end'} in a barrier, the segment says otherwise")
     return int(barrier.sum())
 
 
-def _ranges(
-    machine: Machine, where: str, s: Segment, rows: np.ndarray, found: _Problems
-) -> list[tuple]:
+def _ranges(machine: Machine, where: str, s: Segment, rows: np.ndarray, found: _Problems) -> list[tuple]:
     """Check SPM bounds; return DDR spans as (side, slot, lo, hi) columns relative to the slots."""
     ranges = isa.ranges(rows, rows["ddr"] + PROBE)
     low, high = machine.spm_base, machine.spm_limit
@@ -354,9 +334,7 @@ def _launches(program: Program, extents: list[_Extent | None], found: _Problems)
                 if owner >= 0 and base < tensors[owner].address + tensors[owner].size_bytes:
                     t = tensors[owner]
                     if lo < t.address or hi > t.address + t.size_bytes:
-                        found.add(
-                            f"{touch}, outside '{t.name}' [{t.address:#x}, {t.address + t.size_bytes:#x})"
-                        )
+                        found.add(f"{touch}, outside '{t.name}' [{t.address:#x}, {t.address + t.size_bytes:#x})")
                 if side == 1 and len(params):
                     near = int(np.searchsorted(param_lo, hi, "left")) - 1
                     if near >= 0 and params[near].address + params[near].size_bytes > lo:

@@ -54,15 +54,9 @@ def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found
         sent = sum(traffic.sent[tile, monitor].values())
         got = sum(traffic.got[tile, monitor].values())
         if sent != got:
-            found.add(
-                f"{what} tile {tile} monitor {monitor}: {sent} bytes are sent to it, {got} received"
-            )
+            found.add(f"{what} tile {tile} monitor {monitor}: {sent} bytes are sent to it, {got} received")
     for (where, at, interval), targets in traffic.open.items():
-        late = [
-            t
-            for t in sorted(targets)
-            if _until(traffic.sent[t], interval) != _until(traffic.got[t], interval)
-        ]
+        late = [t for t in sorted(targets) if _until(traffic.sent[t], interval) != _until(traffic.got[t], interval)]
         if late:
             found.add(
                 f"{where} instruction {at}: a message to tile {late[0][0]} may be under way at barrier {interval}; "
@@ -71,15 +65,11 @@ def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found
     for mask, counts in sorted(traffic.groups.items()):
         times = {t: counts[t] for t in _members(mask)}
         if len(set(times.values())) > 1:
-            found.add(
-                f"{what}: tiles meet at partial barrier {mask:#x} differently often: {times} (by tile)"
-            )
+            found.add(f"{what}: tiles meet at partial barrier {mask:#x} differently often: {times} (by tile)")
     for a, b in sorted(traffic.shakes):
         there, back = traffic.shakes[a, b], traffic.shakes.get((b, a), 0)
         if there > back:
-            found.add(
-                f"{what}: tile {a} does {there} handshakes with tile {b}, which answers {back}"
-            )
+            found.add(f"{what}: tile {a} does {there} handshakes with tile {b}, which answers {back}")
 
 
 def _until(by_interval: dict[int, int], interval: int) -> int:
@@ -119,9 +109,7 @@ def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any) -
             traffic.open.setdefault((code.where, last, when), set()).update(targets)
     zeros = np.zeros(len(at["recv"]), np.int64)
     recv = p["recv"]
-    for when, _, monitor, total, _ in _sums(
-        interval[at["recv"]], zeros, recv["monitor"], recv["bytes"], at["recv"]
-    ):
+    for when, _, monitor, total, _ in _sums(interval[at["recv"]], zeros, recv["monitor"], recv["bytes"], at["recv"]):
         for t in code.tiles:
             traffic.got[t, monitor][when] += total
     for tile in code.tiles:
@@ -162,9 +150,7 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any) -> bool:
             found.rows(code.where, at[name][bad], text)
     for tile in code.tiles:
         absent = p["barrier_sub"]["mask"] >> tile & 1 == 0
-        found.rows(
-            code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier"
-        )
+        found.rows(code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier")
         alone = p["handshake"]["peer"] == tile
         found.rows(code.where, at["handshake"][alone], f"tile {tile} does a handshake with itself")
     return found.count == before

@@ -13,7 +13,9 @@ from tx8fast.report.units import count_text, size_text, time_text
 
 def support_tables(f: Facts) -> list[Any]:
     """Return the table per op kind and the sizes of the model."""
-    t = table("op", ">count", ">distinct", ">MACs", "performed by", "why not on an engine", title=f"ops of {f['model']}")
+    t = table(
+        "op", ">count", ">distinct", ">MACs", "performed by", "why not on an engine", title=f"ops of {f['model']}"
+    )
     for row in f["ops"]:
         macs = count_text(row["macs"]) if row["macs"] else ""
         why = f"{row['reason']} (as {row['example']})" if row["reason"] else ""

@@ -46,7 +46,9 @@ class SegmentTable:
             if p.reason:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(build_segment(p.low, p.plan, self.machine, step.name, step.op_names, step.barrier, meet))
+            self.segments.append(
+                build_segment(p.low, p.plan, self.machine, step.name, step.op_names, step.barrier, meet)
+            )
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]
@@ -86,7 +88,9 @@ class _Linker:
             if r not in main.args and r not in main.params and r not in dest:
                 dest[r] = self.arena.take(main.values[r])
         top = self._place(main, arg_at, dest, self.arena.top, "")
-        inputs = [self._tensor(n, main.values[a], at) for n, a, at in zip(main.arg_names, main.args, arg_at, strict=True)]
+        inputs = [
+            self._tensor(n, main.values[a], at) for n, a, at in zip(main.arg_names, main.args, arg_at, strict=True)
+        ]
         address = self._addresses(main, arg_at, dest, self.arena.top)
         outputs = [self._tensor(n, main.values[v], address[v]) for n, v in
                    zip(main.result_names, main.results, strict=True)]  # fmt: skip
@@ -113,7 +117,11 @@ class _Linker:
     def _param(self, key: str, spec: TensorSpec) -> Tensor:
         found = self.params.get((key, spec))
         if found is None:
-            name = key if (key, spec) not in self.params and all(k != key for k, _ in self.params) else f"{key}#{len(self.params)}"
+            name = (
+                key
+                if (key, spec) not in self.params and all(k != key for k, _ in self.params)
+                else f"{key}#{len(self.params)}"
+            )
             source = self.describe(key)
             shape, dtype = tuple(source.get("shape", spec.shape)), source.get("dtype", spec.dtype)
             found = Tensor(name, spec.shape, dtype, spec.dtype, spec.layout, self.arena.take(spec), spec_bytes(spec),

@@ -55,9 +55,7 @@ def buffer_lives(steps: Sequence[Step], values: Values, sizes: Mapping[str, int]
     """
     scratch = scratch or {}
     size, imm = _sizes(steps, values, sizes, scratch)
-    spans: dict[
-        Label, dict[tuple[int, ...], list[int]]
-    ] = {}  # label -> iteration of the value -> [first, last]
+    spans: dict[Label, dict[tuple[int, ...], list[int]]] = {}  # label -> iteration of the value -> [first, last]
 
     def touch(label: Label, key: tuple[int, ...], t: int) -> None:
         spans.setdefault(label, {}).setdefault(key, [t, t])[1] = t
@@ -88,9 +86,7 @@ def buffer_lives(steps: Sequence[Step], values: Values, sizes: Mapping[str, int]
 
 def to_problem(lives: Sequence[Life], capacity_bytes: int | None = None) -> Problem:
     """Return the placement problem with one buffer per entry of `lives`, in the same order."""
-    return Problem(
-        tuple(Buffer(_text(x.label), x.lifetimes, x.size_bytes, ALIGN_BYTES) for x in lives), capacity_bytes
-    )
+    return Problem(tuple(Buffer(_text(x.label), x.lifetimes, x.size_bytes, ALIGN_BYTES) for x in lives), capacity_bytes)
 
 
 def layout(lives: Sequence[Life], placement: Placement, steps: Sequence[Step], values: Values, sizes: Mapping[str, int],

@@ -163,9 +163,7 @@ class Folded:
     shift: int
 
 
-def fold(
-    steps: Sequence[Step], values: Values, same_copies: bool = False, level: int = 0
-) -> list[Step | Folded]:
+def fold(steps: Sequence[Step], values: Values, same_copies: bool = False, level: int = 0) -> list[Step | Folded]:
     """Return the compact form: prologue, steady state, epilogue, each folded further inside.
 
     With `same_copies` every round uses the same buffer copies, so that addresses are constants in the code; else the

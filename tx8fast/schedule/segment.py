@@ -293,7 +293,16 @@ class TileCode:
     def _compute(self, work: Work, phase: str) -> None:
         s = work.slice
         parity = s.parity * self.low.overlaps
-        key = (phase, work.worker, self.low.slice_form(s.lo, s.hi), tuple(s.reads), tuple(s.writes), s.first, s.last, parity)
+        key = (
+            phase,
+            work.worker,
+            self.low.slice_form(s.lo, s.hi),
+            tuple(s.reads),
+            tuple(s.writes),
+            s.first,
+            s.last,
+            parity,
+        )
         rows = self.compute_memo.get(key)
         if rows is None:
             em = Emitter()

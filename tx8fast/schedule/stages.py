@@ -115,13 +115,7 @@ def build_script(nests: Sequence[Nest], nh: int, share_loads: bool = True) -> Sc
     Raises InfeasibleError as `baskets` does.
     """
     places = _places(nests, nh)
-    ne_of = {
-        v: op.name
-        for nest in reversed(nests)
-        for op in reversed(nest.ops)
-        if op.engine == "ne"
-        for v in op.reads
-    }
+    ne_of = {v: op.name for nest in reversed(nests) for op in reversed(nest.ops) if op.engine == "ne" for v in op.reads}
 
     def steps(of: Iterable[Nest], phase: int) -> list[Item]:
         found: list[tuple[LoopOp, ...]] = []
@@ -171,20 +165,13 @@ def build_values(
             shared = at.depth() if nest_of.get(v) == at.nest else min(outer, at.depth())
             depth[v] = min(depth.get(v, 0), shared)
     values = {v: Value(v, (copies or {}).get(v, bufs if d else 1), d, v, v in psum) for v, d in depth.items()}
-    order = sorted(
-        ops, key=lambda op: _serial_key(places[op.name])
-    )  # stable: ops of a phase keep their order
+    order = sorted(ops, key=lambda op: _serial_key(places[op.name]))  # stable: ops of a phase keep their order
     for k, op in enumerate(order):
         if op.inplace < 0 or not op.writes:
             continue
         old, new = values[op.reads[op.inplace]], values[op.writes[0]]
         later = any(old.name in other.reads or old.name in other.writes for other in order[k + 1 :])
-        if (
-            not later
-            and old.name in nest_of
-            and old.depth == new.depth == places[op.name].depth()
-            and not new.psum
-        ):
+        if not later and old.name in nest_of and old.depth == new.depth == places[op.name].depth() and not new.psum:
             values[new.name] = replace(new, owner=old.memory, bufs=old.bufs)
     return values
 
@@ -215,9 +202,7 @@ def _places(nests: Sequence[Nest], nh: int) -> dict[str, Place]:
                 problems.append(f"{op.name!r} needs a result that exists only after its own loop has ended")
             summed = op.sums & active
             if summed and op.loops & ~op.sums & active & -(1 << (_lowest(summed) - 1)):
-                problems.append(
-                    f"{op.name!r} accumulates over a loop outside one it does not accumulate over"
-                )
+                problems.append(f"{op.name!r} accumulates over a loop outside one it does not accumulate over")
             found[op.name] = Place(n, active, level, phase)
             for v in op.writes:
                 writers.setdefault(v, []).append(op)

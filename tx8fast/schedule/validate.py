@@ -101,9 +101,7 @@ def _expected(serial: Sequence[tuple[LoopOp, Iteration]], values: Mapping[str, V
             key = (v, iteration[: values[v].depth])
             need[v] = (*key, writes[key])
             if v in written and not writes[key]:
-                wrong.append(
-                    f"{_at(op.name, iteration)} reads {v!r}, which nothing has written in serial order"
-                )
+                wrong.append(f"{_at(op.name, iteration)} reads {v!r}, which nothing has written in serial order")
         for v in op.writes:
             key = (v, iteration[: values[v].depth])
             need[v] = (*key, writes[key])
@@ -154,14 +152,8 @@ class _Memory:
                     found.append(f"step {t}: {_name(w)} must read {need[v]}, finds {have}")
         for i, (k, v, at, _) in enumerate(writes):
             for k2, v2, other in (*reads, *(x[:3] for x in writes[:i])):
-                if (
-                    at.start < other.stop
-                    and other.start < at.stop
-                    and not self._allowed(k, v, at, k2, v2, other)
-                ):
-                    found.append(
-                        f"step {t}: {_name(works[k])} overwrites {v2 or 'scratch'!r} of {_name(works[k2])}"
-                    )
+                if at.start < other.stop and other.start < at.stop and not self._allowed(k, v, at, k2, v2, other):
+                    found.append(f"step {t}: {_name(works[k])} overwrites {v2 or 'scratch'!r} of {_name(works[k2])}")
         for _, _, at, symbol in writes:
             self.held = {p: s for p, s in self.held.items() if p[1] <= at.start or at.stop <= p[0]}
             if symbol is not None:

@@ -92,7 +92,9 @@ def _narrow(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
     """Say for every place between steps whether at most one value crosses it, parameters aside: there a chain may
     begin or end."""
     born = {v: 0 for v in fn.args} | {v: i + 1 for i, s in enumerate(steps) for v in s.outputs}
-    dies = {v: i for i, s in enumerate(steps) for v in s.inputs if v in born} | {v: len(steps) for v in fn.results if v in born}
+    dies = {v: i for i, s in enumerate(steps) for v in s.inputs if v in born} | {
+        v: len(steps) for v in fn.results if v in born
+    }
     crossing = [0] * (len(steps) + 2)
     for v, end in dies.items():
         crossing[born[v]] += 1
@@ -105,7 +107,11 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     kinds = [s.record.kind if s.record is not None else "" for s in steps[start:end]]
     if sum(k in WINDOWS for k in kinds) < 2:
         return end - start <= MAX_GROUP
-    if sum(k in WINDOWS for k in kinds) > MAX_WINDOWS or not (narrow[start] and narrow[end]) or not CHAIN.issuperset(kinds):
+    if (
+        sum(k in WINDOWS for k in kinds) > MAX_WINDOWS
+        or not (narrow[start] and narrow[end])
+        or not CHAIN.issuperset(kinds)
+    ):
         return False
     # an activation between two chains belongs to the first one
     following = steps[end].record if end < len(steps) else None

@@ -140,7 +140,9 @@ class SharedTrial(Trial):
             meeting = 0
             if made:
                 rows = isa.rows(made)
-                meeting = int((isa.durations(m, rows, np.zeros(len(rows), np.int64))[0] + isa.issue_cycles(m, rows)).sum())
+                meeting = int(
+                    (isa.durations(m, rows, np.zeros(len(rows), np.int64))[0] + isa.issue_cycles(m, rows)).sum()
+                )
             wire = 0
             for k in changed:
                 total = int(self._transfer(k, steps[fills[f]]).ddr_bytes.sum())

@@ -43,9 +43,7 @@ def ulp(x: np.ndarray, dtype: str) -> np.ndarray:
     return np.ldexp(1.0, exponent - _MANTISSA_BITS[dtype])
 
 
-def contraction_bound(
-    magnitude: np.ndarray, terms: int, expected: np.ndarray, dtype: str
-) -> np.ndarray:
+def contraction_bound(magnitude: np.ndarray, terms: int, expected: np.ndarray, dtype: str) -> np.ndarray:
     """Return the allowed error of sums of `terms` products; `magnitude` = sum |a b| per result."""
     return terms * 2.0**-24 * np.asarray(magnitude, np.float64) + ulp(expected, dtype)
 

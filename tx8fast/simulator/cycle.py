@@ -208,9 +208,7 @@ def trace(program: Program, launch: int, serial: bool | None = None) -> list[Til
     segments = _unroll(machine, program)
     stretch = next((s for s in timing.stretches(program.launches, segments) if launch in s), None)
     if stretch is None:
-        raise ProgramError(
-            f"tracing launch {launch}: the program has {len(program.launches)} launches"
-        )
+        raise ProgramError(f"tracing launch {launch}: the program has {len(program.launches)} launches")
     return _trace(machine, program, segments, stretch, serial, 0).tiles
 
 
@@ -253,9 +251,7 @@ def _unroll(machine: Machine, program: Program) -> list[timing.SegmentCode]:
     return [timing.SegmentCode(machine, s) for s in program.segments]
 
 
-def _parts(
-    program: Program, segments: list[timing.SegmentCode], stretch: list[int]
-) -> list[timing.Part]:
+def _parts(program: Program, segments: list[timing.SegmentCode], stretch: list[int]) -> list[timing.Part]:
     out = []
     for i in stretch:
         launch = program.launches[i]
@@ -314,9 +310,7 @@ def _stuck_line(parts: list[timing.Part], tile: int, at: int, monitors: list[int
     return f"tile {tile}, after its last instruction"
 
 
-def _simulate_group(
-    machine: Machine, parts: list[timing.Part], name: str, serial: bool | None
-) -> Group:
+def _simulate_group(machine: Machine, parts: list[timing.Part], name: str, serial: bool | None) -> Group:
     rows = timing.event_input(machine, parts)
     times = _run(machine, rows, serial, parts, name)
     ddr_bytes = int(rows.ddr_bytes.sum())

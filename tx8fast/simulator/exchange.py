@@ -34,9 +34,7 @@ def stop_rows(rows: np.ndarray) -> list[int]:
 def takes_turns(rows: np.ndarray, stops: Sequence[int]) -> bool:
     """Return whether the rows exchange anything with other tiles before their end."""
     last = len(rows) - 1
-    return bool((rows["opcode"] == SEND).any()) or any(
-        at != last or rows["opcode"][at] != BARRIER for at in stops
-    )
+    return bool((rows["opcode"] == SEND).any()) or any(at != last or rows["opcode"][at] != BARRIER for at in stops)
 
 
 class Stream:
@@ -74,9 +72,7 @@ class Exchange:
     tile arrives at a row that may stop it and when it passes.
     """
 
-    def __init__(
-        self, machine: Machine, spm: Callable[[int], np.ndarray], where: str, observer: Any = None
-    ) -> None:
+    def __init__(self, machine: Machine, spm: Callable[[int], np.ndarray], where: str, observer: Any = None) -> None:
         self.machine = machine
         self.observer = observer
         self.where = where
@@ -105,18 +101,11 @@ class Exchange:
             moved = [self._advance(s) for s in waiting]
             waiting = [s for s in waiting if not s.done]
             if waiting and not any(moved):
-                lines = [
-                    waiting_line(s.tile, s.at, s.rows[s.at], s.ops, self.monitors[s.tile])
-                    for s in waiting
-                ]
-                raise SimulationError(
-                    f"{self.where}: no tile can go on:\n  - " + "\n  - ".join(lines)
-                )
+                lines = [waiting_line(s.tile, s.at, s.rows[s.at], s.ops, self.monitors[s.tile]) for s in waiting]
+                raise SimulationError(f"{self.where}: no tile can go on:\n  - " + "\n  - ".join(lines))
         left = leftover_lines(self.monitors)
         if left:
-            raise SimulationError(
-                f"{self.where}: messages are left over:\n  - " + "\n  - ".join(left)
-            )
+            raise SimulationError(f"{self.where}: messages are left over:\n  - " + "\n  - ".join(left))
 
     def _advance(self, s: Stream) -> bool:
         """Run `s` until it is stopped; return whether anything happened."""

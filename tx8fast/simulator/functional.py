@@ -149,18 +149,14 @@ class FunctionalSimulator:
             return self._tensors[tensor]
         except KeyError:
             known = ", ".join(t.name for t in (*self.program.inputs, *self.program.outputs))
-            raise SimulationError(
-                f"no tensor is called '{tensor}'; inputs and outputs are {known}"
-            ) from None
+            raise SimulationError(f"no tensor is called '{tensor}'; inputs and outputs are {known}") from None
 
     def write(self, tensor: str | Tensor, array: np.ndarray) -> None:
         """Convert `array` (logical shape) to the tensor's DDR format and layout and store it."""
         t = self.tensor(tensor)
         array = np.asarray(array)
         if tuple(array.shape) != tuple(t.shape):
-            raise SimulationError(
-                f"writing '{t.name}': found shape {tuple(array.shape)}, required {tuple(t.shape)}"
-            )
+            raise SimulationError(f"writing '{t.name}': found shape {tuple(array.shape)}, required {tuple(t.shape)}")
         stored = np_dtype(t.ddr_dtype)
         if array.dtype != stored:
             array = convert(array, dtype_name(array.dtype), t.ddr_dtype)
@@ -215,9 +211,7 @@ class FunctionalSimulator:
             for tile, code in codes:
                 self._stream(launch, segment, tile, code, self.state).run(0, len(code.rows))
 
-    def _run_together(
-        self, launch: Launch, segment: Segment, codes: list[tuple[int, _Code]]
-    ) -> None:
+    def _run_together(self, launch: Launch, segment: Segment, codes: list[tuple[int, _Code]]) -> None:
         """Run the tiles in turns, each in its own scratchpad."""
         where = f"launch '{launch.name}', segment '{segment.name}'"
         exchange = Exchange(self.machine, lambda tile: self._state(tile).spm, where, self.observer)
@@ -247,9 +241,7 @@ class FunctionalSimulator:
             found = self._codes[key] = _Code(segment.codes[code_index], self.machine, segment)
         return found
 
-    def _stream(
-        self, launch: Launch, segment: Segment, tile: int, code: _Code, state: TileState
-    ) -> Stream:
+    def _stream(self, launch: Launch, segment: Segment, tile: int, code: _Code, state: TileState) -> Stream:
         """Prepare a tile for a launch; all its DDR addresses are checked here."""
         slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[tile]
         addresses = self._addresses(code, slots, launch, segment, tile).tolist()

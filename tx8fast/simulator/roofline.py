@@ -44,14 +44,8 @@ def roofline(machine: Machine, meta: Mapping[str, Any]) -> Roofline:
     values = {}
     for key in ("useful_macs", "unique_ddr_bytes"):
         value = meta.get(key, 0)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not 0 <= value < float("inf")
-        ):
-            raise ProgramError(
-                f"computing the roofline bound: meta '{key}' is {value!r}, required a number >= 0"
-            )
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise ProgramError(f"computing the roofline bound: meta '{key}' is {value!r}, required a number >= 0")
         values[key] = value
     macs = values["useful_macs"]
     peak = machine.peak_macs_per_cycle(str(meta.get("compute_dtype", "bf16"))) if macs else 1.0

@@ -64,9 +64,7 @@ class Code:
         limit = min(machine.tile.workers, MAX_WORKERS)
         if len(rows) and (worker.min() < 0 or worker.max() >= limit):
             bad = int(worker[(worker < 0) | (worker >= limit)][0])
-            raise SimulationError(
-                f"cycle simulation of {where}: found worker {bad}, required 0 to {limit - 1}"
-            )
+            raise SimulationError(f"cycle simulation of {where}: found worker {bad}, required 0 to {limit - 1}")
         self.worker = worker.astype(np.uint8)
         self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
         self.dma = np.flatnonzero((self.kind == 2) | (self.kind == 3))
@@ -114,9 +112,7 @@ class Code:
             cycles, ddr_bytes = (a.copy() for a in self._fixed_at_rest)
             if phase.any():
                 address = self.rows["ddr"][self.dma] + _of_slot(phase, self.slot)
-                cycles[self.dma], ddr_bytes[self.dma] = isa.durations(
-                    self.machine, self.rows[self.dma], address
-                )
+                cycles[self.dma], ddr_bytes[self.dma] = isa.durations(self.machine, self.rows[self.dma], address)
             self._fixed[key] = cycles, ddr_bytes
         return self._fixed[key]
 
@@ -214,11 +210,7 @@ def key(parts: Sequence[Part], page: int) -> tuple:
     lo = where + np.concatenate([p.code.lo for p in parts])
     hi = where + np.concatenate([p.code.hi for p in parts])
     written = np.concatenate([p.code.written for p in parts])
-    meet = (
-        (lo[:, None] < hi[None, :])
-        & (lo[None, :] < hi[:, None])
-        & (written[:, None] | written[None, :])
-    )
+    meet = (lo[:, None] < hi[None, :]) & (lo[None, :] < hi[:, None]) & (written[:, None] | written[None, :])
     first, second = np.nonzero(np.triu(meet, 1))
     shift = where[second] - where[first]
     overlap = tuple(zip(first.tolist(), second.tolist(), shift.tolist()))
@@ -283,10 +275,6 @@ def _hidden_waits(kind: np.ndarray) -> np.ndarray:
     """Return 1 for every routine that follows engine rows without a wait: it joins the engines itself."""
     at = np.arange(1, len(kind) + 1)
     engine = np.maximum.accumulate(np.where(kind < KCORE, at, 0)) if len(kind) else at
-    joined = (
-        np.maximum.accumulate(np.where((kind == KCORE) | (kind == WAIT), at, 0))
-        if len(kind)
-        else at
-    )
+    joined = np.maximum.accumulate(np.where((kind == KCORE) | (kind == WAIT), at, 0)) if len(kind) else at
     before = np.concatenate([[0], joined[:-1]]) if len(kind) else at
     return ((kind == KCORE) & (engine > before)).astype(np.int64)

@@ -13,9 +13,7 @@ from tx8fast import isa
 from tx8fast.isa.comm import mask_tiles
 
 
-def waiting_line(
-    tile: int, at: int, record: np.ndarray, ops: Sequence[str], monitors: Sequence[int]
-) -> str:
+def waiting_line(tile: int, at: int, record: np.ndarray, ops: Sequence[str], monitors: Sequence[int]) -> str:
     """Return one line for a tile stopped at instruction `at`; `monitors`: bytes arrived and not yet taken."""
     row = isa.decode(record)
     name = row["name"]

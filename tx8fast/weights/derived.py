@@ -30,9 +30,7 @@ Shape = tuple[int, ...]
 Expression = Callable[[Sequence[np.ndarray], Mapping[str, Any], Shape], np.ndarray]
 
 
-def _causal_mask(
-    inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
-) -> np.ndarray:
+def _causal_mask(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     """Row i sees column j if j <= i + offset and, with a window, j > i + offset - window: 0, else `value`."""
     row = np.arange(shape[-2])[:, None] + int(attrs.get("offset", 0))
     col = np.arange(shape[-1])[None, :]
@@ -40,9 +38,7 @@ def _causal_mask(
     window = int(attrs.get("window") or 0)
     if window > 0:
         seen &= col > row - window
-    return np.broadcast_to(
-        np.where(seen, np.float32(0), np.float32(attrs.get("value", -3e38))), shape
-    )
+    return np.broadcast_to(np.where(seen, np.float32(0), np.float32(attrs.get("value", -3e38))), shape)
 
 
 def _arange(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
@@ -116,19 +112,13 @@ def evaluate(
     """
     function = EXPRESSIONS.get(expr)
     if function is None:
-        raise ImportModelError(
-            f"unknown weight expression '{expr}', expected one of {', '.join(EXPRESSIONS)}"
-        )
+        raise ImportModelError(f"unknown weight expression '{expr}', expected one of {', '.join(EXPRESSIONS)}")
     result = np.asarray(function(inputs, attrs, shape))
     if result.shape != shape:
-        raise ImportModelError(
-            f"weight expression '{expr}' gave shape {list(result.shape)}, required {list(shape)}"
-        )
+        raise ImportModelError(f"weight expression '{expr}' gave shape {list(result.shape)}, required {list(shape)}")
     if result.dtype != dtype:
         if result.dtype.itemsize > 4 and dtype.itemsize <= 2 and dtype.kind not in "iub":
-            result = result.astype(
-                np.float32
-            )  # ml_dtypes rounds from f32; double rounding is below half an ulp here
+            result = result.astype(np.float32)  # ml_dtypes rounds from f32; double rounding is below half an ulp here
         result = result.astype(dtype)
     result = np.ascontiguousarray(result).reshape(shape).view()  # the former turns rank 0 into 1
     result.flags.writeable = False

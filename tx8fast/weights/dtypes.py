@@ -42,7 +42,5 @@ def dtype_name(dtype: np.dtype) -> str:
     """Return our name of a numpy dtype. Raises ImportModelError if there is none."""
     found = _NAMES.get(np.dtype(dtype))
     if found is None:
-        raise ImportModelError(
-            f"numpy dtype '{dtype}' has no counterpart, expected one of {', '.join(_NP)}"
-        )
+        raise ImportModelError(f"numpy dtype '{dtype}' has no counterpart, expected one of {', '.join(_NP)}")
     return found

@@ -72,7 +72,9 @@ def open_gguf(path: str | os.PathLike[str]) -> dict[str, GgufEntry]:
     raise_all(ImportModelError, f"opening {where}", problems)
     if unknown:
         listed = ", ".join(f"{f} (first '{name}')" for f, name in unknown.items())
-        raise UnsupportedError(f"opening {where}: formats {listed} are not supported; supported are {', '.join([*PLAIN, *BLOCKS])}")
+        raise UnsupportedError(
+            f"opening {where}: formats {listed} are not supported; supported are {', '.join([*PLAIN, *BLOCKS])}"
+        )
     return entries
 
 
@@ -89,7 +91,9 @@ def _problems(name: str, e: GgufEntry, size: int) -> list[str]:
     if e.nbytes != need:
         out.append(f"tensor '{name}': has {e.nbytes} bytes, {e.format} {list(e.shape)} needs {need}")
     if e.offset < 0 or e.offset + e.nbytes > size:
-        out.append(f"tensor '{name}': bytes [{e.offset}, {e.offset + e.nbytes}) required, the file has {size}; truncated")
+        out.append(
+            f"tensor '{name}': bytes [{e.offset}, {e.offset + e.nbytes}) required, the file has {size}; truncated"
+        )
     return out
 
 

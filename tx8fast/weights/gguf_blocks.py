@@ -90,7 +90,9 @@ def unpack_blocks(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape:
     """Blocks u8 [n, bytes per block] of `attrs["format"]` as f32 of `shape`."""
     name = attrs.get("format")
     if name not in BLOCKS:
-        raise ImportModelError(f"unpacking a weight: unknown block format {name!r}, expected one of {', '.join(BLOCKS)}")
+        raise ImportModelError(
+            f"unpacking a weight: unknown block format {name!r}, expected one of {', '.join(BLOCKS)}"
+        )
     per_block, block_bytes, unpack = BLOCKS[name]
     blocks = inputs[0]
     if blocks.ndim != 2 or blocks.shape[1] != block_bytes or len(blocks) * per_block != int(np.prod(shape)):

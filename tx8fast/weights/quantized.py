@@ -59,9 +59,7 @@ def dequantize(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Sh
     block = attrs.get("block")
     # groups of input features are listed per row
     row_of = (
-        index.astype(np.int64)
-        if index is not None
-        else _blocks(stored[0], _two(scale).shape[0], block and block[0])
+        index.astype(np.int64) if index is not None else _blocks(stored[0], _two(scale).shape[0], block and block[0])
     )
     col_of = _blocks(stored[1], _two(scale).shape[1], block and block[1])
     out = np.empty(stored, np_dtype(attrs["dtype"]))

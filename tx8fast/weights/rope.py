@@ -24,9 +24,7 @@ ROPE_TYPES: dict[str, tuple[str, ...]] = {
 }
 
 
-def rope_frequencies(
-    theta: float, rotary_dim: int, scaling: Mapping[str, Any] | None = None
-) -> np.ndarray:
+def rope_frequencies(theta: float, rotary_dim: int, scaling: Mapping[str, Any] | None = None) -> np.ndarray:
     """Return the (rotary_dim / 2,) float64 angular frequencies in radians per position.
 
     `scaling["rope_type"]` is "default", "linear" (`factor`), "llama3" (`factor`, `low_freq_factor`,
@@ -48,16 +46,12 @@ def rope_frequencies(
     if kind != "llama3":
         raise ImportModelError(f"rope scaling '{kind}' is not one of {', '.join(ROPE_TYPES)}")
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    turns = (
-        scaling["original_max_position_embeddings"] * freq / (2 * math.pi)
-    )  # full waves in the trained length
+    turns = scaling["original_max_position_embeddings"] * freq / (2 * math.pi)  # full waves in the trained length
     keep = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return freq * (keep + (1 - keep) / scaling["factor"])
 
 
-def _yarn(
-    freq: np.ndarray, theta: float, rotary_dim: int, scaling: Mapping[str, Any]
-) -> np.ndarray:
+def _yarn(freq: np.ndarray, theta: float, rotary_dim: int, scaling: Mapping[str, Any]) -> np.ndarray:
     trained = scaling["original_max_position_embeddings"]
 
     def lane(turns: float) -> float:

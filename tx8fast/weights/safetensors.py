@@ -135,17 +135,13 @@ def read_header(path: Path, problems: list[str]) -> dict[str, CheckpointEntry]:
         entry = _entry(path, base, key, raw, problems)
         if entry is not None:
             entries[key] = entry
-    if len(entries) == len(
-        header
-    ):  # with an unreadable entry the coverage check would only repeat the complaint
+    if len(entries) == len(header):  # with an unreadable entry the coverage check would only repeat the complaint
         entries = dict(sorted(entries.items(), key=lambda kv: (kv[1].offset, kv[1].nbytes)))
         _check_coverage(path.name, base, size, entries, problems)
     return entries
 
 
-def _check_coverage(
-    name: str, base: int, size: int, entries: dict[str, CheckpointEntry], problems: list[str]
-) -> None:
+def _check_coverage(name: str, base: int, size: int, entries: dict[str, CheckpointEntry], problems: list[str]) -> None:
     end = base
     for key, e in entries.items():
         if e.offset != end:
@@ -158,9 +154,7 @@ def _check_coverage(
         problems.append(f"{name}: {size - end} bytes after the last tensor")
 
 
-def _entry(
-    path: Path, base: int, key: str, raw: Any, problems: list[str]
-) -> CheckpointEntry | None:
+def _entry(path: Path, base: int, key: str, raw: Any, problems: list[str]) -> CheckpointEntry | None:
     where = f"{path.name}: tensor '{key}'"
     if not isinstance(raw, dict):
         problems.append(f"{where}: its header entry is not an object")
@@ -169,15 +163,11 @@ def _entry(
     shape, offsets = raw.get("shape"), raw.get("data_offsets")
     before = len(problems)
     if dtype is None:
-        problems.append(
-            f"{where}: dtype {raw.get('dtype')!r} is not one of {', '.join(SAFETENSORS)}"
-        )
+        problems.append(f"{where}: dtype {raw.get('dtype')!r} is not one of {', '.join(SAFETENSORS)}")
     if not _naturals(shape) or len(shape) > MAX_RANK:
         problems.append(f"{where}: shape {shape!r} is not a list of at most {MAX_RANK} sizes >= 0")
     if not _naturals(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
-        problems.append(
-            f"{where}: data_offsets {offsets!r} is not [begin, end] with 0 <= begin <= end"
-        )
+        problems.append(f"{where}: data_offsets {offsets!r} is not [begin, end] with 0 <= begin <= end")
     if len(problems) > before or dtype is None or shape is None or offsets is None:
         return None
     nbytes = offsets[1] - offsets[0]

@@ -100,9 +100,7 @@ class WeightTable:
     def __getitem__(self, key: str) -> Weight:
         found = self._entries.get(key)
         if found is None:
-            raise ImportModelError(
-                f"weight '{key}' is not in the weight table ({len(self._entries)} entries)"
-            )
+            raise ImportModelError(f"weight '{key}' is not in the weight table ({len(self._entries)} entries)")
         return found
 
     def __contains__(self, key: object) -> bool:
@@ -142,11 +140,7 @@ class WeightTable:
 
     def add_file(self, key: str, entry: CheckpointEntry) -> Weight:
         """Add a tensor of an opened checkpoint."""
-        return self.add(
-            Weight(
-                key, entry.shape, entry.dtype, FileSource(entry.path, entry.offset, entry.nbytes)
-            )
-        )
+        return self.add(Weight(key, entry.shape, entry.dtype, FileSource(entry.path, entry.offset, entry.nbytes)))
 
     def add_array(self, key: str, array: np.ndarray) -> Weight:
         """Add an owned array; the table keeps a read-only view, its dtype decides the format."""
@@ -161,9 +155,7 @@ class WeightTable:
     def add_derived(self, key: str, expr: str, attrs: Mapping[str, Any], inputs: Sequence[str],
                     shape: Sequence[int], dtype: str) -> Weight:  # fmt: skip
         """Add a computed entry; `inputs` are keys of this table. Nothing is evaluated."""
-        return self.add(
-            Weight(key, tuple(shape), dtype, DerivedSource(expr, dict(attrs), tuple(inputs)))
-        )
+        return self.add(Weight(key, tuple(shape), dtype, DerivedSource(expr, dict(attrs), tuple(inputs))))
 
     def add_per_chip(self, key: str, sources: Mapping[int, Source], shape: Sequence[int], dtype: str) -> Weight:
         """Add an entry that only the chips named hold, each with its own bytes (or several with the same source)."""
@@ -191,9 +183,7 @@ class WeightTable:
         """Move all entries into `other` without copying bytes; this table is empty afterwards."""
         clash = [k for k in self._entries if k in other._entries]
         if clash:
-            raise ImportModelError(
-                f"moving weights: {len(clash)} keys exist in both tables, first '{clash[0]}'"
-            )
+            raise ImportModelError(f"moving weights: {len(clash)} keys exist in both tables, first '{clash[0]}'")
         other._entries.update(self._entries)
         other._maps.update(self._maps)
         self._entries, self._maps = {}, {}
@@ -291,9 +281,7 @@ class WeightTable:
         return {"kind": "array" if isinstance(source, ArraySource) else "missing", **typed}
 
 
-def resolve(
-    description: Mapping[str, Any], root: str | os.PathLike[str] | None = None
-) -> np.ndarray:
+def resolve(description: Mapping[str, Any], root: str | os.PathLike[str] | None = None) -> np.ndarray:
     """Return the read-only array that `WeightTable.describe` described; relative files are under `root`.
 
     Raises ImportModelError if the bytes are not in a file or the description is damaged.
@@ -315,9 +303,7 @@ def resolve(
         if isinstance(e, ImportModelError):
             raise
         raise ImportModelError(f"damaged weight description {dict(description)!r}: {e!r}") from e
-    raise ImportModelError(
-        f"weight bytes of kind '{kind}' cannot be read from files; expected file or derived"
-    )
+    raise ImportModelError(f"weight bytes of kind '{kind}' cannot be read from files; expected file or derived")
 
 
 def _paths(weight: Weight) -> set[str]:

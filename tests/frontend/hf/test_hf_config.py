@@ -71,9 +71,7 @@ def test_windows():
     assert parse("mistral", sliding_window=7).windows == (7, 7)
     assert parse("mistral", sliding_window=None).windows == (0, 0)
     assert parse("qwen2", sliding_window=7).windows == (0, 0)
-    assert parse(
-        "qwen2", sliding_window=7, use_sliding_window=True, max_window_layers=1
-    ).windows == (0, 7)
+    assert parse("qwen2", sliding_window=7, use_sliding_window=True, max_window_layers=1).windows == (0, 7)
     types = ["sliding_attention", "full_attention"]
     assert parse("qwen3", sliding_window=7, use_sliding_window=True, layer_types=types).windows == (
         7,
@@ -128,13 +126,9 @@ def test_bad_layer_types():
 
 
 def test_other_families_are_unsupported():
-    with pytest.raises(
-        UnsupportedError, match="model_type 'mamba'.*supported are llama, mistral, qwen2, qwen3"
-    ):
+    with pytest.raises(UnsupportedError, match="model_type 'mamba'.*supported are llama, mistral, qwen2, qwen3"):
         parse("mamba")
-    with pytest.raises(
-        ImportModelError, match="quantization_config: key 'bits' is 3, supported: 2, 4, 8"
-    ):
+    with pytest.raises(ImportModelError, match="quantization_config: key 'bits' is 3, supported: 2, 4, 8"):
         parse(quantization_config={"quant_method": "gptq", "bits": 3})
     for raw, message in (
         ([], "found list"),

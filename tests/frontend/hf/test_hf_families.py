@@ -92,9 +92,7 @@ def test_encoders_run_on_the_simulator(tmp_path, case, dtype):
 
 
 @pytest.mark.feature("B11")
-@pytest.mark.parametrize(
-    "case", [c for c in DECODERS if c not in ("gemma2", "gemma3_text", "smollm3")]
-)
+@pytest.mark.parametrize("case", [c for c in DECODERS if c not in ("gemma2", "gemma3_text", "smollm3")])
 def test_layers_of_one_kind_emit_the_same_ops(tmp_path, case):
     """The middle layers of these models are of one kind each."""
     config = family_config(case) | {"num_hidden_layers": 4, "n_layer": 4, "no_rope_layers": [1] * 4}
@@ -117,9 +115,7 @@ def test_config_alone_names_the_checkpoint_tensors(tmp_path, case):
     found = {k: w.shape for k, w in program.weights.items() if not k.startswith("%")}
     if case in ENCODERS:  # heads are taken from the checkpoint only
         prefix = "bert." if case == "bert" else ""
-        wanted = {
-            prefix + k: s for k, s in wanted.items() if not k.startswith(("pooler", "classifier"))
-        }
+        wanted = {prefix + k: s for k, s in wanted.items() if not k.startswith(("pooler", "classifier"))}
     assert found == wanted and set(found) <= set(program.weights.missing())
 
 
@@ -132,9 +128,7 @@ def test_number_of_ops_does_not_depend_on_the_experts(tmp_path):
         program = import_hf(tmp_path, HfOptions(seq=SEQ, batch=BATCH))
         ops = list(program.module.body.first.body)
         sizes.append(len(ops))
-        products = [
-            op for op in ops if op.kind == "gemm" and (op.loc or "").startswith("layers.1.experts.")
-        ]
+        products = [op for op in ops if op.kind == "gemm" and (op.loc or "").startswith("layers.1.experts.")]
         # of all computed experts only the three that a token chose are useful
         useful = BATCH * SEQ * 3 * 32 * 16
         assert [op.attrs["useful_macs"] for op in products] == [useful, useful, 0, useful]
@@ -180,13 +174,9 @@ def test_old_names_of_norm_parameters(tmp_path):
     inputs, wanted = encoder_case("bert", config, weights)
     old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     for new, name in old.items():
-        weights = {
-            "bert." + k.removeprefix("bert.").replace(new, name): w for k, w in weights.items()
-        }
+        weights = {"bert." + k.removeprefix("bert.").replace(new, name): w for k, w in weights.items()}
     write_weights(tmp_path, weights)
-    close(
-        run_graph(import_hf(tmp_path, HfOptions(batch=BATCH, seq=SEQ)), inputs), wanted, "float32"
-    )
+    close(run_graph(import_hf(tmp_path, HfOptions(batch=BATCH, seq=SEQ)), inputs), wanted, "float32")
 
 
 @pytest.mark.feature("B11")

@@ -72,9 +72,7 @@ def test_prefill_and_decode_agree_with_the_reference(tmp_path, variant):
     step = {"input_ids": ids[:, -1:], "position": np.array([SEQ - 1])}
     for i in range(config["num_hidden_layers"]):
         for what in ("key", "value"):
-            cache = np.full(
-                (2, PAST, wanted[f"present.{i}.{what}"].shape[-1]), 9.0
-            )  # stale slots must not be seen
+            cache = np.full((2, PAST, wanted[f"present.{i}.{what}"].shape[-1]), 9.0)  # stale slots must not be seen
             cache[:, : SEQ - 1] = wanted[f"present.{i}.{what}"][:, : SEQ - 1]
             step[f"past.{i}.{what}"] = cache
     decode.verify()
@@ -89,17 +87,10 @@ def test_half_precision_checkpoints(tmp_path, dtype):
     config, weights = make_checkpoint(tmp_path, dtype=dtype)
     ids = np.arange(SEQ)[None]
     program = import_hf(tmp_path, HfOptions(seq=SEQ))
-    assert (
-        program.module.body.first.body.terminator.operands[0].dtype
-        == {"bfloat16": "bf16", "float16": "f16"}[dtype]
-    )
-    close(
-        evaluate(program, {"input_ids": ids}), LlamaReference(config, weights).prefill(ids), dtype
-    )
+    assert program.module.body.first.body.terminator.operands[0].dtype == {"bfloat16": "bf16", "float16": "f16"}[dtype]
+    close(evaluate(program, {"input_ids": ids}), LlamaReference(config, weights).prefill(ids), dtype)
     mask = program.weights.view(f"%causal_mask/{SEQ}")
-    assert (
-        np.isfinite(mask.astype(np.float32)).all() and (mask[0, 1:].astype(np.float32) < -6e4).all()
-    )
+    assert np.isfinite(mask.astype(np.float32)).all() and (mask[0, 1:].astype(np.float32) < -6e4).all()
 
 
 @pytest.mark.feature("B11")
@@ -136,9 +127,7 @@ def test_mixed_checkpoint_is_converted_at_the_odd_weights(tmp_path):
 def test_last_logits_only(tmp_path):
     make_checkpoint(tmp_path)
     ids = np.arange(2 * SEQ).reshape(2, SEQ)
-    full, last = (
-        import_hf(tmp_path, HfOptions(batch=2, seq=SEQ, logits=k)) for k in ("all", "last")
-    )
+    full, last = (import_hf(tmp_path, HfOptions(batch=2, seq=SEQ, logits=k)) for k in ("all", "last"))
     a, b = (evaluate(p, {"input_ids": ids})["logits"] for p in (full, last))
     assert b.shape == (2, 1, 128)
     np.testing.assert_allclose(a[:, -1:], b)
@@ -186,12 +175,9 @@ def test_layers_emit_the_same_ops(tmp_path, options):
     (tmp_path / "config.json").write_text(json.dumps(model_config(layers=4)))
     ops = list(import_hf(tmp_path, options).module.body.first.body)
     layers = [
-        [(op.kind, str(op.result.type)) for op in ops if (op.loc or "").startswith(f"layers.{i}.")]
-        for i in range(4)
+        [(op.kind, str(op.result.type)) for op in ops if (op.loc or "").startswith(f"layers.{i}.")] for i in range(4)
     ]
-    assert layers[0] == layers[1] == layers[2] == layers[3] and len(layers[0]) == (
-        26 if options.past is None else 28
-    )
+    assert layers[0] == layers[1] == layers[2] == layers[3] and len(layers[0]) == (26 if options.past is None else 28)
     assert not any(op.kind in ("reshape", "transpose") for op in ops)
     assert {op.loc for op in ops if op.kind == "gemm"} >= {
         "layers.3.self_attn.q_proj",
@@ -222,9 +208,7 @@ def test_signature_and_donation(tmp_path):
 def test_useful_macs_count_the_unmasked_half():
     assert visible_pairs(2048, 0) == 2048 * 2049 // 2
     for seq, window in ((7, 0), (7, 3), (7, 7), (7, 9), (1, 1)):
-        counted = sum(
-            1 for i in range(seq) for j in range(seq) if j <= i and (not window or i - j < window)
-        )
+        counted = sum(1 for i in range(seq) for j in range(seq) if j <= i and (not window or i - j < window))
         assert visible_pairs(seq, window) == counted
 
 
@@ -232,9 +216,7 @@ def test_useful_macs_count_the_unmasked_half():
 def test_useful_macs_of_attention(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(model_config("mistral", sliding_window=3)))
     program = import_hf(tmp_path, HfOptions(seq=7, batch=2))
-    macs = [
-        op.attrs["useful_macs"] for op in program.module.body.first.body if op.kind == "contract"
-    ]
+    macs = [op.attrs["useful_macs"] for op in program.module.body.first.body if op.kind == "contract"]
     assert macs == [2 * 4 * 16 * visible_pairs(7, 3)] * 4
 
 

@@ -20,9 +20,7 @@ AUTO = {"bert": "AutoModel", "vit": "AutoModelForImageClassification"}
 
 def load(directory, kind):
     auto = getattr(transformers, AUTO.get(kind, "AutoModelForCausalLM"))
-    return auto.from_pretrained(
-        directory, output_loading_info=True, attn_implementation="eager", dtype=torch.float32
-    )
+    return auto.from_pretrained(directory, output_loading_info=True, attn_implementation="eager", dtype=torch.float32)
 
 
 @pytest.mark.parametrize("case", [c for c in CONFIGS if c not in AUTO])

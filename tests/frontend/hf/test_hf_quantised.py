@@ -29,9 +29,7 @@ def quantised(directory, case, scheme, dtype="float32"):
 
 
 def error(found, wanted):
-    return max(
-        np.abs(found[k].astype(np.float64) - w).max() / np.abs(w).max() for k, w in wanted.items()
-    )
+    return max(np.abs(found[k].astype(np.float64) - w).max() / np.abs(w).max() for k, w in wanted.items())
 
 
 @pytest.mark.feature("B11")
@@ -63,9 +61,7 @@ def test_weights_are_the_dequantised_ones(tmp_path, scheme, dtype, monkeypatch):
 
 
 @pytest.mark.feature("B11", "IR-26")
-@pytest.mark.parametrize(
-    ("case", "scheme"), [("phi3", "gptq"), ("mixtral", "awq"), ("deepseek_v3", "int8")]
-)
+@pytest.mark.parametrize(("case", "scheme"), [("phi3", "gptq"), ("mixtral", "awq"), ("deepseek_v3", "int8")])
 def test_fused_and_stacked_weights_of_quantised_models(tmp_path, case, scheme):
     """Parts of a dequantised matrix and stacks of them: nothing is read at import."""
     config, meant = quantised(tmp_path, case, scheme)
@@ -96,10 +92,7 @@ def test_misfitting_parts_are_listed(tmp_path):
     with pytest.raises(ImportModelError) as e:
         import_hf(tmp_path, HfOptions(seq=4))
     text = str(e.value)
-    assert (
-        f"'{name}scales' is absent" in text
-        and "up_proj.g_idx' has shape [5], required [32]" in text
-    )
+    assert f"'{name}scales' is absent" in text and "up_proj.g_idx' has shape [5], required [32]" in text
     assert f"'{name}qzeros' has shape [2, 6], required [1, 6]" in text
 
 
@@ -120,9 +113,7 @@ def test_misfitting_parts_are_listed(tmp_path):
     ],
 )
 def test_unsupported_quantisation(tmp_path, settings, message):
-    (tmp_path / "config.json").write_text(
-        json.dumps({**family_config("llama"), "quantization_config": settings})
-    )
+    (tmp_path / "config.json").write_text(json.dumps({**family_config("llama"), "quantization_config": settings}))
     with pytest.raises(ImportModelError) as e:
         import_hf(tmp_path, HfOptions(seq=4))
     assert message in str(e.value)

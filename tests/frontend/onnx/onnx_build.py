@@ -16,7 +16,9 @@ def info(name: str, shape, dtype: int = F32):
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
-def model(nodes, inputs, outputs, weights: dict[str, np.ndarray] | None = None, opset: int = 20, functions=(), domains=()):
+def model(
+    nodes, inputs, outputs, weights: dict[str, np.ndarray] | None = None, opset: int = 20, functions=(), domains=()
+):
     """Make a model from nodes and value infos; `weights` become raw initialisers."""
     stored = [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
     graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), stored)

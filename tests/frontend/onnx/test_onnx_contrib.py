@@ -32,9 +32,7 @@ def one_node(
     names = ["" if a is None else f"i{k}" for k, a in enumerate(inputs)]
     while names and not names[-1]:
         names.pop()
-    node = helper.make_node(
-        op, names, [f"o{k}" if k >= 0 else "" for k in range(n_out)], domain=domain, **attrs
-    )
+    node = helper.make_node(op, names, [f"o{k}" if k >= 0 else "" for k in range(n_out)], domain=domain, **attrs)
     infos, stored, feed = [], [], {}
     for k, a in enumerate(inputs):
         if a is None:
@@ -44,11 +42,7 @@ def one_node(
             t.name = f"i{k}"
             stored.append(t)
         else:
-            infos.append(
-                helper.make_tensor_value_info(
-                    f"i{k}", helper.np_dtype_to_tensor_dtype(a.dtype), a.shape
-                )
-            )
+            infos.append(helper.make_tensor_value_info(f"i{k}", helper.np_dtype_to_tensor_dtype(a.dtype), a.shape))
             feed[f"i{k}"] = a
     outputs = [helper.make_empty_tensor_value_info(f"o{k}") for k in range(n_out)]
     graph = helper.make_graph([node], "g", infos, outputs, stored)
@@ -63,9 +57,7 @@ def check(op: str, inputs: list, n_out: int = 1, skip: tuple = (), **kw) -> None
     kept = [o for o in m.graph.node[0].output if o]
     del m.graph.output[:]
     m.graph.output.extend(helper.make_empty_tensor_value_info(o) for o in kept)
-    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(
-        None, feed
-    )
+    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
     program = import_model(m)
     got = run_program(program, feed)
     assert len(got) == len(want)
@@ -80,9 +72,7 @@ def test_simplified_layer_normalization(domain):
         m, _ = one_node("SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], 1, domain=domain)
         assert any(op.kind == "rmsnorm" for op in import_model(m).main.body)
     else:
-        check(
-            "SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], domain="", axis=-1, epsilon=1e-6
-        )
+        check("SimplifiedLayerNormalization", [f32(2, 3, 8), f32(8)], domain="", axis=-1, epsilon=1e-6)
 
 
 @pytest.mark.parametrize("beta", [True, False])
@@ -108,9 +98,7 @@ def test_skip_simplified_layer_normalization(bias):
     )
 
 
-@pytest.mark.parametrize(
-    ("beta", "bias", "skip"), [(1, 1, (2, 3, 8)), (1, 0, (1, 3, 8)), (0, 0, (3, 8))]
-)
+@pytest.mark.parametrize(("beta", "bias", "skip"), [(1, 1, (2, 3, 8)), (1, 0, (1, 3, 8)), (0, 0, (3, 8))])
 def test_skip_layer_normalization(beta, bias, skip):
     inputs = [f32(2, 3, 8), f32(*skip), f32(8), f32(8) if beta else None, f32(8) if bias else None]
     check("SkipLayerNormalization", inputs, 4, (1, 2), epsilon=1e-5)
@@ -191,9 +179,7 @@ def test_rotary_embedding(x, heads, places, attrs):
     )
 
 
-@pytest.mark.parametrize(
-    "case", ["plain", "bias", "causal", "extra", "lengths", "mask", "past", "cross"]
-)
+@pytest.mark.parametrize("case", ["plain", "bias", "causal", "extra", "lengths", "mask", "past", "cross"])
 def test_multi_head_attention(case):
     b, s, t, h, d = 2, 3, 5, 2, 8
     inputs: list = [
@@ -233,9 +219,7 @@ def tables(width: int, length: int = 32):
 
 
 @pytest.mark.parametrize("rope", [None, "half", "interleaved"])
-@pytest.mark.parametrize(
-    "case", ["prompt", "packed", "token", "buffer", "buffer of two", "window", "softcap"]
-)
+@pytest.mark.parametrize("case", ["prompt", "packed", "token", "buffer", "buffer of two", "window", "softcap"])
 def test_group_query_attention(case, rope):
     b, s, heads, kv, d, past = 1, 4, 4, 2, 16, 0
     attrs: dict = {"num_heads": heads, "kv_num_heads": kv}
@@ -263,9 +247,7 @@ def test_group_query_attention(case, rope):
         inputs += tables(d)
         attrs |= {"do_rotary": 1, "rotary_interleaved": int(rope == "interleaved")}
     m, feed = one_node("GroupQueryAttention", inputs, 3, constants, **attrs)
-    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(
-        None, feed
-    )
+    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
     got = run_program(import_model(m), feed)
     np.testing.assert_allclose(got[0], want[0], rtol=2e-4, atol=2e-5)
     for g, w in zip(got[1:], want[1:]):  # positions after the valid ones are unspecified

@@ -133,10 +133,10 @@ def external(tmp_path, location: str, nbytes: int = 4096, length: int = 4096):
     t.data_location = onnx.TensorProto.EXTERNAL
     for k, v in (("location", location), ("offset", "64"), ("length", str(length))):
         t.external_data.add(key=k, value=v)
-    (tmp_path / "w.bin").write_bytes(b"\0" * 64 + w.tobytes()[: nbytes])
+    (tmp_path / "w.bin").write_bytes(b"\0" * 64 + w.tobytes()[:nbytes])
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "w.bin").write_bytes(b"\0" * 64 + w.tobytes()[: nbytes])
+    (folder / "w.bin").write_bytes(b"\0" * 64 + w.tobytes()[:nbytes])
     onnx.save(m, folder / "m.onnx")
     return folder / "m.onnx"
 
@@ -190,7 +190,9 @@ def test_recursive_function():
     f = helper.make_function("acme", "F", ["a"], ["b"], [node("F", "a", "b", domain="acme")],
                              [helper.make_opsetid("", 20), helper.make_opsetid("acme", 1)])  # fmt: skip
     with pytest.raises(ImportModelError, match="recursive"):
-        imported([node("F", "x", "y", domain="acme")], [info("x", [2])], [info("y", [2])], functions=[f], domains=("acme",))
+        imported(
+            [node("F", "x", "y", domain="acme")], [info("x", [2])], [info("y", [2])], functions=[f], domains=("acme",)
+        )
 
 
 def test_options_are_checked():

@@ -119,7 +119,9 @@ def test_cache_write_of_one_batch_row_is_a_kv_update():
 
 def test_convolution_transposes_its_weight_once():
     nodes = [node("Conv", "x w", "y", pads=[1, 1, 1, 1])]
-    program = imported(nodes, [info("x", [1, 4, 6, 6])], [info("y", [1, 8, 6, 6])], {"w": np.ones((8, 4, 3, 3), np.float32)})
+    program = imported(
+        nodes, [info("x", [1, 4, 6, 6])], [info("y", [1, 8, 6, 6])], {"w": np.ones((8, 4, 3, 3), np.float32)}
+    )
     assert sorted(kinds(program)) == ["conv", "transpose", "transpose", "transpose"]
     assert next(op for op in program.main.body if op.kind == "conv").operands[1].shape == (3, 3, 8, 4)
 

@@ -38,9 +38,7 @@ def test_operator_sets_that_are_not_known(version, message):
 
 @pytest.mark.parametrize("shape", [[2**31], [4, 2**31, 1], [2**62, 2**62], [2**20, 2**21]])
 def test_inputs_that_no_machine_holds(shape):
-    with pytest.raises(
-        ImportModelError, match=r"graph input 'x' has shape .*at most 2147483647 per dimension"
-    ):
+    with pytest.raises(ImportModelError, match=r"graph input 'x' has shape .*at most 2147483647 per dimension"):
         imported([node("Relu", "x", "y")], [info("x", shape)], [info("y", None)])
 
 
@@ -79,9 +77,7 @@ def test_names_used_twice():
         imported([relu], [info("x", [2]), info("x", [2])], [info("y", [2])])
     with pytest.raises(ImportModelError, match="graph outputs 'y' are declared twice"):
         imported([relu], [info("x", [2])], [info("y", [2]), info("y", [2])])
-    m = model(
-        [node("Add", "x w", "y")], [info("x", [2])], [info("y", [2])], {"w": np.ones(2, np.float32)}
-    )
+    m = model([node("Add", "x w", "y")], [info("x", [2])], [info("y", [2])], {"w": np.ones(2, np.float32)})
     m.graph.initializer.append(m.graph.initializer[0])
     with pytest.raises(ImportModelError, match="initialiser 'w' is defined twice"):
         import_model(m)
@@ -89,18 +85,13 @@ def test_names_used_twice():
 
 def function(name: str, *calls: str):
     names = ["a", *[f"t{i}" for i in range(len(calls) - 1)], "b"]
-    nodes = [
-        node(c, a, b, domain="" if c == "Relu" else "acme")
-        for c, a, b in zip(calls, names, names[1:])
-    ]
+    nodes = [node(c, a, b, domain="" if c == "Relu" else "acme") for c, a, b in zip(calls, names, names[1:])]
     return helper.make_function("acme", name, ["a"], ["b"], nodes, OPSETS)
 
 
 def call(first: str, functions: list):
     node_ = node(first, "x", "y", domain="acme")
-    return imported(
-        [node_], [info("x", [2])], [info("y", [2])], functions=functions, domains=("acme",)
-    )
+    return imported([node_], [info("x", [2])], [info("y", [2])], functions=functions, domains=("acme",))
 
 
 def test_functions_that_call_each_other():

@@ -23,9 +23,7 @@ def ints(*values):
 
 def nodes_of(opset: int) -> list[tuple[str, str, dict, dict]]:
     """(operator, inputs, constants, attributes); x is [2, 4, 6], i is an image, k a kernel."""
-    axes: tuple[str, dict, dict] = (
-        ("x a", {"a": ints(-1)}, {}) if opset >= 18 else ("x", {}, {"axes": [-1]})
-    )
+    axes: tuple[str, dict, dict] = ("x a", {"a": ints(-1)}, {}) if opset >= 18 else ("x", {}, {"axes": [-1]})
     found = [
         ("ReduceSum", "x a", {"a": ints(-1)}, {"keepdims": 0}), *((r, *axes) for r in ("ReduceMean", "ReduceMax", "ReduceL2")),
         ("Softmax", "x", {}, {"axis": 1}), ("Squeeze", "u a", {"a": ints(0)}, {}), ("Unsqueeze", "x a", {"a": ints(0, 2)}, {}),
@@ -66,9 +64,7 @@ def test_operator_set(opset):
     }  # fmt: skip
     for op, inputs, constants, attrs in nodes_of(opset):
         feed = {n: values[n] for n in dict.fromkeys(inputs.split()) if n in values}
-        infos = [
-            info(n, a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for n, a in feed.items()
-        ]
+        infos = [info(n, a.shape, helper.np_dtype_to_tensor_dtype(a.dtype)) for n, a in feed.items()]
         outputs = "y z" if op in ("Split", "TopK") else "y"
         m = model(
             [node(op, inputs, outputs, **attrs)],
@@ -83,9 +79,7 @@ def test_operator_set(opset):
         if opset > NEWEST_OF_RUNTIME:
             assert all(np.isfinite(np.asarray(a, np.float64)).all() for a in got)
             continue
-        want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(
-            None, feed
-        )
+        want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
         for a, b in zip(got, want, strict=True):
             assert a.dtype == b.dtype, op
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=op)

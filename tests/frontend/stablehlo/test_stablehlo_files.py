@@ -124,7 +124,10 @@ def test_large_constants_are_weights(tmp_path):
 def test_dense_constants_of_every_type(tmp_path):
     """Lists, splats and byte strings of formats that the bindings have no buffers for."""
     path = tmp_path / "m.mlir"
-    many = "0x" + (np.arange(128) * 0.5).astype(np.float32).view(np.uint32).__rshift__(16).astype("<u2").tobytes().hex().upper()
+    many = (
+        "0x"
+        + (np.arange(128) * 0.5).astype(np.float32).view(np.uint32).__rshift__(16).astype("<u2").tobytes().hex().upper()
+    )
     path.write_text(f"""func.func @main(%a: tensor<128xbf16>, %b: tensor<4xi8>) -> (tensor<128xbf16>, tensor<4xi8>, tensor<4xi1>, tensor<4xbf16>) {{
       %c = stablehlo.constant dense<"{many}"> : tensor<128xbf16>
       %d = stablehlo.constant dense<2.0> : tensor<128xbf16>
@@ -205,7 +208,16 @@ def test_all_problems_at_once(tmp_path):
     with pytest.raises(UnsupportedError) as found:
         open_model(path)
     text = str(found.value)
-    for part in ("3 problems", "custom call 'kernel'", "line 6", "stablehlo.rng is not supported", "line 5", "random numbers", "popcnt", "line 8"):
+    for part in (
+        "3 problems",
+        "custom call 'kernel'",
+        "line 6",
+        "stablehlo.rng is not supported",
+        "line 5",
+        "random numbers",
+        "popcnt",
+        "line 8",
+    ):
         assert part in text, (part, text)
 
 

@@ -27,35 +27,72 @@ B = rand(3, 5, 16, dtype=jnp.bfloat16)
 ELEMENTWISE = {
     "arithmetic": (lambda x, y: (x + y, x - y, x * y, x / y, jnp.maximum(x, y), jnp.minimum(x, y)), X, P),
     "powers": (lambda x: (x**2, x**0.5, x**-1, x**2.5, jnp.sqrt(x), lax.rsqrt(x), jnp.cbrt(x)), P),
-    "exponentials": (lambda x: (jnp.exp(x), jnp.log(x + 3), jnp.expm1(x), jnp.log1p(x + 3), jnp.tanh(x), lax.logistic(x)), X),
+    "exponentials": (
+        lambda x: (jnp.exp(x), jnp.log(x + 3), jnp.expm1(x), jnp.log1p(x + 3), jnp.tanh(x), lax.logistic(x)),
+        X,
+    ),
     "trigonometry": (lambda x: (jnp.sin(x), jnp.cos(x), jnp.tan(x / 2), jnp.arctan(x), jnp.sinh(x), jnp.cosh(x)), X),
-    "inverse": (lambda x: (jnp.arcsin(x / 3), jnp.arccos(x / 3), jnp.arcsinh(x), jnp.arccosh(x + 4), jnp.arctanh(x / 3)), X),
+    "inverse": (
+        lambda x: (jnp.arcsin(x / 3), jnp.arccos(x / 3), jnp.arcsinh(x), jnp.arccosh(x + 4), jnp.arctanh(x / 3)),
+        X,
+    ),
     "rounding": (lambda x: (jnp.floor(x), jnp.ceil(x), jnp.round(x), jnp.sign(x), jnp.abs(x), -x, jnp.trunc(x)), X),
     "round_away": (lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), X),
     "special": (lambda x: (lax.erf(x), lax.erfc(x), jnp.square(x), lax.erf_inv(x / 3)), X),
     "atan2": (lambda x, y: jnp.arctan2(x, y - 1.5), X, P),
     "comparison": (lambda x, y: (x < y, x <= y, x > y, x >= y, x == y, x != y), X, P),
-    "finite": (lambda x: (jnp.isfinite(1 / x), jnp.isnan(x), jnp.isinf(1 / x), jnp.isposinf(1 / x), jnp.isneginf(1 / x)),
-               X.at[0, 0, 0].set(0.0)),  # fmt: skip
+    "finite": (
+        lambda x: (jnp.isfinite(1 / x), jnp.isnan(x), jnp.isinf(1 / x), jnp.isposinf(1 / x), jnp.isneginf(1 / x)),
+        X.at[0, 0, 0].set(0.0),
+    ),  # fmt: skip
     "choice": (lambda x, y: jnp.where(x > 0, x, y), X, P),
     "choice_scalar": (lambda x, y, i: lax.select(i > 0, x, y), X, P, jnp.int32(1)),
     "choice_of_truth": (lambda x, y: jnp.where(x > 0, y > 1, y > 2), X, P),
     "clamp": (lambda x: (jnp.clip(x, -1, 1), lax.clamp(jnp.float32(-0.5), x, jnp.float32(0.5))), X),
     "remainder": (lambda x, y: (lax.rem(x, y), jnp.mod(x, y)), X, P),
     "bf16": (lambda x: (x + x, jnp.exp(x), jax.nn.gelu(x), x * 3), B),
-    "convert": (lambda x: (x.astype(jnp.int32), x.astype(jnp.bfloat16), x.astype(jnp.float16), x.astype(bool), (x > 0).astype(jnp.float32)), X),
+    "convert": (
+        lambda x: (
+            x.astype(jnp.int32),
+            x.astype(jnp.bfloat16),
+            x.astype(jnp.float16),
+            x.astype(bool),
+            (x > 0).astype(jnp.float32),
+        ),
+        X,
+    ),
     "precision": (lambda x: (lax.reduce_precision(x, 8, 7), lax.reduce_precision(x, 5, 10)), X),
     "bitcast": (lambda x: lax.bitcast_convert_type(x, jnp.int32), X),
     "broadcast": (lambda x, y: x + y[:, None] * 2, X, rand(3, 16)),
-    "activations": (lambda x: (jax.nn.relu(x), jax.nn.silu(x), jax.nn.gelu(x), jax.nn.gelu(x, approximate=False), jax.nn.softplus(x),
-                               jax.nn.elu(x), jax.nn.leaky_relu(x), jax.nn.hard_swish(x), jax.nn.relu6(x)), X),  # fmt: skip
+    "activations": (
+        lambda x: (
+            jax.nn.relu(x),
+            jax.nn.silu(x),
+            jax.nn.gelu(x),
+            jax.nn.gelu(x, approximate=False),
+            jax.nn.softplus(x),
+            jax.nn.elu(x),
+            jax.nn.leaky_relu(x),
+            jax.nn.hard_swish(x),
+            jax.nn.relu6(x),
+        ),
+        X,
+    ),  # fmt: skip
 }
 LEFT, RIGHT = ints(4, 8, low=-50, high=50), ints(4, 8, low=1, high=9, seed=1)
 INTEGERS = {
-    "arithmetic": (lambda a, b: (a + b, a - b, a * b, lax.div(a, b), lax.rem(a, b), a // b, a % b, jnp.abs(a), -a, jnp.sign(a)), LEFT, RIGHT),
+    "arithmetic": (
+        lambda a, b: (a + b, a - b, a * b, lax.div(a, b), lax.rem(a, b), a // b, a % b, jnp.abs(a), -a, jnp.sign(a)),
+        LEFT,
+        RIGHT,
+    ),
     "bits": (lambda a, b: (a & b, a | b, a ^ b, ~a, a << b, a >> b, lax.shift_right_logical(a, b)), LEFT, RIGHT),
     "order": (lambda a, b: (jnp.maximum(a, b), jnp.minimum(a, b), jnp.clip(a, -5, 5), a < b, a == b), LEFT, RIGHT),
-    "truth": (lambda a, b: ((a > 0) & (b > 3), (a > 0) | (b > 3), ~(a > 0), (a > 0) ^ (b > 3), (a > 0) == (b > 3)), LEFT, RIGHT),
+    "truth": (
+        lambda a, b: ((a > 0) & (b > 3), (a > 0) | (b > 3), ~(a > 0), (a > 0) ^ (b > 3), (a > 0) == (b > 3)),
+        LEFT,
+        RIGHT,
+    ),
     "widths": (lambda a: (a.astype(jnp.int8), a.astype(jnp.uint8), a.astype(jnp.int16), a.astype(jnp.float32)), LEFT),
 }
 MOVES = {
@@ -152,11 +189,17 @@ CONVS = {
 def test_convolution(check, name):
     a, b, options, left, right = CONVS[name]
     options = {"window_strides": (1,) * (len(a) - 2), **options}
-    check(lambda x, w: lax.conv_general_dilated(x, w, dimension_numbers=(left, right, left), **options), rand(*a), rand(*b, seed=1))
+    check(
+        lambda x, w: lax.conv_general_dilated(x, w, dimension_numbers=(left, right, left), **options),
+        rand(*a),
+        rand(*b, seed=1),
+    )
 
 
 def test_reversed_window(check):
-    check(lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME", transpose_kernel=True), rand(1, 5, 6, 8), rand(3, 3, 4, 8))
+    check(
+        lambda x, w: lax.conv_transpose(x, w, (2, 2), "SAME", transpose_kernel=True), rand(1, 5, 6, 8), rand(3, 3, 4, 8)
+    )
 
 
 def windows(x, init, f, size, stride, padding="VALID", dilation=None):
@@ -199,13 +242,21 @@ POS = jnp.int32(3)
 INDEXING = {
     "take": (lambda t, i: (jnp.take(t, i, axis=0), t[i], t.at[i].get(mode="clip")), TABLE, IDS),
     "take_last": (lambda t, i: jnp.take(t, i, axis=1, mode="clip"), TABLE, ints(5, high=16)),
-    "take_outside": (lambda t, i: (t.at[i].get(mode="fill", fill_value=0), t.at[i].get(mode="clip")), TABLE, ints(3, 7, low=-30, high=40)),
+    "take_outside": (
+        lambda t, i: (t.at[i].get(mode="fill", fill_value=0), t.at[i].get(mode="clip")),
+        TABLE,
+        ints(3, 7, low=-30, high=40),
+    ),
     "take_along": (lambda x, i: jnp.take_along_axis(x, i, axis=-1), X, ints(3, 5, 4, high=16)),
     "pairs": (lambda t, i, j: t[i, j], TABLE, ints(6, high=20), ints(6, high=16)),
     "middle": (lambda x, i: x[:, i], X, ints(4, high=5)),
     "window": (lambda x, i: jax.vmap(lambda at: lax.dynamic_slice(x, (at, 2), (3, 5)))(i), TABLE, ints(4, high=25)),
     "batched": (lambda x, i: jax.vmap(lambda r, at: r[at])(x, i), X, ints(3, 2, high=5)),
-    "dynamic_slice": (lambda x, i: (lax.dynamic_slice(x, (0, i, 0), (3, 2, 16)), lax.dynamic_index_in_dim(x, i, 1)), X, POS),
+    "dynamic_slice": (
+        lambda x, i: (lax.dynamic_slice(x, (0, i, 0), (3, 2, 16)), lax.dynamic_index_in_dim(x, i, 1)),
+        X,
+        POS,
+    ),
     "dynamic_slice_outside": (lambda x, i: lax.dynamic_slice(x, (i, i - 9, i + 9), (2, 2, 4)), X, POS),
     "static_update": (lambda x, y: lax.dynamic_update_slice(x, y, (1, 2, 0)), X, rand(2, 2, 16)),
     "cache_update": (lambda x, y, i: lax.dynamic_update_slice(x, y, (0, i, 0)), X, rand(3, 1, 16), POS),
@@ -222,7 +273,12 @@ INDEXING = {
     "max_rows": (lambda t, u, i: t.at[i].max(u), TABLE, rand(3, 16), jnp.array([4, 4, 19])),
     "add_column": (lambda t, u, i: t.at[:, i].add(u), TABLE, rand(20, 3), jnp.array([4, 4, 9])),
     "set_points": (lambda t, u, i, j: t.at[i, j].set(u), TABLE, rand(3), jnp.array([4, 1, 19]), jnp.array([0, 9, 15])),
-    "batched_set": (lambda x, u, i: jax.vmap(lambda r, v, at: r.at[at].set(v))(x, u, i), X, rand(3, 16), ints(3, high=5)),
+    "batched_set": (
+        lambda x, u, i: jax.vmap(lambda r, v, at: r.at[at].set(v))(x, u, i),
+        X,
+        rand(3, 16),
+        ints(3, high=5),
+    ),
     "one_hot": (lambda i: jax.nn.one_hot(i, 20), IDS),
 }
 

@@ -180,9 +180,9 @@ def simulate(tiles, depth, port_rate, total_rate, serial=False, mesh=None):
     n_barriers = [sum(r["kind"] == BARRIER for r in rows) for rows in tiles]
     now = Fraction(0)
     while True:
-        while any(
-            _step(tile, now, depth, serial, flows, busy, blocked, mesh) for tile in state
-        ) or _release(state, n_barriers, now, busy, blocked):
+        while any(_step(tile, now, depth, serial, flows, busy, blocked, mesh) for tile in state) or _release(
+            state, n_barriers, now, busy, blocked
+        ):
             pass
         if mesh.step(now):
             continue

@@ -61,9 +61,7 @@ class Search:
         self.failed: set[int] = set()
         self.low = [max(f, 0) for f in fixed]
         self.ground = list(self.low)
-        self.high = [
-            min(capacity - s, f if f >= 0 else FAR) for s, f in zip(size, fixed, strict=True)
-        ]
+        self.high = [min(capacity - s, f if f >= 0 else FAR) for s, f in zip(size, fixed, strict=True)]
         self.placed = [False] * n
         self.first = [0] * len(live)  # items that can lie lowest
         self.reach = [0] * len(live)
@@ -150,16 +148,12 @@ class Search:
         def by_low(i: int) -> tuple[int, int]:
             return self.low[i], self.rank[i]
 
-        span = range(
-            min(self.lists[i][0] for i in items), max(self.lists[i][-1] for i in items) + 1
-        )
+        span = range(min(self.lists[i][0] for i in items), max(self.lists[i][-1] for i in items) + 1)
         best = min((k for k in span if self.open_items(k)), key=value)
         pick = min(self.open_items(best), key=by_low)
         while True:
             beneath = [
-                i
-                for i in self.near[pick]
-                if not self.placed[i] and self.low[i] + self.size[i] <= self.low[pick]
+                i for i in self.near[pick] if not self.placed[i] and self.low[i] + self.size[i] <= self.low[pick]
             ]
             if not beneath:
                 return pick
@@ -174,12 +168,8 @@ class Search:
                     parts.append([])
                 parts[-1].append(i)
                 reach = max(reach, self.lists[i][-1] + 1)
-        slack = [
-            min(self.capacity - self.reach[k] for i in p for k in self.lists[i]) for p in parts
-        ]
-        return all(
-            self.solve_connected(parts[j]) for j in sorted(range(len(parts)), key=slack.__getitem__)
-        )
+        slack = [min(self.capacity - self.reach[k] for i in p for k in self.lists[i]) for p in parts]
+        return all(self.solve_connected(parts[j]) for j in sorted(range(len(parts)), key=slack.__getitem__))
 
     def attempt(self, step) -> bool:
         """Run `step`; a contradiction gives its section weight."""
@@ -206,9 +196,7 @@ class Search:
             item = self.choose(items)
             names = ("low", "ground", "placed", "first", "reach", "tops")
             saved = {name: list(getattr(self, name)) for name in names}
-            if self.attempt(lambda: (self.place(item), self.propagate())) and self.solve_parts(
-                items
-            ):
+            if self.attempt(lambda: (self.place(item), self.propagate())) and self.solve_parts(items):
                 return True
             vars(self).update(saved)
             home = self.lists[item][0]

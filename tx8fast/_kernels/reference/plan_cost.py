@@ -24,9 +24,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
         uniform = True  # every tile makes the same number of steps, so tiles can exchange at each
         for f in range(nf):
             unit = int(t.unit[f])
-            shard[f] = min(
-                ceil_div(ceil_div(int(t.size[f]), int(parts[c, f])), unit) * unit, int(t.size[f])
-            )
+            shard[f] = min(ceil_div(ceil_div(int(t.size[f]), int(parts[c, f])), unit) * unit, int(t.size[f]))
             trips[f] = ceil_div(shard[f], int(slices[c, f]))
             pieces[f] = ceil_div(int(t.size[f]), shard[f])
             active *= pieces[f]
@@ -78,9 +76,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
             if blocked:
                 full, tail = divmod(cols, block)
                 chunks = full + (tail > 0)
-                padded = full * block + (
-                    0 if tail == 0 else block if tail * 2 > block else pad_tail(tail)
-                )
+                padded = full * block + (0 if tail == 0 else block if tail * 2 > block else pad_tail(tail))
                 runs = chunks * ceil_div(lead, contig)
                 pitch = contig * block * e
             else:
@@ -93,9 +89,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
             local = size
             if t.local_blocked[a] and not blocked:
                 full, tail = divmod(cols, block)
-                padded = full * block + (
-                    0 if tail == 0 else block if tail * 2 > block else pad_tail(tail)
-                )
+                padded = full * block + (0 if tail == 0 else block if tail * 2 > block else pad_tail(tail))
                 local = lead * padded * e
             times = 1
             run_product = 1
@@ -123,7 +117,9 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
                 first += one
             n_loads += times
             moved += times * size * active / sharers
-            spm += ceil_div(local, 256) * 256 * ((int(t.shared_bufs) if sharers > 1 else int(t.bufs)) if times > 1 else 1)
+            spm += (
+                ceil_div(local, 256) * 256 * ((int(t.shared_bufs) if sharers > 1 else int(t.bufs)) if times > 1 else 1)
+            )
         points = results = 1
         for f in range(nf):
             points *= min(int(slices[c, f]), shard[f])
@@ -133,13 +129,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
             q = [1, 1, 1, 1]
             for f in range(nf):
                 q[int(t.role[f])] *= min(int(slices[c, f]), shard[f])
-            mac = (
-                q[0]
-                * ceil_div(q[1], 8)
-                * ceil_div(q[2], int(m["lanes"]))
-                * ceil_div(q[3], 8)
-                * m["passes"]
-            )
+            mac = q[0] * ceil_div(q[1], 8) * ceil_div(q[2], int(m["lanes"])) * ceil_div(q[3], 8) * m["passes"]
             e = int(t.item[0])
             mem = max(q[0] * q[1] * q[3] * e * ceil_div(q[2], int(m["lanes"])) / 256.0,
                       q[0] * q[2] * q[3] * e * ceil_div(q[1], 256) / 128.0)  # fmt: skip

@@ -20,9 +20,7 @@ from tx8fast.weights import np_dtype
 class Blocks:
     """Emits ops at the end of a function block. `dtype`: the activations' format; `mask_value`: what hides a score."""
 
-    def __init__(
-        self, ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, mask_value: float
-    ) -> None:
+    def __init__(self, ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, mask_value: float) -> None:
         self.ctx, self.b, self.c, self.weights = ctx, b, c, weights
         self.table, self.dtype, self.mask_value = weights.table, weights.dtype, mask_value
         self.ropes: dict[int, tuple[Value, Value]] = {}
@@ -50,9 +48,7 @@ class Blocks:
 
     def number(self, value: float, dtype: str, loc: str) -> Value:
         array = np.asarray(value, np.float32).astype(np_dtype(dtype))
-        return self.b(
-            "constant", value=DenseAttr(array), result_types=[self.ctx.tensor((), dtype)], loc=loc
-        )
+        return self.b("constant", value=DenseAttr(array), result_types=[self.ctx.tensor((), dtype)], loc=loc)
 
     def scaled(self, x: Value, by: float, loc: str, kind: str = "mul") -> Value:
         return x if by == 1.0 else self.b(kind, x, self.number(by, x.dtype, loc), loc=loc)
@@ -94,9 +90,7 @@ class Blocks:
         rope = self.c.ropes[which]
         cos, sin = self.ropes[which]
         rotary = -1 if rope.rotary_dim == x.shape[-1] // heads else rope.rotary_dim
-        return self.b(
-            "rope", x, cos, sin, heads=heads, style=rope.style, rotary_dim=rotary, loc=loc
-        )
+        return self.b("rope", x, cos, sin, heads=heads, style=rope.style, rotary_dim=rotary, loc=loc)
 
     # ------------------------------------------------------------ what all layers share
 
@@ -154,13 +148,9 @@ class Blocks:
             if effective not in shared:
                 seen = causal
                 if effective:
-                    width = self.derived(
-                        f"%window/{effective}", "fill", {"value": effective}, (1,), "i64"
-                    )
+                    width = self.derived(f"%window/{effective}", "fill", {"value": effective}, (1,), "i64")
                     oldest = b("sub", position, width, loc="mask.oldest")
-                    seen = b(
-                        "and", causal, b("gt", slot, oldest, loc="mask.window"), loc="mask.seen"
-                    )
+                    seen = b("and", causal, b("gt", slot, oldest, loc="mask.window"), loc="mask.seen")
                 shared[effective] = b("select", seen, zero, low, loc="mask")
             self.masks[window] = shared[effective]
 

@@ -91,18 +91,14 @@ def _present(c: ModelConfig, prefix: str, entries: Entries) -> list[Slot]:
             found.append(
                 replace(
                     slot,
-                    stored=tuple(
-                        b if a < 0 else a for a, b in zip(slot.stored, entry.shape, strict=True)
-                    ),
+                    stored=tuple(b if a < 0 else a for a, b in zip(slot.stored, entry.shape, strict=True)),
                 )
             )
     return found
 
 
 class _Binder:
-    def __init__(
-        self, c: ModelConfig, table: WeightTable, entries: Entries | None, dtype: str
-    ) -> None:
+    def __init__(self, c: ModelConfig, table: WeightTable, entries: Entries | None, dtype: str) -> None:
         self.scheme, self.table, self.entries, self.dtype = c.quantization, table, entries, dtype
         self.problems: list[str] = []
 
@@ -120,9 +116,7 @@ class _Binder:
             steps = [list(s) for s in slot.steps]
             key = self._derived(slot, "view", {"steps": steps}, keys, _shape_after(slot), dtype)
         if slot.shift:
-            key = self._derived(
-                slot, "shift", {"value": slot.shift}, [key], self.table[key].shape, dtype
-            )
+            key = self._derived(slot, "shift", {"value": slot.shift}, [key], self.table[key].shape, dtype)
         return Bound(key, slot.flipped)
 
     def _derived(
@@ -155,9 +149,7 @@ class _Binder:
         elif entry.shape != shape:
             self.problems.append(f"'{key}' has shape {list(entry.shape)}, required {list(shape)}")
         elif entry.dtype not in FLOATS:
-            self.problems.append(
-                f"'{key}' has dtype {entry.dtype}, required one of {', '.join(FLOATS)}"
-            )
+            self.problems.append(f"'{key}' has dtype {entry.dtype}, required one of {', '.join(FLOATS)}")
         else:
             self.table.add_file(key, entry)
         return key

@@ -32,16 +32,10 @@ def parse_config(raw: Any, where: str) -> ModelConfig:
         raise ImportModelError(f"{doing}: found {type(raw).__name__}, required a JSON object")
     kind = raw.get("model_type")
     if type(kind) is not str:
-        raise ImportModelError(
-            f"{doing}: key 'model_type' is {kind!r}, required one of {', '.join(MODEL_TYPES)}"
-        )
+        raise ImportModelError(f"{doing}: key 'model_type' is {kind!r}, required one of {', '.join(MODEL_TYPES)}")
     if kind == "gemma3" and isinstance(raw.get("text_config"), dict):
         # the text half of an image-text model; what both halves share stands outside
-        outer = {
-            k: raw[k]
-            for k in ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
-            if k in raw
-        }
+        outer = {k: raw[k] for k in ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config") if k in raw}
         raw = {**outer, **raw["text_config"]}
         kind = "gemma3_text"
     if kind not in FAMILIES:
@@ -56,9 +50,7 @@ def parse_config(raw: Any, where: str) -> ModelConfig:
     r = Reader({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}})
     fields = {**_common(r, kind), "quantization": read_scheme(r)}
     # stand-ins for bad sizes let the family's own keys be checked too
-    fields |= FAMILIES[kind](
-        r, {**fields, "heads": fields["heads"] or 1, "layers": fields["layers"] or 0}
-    )
+    fields |= FAMILIES[kind](r, {**fields, "heads": fields["heads"] or 1, "layers": fields["layers"] or 0})
     raise_all(ImportModelError, doing, r.problems)
     return ModelConfig(**fields)
 
@@ -73,13 +65,9 @@ def _common(r: Reader, kind: str) -> dict[str, Any]:
     given = r.raw.get("head_dim")
     head_dim = r.size("head_dim", hidden // heads if hidden and heads else None)
     if heads and kv_heads and heads % kv_heads:
-        r.problems.append(
-            f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}"
-        )
+        r.problems.append(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
     if hidden and heads and given is None and hidden % heads:
-        r.problems.append(
-            f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}; give 'head_dim'"
-        )
+        r.problems.append(f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}; give 'head_dim'")
     if short:
         inter = r.size("n_inner", 4 * hidden if hidden else None)
     else:

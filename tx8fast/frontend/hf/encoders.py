@@ -25,9 +25,7 @@ def vit(r: Reader, f: Fields) -> Fields:
     height, width = _pair(r, "image_size")
     patch_h, patch_w = _pair(r, "patch_size")
     if height % patch_h or width % patch_w:
-        r.problems.append(
-            f"image_size {height}x{width} is not a multiple of patch_size {patch_h}x{patch_w}"
-        )
+        r.problems.append(f"image_size {height}x{width} is not a multiple of patch_size {patch_h}x{patch_w}")
     bias = r.flag("qkv_bias", True)
     patches = (height // patch_h) * (width // patch_w)
     return {**_BIASED, "qkv_bias": bias, "positions": patches + 1,

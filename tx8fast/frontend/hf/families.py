@@ -94,12 +94,8 @@ def gemma2(r: Reader, f: Fields) -> Fields:
     return {
         **gemma(r, f),
         "attention_scale": (r.number("query_pre_attn_scalar", 256) or 1) ** -0.5,
-        "attention_cap": r.number(
-            "attn_logit_softcapping", 0.0 if "attn_logit_softcapping" in r.raw else 50.0
-        ),
-        "logits_cap": r.number(
-            "final_logit_softcapping", 0.0 if "final_logit_softcapping" in r.raw else 30.0
-        ),
+        "attention_cap": r.number("attn_logit_softcapping", 0.0 if "attn_logit_softcapping" in r.raw else 50.0),
+        "logits_cap": r.number("final_logit_softcapping", 0.0 if "final_logit_softcapping" in r.raw else 30.0),
         "windows": pattern_layers(r, f["layers"], every=2),
     }
 
@@ -113,9 +109,7 @@ def gemma3(r: Reader, f: Fields) -> Fields:
         near = read_rope(r, f["head_dim"], section=section, raw=parts["sliding_attention"])
     else:
         far = read_rope(r, f["head_dim"], section=section, raw=raw, theta=1e6)
-        near = read_rope(
-            r, f["head_dim"], section=section, raw={}, theta_key="rope_local_base_freq"
-        )
+        near = read_rope(r, f["head_dim"], section=section, raw={}, theta_key="rope_local_base_freq")
     return {
         **gemma(r, f),
         "ropes": (far, near),

@@ -24,16 +24,12 @@ def feed_forward(m: Blocks, i: int, x: Value) -> Value:
 
 
 def _plain(m: Blocks, name: str, x: Value) -> Value:
-    return m.linear(
-        m.b(m.c.activation, m.linear(x, name + "up_proj"), loc=name + "act"), name + "down_proj"
-    )
+    return m.linear(m.b(m.c.activation, m.linear(x, name + "up_proj"), loc=name + "act"), name + "down_proj")
 
 
 def _gated(m: Blocks, name: str, x: Value) -> Value:
     gate, up = m.linear(x, name + "gate_proj"), m.linear(x, name + "up_proj")
-    return m.linear(
-        m.b("swiglu", gate, up, act=m.c.activation, loc=name + "act"), name + "down_proj"
-    )
+    return m.linear(m.b("swiglu", gate, up, act=m.c.activation, loc=name + "act"), name + "down_proj")
 
 
 def _experts(m: Blocks, name: str, x: Value) -> Value:
@@ -48,16 +44,12 @@ def _experts(m: Blocks, name: str, x: Value) -> Value:
     units = m.b("swiglu", gate, up, act=c.activation, loc=at + "act")
     # a product with zeros and ones repeats a weight over its expert's units: it fuses with the products beside it,
     # where a reshape to [tokens, experts, units] would copy the widest tensor of the model twice
-    ones = m.derived(
-        f"%spread/{e.count}x{e.intermediate}", "spread", {}, (e.count, e.count * e.intermediate)
-    )
+    ones = m.derived(f"%spread/{e.count}x{e.intermediate}", "spread", {}, (e.count, e.count * e.intermediate))
     spread = m.b("gemm", m.b("reshape", weights, shape=(batch, seq, e.count), loc=at + "weights"), ones, useful_macs=0,
                  loc=at + "spread")  # fmt: skip
     units = m.b("mul", units, spread, loc=at + "weighted")
     y = m.linear(units, at + "down_proj", macs)
-    return (
-        m.b("add", y, _gated(m, name + "shared_experts.", x), loc=at + "shared") if e.shared else y
-    )
+    return m.b("add", y, _gated(m, name + "shared_experts.", x), loc=at + "shared") if e.shared else y
 
 
 def routing_weights(m: Blocks, name: str, x: Value) -> Value:
@@ -73,16 +65,8 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     logits = m.linear(flat, name, dtype=ROUTING if e.wide_router else None)
     if logits.dtype != ROUTING:
         logits = b("convert", logits, dtype=ROUTING, loc=name)
-    scores = (
-        b("softmax", logits, axis=-1, loc=name)
-        if e.scores == "softmax"
-        else b("sigmoid", logits, loc=name)
-    )
-    rank = (
-        b("add", scores, m.param(name + ".e_score_correction_bias", ROUTING), loc=name)
-        if e.correction
-        else scores
-    )
+    scores = b("softmax", logits, axis=-1, loc=name) if e.scores == "softmax" else b("sigmoid", logits, loc=name)
+    rank = b("add", scores, m.param(name + ".e_score_correction_bias", ROUTING), loc=name) if e.correction else scores
     if e.groups > 1:
         rank = _best_groups(m, name, rank)
     best, chosen = b.op("topk", rank, k=e.top_k, axis=-1, loc=name).results
@@ -90,9 +74,7 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     if e.normalise:
         weights = b("div", weights, b("reduce", weights, op="add", axes=(-1,), loc=name), loc=name)
     weights = m.scaled(weights, e.scale, name)
-    none = m.derived(
-        f"%no_expert/{tokens}x{e.count}", "fill", {"value": 0.0}, (tokens, e.count), ROUTING
-    )
+    none = m.derived(f"%no_expert/{tokens}x{e.count}", "fill", {"value": 0.0}, (tokens, e.count), ROUTING)
     weights = b("scatter", none, chosen, weights, axis=-1, loc=name)
     return weights if m.dtype == ROUTING else b("convert", weights, dtype=m.dtype, loc=name)
 
@@ -110,12 +92,8 @@ def _best_groups(m: Blocks, name: str, rank: Value) -> Value:
         score = b("reduce", two, op="add", axes=(-1,), loc=name)
     score = b("reshape", score, shape=(tokens, e.groups), loc=name)
     kept = b.op("topk", score, k=e.top_groups, axis=-1, loc=name).results[1]
-    hidden = m.derived(
-        f"%no_group/{tokens}x{e.groups}", "fill", {"value": -1e30}, (tokens, e.groups), ROUTING
-    )
-    shown = m.derived(
-        f"%group/{tokens}x{e.top_groups}", "fill", {"value": 0.0}, (tokens, e.top_groups), ROUTING
-    )
+    hidden = m.derived(f"%no_group/{tokens}x{e.groups}", "fill", {"value": -1e30}, (tokens, e.groups), ROUTING)
+    shown = m.derived(f"%group/{tokens}x{e.top_groups}", "fill", {"value": 0.0}, (tokens, e.top_groups), ROUTING)
     penalty = b("scatter", hidden, kept, shown, axis=-1, loc=name)
     penalty = b("reshape", penalty, shape=(tokens, e.groups, 1), loc=name)
     return b("reshape", b("add", grouped, penalty, loc=name), shape=(tokens, count), loc=name)

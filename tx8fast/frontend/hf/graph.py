@@ -39,9 +39,7 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
     present: dict[str, Value] = {}
     for i in range(c.layers):
         names = [f"{i}.{name}" for name, _ in c.caches()]
-        cache = (
-            None if past is None else (tuple(args["past." + n] for n in names), args["position"])
-        )
+        cache = None if past is None else (tuple(args["past." + n] for n in names), args["position"])
         x, made = _layer(m, i, x, cache)
         present |= {"present." + n: v for n, v in zip(names, made, strict=True)}
     return {"logits": _head(m, x, last_only), **present}
@@ -55,19 +53,13 @@ def _layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value,
     y = m.norm(y, name + "attn_post_norm")
     if c.parallel:
         z = feed_forward(m, i, norm(x, name + "mlp_norm"))
-        return m.b(
-            "add", m.b("add", x, y, loc=name + "attn_residual"), z, loc=name + "mlp_residual"
-        ), made
-    x = m.b(
-        "add", x, m.scaled(y, c.residual_scale, name + "attn_residual"), loc=name + "attn_residual"
-    )
+        return m.b("add", m.b("add", x, y, loc=name + "attn_residual"), z, loc=name + "mlp_residual"), made
+    x = m.b("add", x, m.scaled(y, c.residual_scale, name + "attn_residual"), loc=name + "attn_residual")
     if c.post_norm:
         x = m.norm(x, name + "attn_norm")
     y = feed_forward(m, i, norm(x, name + "mlp_norm"))
     y = m.norm(y, name + "mlp_post_norm")
-    x = m.b(
-        "add", x, m.scaled(y, c.residual_scale, name + "mlp_residual"), loc=name + "mlp_residual"
-    )
+    x = m.b("add", x, m.scaled(y, c.residual_scale, name + "mlp_residual"), loc=name + "mlp_residual")
     return (m.norm(x, name + "mlp_norm") if c.post_norm else x), made
 
 
@@ -96,9 +88,7 @@ def position_rows(m: Blocks, length: int) -> Value:
         )
     stored = m.weights.slots["positions.weight"].key
     attrs = {"start": [c.position_offset, 0]}
-    v = m.derived(
-        f"%positions/{length}", "slice", attrs, (length, c.hidden), m.table[stored].dtype, (stored,)
-    )
+    v = m.derived(f"%positions/{length}", "slice", attrs, (length, c.hidden), m.table[stored].dtype, (stored,))
     return v if v.dtype == m.dtype else m.b("convert", v, dtype=m.dtype, loc="positions")
 
 
@@ -119,9 +109,7 @@ def _head(m: Blocks, x: Value, last_only: bool) -> Value:
     if c.embedding_width:
         x = m.linear(x, "project_out")
     w = m.param("embed_tokens.weight" if c.tied else "lm_head.weight")
-    logits = m.scaled(
-        m.b("gemm", x, w, trans_b=True, loc="lm_head"), c.logits_divisor, "lm_head", "div"
-    )
+    logits = m.scaled(m.b("gemm", x, w, trans_b=True, loc="lm_head"), c.logits_divisor, "lm_head", "div")
     return m.capped(logits, c.logits_cap, "lm_head.cap") if c.logits_cap else logits
 
 
@@ -133,9 +121,7 @@ def _encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
     x = m.norm(x, "norm")
     results = {"last_hidden_state": x}
     batch, seq, hidden = x.shape
-    first = m.b(
-        "slice", x, start=(0, 0, 0), size=(batch, 1, hidden), step=(1, 1, 1), loc="first_token"
-    )
+    first = m.b("slice", x, start=(0, 0, 0), size=(batch, 1, hidden), step=(1, 1, 1), loc="first_token")
     for result, module in (("pooler_output", "pooler"), ("logits", "classifier")):
         if m.has(module + ".weight") and m.has(module + ".bias"):
             y = m.linear(first, module)
@@ -174,6 +160,4 @@ def _patches(m: Blocks, pixels: Value) -> Value:
     )
     x = b("reshape", x, shape=(batch, (height // ph) * (width // pw), c.hidden), loc="patches")
     token = b("broadcast", m.param("class_token"), shape=(batch, 1, c.hidden), loc="class_token")
-    return b(
-        "add", b("concat", token, x, axis=1, loc="patches"), m.param("positions"), loc="positions"
-    )
+    return b("add", b("concat", token, x, axis=1, loc="patches"), m.param("positions"), loc="positions")

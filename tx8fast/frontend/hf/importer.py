@@ -59,9 +59,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     types = _arguments(ctx, config, options.batch, seq, past, weights.dtype)
     module = ctx.create("module", n_regions=1)
     donated = _donated(config) if past is not None else ()
-    func = ctx.create(
-        "func", n_regions=1, sym_name="main", arg_names=tuple(types), donated=donated, loc=name
-    )
+    func = ctx.create("func", n_regions=1, sym_name="main", arg_names=tuple(types), donated=donated, loc=name)
     module.regions[0].add_block().append(func)
     block = func.regions[0].add_block()
     args = {n: block.add_arg(t, n) for n, t in types.items()}
@@ -76,9 +74,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
 def _donated(c: ModelConfig) -> tuple[int, ...]:
     """Return flat (argument, result) index pairs: each cache argument's bytes become the matching result."""
     first_arg, first_result = 2, 1  # after input_ids and position; after logits
-    return tuple(
-        n for i in range(len(c.caches()) * c.layers) for n in (first_arg + i, first_result + i)
-    )
+    return tuple(n for i in range(len(c.caches()) * c.layers) for n in (first_arg + i, first_result + i))
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -105,8 +101,5 @@ def _arguments(
     if past is not None:
         args["position"] = ctx.tensor((1,), "i64")
         for i in range(c.layers):
-            args |= {
-                f"past.{i}.{name}": ctx.tensor((batch, past, width), dtype)
-                for name, width in c.caches()
-            }
+            args |= {f"past.{i}.{name}": ctx.tensor((batch, past, width), dtype) for name, width in c.caches()}
     return args

@@ -113,16 +113,12 @@ def _latent(s: SlotList, i: int) -> Iterator[Slot]:
         yield from s.linear(i, "self_attn.q_a_proj", m.q_rank, c.hidden, c.qkv_bias)
         yield s.vector(i, "self_attn.q_a_layernorm", m.q_rank)
     stored_q = s.key(i, "self_attn.q_b_proj" if m.q_rank else "self_attn.q_proj") + ".weight"
-    yield from _head_parts(
-        c.heads, f"layers.{i}.self_attn.q_", stored_q, source, (("nope", m.nope), ("rope", m.rope))
-    )
+    yield from _head_parts(c.heads, f"layers.{i}.self_attn.q_", stored_q, source, (("nope", m.nope), ("rope", m.rope)))
     key, at = s.key(i, "self_attn.kv_a_proj_with_mqa"), 0
     total = m.kv_rank + m.rope
     for module, rows in (("kv_a_proj", m.kv_rank), ("k_rope", m.rope)):
         name = f"layers.{i}.self_attn.{module}"
-        yield Slot(
-            name + ".weight", (key + ".weight",), (total, c.hidden), part((rows, c.hidden), (at, 0))
-        )
+        yield Slot(name + ".weight", (key + ".weight",), (total, c.hidden), part((rows, c.hidden), (at, 0)))
         if c.qkv_bias:
             yield Slot(name + ".bias", (key + ".bias",), (total,), part((rows,), (at,)))
         at += rows
@@ -138,9 +134,7 @@ def _latent(s: SlotList, i: int) -> Iterator[Slot]:
     yield from s.linear(i, "self_attn.o_proj", c.hidden, c.value_width, c.out_bias)
 
 
-def _head_parts(
-    heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...]
-) -> Iterator[Slot]:
+def _head_parts(heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...]) -> Iterator[Slot]:
     total, at = sum(n for _, n in parts), 0
     for suffix, n in parts:
         steps = (
@@ -187,6 +181,4 @@ def _experts(s: SlotList, i: int) -> Iterator[Slot]:
         shared = s.key(i, "experts").removesuffix("experts.") + "shared_experts."
         for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
                               ("down_proj", (c.hidden, e.shared))):  # fmt: skip
-            yield Slot(
-                f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape
-            )
+            yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)

@@ -48,16 +48,12 @@ class HfOptions:
                 problems.append("the number of input tokens is needed, give --seq")
         elif self.phase == "prefill":
             if self.past is not None:
-                problems.append(
-                    "past is given but phase is prefill; a prefill starts with an empty cache, drop --past"
-                )
+                problems.append("past is given but phase is prefill; a prefill starts with an empty cache, drop --past")
             if self.seq is None:
                 problems.append("prefill needs the number of prompt tokens, give --seq")
         elif self.phase == "decode":
             if self.past is None:
                 problems.append("decode needs the number of KV cache slots, give --past")
             if self.seq not in (None, 1):
-                problems.append(
-                    f"seq is {self.seq} but decode handles one token per step; drop --seq or use prefill"
-                )
+                problems.append(f"seq is {self.seq} but decode handles one token per step; drop --seq or use prefill")
         raise_all(ConfigError, "import options", problems)

@@ -48,13 +48,9 @@ def read_scheme(r: Reader) -> Scheme | None:
         q.fixed("fmt", "e4m3")
         block = raw.get("weight_block_size")
         if block is not None and (
-            type(block) is not list
-            or len(block) != 2
-            or any(type(n) is not int or n < 1 for n in block)
+            type(block) is not list or len(block) != 2 or any(type(n) is not int or n < 1 for n in block)
         ):
-            q.problems.append(
-                f"key 'weight_block_size' is {block!r}, required: two whole numbers >= 1"
-            )
+            q.problems.append(f"key 'weight_block_size' is {block!r}, required: two whole numbers >= 1")
         scheme |= {"block": block}
     elif method == "bitsandbytes":
         q.fixed("load_in_4bit", False)
@@ -62,11 +58,7 @@ def read_scheme(r: Reader) -> Scheme | None:
     elif method == "compressed-tensors":
         q.fixed("format", "int-quantized", "pack-quantized", "float-quantized", "naive-quantized")
         groups = raw.get("config_groups")
-        found = (
-            [g.get("weights") for g in groups.values() if isinstance(g, dict)]
-            if isinstance(groups, dict)
-            else []
-        )
+        found = [g.get("weights") for g in groups.values() if isinstance(g, dict)] if isinstance(groups, dict) else []
         bits = {w.get("num_bits", 8) for w in found if isinstance(w, dict)}
         if len(bits) > 1 or not bits <= {4, 8}:
             q.problems.append(
@@ -74,9 +66,7 @@ def read_scheme(r: Reader) -> Scheme | None:
             )
         scheme |= {"bits": next(iter(bits), 8)}
     else:
-        q.problems.append(
-            f"key 'quant_method' is {method!r}, required: one of {', '.join(METHODS)}"
-        )
+        q.problems.append(f"key 'quant_method' is {method!r}, required: one of {', '.join(METHODS)}")
     r.problems += [f"quantization_config: {p}" for p in q.problems]
     return scheme
 
@@ -108,9 +98,7 @@ def add_float(
 class _Module:
     """The stored tensors `prefix`* of one linear layer."""
 
-    def __init__(
-        self, table: WeightTable, entries: Entries, prefix: str, shape: tuple[int, ...], dtype: str
-    ) -> None:
+    def __init__(self, table: WeightTable, entries: Entries, prefix: str, shape: tuple[int, ...], dtype: str) -> None:
         self.table, self.entries, self.prefix, self.shape, self.dtype = (
             table,
             entries,
@@ -130,18 +118,13 @@ class _Module:
         if entry is None:
             self.problems.append(f"'{key}' is absent, required shape {list(shapes[0])}")
             return key
-        fits = any(
-            len(s) == len(entry.shape) and all(a in (-1, b) for a, b in zip(s, entry.shape))
-            for s in shapes
-        )
+        fits = any(len(s) == len(entry.shape) and all(a in (-1, b) for a, b in zip(s, entry.shape)) for s in shapes)
         if not fits:
             self.problems.append(
                 f"'{key}' has shape {list(entry.shape)}, required {' or '.join(str(list(s)) for s in shapes)}"
             )
         elif entry.dtype not in dtypes:
-            self.problems.append(
-                f"'{key}' has dtype {entry.dtype}, required one of {', '.join(dtypes)}"
-            )
+            self.problems.append(f"'{key}' has dtype {entry.dtype}, required one of {', '.join(dtypes)}")
         elif key not in self.table:
             self.table.add_file(key, entry)
         return key
@@ -161,19 +144,13 @@ class _Module:
         return key
 
     def weight(self, inputs: list[str], **attrs: Any) -> bool:
-        self.derive(
-            "weight", "dequantize", {"dtype": self.dtype, **attrs}, inputs, self.shape, self.dtype
-        )
+        self.derive("weight", "dequantize", {"dtype": self.dtype, **attrs}, inputs, self.shape, self.dtype)
         return True
 
     def groups(self, name: str, rows_first: bool) -> int:
         """Return how many groups of input features have a scale."""
         entry = self.entries.get(self.prefix + name)
-        return (
-            entry.shape[0 if rows_first else -1]
-            if entry is not None and len(entry.shape) == 2
-            else 1
-        )
+        return entry.shape[0 if rows_first else -1] if entry is not None and len(entry.shape) == 2 else 1
 
     def packed_words(self, scheme: Scheme) -> bool:
         """GPTQ packs input features, AWQ output features; both keep [in, out] and one scale per group of inputs."""
@@ -202,9 +179,7 @@ class _Module:
         if gptq and self.has("g_idx"):
             inputs.append(self.take("g_idx", ((inner,),), ("i32", "i64")))
         elif inner % n:
-            self.problems.append(
-                f"'{self.prefix}scales' has {n} groups, which do not divide {inner} input features"
-            )
+            self.problems.append(f"'{self.prefix}scales' has {n} groups, which do not divide {inner} input features")
         return self.weight(inputs, zero=True, groups=len(inputs) == 4, transpose=True)
 
     def packed_rows(self, scheme: Scheme) -> bool:
@@ -230,14 +205,10 @@ class _Module:
         scalar = ((), (1,), (1, 1), (out,), (out, 1), (out, self.groups(name, False)))
         blocks = tuple(-(-n // b) for n, b in zip(self.shape, block, strict=True)) if block else ()
         scale = self.take(name, (blocks,) if block else scalar, FLOATS)
-        return self.weight(
-            [q, scale, *self._no_zero()], **({"block": list(block)} if block else {})
-        )
+        return self.weight([q, scale, *self._no_zero()], **({"block": list(block)} if block else {}))
 
     def _no_zero(self) -> list[str]:
         """Symmetric quantisation only: note a zero point."""
         if self.has("weight_zero_point"):
-            self.problems.append(
-                f"'{self.prefix}weight_zero_point' is present, supported: symmetric quantisation"
-            )
+            self.problems.append(f"'{self.prefix}weight_zero_point' is present, supported: symmetric quantisation")
         return []

@@ -38,9 +38,7 @@ class Reader:
         return self.get(key, default, want, lambda v: type(v) is int and 1 <= v <= most)
 
     def count(self, key: str, default: Any = ...) -> int:
-        return (
-            self.get(key, default, "a whole number >= 0", lambda v: type(v) is int and v >= 0) or 0
-        )
+        return self.get(key, default, "a whole number >= 0", lambda v: type(v) is int and v >= 0) or 0
 
     def number(self, key: str, default: Any = ...) -> Any:
         return self.get(key, default, "a number > 0", positive)
@@ -49,18 +47,14 @@ class Reader:
         return bool(self.get(key, default, "true or false", lambda v: type(v) is bool))
 
     def text(self, key: str, default: Any, known: Mapping[str, Any]) -> Any:
-        value = self.get(
-            key, default, f"one of {', '.join(known)}", lambda v: type(v) is str and v in known
-        )
+        value = self.get(key, default, f"one of {', '.join(known)}", lambda v: type(v) is str and v in known)
         return None if value is None else known[value]
 
     def fixed(self, key: str, *allowed: Any) -> None:
         """Note a problem unless the key is absent, null or one of `allowed`."""
         value = self.raw.get(key)
         if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
-            self.problems.append(
-                f"key '{key}' is {value!r}, supported: {', '.join(map(repr, allowed))}"
-            )
+            self.problems.append(f"key '{key}' is {value!r}, supported: {', '.join(map(repr, allowed))}")
 
     def layer_list(self, key: str, layers: int, known: Mapping[Any, Any]) -> list[Any] | None:
         """Return one mapped entry per layer, None if the key is absent or bad."""
@@ -72,9 +66,7 @@ class Reader:
             or len(value) != layers
             or any(type(t) not in (str, int) or t not in known for t in value)
         ):
-            self.problems.append(
-                f"key '{key}' is not a list of {layers} entries out of {', '.join(map(str, known))}"
-            )
+            self.problems.append(f"key '{key}' is not a list of {layers} entries out of {', '.join(map(str, known))}")
             return None
         return [known[t] for t in value]
 

@@ -42,20 +42,14 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
         wanted = dict.fromkeys(ROPE_TYPES[kind])
         given = dict(raw)
         if kind == "yarn":
-            given.setdefault(
-                "original_max_position_embeddings", r.raw.get("max_position_embeddings")
-            )
+            given.setdefault("original_max_position_embeddings", r.raw.get("max_position_embeddings"))
         for key in wanted:
             if not positive(given.get(key)):
-                r.problems.append(
-                    f"{section}: key '{key}' is {given.get(key)!r}, required for {kind}: a number > 0"
-                )
+                r.problems.append(f"{section}: key '{key}' is {given.get(key)!r}, required for {kind}: a number > 0")
             scaling[key] = given.get(key)
         low, high = scaling.get("low_freq_factor"), scaling.get("high_freq_factor")
         if positive(low) and positive(high) and low >= high:
-            r.problems.append(
-                f"{section}: low_freq_factor {low} is not below high_freq_factor {high}"
-            )
+            r.problems.append(f"{section}: low_freq_factor {low} is not below high_freq_factor {high}")
         if kind == "yarn":
             gain = _yarn(r, section, raw, scaling)
     nested = raw.get("rope_theta")
@@ -68,9 +62,7 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
         share = 1.0
     rotary = int((head_dim or 2) * share)
     if rotary < 2 or rotary % 2:
-        r.problems.append(
-            f"rotary width {rotary} (head_dim {head_dim} x {share}) is not an even number >= 2"
-        )
+        r.problems.append(f"rotary width {rotary} (head_dim {head_dim} x {share}) is not an even number >= 2")
     factors = scaling.get("short_factor")
     if factors is not None and 2 * len(factors) != rotary:
         r.problems.append(
@@ -91,9 +83,7 @@ def _yarn(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any])
         if value is None or (value == 0 and key.startswith("mscale")):
             continue
         if not positive(value):
-            r.problems.append(
-                f"{section}: key '{key}' is {value!r}, required for yarn: a number > 0"
-            )
+            r.problems.append(f"{section}: key '{key}' is {value!r}, required for yarn: a number > 0")
         else:
             scaling[key] = value
     if raw.get("truncate") is not None:
@@ -104,11 +94,7 @@ def _yarn(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any])
     if not positive(factor):
         return 1.0
     one, every = scaling.get("mscale"), scaling.get("mscale_all_dim")
-    return (
-        _temperature(factor, one) / _temperature(factor, every)
-        if one and every
-        else _temperature(factor, 1.0)
-    )
+    return _temperature(factor, one) / _temperature(factor, every) if one and every else _temperature(factor, 1.0)
 
 
 def _temperature(factor: float, mscale: float) -> float:
@@ -116,9 +102,7 @@ def _temperature(factor: float, mscale: float) -> float:
 
 
 def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any]) -> float:
-    trained = raw.get(
-        "original_max_position_embeddings", r.raw.get("original_max_position_embeddings")
-    )
+    trained = raw.get("original_max_position_embeddings", r.raw.get("original_max_position_embeddings"))
     longest = r.raw.get("max_position_embeddings")
     if not positive(trained):
         r.problems.append(f"{section}: key 'original_max_position_embeddings' is {trained!r}, "
@@ -128,9 +112,7 @@ def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, A
     for key in ("short_factor", "long_factor"):
         value = raw.get(key)
         if type(value) is not list or not value or not all(positive(v) for v in value):
-            r.problems.append(
-                f"{section}: key '{key}' is not a list of numbers > 0, required for longrope"
-            )
+            r.problems.append(f"{section}: key '{key}' is not a list of numbers > 0, required for longrope")
         else:
             scaling[key] = value
     if len(scaling.get("short_factor", ())) != len(scaling.get("long_factor", ())):
@@ -138,8 +120,4 @@ def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, A
     if positive(raw.get("attention_factor")):
         return raw["attention_factor"]
     factor = raw.get("factor") or (longest / trained if positive(longest) else 1.0)
-    return (
-        math.sqrt(1 + math.log(factor) / math.log(trained))
-        if positive(factor) and factor > 1
-        else 1.0
-    )
+    return math.sqrt(1 + math.log(factor) / math.log(trained)) if positive(factor) and factor > 1 else 1.0

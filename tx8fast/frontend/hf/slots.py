@@ -48,10 +48,7 @@ class Names:
     outer: dict[str, str]
 
 
-_ATTENTION = {
-    f"self_attn.{m}": f"self_attn.{m}"
-    for m in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
-}
+_ATTENTION = {f"self_attn.{m}": f"self_attn.{m}" for m in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")}
 _MLP = {f"mlp.{m}": f"mlp.{m}" for m in ("gate_proj", "up_proj", "down_proj")}
 _OUTER = {"embed_tokens": "embed_tokens", "norm": "norm", "lm_head": "^lm_head"}
 _LLAMA = {
@@ -137,17 +134,13 @@ class SlotList:
         self.c, self.names, self.prefix = c, names_of(c), prefix
 
     def outer(self, module: str, shape: Shape, suffix: str = ".weight", **more: Any) -> Slot:
-        return Slot(
-            module + suffix, (outer_key(self.names, module, self.prefix) + suffix,), shape, **more
-        )
+        return Slot(module + suffix, (outer_key(self.names, module, self.prefix) + suffix,), shape, **more)
 
     def key(self, i: int, module: str) -> str:
         return self.prefix + self.names.layer.format(i) + self.names.modules[module]
 
     def vector(self, i: int, module: str, size: int, suffix: str = ".weight", **more: Any) -> Slot:
-        return Slot(
-            f"layers.{i}.{module}{suffix}", (self.key(i, module) + suffix,), (size,), **more
-        )
+        return Slot(f"layers.{i}.{module}{suffix}", (self.key(i, module) + suffix,), (size,), **more)
 
     def linear(
         self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False

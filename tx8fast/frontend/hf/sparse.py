@@ -30,9 +30,7 @@ def _top_k(r: Reader, count: int | None, key: str) -> int:
 
 def mixtral(r: Reader, f: Fields) -> Fields:
     count = r.size("num_local_experts")
-    experts = Experts(
-        count or 1, _top_k(r, count, "num_local_experts"), f["intermediate"] or 1, normalise=True
-    )
+    experts = Experts(count or 1, _top_k(r, count, "num_local_experts"), f["intermediate"] or 1, normalise=True)
     return {**_rotated(r, f, f["head_dim"]), "windows": all_layers(r, f["layers"]), "experts": experts,
             "sparse": (True,) * f["layers"]}  # fmt: skip
 
@@ -57,9 +55,7 @@ def _latent(r: Reader, f: Fields, style: str) -> Fields:
         r.size("qk_rope_head_dim"),
         r.size("v_head_dim"),
     )
-    latent = Latent(
-        r.count("q_lora_rank", 0), r.size("kv_lora_rank") or 1, nope or 1, turned or 1, value or 1
-    )
+    latent = Latent(r.count("q_lora_rank", 0), r.size("kv_lora_rank") or 1, nope or 1, turned or 1, value or 1)
     rotation = _rotated(r, f, turned, style)
     if f["kv_heads"] != f["heads"]:
         r.problems.append(f"num_key_value_heads {f['kv_heads']} differs from num_attention_heads {f['heads']}, "
@@ -87,9 +83,7 @@ def _deepseek_experts(r: Reader, f: Fields, **more: Any) -> Fields:
     groups = more.pop("groups", 1) or 1
     top_groups = (r.size("topk_group", groups) or 1) if groups > 1 else 1
     if count % groups or top_groups > groups:
-        r.problems.append(
-            f"n_group {groups} with topk_group {top_groups} does not divide n_routed_experts {count}"
-        )
+        r.problems.append(f"n_group {groups} with topk_group {top_groups} does not divide n_routed_experts {count}")
     experts = Experts(count, _top_k(r, count, "n_routed_experts"), width, shared=width * r.count("n_shared_experts", 0),
                       scale=r.number("routed_scaling_factor", 1.0), groups=groups, top_groups=top_groups,
                       wide_router=True, **more)  # fmt: skip

@@ -97,9 +97,7 @@ class ModelConfig:
     experts: Experts | None = None
     latent: Latent | None = None
     token_types: int = 0
-    image: tuple[int, int, int, int, int] | None = (
-        None  # channels, height, width, patch height, patch width
-    )
+    image: tuple[int, int, int, int, int] | None = None  # channels, height, width, patch height, patch width
     quantization: dict[str, Any] | None = field(default=None, hash=False)
 
     @property

@@ -29,8 +29,4 @@ def pattern_layers(r: Reader, layers: int, every: int) -> tuple[int, ...]:
     """All layers slide but every `every`-th, unless `layer_types` says otherwise."""
     window = r.size("sliding_window", 4096) or 0
     types = r.layer_list("layer_types", layers, {"full_attention": 0, "sliding_attention": window})
-    return (
-        tuple(types)
-        if types is not None
-        else tuple(window if (i + 1) % every else 0 for i in range(layers))
-    )
+    return tuple(types) if types is not None else tuple(window if (i + 1) % every else 0 for i in range(layers))

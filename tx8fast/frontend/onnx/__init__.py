@@ -42,7 +42,21 @@ def _handlers() -> dict[tuple[str, str], list[Handler]]:
     )  # fmt: skip
 
     found: dict[tuple[str, str], list[Handler]] = {}
-    for family in (math, reduce, shape, index, nn, window, attention, quant, resize, signal, control, contrib, contrib_attention):
+    for family in (
+        math,
+        reduce,
+        shape,
+        index,
+        nn,
+        window,
+        attention,
+        quant,
+        resize,
+        signal,
+        control,
+        contrib,
+        contrib_attention,
+    ):
         for handler in family.HANDLERS:
             found.setdefault((handler.domain, handler.op_type), []).append(handler)
     return found
@@ -67,7 +81,9 @@ def import_model(model: Any, path: str = "", options: ImportOptions | None = Non
     options = options or ImportOptions()
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), MAX_OPSET)
     if not MIN_OPSET <= version <= MAX_OPSET:
-        newer = f"is newer than {MAX_OPSET}, the newest one known: export the model for operator set {MAX_OPSET} or older"
+        newer = (
+            f"is newer than {MAX_OPSET}, the newest one known: export the model for operator set {MAX_OPSET} or older"
+        )
         reason = newer if version > MAX_OPSET else f"is not supported, required {MIN_OPSET} to {MAX_OPSET}"
         raise ImportModelError(f"importing {path or 'the model'}: operator set {version} {reason}")
     ctx = new_context()

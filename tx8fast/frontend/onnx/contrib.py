@@ -23,11 +23,7 @@ QUICK_GELU_ALPHA = 1.702
 def _simplified_norm(n: Node) -> Result:
     x = n[0]
     axis = n.norm_axis(n.attr("axis", -1), x.rank)
-    return [
-        n.op(
-            "rmsnorm", x, n[1], axes=tuple(range(axis, x.rank)), eps=float(n.attr("epsilon", 1e-5))
-        )
-    ]
+    return [n.op("rmsnorm", x, n[1], axes=tuple(range(axis, x.rank)), eps=float(n.attr("epsilon", 1e-5)))]
 
 
 def _layer_norm(n: Node) -> Result:

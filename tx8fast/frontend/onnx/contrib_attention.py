@@ -27,9 +27,7 @@ def _scale(n: Node, depth: int) -> float:
     return float(n.attr("scale", 0.0) or 1.0 / math.sqrt(depth))
 
 
-def _positions(
-    n: Node, given: Tensor | None, first: Tensor | None, batch: int, rows: int
-) -> Tensor:
+def _positions(n: Node, given: Tensor | None, first: Tensor | None, batch: int, rows: int) -> Tensor:
     """Positions [B, S] (or [S] if they are the same for all rows): given, or counted from `first` [B]."""
     steps = n.const(np.arange(rows, dtype=np.int64))
     if given is not None and math.prod(given.shape) == batch * rows > 1:
@@ -61,9 +59,7 @@ def _multi_head(n: Node) -> Result:
     q, k, v, bias, padding, extra, past_k, past_v = (n[i] for i in range(8))
     heads = n.required("num_heads")
     if k is None or q.rank != 3:
-        raise n.unsupported(
-            "packed query, key and value are not supported; give them as three inputs"
-        )
+        raise n.unsupported("packed query, key and value are not supported; give them as three inputs")
     if (past_k is None) != (past_v is None):
         raise n.bad("past_key and past_value must be given together")
     if n.has(8) or n.has(9):
@@ -96,9 +92,7 @@ def _multi_head(n: Node) -> Result:
     mask.bias = total
     mask.finite = True
     y, _ = attend(n, q, k, v, mask, _scale(n, depth))
-    return [_merged(n, y), k if n.wants(1) else None, v if n.wants(2) else None][
-        : max(len(n.outputs), 1)
-    ]
+    return [_merged(n, y), k if n.wants(1) else None, v if n.wants(2) else None][: max(len(n.outputs), 1)]
 
 
 def _hidden(n: Node, padding: Tensor, batch: int, columns: int) -> Tensor:
@@ -109,24 +103,15 @@ def _hidden(n: Node, padding: Tensor, batch: int, columns: int) -> Tensor:
         return n.op("ge", column, n.reshape(wide, (batch, 1, 1, 1)))
     if wide.shape == (batch, columns):
         return n.op("eq", n.reshape(wide, (batch, 1, 1, columns)), 0)
-    raise n.unsupported(
-        f"a key padding mask of shape {list(padding.shape)} is not supported, only [B] and [B, T]"
-    )
+    raise n.unsupported(f"a key padding mask of shape {list(padding.shape)} is not supported, only [B] and [B, T]")
 
 
 def _group_query(n: Node) -> Result:
     """Grouped attention over a cache; `seqlens_k` holds the number of valid keys of each row, less one."""
     q, k, v, past_k, past_v, lengths, _, cos, sin, places, extra = (n[i] for i in range(11))
     heads, kv_heads = n.required("num_heads"), n.required("kv_num_heads")
-    if (
-        n.wants(3)
-        or n.has(11)
-        or n.attr("smooth_softmax", 0) > 0
-        or n.attr("k_quant_type", "NONE") != "NONE"
-    ):
-        raise n.unsupported(
-            "score output, attention sinks, smooth softmax and quantised caches are not supported"
-        )
+    if n.wants(3) or n.has(11) or n.attr("smooth_softmax", 0) > 0 or n.attr("k_quant_type", "NONE") != "NONE":
+        raise n.unsupported("score output, attention sinks, smooth softmax and quantised caches are not supported")
     batch, rows, width = q.shape
     if k is None:
         depth = width // (heads + 2 * kv_heads)
@@ -155,9 +140,7 @@ def _group_query(n: Node) -> Result:
         k, v = write_run(n, past_k, k, first, 2), write_run(n, past_v, v, first, 2)
     elif kept:
         if kept + rows != total:
-            raise n.bad(
-                f"a past of {kept} and {rows} new positions do not make total_sequence_length {total}"
-            )
+            raise n.bad(f"a past of {kept} and {rows} new positions do not make total_sequence_length {total}")
         k, v = n.concat([past_k, k], 2), n.concat([past_v, v], 2)
         first = None
     mask = _causal(n, q, k.shape[2], first, kept if kept < total else 0)

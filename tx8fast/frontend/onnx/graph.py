@@ -56,7 +56,6 @@ class Scope:
             found[a.name] = value
         return found
 
-
     def resolved(self, proto: Any) -> Any:
         """Return the node with attribute references replaced by their values."""
         from onnx import helper
@@ -114,7 +113,9 @@ def static_inputs(graph: Any, stored: set[str], options: ImportOptions) -> dict[
     strangers = [n for n in options.dims if n not in used]
     if strangers:
         known = ", ".join(used) or "none"
-        raise ConfigError(f"dimensions {', '.join(strangers)} are not in the model; its dynamic dimensions are: {known}")
+        raise ConfigError(
+            f"dimensions {', '.join(strangers)} are not in the model; its dynamic dimensions are: {known}"
+        )
     return found
 
 

@@ -221,7 +221,9 @@ class Importer:
         from onnx import helper
 
         if scope.depth >= MAX_INLINE_DEPTH:
-            raise ImportModelError(f"function '{proto.op_type}' is nested more than {MAX_INLINE_DEPTH} deep; is it recursive?")
+            raise ImportModelError(
+                f"function '{proto.op_type}' is nested more than {MAX_INLINE_DEPTH} deep; is it recursive?"
+            )
         self._count_expansion(f"function '{proto.op_type}'")
         bound = {a.name: helper.get_attribute_value(a) for a in body.attribute_proto}
         bound.update(scope.attributes(proto))
@@ -257,7 +259,9 @@ class Importer:
     def _count_expansion(self, what: str) -> None:
         self.expansions += 1
         if self.expansions > MAX_EXPANSIONS:
-            raise TooLarge(f"expanding {what}: the model needs more than {MAX_EXPANSIONS} function calls and loop bodies")
+            raise TooLarge(
+                f"expanding {what}: the model needs more than {MAX_EXPANSIONS} function calls and loop bodies"
+            )
 
     # ---- problems
 

@@ -106,7 +106,10 @@ def _unique(n: Node):
         back = np.argsort(order, kind="stable")
         values = np.take(values, order, axis=0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], back[inverse]
-    return [n.const(values.astype(np_type(n[0].dtype)), n[0].dtype), *[n.const(v.astype(np.int64)) for v in (first, inverse, counts)]]
+    return [
+        n.const(values.astype(np_type(n[0].dtype)), n[0].dtype),
+        *[n.const(v.astype(np.int64)) for v in (first, inverse, counts)],
+    ]
 
 
 def _reverse_sequence(n: Node) -> Tensor:

@@ -138,7 +138,9 @@ class Node:
     def bounded(self, count: float, what: str) -> int:
         """Return the length of a constant to be made. Raises ImportModelError if it is absurd."""
         if not count <= MAX_CONSTANT_ELEMENTS:
-            raise self.bad(f"{what} has {count:g} elements; constants of at most {MAX_CONSTANT_ELEMENTS} are made at import")
+            raise self.bad(
+                f"{what} has {count:g} elements; constants of at most {MAX_CONSTANT_ELEMENTS} are made at import"
+            )
         return int(count)
 
     def const(self, value: Any, dtype: str | None = None) -> Tensor:

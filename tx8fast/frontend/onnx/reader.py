@@ -125,7 +125,9 @@ class Initializers:
             stored = -(-need // 2) if packed else need
             length = stored if length is None else length
             if length != stored:
-                raise ImportModelError(f"{what}: external data has {length} bytes, {dtype} {list(shape)} needs {stored}")
+                raise ImportModelError(
+                    f"{what}: external data has {length} bytes, {dtype} {list(shape)} needs {stored}"
+                )
             found = os.path.getsize(path)
             if offset + length > found:
                 raise ImportModelError(
@@ -153,7 +155,9 @@ def external_place(proto: Any, model_path: str, what: str) -> tuple[str, int, in
         os.path.realpath(path).startswith(f.rstrip(os.sep) + os.sep) for f in real_folders
     )
     if not location or os.path.isabs(location) or not inside:
-        raise ImportModelError(f"{what}: external data location '{location}' is not inside the model's directory {folder}")
+        raise ImportModelError(
+            f"{what}: external data location '{location}' is not inside the model's directory {folder}"
+        )
     if not os.path.isfile(path):
         raise ImportModelError(f"{what}: external data file {path} does not exist; put it beside the model file")
     try:

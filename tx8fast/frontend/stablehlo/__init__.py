@@ -57,13 +57,17 @@ def import_stablehlo(path: str | os.PathLike[str], options: ImportOptions | None
     return import_module(data, str(where), options, beside if beside.is_file() else None)
 
 
-def import_module(data: bytes, path: str = "", options: ImportOptions | None = None, weights_file: Path | None = None) -> IRProgram:
+def import_module(
+    data: bytes, path: str = "", options: ImportOptions | None = None, weights_file: Path | None = None
+) -> IRProgram:
     """Import the bytes of a module; `path` names their file in messages."""
     options = options or ImportOptions()
     what = path or "the module"
     fixed = [n for n in ("seq", "past", "batch") if getattr(options, n) is not None] + sorted(options.dims)
     if fixed:
-        raise ConfigError(f"importing {what}: {', '.join(fixed)} cannot be bound, StableHLO has fixed shapes; export again with others")
+        raise ConfigError(
+            f"importing {what}: {', '.join(fixed)} cannot be bound, StableHLO has fixed shapes; export again with others"
+        )
     bindings()  # says what to install
     context = new_mlir_context()
     ctx = new_context()
@@ -83,7 +87,11 @@ def import_module(data: bytes, path: str = "", options: ImportOptions | None = N
             results = importer.needed(found)
             donated.extend(_donated(main, positions))
             emitter.loc = "return"
-            return names, [f"result{i}" for i in range(len(results))], [emitter.value(importer.views.full(v)) for v in results]
+            return (
+                names,
+                [f"result{i}" for i in range(len(results))],
+                [emitter.value(importer.views.full(v)) for v in results],
+            )
 
         donated: list[int] = []
         program = build_program(ctx, weights, Path(path).stem if path else "model", fill)
@@ -114,10 +122,16 @@ def _main(importer: Importer) -> Any:
     functions = importer.functions
     if "main" in functions:
         return functions["main"]
-    public = [f for f in functions.values() if "sym_visibility" not in f.attributes or f.attributes["sym_visibility"].value == "public"]
+    public = [
+        f
+        for f in functions.values()
+        if "sym_visibility" not in f.attributes or f.attributes["sym_visibility"].value == "public"
+    ]
     if len(public) != 1:
         found = ", ".join(functions) or "none"
-        raise ImportModelError(f"importing {importer.what}: no function 'main' and no single public one; functions: {found}")
+        raise ImportModelError(
+            f"importing {importer.what}: no function 'main' and no single public one; functions: {found}"
+        )
     return public[0]
 
 
@@ -140,7 +154,11 @@ def _arguments(importer: Importer, main: Any, block: Any, options: ImportOptions
             problems.append(f"result: {e}")
     raise_all(ImportModelError, f"importing {importer.what}", problems)
     unknown = [n for n in options.constants if n not in names]
-    raise_all(ConfigError, f"importing {importer.what}", [f"'{n}' is no argument; arguments are {', '.join(names)}" for n in unknown])
+    raise_all(
+        ConfigError,
+        f"importing {importer.what}",
+        [f"'{n}' is no argument; arguments are {', '.join(names)}" for n in unknown],
+    )
     stored = open_checkpoint(weights_file) if weights_file is not None else {}
     emitter, kept, args, positions = importer.emitter, [], [], []
     for name, (shape, dtype) in zip(names, types):
@@ -153,7 +171,9 @@ def _arguments(importer: Importer, main: Any, block: Any, options: ImportOptions
         elif name in stored:
             entry = stored[name]
             if (tuple(entry.shape), entry.dtype) != (shape, dtype):
-                raise ImportModelError(f"{weights_file}: '{name}' is {entry.dtype}{list(entry.shape)}, the argument {dtype}{list(shape)}")
+                raise ImportModelError(
+                    f"{weights_file}: '{name}' is {entry.dtype}{list(entry.shape)}, the argument {dtype}{list(shape)}"
+                )
             emitter.weights.add(Weight(name, shape, dtype, FileSource(entry.path, entry.offset, entry.nbytes)))
             args.append(whole(Tensor(shape, dtype, key=name)))
         else:

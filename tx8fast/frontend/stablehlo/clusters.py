@@ -90,7 +90,9 @@ def _is(importer: Importer, run: list[Any], source: Any, result: Any, name: str)
     if dtype not in _TOLERANCE or importer.types(result.type) != (shape, dtype):
         return False
     points = importer.emitter.const(_POINTS.astype(np.float32), "f32")
-    probe = Val(shape, importer.emitter.op("convert", points, dtype=dtype) if dtype != "f32" else points, (0,) * len(shape))
+    probe = Val(
+        shape, importer.emitter.op("convert", points, dtype=dtype) if dtype != "f32" else points, (0,) * len(shape)
+    )
     kept = {v: importer.values.get(v) for v in (source,)}
     problems, missing = list(importer.problems), dict(importer.missing)
     importer.values[source] = probe

@@ -27,7 +27,9 @@ def _operand_dtypes(n: Node, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return n.v.cast(a, wanted), n.v.cast(b, wanted)
 
 
-def _matrix(n: Node, t: Tensor, batch: list[int], contracted: list[int], row_first: bool, merge: bool) -> tuple[Tensor, bool]:
+def _matrix(
+    n: Node, t: Tensor, batch: list[int], contracted: list[int], row_first: bool, merge: bool
+) -> tuple[Tensor, bool]:
     """Arrange `t` as (batch, free, contracted) or (batch, contracted, free), whichever leaves its last dimension in
     place; return it and True if that is the transposed form. `row_first`: (free, contracted) is the plain form."""
     free = [d for d in range(t.rank) if d not in batch and d not in contracted]
@@ -94,7 +96,9 @@ def _convolution(n: Node) -> Tensor:
     spatial = x.rank - 2
     if n.int("batch_group_count", 1) != 1:
         raise n.unsupported("batch_group_count above 1 (a gradient of a convolution) is not supported")
-    x = n.v.transpose(x, [numbers.input_batch_dimension, *numbers.input_spatial_dimensions, numbers.input_feature_dimension])
+    x = n.v.transpose(
+        x, [numbers.input_batch_dimension, *numbers.input_spatial_dimensions, numbers.input_feature_dimension]
+    )
     w = n.v.transpose(w, [*numbers.kernel_spatial_dimensions, numbers.kernel_output_feature_dimension,
                           numbers.kernel_input_feature_dimension])  # fmt: skip
     stride, gaps = n.ints("window_strides", [1] * spatial), n.ints("lhs_dilation", [1] * spatial)

@@ -9,7 +9,13 @@ from tx8fast.frontend.stablehlo.node import Handler, Node
 from tx8fast.frontend.stablehlo.view import Val
 
 MAX_TRIPS = 10_000
-_IDENTITIES = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement", "xla.sdy.FuncResultSharding")
+_IDENTITIES = (
+    "Sharding",
+    "SPMDFullToShardShape",
+    "SPMDShardToFullShape",
+    "annotate_device_placement",
+    "xla.sdy.FuncResultSharding",
+)
 
 
 def _call(n: Node) -> list[Val]:
@@ -43,7 +49,9 @@ def _while(n: Node) -> list[Val]:
     for _ in range(MAX_TRIPS):
         go = n.importer.needed(n.importer.run_block(cond, list(carried)))[0].splat
         if go is None:
-            raise n.unsupported("the number of rounds of a loop depends on data; only loops with a known count are unrolled")
+            raise n.unsupported(
+                "the number of rounds of a loop depends on data; only loops with a known count are unrolled"
+            )
         if not go:
             return carried
         carried = n.importer.needed(n.importer.run_block(body, list(carried)))

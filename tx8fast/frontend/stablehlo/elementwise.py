@@ -127,7 +127,9 @@ def _is_finite(n: Node) -> Val:
 
 
 def _signed_inf(kind: str) -> Handler:
-    return lambda n: n.v.elementwise("and", n.v.elementwise("isinf", n[0]), n.v.elementwise(kind, n[0], n.v.splat(0, n[0])))
+    return lambda n: n.v.elementwise(
+        "and", n.v.elementwise("isinf", n[0]), n.v.elementwise(kind, n[0], n.v.splat(0, n[0]))
+    )
 
 
 def erfc(n: Node) -> Val:
@@ -165,7 +167,9 @@ def _reduce_precision(n: Node) -> Val:
     form = n.int("exponent_bits"), n.int("mantissa_bits")
     dtype = {(8, 7): "bf16", (5, 10): "f16", (8, 23): "f32", (11, 52): "f64"}.get(form)
     if dtype is None:
-        raise n.unsupported(f"rounding to {form[0]} bits of exponent and {form[1]} of mantissa is not supported, only to bf16, f16, f32")
+        raise n.unsupported(
+            f"rounding to {form[0]} bits of exponent and {form[1]} of mantissa is not supported, only to bf16, f16, f32"
+        )
     if dtype == "f64" or (dtype == "f32" and n[0].dtype in ("bf16", "f16")):
         return n[0]
     return n.v.converted(n.v.converted(n[0], dtype), n.dtype)

@@ -49,7 +49,9 @@ class Importer:
     def run_block(self, block: Any, args: list[Val | None]) -> list[Val | None]:
         """Import the ops of a block with its arguments bound; return what its terminator returns."""
         if self.depth >= MAX_DEPTH:
-            raise TooLarge(f"{self.what}: calls and regions are nested more than {MAX_DEPTH} deep; is a function recursive?")
+            raise TooLarge(
+                f"{self.what}: calls and regions are nested more than {MAX_DEPTH} deep; is a function recursive?"
+            )
         self.depth += 1
         values = self.values
         for formal, actual in zip(block.arguments, args, strict=True):
@@ -150,7 +152,9 @@ class Importer:
         """Raise all problems together, as the gravest kind among them."""
         for name, places in self.missing.items():
             shown = ", ".join(dict.fromkeys(places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
-            self.problems.append(UnsupportedError(f"operation {name} is not supported; found at {shown}{_reason(name)}"))
+            self.problems.append(
+                UnsupportedError(f"operation {name} is not supported; found at {shown}{_reason(name)}")
+            )
         if not self.problems:
             return
         lines = list(dict.fromkeys(str(p) for p in self.problems))

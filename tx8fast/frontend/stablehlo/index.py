@@ -71,7 +71,9 @@ def _written(n: Node, x: Tensor, new: Tensor, starts: list[int | Tensor], axis: 
         at = starts[d]
         if isinstance(at, int) and new.shape[d] != x.shape[d]:
             end = at + new.shape[d]
-            inner = _written(n, n.v.cut(x, d, at, new.shape[d]), new, [0 if i == d else s for i, s in enumerate(starts)], d + 1)
+            inner = _written(
+                n, n.v.cut(x, d, at, new.shape[d]), new, [0 if i == d else s for i, s in enumerate(starts)], d + 1
+            )
             return n.v.concat([n.v.cut(x, d, 0, at), inner, n.v.cut(x, d, end, x.shape[d] - end)], d)
     moving = [d for d in range(x.rank) if not isinstance(starts[d], int)]
     if len(moving) == 1:
@@ -80,7 +82,11 @@ def _written(n: Node, x: Tensor, new: Tensor, starts: list[int | Tensor], axis: 
     columns = []
     for d in range(depth):
         at = starts[d]
-        line = n.const(np.arange(new.shape[d]), "i64") if isinstance(at, int) else n.v.cast(_run(n, at, new.shape[d]), "i64")
+        line = (
+            n.const(np.arange(new.shape[d]), "i64")
+            if isinstance(at, int)
+            else n.v.cast(_run(n, at, new.shape[d]), "i64")
+        )
         line = n.v.reshape(line, [new.shape[d] if i == d else 1 for i in range(depth + 1)])
         columns.append(n.op_("broadcast", line, shape=(*new.shape[:depth], 1)))
     return n.op_("scatter_nd", x, n.v.concat(columns, depth), new)
@@ -118,7 +124,9 @@ def _grid(n: Node, columns: list[Tensor], windows: list[int]) -> Tensor:
     for i, (c, w) in enumerate(zip(columns, windows)):
         c = n.v.reshape(c, (*c.shape, *[1] * len(windows)))
         if w > 1:
-            c = n.op_("add", c, n.const(np.arange(w).reshape([w if d == lead + i else 1 for d in range(rank)]), c.dtype))
+            c = n.op_(
+                "add", c, n.const(np.arange(w).reshape([w if d == lead + i else 1 for d in range(rank)]), c.dtype)
+            )
         wide = (*columns[0].shape, *windows)
         c = c if c.shape == wide else n.op_("broadcast", c, shape=wide)
         out.append(n.v.reshape(c, (*wide, 1)))
@@ -174,7 +182,9 @@ def _gather(n: Node) -> Tensor:
     return _placed(n, out, lead, order, dropped, list(numbers.offset_dims))
 
 
-def _placed(n: Node, out: Tensor, lead: tuple[int, ...], order: list[int], dropped: set[int], offsets: list[int]) -> Tensor:
+def _placed(
+    n: Node, out: Tensor, lead: tuple[int, ...], order: list[int], dropped: set[int], offsets: list[int]
+) -> Tensor:
     """Arrange [index dims..., operand dims in `order`...] as the result: windows at `offsets`, index dims between."""
     kept = [d for d in order if d not in dropped]
     nl = len(lead)

@@ -71,7 +71,9 @@ def parse(data: bytes, what: str, context: Any) -> Any:
         if at >= 0:
             return stablehlo.deserialize_portable_artifact(context, _embedded(data, at, what))
         if b"\0" in data:
-            raise ImportModelError(f"{what}: neither StableHLO text nor a portable artifact; the file is damaged or of another format")
+            raise ImportModelError(
+                f"{what}: neither StableHLO text nor a portable artifact; the file is damaged or of another format"
+            )
         return ir.Module.parse(data.decode("utf-8"), context)
     except UnicodeDecodeError as e:
         raise ImportModelError(f"{what}: neither StableHLO text nor a portable artifact: {e}") from e
@@ -87,17 +89,25 @@ def _embedded(data: bytes, at: int, what: str) -> bytes:
         return data
     size = int.from_bytes(data[max(at - 4, 0) : at], "little")
     if size > len(data) - at:
-        raise ImportModelError(f"{what}: the artifact inside has {size} bytes, the file {len(data) - at}; it is truncated")
+        raise ImportModelError(
+            f"{what}: the artifact inside has {size} bytes, the file {len(data) - at}; it is truncated"
+        )
     return data[at : at + size]
 
 
 def _readable(message: str) -> str:
     """Turn the parser's message into one line."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    found = [re.sub(r'^error: "[^"]*":(\d+):(\d+): ', r"line \1, column \2: ", line) for line in lines if line.startswith("error:")]
+    found = [
+        re.sub(r'^error: "[^"]*":(\d+):(\d+): ', r"line \1, column \2: ", line)
+        for line in lines
+        if line.startswith("error:")
+    ]
     text = "; ".join(found) or " ".join(lines) or "not a StableHLO module"
     hint = "; only stablehlo, chlo, func and sdy operations are read" if "unregistered dialect" in text else ""
-    return text.replace(". If this is intended, please use -allow-unregistered-dialect with the MLIR tool used", "") + hint
+    return (
+        text.replace(". If this is intended, please use -allow-unregistered-dialect with the MLIR tool used", "") + hint
+    )
 
 
 def legalise(module: Any, passes: str) -> None:
@@ -155,5 +165,7 @@ def _printed(attr: Any, np_dtype: np.dtype) -> np.ndarray:
     body = text[len("dense<") : text.rindex(">", 0, text.rindex(":"))]
     bits = np.dtype(f"u{np_dtype.itemsize}")
     words = re.findall(r"[^\s,\[\]]+", body)
-    values = [np.array([int(w, 16)], bits).view(np_dtype)[0] if w.startswith("0x") else np_dtype.type(float(w)) for w in words]
+    values = [
+        np.array([int(w, 16)], bits).view(np_dtype)[0] if w.startswith("0x") else np_dtype.type(float(w)) for w in words
+    ]
     return np.array(values, np_dtype)

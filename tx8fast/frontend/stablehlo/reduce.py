@@ -44,14 +44,18 @@ def _reduce(n: Node):
         if found is not None:
             return found
     if half != 1:
-        raise n.unsupported("a reduction of several operands together is supported for the place of a maximum or minimum only")
+        raise n.unsupported(
+            "a reduction of several operands together is supported for the place of a maximum or minimum only"
+        )
     x, start = n[0], n[1]
     name = n.combiner()
     axes = n.ints("dimensions")
     logic = x.dtype == "pred"
     op = _LOGIC.get(name or "") if logic else _OPS.get(name or "", ("",))[0]
     if not op:
-        raise n.unsupported(f"a reduction by '{name or 'several ops'}' is not supported, only {', '.join(_OPS)}, and, or")
+        raise n.unsupported(
+            f"a reduction by '{name or 'several ops'}' is not supported, only {', '.join(_OPS)}, and, or"
+        )
     out = reduced(n, x, op, axes)
     if is_neutral(name or "", start.splat, x.dtype):
         return out
@@ -76,7 +80,7 @@ def reduced(n: Node, x: Val, op: str, axes: list[int]) -> Val:
 
 
 def _comparison(n: Node, pairs: list[tuple]) -> str | None:
-    """"max" or "min": the direction of the first ordering of the region's arguments of one of `pairs`, by whatever way."""
+    """ "max" or "min": the direction of the first ordering of the region's arguments of one of `pairs`, by whatever way."""
     origin = {a: (i, s) for i, pair in enumerate(pairs) for s, a in enumerate(pair)}
     for o in n.body().operations:
         o = o.operation
@@ -111,7 +115,11 @@ def _arg_reduce(n: Node):
 def _counts(v: Val, axis: int) -> bool:
     """True if `v` is 0, 1, 2 ... along `axis` and constant along the others."""
     a = v.core.array
-    if a is None or a.size != v.shape[axis] or any(d >= 0 and v.shape[i] != 1 for i, d in enumerate(v.dims) if i != axis):
+    if (
+        a is None
+        or a.size != v.shape[axis]
+        or any(d >= 0 and v.shape[i] != 1 for i, d in enumerate(v.dims) if i != axis)
+    ):
         return False
     return bool((a.reshape(-1) == np.arange(a.size)).all())
 
@@ -181,7 +189,9 @@ def _by_slices(n: Node, x: Tensor, name: str, size, stride, dilation, pads) -> T
     from tx8fast.frontend.stablehlo.shape import edged
 
     if math.prod(size) > MAX_PLACES:
-        raise n.unsupported(f"a window of {math.prod(size)} places reduced by {name} is not supported, at most {MAX_PLACES}")
+        raise n.unsupported(
+            f"a window of {math.prod(size)} places reduced by {name} is not supported, at most {MAX_PLACES}"
+        )
     fill = n[1].splat
     if any(p for pair in pads for p in pair):
         x = edged(n, x, [a for a, _ in pads], [b for _, b in pads], float(fill))  # type: ignore[arg-type]
@@ -206,7 +216,9 @@ def _sort(n: Node):
     out: list[Tensor | Val] = [values]
     for i in range(1, len(n)):
         dtype = n[i].dtype
-        out.append(n.v.cast(places, dtype) if _counts(n[i], axis) else n.op_("gather_elements", n.full(i), places, axis=axis))
+        out.append(
+            n.v.cast(places, dtype) if _counts(n[i], axis) else n.op_("gather_elements", n.full(i), places, axis=axis)
+        )
     return out
 
 

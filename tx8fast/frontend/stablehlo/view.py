@@ -85,7 +85,11 @@ class Views:
             return core
         shape = tuple([core.shape[d] if d >= 0 else 1 for d in dims])
         short = shape[next((i for i, n in enumerate(shape) if n != 1), len(shape)) :]
-        return core if core.shape in (shape, short) else self.reshape(core, short if not short or core.rank == len(short) else shape)
+        return (
+            core
+            if core.shape in (shape, short)
+            else self.reshape(core, short if not short or core.rank == len(short) else shape)
+        )
 
     def full(self, v: Val) -> Tensor:
         """Return the tensor with every element in place."""

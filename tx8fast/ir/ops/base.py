@@ -138,14 +138,8 @@ def check_operands(op: Op) -> None:
     variadic = bool(ins) and ins[-1].endswith("*")
     low = sum(1 for i in ins if not i.endswith(("?", "*")))
     if n < low or (n > len(ins) and not variadic):
-        want = (
-            f"at least {low}"
-            if variadic
-            else (str(low) if low == len(ins) else f"{low} to {len(ins)}")
-        )
-        raise VerifyError(
-            f"{where(op)}: found {n} operands, required {want} ({', '.join(ins) or 'none'})"
-        )
+        want = f"at least {low}" if variadic else (str(low) if low == len(ins) else f"{low} to {len(ins)}")
+        raise VerifyError(f"{where(op)}: found {n} operands, required {want} ({', '.join(ins) or 'none'})")
 
 
 # ---------------------------------------------------------------- helpers of inference functions
@@ -176,9 +170,7 @@ def fail(op: Op, i: int | str, found: object, required: object) -> VerifyError:
     return VerifyError(f"{where(op)}: {what}: found {found}, required {required}")
 
 
-def tensor(
-    op: Op, i: int, rank: int | None = None, min_rank: int = 0, dtypes: Iterable[str] | None = None
-) -> Ranked:
+def tensor(op: Op, i: int, rank: int | None = None, min_rank: int = 0, dtypes: Iterable[str] | None = None) -> Ranked:
     """Return operand `i`'s ranked tensor type after checking rank and element type."""
     t = op.operands[i].type
     if not isinstance(t, TensorType):
@@ -285,9 +277,7 @@ def rule_for(op: Op) -> Rule | None:
         return _RULES[key]
     except KeyError:
         pass
-    if all(s is None or is_num(*s) for s in ins) and all(
-        s is not None and is_num(*s) for s in outs
-    ):
+    if all(s is None or is_num(*s) for s in ins) and all(s is not None and is_num(*s) for s in outs):
         rule = d.rule_of(ins, outs, op.attrs)
     else:
         rule = None
@@ -328,11 +318,7 @@ def align_of(op: Op) -> str:
 def on_rows(op: Op, axes: Iterable[int]) -> bool:
     """True if `axes` is operand 0's last dimension alone and within the reduction instruction's range."""
     shape = op.operands[0].type.shape  # type: ignore[attr-defined]
-    return (
-        bool(shape)
-        and {a % len(shape) for a in axes} == {len(shape) - 1}
-        and shape[-1] <= MAX_REDUCED
-    )
+    return bool(shape) and {a % len(shape) for a in axes} == {len(shape) - 1} and shape[-1] <= MAX_REDUCED
 
 
 def reference(op: Op, arrays: Sequence[Any]) -> list[Any]:

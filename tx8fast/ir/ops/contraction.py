@@ -65,9 +65,7 @@ def _contract(op: Op):
     return [(eq.out_shape, _result_dtype(op))]
 
 
-def window_out(
-    op: Op, i: int, size, kernel, stride: int, dilation: int, lo: int, hi: int, ceil: bool = False
-):
+def window_out(op: Op, i: int, size, kernel, stride: int, dilation: int, lo: int, hi: int, ceil: bool = False):
     """Return the output length of a window along one axis, or -1 if `size` is unknown."""
     if not is_num(size, kernel):
         return -1
@@ -117,9 +115,7 @@ def _conv_transpose(op: Op):
     hw = []
     for i in (0, 1):
         n, k = x[1 + i], w[i]
-        hw.append(
-            s[i] * (n - 1) + extra[i] + d[i] * (k - 1) + 1 - lo[i] - hi[i] if is_num(n, k) else -1
-        )
+        hw.append(s[i] * (n - 1) + extra[i] + d[i] * (k - 1) + 1 - lo[i] - hi[i] if is_num(n, k) else -1)
         if hw[i] < 1 and is_num(n, k):
             raise fail(op, "pad_lo", lo, f"padding that leaves an output, found length {hw[i]}")
     o = w[2] * g if is_num(w[2]) else -1

@@ -150,18 +150,14 @@ def _convert_engine(op: Op) -> str:
     return "ct" if dtypes <= CT_FLOATS else "kcore"
 
 
-def _un(
-    name: str, cost: int = 1, engine: str = "ct", infer=_float_unary, traits: int = EW, **attrs
-) -> OpDef:
+def _un(name: str, cost: int = 1, engine: str = "ct", infer=_float_unary, traits: int = EW, **attrs) -> OpDef:
     return OpDef(
         name, ("x",), attrs=attrs, infer=infer, rule_of=_ew_rule(cost, "ct" if engine == "ct" else "kcore"),
         engine=engine, traits=traits, inplace=-1 if infer is _predicate else 0,
     )  # fmt: skip
 
 
-def _bin(
-    name: str, cost: int = 1, engine: str = "ct", infer=_binary, commutes: bool = False, **attrs
-) -> OpDef:
+def _bin(name: str, cost: int = 1, engine: str = "ct", infer=_binary, commutes: bool = False, **attrs) -> OpDef:
     return OpDef(
         name, ("a", "b"), attrs=attrs, infer=infer, rule_of=_ew_rule(cost, "ct" if engine == "ct" else "kcore"),
         engine=engine, align=broadcast_align, traits=EW | (COMMUTATIVE if commutes else 0),

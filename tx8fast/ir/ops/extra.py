@@ -65,9 +65,7 @@ def _conv_transpose_nd(op: Op):
     s, d, lo, hi = _geometry(op, rank)
     extra = pair_attr(op, "out_pad", rank, 0)
     match(op, 1, "input channels", w.shape[-1], x.shape[-1])
-    out = [
-        s[i] * (x.shape[1 + i] - 1) + extra[i] + d[i] * (w.shape[i] - 1) + 1 - lo[i] - hi[i] for i in range(rank)
-    ]
+    out = [s[i] * (x.shape[1 + i] - 1) + extra[i] + d[i] * (w.shape[i] - 1) + 1 - lo[i] - hi[i] for i in range(rank)]
     if any(n < 1 for n in out):
         raise fail(op, "pad_lo", lo, f"padding that leaves an output, found {out}")
     return [((x.shape[0], *out, w.shape[-2] * op.attrs["groups"]), x.dtype)]

@@ -32,10 +32,7 @@ def _transpose(op: Op):
 
 def infer_reshape(op: Op):
     x, want = tensor(op, 0), op.attrs["shape"]
-    if (
-        any(not (type(d) is str or (type(d) is int and d >= -1)) for d in want)
-        or list(want).count(-1) > 1
-    ):
+    if any(not (type(d) is str or (type(d) is int and d >= -1)) for d in want) or list(want).count(-1) > 1:
         raise fail(op, "shape", want, "sizes, at most one of them -1")
     if not is_num(*x.shape) or any(type(d) is str for d in want):
         return [(want, x.dtype)]
@@ -104,10 +101,7 @@ def _pad(op: Op):
             raise fail(op, "lo", (lo, hi), f"reflected padding below the extent {d}")
     return [
         (
-            tuple(
-                d + a + b if is_num(d) else (d if a == b == 0 else -1)
-                for d, a, b in zip(x.shape, lo, hi)
-            ),
+            tuple(d + a + b if is_num(d) else (d if a == b == 0 else -1) for d, a, b in zip(x.shape, lo, hi)),
             x.dtype,
         )
     ]

@@ -26,9 +26,7 @@ def _norm(op: Op):
         broadcast_into(op, i, x.shape)
         lead = [d for d in p.shape[: max(0, len(p.shape) - (rank - first))] if d != 1]
         if lead:
-            raise fail(
-                op, i, f"shape {list(p.shape)}", f"extent 1 before axis {first} of {list(x.shape)}"
-            )
+            raise fail(op, i, f"shape {list(p.shape)}", f"extent 1 before axis {first} of {list(x.shape)}")
     return [(x.shape, x.dtype)]
 
 
@@ -54,11 +52,7 @@ def _batchnorm(op: Op):
 
 def _row_engine(op: Op) -> str:
     """The vector engine works along the last dimension; anything else is the kernel core's."""
-    return (
-        "ct"
-        if on_rows(op, op.attrs["axes"] if "axes" in op.attrs else (op.attrs["axis"],))
-        else "kcore"
-    )
+    return "ct" if on_rows(op, op.attrs["axes"] if "axes" in op.attrs else (op.attrs["axis"],)) else "kcore"
 
 
 def _batchnorm_masks(rule: Rule) -> tuple[int, int]:

@@ -54,6 +54,4 @@ _FAMILIES = (
 )
 
 #: operation name -> reference function
-ROUTINES: dict[str, Routine] = {
-    name: _quiet(fn) for family in _FAMILIES for name, fn in family.ROUTINES.items()
-}
+ROUTINES: dict[str, Routine] = {name: _quiet(fn) for family in _FAMILIES for name, fn in family.ROUTINES.items()}

@@ -65,9 +65,7 @@ def _side(text: str, equation: str) -> list[list[str]]:
     """Parse one operand of an equation into dimensions, each a list of labels, major first."""
     if _TERM.sub("", text).strip():
         raise SimulationError(f"contract: cannot read '{text.strip()}' in equation '{equation}'")
-    dims = [
-        m.group(1).split() if m.group(2) is None else [m.group(2)] for m in _TERM.finditer(text)
-    ]
+    dims = [m.group(1).split() if m.group(2) is None else [m.group(2)] for m in _TERM.finditer(text)]
     return [[label for label in dim if label != "1"] for dim in dims]
 
 
@@ -105,12 +103,8 @@ def solve_sizes(
     sizes = {str(given[i]): int(given[i + 1]) for i in range(0, len(given) - 1, 2)}
     for dims, shape in operands:
         if len(dims) != len(shape):
-            raise SimulationError(
-                f"contract: '{equation}' has {len(dims)} dims for shape {tuple(shape)}"
-            )
-    pending = [
-        (dim, size) for dims, shape in operands for dim, size in zip(dims, shape, strict=True)
-    ]
+            raise SimulationError(f"contract: '{equation}' has {len(dims)} dims for shape {tuple(shape)}")
+    pending = [(dim, size) for dims, shape in operands for dim, size in zip(dims, shape, strict=True)]
     progress = True
     while pending and progress:
         progress, rest = False, []
@@ -160,9 +154,7 @@ def contract(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarr
     for x, labels, other in ((lhs, in_left, in_right), (rhs, in_right, in_left)):
         x = accumulator(x, terms).reshape([sizes[label] for label in labels])
         alone = tuple(i for i, v in enumerate(labels) if v not in other and v not in in_out)
-        sides.append(
-            (x.sum(axis=alone) if alone else x, [v for v in labels if v in other or v in in_out])
-        )
+        sides.append((x.sum(axis=alone) if alone else x, [v for v in labels if v in other or v in in_out]))
     (a, in_left), (b, in_right) = sides
     batch = [label for label in in_left if label in in_right and label in in_out]
     rows = [label for label in in_left if label not in in_right]

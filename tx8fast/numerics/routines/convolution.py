@@ -74,9 +74,7 @@ def _group_product(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
         spread = x if each == 1 else np.repeat(x, each, axis=-1)
         return spread * w[:, 0]
     ins, outs = w.shape[1], w.shape[0] // groups
-    parts = [
-        x[..., g * ins : (g + 1) * ins] @ w[g * outs : (g + 1) * outs].T for g in range(groups)
-    ]
+    parts = [x[..., g * ins : (g + 1) * ins] @ w[g * outs : (g + 1) * outs].T for g in range(groups)]
     return np.concatenate(parts, axis=-1)
 
 
@@ -85,9 +83,7 @@ def conv(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     feature, weight, bias = operand(arrays, 0), operand(arrays, 1), optional(arrays, 2)
     rank, groups = weight.ndim - 2, int(attrs.get("groups", 1))
     if feature.ndim != rank + 2 or feature.shape[-1] != weight.shape[-1] * groups:
-        raise SimulationError(
-            f"conv: input {feature.shape} does not fit weight {weight.shape} in {groups} groups"
-        )
+        raise SimulationError(f"conv: input {feature.shape} does not fit weight {weight.shape} in {groups} groups")
     stride, dilation = pair(attrs, "stride", 1, rank), pair(attrs, "dilation", 1, rank)
     lo, hi = pair(attrs, "pad_lo", 0, rank), pair(attrs, "pad_hi", 0, rank)
     kernel = weight.shape[:rank]
@@ -95,8 +91,7 @@ def conv(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     x = _padded(accumulator(feature, terms), lo, hi, 0)
     w = accumulator(weight, terms)
     out = tuple(
-        (n - d * (k - 1) - 1) // s + 1
-        for n, k, s, d in zip(x.shape[1:-1], kernel, stride, dilation, strict=True)
+        (n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(x.shape[1:-1], kernel, stride, dilation, strict=True)
     )
     y = np.zeros((x.shape[0], *out, w.shape[-2]), np.result_type(x, w))
     for tap, window in _taps(kernel, out, stride, dilation):
@@ -120,8 +115,7 @@ def conv_transpose(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np
     terms = math.prod(kernel) * weight.shape[-1]
     x, w = accumulator(feature, terms), accumulator(weight, terms)
     full = [
-        (n - 1) * s + d * (k - 1) + 1 + e
-        for n, s, d, k, e in zip(size, stride, dilation, kernel, extra, strict=True)
+        (n - 1) * s + d * (k - 1) + 1 + e for n, s, d, k, e in zip(size, stride, dilation, kernel, extra, strict=True)
     ]
     outs, ins = w.shape[-2], w.shape[-1] // groups
     y = np.zeros((x.shape[0], *full, outs * groups), np.result_type(x, w))

@@ -31,9 +31,7 @@ def gather(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray
     """Slices of the table at `indices` along `axis`, whose place the index shape takes."""
     table, indices = operand(arrays, 0), operand(arrays, 1)
     axis = axis_of(attrs, table.ndim, 0)
-    return [
-        done(np.take(table, wrapped_index(indices, table.shape[axis], "gather"), axis), out_types)
-    ]
+    return [done(np.take(table, wrapped_index(indices, table.shape[axis], "gather"), axis), out_types)]
 
 
 def embedding(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
@@ -62,14 +60,9 @@ def _tuple_index(indices: np.ndarray, shape: tuple[int, ...], batch: int, what: 
     """Return index arrays for index tuples in the last axis, after `batch` leading axes."""
     depth = indices.shape[-1]
     if batch + depth > len(shape):
-        raise SimulationError(
-            f"{what}: index tuples of {depth} after {batch} exceed rank {len(shape)}"
-        )
+        raise SimulationError(f"{what}: index tuples of {depth} after {batch} exceed rank {len(shape)}")
     rank = indices.ndim - 1
-    lead = [
-        np.arange(shape[b]).reshape([-1 if d == b else 1 for d in range(rank)])
-        for b in range(batch)
-    ]
+    lead = [np.arange(shape[b]).reshape([-1 if d == b else 1 for d in range(rank)]) for b in range(batch)]
     columns = [wrapped_index(indices[..., i], shape[batch + i], what) for i in range(depth)]
     return (*lead, *columns)
 
@@ -88,9 +81,7 @@ def _combined(x: np.ndarray, at: tuple, updates: np.ndarray, how: str, dtype: st
         y[at] = cast(updates, dtype)
         return y
     if how not in _COMBINE:
-        raise SimulationError(
-            f"scatter: unknown combine '{how}', expected set, {', '.join(_COMBINE)}"
-        )
+        raise SimulationError(f"scatter: unknown combine '{how}', expected set, {', '.join(_COMBINE)}")
     y = wide(x).copy()
     _COMBINE[how].at(y, at, wide(updates).astype(y.dtype))
     return cast(y, dtype)
@@ -124,8 +115,7 @@ def kv_update(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndar
     end = first + new.shape[axis]
     if first < 0 or end > cache.shape[axis]:
         raise SimulationError(
-            f"kv_update: writes [{first}, {end}) on axis {axis},"
-            f" required within [0, {cache.shape[axis]})"
+            f"kv_update: writes [{first}, {end}) on axis {axis}, required within [0, {cache.shape[axis]})"
         )
     y = cast(cache, out_types[0][1]).copy()
     y[(slice(None),) * axis + (slice(first, end),)] = cast(new, out_types[0][1])

@@ -57,9 +57,7 @@ def slice_(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray
         end = first + count * by
         low, high = (first, end - by) if by > 0 else (end - by, first)
         if count and (low < 0 or high >= x.shape[axis]):
-            raise SimulationError(
-                f"slice: axis {axis} reads [{low}, {high}], required within [0, {x.shape[axis]})"
-            )
+            raise SimulationError(f"slice: axis {axis} reads [{low}, {high}], required within [0, {x.shape[axis]})")
         index.append(slice(first, end if end >= 0 else None, by) if count else slice(0, 0))
     return [done(x[tuple(index)], out_types)]
 

@@ -108,7 +108,6 @@ def wrapped_index(index: np.ndarray, size: int, what: str) -> np.ndarray:
     if bad.any():
         first = int(index[bad].reshape(-1)[0])
         raise SimulationError(
-            f"{what}: {int(bad.sum())} indices out of range, first {first},"
-            f" required [-{size}, {size})"
+            f"{what}: {int(bad.sum())} indices out of range, first {first}, required [-{size}, {size})"
         )
     return np.where(index < 0, index + size, index)
