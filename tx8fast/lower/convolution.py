@@ -92,7 +92,7 @@ class Windowed(Lowering):
         pair = lambda name: tuple(record.attr(name))  # noqa: E731
         self.x, self.w, self.out, self.dtype = x, w, out, x.dtype
         self.dilation = pair("dilation")
-        self.window = Window(tuple(x.shape[1:3]), tuple(out.shape[1:3]), tuple(w.shape[:2]), pair("stride"),
+        self.window = Window((x.shape[1], x.shape[2]), (out.shape[1], out.shape[2]), (w.shape[0], w.shape[1]), pair("stride"),
                              self.dilation, pair("pad_lo"))  # fmt: skip
         self.act = ACTS.get(record.attr("act"), -1)
         if self.act < 0 or max(w.shape[:2]) > MAX_KERNEL or max(x.shape[1:3]) > MAX_EXTENT:

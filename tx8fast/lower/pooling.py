@@ -46,7 +46,7 @@ class Pool(Lowering):
         if max(x.shape[1:3]) > MAX_EXTENT:
             raise NotLowerable(f"an image side is above the limit of {MAX_EXTENT}")
         self.x, self.out, self.dtype = x, out, x.dtype
-        self.window = Window(tuple(x.shape[1:3]), tuple(out.shape[1:3]), kernel, pair("stride"), (1, 1), lo)
+        self.window = Window((x.shape[1], x.shape[2]), (out.shape[1], out.shape[2]), kernel, pair("stride"), (1, 1), lo)
         self.average = record.kind == "avg_pool"
         self.share = self._share(hi, bool(record.attr("count_pad"))) if self.average else None
         n, oh, ow, c = out.shape

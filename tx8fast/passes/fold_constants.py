@@ -56,7 +56,7 @@ class _Folder:
         self.folded = 0
         self.added = 0
         self.next_key = 0
-        self.keys: dict[tuple[str, tuple[int, ...], bytes], str] = {}  # content -> key of an entry added in this run
+        self.keys: dict[tuple[Any, ...], str] = {}  # content -> key of an entry added in this run
         self.produced: dict[Value, np.ndarray] = {}  # large results of this run, so that chains need no table read
 
     def visit(self, op: Op) -> None:
