@@ -1,7 +1,7 @@
 """Seconds to place the problems of a public set within their capacity, and what compiling the search is worth.
 
 Run: python benchmarks/bench_alloc.py [repeats]. One core; the least time of the repeats counts, as other work on the
-machine only ever adds. "public solver": MiniMalloc, the best public exact solver, on one core of the same machine.
+machine only ever adds. "public solver": figures known for MiniMalloc on one core of a like machine; they are not measured here.
 """
 
 from __future__ import annotations
