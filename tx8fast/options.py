@@ -13,6 +13,7 @@ from tx8fast.errors import ConfigError, raise_all
 
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")
+MAX_DIM = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class CompileOptions:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 problems.append(f"{name} is {value!r}, expected a whole number of at least 1")
+            elif value is not None and value > MAX_DIM:
+                problems.append(f"{name} is {value}, expected at most {MAX_DIM}")
         for name, value in self.dims.items():
             if type(value) is not int or value < 0:
                 problems.append(f"dimension {name} is {value!r}, expected a whole number of at least 0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import tomllib
 import zipfile
@@ -12,8 +13,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import tx8fast
 from tests.support.checkpoints import make_checkpoint, model_config, model_weights, write_weights
 from tests.support.cli_case import Caller, tree, write_mlp, write_onnx
+from tx8fast.errors import ProgramError
 from tx8fast.machine import load_machine
 
 pytestmark = pytest.mark.feature("B80")
@@ -335,6 +338,27 @@ def test_outputs_that_cannot_be_written(tx8, tmp_path, mlp, program):
         refused(tx8, tmp_path, "run", program, "--inputs", tmp_path / "in.npz", "--outputs", target, says=("writing",))
     refused(tx8, tmp_path, "compile", mlp, "-o", mlp, says=("input file",))
     refused(tx8, tmp_path, "compile", mlp, "-o", tmp_path / "out.tx8", "--dump-dir", tmp_path / "file", says=("dumps",))
+
+
+def test_outputs_that_are_no_regular_files(tx8, tmp_path, mlp, program):
+    np.savez(tmp_path / "in.npz", x=X)
+    os.mkfifo(tmp_path / "pipe")
+    for args in (("compile", mlp, "-o"), ("run", program, "--inputs", tmp_path / "in.npz", "--outputs")):
+        refused(tx8, tmp_path, *args, tmp_path / "pipe", says=("pipe", "no regular file"))
+    with pytest.raises(ProgramError, match="no regular file"):
+        tx8fast.load(program).save(tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("name", ["--seq", "--batch"])
+def test_sizes_beyond_every_dimension(tx8, tmp_path, checkpoint, name):
+    args = {"--seq": 8, name: 2**32}
+    refused(
+        tx8,
+        tmp_path,
+        *compile_args(checkpoint, tmp_path, *(x for kv in args.items() for x in kv)),
+        says=(name[2:], "at most 2147483647"),
+    )
 
 
 @pytest.mark.parametrize("text", [b"", b"garbage", b"\xff\xfe", b'"tx8be.module"() ({', b'"tx8be.frob"() : () -> ()'])

@@ -106,6 +106,7 @@ BROKEN = {
     "overwrites parameter 'w'": _args(0, 16384),
     "output 'y': DDR bytes": lambda p: setattr(p.outputs[0], "address", 17),
     "'x': 100 bytes reserved, dense f32": lambda p: setattr(p.inputs[0], "size_bytes", 100),
+    "output 'y': unknown element type 'f3'": lambda p: setattr(p.outputs[0], "dtype", "f3"),
     "unknown layout": lambda p: setattr(p.params[0], "layout", "tiled"),
     "parameter 'w': the name occurs twice": lambda p: p.params.append(p.params[0]),
     "bytes of DDR, the machine has": lambda p: setattr(p, "ddr_bytes", 1 << 50),

@@ -125,6 +125,8 @@ def check_writable(path: Path, what: str, *inputs: Path) -> None:
     doing = f"writing {what} {path}"
     if path.is_dir():
         raise ConfigError(f"{doing}: it is a directory, a file name is required")
+    if path.exists() and not path.is_file():  # a device or a pipe would be replaced by the file
+        raise ConfigError(f"{doing}: it exists and is no regular file; give another name")
     if not path.parent.is_dir():
         raise ConfigError(f"{doing}: directory {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):

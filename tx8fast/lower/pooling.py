@@ -84,9 +84,9 @@ class Pool(Lowering):
         if self.share is None:
             return []
         local = self._local(lo, hi)
-        width = [Local(1, n, WORK, True).elems for n in self._parts(local)]
-        ones = self._ones_rows(lo, hi) * self.share.size[1] * max(width) * ITEM_BYTES[WORK]
-        sizes = [ones, *(local.rows * n * ITEM_BYTES[WORK] for n in width)]
+        lanes = max(self._parts(local))  # of another slice of these lengths at most, too, whatever its parts
+        width = Local(1, lanes, WORK, True).elems * ITEM_BYTES[WORK]
+        sizes = [self._ones_rows(lo, hi) * self.share.size[1] * width, local.rows * width]
         return sizes + ([local.elems * ITEM_BYTES[WORK]] if self.dtype != WORK else [])
 
     def _parts(self, local: Local) -> list[int]:
@@ -107,7 +107,7 @@ class Pool(Lowering):
         assert self.share is not None
         local = self._local(s.lo, s.hi)
         parts = self._parts(local)
-        ones, *masks = s.scratch[: 1 + len(parts)]
+        ones, mask = s.scratch[:2]
         y = s.writes[0]
         if self.dtype != WORK:
             y = s.scratch[-1]
@@ -116,7 +116,7 @@ class Pool(Lowering):
         em.fill(ones, 1.0, fields["h"] * fields["w"] * max(parts), WORK)
         e = ITEM_BYTES[WORK]
         at = y
-        for lanes, mask in zip(parts, masks, strict=True):
+        for lanes in parts:
             n = local.rows * lanes
             em.add("pool_avg", src0=ones, dst=mask, n=1, c=lanes, fmt=FORMAT_CODES[WORK], **fields)
             em.v("recip", mask, mask, n, WORK)

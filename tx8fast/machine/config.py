@@ -26,6 +26,8 @@ from tx8fast.machine.sections import SECTIONS
 DDR_BASE = 0x2_8000_0000
 #: first SPM byte address given to buffers on the standard chip (3.1); a machine has `spm_base`
 SPM_BASE = 0x10000
+#: largest whole number of a machine file: products with counts stay within 64 bits
+_MAX_INT = 2**48
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,8 @@ def _check_value(key: str, value: Any, meta: Mapping) -> str:
         return f"$.{key}: found {value}, required a finite number"
     if (low is None and value <= 0) or (low is not None and value < low):
         return f"$.{key}: found {value}, required " + ("more than 0" if low is None else f"at least {low}")
+    if want is int and value > _MAX_INT:
+        return f"$.{key}: found {value}, required at most {_MAX_INT}"
     return ""
 
 

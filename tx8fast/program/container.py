@@ -78,6 +78,8 @@ def write(
     Raises ProgramError if the file cannot be written or `body` is no JSON.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():  # a rename would replace a device or a pipe
+        raise ProgramError(f"writing program file {path}: it exists and is no regular file; give another name")
     temporary = ""
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)

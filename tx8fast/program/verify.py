@@ -90,6 +90,8 @@ def _tensors(program: Program, found: _Problems) -> None:
             if t.layout not in ("dense", "blocked") or t.ddr_dtype not in ITEM_BYTES:
                 found.add(f"{what}: unknown layout '{t.layout}' or format '{t.ddr_dtype}'")
                 continue
+            if t.dtype not in ITEM_BYTES:
+                found.add(f"{what}: unknown element type '{t.dtype}'")
             need = _tensor_bytes(t)
             if t.size_bytes < need:
                 found.add(f"{what}: {t.size_bytes} bytes reserved, {t.layout} {t.ddr_dtype} {t.shape} needs {need}")

@@ -143,3 +143,22 @@ def test_external_data_outside_the_model_directory(tmp_path, location):
     onnx.save(m, folder / "m.onnx")
     with pytest.raises(ImportModelError, match="initialiser 'w'.*not inside the model's directory"):
         import_onnx(folder / "m.onnx")
+
+
+@pytest.mark.parametrize(("op", "attr", "value", "message"), [
+    ("Softmax", "axis", [1], "axis.*is of kind INTS, required INT"),
+    ("Softmax", "axis", "1", "axis.*is of kind STRING, required INT"),
+    ("Transpose", "perm", 3, "perm.*is of kind INT, required INTS"),
+    ("LeakyRelu", "alpha", 1, "alpha.*is of kind INT, required FLOAT"),
+])  # fmt: skip
+def test_attributes_of_another_kind(op, attr, value, message):
+    with pytest.raises(ImportModelError, match="it.*" + message):
+        one(op, "x", {}, **{attr: value})
+
+
+@pytest.mark.parametrize(("op", "inputs", "message"), [
+    ("Add", "x _", r"input 1 \(B\) is empty"), ("Concat", "x _", "input 1 .*is empty"), ("Softmax", "_", r"input 0 \(input\) is empty"),
+])  # fmt: skip
+def test_required_inputs_left_empty(op, inputs, message):
+    with pytest.raises(ImportModelError, match="it.*" + message):
+        one(op, inputs, {}, axis=0) if op != "Add" else one(op, inputs, {})

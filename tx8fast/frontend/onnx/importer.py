@@ -29,7 +29,7 @@ from tx8fast.frontend.common import (
 from tx8fast.frontend.onnx.graph import Scope, in_order, static_inputs, without_inputs
 from tx8fast.frontend.onnx.node import MAX_OPSET, Handler, Node
 from tx8fast.frontend.onnx.reader import Initializers, dtype_of, proto_array
-from tx8fast.frontend.onnx.schema import function_body, has_body, type_problems
+from tx8fast.frontend.onnx.schema import attribute_problems, function_body, has_body, type_problems
 from tx8fast.ir.core import Value
 
 MAX_INLINE_DEPTH = 32
@@ -175,7 +175,7 @@ class Importer:
                     self._failed(scope, proto.output)
                     return
                 inputs.append(found)
-            wrong = type_problems(proto.op_type, opset, domain, inputs)
+            wrong = type_problems(proto.op_type, opset, domain, inputs) + attribute_problems(proto, opset, domain)
             if wrong:
                 raise ImportModelError(f"{where}: " + "; ".join(wrong))
             self.emitter.loc = label

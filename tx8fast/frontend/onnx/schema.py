@@ -29,6 +29,7 @@ class Signature:
     variadic: bool
     homogeneous: bool
     names: tuple[str, ...]
+    optional: tuple[bool, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -58,7 +59,9 @@ def signature(op_type: str, opset: int, domain: str) -> Signature | None:
     variadic = bool(schema.inputs) and schema.inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
     homogeneous = not variadic or schema.inputs[-1].is_homogeneous
     names = tuple(i.name for i in schema.inputs)
-    return Signature(schema.min_input, schema.max_input, tuple(formals), variadic, homogeneous, names)
+    # Resize-11 declares what it does not need as required, and exporters leave it out
+    may_lack = [op_type == "Resize" or i.option == defs.OpSchema.FormalParameterOption.Optional for i in schema.inputs]
+    return Signature(schema.min_input, schema.max_input, tuple(formals), variadic, homogeneous, names, tuple(may_lack))
 
 
 def type_problems(op_type: str, opset: int, domain: str, inputs: list[Tensor | None]) -> list[str]:
@@ -71,17 +74,32 @@ def type_problems(op_type: str, opset: int, domain: str, inputs: list[Tensor | N
     problems = []
     bound: dict[str, tuple[str, str]] = {}
     for i, t in enumerate(inputs):
-        if t is None:
-            continue
         k = min(i, len(sig.formals) - 1)
         variable, types = sig.formals[k]
         label = f"input {i} ({sig.names[k]})"
-        if types is not None and f"tensor({_ONNX_NAMES[t.dtype]})" not in types:
+        if t is None:
+            if not sig.optional[k]:
+                problems.append(f"{label} is empty, which only optional inputs may be")
+        elif types is not None and f"tensor({_ONNX_NAMES[t.dtype]})" not in types:
             problems.append(f"{label} has element type {t.dtype}, which {op_type}-{opset} does not admit")
         elif sig.homogeneous or k < len(sig.formals) - 1:
             dtype, first = bound.setdefault(variable, (t.dtype, label))
             if dtype != t.dtype:
                 problems.append(f"{label} has element type {t.dtype}, required {dtype} as {first}")
+    return problems
+
+
+def attribute_problems(proto: Any, opset: int, domain: str) -> list[str]:
+    """Return which attributes of a node are of another kind than declared, as sentences."""
+    schema = _schema(proto.op_type, opset, domain)
+    if schema is None or not proto.attribute:
+        return []
+    declared = schema.attributes
+    problems = []
+    for a in proto.attribute:
+        if a.name in declared and a.type not in (a.UNDEFINED, declared[a.name].type.value):
+            found, required = a.AttributeType.Name(a.type), declared[a.name].type.name
+            problems.append(f"attribute '{a.name}' is of kind {found}, required {required}")
     return problems
 
 
