@@ -361,6 +361,10 @@ def test_sizes_beyond_every_dimension(tx8, tmp_path, checkpoint, name):
     )
 
 
+def test_results_beyond_the_memory_are_told_before_the_search(tx8, tmp_path, checkpoint):
+    refused(tx8, tmp_path, *compile_args(checkpoint, tmp_path, "--seq", 8, "--batch", 10**8), says=("DDR", "results"))
+
+
 @pytest.mark.parametrize("text", [b"", b"garbage", b"\xff\xfe", b'"tx8be.module"() ({', b'"tx8be.frob"() : () -> ()'])
 def test_graph_text(tx8, tmp_path, text):
     path = tmp_path / "g.mlir"

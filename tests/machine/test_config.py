@@ -107,6 +107,7 @@ def test_all_problems_in_one_message():
         ("tile.spm_reserved_low", 3145728, "more than the reserved"),
         ("chip.ddr_efficiency", 1.5, "at most 1"),
         ("tile.serial_mode", 2, "0 (parallel) or 1"),
+        ("chip.tiles_x", 16, "found 64 tiles, required at most 63"),
         ("ne.startup", 10**20, "at most 281474976710656"),
         ("chip.ddr_page", 5000, "power of two"),
     ],

@@ -28,6 +28,8 @@ DDR_BASE = 0x2_8000_0000
 SPM_BASE = 0x10000
 #: largest whole number of a machine file: products with counts stay within 64 bits
 _MAX_INT = 2**48
+#: most tiles: instructions name sets of tiles by bits of a signed 64-bit mask
+MAX_TILES = 63
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,9 @@ def _check_together(values: Mapping[str, Any]) -> list[str]:
         problems.append(
             f"$.tile.spm_bytes: found {values['tile.spm_bytes']} bytes, required more than the reserved {low + high}"
         )
+    tiles = values["chip.tiles_x"] * values["chip.tiles_y"]
+    if tiles > MAX_TILES:
+        problems.append(f"$.chip.tiles_x: found {tiles} tiles, required at most {MAX_TILES} in tiles_x times tiles_y")
     if values["chip.ddr_efficiency"] > 1:
         problems.append(f"$.chip.ddr_efficiency: found {values['chip.ddr_efficiency']}, required at most 1")
     if values["tile.serial_mode"] > 1:

@@ -12,13 +12,14 @@ from tx8fast.machine import Machine
 
 
 def check_capacity(table: GraphTable, machine: Machine) -> None:
-    """Raise InfeasibleError if parameters and inputs alone exceed the chip's DDR."""
+    """Raise InfeasibleError if parameters, inputs and results alone exceed the chip's DDR."""
     main = table.functions["main"]
     params = {(key, fn.values[v]) for fn in table.functions.values() for v, key in fn.params.items()}
     weights = sum(spec_bytes(spec) for _, spec in params)
     inputs = sum(spec_bytes(main.values[v]) for v in main.args)
-    if weights + inputs > machine.chip.ddr_bytes:
+    results = sum(spec_bytes(main.values[v]) for i, v in enumerate(main.results) if i not in main.donated)
+    if weights + inputs + results > machine.chip.ddr_bytes:
         raise InfeasibleError(
-            f"placing the model in DDR: weights take {weights:,} bytes and inputs {inputs:,}, one chip has "
-            f"{machine.chip.ddr_bytes:,}; a smaller batch or cache, a narrower dtype or more chips would help"
+            f"placing the model in DDR: weights take {weights:,} bytes, inputs {inputs:,} and results {results:,}; one "
+            f"chip has {machine.chip.ddr_bytes:,}; a smaller batch or cache, a narrower dtype or more chips would help"
         )

@@ -70,6 +70,8 @@ def test_unbound_dimensions_in_one_error():
         assert part in str(e.value)
     program = imported(nodes, inputs, outputs, options=ImportOptions(dims={"N": 2, "S": 3, "m.1": 5}))
     assert [a.shape for a in program.main.body.args] == [(2, 3, 4), (2, 5)]
+    with pytest.raises(ImportModelError, match="--dim m.1=VALUE; Q is not among them"):
+        imported(nodes, inputs, outputs, options=ImportOptions(dims={"N": 2, "S": 3, "Q": 1}))
     with pytest.raises(ConfigError, match="Q.*dynamic dimensions are: N, S"):
         imported(nodes, inputs, outputs, options=ImportOptions(dims={"N": 2, "S": 3, "m.1": 5, "Q": 1}))
 

@@ -106,11 +106,14 @@ def static_inputs(graph: Any, stored: set[str], options: ImportOptions) -> dict[
         found[info.name] = (tuple(shape), dtype)
     if problems:
         raise UnsupportedError("importing the model: " + "; ".join(problems))
+    strangers = [n for n in options.dims if n not in used]
     if unbound:
         where = "; ".join(f"{n} ({', '.join(places[:4])})" for n, places in unbound.items())
         flags = " ".join(f"--dim {n}=VALUE" for n in unbound)
-        raise ImportModelError(f"the model has {len(unbound)} dynamic dimensions without a size: {where}; pass {flags}")
-    strangers = [n for n in options.dims if n not in used]
+        extra = f"; {', '.join(strangers)} is not among them" if strangers else ""
+        raise ImportModelError(
+            f"the model has {len(unbound)} dynamic dimensions without a size: {where}; pass {flags}{extra}"
+        )
     if strangers:
         known = ", ".join(used) or "none"
         raise ConfigError(
