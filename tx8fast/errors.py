@@ -57,3 +57,7 @@ def raise_all(kind: type[Tx8Error], doing: str, problems: Iterable[str]) -> None
         raise kind(f"{doing}: {problems[0]}")
     lines = "".join(f"\n  - {p}" for p in problems)
     raise kind(f"{doing}: {len(problems)} problems{lines}")
+
+
+class UnusedOptionWarning(UserWarning):
+    """An option was given that nothing in the model takes."""

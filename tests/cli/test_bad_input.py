@@ -361,6 +361,20 @@ def test_sizes_beyond_every_dimension(tx8, tmp_path, checkpoint, name):
     )
 
 
+@pytest.mark.parametrize(("dims", "known"), [((8, 32), "none"), (("seq", 32), "seq")])
+def test_sizes_that_nothing_takes_are_told(tx8, tmp_path, dims, known):
+    model = write_mlp(tmp_path / "m.onnx", dims)
+    done = tx8("check", model, "--batch", 2, "--seq", 8)
+    unused = "batch" if known == "seq" else "seq, batch"
+    assert done.code == 0
+    assert (
+        done.err
+        == f"warning: {unused} has no effect, no dimension of the model takes it; its dynamic dimensions are: {known}\n"
+    )
+    if known == "seq":
+        assert not tx8("check", model, "--seq", 8).err
+
+
 def test_results_beyond_the_memory_are_told_before_the_search(tx8, tmp_path, checkpoint):
     refused(tx8, tmp_path, *compile_args(checkpoint, tmp_path, "--seq", 8, "--batch", 10**8), says=("DDR", "results"))
 

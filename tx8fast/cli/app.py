@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 
 import click
@@ -18,7 +19,7 @@ from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
 from tx8fast.cli.simulate import run_, sim
-from tx8fast.errors import Tx8Error
+from tx8fast.errors import Tx8Error, UnusedOptionWarning
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 TRACEBACK = "TX8FAST_TRACEBACK"
@@ -40,6 +41,18 @@ for _command in (check, compile_, sim, run_, inspect, opt):
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; print one message for a failure and return the exit code."""
+    with warnings.catch_warnings():
+        plain = warnings.showwarning
+        warnings.simplefilter("always", UnusedOptionWarning)
+        warnings.showwarning = lambda text, kind, *where, **more: (
+            click.echo(f"warning: {text}", err=True)
+            if issubclass(kind, UnusedOptionWarning)
+            else plain(text, kind, *where, **more)
+        )
+        return _run(argv)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         code = cli.main(None if argv is None else list(argv), prog_name="tx8fast", standalone_mode=False)
         return code if isinstance(code, int) else DONE

@@ -5,11 +5,13 @@ May import: frontend.common, frontend.onnx.reader, errors, numpy, onnx (late). M
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError
+from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, UnusedOptionWarning
 from tx8fast.frontend.common import ImportOptions, Tensor
 from tx8fast.frontend.onnx.reader import dtype_of
 
@@ -119,7 +121,19 @@ def static_inputs(graph: Any, stored: set[str], options: ImportOptions) -> dict[
         raise ConfigError(
             f"dimensions {', '.join(strangers)} are not in the model; its dynamic dimensions are: {known}"
         )
+    _warn_unused(options, list(used))
     return found
+
+
+def _warn_unused(options: ImportOptions, symbols: list[str]) -> None:
+    """Warn of a size that no dimension of the model takes: files for another one are easily mixed up."""
+    sizes = [options.dim(s) for s in symbols]
+    given = {n: v for n in ("seq", "past", "batch") if (v := getattr(options, n)) is not None}
+    unused = [n for n, v in given.items() if [replace(options, **{n: v + 1}).dim(s) for s in symbols] == sizes]
+    if unused:
+        known = ", ".join(symbols) or "none"
+        warnings.warn(f"{', '.join(unused)} has no effect, no dimension of the model takes it; its dynamic dimensions "
+                      f"are: {known}", UnusedOptionWarning, stacklevel=2)  # fmt: skip
 
 
 def in_order(nodes: Any, scope: Scope) -> list[tuple[int, Any]]:
