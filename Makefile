@@ -6,13 +6,18 @@ KERNELS := build/.kernels
 JOBS ?= 2
 
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
-.PHONY: demo test test-debug lint bench clean
+# test-all: also the models of torch, transformers and flax (large packages) and every light model.
+.PHONY: demo test test-all test-debug lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
 
 test: $(KERNELS)
 	$(BIN)/python -m pytest -q -n $(JOBS) tests
+
+test-all: $(KERNELS)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,oracle]'
+	TX8FAST_ALL_MODELS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
 
 test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
