@@ -5,11 +5,12 @@ May import: errors. Must not: import anything heavy.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tx8fast.errors import ConfigError, raise_all
+from tx8fast.errors import ConfigError, UnusedOptionWarning, raise_all
 
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")
@@ -60,6 +61,10 @@ class CompileOptions:
                 "past is for decode: a prefill starts with an empty cache; drop --past or use --phase decode"
             )
         raise_all(ConfigError, "reading options", problems)
+        if self.opt == 3:
+            warnings.warn(
+                "opt 3 plans as opt 2 does, no search beyond it exists yet", UnusedOptionWarning, stacklevel=3
+            )
 
     @property
     def ir_dtype(self) -> str:
