@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -142,18 +141,10 @@ def replacing(path: Path, what: str) -> Iterator[IO[bytes]]:
 
     Raises ConfigError if it cannot be written.
     """
-    temporary = ""
+    from tx8fast.program import container  # late: not every command needs the formats
+
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as f:
+        with container.replacing(path) as f:
             yield f
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-        temporary = ""
     except OSError as e:
         raise ConfigError(f"writing {what} {path}: {e.strerror or e}") from e
-    finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)

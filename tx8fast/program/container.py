@@ -13,6 +13,7 @@ The header is last so that sections of unknown length can be streamed. A section
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -20,9 +21,9 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tx8fast.errors import ProgramError
 
@@ -80,22 +81,30 @@ def write(
     path = Path(path)
     if path.exists() and not path.is_file():  # a rename would replace a device or a pipe
         raise ProgramError(f"writing program file {path}: it exists and is no regular file; give another name")
-    temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as f:
+        with replacing(path) as f:
             _write(f, version, body, sections)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-        temporary = ""
     except OSError as e:
         raise ProgramError(f"writing program file {path}: {e.strerror or e}") from e
     except (TypeError, ValueError) as e:
         if isinstance(e, ProgramError):
             raise
         raise ProgramError(f"writing program file {path}: the header is no JSON: {e}") from e
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a binary file that takes the name `path` when the block ends well; otherwise nothing is left."""
+    temporary = ""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as f:
+            yield f
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+        temporary = ""
     finally:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
