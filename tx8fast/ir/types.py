@@ -18,8 +18,6 @@ DTYPE_BITS = {
     "u64": 64, "bf16": 16, "f16": 16, "f32": 32, "tf32": 32, "f64": 64, "f8e4m3fn": 8, "f8e5m2": 8,
 }  # fmt: skip
 FLOAT_DTYPES = frozenset({"bf16", "f16", "f32", "tf32", "f64", "f8e4m3fn", "f8e5m2"})
-#: formats the vector engine computes on (hardware spec 6.1)
-ENGINE_FLOATS = frozenset({"bf16", "f16", "f32", "tf32"})
 
 
 class Type:

@@ -14,7 +14,6 @@ from tx8fast.isa.blocked import load, span_bytes, store, used_bytes
 from tx8fast.isa.vector import ct_time
 
 DIM_C, DIM_W, DIM_H, DIM_HW = 0, 1, 2, 4
-REDUCE_ALIGN_BYTES = 256
 
 
 class Reduce(Instruction):

@@ -26,8 +26,6 @@ from tx8fast.ir.ops.base import LAYOUT_ATTRS, OpDef, fail, norm_axis, tensor
 from tx8fast.ir.streams import stream_config
 from tx8fast.ir.types import DTYPE_BITS
 
-GROUP_TAGS = (0, 1, 2)  # 0 normal, 1 no channel split, 2 works on DDR: no loads, no stores
-
 
 def _same(op: Op):
     t = tensor(op, 0)
