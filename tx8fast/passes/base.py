@@ -1,6 +1,6 @@
 """What a pass is: a frozen dataclass whose fields are its options; reading and writing pipeline text.
 
-May import: ir.program, errors. Must not: know particular passes.
+May import: ir, errors. Must not: know particular passes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from tx8fast.errors import ConfigError
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.rewrite import Pattern, rewrite_greedily
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,23 @@ class CompilerPass:
                 text = str(value).lower() if type(value) is bool else str(value)
                 parts.append(f"{f.name.replace('_', '-')}={text}")
         return self.name + (f"{{{' '.join(parts)}}}" if parts else "")
+
+
+@dataclass(frozen=True)
+class PatternPass(CompilerPass):
+    """Applies patterns to a fixpoint, one round after the other; dead ops met on the way are erased."""
+
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ()
+
+    def run(self, program: IRProgram) -> PassResult:
+        changed, stats = False, {"dead": 0}
+        for patterns in self.rounds:
+            result = rewrite_greedily(program.ctx, program.module, patterns)
+            changed |= result.changed
+            stats["dead"] += result.dead
+            for name, n in result.applied.items():
+                stats[name] = stats.get(name, 0) + n
+        return PassResult(changed, stats)
 
 
 @dataclass(frozen=True)

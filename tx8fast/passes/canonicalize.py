@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 from tx8fast.errors import VerifyError
 from tx8fast.ir.attrs import DenseAttr
 from tx8fast.ir.core import COMMUTATIVE, CONSTANT_LIKE, ELEMENTWISE, IDEMPOTENT, Op, Value
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import TensorType
-from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.base import PatternPass
 
 _SIGNED = {"i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 _UNSIGNED = {"u4": 4, "u8": 8, "u16": 16, "u32": 32, "u64": 64}
@@ -278,12 +277,9 @@ PATTERNS: tuple[Pattern, ...] = (
 
 
 @dataclass(frozen=True)
-class Canonicalize(CompilerPass):
+class Canonicalize(PatternPass):
     """Applies `PATTERNS` greedily; dead ops met on the way are erased."""
 
     name: ClassVar[str] = "canonicalize"
     per_function: ClassVar[bool] = True
-
-    def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
-from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
+from tx8fast.passes.base import PatternPass
 from tx8fast.passes.layout_forms import CONSTANTS
 
 
@@ -55,9 +54,6 @@ PATTERNS: tuple[Pattern, ...] = (_of_small_constant, _inverse, _redundant)
 
 
 @dataclass(frozen=True)
-class LayoutOpt(CompilerPass):
+class LayoutOpt(PatternPass):
     name: ClassVar[str] = "layout-opt"
-
-    def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)

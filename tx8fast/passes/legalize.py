@@ -15,10 +15,9 @@ import numpy as np
 from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.ops.base import engine_of
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType, TensorType
-from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 
 _FLOATS = ("bf16", "f16", "f32")
@@ -171,11 +170,8 @@ PATTERNS: tuple[Pattern, ...] = (
 
 
 @dataclass(frozen=True)
-class Legalize(CompilerPass):
+class Legalize(PatternPass):
     """Applies `PATTERNS` greedily."""
 
     name: ClassVar[str] = "legalize"
-
-    def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)

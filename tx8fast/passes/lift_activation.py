@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
-from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
+from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import close, is_parameter, made_by, orders, same, used_once
 
@@ -115,11 +114,8 @@ PATTERNS: tuple[Pattern, ...] = (_gelu, _silu, _gated)
 
 
 @dataclass(frozen=True)
-class LiftActivation(CompilerPass):
+class LiftActivation(PatternPass):
     """Makes `silu`, `gelu`, `gelu_tanh` and `swiglu` of their primitives."""
 
     name: ClassVar[str] = "lift-activation"
-
-    def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
-from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
+from tx8fast.passes.base import PatternPass
 from tx8fast.passes.lift_match import is_parameter, leaves, made_by, sole_user, static
 
 LHS, RHS, OUT = 0, 1, 2
@@ -229,12 +228,8 @@ ROUNDS: tuple[tuple[Pattern, ...], ...] = ((_of_activations,), (_with_weights,))
 
 
 @dataclass(frozen=True)
-class LiftContract(CompilerPass):
+class LiftContract(PatternPass):
     """Makes `contract` of matrix products between movement ops."""
 
     name: ClassVar[str] = "lift-contract"
-
-    def run(self, program: IRProgram) -> PassResult:
-        results = [rewrite_greedily(program.ctx, program.module, patterns) for patterns in ROUNDS]
-        stats = {name: n for r in results for name, n in r.applied.items()}
-        return PassResult(any(r.changed for r in results), {**stats, "dead": sum(r.dead for r in results)})
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ROUNDS

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
-from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
+from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import is_widening, splat
 from tx8fast.passes.lift_match import (
     is_parameter,
@@ -198,11 +197,8 @@ PATTERNS: tuple[Pattern, ...] = (_norm, _gamma, _beta, _narrow, _channel_scale)
 
 
 @dataclass(frozen=True)
-class LiftNorm(CompilerPass):
+class LiftNorm(PatternPass):
     """Makes `rmsnorm` and `layernorm` of their primitives, and a product and a sum of a known batch norm."""
 
     name: ClassVar[str] = "lift-norm"
-
-    def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)

@@ -14,9 +14,8 @@ import numpy as np
 
 from tx8fast.ir.attrs import DENSE_DTYPES, INLINE_LIMIT_BYTES, DenseAttr
 from tx8fast.ir.core import Op, Value
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
-from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
+from tx8fast.passes.base import PatternPass
 from tx8fast.passes.lift_match import leaves, made_by, orders, reshaped, same, static, used_once
 
 _FLOATS = ("bf16", "f16", "f32")
@@ -201,12 +200,8 @@ ROUNDS: tuple[tuple[Pattern, ...], ...] = ((_rope, _partial), (_before_split, _o
 
 
 @dataclass(frozen=True)
-class LiftRope(CompilerPass):
+class LiftRope(PatternPass):
     """Makes `rope` of its primitives, on tensors whose heads lie side by side where possible."""
 
     name: ClassVar[str] = "lift-rope"
-
-    def run(self, program: IRProgram) -> PassResult:
-        results = [rewrite_greedily(program.ctx, program.module, patterns) for patterns in ROUNDS]
-        stats = {name: n for r in results for name, n in r.applied.items()}
-        return PassResult(any(r.changed for r in results), {**stats, "dead": sum(r.dead for r in results)})
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ROUNDS

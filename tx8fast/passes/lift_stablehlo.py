@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
-from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
+from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import made_by, orders, same, scalar, static, used_once
 from tx8fast.passes.lift_norm import _mean, _squared
@@ -207,11 +206,8 @@ PATTERNS: tuple[Pattern, ...] = (_softmax, _log_softmax, _chosen_mask, _sigmoid,
 
 
 @dataclass(frozen=True)
-class LiftStablehlo(CompilerPass):
+class LiftStablehlo(PatternPass):
     """Makes `softmax`, `sigmoid` and `layernorm` of the forms that JAX programs have them in."""
 
     name: ClassVar[str] = "lift-stablehlo"
-
-    def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, PATTERNS)
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)
