@@ -9,46 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cnn_models import CnnBuilder
-from support.one_op import Arg, Case, build, check, random_plan, with_plan
+from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
 
 from tx8fast import api
-from tx8fast.graph_table import GraphTable, GroupRecord, OpRecord, Step
-from tx8fast.ir.program import IRProgram
-from tx8fast.ir.view import build_view
 from tx8fast.lower import NotLowerable, lower
 from tx8fast.lower.conv_chain import ConvChain
 from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.fused import Fused
-from tx8fast.schedule.assemble import assemble
-from tx8fast.search.program import plan_table
-from tx8fast.weights import WeightTable
-
-
-def grouped(case: Case) -> Case:
-    """Return the case with all its ops in one group."""
-    module = case.fn.parent
-    table = build_view(IRProgram(module.ctx if hasattr(module, "ctx") else None, module, WeightTable(), "group")).table
-    main = table.functions["main"]
-    for i, a in enumerate(case.args):
-        main.values[i] = dataclasses.replace(main.values[i], layout=a.layout)
-    records = []
-    for step in main.steps:
-        assert isinstance(step.record, OpRecord)
-        specs = tuple(main.values[v] if v >= 0 else None for v in step.inputs)
-        records.append(dataclasses.replace(step.record, operands=specs))
-    made = {s.outputs[0]: i for i, s in enumerate(main.steps)}
-    inputs = list(dict.fromkeys(v for s in main.steps for v in s.inputs if v >= 0 and v not in made))
-    wires = tuple(
-        tuple(None if v < 0 else ("op", made[v]) if v in made else ("in", inputs.index(v)) for v in s.inputs)
-        for s in main.steps
-    )
-    outputs = tuple(made[v] for v in main.results)
-    group = GroupRecord(tuple(records), wires, tuple(main.values[v] for v in inputs), outputs)
-    names = tuple(n for s in main.steps for n in s.op_names)
-    main.steps = [Step("group", "group", tuple(inputs), tuple(main.results), group, op_names=names)]
-    whole = GraphTable({"main": main})
-    program = assemble(whole, case.machine, plan_table(whole, case.machine), lambda key: {}, {})
-    return dataclasses.replace(case, program=program, records=[group])
 
 
 def agrees(case: Case, seed: int, kind: type) -> None:

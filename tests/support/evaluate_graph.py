@@ -83,7 +83,7 @@ class Ops:
         return result.reshape([math.prod(size[n] for n in names) for names in out])
 
     @staticmethod
-    def softmax(x, mask=0.0, *, axis, scale, log):
+    def softmax(x, mask=0.0, *, axis, scale, log, visible=()):
         z = x * scale + mask
         e = np.exp(z - z.max(axis, keepdims=True))
         return e / e.sum(axis, keepdims=True)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.api import CompiledProgram
+from tx8fast.graph_table import GraphTable, GroupRecord, OpRecord, Step
 from tx8fast.ir import Builder, new_context
 from tx8fast.ir.ops.base import reference
 from tx8fast.ir.program import IRProgram
@@ -123,6 +124,33 @@ def build(args: Sequence[Arg], body: Callable[..., Any], machine: str = "tx8") -
     chip = MACHINES[machine]
     program = assemble(table, chip, plan_table(table, chip), lambda key: {}, {})
     return Case(program, list(args), ops, chip, records, fn)
+
+
+def grouped(case: Case) -> Case:
+    """Return the case with all its ops in one group, whatever that costs."""
+    module = case.fn.parent
+    table = build_view(IRProgram(module.ctx if hasattr(module, "ctx") else None, module, WeightTable(), "group")).table
+    main = table.functions["main"]
+    for i, a in enumerate(case.args):
+        main.values[i] = dataclasses.replace(main.values[i], layout=a.layout)
+    records = []
+    for step in main.steps:
+        assert isinstance(step.record, OpRecord)
+        specs = tuple(main.values[v] if v >= 0 else None for v in step.inputs)
+        records.append(dataclasses.replace(step.record, operands=specs))
+    made = {s.outputs[0]: i for i, s in enumerate(main.steps)}
+    inputs = list(dict.fromkeys(v for s in main.steps for v in s.inputs if v >= 0 and v not in made))
+    wires = tuple(
+        tuple(None if v < 0 else ("op", made[v]) if v in made else ("in", inputs.index(v)) for v in s.inputs)
+        for s in main.steps
+    )
+    outputs = tuple(made[v] for v in main.results)
+    group = GroupRecord(tuple(records), wires, tuple(main.values[v] for v in inputs), outputs)
+    names = tuple(n for s in main.steps for n in s.op_names)
+    main.steps = [Step("group", "group", tuple(inputs), tuple(main.results), group, op_names=names)]
+    whole = GraphTable({"main": main})
+    program = assemble(whole, case.machine, plan_table(whole, case.machine), lambda key: {}, {})
+    return dataclasses.replace(case, program=program, records=[group])
 
 
 def one_op(kind: str, *args: Arg | None, out: str = "dense", machine: str = "tx8", **attrs: Any) -> Case:

@@ -1,15 +1,18 @@
-"""Attention rows in scratchpad: scores, softmax and mix of one head and a band of rows per slice.
+"""Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
 May import: lower.base, lower.contraction, lower.fused, graph_table. Must not: place buffers.
 
-    q' = q * scale                          vector engine, small
-    S  = q' K^T + E mask                    matrix engine; E repeats the mask's rows over grouped heads
-    S -= rowmax(S)                          channel maximum, then a rank-1 update on the matrix engine
-    P  = exp(S)                             vector engine: the dearest step
-    y  = (P V) / (P 1)                      matrix engine; the division touches the small result only
+    q' = q * scale                            vector engine, once per band of rows
+    S  = q' K^T (+ mask)                      matrix engine; the mask only where it hides something
+    m' = max(m, rowmax(S)); c = exp(m - m')   channel maximum; what was summed before is rescaled by c
+    P  = exp(S - m')                          a rank-1 update on the matrix engine, then the dearest vector step
+    l  = l * c + P 1;  y = y * c + P V        matrix engine
+    result y / l                              after the last range of keys
 
-Scores never leave scratchpad; keys and values are read once per head, by all tiles together where the rows of
-one head lie on several tiles.
+Slices overlap: the second half of one (`back`: l, y) comes after the first half of the next (`front`: up to P), so the
+rescaling by the next slice's c follows P V at once, while the matrix engine makes further scores.
+
+Scores never leave scratchpad. Where the mask is known to hide everything in a slice, the slice does not exist.
 """
 
 from __future__ import annotations
@@ -17,24 +20,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tx8fast.graph_table import Dim, GroupRecord
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.fused import Link, LinkedAccess
-from tx8fast.lower.transfer import Local, moves
+from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.numerics.layout import padded_channels
+from tx8fast.numerics.layout import blocked_params, padded_channels
 
 SUM = "f32"
 MAX_COLS = 16384  # field range of the reduction and of matrix dimensions
-MAX_MASK_ROWS = 64  # one channel block of the row-repeating matrix
-LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.4028234663852886e38}
+MAX_KEYS = 4096  # keys of a slice: bounds the rows of ones
+LOWEST = {"bf16": -3.3895313892515355e38, "f16": -30000.0, "f32": -3.0e38}  # no sum with a score overflows
 ATTENTION = ("contract", "softmax", "contract")
 
 
 class Attention(Lowering):
-    """Group factors: the scores' batch factors, then its row factors; only the last row factor is cut."""
+    """Group factors: the scores' batch factors, then its row factors, then the keys, a reduction."""
 
     kind = "attention"
     shares = True
@@ -51,24 +56,22 @@ class Attention(Lowering):
         self._check(record)
         first, second = self.first, self.second
         self.batch, self.rows = first.batch, first.m
-        free = [*self.batch, *self.rows]
-        if not self.rows or not first.n or len(first.n) != 1:
+        if not self.rows or len(first.n) != 1 or len(second.k) != 1:
             raise NotLowerable("scores need a row and one column dimension")
+        free = [*self.batch, *self.rows, *first.n]
         index = {f: i for i, f in enumerate(free)}
-        self.cols = first.sizes[first.n[0]]
+        self.keys = first.sizes[first.n[0]]
         self.depth = math.prod(second.sizes[f] for f in second.n)
-        if max(self.cols, self.depth) > MAX_COLS:
-            raise NotLowerable(f"{self.cols} keys are above the limit of {MAX_COLS}")
+        if self.depth > MAX_COLS:
+            raise NotLowerable(f"heads of {self.depth} values are above the limit of {MAX_COLS}")
         own = [Link(index.get(f, -1), n) for f, n in enumerate(first.sizes)]
         across = self._match(record, index)
-        last = free.index(self.rows[-1])
         n = len(free)
         self.set_factors(
-            [first.sizes[f] for f in free], [1] * n,
-            [i < len(self.batch) or i == last for i in range(n)], [i < len(self.batch) or i == last for i in range(n)],
-            max_len=[1 if i < len(self.batch) else MAX_COLS for i in range(n)],
+            [first.sizes[f] for f in free], [1] * (n - 1) + [min(64, self.keys)], [True] * (n - 1) + [False],
+            reduce=[False] * (n - 1) + [True], max_len=[1] * len(self.batch) + [MAX_COLS] * len(self.rows) + [MAX_KEYS],
         )  # fmt: skip
-        self.last = last
+        self.band, self.range = n - 2, n - 1  # factors: the rows that a mask tells apart, the keys
         self.scale = float(softmax.attr("scale"))
         self.reads = [LinkedAccess(first.reads[0], own), LinkedAccess(first.reads[1], own),
                       LinkedAccess(second.reads[1], across)]  # fmt: skip
@@ -76,8 +79,15 @@ class Attention(Lowering):
                      self._wire(2, second.arguments()[1])]  # fmt: skip
         self.mask_rows = False
         self.masked = len(softmax.operands) > 1 and softmax.operands[1] is not None
+        self.visible: tuple[int, int] | None = None  # row i sees keys (i + offset - window, i + offset]
         if self.masked:
             self._add_mask(record, index)
+            if softmax.attr("visible") and self.mask_rows:
+                offset, window = softmax.attr("visible")
+                self.visible = offset, window or self.keys + self.sizes[self.band] + offset
+                self.skipping = frozenset((self.band, self.range))
+                self.rare = frozenset((3,))
+                self.backward = (self.band,)  # the longest rows first: the short ones find their keys loaded
         self.writes = [LinkedAccess(second.writes[0], across)]
 
     def _check(self, record: GroupRecord) -> None:
@@ -108,6 +118,8 @@ class Attention(Lowering):
         rows = [index[f] for f in self.rows]
         if [links[g].factor for g in self.second.m] != rows:
             raise NotLowerable("the two products order rows differently")
+        if [links[g].factor for g in self.second.k] != [index[f] for f in self.first.n]:
+            raise NotLowerable("the mix does not sum over the scores' columns")
         if {links[g].factor for g in self.second.batch} != {index[f] for f in self.batch}:
             raise NotLowerable("the two products have different batches")
         return links
@@ -124,13 +136,13 @@ class Attention(Lowering):
         rule = record.ops[0].rule
         assert spec is not None and rule is not None
         out = rule.outs[0]
-        if spec.dtype != self.dtype or spec.shape[-1] != self.cols:
+        if spec.dtype != self.dtype or spec.shape[-1] != self.keys:
             raise NotLowerable("the mask must have the scores' format and columns")
         dims: list[Dim] = []
         for size, d in zip(spec.shape, out[len(out) - len(spec.shape) :], strict=True):
-            if size == 1 or d is out[-1]:
+            if size == 1 and d is not out[-1]:
                 dims.append(Dim(size, full=True))
-            elif d.identity in index and d.identity in (*self.batch, self.rows[-1]):
+            elif d.identity in index and d.identity in (*self.batch, self.rows[-1], self.first.n[0]):
                 dims.append(Dim(size, ((index[d.identity], 1),)))
                 self.mask_rows |= d.identity == self.rows[-1]
             else:
@@ -143,36 +155,78 @@ class Attention(Lowering):
 
     # -- geometry -----------------------------------------------------------------------------------------------
 
-    def _rows(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
-        """Score rows of a slice, and those of the last row factor alone."""
+    def _extent(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
+        """Score rows and keys of a slice."""
         lens = [b - a for a, b in zip(lo, hi, strict=True)]
-        return math.prod(lens[len(self.batch) :]), lens[self.last]
+        return math.prod(lens[len(self.batch) : -1]), lens[-1]
+
+    def _hides(self, lo: Sequence[int], hi: Sequence[int]) -> str:
+        """Return what the mask hides of a slice: "all", "some" or "none"."""
+        if self.visible is None:
+            return "some" if self.masked else "none"
+        offset, window = self.visible
+        (a, b), (c, d) = ((lo[f], hi[f] - 1) for f in (self.band, self.range))
+        if c > b + offset or d <= a + offset - window:
+            return "all"
+        return "none" if d <= a + offset and c > b + offset - window else "some"
+
+    def skips(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        return self._hides(lo, hi) == "all"
+
+    def working(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> int:
+        offset, window = self.visible or (0, 0)
+        first = np.arange(lo[self.band], hi[self.band], slices[self.band])
+        last = np.minimum(first + slices[self.band], hi[self.band]) - 1
+        step = slices[self.range]
+        ends = np.minimum((last + offset) // step, (self.keys - 1) // step)
+        return int((ends - np.maximum(first + offset - window + 1, 0) // step + 1).sum())
+
+    def content(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """Of a known band the place along the diagonal does not matter."""
+        if k < 3 or self.visible is None:
+            return super().content(k, lo, hi)
+        return tuple([x[f] - lo[self.range] for x in (lo, hi) for f in (self.band, self.range)])
+
+    def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
+        if self.visible is None:
+            return 1.0
+        offset, window = self.visible
+        ends = np.arange(lo[self.band], hi[self.band]) + offset + 1
+        seen = np.minimum(ends, self.keys) - np.maximum(ends - window, 0)
+        return float(seen.sum()) / (len(ends) * self.keys)
+
+    def needs(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        return k < 3 or self._hides(lo, hi) == "some"
+
+    def place(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        return (lo[self.band], hi[self.band]) if self.visible else ()
+
+    def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        return super().slice_form(lo, hi), self._hides(lo, hi)
 
     def may_share(self, k: int) -> bool:
         """Keys and values; a mask changes with every slice and would make the tiles meet as often."""
         return self.sharing and k in (1, 2)
 
     def fits(self, lens: Sequence[int]) -> bool:
-        rows, band = self._rows((0,) * len(lens), lens)
-        return rows <= MAX_COLS and (not self.mask_rows or band <= MAX_MASK_ROWS)
+        return self._extent((0,) * len(lens), lens)[0] <= MAX_COLS
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
-        rows, band = self._rows(lo, hi)
-        e = ITEM_BYTES[self.dtype]
-        scores = Local(rows, self.cols, self.dtype, True).size_bytes
-        repeat = rows * padded_channels(band if self.mask_rows else 1, self.dtype) * e if self.masked else 0
+        """Scores; maxima and corrections, two copies; a spare column, two of sums; one block and the mixed values."""
+        rows, keys = self._extent(lo, hi)
+        scores = Local(rows, keys, self.dtype, True).size_bytes
         mixed = Local(rows, self.depth, SUM, True).size_bytes
-        stats = rows * 4 * ITEM_BYTES[SUM]
-        return [scores, scores, repeat, stats, stats, rows * 64 * ITEM_BYTES[SUM], mixed]
+        column, wide = rows * 4 * ITEM_BYTES[self.dtype], rows * 4 * ITEM_BYTES[SUM]
+        return [scores, scores, column, column, wide, wide, column, wide, wide, rows * 64 * ITEM_BYTES[SUM], mixed]
 
     def const_bytes(self) -> list[int]:
         """Ones: one per key, four rows of all keys, and one block of sums."""
         e = ITEM_BYTES[self.dtype]
-        lanes = padded_channels(self.cols, self.dtype)
+        lanes = padded_channels(min(self.keys, MAX_KEYS), self.dtype)
         return [max(lanes, 64) * e, 4 * lanes * e, 64 * ITEM_BYTES[SUM]]
 
     def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
-        lanes = padded_channels(self.cols, self.dtype)
+        lanes = padded_channels(min(self.keys, MAX_KEYS), self.dtype)
         em.fill(consts[0], 1.0, max(lanes, 64), self.dtype)
         em.fill(consts[1], 1.0, 4 * lanes, self.dtype)
         em.fill(consts[2], 1.0, 64, SUM)
@@ -182,70 +236,93 @@ class Attention(Lowering):
     def front(self, em: Emitter, s: Slice) -> None:
         """Scores up to the exponential: the vector engine works on it while the next slice's scores are made."""
         fmt = self.dtype
-        rows, band = self._rows(s.lo, s.hi)
-        scores, repeat, stat = s.scratch[s.parity], s.scratch[2], s.scratch[3]
-        q, keys = s.reads[:2]
+        rows, keys = self._extent(s.lo, s.hi)
+        scores, top, old = s.scratch[s.parity], s.scratch[2 + s.parity], s.scratch[3 - s.parity]
+        factor, spare, wide = s.scratch[4 + s.parity], s.scratch[6], s.scratch[7]
+        q = s.reads[0]
         depth = math.prod(self.first.sizes[f] for f in self.first.k)
-        if self.scale != 1.0:
+        if s.first and self.scale != 1.0:
             em.vs("mul", q, self.scale, q, rows * padded_channels(depth, fmt), fmt)
-        if self.masked:
-            self._spread_mask(em, s, repeat, rows, band, scores)
-        em.gemm(left=q, right=keys, out=scores, m=rows, k=depth, n=self.cols, r_trs=self.first.r_trs, fmt=fmt,
-                psum=scores, psum_fmt=fmt, psum_en=int(self.masked))  # fmt: skip
-        local = Local(rows, self.cols, fmt, True)
-        em.reduce("max", scores, stat, local, fmt)
-        em.v("neg", stat, stat, rows * 4, fmt)
-        em.gemm(left=stat, right=s.consts[0], out=scores, m=rows, k=1, n=self.cols, r_trs=1, fmt=fmt, psum=scores,
+        em.gemm(left=q, right=s.reads[1], out=scores, m=rows, k=depth, n=keys, r_trs=self.first.r_trs, fmt=fmt)
+        local = Local(rows, keys, fmt, True)
+        if self._hides(s.lo, s.hi) == "some":
+            self._add_masked(em, s, scores, local)
+        if s.first:
+            em.reduce("max", scores, top, local, fmt)
+        else:
+            em.reduce("max", scores, spare, local, fmt)
+            em.vv("max", spare, old, top, rows * 4, fmt)
+            if fmt == SUM:
+                em.vv("sub", old, top, factor, rows * 4, SUM)
+            else:
+                em.cvt(old, factor, rows * 4, fmt, SUM)
+                em.cvt(top, wide, rows * 4, fmt, SUM)
+                em.vv("sub", factor, wide, factor, rows * 4, SUM)
+            em.v("exp", factor, factor, rows * 4, SUM)
+        em.v("neg", top, spare, rows * 4, fmt)
+        em.gemm(left=spare, right=s.consts[0], out=scores, m=rows, k=1, n=keys, r_trs=1, fmt=fmt, psum=scores,
                 psum_fmt=fmt, psum_en=1)  # fmt: skip
-        em.v("exp" if fmt == "f32" else "exp_lp", scores, scores, local.elems, fmt)
+        em.v("exp" if fmt == SUM else "exp_lp", scores, scores, local.elems, fmt)
 
     def back(self, em: Emitter, s: Slice) -> None:
-        """Mix the values and divide by the sums."""
-        fmt, values = self.dtype, s.reads[2]
-        rows, _ = self._rows(s.lo, s.hi)
-        scores, sums, spread, mixed = s.scratch[s.parity], *s.scratch[4:]
-        em.gemm(left=scores, right=s.consts[1], out=sums, m=rows, k=self.cols, n=4, fmt=fmt, out_fmt=SUM)
-        em.gemm(left=scores, right=values, out=mixed, m=rows, k=self.cols, n=self.depth, r_trs=self.second.r_trs, fmt=fmt,
-                out_fmt=SUM)  # fmt: skip
+        """Mix the values; rescale for the next keys, or divide by the sums after the last ones."""
+        fmt, more = self.dtype, int(not s.first)
+        rows, keys = self._extent(s.lo, s.hi)
+        scores, coming = s.scratch[s.parity], s.scratch[5 - s.parity]
+        sums, spread, mixed = s.scratch[8:]
+        ones = s.consts[2]
+        em.gemm(left=scores, right=s.consts[1], out=sums, m=rows, k=keys, n=4, fmt=fmt, out_fmt=SUM, psum=sums,
+                psum_en=more)  # fmt: skip
+        em.gemm(left=scores, right=s.reads[2], out=mixed, m=rows, k=keys, n=self.depth, r_trs=self.second.r_trs, fmt=fmt,
+                out_fmt=SUM, psum=mixed, psum_en=more)  # fmt: skip
+        if not s.last:
+            em.vv("mul", sums, coming, sums, rows * 4, SUM)
+            self._scale_rows(em, mixed, coming, spread, ones, rows)
+            return
         em.v("recip", sums, sums, rows * 4, SUM)
-        self._divide(em, mixed, sums, spread, s.consts[2], rows)
+        self._scale_rows(em, mixed, sums, spread, ones, rows)
         n = Local(rows, self.depth, SUM, True).elems
         if fmt == SUM:
             em.copy(mixed, s.writes[0], n * ITEM_BYTES[SUM])
         else:
             em.cvt(mixed, s.writes[0], n, SUM, fmt)
 
-    def _spread_mask(self, em: Emitter, s: Slice, repeat: int, rows: int, band: int, scores: int) -> None:
-        """scores = E mask: every group of heads sees the same mask rows."""
-        fmt, e = self.dtype, ITEM_BYTES[self.dtype]
-        depth = band if self.mask_rows else 1
-        lanes = padded_channels(depth, fmt)
-        # an infinite mask entry times a zero of E would be NaN; the largest finite value masks as well
-        n = self.reads[3].local(self.reads[3].box(s.lo, s.hi)).elems
-        em.vs("max", s.reads[3], LOWEST[fmt], s.reads[3], n, fmt)
-        em.fill(repeat, 0.0, rows * lanes, fmt)
-        if self.mask_rows:
-            axes = [(band, 0, (lanes + 1) * e), (rows // band, 0, band * lanes * e)]
-        else:
-            axes = [(rows, 0, lanes * e)]
-        em.gather(s.consts[0], repeat, moves(axes, e))
-        em.gemm(left=repeat, right=s.reads[3], out=scores, m=rows, k=depth, n=self.cols, r_trs=1, fmt=fmt)
+    def _add_masked(self, em: Emitter, s: Slice, scores: int, local: Local) -> None:
+        """Add the slice's mask to the scores of every grouped head."""
+        fmt, e, mask = self.dtype, ITEM_BYTES[self.dtype], s.reads[3]
+        seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
+        em.vs("max", mask, LOWEST[fmt], mask, seen.elems, fmt)
+        if seen.rows == 1:
+            em.vector("add", scores, mask, scores, local, fmt)
+            return
+        if seen.rows == local.rows:
+            em.vv("add", scores, mask, scores, local.elems, fmt)
+            return
+        cx, c0 = blocked_params(local.cols, fmt)
+        at = under = 0
+        for width in [64] * cx + [c0] * bool(c0):
+            part = seen.rows * width
+            for _ in range(local.rows // seen.rows):
+                em.vv("add", scores + at * e, mask + under * e, scores + at * e, part, fmt)
+                at += part
+            under += part
 
-    def _divide(self, em: Emitter, mixed: int, inverse: int, spread: int, ones: int, rows: int) -> None:
-        """Multiply every row of the mixed values by the inverse of its sum."""
+    def _scale_rows(self, em: Emitter, mixed: int, factor: int, spread: int, ones: int, rows: int) -> None:
+        """Multiply every row of the mixed values by its factor."""
         full, tail = divmod(self.depth, 64)
         if tail > 32:
             full, tail = full + 1, 0
         block = rows * 64 * ITEM_BYTES[SUM]
         if full:
-            em.broadcast_rows(inverse, ones, spread, rows, 64, SUM)
+            em.broadcast_rows(factor, ones, spread, rows, 64, SUM)
             for j in range(full):
                 em.vv("mul", mixed + j * block, spread, mixed + j * block, rows * 64, SUM)
         if tail:
             at = mixed + full * block
-            em.broadcast_rows(inverse, ones, spread, rows, tail, SUM)
+            em.broadcast_rows(factor, ones, spread, rows, tail, SUM)
             em.vv("mul", at, spread, at, rows * padded_channels(tail, SUM), SUM)
 
     def ops_per_point(self) -> float:
-        """Vector cycles per score row: exponential and maximum dominate."""
-        return self.cols * 6 * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle
+        """Vector cycles per score: exponential and maximum dominate. Hidden scores cost nothing."""
+        part = self.density((0,) * len(self.sizes), self.sizes)
+        return part * 6 * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle

@@ -13,6 +13,7 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ class Slice:
     acc: int = 0
     first: bool = True
     last: bool = True
-    parity: int = 0  # alternates from one finished result slice to the next
+    parity: int = 0  # alternates from one finished result slice to the next; of a staged lowering, from slice to slice
 
     @property
     def lens(self) -> tuple[int, ...]:
@@ -186,7 +187,10 @@ class Lowering:
     shares = False  # True: tiles may load a common operand together and pass it on
     staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
+    backward: tuple[int, ...] = ()  # factors whose slices come last one first
+    rare: frozenset[int] = frozenset()  # read accesses that few slices need
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
+    skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
@@ -213,6 +217,35 @@ class Lowering:
     def arguments(self) -> list[int]:
         """Return the record's operand index of each read access, in order."""
         return [i for i, s in enumerate(self.record.operands) if s is not None][: len(self.reads)]
+
+    def skips(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        """True if the slice contributes nothing; some slice of every result must contribute."""
+        return False
+
+    def working(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> int:
+        """Return how many slices of the `skipping` factors in [lo, hi) have work."""
+        return 1
+
+    def content(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """Return what the bytes of read access k depend on: slices with equal contents share a load."""
+        return tuple([lo[f] for f in self.own_factors[k]])
+
+    @cached_property
+    def own_factors(self) -> list[list[int]]:
+        """Factors of each read access, sorted."""
+        return [sorted(a.factors) for a in self.reads]
+
+    def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
+        """Return the part of the points in [lo, hi) that slices with work must cover."""
+        return 1.0
+
+    def needs(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        """True if the slice's instructions read access k."""
+        return True
+
+    def place(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """Return what the code of a tile's range depends on besides lengths and DDR bases."""
+        return ()
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         """Return what the instructions of a slice depend on besides buffer addresses."""

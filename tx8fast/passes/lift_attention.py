@@ -46,7 +46,8 @@ def _mask_of(op: Op) -> Value | None:
 
 def _rebuild(op: Op, rw: Rewriter, x: Value, mask: Value | None, scale: float) -> None:
     operands = [x] if mask is None else [x, mask]
-    rw.replace_with(op, "softmax", *operands, axis=op.attrs["axis"], scale=scale, log=op.attrs["log"])
+    visible = op.attrs["visible"] if mask is _mask_of(op) else ()
+    rw.replace_with(op, "softmax", *operands, axis=op.attrs["axis"], scale=scale, log=op.attrs["log"], visible=visible)
 
 
 def _on_rows(op: Op) -> bool:
@@ -216,9 +217,31 @@ def _macs(op: Op) -> int:
     return math.prod(bind(op.attrs["equation"], (a, b), op.attrs["sizes"], op).sizes.values())
 
 
+def band_of(mask: np.ndarray) -> tuple[int, int] | None:
+    """Return (offset, window) if row i of a mask [..., rows, columns] is 0 in columns (i + offset - window, i + offset]
+    and hides all others, window 0 for no lower end; else None."""
+    if mask.ndim < 2 or math.prod(mask.shape[:-2]) != 1:
+        return None
+    x = mask.reshape(mask.shape[-2:]).astype(np.float32)
+    seen = x == 0
+    if not np.array_equal(seen, x > _HIDDEN) or not seen[0].any():
+        return None
+    rows, columns = x.shape
+    offset = columns - 1 - int(seen[0, ::-1].argmax())
+    last = seen[min(rows - 1, columns - 1 - offset)]
+    first = int(last.argmax())
+    window = min(rows - 1, columns - 1 - offset) + offset + 1 - first if first else 0
+    if offset + rows > columns:
+        return None
+    i, j = np.arange(rows)[:, None] + offset, np.arange(columns)[None, :]
+    wanted = (j <= i) & (j > i - window) if window else j <= i
+    return (offset, window) if np.array_equal(seen, wanted) else None
+
+
 def _causal(constants: Constants) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
-        """A known mask that hides positions: the products around it are needed at the visible ones only."""
+        """A known mask that hides positions: the products around it are needed at the visible ones only, and a plain
+        band of visible columns is noted at the softmax."""
         mask = _mask_of(op)
         if mask is None or not static(op.result):
             return False
@@ -228,11 +251,17 @@ def _causal(constants: Constants) -> Pattern:
             v = user.result
         around += [u for u in v.users if u.kind in _PRODUCTS and u.operands[0] is v]
         products = [p for p in around if p is not None and p.attrs["useful_macs"] == -1 and static(*p.operands)]
-        known = constants.array(mask) if products else None  # large masks are not read without need
+        # large masks are not read without need
+        known = constants.array(mask) if (products or not op.attrs["visible"]) and mask.shape[-1] != 1 else None
         if known is None or not known.size:
             return False
         visible = int((known.astype(np.float32) > _HIDDEN).sum())
         if visible == known.size:
+            return False
+        band = band_of(known) if _on_rows(op) and not op.attrs["visible"] else None
+        if band is not None:
+            op.attrs["visible"] = band
+        elif not products:
             return False
         for product in products:
             product.attrs["useful_macs"] = _macs(product) * visible // known.size

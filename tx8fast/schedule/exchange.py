@@ -27,7 +27,7 @@ from tx8fast import isa
 from tx8fast.lower.base import Emitter, Slice
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.schedule.segment import PIECES, Share, TileCode, Work, join
-from tx8fast.search.plan import part_bytes
+from tx8fast.search.plan import LoopStep, loop_steps, part_bytes
 
 LOADS = 1  # register window of part loads
 ENGINES = (0, 2)  # windows of even and odd fills
@@ -75,9 +75,9 @@ class SharedTileCode(TileCode):
         em = Emitter()
         low.prologue(em, b.consts)
         self._append(em.rows)
-        steps = list(self._slices())
+        steps = loop_steps(low, self.plan, b.copies, self.range.lo, self.range.hi)
         fills, fill_of = self._fills(steps)
-        loads = self._private_loads(steps)
+        loads = [[k for k in s.load if k not in self.shares] for s in steps]
         for k in loads[0]:
             self._load(k, steps[0], 0, 0)
         self._load_parts(fills, 0, steps)
@@ -99,7 +99,7 @@ class SharedTileCode(TileCode):
         """Every step has its own fill: engines of even and odd steps use different windows."""
         slow = self._slow_reads(loads)
         b = self.buffers
-        copies: dict[int, int] = dict.fromkeys(loads[0], 0)
+        copies: dict[int, int] = dict.fromkeys(range(len(self.low.reads)), 0)
         for i in range(len(steps)):
             coming = loads[i + 1] if i + 1 < len(steps) else []
             after = {k: (i + 1) % b.copies[k] for k in coming if k not in slow}
@@ -119,7 +119,7 @@ class SharedTileCode(TileCode):
     def _long_fills(self, steps, fills, fill_of, loads) -> None:
         """A fill serves several steps: one window for all engines, drained before the next fill begins."""
         b = self.buffers
-        copies: dict[int, int] = dict.fromkeys(loads[0], 0)
+        copies: dict[int, int] = dict.fromkeys(range(len(self.low.reads)), 0)
         staged = self.low.staged and all(b.copies[k] > 1 for step in loads[1:] for k in step)
         held: Work | None = None
         for i in range(len(steps)):
@@ -155,16 +155,10 @@ class SharedTileCode(TileCode):
 
     def _fills(self, steps) -> tuple[list[dict[int, int]], list[int]]:
         """Return per fill the first step whose ranges each changed shared access takes, and the fill of each step."""
-        seen: dict[int, tuple] = {}
         fills: list[dict[int, int]] = []
         fill_of = []
-        for i, (lo, hi) in enumerate(steps):
-            changed = {}
-            for k in self.shares:
-                key = tuple((lo[f], hi[f]) for f in sorted(self.low.reads[k].factors))
-                if seen.get(k) != key:
-                    seen[k] = key
-                    changed[k] = i
+        for i, s in enumerate(steps):
+            changed = {k: i for k in s.load if k in self.shares}
             if changed:
                 fills.append(changed)
             fill_of.append(len(fills) - 1)
@@ -177,20 +171,6 @@ class SharedTileCode(TileCode):
                 count[k] += 1
             self.version.append(dict(current))
         return fills, fill_of
-
-    def _private_loads(self, steps) -> list[list[int]]:
-        """Per step: the unshared reads to load for it."""
-        seen: dict[int, tuple] = {}
-        out = []
-        for lo, hi in steps:
-            load = []
-            for k, access in enumerate(self.low.reads):
-                key = tuple((lo[f], hi[f]) for f in sorted(access.factors))
-                if k not in self.shares and seen.get(k) != key:
-                    seen[k] = key
-                    load.append(k)
-            out.append(load)
-        return out
 
     def _slow_reads(self, loads: Sequence[Sequence[int]]) -> set[int]:
         """Return the unshared reads that are not loaded anew for every step, so that both windows use a copy."""
@@ -207,14 +187,12 @@ class SharedTileCode(TileCode):
         self.out.append(rows)
 
     def _load(self, k: int, step, copy: int, worker: int) -> None:
-        lo, hi = step
-        self._transfer(k, self.low.reads[k], lo, hi, self.buffers.access[k][copy], "rdma", worker)
+        self._transfer(k, self.low.reads[k], step.lo, step.hi, self.buffers.access[k][copy], "rdma", worker)
 
     def _part(self, k: int, step, rank: int) -> tuple[tuple, list[Descriptor], list[int], int, int, int]:
         """Return the part of a shared slice that the tile of this rank loads: form, transfers, their DDR shift,
         local start, bytes, and the bytes of the whole slice."""
-        lo, hi = step
-        key, found, shift = self._moves(k, self.low.reads[k], lo, hi)
+        key, found, shift = self._moves(k, self.low.reads[k], step.lo, step.hi)
         known = self.part_memo.get((key, rank))
         if known is None:
             total = max((_end(d) for d in found), default=0)
@@ -294,15 +272,15 @@ class SharedTileCode(TileCode):
         for mask in sorted({self.shares[k].mask for k in fills[f]}):
             self._add("barrier_sub", mask=mask)
 
-    def _work(self, step, f: int, copies: dict[int, int], turn: int, worker: int) -> Work:
-        """Return the slice of a step of fill f; turn: its number, which decides the result's copy."""
-        lo, hi = step
+    def _work(self, step: LoopStep, f: int, copies: dict[int, int], turn: int, worker: int) -> Work:
+        """Return the slice of a step of fill f; turn: its number."""
         b, n_read = self.buffers, len(self.low.reads)
         copy = [self.version[f][k] % b.copies[k] if k in self.shares else copies[k] for k in range(n_read)]
         reads = [b.access[k][c] for k, c in enumerate(copy)]
-        first, last = self._reduction_ends(lo, hi)
-        writes = [x[turn % len(x)] for x in b.access[n_read:]]
-        return Work(Slice(lo, hi, reads, writes, b.scratch, b.consts, b.acc, first, last, turn % 2), worker)
+        writes = [x[step.done % len(x)] for x in b.access[n_read:]]
+        parity = (turn if self.low.staged else step.done) % 2
+        return Work(Slice(step.lo, step.hi, reads, writes, b.scratch, b.consts, b.acc, step.first, step.last, parity),
+                    worker)  # fmt: skip
 
 
 def _end(d: Descriptor) -> int:

@@ -28,11 +28,11 @@ from tx8fast.search.plan import (
     LoopStep,
     Plan,
     copies,
-    loop_slices,
     loop_steps,
     part_bytes,
     reloads,
     slice_bytes,
+    staged_loads,
 )
 
 
@@ -226,31 +226,43 @@ class TileCode:
         em = Emitter()
         low.prologue(em, b.consts)
         self._append(em.rows)
-        n_read = len(low.reads)
         steps = loop_steps(low, self.plan, b.copies, self.range.lo, self.range.hi)
-        # a staged slice's second half follows the first half of the next one, so its operands must outlive that
-        staged = low.staged and all(b.copies[k] > 1 for s in steps[1:] for k in s.load)
+        works = [self._plain_work(s, i) for i, s in enumerate(steps)]
         self._loads(steps[0])
-        held: Work | None = None
-        for i, s in enumerate(steps):
-            if i + 1 < len(steps) and not staged:
-                self._loads(steps[i + 1])
-            at = [b.access[k][c] for k, c in enumerate(s.copy)]
-            work = Work(Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last,
-                              s.done % 2), 0)  # fmt: skip
-            if not staged:
+        if low.staged:
+            self._build_staged(steps, works)
+        else:
+            for i, work in enumerate(works):
+                if i + 1 < len(steps):
+                    self._loads(steps[i + 1])
                 self._run(work)
-                continue
+        self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
+        return isa.roll(join(self.out))
+
+    def _plain_work(self, s: LoopStep, i: int) -> Work:
+        b, n_read = self.buffers, len(self.low.reads)
+        at = [b.access[k][c] for k, c in enumerate(s.copy)]
+        parity = (i if self.low.staged else s.done) % 2
+        return Work(Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last, parity), 0)
+
+    def _build_staged(self, steps: Sequence[LoopStep], works: Sequence[Work]) -> None:
+        """A slice's second half follows the first half of the next one."""
+        early, late = staged_loads(self.low, steps)
+        held: Work | None = None
+        for i, work in enumerate(works):
+            if late[i] and held is not None:
+                self._finish(held)
+                held = None
+            for k in late[i]:
+                self._load_read(k, steps[i])
             self._compute(work, "front")
             if held is not None:
                 self._finish(held)
             held = work
-            if i + 1 < len(steps):
-                self._loads(steps[i + 1])
+            for j, k in early[i]:
+                self._load_read(k, steps[j])
         if held is not None:
             self._finish(held)
-        self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
-        return isa.roll(join(self.out))
 
     def for_tile(self, code: np.ndarray, shares: tuple[Share, ...]) -> tuple[np.ndarray | None, np.ndarray | int]:
         """Return this tile's code made fit for another tile of the same form, with the bytes by which that tile's
@@ -261,18 +273,12 @@ class TileCode:
         if rows:
             self.out.append(isa.rows(rows))
 
-    def _slices(self):
-        """Yield the factor ranges of the loop nest, outermost factor slowest."""
-        return loop_slices(self.plan, self.range.lo, self.range.hi)
-
-    def _reduction_ends(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> tuple[bool, bool]:
-        r, low = self.range, self.low
-        red = [f for f in range(len(lo)) if low.reduce[f]]
-        return all(lo[f] == r.lo[f] for f in red), all(hi[f] == r.hi[f] for f in red)
-
     def _loads(self, s: LoopStep) -> None:
         for k in s.load:
-            self._transfer(k, self.low.reads[k], s.lo, s.hi, self.buffers.access[k][s.copy[k]], "rdma")
+            self._load_read(k, s)
+
+    def _load_read(self, k: int, s: LoopStep) -> None:
+        self._transfer(k, self.low.reads[k], s.lo, s.hi, self.buffers.access[k][s.copy[k]], "rdma")
 
     def _run(self, work: Work) -> None:
         """Append a slice's instructions and, at the end of its reduction, its stores."""

@@ -60,4 +60,4 @@ def code_key(low: Lowering, r: TileRange) -> tuple:
     lanes = []
     for a in (*low.reads, *low.writes):
         lanes.append(channel_form(a.spec, *(a.box(r.lo, r.hi)[-1] if a.dims else (0, 1))))
-    return (lens, tuple(lanes))
+    return (lens, tuple(lanes), low.place(r.lo, r.hi))

@@ -6,10 +6,15 @@ May import: lower. Must not: know how plans are found or used.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from tx8fast.errors import InternalError
 from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
+
+LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
 
 
 @dataclass(frozen=True)
@@ -31,10 +36,12 @@ class Plan:
     candidates: int = 1
     runner_up_cycles: int = 0
     shared: tuple[int, ...] = ()  # per read access: tiles that load it together and pass it on (1: alone)
+    kept: tuple[int, ...] = ()  # read accesses with a buffer per slice of the reduction: loaded when first needed
 
-    @property
+    @cached_property
     def trips(self) -> tuple[int, ...]:
-        return tuple(-(-a // b) for a, b in zip(self.shard, self.slices, strict=True))
+        """Slices per factor."""
+        return tuple([-(-a // b) for a, b in zip(self.shard, self.slices, strict=True)])
 
 
 def reloads(low: Lowering, plan: Plan, factors: frozenset[int]) -> int:
@@ -61,39 +68,89 @@ class LoopStep:
     done: int
 
 
-def loop_slices(plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield the factor ranges of the loop nest over [lo, hi), outermost factor slowest."""
+def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopStep]:
+    """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest; loads and copies are
+    left open."""
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
+    for f in low.backward:
+        lists[plan.order.index(f)].reverse()
+    n_outer = sum(not low.reduce[f] for f in plan.order)  # reductions come last
     place = [plan.order.index(f) for f in range(len(lists))]
-    for point in itertools.product(*lists):
-        yield tuple([point[i][0] for i in place]), tuple([point[i][1] for i in place])
+    inner = list(itertools.product(*lists[n_outer:]))
+    for done, outer in enumerate(itertools.product(*lists[:n_outer])):
+        points = [(*outer, *x) for x in inner]
+        ranges = [(tuple([x[i][0] for i in place]), tuple([x[i][1] for i in place])) for x in points]
+        if low.skipping:
+            ranges = [r for r in ranges if not low.skips(*r)]
+        for i, (a, b) in enumerate(ranges):
+            yield LoopStep(a, b, (), (), i == 0, i + 1 == len(ranges), done)
 
 
 def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
                limit: int | None = None) -> list[LoopStep]:  # fmt: skip
     """Return the steps of a tile's range [lo, hi), at most `limit`; copies: buffers per access, reads then writes."""
     n_read = len(low.reads)
-    own = [sorted(a.factors) for a in low.reads]
-    red = [f for f in range(len(lo)) if low.reduce[f]]
     filled = [0] * len(copies)
-    seen: list[tuple | None] = [None] * n_read
+    seen: dict[tuple[int, int], tuple] = {}  # (access, its copy if kept) -> what it holds
     steps: list[LoopStep] = []
-    done = 0
-    for a, b in itertools.islice(loop_slices(plan, lo, hi), limit):
+    for s in itertools.islice(loop_slices(low, plan, lo, hi), limit):
         load = []
+        turn = 0  # of the reduction
+        for f in plan.order:
+            if low.reduce[f]:
+                turn = turn * plan.trips[f] + (s.lo[f] - lo[f]) // plan.slices[f]
         for k in range(n_read):
-            key = tuple([a[f] for f in own[k]])
-            if key != seen[k]:
-                seen[k] = key
+            key = low.content(k, s.lo, s.hi)
+            place = (k, turn if k in plan.kept else 0)
+            if key != seen.get(place) and low.needs(k, s.lo, s.hi):
+                seen[place] = key
                 filled[k] += 1
                 load.append(k)
-        copy = [(filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
-        first, last = all(a[f] == lo[f] for f in red), all(b[f] == hi[f] for f in red)
-        steps.append(LoopStep(a, b, tuple(load), tuple(copy), first, last, done))
-        if last:
-            done += 1
+        copy = [turn if k in plan.kept else max(0, filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
+        steps.append(replace(s, load=tuple(load), copy=tuple(copy)))
+        if s.last:
             filled[n_read:] = [n + 1 for n in filled[n_read:]]
     return steps
+
+
+def staged_loads(low: Lowering, steps: Sequence[LoopStep]) -> tuple[list[list[tuple[int, int]]], list[list[int]]]:
+    """Say when a staged nest issues its loads: per step the loads (step, access) that follow the second half of the
+    step before, and the reads that must be loaded before its own first half, with nothing under way.
+
+    A load goes out as soon as its buffer's last readers have been issued, at most LOOK_AHEAD steps before its use. A
+    buffer whose last reader is the very step before has none to spare: both halves of that step come first."""
+    early: list[list[tuple[int, int]]] = [[] for _ in steps]
+    late: list[list[int]] = [[] for _ in steps]
+    used: dict[tuple[int, int], int] = {}  # (access, copy) -> last step that reads it
+    for i, s in enumerate(steps):
+        for k in s.load if i else ():
+            free = used.get((k, s.copy[k]), -1) + 1
+            if free == i:
+                if not s.first:
+                    raise InternalError(f"{low.kind}: read {k} of step {i} has no second buffer inside a reduction")
+                late[i].append(k)
+            else:
+                early[max(free, i - LOOK_AHEAD, 0)].append((i, k))
+        for k, c in enumerate(s.copy):
+            if k >= len(low.reads) or low.needs(k, s.lo, s.hi):
+                used[k, c] = i
+    return [sorted(x) for x in early], late
+
+
+def count_steps(low: Lowering, plan: Plan) -> int:
+    """Return the number of steps of the tile with the most work."""
+    rest = math.prod(n for f, n in enumerate(plan.trips) if f not in low.skipping)
+    return rest * low.working(*busiest(low, plan), plan.slices) if low.skipping else rest
+
+
+def busiest(low: Lowering, plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the factor range of the tile with the most work: the first, or the last along factors of which it
+    depends which slices have work."""
+    pieces = [-(-s // d) for s, d in zip(low.sizes, plan.shard, strict=True)]
+    lo = tuple(
+        [(n - 1) * d if f in low.skipping else 0 for f, (n, d) in enumerate(zip(pieces, plan.shard, strict=True))]
+    )
+    return lo, tuple([min(a + d, s) for a, d, s in zip(lo, plan.shard, low.sizes, strict=True)])
 
 
 def slice_bytes(low: Lowering, access: Access, plan: Plan) -> int:
@@ -106,10 +163,12 @@ def slice_bytes(low: Lowering, access: Access, plan: Plan) -> int:
 def copies(low: Lowering, plan: Plan, k: int) -> int:
     """Return how many scratchpad buffers access k (reads, then writes) has: one if it is moved only once."""
     access = (*low.reads, *low.writes)[k]
+    if k in plan.kept:
+        return math.prod(plan.trips[f] for f in range(len(plan.shard)) if low.reduce[f])
     if reloads(low, plan, access.factors) == 1:
         return 1
     shared = k < len(plan.shared) and plan.shared[k] > 1
-    return low.shared_copies if shared else plan.bufs
+    return low.shared_copies if shared else max(plan.bufs, 1 + low.staged)  # two slices are under way when staged
 
 
 #: slices below this are cheaper to load by every tile than to agree on
@@ -122,6 +181,10 @@ def sharers(low: Lowering, plan: Plan, k: int) -> int:
         return 1
     access = low.reads[k]
     pieces = [-(-s // d) for s, d in zip(low.sizes, plan.shard, strict=True)]
+    if any(pieces[f] > 1 for f in low.skipping):  # tiles that skip different slices are not in step
+        return 1
+    if low.staged and any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(pieces))):
+        return 1  # slices of one result follow each other too closely to meet between them
     for f, n in enumerate(pieces):
         rest = low.sizes[f] - (n - 1) * plan.shard[f]
         if n != plan.parts[f] or -(-rest // plan.slices[f]) != plan.trips[f]:

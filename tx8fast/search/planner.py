@@ -35,6 +35,8 @@ from tx8fast.search.plan import (
     slice_bytes,
 )
 from tx8fast.search.shared_trial import PlanTimer
+from tx8fast.search.staged import staged_prices
+from tx8fast.search.trial import MAX_KEPT
 
 REFINE = 5  # candidates tried on the event kernel, at most
 PER_SHARDING = 1  # of them with one sharding, then
@@ -57,8 +59,10 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     cycles, size_bytes, bound = plan_costs(space, parts, slices, inner)
     if low.row_factors and not low.overlaps:
         cycles = np.maximum(cycles, ComputeModel.of(low, machine).cycles(low, machine, parts, slices))
+    if low.staged:
+        cycles = staged_prices(low, machine, parts, slices)
     order = np.argsort(cycles, kind="stable")
-    fits = size_bytes[order] <= machine.spm_limit - machine.spm_base
+    fits = low.staged | (size_bytes[order] <= machine.spm_limit - machine.spm_base)  # staged: not known by formula
     trials = Trials(low, machine, len(order))
     shardings: dict[bytes, int] = {}
     later: list[int] = []
@@ -104,6 +108,8 @@ class Trials:
     def run(self, parts, slices, inner: int, bound: str) -> bool:
         """Try a candidate with and, for the first few, without shared loads. Return False if it does not fit."""
         plan = _make(self.low, parts, slices, inner, bound, self.n)
+        if self.low.staged:
+            plan = self._keep(plan)
         used = spm_demand(self.low, plan)
         if used > self.capacity and self.low.overlaps and not self.low.staged:
             # a group streams more operands than a single op; one copy each may still beat finer slices
@@ -123,6 +129,17 @@ class Trials:
             elif not self.runner_up or cost < self.runner_up:
                 self.runner_up = cost
         return True
+
+    def _keep(self, plan: Plan) -> Plan:
+        """Return the plan with its reduction's operands kept in scratchpad if there is room and a second use."""
+        red = frozenset(f for f, r in enumerate(self.low.reduce) if r)
+        pieces = math.prod(plan.trips[f] for f in red)
+        if not 1 < pieces <= MAX_KEPT:
+            return plan
+        again = [k for k, a in enumerate(self.low.reads)
+                 if red & a.factors and k not in self.low.rare and reloads(self.low, plan, a.factors) > pieces]  # fmt: skip
+        kept = replace(plan, kept=tuple(again))
+        return kept if spm_demand(self.low, kept) <= self.capacity else plan
 
 
 def _kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
@@ -191,7 +208,11 @@ def candidates(low: Lowering, n_tiles: int) -> tuple[np.ndarray, np.ndarray, np.
     nf = len(low.sizes)
     limit = [n_tiles if ok else 1 for ok in low.shard]
     vectors, eff, _ = enumerate_shardings(low.sizes, low.units, n_tiles, limit)
-    good = [v for v, e in zip(vectors, eff, strict=True) if e * 4 >= eff[0] * 3 or e == eff[0]][:MAX_SHARDINGS]
+    # a staged lowering reads more the finer its heads are cut: half the tiles may be enough to keep the DDR busy
+    least = 0.5 if low.staged else 0.75
+    good = [v for v, e in zip(vectors, eff, strict=True) if e >= eff[0] * least]
+    good = list({tuple(-(-s // -(-s // p)) for s, p in zip(low.sizes, v.tolist(), strict=True)): v
+                 for v in reversed(good)}.values())[::-1][:MAX_SHARDINGS]  # fmt: skip
     if not len(good):
         good = [np.ones(nf, np.int64)]
     free = [f for f in range(nf) if not low.reduce[f]]

@@ -65,7 +65,7 @@ class SharedTrial(Trial):
             if i + 1 < len(steps):
                 after = ENGINES[(i + 1) % 2] if short else 0
                 out += [self._window(self._transfer(k, steps[i + 1]), after) for k in private[i + 1]]
-            out.append(self._window(self._compute(s), worker))
+            out.append(self._window(self._compute(s, i), worker))
             count += sum([len(b.kind) for b in out[counted:]])
             counted = len(out)
             ends.append(count - 1)

@@ -22,11 +22,12 @@ from tx8fast._kernels._facade_events import KIND_WAIT, KIND_WAIT_WORKER
 from tx8fast.lower.base import Access, Emitter, Lowering, Slice
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import Machine
-from tx8fast.search.plan import LoopStep, Plan, copies, loop_steps
+from tx8fast.search.plan import LoopStep, Plan, busiest, copies, count_steps, loop_steps, staged_loads
 
 QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries per engine queue (hardware manual 2)
 SPACE = 1 << 22  # bytes; more than any buffer
-MAX_COPIES = 4
+MAX_COPIES = 4  # of one operand
+MAX_KEPT = 64  # slices of a reduction that have buffers of their own
 MAX_STEPS = 64  # steps tried before the rate is continued
 SYNC_KINDS = {"wait": KIND_WAIT, "wait_worker": KIND_WAIT_WORKER}  # what the event kernel calls them
 
@@ -83,7 +84,8 @@ class Trial:
         n_const = len(low.const_bytes())
         # every buffer copy has a range of its own, the same in every plan; the event kernel knows no limit
         space = itertools.count(0, SPACE)
-        self.base = [next(space) for _ in self.accesses for _ in range(MAX_COPIES)][::MAX_COPIES]
+        most = MAX_KEPT if low.staged else MAX_COPIES
+        self.base = [next(space) for _ in self.accesses for _ in range(most)][::most]
         self.consts = [next(space) for _ in range(n_const)]
         self.acc = next(space)
         self.scratch = [next(space) for _ in range(n_scratch)]
@@ -91,9 +93,9 @@ class Trial:
     def cycles(self) -> int:
         """Return the cycles of the whole nest, from the first load to the last store."""
         low, plan = self.low, self.plan
-        total = math.prod(plan.trips)
+        total = count_steps(low, plan)
         period, limit = self._rounds(total)
-        steps = loop_steps(low, plan, self.copies, (0,) * len(plan.shard), plan.shard, limit)
+        steps = loop_steps(low, plan, self.copies, *busiest(low, plan), limit)
         blocks, ends = self._arrange(steps)
         result = self._simulate(blocks)
         if total <= limit:
@@ -106,15 +108,41 @@ class Trial:
         """Return all actions in issue order, and per step the last row of its compute."""
         n_read = len(self.low.reads)
         out = [*self._prologue(), *(self._transfer(k, steps[0]) for k in steps[0].load)]
+        if self.low.staged:
+            return self._arrange_staged(steps, out)
         ends, count = [], sum(len(b.kind) for b in out)
         for i, s in enumerate(steps):
             new = [self._transfer(k, steps[i + 1]) for k in steps[i + 1].load] if i + 1 < len(steps) else []
-            new.append(self._compute(s))
+            new.append(self._compute(s, i))
             ends.append(count + sum(len(b.kind) for b in new) - 1)
             if s.last:
                 new += [self._transfer(n_read + j, s) for j in range(len(self.low.writes))]
             count += sum(len(b.kind) for b in new)
             out += new
+        return out, ends
+
+    def _arrange_staged(self, steps: Sequence[LoopStep], out: list[Block]) -> tuple[list[Block], list[int]]:
+        """As `_arrange`; a slice's second half follows the first half of the next one."""
+        n_read = len(self.low.reads)
+        early, late = staged_loads(self.low, steps)
+        ends, count, counted = [], 0, 0
+        done = 0  # steps whose second half is out
+        for i in range(len(steps) + 1):
+            drain = i == len(steps) or bool(late[i])
+            for half in ("back", "front") if drain else ("front", "back"):
+                if half == "front" and i < len(steps):
+                    out += [self._transfer(k, steps[i]) for k in late[i]]
+                    out.append(self._compute(steps[i], i, "front"))
+                elif half == "back" and done < i:
+                    before = steps[done]
+                    out.append(self._compute(before, done, "back"))
+                    count, counted = count + sum(len(b.kind) for b in out[counted:]), len(out)
+                    ends.append(count - 1)
+                    if before.last:
+                        out += [self._transfer(n_read + j, before) for j in range(len(self.low.writes))]
+                    done += 1
+            if i < len(steps):
+                out += [self._transfer(k, steps[j]) for j, k in early[i]]
         return out, ends
 
     def _prologue(self) -> list[Block]:
@@ -165,13 +193,13 @@ class Trial:
             self.memo[key] = Block.of(self.machine, [_dma(name, d, self.base[k]) for d in found])
         return self._placed(key, [k], step)
 
-    def _compute(self, step: LoopStep) -> Block:
-        parity = step.done % 2 * self.low.overlaps
-        key = (-1, self.low.slice_form(step.lo, step.hi), step.first, step.last, parity)
+    def _compute(self, step: LoopStep, turn: int, phase: str = "emit") -> Block:
+        parity = (turn if self.low.staged else step.done) % 2 * self.low.overlaps
+        key = (phase, self.low.slice_form(step.lo, step.hi), step.first, step.last, parity)
         if key not in self.memo:
             em = Emitter()
             n_read = len(self.low.reads)
-            self.low.emit(em, Slice(step.lo, step.hi, self.base[:n_read], self.base[n_read:], self.scratch, self.consts,
+            getattr(self.low, phase)(em, Slice(step.lo, step.hi, self.base[:n_read], self.base[n_read:], self.scratch, self.consts,
                                     self.acc, step.first, step.last, parity))  # fmt: skip
             self.memo[key] = Block.of(self.machine, em.rows)
         return self._placed(key, range(len(self.accesses)), step)

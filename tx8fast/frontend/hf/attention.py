@@ -44,7 +44,7 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
         useful_macs=_macs(m, i, q, past),
         loc=at + ".scores",
     )
-    p = _softmax(m, i, s, at)
+    p = _softmax(m, i, s, past, at)
     o = m.b(
         "contract",
         p,
@@ -76,13 +76,15 @@ def _macs(m: Blocks, i: int, q: Value, past: Past) -> int:
     return -1 if past is not None or m.c.encoder else _pairs(m, i, q) * q.shape[-1]
 
 
-def _softmax(m: Blocks, i: int, s: Value, at: str) -> Value:
+def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
     c, scale = m.c, m.c.attention_scale
     if c.attention_cap:
         s = m.b("tanh", m.scaled(s, scale / c.attention_cap, at + ".cap"), loc=at + ".cap")
         scale = c.attention_cap
     mask = () if c.encoder else (m.masks[c.windows[i]],)
-    return m.b("softmax", s, *mask, axis=-1, scale=scale, loc=at + ".softmax")
+    seq, window = s.shape[-1], c.windows[i]
+    visible = () if c.encoder or past is not None else (0, window if window < seq else 0)
+    return m.b("softmax", s, *mask, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
 
 
 def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, ...]]:
@@ -118,7 +120,7 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value
         )
     far = m.b("contract", q_rope, turned, equation=SCORES, sizes=_sizes(1, c.heads, latent.rope),
               useful_macs=_times(pairs, c.heads * latent.rope), loc=at + ".rope_scores")  # fmt: skip
-    p = _softmax(m, i, m.b("add", near, far, loc=at + ".scores"), at)
+    p = _softmax(m, i, m.b("add", near, far, loc=at + ".scores"), past, at)
     if past is None:
         o = m.b("contract", p, values, equation=MIXED, sizes=_sizes(c.heads, 1, latent.value),
                 useful_macs=_times(pairs, c.heads * latent.value), loc=at + ".mix")  # fmt: skip

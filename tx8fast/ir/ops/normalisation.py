@@ -67,7 +67,7 @@ OPS: tuple[OpDef, ...] = (
     OpDef("rmsnorm", ("x", "gamma?"), infer=_norm, rule_of=factors.normalise, engine=_row_engine, align="align",
           attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5)}),
     OpDef("softmax", ("x", "mask?"), infer=_softmax, rule_of=factors.softmax, engine=_row_engine, align="align",
-          attrs={"axis": (int, -1), "scale": (float, 1.0), "log": (bool, False)}),
+          attrs={"axis": (int, -1), "scale": (float, 1.0), "log": (bool, False), "visible": (tuple, ())}),
     OpDef("batchnorm_inference", ("input", "scale", "offset", "mean", "variance"), ("output",), infer=_batchnorm,
           rule_of=factors.batchnorm, align="align", need_preset=True, masks=_batchnorm_masks,
           attrs={"eps": (float, 1e-6)}),

@@ -1,0 +1,139 @@
+"""Attention in scratchpad equals numpy for any head grouping, mask, band of visible keys and cut."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
+
+from tx8fast.lower import lower
+from tx8fast.lower.attention import Attention
+from tx8fast.search.plan import Plan, busiest, copies, count_steps, loop_slices, loop_steps
+from tx8fast.search.planner import spm_demand
+
+LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
+HIDDEN = {"bf16": -3e38, "f16": -65504.0, "f32": -3e38}
+
+
+def attention(dtype: str, batch: int, kv: int, group: int, rows: int, keys: int, depth: int, mask: str = "",
+              visible: tuple[int, ...] = (), machine: str = "tx8") -> Case:  # fmt: skip
+    """Grouped attention; mask: "" none, "row" one per batch, "full" one per row."""
+    args = [Arg((batch, rows, kv * group * depth), dtype, "blocked"), Arg((batch, keys, kv * depth), dtype, "blocked"),
+            Arg((batch, keys, kv * depth), dtype, "blocked")]  # fmt: skip
+    if mask:
+        args.append(Arg((batch, 1, 1, keys) if mask == "row" else (rows, keys), dtype, "blocked"))
+    sizes = ("h", kv, "g", group, "d", depth)
+
+    def body(b, q, k, v, *m):
+        op = lambda kind, *x, **a: b.op(kind, *x, mem_layout="blocked", **a).result  # noqa: E731
+        s = op("contract", q, k, equation="b s (h g d), b t (h d) -> b (h g) s t", sizes=sizes)
+        p = op("softmax", s, *m, axis=-1, scale=1 / math.sqrt(depth), visible=visible)
+        return op("contract", p, v, equation="b (h g) s t, b t (h d) -> b s (h g d)", sizes=sizes)
+
+    return build(args, body, machine)
+
+
+def band(rows: int, keys: int, offset: int, window: int, dtype: str) -> np.ndarray:
+    i, j = np.arange(rows)[:, None] + offset, np.arange(keys)[None, :]
+    seen = (j <= i) & (j > i - window) if window else j <= i
+    return np.where(seen, 0.0, HIDDEN[dtype]).astype(np.float32)
+
+
+def inputs_of(case: Case, rng: np.random.Generator, mask: np.ndarray | None) -> list[np.ndarray]:
+    out = [a.values(rng) for a in case.args]
+    if mask is not None:
+        out[3] = np.broadcast_to(mask, out[3].shape).astype(out[3].dtype)
+    return out
+
+
+def lowering(case: Case) -> Attention:
+    low = lower(grouped(case).records[0], case.machine)[0]
+    assert isinstance(low, Attention)
+    return low
+
+
+def agrees(case: Case, mask: np.ndarray | None, seed: int) -> None:
+    """Compare under the searched plan of the group and under a random one."""
+    case = grouped(case)
+    rng = np.random.default_rng(seed)
+    feed = inputs_of(case, rng, mask)
+    limit = LOOSE[case.args[0].dtype]
+    check(case, feed, tolerance=limit)
+    low = lower(case.records[0], case.machine)[0]
+    assert isinstance(low, Attention)
+    plan = random_plan(case, rng, low)
+    if plan is None:
+        return
+    if rng.integers(2) and max(plan.shared, default=1) == 1:
+        kept = dataclasses.replace(plan, kept=tuple(k for k in (1, 2) if plan.trips[-1] > 1))
+        plan = kept if spm_demand(low, kept) <= case.machine.spm_limit - case.machine.spm_base else plan
+    check(with_plan(case, plan, low), feed, tolerance=limit)
+
+
+DTYPES = st.sampled_from(["bf16", "f16", "f32"])
+MACHINES = st.sampled_from(["tx8", "test_2x2"])
+HEADS = st.tuples(st.integers(1, 2), st.integers(1, 3), st.sampled_from([1, 2, 5]))
+DEPTHS = st.sampled_from([32, 64, 80, 128])
+
+
+@pytest.mark.feature("B65", "H18")
+@settings(max_examples=30)
+@given(DTYPES, HEADS, st.integers(1, 40), st.sampled_from([1, 64, 100, 200, 257]), DEPTHS,
+       st.sampled_from(["", "row", "full"]), MACHINES, st.integers(0, 1 << 20))  # fmt: skip
+def test_any_mask(dtype, heads, rows, keys, depth, mask, machine, seed) -> None:
+    case = attention(dtype, *heads, rows, keys, depth, mask, machine=machine)
+    rng = np.random.default_rng(seed)
+    hidden = rng.random((rows if mask == "full" else 1, keys)) < 0.3
+    hidden[:, rng.integers(keys)] = False
+    agrees(case, np.where(hidden, HIDDEN[dtype], 0.0) if mask else None, seed)
+
+
+@pytest.mark.feature("B65", "H18")
+@settings(max_examples=30)
+@given(DTYPES, HEADS, st.integers(2, 150), st.integers(0, 130), st.sampled_from([0, 0, 1, 17, 64, 100]), DEPTHS, MACHINES,
+       st.integers(0, 1 << 20))  # fmt: skip
+def test_known_band_of_visible_keys(dtype, heads, rows, offset, window, depth, machine, seed) -> None:
+    keys = rows + offset
+    case = attention(dtype, *heads, rows, keys, depth, "full", (offset, window), machine)
+    agrees(case, band(rows, keys, offset, window, dtype), seed)
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 700), st.integers(0, 300), st.integers(0, 400), st.integers(1, 7), st.integers(1, 7),
+       st.integers(1, 3))  # fmt: skip
+def test_slices_with_work_are_counted(rows, offset, window, band_cuts, key_cuts, parts) -> None:
+    """The closed count, the slices of the loop and the mask itself agree; every row meets a key it sees."""
+    keys = rows + offset
+    low = lowering(attention("bf16", 1, 1, 1, rows, keys, 64, "full", (offset, window)))
+    shard = (1, 1, 1, -(-rows // parts), keys)[-len(low.sizes) :]
+    lens = (*shard[:-2], -(-shard[-2] // band_cuts), min(keys, -(-keys // key_cuts // 64) * 64 or 64))
+    plan = Plan((*[1] * (len(shard) - 2), parts, 1), shard, lens, tuple(range(len(shard))), 2, 0, 0, "")
+    lo, hi = busiest(low, plan)
+    steps = list(loop_slices(low, plan, lo, hi))
+    assert len(steps) == count_steps(low, plan)
+    seen = band(rows, keys, offset, window, "f32") == 0
+    covered = np.zeros_like(seen)
+    for s in steps:
+        box = (slice(s.lo[-2], s.hi[-2]), slice(s.lo[-1], s.hi[-1]))
+        covered[box] = True
+        assert seen[box].any(), "a slice without visible keys has no work"
+        assert low.needs(3, s.lo, s.hi) or seen[box].all(), "an unmasked slice hides nothing"
+    assert covered[lo[-2] : hi[-2]][seen[lo[-2] : hi[-2]]].all()
+    assert sum(s.first for s in steps) == sum(s.last for s in steps) == -(-(hi[-2] - lo[-2]) // lens[-2])
+
+
+def test_kept_keys_are_loaded_once() -> None:
+    low = lowering(attention("bf16", 1, 1, 1, 512, 512, 64, "full", (0, 0)))
+    shape = {"parts": (1,) * len(low.sizes), "shard": low.sizes, "slices": (*low.sizes[:-2], 128, 128)}
+    plan = Plan(**shape, order=tuple(range(len(low.sizes))), bufs=2, estimate_cycles=0, spm_bytes=0, bound="")
+    for kept, loads in (((), 10), ((1, 2), 4)):
+        chosen = dataclasses.replace(plan, kept=kept)
+        n = [copies(low, chosen, k) for k in range(5)]
+        steps = loop_steps(low, chosen, n, (0,) * len(low.sizes), low.sizes)
+        assert [sum(k in s.load for s in steps) for k in (1, 2)] == [loads, loads]
+        assert sum(3 in s.load for s in steps) == 1, "the mask looks alike at every place of the diagonal"
