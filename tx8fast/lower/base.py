@@ -186,6 +186,9 @@ class Lowering:
     sharing = True  # option of the compile: False makes every tile load for itself
     shares = False  # True: tiles may load a common operand together and pass it on
     staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
+    deferred = (
+        False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later
+    )
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     backward: tuple[int, ...] = ()  # factors whose slices come last one first
     rare: frozenset[int] = frozenset()  # read accesses that few slices need

@@ -92,6 +92,7 @@ class Fused(Lowering):
     kind = "fused"
     shares = True
     overlaps = True
+    deferred = True
 
     def __init__(self, record: GroupRecord, machine: Machine, resident: bool = False) -> None:
         super().__init__(record, machine)
@@ -233,7 +234,16 @@ class Fused(Lowering):
     def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
         return len(self.products) * round_up(self.lead.acc_bytes(lo, hi), ALIGN_BYTES)
 
-    def emit(self, em: Emitter, s: Slice) -> None:
+    def front(self, em: Emitter, s: Slice) -> None:
+        """The matrix products."""
+        self._emit(em, s, True)
+
+    def back(self, em: Emitter, s: Slice) -> None:
+        """The other members, when the reduction is complete."""
+        if s.last:
+            self._emit(em, s, False)
+
+    def _emit(self, em: Emitter, s: Slice, products: bool) -> None:
         scratch, consts = list(s.scratch), list(s.consts)
         own: list[tuple[list[int], list[int]]] = []
         for m in self.members:
@@ -249,7 +259,7 @@ class Fused(Lowering):
         acc_step = round_up(self.lead.acc_bytes(s.lo, s.hi), ALIGN_BYTES) if s.acc else 0
         for i, m in enumerate(self.members):
             product = i in self.products
-            if not product and not s.last:
+            if product != products:
                 continue
             lo, hi = m.ranges(s.lo, s.hi)
             reads = [s.reads[k] if kind == "in" else place[k] for kind, k in m.sources]

@@ -26,6 +26,9 @@ SLICEABLE = frozenset({
 })  # fmt: skip
 
 
+WORD_BYTES = 8  # the kernel core loads and stores 64 bits at a time (hardware manual 1)
+
+
 class KernelCore(Lowering):
     kind = "kcore"
 
@@ -98,14 +101,26 @@ def _is_blocked(spec: TensorSpec) -> bool:
 
 def _work(record: OpRecord) -> int:
     """Elements the core touches: results and read operands; a table is read only where it is indexed, and an
-    in-place cache update touches the new rows only."""
+    in-place cache update touches the new rows only. Whole rows are copied word by word."""
     if record.kind == "kv_update":
         new = record.operands[1]
         assert new is not None
-        return math.prod(new.shape)
+        return _words(new, record.attr("axis"))
+    if record.kind in ("embedding", "gather"):
+        table, indices = record.operands[:2]
+        assert table is not None and indices is not None
+        axis = record.attr("axis") % len(table.shape) if record.kind == "gather" else 0
+        return _words(record.results[0], axis + len(indices.shape))
     out = sum(math.prod(s.shape) for s in record.results)
-    if record.kind in ("embedding", "gather", "gather_elements", "gather_nd"):
+    if record.kind in ("gather_elements", "gather_nd"):
         return out
     if record.rule is not None and record.rule.macs():
         return record.rule.macs()
     return max(out, *(math.prod(s.shape) for s in record.operands if s is not None), 1) if record.operands else out
+
+
+def _words(spec: TensorSpec, axis: int) -> int:
+    """Words in the rows of a tensor that lie together from dimension `axis` on."""
+    axis = axis % len(spec.shape) if axis < len(spec.shape) else len(spec.shape)
+    run = math.prod(spec.shape[axis:]) * ITEM_BYTES[spec.dtype]
+    return math.prod(spec.shape[:axis]) * -(-run // WORD_BYTES)

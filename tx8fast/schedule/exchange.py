@@ -96,25 +96,51 @@ class SharedTileCode(TileCode):
         return isa.roll(join(self.out))
 
     def _one_step_fills(self, steps, fills, loads) -> None:
-        """Every step has its own fill: engines of even and odd steps use different windows."""
+        """Every step has its own fill: engines of even and odd steps use different windows.
+
+        The second half of a deferred step is issued behind the first half of the next one, when that of its own is
+        done: the wait for a free shared buffer is then a wait for the matrix engine alone."""
         slow = self._slow_reads(loads)
-        b = self.buffers
+        b, deferred = self.buffers, self.low.deferred
         copies: dict[int, int] = dict.fromkeys(range(len(self.low.reads)), 0)
+        held: list[Work] = []
         for i in range(len(steps)):
-            coming = loads[i + 1] if i + 1 < len(steps) else []
+            last = i + 1 == len(steps)
+            coming = [] if last else loads[i + 1]
             after = {k: (i + 1) % b.copies[k] for k in coming if k not in slow}
-            for k in after:
-                self._load(k, steps[i + 1], after[k], ENGINES[(i + 1) % 2])
-            self._run(self._work(steps[i], i, copies, i, ENGINES[i % 2]))
+            work = self._work(steps[i], i, copies, i, ENGINES[i % 2])
             copies |= after
+            if deferred:
+                self._compute(work, "front")
+            else:
+                self._load_all(after, steps, i + 1)
+                self._run(work)
+            seconds = held if deferred else []
+            held = [work]
+            if last or any(k in slow for k in coming):
+                seconds, held = [*seconds, *held] if deferred else [], []
+                for x in seconds:
+                    self._finish(x)
+                seconds = []
             if any(k in slow for k in coming):
                 self._add("wait")
                 for k in (k for k in coming if k in slow):
                     copies[k] = (copies[k] + 1) % b.copies[k]
                     self._load(k, steps[i + 1], copies[k], 0)
                 self._add("wait")
-            if i + 1 < len(steps):
-                self._prepare(fills, i, steps, 1 << LOADS, 1 << ENGINES[(i + 1) % 2])
+            if last:
+                return
+            self._bring(fills, i, steps, 1 << LOADS, 1 << ENGINES[(i + 1) % 2])
+            for x in seconds:
+                self._finish(x)
+            if deferred:
+                self._load_all(after, steps, i + 1)
+            self._meet(fills, i + 1)
+            self._exchange(fills, i + 1, steps)
+
+    def _load_all(self, copies: dict[int, int], steps, i: int) -> None:
+        for k, copy in copies.items():
+            self._load(k, steps[i], copy, ENGINES[i % 2])
 
     def _long_fills(self, steps, fills, fill_of, loads) -> None:
         """A fill serves several steps: one window for all engines, drained before the next fill begins."""
@@ -259,13 +285,17 @@ class SharedTileCode(TileCode):
     def _prepare(self, fills, f: int, steps, loading: int, previous: int) -> None:
         """Bring fill f + 1 to all tiles while the engines work on fill f. loading, previous: windows to wait for,
         those of the part loads and of the fill whose buffer is written next."""
+        self._bring(fills, f, steps, loading, previous)
+        self._meet(fills, f + 1)
+        self._exchange(fills, f + 1, steps)
+
+    def _bring(self, fills, f: int, steps, loading: int, previous: int) -> None:
+        """Wait until this tile can take part in the exchange of fill f + 1."""
         self._add("send_wait")
         self._add("wait_worker", workers=loading)
         self._load_parts(fills, f + 2, steps)
         if previous:
             self._add("wait_worker", workers=previous)
-        self._meet(fills, f + 1)
-        self._exchange(fills, f + 1, steps)
 
     def _meet(self, fills, f: int) -> None:
         """Wait until all tiles that get parts of fill f have come this far."""

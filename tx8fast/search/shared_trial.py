@@ -58,20 +58,31 @@ class SharedTrial(Trial):
         # a shared operand with one buffer that is filled again is not filled before its readers are done
         single = any(self.copies[k] == 1 for at in fills[1:] for k in self._changed(steps, at))
         short = len(fills) == len(steps) and not single
+        deferred = short and self.low.deferred
+        every = [set(x) for x in private]
+        # reads that are not loaded anew for every step: both windows use a copy, so the code drains the engines
+        slow = {k for x in every for k in x if any(k not in other for other in every)} if short else set()
+        finished = -1  # steps up to here have their second half
         f = count = counted = 0
         for i, s in enumerate(steps):
             f += i > 0 and f + 1 < len(fills) and fills[f + 1] == i
             worker = ENGINES[i % 2] if short else 0
-            if i + 1 < len(steps):
-                after = ENGINES[(i + 1) % 2] if short else 0
-                out += [self._window(self._transfer(k, steps[i + 1]), after) for k in private[i + 1]]
-            out.append(self._window(self._compute(s, i), worker))
+            after = ENGINES[(i + 1) % 2] if short else 0
+            coming = private[i + 1] if i + 1 < len(steps) else []
+            loads = [self._window(self._transfer(k, steps[i + 1]), after) for k in coming if k not in slow]
+            out += [] if deferred else loads
+            out.append(self._window(self._compute(s, i, "front" if deferred else "emit"), worker))
             count += sum([len(b.kind) for b in out[counted:]])
             counted = len(out)
             ends.append(count - 1)
-            if s.last:
-                n_read = len(self.low.reads)
-                out += [self._window(self._transfer(n_read + j, s), worker) for j in range(len(self.low.writes))]
+            if not deferred:
+                out += self._stores(s, worker)
+            drain = [self._transfer(k, steps[i + 1]) for k in coming if k in slow]
+            seconds = [j for j in ((i - 1, i) if drain else (i - 1,)) if deferred and j > finished]
+            if drain:
+                out += [x for j in seconds for x in self._second(steps, j)]
+                out += [self._row("wait"), *drain, self._row("wait")]
+                finished, seconds = i, []
             closes = f + 1 < len(fills) and fills[f + 1] == i + 1
             if closes and single:
                 out.append(self._row("wait_worker", workers=1))
@@ -80,10 +91,24 @@ class SharedTrial(Trial):
                 out += self._parts(steps, fills, f + 2)
                 if short:
                     out.append(self._row("wait_worker", workers=1 << ENGINES[(i + 1) % 2]))
+                if deferred:
+                    out += [*(x for j in seconds for x in self._second(steps, j)), *loads]
+                    finished = max([finished, *seconds])
                 out += self._exchange(steps, fills, f + 1)
             if closes and not short and not single:
                 out.append(self._row("wait_worker", workers=1))
+        if deferred:
+            out += [x for j in range(finished + 1, len(steps)) for x in self._second(steps, j)]
         return out, ends
+
+    def _second(self, steps: Sequence[LoopStep], i: int) -> list[Block]:
+        """Return the second half of a deferred step and its stores."""
+        worker = ENGINES[i % 2]
+        return [self._window(self._compute(steps[i], i, "back"), worker), *self._stores(steps[i], worker)]
+
+    def _stores(self, s: LoopStep, worker: int) -> list[Block]:
+        n_read = len(self.low.reads)
+        return [self._window(self._transfer(n_read + j, s), worker) for j in range(len(self.low.writes) * s.last)]
 
     def _window(self, block: Block, worker: int) -> Block:
         """Return the block with its rows going through register window `worker`."""
