@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
 from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
-from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY
+from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY, recipe_of
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -166,10 +166,11 @@ class Elementwise(Lowering):
             return (1,)
         if self.op in BINARY:
             return tuple(i for i, mode in enumerate(self.modes) if mode == "full")
-        return (0,) if self.op in UNARY and UNARY[self.op].scratch == 0 else ()
+        recipe = recipe_of(self.op, self.reads[0].spec.dtype)
+        return (0,) if recipe and recipe.scratch == 0 else ()
 
     def _wide(self) -> bool:
-        recipe = UNARY.get(self._unary_kind())
+        recipe = recipe_of(self._unary_kind(), self.reads[0].spec.dtype)
         return bool(recipe and recipe.wide and self.reads[0].spec.dtype != WIDE)
 
     def _work_fmt(self) -> str:
@@ -185,7 +186,7 @@ class Elementwise(Lowering):
         return dict(self.record.attrs)["act"] if self.op == "swiglu" else self.op
 
     def _recipe_scratch(self) -> int:
-        recipe = UNARY.get(self._unary_kind())
+        recipe = recipe_of(self._unary_kind(), self.reads[0].spec.dtype)
         return (recipe.scratch if recipe else 0) + (self.op == "swiglu")
 
     def emit(self, em: Emitter, s: Slice) -> None:
@@ -227,7 +228,8 @@ class Elementwise(Lowering):
             self._unary(em, self.op, srcs[0], out, n, fmt, own)
 
     def _unary(self, em: Emitter, op: str, x: int, y: int, n: int, fmt: str, scratch: Sequence[int]) -> None:
-        recipe = UNARY[op]
+        recipe = recipe_of(op, fmt)
+        assert recipe is not None
         if not self._wide():
             recipe.emit(em, x, y, n, fmt, scratch, self.attrs)
             return

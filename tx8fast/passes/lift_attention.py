@@ -226,7 +226,7 @@ def band_of(mask: np.ndarray) -> tuple[int, int] | None:
     seen = x == 0
     if not np.array_equal(seen, x > _HIDDEN) or not seen[0].any():
         return None
-    rows, columns = x.shape
+    rows, columns = mask.shape[-2], mask.shape[-1]
     offset = columns - 1 - int(seen[0, ::-1].argmax())
     last = seen[min(rows - 1, columns - 1 - offset)]
     first = int(last.argmax())
