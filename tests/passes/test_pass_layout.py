@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from support.small_graph import SmallGraph, kinds, ops_of
+from support.small_graph import SmallGraph, check_forms, kinds, ops_of
 
 from tx8fast.errors import ConfigError
 from tx8fast.ir.attrs import DenseAttr
 from tx8fast.passes.const_norm import ConstNorm
 from tx8fast.passes.layout_align import LayoutAlign
-from tx8fast.passes.layout_forms import form_of, needed_form
 from tx8fast.passes.layout_init import LayoutInit
 from tx8fast.passes.layout_opt import LayoutOpt
 from tx8fast.passes.layout_transmit import LayoutTransmit
@@ -16,19 +15,6 @@ from tx8fast.passes.pipeline import run_pipeline
 
 NHWC = (2, 4, 4, 64)
 SAME = {"pad_lo": (1, 1), "pad_hi": (1, 1)}
-
-
-def check_forms(program):
-    """Every use finds the form it needs; every conversion changes the form."""
-    symbols = program.symbols()
-    for op in program.module.walk():
-        if op.parent is None or op.parent.kind not in ("func", "subgraph"):
-            continue
-        for i, v in enumerate(op.operands):
-            need = needed_form(op, i, symbols)
-            assert need is None or need == form_of(v, symbols), (op, i, need)
-    for op in ops_of(program, "channel_norm"):
-        assert form_of(op.operands[0], symbols) != op.attrs["mem_layout"]
 
 
 def conversions(program):
