@@ -68,7 +68,7 @@ def random_inputs(program: IRProgram, seed: int = 3) -> dict[str, np.ndarray]:
     """Values that every model of the corpus accepts: floats around 0, small indices."""
     rng = np.random.default_rng(seed)
     return {
-        name: rng.standard_normal(v.shape).astype(np.float32) if v.dtype[0] in "bf" else np.full(v.shape, 2)
+        name: rng.standard_normal(v.shape).astype(np.float32) if v.dtype[0] in "bf" else np.full(v.shape, 1)
         for name, v in zip(program.main.attrs["arg_names"], program.main.body.args, strict=True)
     }
 
