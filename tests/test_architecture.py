@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "host": {"errors"},
 }  # fmt: skip
 # The top of the stack may import everything below.
-TOP = {"__init__", "__main__", "api", "batch", "cli", "demo", "demo_model", "options", "cache"}
+TOP = {"__init__", "__main__", "api", "batch", "cli", "demo", "demo_model", "lengths", "options", "cache"}
 
 # Heavy libraries -> the only places that may import them.
 THIRD_PARTY: dict[str, tuple[str, ...]] = {

@@ -62,6 +62,18 @@ def program_tables(f: Facts) -> list[Table]:
     return [pairs(rows), *kernel_core_table(f["kernel_core"])]
 
 
+def length_tables(path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float) -> list[Table]:
+    """Return the summary after a compile for several lengths: a row per program."""
+    head = pairs([("programs", f"{path} ({size_text(file_bytes)})"), ("compiled in", time_text(seconds))])
+    t = table(
+        f">{name}", ">segments", ">launches", ">scratchpad peak", ">DDR", ">useful MACs", ">roofline bound, cycles"
+    )
+    for f in rows:
+        t.add_row(f"{f['length']:,}", f"{f['segments']:,}", f"{f['launches']:,}", size_text(f["spm_peak_bytes"]),
+                  size_text(f["ddr_footprint_bytes"]), count_text(f["useful_macs"]), f"{f['bound_cycles']:,.0f}")  # fmt: skip
+    return [head, t, *kernel_core_table({op: why for f in rows for op, why in f["kernel_core"].items()})]
+
+
 def _head(f: Facts) -> list[tuple[str, str]]:
     return [
         ("model", " ".join(filter(None, (f["model"], f["phase"], f["compute_dtype"])))),
