@@ -9,7 +9,6 @@ drops them; walking down from the result likewise.
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -28,6 +27,9 @@ class Factors:
 
     sizes: dict[str, int] = field(default_factory=dict)
     tensors: list[list[list[str]]] = field(default_factory=lambda: [[], [], []])
+
+    def copy(self) -> Factors:
+        return Factors(dict(self.sizes), [[list(d) for d in t] for t in self.tensors])
 
     def add(self, name: str, size: int) -> list[str]:
         if size != 1:
@@ -148,7 +150,7 @@ def _up(f: Factors, which: int, v: Value, views: bool) -> tuple[Factors, Value, 
     Chains without any move are passed only if `views` says so: they cost nothing where they are.
     """
     best, gain, passed = (f, v), 0, 0
-    f = copy.deepcopy(f)
+    f = f.copy()
     while (op := made_by(v, "transpose", "reshape", "broadcast")) is not None and static(v, op.operands[0]):
         x = op.operands[0]
         if op.kind == "transpose" and leaves(v):
@@ -163,14 +165,14 @@ def _up(f: Factors, which: int, v: Value, views: bool) -> tuple[Factors, Value, 
         passed += op.kind != "reshape"
         v = x
         if (passed or views) and f.fits_engine():
-            best, gain = (copy.deepcopy(f), v), passed
+            best, gain = (f.copy(), v), passed
     return (*best, gain)
 
 
 def _down(f: Factors, v: Value, views: bool) -> tuple[Factors, Value, int]:
     """Walk down from the result while it has one user."""
     best, gain, passed = (f, v), 0, 0
-    f = copy.deepcopy(f)
+    f = f.copy()
     while (op := sole_user(v)) is not None and op.kind in ("transpose", "reshape") and static(op.result):
         if op.kind == "transpose":
             f.permute(OUT, list(op.attrs["perm"]))
@@ -179,7 +181,7 @@ def _down(f: Factors, v: Value, views: bool) -> tuple[Factors, Value, int]:
         passed += op.kind == "transpose"
         v = op.result
         if (passed or views) and f.fits_engine():
-            best, gain = (copy.deepcopy(f), v), passed
+            best, gain = (f.copy(), v), passed
     return (*best, gain)
 
 
