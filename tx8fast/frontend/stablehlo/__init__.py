@@ -6,6 +6,7 @@ May import: frontend.common, frontend.stablehlo, ir, weights, errors. Must not: 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,8 @@ def _names(main: Any, formals: list[Any]) -> list[str]:
     for i, (formal, attrs) in enumerate(zip(formals, given)):
         name = attrs["jax.arg_info"].value if "jax.arg_info" in attrs else getattr(formal.location, "name_str", "")
         names.append(name or f"arg{i}")
-    return [n if names.count(n) == 1 else f"arg{i}" for i, n in enumerate(names)]
+    counts = Counter(names)
+    return [n if counts[n] == 1 else f"arg{i}" for i, n in enumerate(names)]
 
 
 def _donated(main: Any, positions: list[int]) -> list[int]:
