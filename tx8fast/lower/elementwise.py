@@ -134,7 +134,7 @@ class Elementwise(Lowering):
             out += [n * e] * 2
         for mode, a in zip(self.modes, self.reads, strict=True):
             width = ITEM_BYTES[a.spec.dtype]
-            if mode in ("expand", "rows") or (mode in ("scalar", "vector") and (self.op == "select" or self._first(a))):
+            if self._expands(mode, a):
                 out.append(n * width)
         if self.op == "select":
             out.append(n * ITEM_BYTES[self.record.results[0].dtype])
@@ -151,6 +151,12 @@ class Elementwise(Lowering):
 
     def _ones_fmt(self) -> str:
         return self.reads[self.modes.index("rows")].spec.dtype
+
+    def _expands(self, mode: str, access: Access) -> bool:
+        """True if an operand is brought to full size first: no instruction of this op takes it as it is."""
+        if mode in ("scalar", "vector"):
+            return self.op in ("select", "swiglu") or self._first(access)
+        return mode in ("expand", "rows")
 
     def _first(self, access: Access) -> bool:
         """A short first operand of an op that has no mirrored form is expanded to full size."""
@@ -198,7 +204,7 @@ class Elementwise(Lowering):
         modes = list(self.modes)
         for i, a in enumerate(self.reads):
             mode = modes[i]
-            if mode in ("expand", "rows") or (mode in ("scalar", "vector") and (self.op == "select" or self._first(a))):
+            if self._expands(mode, a):
                 dst = extra.pop(0)
                 self._expand(em, s, i, mode, srcs[i], dst, local)
                 srcs[i], modes[i] = dst, "full"
