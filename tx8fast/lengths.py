@@ -80,7 +80,8 @@ class LengthPrograms:
             for a in axes if a < np.ndim(inputs[name])
         }  # fmt: skip
         if len(set(found.values())) != 1:
-            listed = ", ".join(f"'{n}' dimension {a}: {size}" for (n, a), size in found.items()) or "none given"
+            listed = ", ".join(f"'{n}' dimension {a}: {size}" for (n, a), size in found.items())
+            listed = listed or f"none of {', '.join(self.bounds.inputs)}"
             raise SimulationError(f"reading inputs: {self.bounds.name} must be one number, found {listed}")
         length = next(iter(found.values()))
         index = self.bounds.index(length)

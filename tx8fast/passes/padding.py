@@ -7,7 +7,8 @@ Inputs are padded with zeros from index n on, 1 <= n. A walk over `main` keeps f
 - `tail`: what is known of the elements from n on, by (axis, row). With a row axis it is known only where the row's
   index is below n: of a causal mask the columns behind the row are hidden, whatever n is.
 A sum over a padded axis is right if one factor is zero there; a softmax is, if its mask hides what is there.
-Everything else that mixes elements along a padded axis is refused.
+Everything else that mixes elements along a padded axis is refused. Values are taken to be finite, and every row of a
+softmax to have an element that is not hidden: of a row that sees nothing no length gives a meaningful result.
 """
 
 from __future__ import annotations
