@@ -54,8 +54,7 @@ def roofline(machine: Machine, meta: Mapping[str, Any]) -> Roofline:
 
     Missing keys count as 0 (and bf16). Raises ProgramError if one is not a non-negative number.
     """
-    values = [_number(meta, key, "meta") for key in ("useful_macs", "unique_ddr_bytes")]
-    return _bound(machine, *values, meta)
+    return _bound(machine, _number(meta, "useful_macs", "meta"), _number(meta, "unique_ddr_bytes", "meta"), meta)
 
 
 def group_roofline(machine: Machine, infos: Sequence[Mapping[str, Any]], meta: Mapping[str, Any],
