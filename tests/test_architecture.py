@@ -47,7 +47,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "onnxruntime": (),
     "onnx": ("frontend/",),
     "jaxlib": ("frontend/stablehlo/",),
-    "gguf": ("weights/", "frontend/"),
+    "gguf": (),
     "highspy": ("search/", "alloc/"),
     "click": ("cli", "demo"),
 }

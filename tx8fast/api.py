@@ -153,7 +153,7 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
             return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
         return ir.weights.describe(key)
 
-    meta = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
+    meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": options.opt, "sharing": options.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
     check_capacity(view.table, machine)

@@ -82,8 +82,8 @@ def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) ->
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Directory of the checkpoint, for weights that are not in the program file.",
+    metavar="DIR|FILE",
+    help="Directory of the checkpoint, or a file in it, for weights that are not in the program file.",
 )
 @click.option(
     "--sanitize",
@@ -98,8 +98,8 @@ def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanit
     from tx8fast.program.verify import verify
 
     check_writable(outputs, "outputs", program, inputs)
-    if weights is not None and not weights.is_dir():
-        raise ConfigError(f"reading weights: {weights} is not a directory")
+    if weights is not None and not weights.exists():
+        raise ConfigError(f"reading weights: {weights}: no such file or directory")
     compiled = lengths.load(program)
     given, length, serves = read_npz(inputs, "inputs"), None, None
     if isinstance(compiled, lengths.LengthPrograms):
