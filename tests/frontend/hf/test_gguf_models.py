@@ -156,6 +156,8 @@ def changed(tmp_path, checkpoint, metadata=(), drop=(), tensors=(), arch="llama"
 
 
 BAD = {
+    "a list as alignment": ({"metadata": {"general.alignment": [1, 2]}}, r"'general.alignment' is \[1, 2\]"),
+    "lists everywhere": ({"metadata": {"general.file_type": [1, 2], "block_count": [1, 2]}}, r"num_hidden_layers' is \[1, 2\]"),
     "missing keys": ({"drop": ("block_count", "attention.layer_norm_rms_epsilon")}, "block_count' is missing(.|\n)*epsilon' is missing"),
     "no embedding": ({"drop": ("token_embd.weight",)}, "'token_embd.weight' .* is missing"),
     "heads per layer": ({"metadata": {"attention.head_count_kv": [1, 2]}}, r"num_key_value_heads' is \[1, 2\]"),

@@ -65,7 +65,7 @@ def read_gguf(path: Path) -> tuple[ModelConfig, Entries]:
     metadata, entries = open_gguf(path)
     doing = f"reading the metadata of {path}"
     arch = metadata.get("general.architecture")
-    if arch not in ARCHITECTURES:
+    if type(arch) is not str or arch not in ARCHITECTURES:
         raise UnsupportedError(
             f"{doing}: general.architecture is {arch!r}, supported are {', '.join(ARCHITECTURES)}; "
             "compile the checkpoint it was converted from, or its export to ONNX"
@@ -91,7 +91,8 @@ def _config(arch: str, metadata: Metadata, entries: Entries, problems: list[str]
         return {}
     raw: dict[str, Any] = {KEYS[k]: v for k, v in given.items()}
     raw |= {"model_type": kind, "vocab_size": embedding.shape[0], "tie_word_embeddings": "output.weight" not in entries}
-    raw |= {"torch_dtype": FILE_TYPES.get(metadata.get("general.file_type", -1))}
+    file_type = metadata.get("general.file_type")
+    raw |= {"torch_dtype": FILE_TYPES.get(file_type if type(file_type) is int else -1)}
     heads, hidden = raw["num_attention_heads"], raw["hidden_size"]
     raw.setdefault("num_key_value_heads", heads)
     raw.setdefault("rope_theta", 10000.0)
