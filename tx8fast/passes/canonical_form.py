@@ -155,7 +155,7 @@ def _mask(constants: Constants) -> Pattern:
         if mask is None or type(mask.type) is NoneType or not static(mask) or not is_parameter(mask):
             return False
         product = made_by(op.operands[0], "gemm", "contract")
-        causal = product is not None and product.attrs["useful_macs"] != -1
+        causal = bool(op.attrs["visible"]) or (product is not None and product.attrs["useful_macs"] != -1)
         known = None if causal else constants.array(mask)  # large masks are not read without need
         if known is not None and not known.any():
             rw.replace_with(op, "softmax", op.operands[0], **{n: op.attrs[n] for n in ("axis", "scale", "log")})
