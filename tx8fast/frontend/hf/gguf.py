@@ -127,7 +127,7 @@ def _rotation(arch: str, metadata: Metadata, entries: Entries, raw: dict[str, An
         return default if value is None else _plain(value)
 
     width, turned = raw.get("head_dim"), get("dimension_count")
-    raw["partial_rotary_factor"] = turned / width if type(turned) is type(width) is int and width > 0 else 1.0
+    raw["partial_rotary_factor"] = turned / width if type(turned) is int and type(width) is int and width > 0 else 1.0
     kind, trained = (
         get("scaling.type", "none"),
         get("scaling.original_context_length", raw.get("max_position_embeddings")),
