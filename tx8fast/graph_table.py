@@ -126,6 +126,35 @@ class GroupRecord:
         return sum(op.useful_macs for op in self.ops)
 
 
+@dataclass(frozen=True, slots=True)
+class ChainRecord:
+    """Ops and groups that one launch runs one after the other, every tile on its own; hashable like `OpRecord`.
+
+    wires[i][j]: where operand j of part i comes from: ("in", k) the chain's operand k, ("op", n) result n of all parts
+    in order, None absent. outputs: the results that are stored, counted the same way."""
+
+    parts: tuple[OpRecord | GroupRecord, ...]
+    wires: tuple[tuple[tuple[str, int] | None, ...], ...]
+    operands: tuple[TensorSpec | None, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def results(self) -> tuple[TensorSpec, ...]:
+        made = [spec for part in self.parts for spec in part.results]
+        return tuple(made[n] for n in self.outputs)
+
+    @property
+    def kind(self) -> str:
+        return " > ".join(part.kind for part in self.parts)
+
+    @property
+    def useful_macs(self) -> int:
+        return sum(part.useful_macs for part in self.parts)
+
+
+Record = OpRecord | GroupRecord | ChainRecord
+
+
 @dataclass(slots=True)
 class Step:
     """One step of a function: kind "group" (record), "call" (callee), "alias" (result 0 is operand 0's bytes)."""
@@ -134,7 +163,7 @@ class Step:
     name: str
     inputs: tuple[int, ...]  # value ids; -1 for an absent operand
     outputs: tuple[int, ...]
-    record: OpRecord | GroupRecord | None = None
+    record: Record | None = None
     callee: str = ""
     barrier: bool = True
     op_names: tuple[str, ...] = ()

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step, TensorSpec
+from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step, TensorSpec
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Launch, Program, Segment, Tensor
+from tx8fast.schedule.chain import build_chain
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search.plan import Planned
 
-Record = OpRecord | GroupRecord
 Describe = Callable[[str], dict[str, Any]]
 
 
@@ -41,17 +41,20 @@ class SegmentTable:
         assert record is not None
         p = self.plans[record]
         meet = before is not None and not before.barrier and any(g > 1 for g in p.plan.shared)
+        build = build_chain if p.nests else _build_single
         key = (record, step.barrier, meet)
         if key not in self.known:
             if p.reason:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(
-                build_segment(p.low, p.plan, self.machine, step.name, step.op_names, step.barrier, meet)
-            )
+            self.segments.append(build(p, self.machine, step, meet))
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]
+
+
+def _build_single(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
+    return build_segment(p.low, p.plan, machine, step.name, step.op_names, step.barrier, meet)
 
 
 def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned], describe: Describe,

@@ -9,7 +9,7 @@ hardware's own range check orders what must be ordered (hardware manual 15).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,17 +23,19 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.transfer import Descriptor, channel_form, ddr_offset, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
-from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
+from tx8fast.schedule.tiles import code_key
 from tx8fast.search.order import Action, Order, tile_order
 from tx8fast.search.plan import (
     LoopStep,
     Plan,
+    TileRange,
     copies,
     count_steps,
     part_bytes,
     reloads,
     segment_cycles,
     slice_bytes,
+    tile_ranges,
 )
 
 
@@ -51,15 +53,16 @@ PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
 
 
 def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool,
-                  meet: bool = False) -> Segment:  # fmt: skip
+                  meet: bool = False, pinned: Mapping[int, int] | None = None) -> Segment:  # fmt: skip
     """Return the position-independent code of one group for all tiles.
 
     `meet`: other tiles may still be at work on the launch before, so nothing may be sent to them at once.
+    `pinned`: accesses (reads, then writes) whose buffers are not free to choose, with their addresses.
     """
     ranges = tile_ranges(low, plan, machine.n_tiles)
     if isinstance(low, KernelCore):
         return _kernel_core_segment(low, ranges, plan, machine, name, ops, barrier)
-    buffers = Buffers(low, plan, machine)
+    buffers = Buffers(low, plan, machine, pinned)
     n_args = len(low.record.operands) + len(low.record.results)
     accesses = [*low.reads, *low.writes]
     n_in = len(low.record.operands)
@@ -95,7 +98,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
             codes.append(code)
         tile_code[t] = known[key]
     if barrier:
-        codes, tile_code = _idle_tiles_wait(codes, tile_code)
+        codes, tile_code = idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
     info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
             "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
@@ -142,7 +145,8 @@ def tile_builder(low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot
     return SharedTileCode(low, plan, buffers, r, slot_base, shares=shares)
 
 
-def _idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+def idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Give idle tiles a code that only meets the others."""
     if (tile_code >= 0).all():
         return codes, tile_code
     codes = [*codes, isa.rows([isa.make("barrier")])]
@@ -164,7 +168,7 @@ def _kernel_core_segment(low: KernelCore, ranges: Sequence[TileRange], plan: Pla
         tile_code[t] = len(codes)
         codes.append(isa.rows([*rows, isa.make("barrier")] if barrier else rows))
     if barrier:
-        codes, tile_code = _idle_tiles_wait(codes, tile_code)
+        codes, tile_code = idle_tiles_wait(codes, tile_code)
     info = {
         "op": low.record.kind,
         "engine": "kernel core",
@@ -177,9 +181,11 @@ def _kernel_core_segment(low: KernelCore, ranges: Sequence[TileRange], plan: Pla
 
 
 class Buffers:
-    """Scratchpad addresses of every buffer copy of a group; equal for all tiles."""
+    """Scratchpad addresses of every buffer copy of a group; equal for all tiles. Pinned buffers lie at either end of
+    the scratchpad, the others between them."""
 
-    def __init__(self, low: Lowering, plan: Plan, machine: Machine) -> None:
+    def __init__(self, low: Lowering, plan: Plan, machine: Machine, pinned: Mapping[int, int] | None = None) -> None:
+        pinned = pinned or {}
         zero = (0,) * len(plan.shard)
         self.copies: list[int] = []
         items: list[Buffer] = []
@@ -195,7 +201,8 @@ class Buffers:
         for k, a in enumerate((*low.reads, *low.writes)):
             n = copies(low, plan, k)
             self.copies.append(n)
-            want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
+            if k not in pinned:
+                want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
         self.stages: list[int] = []
         self.shared = {k: g for k, g in enumerate(plan.shared) if g > 1}
         for k, g in self.shared.items():
@@ -211,15 +218,29 @@ class Buffers:
         split = any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard)))
         if split:
             want("scratch", low.acc_bytes(zero, plan.slices))
-        placed = solve(Problem(tuple(items), machine.spm_limit - machine.spm_base))
-        addresses = [int(o) + machine.spm_base for o in placed.offsets]
-        self.peak = max((o + i.size_bytes for o, i in zip(placed.offsets, items, strict=True)), default=0)
+        low_end, high_end = self._room(low, plan, machine, pinned)
+        placed = solve(Problem(tuple(items), high_end - low_end))
+        addresses = [int(o) + low_end for o in placed.offsets]
+        ends = [a + i.size_bytes for a, i in zip(addresses, items, strict=True)]
+        ends += [a + slice_bytes(low, (*low.reads, *low.writes)[k], plan) for k, a in pinned.items()]
+        self.peak = max(ends, default=machine.spm_base) - machine.spm_base
         it = iter(addresses)
-        self.access = [[next(it) for _ in range(n)] for n in self.copies]
+        self.access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(self.copies)]
         self.staging = {k: [next(it) for _ in range(n)] for k, n in zip(self.shared, self.stages, strict=True)}
         self.scratch = [next(it) for _ in scratch]
         self.consts = [next(it) for _ in consts]
         self.acc = next(it) if split else 0
+
+    def _room(self, low: Lowering, plan: Plan, machine: Machine, pinned: Mapping[int, int]) -> tuple[int, int]:
+        """Return the addresses between which nothing is pinned."""
+        low_end, high_end = machine.spm_base, machine.spm_limit
+        for k, address in pinned.items():
+            end = address + round_up(slice_bytes(low, (*low.reads, *low.writes)[k], plan), ALIGN_BYTES)
+            if address == machine.spm_base:
+                low_end = max(low_end, end)
+            else:
+                high_end = min(high_end, address)
+        return low_end, high_end
 
 
 class TileCode:
@@ -275,7 +296,7 @@ class TileCode:
 
     def _store(self, s: LoopStep, worker: int) -> None:
         n_read, at = len(self.low.reads), self._at(s)
-        for j, access in enumerate(self.low.writes):
+        for j, access in ((j, a) for j, a in enumerate(self.low.writes) if n_read + j not in self.plan.held):
             self._transfer(n_read + j, access, s.lo, s.hi, at[n_read + j], "wdma", worker)
 
     def _compute(self, s: LoopStep, turn: int, phase: str, worker: int) -> None:

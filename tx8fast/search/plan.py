@@ -41,6 +41,7 @@ class Plan:
     candidates: int = 1
     shared: tuple[int, ...] = ()  # per read access: tiles that load it together and pass it on (1: alone)
     runner_up: Plan | None = None  # the second best of those that were tried
+    held: frozenset[int] = frozenset()  # accesses (reads, then writes) that stay in scratchpad: not loaded, not stored
     kept: tuple[int, ...] = ()  # read accesses with a buffer per slice of the reduction: loaded when first needed
 
     @property
@@ -115,7 +116,8 @@ def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[in
             if key != seen.get(place) and low.needs(k, s.lo, s.hi):
                 seen[place] = key
                 filled[k] += 1
-                load.append(k)
+                if k not in plan.held:
+                    load.append(k)
         copy = [turn if k in plan.kept else max(0, filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
         steps.append(replace(s, load=tuple(load), copy=tuple(copy)))
         if s.last:
@@ -261,9 +263,49 @@ def segment_cycles(plan: Plan, machine: Machine, barrier: bool) -> int:
 
 
 @dataclass(frozen=True)
+class TileRange:
+    """Half-open factor range of one tile; empty in any factor means the tile idles."""
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+
+    @property
+    def idle(self) -> bool:
+        return any(a >= b for a, b in zip(self.lo, self.hi, strict=True))
+
+
+def tile_ranges(low: Lowering, plan: Plan, n_tiles: int) -> list[TileRange]:
+    """Return one range per tile; tiles beyond the number of parts idle.
+
+    Tile t takes the shard whose coordinates are t written in the mixed radix of `plan.parts`, last factor fastest
+    (back-end notes 2.3)."""
+    total = math.prod(plan.parts)
+    ranges = []
+    for t in range(n_tiles):
+        if t >= total:
+            none = (0,) * max(1, len(plan.parts))
+            ranges.append(TileRange(none, none))
+            continue
+        rest, coords = t, []
+        for p in reversed(plan.parts):
+            rest, k = divmod(rest, p)
+            coords.append(k)
+        coords.reverse()
+        lo = tuple(min(k * d, s) for k, d, s in zip(coords, plan.shard, low.sizes, strict=True))
+        hi = tuple(min(a + d, s) for a, d, s in zip(lo, plan.shard, low.sizes, strict=True))
+        ranges.append(TileRange(lo, hi))
+    return ranges
+
+
+@dataclass(frozen=True)
 class Planned:
-    """A record's lowering with its plan, and why it fell to the kernel core (empty: an engine does it)."""
+    """A record's lowering with its plan, and why it fell to the kernel core (empty: an engine does it).
+
+    Of a chain: `nests` are its parts; holds[i]: (access of nest i, access of nest i + 1) that have one buffer, which
+    the second finds filled, or None; `low` is that of the first part and `plan` has the whole chain's figures."""
 
     low: Lowering
     plan: Plan
     reason: str
+    nests: tuple[Planned, ...] = ()
+    holds: tuple[tuple[int, int] | None, ...] = ()

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import GroupRecord, OpRecord
+from tx8fast.errors import InfeasibleError, InternalError
+from tx8fast.graph_table import ChainRecord, Record
 from tx8fast.lower import NotLowerable, lower, variants
 from tx8fast.machine import Machine
 from tx8fast.search.plan import Planned
 from tx8fast.search.planner import plan_op
-
-Record = OpRecord | GroupRecord
 
 
 class Planner:
@@ -39,6 +37,8 @@ class Planner:
         return found
 
     def _best(self, record: Record, name: str) -> Planned:
+        if isinstance(record, ChainRecord):
+            raise InternalError(f"planning '{name}': a chain is planned where it is made")
         low, reason = lower(record, self.machine)
         options = []
         failed: InfeasibleError | None = None

@@ -146,7 +146,7 @@ class PlanTimer:
     def cycles(self, plan: Plan) -> int:
         """Return the cycles of a plan, from the first load to the final wait and barrier."""
         loops = tuple([f for f in plan.order if plan.trips[f] > 1])
-        same = plan.parts, plan.shard, plan.slices, loops, plan.bufs, plan.shared, plan.kept
+        same = plan.parts, plan.shard, plan.slices, loops, plan.bufs, plan.shared, plan.kept, plan.held
         if same not in self.known:
             self.known[same] = self._cycles(plan, loops)
         return self.known[same]
@@ -160,7 +160,7 @@ class PlanTimer:
         groups = {k: sharing_groups(low, plan, k) for k in shared}
         buffers = [copies(low, plan, k) for k in range(len(self.accesses))]
         order = tile_order(low, plan, buffers, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
-        keys, workers, computes = self._blocks(order, groups)
+        keys, workers, computes = self._blocks(order, groups, plan.held)
         self.pool.fill()
         spans = [self.pool.at[key] for key in keys]
         count = np.array([n for _, n in spans])
@@ -206,7 +206,7 @@ class PlanTimer:
             hi[f] -= (plan.trips[f] - n) * plan.slices[f]
         return tuple(lo), tuple(hi)
 
-    def _blocks(self, order: Order, groups: dict[int, Groups]) -> tuple[list[tuple], list[int], list[int]]:
+    def _blocks(self, order: Order, groups: dict[int, Groups], held: frozenset[int]) -> tuple[list[tuple], list[int], list[int]]:
         """Return the keys of the actions' blocks, their register windows, and per step the block of its compute."""
         keys: list[tuple] = [self._prologue()]
         workers, computes = [0], []
@@ -214,7 +214,8 @@ class PlanTimer:
             s = order.steps[a.step]
             if a.kind == "store":
                 n_read = len(self.low.reads)
-                made = [self._transfer(n_read + j, s, s.copy[n_read + j]) for j in range(len(self.low.writes))]
+                stored = [n_read + j for j in range(len(self.low.writes)) if n_read + j not in held]
+                made = [self._transfer(k, s, s.copy[k]) for k in stored]
             elif a.kind == "load":
                 made = [self._transfer(a.access, s, s.copy[a.access])]
             elif a.kind == "part":

@@ -1,0 +1,100 @@
+"""A chain: the nests of several groups as one segment, one after the other on every tile.
+
+May import: schedule.segment, lower, search.plan, isa, machine, program.model. Must not: choose what is chained.
+
+Between two nests a tile only waits for its own engines: `search.chains` makes sure that it reads nothing that another
+tile has written since. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
+nests; buffers that follow each other in this way take turns at the two ends, so everything else fits between.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.graph_table import ChainRecord, GroupRecord, Step
+from tx8fast.lower.base import ALIGN_BYTES, round_up
+from tx8fast.machine import Machine
+from tx8fast.program.model import Segment
+from tx8fast.schedule.segment import build_segment, idle_tiles_wait
+from tx8fast.search.plan import Planned, slice_bytes
+
+
+def build_chain(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
+    """Return the code of the whole chain. `meet` as in `build_segment`, for the first nest; before a later one other
+    tiles may always be at work."""
+    record = step.record
+    assert isinstance(record, ChainRecord)
+    parts = [
+        build_segment(n.low, n.plan, machine, step.name, (), False, meet or i > 0, pinned)
+        for i, (n, pinned) in enumerate(zip(p.nests, pinned_buffers(p, machine), strict=True))
+    ]
+    slots = np.cumsum([0, *(len(s.slot_arg) for s in parts)])
+    names = _first_names(record, len(step.op_names))
+    codes: list[np.ndarray] = []
+    known: dict[tuple[int, ...], int] = {}
+    tile_code = np.full(machine.n_tiles, -1, np.int16)
+    for t in range(machine.n_tiles):
+        key = tuple(int(s.tile_code[t]) for s in parts)
+        if max(key) < 0:
+            continue
+        if key not in known:
+            known[key] = len(codes)
+            rows = [_shifted(parts[i].codes[c], int(slots[i]), names[i]) for i, c in enumerate(key) if c >= 0]
+            end = [isa.rows([isa.make("barrier")])] if step.barrier else []
+            codes.append(np.concatenate([*rows, *end]))
+        tile_code[t] = known[key]
+    if step.barrier:
+        codes, tile_code = idle_tiles_wait(codes, tile_code)
+    arg = [np.array(a, np.int32)[s.slot_arg] for a, s in zip(_arguments(record), parts, strict=True)]
+    info = {"op": record.kind, "engine": "chain", "bound": p.plan.bound, "parts": [], "slices": [], "order": [],
+            "nests": [s.info for s in parts], "runner_up_cycles": p.plan.runner_up_cycles}  # fmt: skip
+    return Segment(step.name, codes, tile_code, np.concatenate(arg), np.concatenate([s.tile_offset for s in parts], axis=1),
+                   len(record.operands) + len(record.results), list(step.op_names), [], step.barrier,
+                   max(s.spm_peak_bytes for s in parts), p.plan.estimate_cycles, info)  # fmt: skip
+
+
+def pinned_buffers(p: Planned, machine: Machine) -> list[dict[int, int]]:
+    """Return per nest the accesses whose buffers are handed over, with their scratchpad addresses."""
+    pinned: list[dict[int, int]] = [{} for _ in p.nests]
+    top = machine.spm_limit // ALIGN_BYTES * ALIGN_BYTES
+    low_end = True
+    for i, hold in enumerate(p.holds):
+        if hold is None:
+            continue
+        source, target = hold
+        if source not in pinned[i]:  # else it is handed on where it lies
+            nest = p.nests[i]
+            size = round_up(slice_bytes(nest.low, (*nest.low.reads, *nest.low.writes)[source], nest.plan), ALIGN_BYTES)
+            pinned[i][source] = machine.spm_base if low_end else top - size
+            low_end = not low_end
+        pinned[i + 1][target] = pinned[i][source]
+    return pinned
+
+
+def _first_names(record: ChainRecord, n_names: int) -> list[int]:
+    """Return the place of each part's first op among the names of the chain's ops."""
+    sizes = [len(part.ops) if isinstance(part, GroupRecord) else 1 for part in record.parts]
+    return [min(at, max(0, n_names - 1)) for at in np.cumsum([0, *sizes[:-1]]).tolist()]
+
+
+def _shifted(rows: np.ndarray, slots: int, op: int) -> np.ndarray:
+    """Return the rows with DDR slots that count from `slots`, named by op number `op`."""
+    rows = rows.copy()
+    rows["slot"][rows["slot"] >= 0] += slots
+    rows["op"][rows["op"] >= 0] = op
+    return rows
+
+
+def _arguments(record: ChainRecord) -> list[list[int]]:
+    """Return per part the chain's argument of each of its arguments. What no row moves has argument 0."""
+    n_in = len(record.operands)
+    place = {n: n_in + j for j, n in enumerate(record.outputs)}
+    out = []
+    made = 0
+    for part, wires in zip(record.parts, record.wires, strict=True):
+        own = [0 if w is None else w[1] if w[0] == "in" else place.get(w[1], 0) for w in wires]
+        n = len(part.results)
+        out.append([*own, *(place.get(made + j, 0) for j in range(n))])
+        made += n
+    return out
