@@ -28,6 +28,7 @@ from tx8fast.program.model import Program, Tensor
 from tx8fast.program.params import pack_param, param_arrays
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
+from tx8fast.search.exact import SearchReport
 from tx8fast.search.program import plan_table
 
 Progress = Callable[[int, int], None]
@@ -157,7 +158,12 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
             "options": {"dtype": options.dtype or "", "opt": options.opt, "sharing": options.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
     check_capacity(view.table, machine)
-    plans = plan_table(view.table, machine, _half(progress, 0), options.opt, options.sharing)
+    report = SearchReport()
+    plans = plan_table(
+        view.table, machine, _half(progress, 0), options.opt, options.sharing, options.search_seconds, report
+    )
+    if report.functions:
+        meta["search"] = report.to_json()
     program = assemble(view.table, machine, plans, describe, meta, _half(progress, 1))
     program.meta["compute_dtype"] = _compute_dtype(program, options)
     _embed(program, ir, view.inline, options.embed_limit_bytes)

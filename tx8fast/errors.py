@@ -59,5 +59,13 @@ def raise_all(kind: type[Tx8Error], doing: str, problems: Iterable[str]) -> None
     raise kind(f"{doing}: {len(problems)} problems{lines}")
 
 
-class UnusedOptionWarning(UserWarning):
+class CompileWarning(UserWarning):
+    """Something the user should know though the program is right; the command line prints it as one line."""
+
+
+class SearchLimitWarning(CompileWarning):
+    """A search stopped at a limit: its outcome may not be the best there is."""
+
+
+class UnusedOptionWarning(CompileWarning):
     """An option was given that nothing in the model takes."""

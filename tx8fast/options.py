@@ -5,12 +5,11 @@ May import: errors. Must not: import anything heavy.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tx8fast.errors import ConfigError, UnusedOptionWarning, raise_all
+from tx8fast.errors import ConfigError, raise_all
 
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")
@@ -22,6 +21,7 @@ class CompileOptions:
     """What a user may ask for. Sizes are tokens, sequences and bytes.
 
     dtype None keeps the model's own float format. sharing lets tiles load common operands together;
+    search_seconds is the last resort of opt 3: the integer program ends then, and the outcome depends on the machine.
     dims binds symbolic dimensions; constants binds model inputs to
     values. Parameters whose images total at most `embed_limit_bytes` are stored in the program file.
     """
@@ -32,6 +32,7 @@ class CompileOptions:
     batch: int | None = None
     dtype: str | None = None
     opt: int = 2
+    search_seconds: float = 5.0
     sharing: bool = True
     machine: str = "tx8"
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -47,6 +48,8 @@ class CompileOptions:
             problems.append(f"dtype '{self.dtype}' is not supported, expected one of {', '.join(DTYPES)}{hint}")
         if self.opt not in (1, 2, 3):
             problems.append(f"opt {self.opt} is unknown, expected 1, 2 or 3")
+        if not 0 < self.search_seconds < float("inf"):
+            problems.append(f"search_seconds is {self.search_seconds!r}, expected a positive number of seconds")
         for name in ("seq", "past", "batch"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
@@ -61,10 +64,6 @@ class CompileOptions:
                 "past is for decode: a prefill starts with an empty cache; drop --past or use --phase decode"
             )
         raise_all(ConfigError, "reading options", problems)
-        if self.opt == 3:
-            warnings.warn(
-                "opt 3 plans as opt 2 does, no search beyond it exists yet", UnusedOptionWarning, stacklevel=3
-            )
 
     @property
     def ir_dtype(self) -> str:

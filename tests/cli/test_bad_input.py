@@ -377,11 +377,6 @@ def test_sizes_that_nothing_takes_are_told(tx8, tmp_path, dims, known):
         assert not tx8("check", model, "--seq", 8).err
 
 
-def test_a_level_that_does_not_exist_yet_is_told(tx8, tmp_path):
-    done = tx8("compile", write_mlp(tmp_path / "m.onnx"), "-o", tmp_path / "m.tx8", "--opt", 3)
-    assert done.code == 0 and done.err == "warning: opt 3 plans as opt 2 does, no search beyond it exists yet\n"
-
-
 def test_results_beyond_the_memory_are_told_before_the_search(tx8, tmp_path, checkpoint):
     refused(tx8, tmp_path, *compile_args(checkpoint, tmp_path, "--seq", 8, "--batch", 10**8), says=("DDR", "results"))
 

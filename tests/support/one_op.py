@@ -95,8 +95,17 @@ class Case:
         return [known[v] for v in self.fn.body.last.operands]
 
 
-def build(args: Sequence[Arg], body: Callable[..., Any], machine: str = "tx8") -> Case:
+def build(args: Sequence[Arg], body: Callable[..., Any], machine: str = "tx8", opt: int = 2) -> Case:
     """Return the program of `body(builder, *values)`, which returns one value or a list of values."""
+    table, fn, ops = tables(args, body)
+    records = [step.record for step in table.functions["main"].steps if step.record is not None]
+    chip = MACHINES[machine]
+    program = assemble(table, chip, plan_table(table, chip, opt=opt), lambda key: {}, {})
+    return Case(program, list(args), ops, chip, records, fn)
+
+
+def tables(args: Sequence[Arg], body: Callable[..., Any]) -> tuple[GraphTable, Any, list[Any]]:
+    """Return what the search gets of `body`, with its function and compute ops."""
     ctx = new_context()
     module = ctx.create("module", n_regions=1)
     block = module.regions[0].add_block()
@@ -115,15 +124,11 @@ def build(args: Sequence[Arg], body: Callable[..., Any], machine: str = "tx8") -
     main = table.functions["main"]
     for i, layout in enumerate(layouts):
         main.values[i] = dataclasses.replace(main.values[i], layout=layout)
-    records = []
     for step in main.steps:
         if step.record is not None:
             specs = tuple(main.values[v] if v >= 0 else None for v in step.inputs)
             step.record = dataclasses.replace(step.record, operands=specs)
-            records.append(step.record)
-    chip = MACHINES[machine]
-    program = assemble(table, chip, plan_table(table, chip), lambda key: {}, {})
-    return Case(program, list(args), ops, chip, records, fn)
+    return table, fn, ops
 
 
 def grouped(case: Case) -> Case:

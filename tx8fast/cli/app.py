@@ -19,7 +19,7 @@ from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
 from tx8fast.cli.simulate import run_, sim
-from tx8fast.errors import Tx8Error, UnusedOptionWarning
+from tx8fast.errors import CompileWarning, Tx8Error
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 TRACEBACK = "TX8FAST_TRACEBACK"
@@ -43,10 +43,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; print one message for a failure and return the exit code."""
     with warnings.catch_warnings():
         plain = warnings.showwarning
-        warnings.simplefilter("always", UnusedOptionWarning)
+        warnings.simplefilter("always", CompileWarning)
         warnings.showwarning = lambda text, kind, *where, **more: (
             click.echo(f"warning: {text}", err=True)
-            if issubclass(kind, UnusedOptionWarning)
+            if issubclass(kind, CompileWarning)
             else plain(text, kind, *where, **more)
         )
         return _run(argv)

@@ -23,6 +23,14 @@ STAGES = ("import", "passes", "search", "program")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT.tx8", help="Program file to write.")
 @click.option("--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search.")
 @click.option(
+    "--search-seconds",
+    type=float,
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Time limit of the integer program at --opt 3, the last resort behind its limits in work.",
+)
+@click.option(
     "--sharing/--no-sharing",
     default=True,
     show_default=True,
@@ -49,15 +57,17 @@ STAGES = ("import", "passes", "search", "program")
     help="Stop early and print what exists then: the graph, the plans, or the program's figures.",
 )
 @json_option  # fmt: skip
-def compile_(model: Path, output: Path | None, opt: str, sharing: bool, embed_limit_mib: int, dump_dir: Path | None,
-             stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip
+def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, embed_limit_mib: int,
+             dump_dir: Path | None, stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip
     """Compile MODEL into a program file."""
     if stop_after in STAGES[:-1] and output is not None:
         raise click.UsageError(f"--stop-after {stop_after} makes no program; drop -o, the text goes to stdout")
     if stop_after is None and output is None:
         raise click.UsageError("-o OUT.tx8 is required (or --stop-after)")
     given, varying, lengths = split_lengths(given)
-    options = read_options(**given, opt=int(opt), sharing=sharing, embed_limit_bytes=embed_limit_mib << 20)
+    options = read_options(
+        **given, opt=int(opt), search_seconds=search_seconds, sharing=sharing, embed_limit_bytes=embed_limit_mib << 20
+    )
     if output is not None:
         check_writable(output, "program", model)
     if varying:
@@ -137,17 +147,21 @@ def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_jso
 
 def _print_plans(view: Any, machine: Any, options: Any, as_json: bool) -> None:
     from tx8fast.cli.plans import plan_facts
-    from tx8fast.report.tables import segments_table
+    from tx8fast.report.tables import search_tables, segments_table
     from tx8fast.schedule.capacity import check_capacity
+    from tx8fast.search.exact import SearchReport
     from tx8fast.search.program import plan_table
 
     check_capacity(view.table, machine)
     with progress("searching", as_json) as callback:
-        rows = plan_facts(view.table, plan_table(view.table, machine, callback, options.opt, options.sharing))
+        report = SearchReport()
+        plans = plan_table(view.table, machine, callback, options.opt, options.sharing, options.search_seconds, report)
+        rows = plan_facts(view.table, plans)
+    search = report.to_json() if report.functions else {}
     if as_json:
-        show_json({"stage": "search", "segment_rows": rows})
+        show_json({"stage": "search", "segment_rows": rows, "search": search})
     else:
-        show([segments_table(rows)])
+        show([*search_tables(search), segments_table(rows)])
 
 
 class Dumps:

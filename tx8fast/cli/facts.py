@@ -29,7 +29,7 @@ def program_facts(program: Program) -> dict[str, Any]:
     bound = roofline(Machine.from_dict(program.machine), meta)
     return {
         **_known(meta, what, str, "model", "phase", "compute_dtype", "machine_digest"),
-        **_known(meta, what, dict, "options", "kernel_core"),
+        **_known(meta, what, dict, "options", "kernel_core", "search"),
         "segments": len(program.segments),
         "launches": len(program.launches),
         "spm_peak_bytes": max((s.spm_peak_bytes for s in program.segments), default=0),

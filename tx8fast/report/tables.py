@@ -59,7 +59,18 @@ def program_tables(f: Facts) -> list[Table]:
         ("roofline bound", bound),
         ("compiled in", time_text(f["compile_seconds"])),
     ]
-    return [pairs(rows), *kernel_core_table(f["kernel_core"])]
+    return [pairs(rows), *search_tables(f["search"]), *kernel_core_table(f["kernel_core"])]
+
+
+def search_tables(f: Facts) -> list[Table]:
+    """Return what the exact search did; no table if it did not run."""
+    if not f:
+        return []
+    t = table("function", ">steps", ">candidates", ">opt 2", ">opt 3", ">gap", "ended", title="exact search")
+    for row in f["functions"]:
+        t.add_row(row["name"], f"{row['steps']:,}", f"{row['columns']:,}", f"{row['opt2_cycles']:,}", f"{row['cycles']:,}",
+                  f"{row['gap']:.2%}", row["status"])  # fmt: skip
+    return [t]
 
 
 def length_tables(path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float) -> list[Table]:

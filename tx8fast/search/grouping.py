@@ -11,7 +11,7 @@ the program, so a group is formed only where the estimate says it pays.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
@@ -21,6 +21,7 @@ from tx8fast.lower.conv_chain import WINDOWS
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
+NO_PLAN = 1e18  # cycles of an op that does not fit: it is left to the end, where all such ops are reported
 MAX_GROUP = 4
 MAX_CHAIN = 24  # ops of a chain of convolutions and pools, of which at most
 MAX_WINDOWS = 10  # are such
@@ -31,7 +32,8 @@ CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 def group_table(table: GraphTable, planner: Planner) -> None:
     """Replace steps by groups where that is cheaper, and set the barriers anew."""
     for fn in table.functions.values():
-        fn.steps = _cut(fn, order_steps(fn), planner)
+        steps = order_steps(fn)
+        fn.steps = [as_step(fn, steps, range(*cut)) for cut in best_cuts(fn, steps, planner)]
         place_barriers(fn)
 
 
@@ -85,30 +87,42 @@ def _alike(a: Step, b: Step) -> bool:
             and x.operands[:2] == y.operands[:2] and x.results == y.results)  # fmt: skip
 
 
-def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
-    """Return the cheapest sequence of groups (dynamic programming over end positions)."""
-    used = _uses(fn, steps)
-    narrow = _narrow(fn, steps)
+def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> list[tuple[int, int]]:
+    """Return the cheapest sequence of groups, as ranges of positions (dynamic programming over end positions)."""
+    costs: dict[int, list[tuple[float, int]]] = {}
+    for start, end, step in intervals(fn, steps):
+        if (cost := cost_of(step, planner)) < float("inf") or end == start + 1:
+            costs.setdefault(end, []).append((cost, start))
     best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n steps, start of the last group
     for end in range(1, len(steps) + 1):
-        options = [(best[end - 1][0] + _cost(steps[end - 1], planner), end - 1)]
-        for start in range(max(0, end - MAX_CHAIN), end - 1):
-            if not _worth_trying(steps, start, end, narrow):
-                continue
-            merged = merge(fn, steps[start:end], set(range(start, end)), used)
-            if merged is not None and (cost := _cost(merged, planner)) < float("inf"):
-                options.append((best[start][0] + cost, start))
+        options = [(best[start][0] + cost, start) for cost, start in costs[end]]
         best.append(min(options, key=lambda o: (o[0], -o[1])))
-    out: list[Step] = []
+    out: list[tuple[int, int]] = []
     end = len(steps)
     while end:
-        start = best[end][1]
-        part = steps[start:end]
-        step = part[0] if len(part) == 1 else merge(fn, part, set(range(start, end)), used)
-        assert step is not None
-        out.append(step)
-        end = start
+        out.append((best[end][1], end))
+        end = best[end][1]
     return out[::-1]
+
+
+def intervals(fn: FunctionTable, steps: Sequence[Step]) -> Iterator[tuple[int, int, Step]]:
+    """Yield (start, end, step) of every single step and every run of steps that may be one group."""
+    used = uses(fn, steps)
+    narrow = _narrow(fn, steps)
+    for end in range(1, len(steps) + 1):
+        yield end - 1, end, steps[end - 1]
+        for start in range(max(0, end - MAX_CHAIN), end - 1):
+            if _worth_trying(steps, start, end, narrow):
+                merged = merge(fn, steps[start:end], set(range(start, end)), used)
+                if merged is not None:
+                    yield start, end, merged
+
+
+def as_step(fn: FunctionTable, steps: Sequence[Step], items: Sequence[int]) -> Step:
+    """Return the steps at these positions as one step."""
+    if len(items) == 1:
+        return steps[items[0]]
+    return join(fn, [steps[i] for i in items], set(items), uses(fn, steps))
 
 
 def _narrow(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
@@ -142,7 +156,7 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     return not after and not (start and kinds[0] in UNARY)
 
 
-def _cost(step: Step, planner: Planner) -> float:
+def cost_of(step: Step, planner: Planner) -> float:
     if step.record is None or step.is_empty:
         return 0.0
     try:
@@ -150,10 +164,10 @@ def _cost(step: Step, planner: Planner) -> float:
     except NotLowerable:
         return float("inf")
     except InfeasibleError:
-        return 1e18 if isinstance(step.record, OpRecord) else float("inf")
+        return NO_PLAN if isinstance(step.record, OpRecord) else float("inf")
 
 
-def _uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
+def uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
     """Value id -> positions of the steps that read it; -1 stands for the function's results."""
     used: dict[int, set[int]] = {}
     for i, s in enumerate(steps):
@@ -167,12 +181,23 @@ def _uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
 def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]]) -> Step | None:
     """Return the steps (at positions `inside`) as one group, or None if they cannot be: a product leads, and every further member is a
     product too or works on a result of the group."""
-    records = [s.record for s in part]
-    if any(not isinstance(r, OpRecord) or len(r.results) != 1 for r in records) or any(s.is_empty for s in part):
+    if not all(groupable(s) for s in part):
         return None
     made = {s.outputs[0]: i for i, s in enumerate(part)}
-    if not _follows(records, part, made):  # type: ignore[arg-type]
+    if not _follows([s.record for s in part], part, made):  # type: ignore[misc]
         return None
+    group = join(fn, part, inside, used)
+    return group if group.outputs else None
+
+
+def groupable(step: Step) -> bool:
+    """True for a step that computes one result and may be a member of a group."""
+    return isinstance(step.record, OpRecord) and len(step.record.results) == 1 and not step.is_empty
+
+
+def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]]) -> Step:
+    """Return groupable steps (at positions `inside`, in order) as one group, whatever they are."""
+    made = {s.outputs[0]: i for i, s in enumerate(part)}
     inputs: list[int] = []
     wires = []
     for s in part:
@@ -188,9 +213,8 @@ def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[
                 row.append(("in", inputs.index(v)))
         wires.append(tuple(row))
     outputs = [i for i, s in enumerate(part) if used.get(s.outputs[0], set()) - inside]
-    if not outputs:
-        return None
-    group = GroupRecord(tuple(records), tuple(wires), tuple(fn.values[v] for v in inputs), tuple(outputs))  # type: ignore[arg-type]
+    records = tuple(s.record for s in part)
+    group = GroupRecord(records, tuple(wires), tuple(fn.values[v] for v in inputs), tuple(outputs))  # type: ignore[arg-type]
     name = part[0].name if len(part) == 1 else f"{part[0].name}+{part[-1].name.rpartition('.')[2]}"
     return Step("group", name, tuple(inputs), tuple(part[i].outputs[0] for i in outputs), group,
                 op_names=tuple(n for s in part for n in s.op_names))  # fmt: skip

@@ -51,13 +51,7 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     """Return the best plan. Raises InfeasibleError if even the finest slices exceed scratchpad."""
     if isinstance(low, KernelCore):
         return _kernel_core_plan(low, machine)
-    space = plan_space(low, machine)
-    parts, slices, inner = candidates(low, machine.n_tiles)
-    cycles, size_bytes, bound = plan_costs(space, parts, slices, inner)
-    if low.row_factors and not low.overlaps:
-        cycles = np.maximum(cycles, ComputeModel.of(low, machine).cycles(low, machine, parts, slices))
-    if low.staged:
-        cycles = staged_prices(low, machine, parts, slices)
+    parts, slices, inner, cycles, size_bytes, bound = priced(low, machine)
     order = np.argsort(cycles, kind="stable")
     fits = low.staged | (size_bytes[order] <= machine.spm_limit - machine.spm_base)  # staged: not known by formula
     trials = Trials(low, machine, len(order))
@@ -87,6 +81,17 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     return replace(trials.best, runner_up=trials.runner_up)
 
 
+def priced(low: Lowering, machine: Machine) -> tuple[np.ndarray, ...]:
+    """Return all candidates (parts, slices, inner factor) with cycles, scratchpad bytes and bound by the formulas."""
+    parts, slices, inner = candidates(low, machine.n_tiles)
+    cycles, size_bytes, bound = plan_costs(plan_space(low, machine), parts, slices, inner)
+    if low.row_factors and not low.overlaps:
+        cycles = np.maximum(cycles, ComputeModel.of(low, machine).cycles(low, machine, parts, slices))
+    if low.staged:
+        cycles = staged_prices(low, machine, parts, slices)
+    return parts, slices, inner, cycles, size_bytes, bound
+
+
 class Trials:
     """Candidates tried so far. `smallest`: the one with the least scratchpad demand, if none could be used."""
 
@@ -108,7 +113,7 @@ class Trials:
 
     def run(self, parts, slices, inner: int, bound: str) -> bool:
         """Try a candidate with and, for the first few, without shared loads. Return False if it does not fit."""
-        plan = _make(self.low, parts, slices, inner, bound, self.n)
+        plan = make_plan(self.low, parts, slices, inner, bound, self.n)
         if self.low.staged:
             plan = self._keep(plan)
         used = spm_demand(self.low, plan)
@@ -159,7 +164,7 @@ def _kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
     return Plan(parts, shard, shard, tuple(range(len(shard))), 1, cost, 0, "kernel core", len(vectors))
 
 
-def _make(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
+def make_plan(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
     shard = tuple(min(round_up(-(-s // int(p)), u), s) for s, p, u in zip(low.sizes, parts, low.units, strict=True))
     length = tuple(min(int(s), d) for s, d in zip(slices, shard, strict=True))
     order = [f for f in range(len(shard)) if not low.reduce[f] and f != inner]

@@ -8,22 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tx8fast.errors import InfeasibleError, raise_all
-from tx8fast.graph_table import GraphTable
+from tx8fast.graph_table import GraphTable, Record
 from tx8fast.machine import Machine
+from tx8fast.search.exact import SearchReport, exact_table
 from tx8fast.search.grouping import group_table
+from tx8fast.search.partition import SECONDS
 from tx8fast.search.plan import Planned
-from tx8fast.search.planning import Planner, Record
+from tx8fast.search.planning import Planner
 
 Plans = dict[Record, Planned]
 
 
 def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None = None,
-               opt: int = 2, sharing: bool = True) -> Plans:  # fmt: skip
+               opt: int = 2, sharing: bool = True, seconds: float = SECONDS,
+               report: SearchReport | None = None) -> Plans:  # fmt: skip
     """Return a plan for every distinct record; from opt 2 on, steps of `table` are first merged into groups where
-    the estimate says it pays. Raises InfeasibleError naming every op that cannot fit."""
+    the estimate says it pays. At opt 3 `seconds` bounds the integer program, and `report` is filled with what it
+    did. Raises InfeasibleError naming every op that cannot fit."""
     planner = Planner(machine, sharing)
-    if opt >= 2:
+    if opt == 2:
         group_table(table, planner)
+    elif opt == 3:
+        exact_table(table, planner, report if report is not None else SearchReport(), seconds)
     names: dict[Record, str] = {}
     for fn in table.functions.values():
         for step in fn.steps:

@@ -1,0 +1,322 @@
+"""Chains of groups: candidates of the exact search in which neighbouring groups are one launch.
+
+May import: graph_table, isa, lower, machine, _kernels, search.*. Must not: choose among candidates, emit programs.
+
+In a chain the tiles do not meet between the nests, an operand or result may stay in scratchpad for the next nest, and a
+result that only the chain reads need not be stored. A nest ends with a wait of its tile, so the cycles of a chain are
+the sum of its nests', each priced by the event kernel without what it need not move. Two groups can follow
+each other if every tile reads of the first one's results only what it wrote itself; where the best plans do not allow a
+hand-over, the best plan that does is tried for one side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import BOUNDS
+from tx8fast.graph_table import ChainRecord, FunctionTable, Record, Step
+from tx8fast.lower import variants
+from tx8fast.lower.base import Lowering
+from tx8fast.machine import Machine
+from tx8fast.search.grouping import uses
+from tx8fast.search.handover import Nest, Planning, can_hand_over, common, handed, is_local, may_chain, same_parts
+from tx8fast.search.partition import Edge, closure, items_of, mask_of
+from tx8fast.search.plan import Plan, Planned, slice_bytes
+from tx8fast.search.planner import make_plan, priced, spm_demand
+from tx8fast.search.planning import Planner
+from tx8fast.search.shared_trial import PlanTimer
+
+MAX_NESTS = 5  # of one chain
+TRIES = 3  # plans tried for one hand-over
+MAX_TRIES = 400  # of them in all functions together; equal ones count once
+MAX_PATHS = 120  # chains looked at from one first nest
+
+Items = tuple[int, ...]
+Hold = tuple[int, int] | None
+
+
+class Memory:
+    """What is known of planned lowerings, wherever they stand: equal layers ask nothing twice."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner, self.machine = planner, planner.machine
+        self.barrier_cycles = _row_cycles(self.machine, isa.make("barrier"))
+        self.tries = MAX_TRIES
+        self.plannings: dict[tuple[int, Plan], Planning] = {}
+        self.timers: dict[int, PlanTimer] = {}
+        self.costs: dict[tuple[Planning, frozenset[int]], int] = {}
+        self.formulas: dict[int, tuple[np.ndarray, ...]] = {}
+        self.answers: dict[tuple, bool] = {}
+        self.fits: dict[tuple, Planning | None] = {}
+        self.options: dict[Record, list[Lowering]] = {}
+
+    def planning(self, low: Lowering, plan: Plan) -> Planning:
+        """Return the one object for a lowering and a plan."""
+        key = id(low), plan
+        if key not in self.plannings:
+            self.plannings[key] = Planning(low, plan, self.machine)
+        return self.plannings[key]
+
+    def local(self, a: Nest, b: Nest) -> bool:
+        """True if b reads nothing of a's results that another tile wrote."""
+        return self._ask(is_local, a.how, b.how, handed(a, b))
+
+    def hands_over(self, a: Planning, ka: int, b: Planning, kb: int) -> bool:
+        """True if b may use the buffer of a's access ka as that of its read kb."""
+        return self._ask(can_hand_over, a, ka, b, kb)
+
+    def _ask(self, question: Callable[..., bool], *what: Any) -> bool:
+        key = (question, *what)
+        if key not in self.answers:
+            self.answers[key] = question(*what)
+        return self.answers[key]
+
+    def cycles(self, how: Planning, held: frozenset[int]) -> int:
+        """Return the cycles of a nest with its final wait, without moving what is held."""
+        if (how, held) not in self.costs:
+            timer = self.timers.get(id(how.low))
+            if timer is None:
+                timer = self.timers[id(how.low)] = PlanTimer(how.low, self.machine)
+            self.costs[how, held] = timer.cycles(replace(how.plan, held=held)) - self.barrier_cycles
+        return self.costs[how, held]
+
+    def fit(self, a: Planning, ka: int, b: Nest, kb: int, before: bool = False) -> Planning | None:
+        """Return the best plan of b's group whose access kb has the buffer of a's access ka, None if there is none or the
+        limit of tries is reached. `before`: b is to hand it to a."""
+        key = a, ka, b.step.record, kb, before
+        if key not in self.fits:
+            found = [how for low in self._lowerings(b) for how in self._fitting(a, ka, low, kb, before)]
+            held = frozenset(() if before else {kb})
+            self.fits[key] = min(found, key=lambda how: self.cycles(how, held), default=None)
+        return self.fits[key]
+
+    def _lowerings(self, b: Nest) -> list[Lowering]:
+        record = b.step.record
+        assert record is not None and not isinstance(record, ChainRecord)
+        if record not in self.options:
+            n_read = len(b.how.low.reads)
+            more = [low for low in variants(record, self.machine) if len(low.reads) == n_read]
+            for low in more:
+                low.sharing = self.planner.sharing
+            self.options[record] = [b.how.low, *more]
+        return self.options[record]
+
+    def _fitting(self, a: Planning, ka: int, low: Lowering, kb: int, before: bool) -> Iterator[Planning]:
+        """Yield the first few plans in the order of the formulas whose access kb has the buffer of a's access ka."""
+        if id(low) not in self.formulas:
+            self.formulas[id(low)] = priced(low, self.machine)
+        parts, slices, inner, cycles, _, bound = self.formulas[id(low)]
+        capacity = self.machine.spm_limit - self.machine.spm_base
+        same: dict[bytes, bool] = {}
+        tried = 0
+        for i in np.argsort(cycles, kind="stable"):
+            if tried == TRIES or not self.tries:
+                return
+            sharding = parts[i].tobytes()
+            if not same.get(sharding, True):
+                continue
+            plan = make_plan(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+            how = Planning(low, plan, self.machine)
+            if sharding not in same:
+                same[sharding] = same_parts(a, ka, how, kb)
+                if not same[sharding]:
+                    continue
+            if not how.fills_once(kb) or not low.fits(plan.slices) or spm_demand(low, plan) > capacity:
+                continue
+            if can_hand_over(how, kb, a, ka) if before else can_hand_over(a, ka, how, kb):
+                tried += 1
+                self.tries -= 1
+                yield self.planning(low, plan)
+
+
+class Chains:
+    """Builds the chains of one function over a pool of groups."""
+
+    def __init__(self, fn: FunctionTable, steps: Sequence[Step], edges: Sequence[Edge], memory: Memory) -> None:
+        self.fn, self.memory, self.machine = fn, memory, memory.machine
+        self.used = uses(fn, steps)
+        self.behind = closure(len(steps), edges)
+        self.links: dict[tuple[Items, Planning], list[tuple[Nest, Hold]]] = {}
+
+    def find(self, groups: Mapping[Items, tuple[Step, float]]) -> dict[Items, tuple[Step, float, Planned]]:
+        """Return the cheapest chain of every set of steps for which one is cheaper than its groups (step and cycles by
+        positions) alone."""
+        self.own = [nest for items, (step, _) in sorted(groups.items()) if (nest := self._own(items, step))]
+        found: dict[Items, tuple[Step, float, Planned]] = {}
+        for path, holds in self._paths():
+            items = tuple(sorted(i for n in path for i in n.items))
+            alone = sum(groups[n.items][1] for n in path)
+            held, cost = self._cost(path, holds)
+            if cost < min(alone, found[items][1] if items in found else alone):
+                found[items] = self._chain(path, holds, held, cost)
+        return found
+
+    def _own(self, items: Items, step: Step) -> Nest | None:
+        """Return a group with its own best plan, None if it cannot be part of a chain."""
+        if step.record is None or step.is_empty or isinstance(step.record, ChainRecord):
+            return None
+        known = self.memory.planner.plan(step.record, step.name)
+        return Nest(items, step, self.memory.planning(known.low, known.plan)) if may_chain(known.low, step) else None
+
+    # -- which nest may follow which ----------------------------------------------------------------------------
+
+    def _paths(self) -> Iterator[tuple[list[Nest], list[Hold]]]:
+        """Yield chains of two and more nests with their hand-overs, depth first from every possible first nest."""
+        for seed in [*self.own, *self._before()]:
+            stack: list[tuple[list[Nest], list[Hold]]] = [([seed], [])]
+            left = MAX_PATHS
+            while stack and left:
+                path, holds = stack.pop()
+                for b, hold in self._links(path[-1]):
+                    if left and self._may_follow(path, b):
+                        left -= 1
+                        yield [*path, b], [*holds, hold]
+                        if len(path) + 1 < MAX_NESTS:
+                            stack.append(([*path, b], [*holds, hold]))
+
+    def _may_follow(self, path: Sequence[Nest], b: Nest) -> bool:
+        """True if b reads nothing that other tiles wrote in the chain, and the chain with b is convex."""
+        inside = mask_of(i for n in path for i in n.items)
+        if inside & mask_of(b.items) or self._reach(b.items) & inside:
+            return False
+        whole = inside | mask_of(b.items)
+        between = self._reach(items_of(whole)) & ~whole
+        if any(self.behind[i] & whole for i in items_of(between)):
+            return False
+        return all(self.memory.local(n, b) for n in path[:-1])
+
+    def _reach(self, items: Iterable[int]) -> int:
+        found = 0
+        for i in items:
+            found |= self.behind[i]
+        return found
+
+    def _links(self, a: Nest) -> list[tuple[Nest, Hold]]:
+        """Return the nests that may follow a, with the accesses whose buffer is handed over."""
+        key = a.items, a.how
+        if key not in self.links:
+            self.links[key] = [link for b in self._related(a) if not self._reach(b.items) & mask_of(a.items)
+                               for link in self._follow(a, b)]  # fmt: skip
+        return self.links[key]
+
+    def _follow(self, a: Nest, b: Nest) -> Iterator[tuple[Nest, Hold]]:
+        memory = self.memory
+        pairs = (*handed(a, b), *common(a, b))
+        if memory.local(a, b):
+            held = [(ka, kb) for ka, kb in pairs if memory.hands_over(a.how, ka, b.how, kb)]
+            if held:
+                yield b, max(held, key=lambda h: slice_bytes(a.how.low, a.how.accesses[h[0]], a.how.plan))
+                return
+            if handed(a, b):
+                yield b, None
+        for ka, kb in pairs:
+            if a.how.fills_once(ka) and (how := memory.fit(a.how, ka, b, kb)) is not None:
+                other = Nest(b.items, b.step, how)
+                if memory.local(a, other):
+                    yield other, (ka, kb)
+
+    def _before(self) -> Iterator[Nest]:
+        """Yield groups with plans that leave something for another group's own plan."""
+        seen: set[tuple[Items, Planning]] = set()
+        for b in self.own:
+            for a in self._related(b):
+                if self._reach(b.items) & mask_of(a.items):
+                    continue
+                for ka, kb in (*handed(a, b), *common(a, b)):
+                    if b.how.fills_once(kb) and not self.memory.hands_over(a.how, ka, b.how, kb):
+                        how = self.memory.fit(b.how, kb, a, ka, before=True)
+                        if how is not None and (a.items, how) not in seen:
+                            seen.add((a.items, how))
+                            yield Nest(a.items, a.step, how)
+
+    def _related(self, a: Nest) -> list[Nest]:
+        """Return the groups that share a value other than a parameter with `a` and no step."""
+        mine = {v for v in a.values if v not in self.fn.params}
+        return [b for b in self.own if mine.intersection(b.values) and not set(a.items).intersection(b.items)]
+
+    # -- cost ----------------------------------------------------------------------------------------------------
+
+    def _cost(self, path: Sequence[Nest], holds: Sequence[Hold]) -> tuple[list[frozenset[int]], int]:
+        """Return the accesses of every nest that are not moved, and the cycles of the chain."""
+        unstored = self._unstored(path, holds)
+        cycles = self.memory.barrier_cycles
+        out = []
+        for i, nest in enumerate(path):
+            n_read = len(nest.how.low.reads)
+            hold = holds[i - 1] if i else None
+            held = frozenset(
+                {n_read + j for j, v in enumerate(nest.step.outputs) if v in unstored} | {*(hold or ())[1:]}
+            )
+            out.append(held)
+            cycles += self.memory.cycles(nest.how, held) + (self._meeting(nest.how) if i else 0)
+        return out, cycles
+
+    def _meeting(self, how: Planning) -> int:
+        """Return the cycles of the tiles' meeting before a later nest's first exchange."""
+        return sum(_row_cycles(self.machine, isa.make("barrier_sub", mask=m)) for m in how.sharing_masks())
+
+    def _unstored(self, path: Sequence[Nest], holds: Sequence[Hold]) -> set[int]:
+        """Return results that need not be stored: whoever reads them finds them in scratchpad."""
+        inside = {i for n in path for i in n.items}
+        out = set()
+        for i, nest in enumerate(path):
+            for v in nest.step.outputs:
+                readers = [n for n in range(i + 1, len(path)) if path[n].reads_of(v)]
+                given = [h is not None and path[n + 1].values[h[1]] == v for n, h in enumerate(holds)]
+                outside = self.used.get(v, set()) - inside
+                if (
+                    not outside
+                    and readers
+                    and all(given[i : readers[-1]])
+                    and all(len(path[n].reads_of(v)) == 1 for n in readers)
+                ):
+                    out.add(v)
+        return out
+
+    def _chain(self, path: Sequence[Nest], holds: Sequence[Hold], held: Sequence[frozenset[int]],
+               cycles: int) -> tuple[Step, float, Planned]:  # fmt: skip
+        """Return a chain as one step, with its cycles and its plan."""
+        nests = []
+        for nest, h in zip(path, held, strict=True):
+            low, plan = nest.how.low, nest.how.plan
+            cost = self.memory.cycles(nest.how, h)
+            nests.append(Planned(low, replace(plan, held=h, estimate_cycles=cost, spm_bytes=spm_demand(low, plan)), ""))
+        longest = max(nests, key=lambda n: n.plan.estimate_cycles)
+        plan = Plan((), (), (), (), 1, cycles, max(n.plan.spm_bytes for n in nests), longest.plan.bound,
+                    shared=nests[0].plan.shared)  # fmt: skip
+        step = chain_step(self.fn, path, self._unstored(path, holds))
+        return step, cycles, Planned(nests[0].low, plan, "", tuple(nests), tuple(holds))
+
+
+def chain_step(fn: FunctionTable, path: Sequence[Nest], unstored: set[int]) -> Step:
+    """Return the nests as one step whose launch runs them one after the other."""
+    made = [v for n in path for v in n.step.outputs]
+    inputs: list[int] = []
+    wires = []
+    for nest in path:
+        row: list[tuple[str, int] | None] = []
+        for v in nest.step.inputs:
+            if v < 0:
+                row.append(None)
+            elif v in made:
+                row.append(("op", made.index(v)))
+            else:
+                if v not in inputs:
+                    inputs.append(v)
+                row.append(("in", inputs.index(v)))
+        wires.append(tuple(row))
+    outputs = tuple(n for n, v in enumerate(made) if v not in unstored)
+    record = ChainRecord(tuple(n.step.record for n in path), tuple(wires), tuple(fn.values[v] for v in inputs), outputs)  # type: ignore[arg-type,misc]
+    name = ">".join([path[0].step.name, *(n.step.name.rpartition(".")[2] for n in path[1:])])
+    return Step("group", name, tuple(inputs), tuple(made[n] for n in outputs), record,
+                op_names=tuple(o for n in path for o in n.step.op_names))  # fmt: skip
+
+
+def _row_cycles(machine: Machine, row: tuple) -> int:
+    rows = isa.rows([row])
+    return int(isa.durations(machine, rows, np.zeros(1, np.int64))[0].sum() + isa.issue_cycles(machine, rows).sum())

@@ -1,0 +1,202 @@
+"""What one nest may leave in scratchpad for the next one, and whether tiles can go on without waiting for each other.
+
+May import: graph_table, isa, lower, machine, search.plan. Must not: choose anything.
+
+A buffer is handed over only if both nests fill it once, hold the same bytes in it at the same places on every tile -
+which the transfers between DDR and scratchpad tell - and nothing computes over it in between.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.graph_table import Step
+from tx8fast.lower.base import Access, Emitter, Lowering, Slice
+from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.machine import Machine
+from tx8fast.search.plan import Plan, TileRange, copies, loop_steps, reloads, slice_bytes, tile_ranges
+
+SPACE = 1 << 22  # bytes between buffers of which only the writes count; more than any buffer
+
+
+@dataclass(eq=False)
+class Planning:
+    """A lowering with one of its plans, wherever it stands in a model. One object per lowering and plan."""
+
+    low: Lowering
+    plan: Plan
+    machine: Machine
+
+    @cached_property
+    def ranges(self) -> list[TileRange]:
+        return tile_ranges(self.low, self.plan, self.machine.n_tiles)
+
+    @cached_property
+    def accesses(self) -> list[Access]:
+        return [*self.low.reads, *self.low.writes]
+
+    def fills_once(self, k: int) -> bool:
+        """True if access k has one buffer that holds all of the tile's bytes during the whole nest. A staged nest may
+        leave out loads that no slice needs."""
+        shared = k < len(self.plan.shared) and self.plan.shared[k] > 1
+        return not shared and not self.low.staged and reloads(self.low, self.plan, self.accesses[k].factors) == 1
+
+    def keeps(self, k: int) -> bool:
+        """True if no instruction of the nest writes to the buffer of read access k."""
+        low, plan = self.low, self.plan
+        zero = (0,) * len(plan.shard)
+        spaces = itertools.count(1)
+        at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
+        reads, writes = at(len(low.reads)), at(len(low.writes))
+        scratch, consts = at(len(low.scratch_bytes(zero, plan.slices))), at(len(low.const_bytes()))
+        acc = at(1)[0]
+        em = Emitter()
+        low.prologue(em, consts)
+        n_copies = [copies(low, plan, j) for j in range(len(self.accesses))]
+        seen: set[tuple] = set()
+        for s in loop_steps(low, plan, n_copies, zero, plan.shard):
+            key = low.slice_form(s.lo, s.hi), s.first, s.last, s.done % 2
+            if key not in seen:
+                seen.add(key)
+                low.emit(em, Slice(s.lo, s.hi, reads, writes, scratch, consts, acc, s.first, s.last, s.done % 2))
+        rows = isa.rows(em.rows)
+        written = isa.ranges(rows, np.maximum(rows["ddr"], 0))["spm_write"]
+        return not ((written[..., 0] < reads[k] + SPACE) & (written[..., 1] > reads[k])).any()
+
+    def sharing_masks(self) -> list[int]:
+        """Return the sets of tiles that share a read with tile 0, as bit masks, each once."""
+        masks = set()
+        for k, g in enumerate(self.plan.shared):
+            if g > 1:
+                own = [[r.lo[f] for f in sorted(self.accesses[k].factors)] for r in self.ranges]
+                masks.add(sum(1 << t for t, x in enumerate(own) if x == own[0] and not self.ranges[t].idle))
+        return sorted(masks)
+
+
+@dataclass(eq=False)
+class Nest:
+    """A planned group in its place: `items` are the steps it is made of, as positions."""
+
+    items: tuple[int, ...]
+    step: Step
+    how: Planning
+
+    @cached_property
+    def values(self) -> list[int]:
+        """The value of every access."""
+        return [*(self.step.inputs[a] for a in self.how.low.arguments()), *self.step.outputs]
+
+    def reads_of(self, value: int) -> list[int]:
+        """Return the read accesses of a value."""
+        return [k for k in range(len(self.how.low.reads)) if self.values[k] == value]
+
+
+def handed(a: Nest, b: Nest) -> tuple[tuple[int, int], ...]:
+    """Return (write access of a, read access of b) for everything that b reads of a's results."""
+    n_read = len(a.how.low.reads)
+    return tuple((n_read + j, k) for j, v in enumerate(a.step.outputs) for k in b.reads_of(v))
+
+
+def common(a: Nest, b: Nest) -> tuple[tuple[int, int], ...]:
+    """Return (read access of a, read access of b) for everything that both read."""
+    return tuple((j, k) for j in range(len(a.how.low.reads)) for k in b.reads_of(a.values[j]))
+
+
+def may_chain(low: Lowering, step: Step) -> bool:
+    """True for what runs on engines and has a result per write access."""
+    return not isinstance(low, KernelCore) and len(low.writes) == len(step.outputs)
+
+
+def is_local(a: Planning, b: Planning, pairs: Sequence[tuple[int, int]]) -> bool:
+    """True if of a's results every tile reads only what it wrote itself; pairs: (access of a, access of b)."""
+    return all(
+        _covers(a.accesses[ka], mine, b.accesses[kb], theirs)
+        for ka, kb in pairs
+        for mine, theirs in zip(a.ranges, b.ranges, strict=True)
+        if not theirs.idle
+    )
+
+
+def _covers(made: Access, mine: TileRange, read: Access, theirs: TileRange) -> bool:
+    """True if a tile's part of `made` holds its part of `read`."""
+    if mine.idle:
+        return False
+    if _alike(made, read):
+        box = read.box(theirs.lo, theirs.hi)
+        return any(x >= y for x, y in box) or all(
+            x0 <= y0 and y1 <= x1 for (x0, x1), (y0, y1) in zip(made.box(mine.lo, mine.hi), box, strict=True)
+        )
+    have, want = _bytes(made, mine), _bytes(read, theirs)
+    return all(any(x0 <= y0 and y1 <= x1 for x0, x1 in have) for y0, y1 in want)
+
+
+def _alike(a: Access, b: Access) -> bool:
+    """True if both see their tensor with the same dimensions; some ops flatten it."""
+    return a.spec == b.spec and tuple(d.size for d in a.dims) == tuple(d.size for d in b.dims) == a.spec.shape
+
+
+def _bytes(access: Access, r: TileRange) -> list[tuple[int, int]]:
+    """Return the DDR bytes that a tile moves, as ascending ranges."""
+    ranges: list[tuple[int, int]] = []
+    for ddr, _, n in sorted(_moves(access, r)):
+        if ranges and ranges[-1][1] == ddr:
+            ranges[-1] = ranges[-1][0], ddr + n
+        else:
+            ranges.append((ddr, ddr + n))
+    return ranges
+
+
+def same_parts(a: Planning, ka: int, b: Planning, kb: int) -> bool:
+    """True if on every tile both accesses mean the same part of their value."""
+    return all(
+        x.idle == y.idle and (x.idle or _same(a.accesses[ka], x, b.accesses[kb], y))
+        for x, y in zip(a.ranges, b.ranges, strict=True)
+    )
+
+
+def _same(a: Access, x: TileRange, b: Access, y: TileRange) -> bool:
+    if _alike(a, b):
+        return a.box(x.lo, x.hi) == b.box(y.lo, y.hi)
+    return _bytes(a, x) == _bytes(b, y)
+
+
+def can_hand_over(a: Planning, ka: int, b: Planning, kb: int) -> bool:
+    """True if b may use access ka's buffer as it is for its read kb."""
+    if not (a.fills_once(ka) and b.fills_once(kb) and same_parts(a, ka, b, kb)):
+        return False
+    size = slice_bytes(a.low, a.accesses[ka], a.plan)
+    if size != slice_bytes(b.low, b.accesses[kb], b.plan):
+        return False
+    written = ka >= len(a.low.reads)
+    for x, y in zip(a.ranges, b.ranges, strict=True):
+        if x.idle:
+            continue
+        have, want = _moves(a.accesses[ka], x), _moves(b.accesses[kb], y)
+        if have != want or written and sum(run for *_, run in have) != a.accesses[ka].size_bytes(x.lo, x.hi):
+            return False
+    return written or a.keeps(ka)
+
+
+def _moves(access: Access, r: TileRange) -> list[tuple[int, int, int]]:
+    """Return (DDR byte, scratchpad byte, bytes) of every run that a tile moves, runs that go on merged."""
+    runs: list[tuple[int, int, int]] = []
+    for d in access.transfers(r.lo, r.hi):
+        at = [(d.ddr, d.spm)]
+        inner = d.run_bytes
+        for stride, count in d.loops:
+            at = [(ddr + i * stride, spm + i * inner) for ddr, spm in at for i in range(count)]
+            inner *= count
+        runs += [(ddr, spm, d.run_bytes) for ddr, spm in at if d.run_bytes]
+    merged: list[tuple[int, int, int]] = []
+    for ddr, spm, n in sorted(runs, key=lambda run: run[1]):
+        if merged and (merged[-1][0] + merged[-1][2], merged[-1][1] + merged[-1][2]) == (ddr, spm):
+            merged[-1] = (merged[-1][0], merged[-1][1], merged[-1][2] + n)
+        else:
+            merged.append((ddr, spm, n))
+    return merged
