@@ -27,7 +27,7 @@ from tx8fast.search.program import Plans, plan_table
 pytestmark = pytest.mark.feature("B48")
 DATA = Path(__file__).parent.parent / "data" / "onnx"
 ONNX = sorted(f.stem for f in DATA.glob("*.onnx"))
-QUICK = ("llama-decode-op23", "bert-encode-op23", "gemma2", "small cnn")  # one of every kind
+QUICK = ("llama-prefill-op20", "bert-encode-op23", "gemma2", "small cnn")  # one of every kind
 
 
 def small_cnn(path: Path) -> Path:
@@ -105,7 +105,7 @@ def close(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
         assert np.abs(np.asarray(found[name], np.float64) - w).max() <= 1e-4 * np.abs(w).max(), name
 
 
-@pytest.mark.parametrize("case", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("case", ["qwen3"])
 def test_decoders_at_every_level(tmp_path: Path, case: str) -> None:
     config, weights = make_family(tmp_path, case)
     ids = np.random.default_rng(1).integers(0, VOCAB, (2, 12))
