@@ -24,17 +24,20 @@ from tx8fast.search.candidates import candidates
 from tx8fast.search.exact import SearchReport, exact_table
 from tx8fast.search.grouping import as_step, best_cuts, cost_of, intervals, order_steps
 from tx8fast.search.partition import Choice
-from tx8fast.search.planner import make_plan, plan_op, priced, spm_demand
+from tx8fast.search.plan import rows_cycles, spm_demand
+from tx8fast.search.planner import make_plan, plan_op, priced
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
-from tx8fast.search.shared_trial import PlanTimer
+from tx8fast.search.trial import PlanTimer
 
 pytestmark = pytest.mark.feature("B48")
 CHIP = MACHINES["tx8"]
 
 
 def estimate(program: Program) -> int:
-    return sum(program.segments[launch.segment].estimate_cycles for launch in program.launches)
+    """Cycles of all launches as the search counts them: with a barrier each."""
+    segments = [program.segments[launch.segment] for launch in program.launches]
+    return sum(s.estimate_cycles + (not s.barrier) * rows_cycles(CHIP, "barrier") for s in segments)
 
 
 def main(graph: OpGraph) -> tuple[GraphTable, FunctionTable]:

@@ -17,7 +17,7 @@ from tx8fast.lower.base import ALIGN_BYTES, round_up
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.segment import build_segment, idle_tiles_wait
-from tx8fast.search.plan import Planned, slice_bytes
+from tx8fast.search.plan import Planned, segment_cycles, slice_bytes
 
 
 def build_chain(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
@@ -51,7 +51,7 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment
             "nests": [s.info for s in parts], "runner_up_cycles": p.plan.runner_up_cycles}  # fmt: skip
     return Segment(step.name, codes, tile_code, np.concatenate(arg), np.concatenate([s.tile_offset for s in parts], axis=1),
                    len(record.operands) + len(record.results), list(step.op_names), [], step.barrier,
-                   max(s.spm_peak_bytes for s in parts), p.plan.estimate_cycles, info)  # fmt: skip
+                   max(s.spm_peak_bytes for s in parts), segment_cycles(p.plan, machine, step.barrier), info)  # fmt: skip
 
 
 def pinned_buffers(p: Planned, machine: Machine) -> list[dict[int, int]]:

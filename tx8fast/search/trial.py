@@ -206,7 +206,9 @@ class PlanTimer:
             hi[f] -= (plan.trips[f] - n) * plan.slices[f]
         return tuple(lo), tuple(hi)
 
-    def _blocks(self, order: Order, groups: dict[int, Groups], held: frozenset[int]) -> tuple[list[tuple], list[int], list[int]]:
+    def _blocks(
+        self, order: Order, groups: dict[int, Groups], held: frozenset[int]
+    ) -> tuple[list[tuple], list[int], list[int]]:
         """Return the keys of the actions' blocks, their register windows, and per step the block of its compute."""
         keys: list[tuple] = [self._prologue()]
         workers, computes = [0], []
