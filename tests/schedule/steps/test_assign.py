@@ -130,7 +130,7 @@ def test_group_cycles_are_those_of_the_rounds(chain, slices: int) -> None:
             lag = 1 if table.stages > 1 else 0
             if 0 <= n - lag < slices:
                 for op in row.ops:
-                    busy[op.engine] = busy.get(op.engine, 0) + op.cycles
+                    busy["compute"] = busy.get("compute", 0) + op.cycles
             for m in row.moves:
                 i = n - (m.stage if table.stages > 1 else 0)
                 if 0 <= i < slices and not (m.held and i):
@@ -162,7 +162,7 @@ def test_planted_faults_are_found() -> None:
     early = replace(b, moves=(*b.moves, *c.moves))
     assert faults([a, early, replace(c, moves=())]) == ""  # one step earlier nobody reads X any more
     first = replace(a, moves=(*a.moves, *c.moves))
-    assert "writes what A uses" in faults([first, b, replace(c, moves=())])
+    assert "A and the load of 'X' use the same bytes" in faults([first, b, replace(c, moves=())])
     places = {(v, False): range(k, k + 1) for k, v in enumerate(["X", "W", "Aout", "Bout", "Z"])}
     assert faults(table.rows, places=places) == ""
     assert faults(table.rows, places=places | {("Z", False): range(3, 4)}) != ""

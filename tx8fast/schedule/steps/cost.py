@@ -1,4 +1,4 @@
-"""Cycles of a group's steps: the fullest engine decides each of them.
+"""Cycles of a group's steps: the slowest of compute and the DMA engines decides each of them.
 
 May import: schedule.steps.table. Must not: change a table.
 """
@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tx8fast.schedule.steps.table import Move, Row, StepOp, Table
+from tx8fast.schedule.steps.table import Move, Row, Table
 
 
-def engine_cycles(ops: Iterable[StepOp], moves: Iterable[Move]) -> dict[str, int]:
-    """Return engine -> cycles of what it does in one step."""
+def moved_cycles(moves: Iterable[Move]) -> int:
+    """Return the cycles of the engine that moves most."""
     busy: dict[str, int] = {}
-    for x in (*ops, *moves):
-        busy[x.engine] = busy.get(x.engine, 0) + x.cycles
-    return busy
+    for m in moves:
+        busy[m.engine] = busy.get(m.engine, 0) + m.cycles
+    return max(busy.values(), default=0)
 
 
 def row_cycles(row: Row, held: bool = False) -> int:
     """Return the cycles of one step in the steady state; `held` counts transfers of held values too."""
-    return max(engine_cycles(row.ops, [m for m in row.moves if held or not m.held]).values(), default=0)
+    return max(compute_cycles(row), moved_cycles(m for m in row.moves if held or not m.held))
 
 
 def compute_cycles(row: Row) -> int:
-    """Return the cycles of the step's fullest compute engine."""
-    return max(engine_cycles(row.ops, ()).values(), default=0)
+    """Return the cycles of the step's ops."""
+    return sum(op.cycles for op in row.ops)
 
 
 def group_cycles(table: Table, slices: int) -> int:
@@ -46,14 +46,11 @@ def group_cycles(table: Table, slices: int) -> int:
                 if (stages == 1 or lowest <= m.stage <= j) and not (m.held and i in counted)
             ]
             counted.update(i for i, _ in moves)
-            fill += _longest(row.ops if stages == 1 or lowest <= 1 <= j else (), [m for _, m in moves])
+            computes = stages == 1 or lowest <= 1 <= j
+            fill += max(computes * compute_cycles(row), moved_cycles(m for _, m in moves))
         if slices > stages:
             steady += row_cycles(row)
         for j in range(first + 1, stages):
             fresh = [m for m in row.moves if m.stage >= j and not m.held]
-            drain += _longest(row.ops if j <= 1 else (), fresh)
+            drain += max((j <= 1) * compute_cycles(row), moved_cycles(fresh))
     return fill + max(slices - stages, 0) * steady + drain
-
-
-def _longest(ops: Iterable[StepOp], moves: Iterable[Move]) -> int:
-    return max(engine_cycles(ops, moves).values(), default=0)

@@ -2,8 +2,8 @@
 
 May import: schedule.steps.table for types only. Must not: call assign, balance, place or lifetimes.
 
-Stage k of slice i runs in round i + k. Within a row everything happens at once: what is read is what was there before the
-row, and what is written must not be in use in that row.
+Stage k of slice i runs in round i + k. Within a row the ops run one after the other and all transfers beside them: a
+transfer finds what was there before the row, and must not write what the row's ops or other transfers use, nor they what it uses.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _run(memory: _Memory, row: Row, at: tuple[int, int], stages: int, slices: in
     n, t = at
     where = f"round {n}, step {t}"
     found: list[str] = []
-    reads: list[tuple[str, range]] = []
-    writes: list[tuple[str, range, Symbol | None]] = []
+    used: list[tuple[str, range, bool]] = []  # by transfers: who, bytes, whether it writes
+    late: list[tuple[range, Symbol]] = []
 
     def symbol(value: str, i: int) -> Symbol:
         return value, 0 if value in held else i
@@ -65,31 +65,43 @@ def _run(memory: _Memory, row: Row, at: tuple[int, int], stages: int, slices: in
         have, want = memory.held.get(value), symbol(value, i)
         if have != want:
             found.append(f"{where}: {who} needs {value!r} of slice {want[1]}, finds {have[1] if have else 'nothing'}")
-        reads.append((who, memory.at(value)))
 
-    i = n - (1 if stages > 1 else 0)
-    if 0 <= i < slices:
-        for op in row.ops:
-            done[op.name, i] += 1
-            for v in op.reads:
-                need(op.name, v, i)
-            writes += [(op.name, memory.at(v), (v, i)) for v in op.writes]
-            if op.scratch_bytes and memory.places is not None:
-                writes.append((op.name, memory.places[op.name, True], None))
+    def use(who: str, span: range, writes: bool) -> None:
+        for other, busy, wrote in used:
+            if (writes or wrote) and span.start < busy.stop and busy.start < span.stop:
+                found.append(f"{where}: {who} and {other} use the same bytes, one of them writes")
+
     for m in row.moves:
         i = n - (m.stage if stages > 1 else 0)
         if not 0 <= i < slices or (m.held and i):
             continue
-        if m.kind == "store":
-            need("the store", m.value, i)
-            stored[m.value, i] += 1
+        writes = m.kind != "store"
+        who = f"the {m.kind} of {m.value!r}"
+        use(who, memory.at(m.value), writes)
+        used.append((who, memory.at(m.value), writes))
+        if writes:
+            late.append((memory.at(m.value), symbol(m.value, i)))
         else:
-            writes.append((f"the load of {m.value!r}", memory.at(m.value), symbol(m.value, i)))
-    for k, (who, span, _) in enumerate(writes):
-        for other, busy in (*reads, *(w[:2] for w in writes[:k])):
-            if span.start < busy.stop and busy.start < span.stop:
-                found.append(f"{where}: {who} writes what {other} uses")
-    for _, span, made in writes:
+            need(who, m.value, i)
+            stored[m.value, i] += 1
+    i = n - (1 if stages > 1 else 0)
+    for op in row.ops if 0 <= i < slices else ():
+        done[op.name, i] += 1
+        for v in op.reads:
+            need(op.name, v, i)
+            use(op.name, memory.at(v), False)
+        own = [(memory.at(v), (v, i)) for v in op.writes]
+        if op.scratch_bytes and memory.places is not None:
+            own.append((memory.places[op.name, True], None))
+        for span, _ in own:
+            use(op.name, span, True)
+        spans = [memory.at(v) for v in op.reads] + [span for span, _ in own]
+        for k, a in enumerate(spans):
+            if any(a.start < b.stop and b.start < a.stop for b in spans[max(k + 1, len(op.reads)) :]):
+                found.append(f"{where}: {op.name} overwrites its own bytes")
+        for span, made in own:
+            memory.write(span, made)
+    for span, made in late:
         memory.write(span, made)
     return found
 

@@ -23,7 +23,6 @@ class StepOp:
     writes: tuple[str, ...] = ()
     cycles: int = 0
     scratch_bytes: int = 0
-    engine: str = "compute"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Row:
-    """What runs in one step, in order."""
+    """What runs in one step: ops one after the other, transfers beside them."""
 
     ops: tuple[StepOp, ...] = ()
     moves: tuple[Move, ...] = ()
