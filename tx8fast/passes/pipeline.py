@@ -23,6 +23,7 @@ from tx8fast.passes.functional_to_inplace import FunctionalToInplace
 from tx8fast.passes.group_barriers import GroupBarriers
 from tx8fast.passes.group_load_store import GroupLoadStore
 from tx8fast.passes.group_mapping import GroupMapping
+from tx8fast.passes.group_patterns import GroupPatterns
 from tx8fast.passes.group_single import GroupSingle
 from tx8fast.passes.inline import Inline
 from tx8fast.passes.inplace_to_functional import InplaceToFunctional
@@ -49,7 +50,7 @@ from tx8fast.passes.wrap_value import WrapValue
 
 PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
-    LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupSingle,
+    LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
     LiftContract, LiftStablehlo, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
 )  # fmt: skip
