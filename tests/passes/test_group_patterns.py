@@ -104,7 +104,7 @@ def test_a_result_used_outside_leaves_the_group_and_the_order_is_mended() -> Non
     assert order[-1] == "return"
 
 
-@pytest.mark.feature("B48")
+@pytest.mark.feature("B48", "F-119")
 def test_a_path_that_comes_back_forbids_the_group() -> None:
     g = SmallGraph(x=((4, 64), "f32"))
     m = g("gemm", g.args["x"], g.param("w", (64, 64)))

@@ -103,6 +103,42 @@ def test_no_cut_is_cheaper(chain) -> None:
     assert cut(n, costs)[1] == least
 
 
+def chain_of(*kinds: str, extra_reader: int = -1) -> GraphTable:
+    """Return a chain of ops; every one but unary kinds also reads an argument. `extra_reader` is read once more at the end."""
+    n = len(kinds)
+    steps = []
+    for i, kind in enumerate(kinds):
+        unary = kind in ("relu", "softmax", "silu")
+        ins = (i,) if unary else (i, n + 2 + i)
+        steps.append(
+            Step("group", f"op{i}", ins, (i + 1,), OpRecord(kind, (("id", i),), (SPEC,) * len(ins), (SPEC,), None))
+        )
+    results = [n] if extra_reader < 0 else [n, extra_reader]
+    args = [0, *(n + 2 + i for i in range(n))]
+    return GraphTable({"main": FunctionTable("main", [SPEC] * (2 * n + 2), args, results, steps=steps)})
+
+
+@pytest.mark.feature("F-120", "F-127")
+@pytest.mark.parametrize(
+    "kinds",
+    [("gemm", "add", "relu"), ("contract", "softmax", "contract"), ("gemm", "relu", "add", "mul"), ("conv", "relu")],
+)
+def test_products_with_what_follows_and_attention_are_groups(kinds) -> None:
+    table = chain_of(*kinds)
+    costs = {(i, i): 100 for i in range(len(kinds))} | {(0, len(kinds) - 1): 150}
+    group_table(table, Priced(costs))  # type: ignore[arg-type]
+    (step,) = table.functions["main"].steps
+    assert tuple(op.kind for op in step.record.ops) == kinds  # type: ignore[union-attr]
+
+
+@pytest.mark.feature("F-120")
+def test_a_member_that_is_read_elsewhere_stays_a_result() -> None:
+    table = chain_of("gemm", "relu", extra_reader=1)
+    group_table(table, Priced({(0, 0): 100, (1, 1): 100, (0, 1): 150}))  # type: ignore[arg-type]
+    (step,) = table.functions["main"].steps
+    assert step.outputs == (1, 2) and step.record.outputs == (0, 1)  # type: ignore[union-attr]
+
+
 # ---------------------------------------------------------------- plans
 
 
@@ -190,7 +226,7 @@ def test_what_the_bounds_leave_out_gains_little(monkeypatch, kind: str) -> None:
     assert planner_module.plan_op(low, TX8).estimate_cycles >= 0.9 * found.estimate_cycles
 
 
-@pytest.mark.feature("B60", "F-068")
+@pytest.mark.feature("F-068")
 @pytest.mark.parametrize(
     ("shape", "tiles"), [((1, 1, 1), 16), ((7, 3000, 129), 16), ((2048, 256, 512), 4), ((65, 64, 3000), 16)]
 )
