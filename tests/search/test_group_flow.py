@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from support.one_op import MACHINES, Arg, build, one_op
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, TensorSpec
-from tx8fast.lower import NotLowerable
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step, TensorSpec
+from tx8fast.lower import NotLowerable, lower
 from tx8fast.machine import Machine
 from tx8fast.search import planner as planner_module
 from tx8fast.search import planning
 from tx8fast.search.grouping import group_table
+from tx8fast.search.plan import Plan, copies, loop_steps, slice_bytes
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
 
@@ -250,3 +251,48 @@ def test_a_long_reduction_is_split() -> None:
     assert plan.trips[k] > 1 and plan.order[-1] == k and plan.spm_bytes <= 65536
     options = planner_module.candidates(low, 16)[1][:, k]
     assert len(set(options.tolist())) > 4
+
+
+def fused(body, wires, n_in: int, *args: Arg):
+    """Return the lowering of a few ops as one group; operands are numbered as they first appear."""
+    records = build(list(args), body).records
+    operands: list = [None] * n_in
+    for r, row in zip(records, wires, strict=True):
+        for spec, (where, k) in zip(r.operands, row, strict=True):
+            if where == "in":
+                operands[k] = spec
+    return lower(GroupRecord(tuple(records), wires, tuple(operands), (len(records) - 1,)), TX8)[0]
+
+
+@pytest.mark.feature("B63", "B64")
+@pytest.mark.parametrize(("k", "steps", "loads", "x_bytes"), [(128, 16, [16, 16, 4], 8192), (512, 4, [2, 4, 4], 32768)])
+def test_slices_of_the_worked_group(k: int, steps: int, loads: list[int], x_bytes: int) -> None:
+    """relu(x w + b): 4 x 4 tiles, 2 x 2 slices of the result, the reduction in 4 pieces or whole."""
+
+    def body(b, x, w, bias):
+        return b("relu", b("add", b("gemm", x, w, mem_layout=B), bias, mem_layout=B), mem_layout=B)
+
+    args = Arg((1, 256, 512), "bf16", B), Arg((512, 1024), "bf16", B), Arg((1024,), "bf16")
+    low = fused(body, ((("in", 0), ("in", 1)), (("op", 0), ("in", 2)), (("op", 1),)), 3, *args)
+    plan = Plan((1, 4, 4, 1), (1, 64, 256, 512), (1, 32, 128, k), (0, 1, 2, 3), 2, 0, 0, "")
+    buffers = [copies(low, plan, i) for i in range(4)]
+    found = loop_steps(low, plan, buffers, (0, 0, 0, 0), plan.shard)
+    assert (len(found), sum(s.last for s in found)) == (steps, 4)
+    assert [sum(i in s.load for s in found) for i in range(3)] == loads
+    boxes = [a.box(found[0].lo, found[0].hi) for a in (*low.reads, *low.writes)]
+    assert [tuple(b - a for a, b in box) for box in boxes] == [(1, 32, k), (k, 128), (1, 1, 128), (1, 32, 128)]
+    assert slice_bytes(low, low.reads[0], plan) == x_bytes
+
+
+@pytest.mark.feature("B63")
+def test_a_value_that_is_needed_in_two_ways_is_loaded_twice() -> None:
+    """x w + x: the product needs all columns of x in pieces of the reduction, the sum those of its result."""
+
+    def body(b, x, w):
+        return b("add", b("gemm", x, w, mem_layout=B), x, mem_layout=B)
+
+    wires = ((("in", 0), ("in", 1)), (("op", 0), ("in", 0)))
+    low = fused(body, wires, 2, Arg((1, 256, 512), "bf16", B), Arg((512, 512), "bf16", B))
+    assert low.arguments() == [0, 1, 0]
+    lo, hi = (0, 0, 0, 128), (1, 32, 64, 256)
+    assert [low.reads[i].box(lo, hi) for i in (0, 2)] == [((0, 1), (0, 32), (128, 256)), ((0, 1), (0, 32), (0, 64))]
