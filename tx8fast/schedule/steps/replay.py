@@ -90,7 +90,7 @@ def _run(memory: _Memory, row: Row, at: tuple[int, int], stages: int, slices: in
         for v in op.reads:
             need(op.name, v, i)
             use(op.name, memory.at(v), False)
-        own = [(memory.at(v), (v, i)) for v in op.writes]
+        own: list[tuple[range, Symbol | None]] = [(memory.at(v), (v, i)) for v in op.writes]
         if op.scratch_bytes and memory.places is not None:
             own.append((memory.places[op.name, True], None))
         for span, _ in own:
