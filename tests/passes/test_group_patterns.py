@@ -47,6 +47,8 @@ def test_bad_lines_are_named_together() -> None:
     said = str(info.value)
     assert "t.txt" in said and "unknown op kind 'foo', 'bar'" in said
     assert all(f"line {n}:" in said for n in (1, 2, 3, 4, 5, 6))
+    with pytest.raises(ConfigError, match="a form of 40 words, at most 32"):
+        parse_table("relu " * 40 + "= 1", KINDS)
     with pytest.raises(ConfigError, match="more than 10,000 forms"):
         parse_table("gemm * add * relu * mul * exp * conv * = 1", KINDS)
 

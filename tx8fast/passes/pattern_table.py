@@ -16,6 +16,7 @@ from tx8fast.errors import ConfigError, raise_all
 
 MAX_REPEATS = 5
 MAX_SEQUENCES = 10_000  # of one table, after expansion
+MAX_WORDS = 32  # of one alternative
 OR, WILDCARD = "OR", "*"
 
 
@@ -70,6 +71,9 @@ def parse_table(text: str, known: Collection[str], where: str = "pattern table")
         for part in _alternatives(words):
             if not part or part[0] == WILDCARD or any(a == b == WILDCARD for a, b in itertools.pairwise(part)):
                 problems.append(f"line {n}: expected a kind before every '*' and around every OR, found {line[:60]!r}")
+                break
+            if len(part) > MAX_WORDS:
+                problems.append(f"line {n}: a form of {len(part)} words, at most {MAX_WORDS} are allowed")
                 break
         else:
             count += sum(MAX_REPEATS ** part.count(WILDCARD) for part in _alternatives(words))

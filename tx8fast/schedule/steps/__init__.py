@@ -10,6 +10,7 @@ into which step, and where its bytes lie so that it may. These modules plan that
 - `place`: addresses with bank exclusion and held buffers;
 - `combine`, `overlap`: transfers moved and steps merged after placement; transfers of neighbouring groups hidden in each other;
 - `spills`: the step of every transfer, and what is spilled, by an integer program;
+- `group`: all of it for one group, with the slice counts that fit;
 - `replay`: the independent check, by running the rows on symbols.
 
 The compile path does not call them: TX8 queues run freely and the search times whole plans (docs/scheduling.md says which
