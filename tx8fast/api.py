@@ -28,6 +28,7 @@ from tx8fast.program.model import Program, Tensor
 from tx8fast.program.params import pack_param, param_arrays
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
+from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.program import plan_table
 
 Progress = Callable[[int, int], None]
@@ -156,6 +157,9 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": options.opt, "sharing": options.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
+    if options.group_table:
+        meta["options"]["group_table"] = options.group_table
+        form_given_groups(view.table, machine)
     check_capacity(view.table, machine)
     plans = plan_table(view.table, machine, _half(progress, 0), options.opt, options.sharing)
     program = assemble(view.table, machine, plans, describe, meta, _half(progress, 1))
@@ -177,7 +181,9 @@ def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None
     if dump is not None:
         dump("import", ir)
         after_pass = lambda p, program: dump(p.name, program)  # noqa: E731
-    run_pipeline(ir, standard_pipeline(options.ir_dtype), verify_between=False, dump=after_pass)
+    run_pipeline(
+        ir, standard_pipeline(options.ir_dtype, groups=options.group_table), verify_between=False, dump=after_pass
+    )
     return build_view(ir)
 
 

@@ -23,7 +23,7 @@ class CompileOptions:
 
     dtype None keeps the model's own float format. sharing lets tiles load common operands together;
     dims binds symbolic dimensions; constants binds model inputs to
-    values. Parameters whose images total at most `embed_limit_bytes` are stored in the program file.
+    values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file.
     """
 
     phase: str | None = None
@@ -33,6 +33,7 @@ class CompileOptions:
     dtype: str | None = None
     opt: int = 2
     sharing: bool = True
+    group_table: str = ""
     machine: str = "tx8"
     dims: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -47,6 +48,8 @@ class CompileOptions:
             problems.append(f"dtype '{self.dtype}' is not supported, expected one of {', '.join(DTYPES)}{hint}")
         if self.opt not in (1, 2, 3):
             problems.append(f"opt {self.opt} is unknown, expected 1, 2 or 3")
+        if not isinstance(self.group_table, str):
+            problems.append(f"group_table is {self.group_table!r}, expected the name of a file or a number as text")
         for name in ("seq", "past", "batch"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

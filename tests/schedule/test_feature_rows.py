@@ -25,7 +25,7 @@ def sections(repo_root: Path) -> dict[str, list[str]]:
         title, _, body = part.partition("\n")
         cells = [line.split("|") for line in body.splitlines() if line.startswith("|")]
         column = 3 if "steps" in title else 1
-        found[title] = [row for c in cells[2:] if " as a path" not in c[1] for row in listed(c[column])]
+        found[title] = [row for c in cells[2:] for row in listed(c[column])]
     return found
 
 

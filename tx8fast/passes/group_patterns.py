@@ -4,7 +4,7 @@ May import: ir, passes.base, passes.pattern_table, passes.group_single. Must not
 
 From every op the best pattern along the data flow is looked up; of candidates that share ops the one of higher priority
 wins, then the longer, then the earlier. A candidate must be convex: no value may leave it and come back
-(back-end notes 9.1). `tx8fast opt --pass group-patterns{table=FILE}` runs it; compiling forms groups by their cost instead.
+(back-end notes 9.1). A compile runs it when a table is given; the search then adds groups by cost.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class GroupPatterns(CompilerPass):
             try:
                 text = Path(self.table).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as err:
-                raise ConfigError(f"reading {where}: {err}; built-in tables are {', '.join(TABLES)}") from err
+                why = err.strerror if isinstance(err, OSError) else err
+                raise ConfigError(f"reading {where}: {why or err}; built-in tables are {', '.join(TABLES)}") from err
         known = {name.rpartition(".")[2] for name in program.ctx.infos}
         root = build_trie(parse_table(text, known, where))
         groups = ops = 0

@@ -77,18 +77,22 @@ def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass
     ]  # fmt: skip
 
 
-def backend_passes(layout_method: str = "mincut", barriers: bool = True) -> list[CompilerPass]:
-    """The passes from layouts to groups; constants stay `get_param` and `constant` ops with a decided form."""
+def backend_passes(layout_method: str = "mincut", barriers: bool = True, groups: str = "") -> list[CompilerPass]:
+    """The passes from layouts to groups; constants stay `get_param` and `constant` ops with a decided form.
+
+    `groups`: a pattern table whose matches become groups of several ops.
+    """
+    patterns: list[CompilerPass] = [GroupPatterns(groups)] if groups else []
     return [
         LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method, "keep"), LayoutOpt(), ConstNorm(),
-        GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
+        *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
     ]  # fmt: skip
 
 
 def standard_pipeline(dtype: str = "bf16", outline: bool = True, layout_method: str = "mincut",
-                      barriers: bool = True) -> list[CompilerPass]:  # fmt: skip
+                      barriers: bool = True, groups: str = "") -> list[CompilerPass]:  # fmt: skip
     """What a compile runs on an imported graph before it leaves for arrays."""
-    return [*graph_passes(dtype, outline), *backend_passes(layout_method, barriers)]
+    return [*graph_passes(dtype, outline), *backend_passes(layout_method, barriers, groups)]
 
 
 @dataclass(frozen=True)
