@@ -37,14 +37,14 @@ def outputs_of(tx8, tmp_path, program, **arrays) -> np.ndarray:
         return z["y"]
 
 
-@pytest.mark.feature("B80", "F-007")
+@pytest.mark.feature("B80")
 def test_compile_sim_run(tx8, tmp_path, mlp):
     out = tmp_path / "m.tx8"
     found = tx8("compile", mlp, "-o", out, "--dtype", "bf16", "--json")
     facts = json.loads(found.out)
     assert facts.keys() >= COMPILE_KEYS
     assert facts["file_bytes"] == out.stat().st_size
-    assert facts["useful_macs"] == 8 * 32 * 48 and facts["compile_seconds"] > 0
+    assert facts["useful_macs"] == 8 * 32 * 48
     sim = json.loads(tx8("sim", out, "--json").out)
     assert sim.keys() >= SIM_KEYS
     assert 0 < sim["roofline_ratio"] < 1
