@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from tx8fast.errors import UnusedOptionWarning
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
-from tx8fast.lower import NotLowerable, lower
-from tx8fast.lower.conv_chain import WINDOWS
+from tx8fast.lower import WINDOWS, NotLowerable, lower
 from tx8fast.machine import Machine
 
 PRODUCTS = frozenset({"gemm", "contract", "conv"})
