@@ -8,7 +8,7 @@ May import: numpy, machine, numerics, errors. Must not: know the compiler or who
 
 import numpy as np
 
-from tx8fast.isa import comm, control, convert, dma, ne, peripheral, tdma, tensor, vector
+from tx8fast.isa import comm, control, convert, dma, ne, peripheral, scalar, tdma, tensor, vector
 from tx8fast.isa.base import (
     BY_OPCODE,
     INSTRUCTIONS,
@@ -49,5 +49,5 @@ __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
     "channel_norm", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "instruction",
     "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "roll", "rows", "run",
-    "scalar_pattern", "tdma", "tensor", "units", "vector",
+    "scalar", "scalar_pattern", "tdma", "tensor", "units", "vector",
 ]  # fmt: skip

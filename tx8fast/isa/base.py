@@ -18,7 +18,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.record import N_P, N_SPM, RECORD, row
 from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES, ITEM_BYTES, np_dtype
 
-UNITS = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "ctrl", "dte")
+UNITS = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "ctrl", "dte", "scalar")
 N_OPCODES = 0x602
 
 N_FORMATS = 32

@@ -16,7 +16,7 @@ DTE = UNITS.index("dte")
 
 
 def units(rows: np.ndarray) -> np.ndarray:
-    """Return the unit of every row as u1: 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, 5 kcore, 6 sync, 7 ctrl, 8 dte."""
+    """Return the unit of every row as u1: 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, 5 kcore, 6 sync, 7 ctrl, 8 dte, 9 scalar."""
     return Tables.unit[rows["opcode"]]
 
 

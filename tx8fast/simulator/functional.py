@@ -8,7 +8,7 @@ Addresses of a whole code array are checked before its first instruction runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,11 +51,11 @@ class TileState:
             raise SimulationError(f"calling kernel-core routine {index}: no segment is running")
         self.routine(index)
 
-    def send(self, src: int, dst: int, nbytes: int, mask: int, monitor: int) -> None:
-        """Copy bytes of this tile's scratchpad to those of the tiles in `mask`."""
+    def send(self, pieces: Sequence[tuple[int, np.ndarray]], dst: int, monitor: int) -> None:
+        """Put bytes into the scratchpads of other tiles: (tile, bytes) pairs, all at address `dst`."""
         if self.exchange is None:
             raise SimulationError("sending to other tiles: no launch is running, so there are none")
-        self.exchange.send(self.tile, src, dst, nbytes, mask, monitor)
+        self.exchange.send(pieces, dst, monitor)
 
 
 class _Code:

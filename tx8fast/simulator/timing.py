@@ -18,6 +18,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast._kernels import EventInput, Routes
 from tx8fast.errors import SimulationError
+from tx8fast.isa import comm
 from tx8fast.isa.record import rows as make_rows
 from tx8fast.machine import Machine
 from tx8fast.program.model import Launch, Segment
@@ -99,7 +100,9 @@ class Code:
         cycles[self.kind == WAIT] = self.machine.kcore.wait_cycles
         cycles[self.kind == BARRIER] = barrier_cycles(self.machine)
         # what the links add is the event kernel's business
-        cycles[self.kind == network.SEND] = self.machine.dte.setup_hw
+        for cls in (comm.Send, comm.Scatter, comm.Gather):
+            at = np.flatnonzero(self.rows["opcode"] == isa.INSTRUCTIONS[cls.__name__.lower()].OPCODE)
+            cycles[at] = cls.setup(self.machine, self.rows[at])
         return cycles, np.array(ddr_bytes, np.int64)
 
     def durations(self, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
