@@ -42,6 +42,7 @@ class CompiledProgram:
         self.program = program
         self.weights_dir = weights_dir
         self.compile_seconds = compile_seconds
+        self.status: list[str] = []  # exception bits of the vector engines in the last exact run
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -62,11 +63,12 @@ class CompiledProgram:
         return simulate(self.program, serial=serial, progress=progress)
 
     def run(self, inputs: Mapping[str, np.ndarray], weights_dir: str | os.PathLike[str] | None = None,
-            debug: bool = False, progress: Progress | None = None,
-            sanitize: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
+            debug: bool = False, progress: Progress | None = None, sanitize: bool = False,
+            exact: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
         """Execute the program bit by bit; return one array per output name. `progress(done, total)` counts launches.
 
         `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
+        `exact` computes element by element, adds in the specified order and fills `status`; for small programs.
         Raises SimulationError listing every missing, unknown or misshapen input."""
         from tx8fast.simulator.functional import FunctionalSimulator
 
@@ -76,7 +78,7 @@ class CompiledProgram:
             from tx8fast.simulator.sanitizer import Sanitizer
 
             watch = Sanitizer(self.program)
-        sim = FunctionalSimulator(self.program, debug=debug, observer=watch)
+        sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         for tensor, image in params:
             sim.store(tensor.address, image)
@@ -84,11 +86,9 @@ class CompiledProgram:
             sim.write(t, np.asarray(inputs[t.name]))
         if watch is not None:
             watch.run(sim, progress)
-            return {t.name: sim.read(t) for t in self.program.outputs}
-        for i, launch in enumerate(self.program.launches):
-            sim.run_launch(launch)
-            if progress is not None:
-                progress(i + 1, len(self.program.launches))
+        else:
+            sim.run(progress)
+        self.status = sim.status_names()
         return {t.name: sim.read(t) for t in self.program.outputs}
 
     def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:

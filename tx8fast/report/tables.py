@@ -124,8 +124,10 @@ def output_tables(f: Facts) -> list[Any]:
     for o in f["outputs"][:SHOWN]:
         low, high = ("-" if o[k] is None else f"{o[k]:.6g}" for k in ("min", "max"))
         t.add_row(o["name"], tensor_text(o["dtype"], o["shape"]), low, high, f"{o['not_finite']:,}")
-    written = pairs([("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))])
-    return [t, *_more(len(f["outputs"])), written]
+    facts = [("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))]
+    if "status" in f:
+        facts.append(("status bits", ", ".join(f["status"]) or "none"))
+    return [t, *_more(len(f["outputs"])), pairs(facts)]
 
 
 def segments_table(rows: Sequence[Facts], title: str = "segments") -> Table:
