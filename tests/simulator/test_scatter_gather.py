@@ -44,7 +44,7 @@ def sanitize(made, nbytes):
     return set()
 
 
-@pytest.mark.feature("B82", "H26", "H27")
+@pytest.mark.feature("H26", "H27")
 def test_all_to_all():
     size = 256
     made = all_to_all(size)

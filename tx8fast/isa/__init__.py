@@ -25,7 +25,7 @@ from tx8fast.isa.expand import expand, roll
 from tx8fast.isa.lanes import scalar_pattern
 from tx8fast.isa.quant import pack_quant
 from tx8fast.isa.record import MAX_LOOPS, N_P, N_SPM, RECORD, rows
-from tx8fast.isa.table import durations, issue_cycles, ranges, units
+from tx8fast.isa.table import durations, issue_cycles, ranges, rereads, units
 from tx8fast.isa.tdma import channel_norm
 
 finish()
@@ -48,6 +48,6 @@ def run(state, row, ddr_addr: int) -> None:
 __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
     "channel_norm", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "instruction",
-    "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "roll", "rows", "run",
+    "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "rows", "run",
     "scalar", "scalar_pattern", "tdma", "tensor", "units", "vector",
 ]  # fmt: skip

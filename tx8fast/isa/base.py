@@ -82,6 +82,11 @@ class Instruction:
         return [], []
 
     @staticmethod
+    def rereads(machine, r: np.ndarray):
+        """Return how often each operand of `spans` (at most 4 read) goes through a port, (n, 4), or None: once."""
+        return None
+
+    @staticmethod
     def registers(r: np.ndarray):
         """Return registers written per row, or None for the class constant."""
         return None

@@ -149,6 +149,12 @@ class Gemm(Instruction):
         return machine.ne.startup + np.maximum(Gemm.array_cycles(machine, r), mem)
 
     @staticmethod
+    def rereads(machine, r):
+        m, _, n = r["p"][:, :3].T
+        one = np.ones(len(r), np.int64)
+        return np.stack([ceil_div(n, _by_format(machine)[0][r["fmt"]]), ceil_div(m, 256), one, one], axis=1)
+
+    @staticmethod
     def array_cycles(machine, r):
         """Return the cycles the multiplier arrays need, memory ports and startup left out."""
         m, k, n, batch_l, batch_r = r["p"][:, :5].T
@@ -241,6 +247,14 @@ class Conv(Instruction):
             psum, used_bytes(n, oh * ow, oc, p[:, 17]),
         )  # fmt: skip
         return ne.startup + np.maximum(np.where(kind == 1, deep, mac), mem)
+
+    @staticmethod
+    def rereads(machine, r):
+        n, h, w, c, oh, ow, oc = r["p"][:, :7].T
+        kind, one = r["opcode"] - 0x200, np.ones(len(r), np.int64)
+        cols = ceil_div(np.where(kind == 2, c, oc), _by_format(machine)[0][r["fmt"]])
+        pos = np.where(kind == 2, h * w, oh * ow)
+        return np.stack([np.where(kind == 1, 1, cols), n * ceil_div(pos, 256), one, one], axis=1)
 
     @staticmethod
     def spans(r):

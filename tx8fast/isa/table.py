@@ -52,6 +52,16 @@ def durations(machine, rows: np.ndarray, ddr_addr: np.ndarray) -> tuple[np.ndarr
     return cycles, charged
 
 
+def rereads(machine, rows: np.ndarray) -> np.ndarray:
+    """Return how often each read operand of `ranges` goes through a port of the scratchpad, (n, 4) int64."""
+    out = np.ones((len(rows), N_READ), np.int64)
+    for family, index in by_family(rows):
+        own = family.rereads(machine, rows[index])
+        if own is not None:
+            out[index] = own
+    return out
+
+
 def ranges(rows: np.ndarray, ddr_addr: np.ndarray) -> dict[str, np.ndarray]:
     """Return half-open byte envelopes (int64); (0, 0) = none.
 

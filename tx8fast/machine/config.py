@@ -188,6 +188,11 @@ def _check_together(values: Mapping[str, Any]) -> list[str]:
         problems.append(f"$.chip.ddr_efficiency: found {values['chip.ddr_efficiency']}, required at most 1")
     if values["tile.serial_mode"] > 1:
         problems.append(f"$.tile.serial_mode: found {values['tile.serial_mode']}, required 0 (parallel) or 1 (serial)")
+    if values["tile.spm_model"] > 3:
+        problems.append(
+            f"$.tile.spm_model: found {values['tile.spm_model']}, required 1 (no conflicts), 2 (shared bandwidth) or "
+            "3 (arbitration per beat)"
+        )
     for key in (
         "chip.ddr_page",
         "chip.ddr_burst",

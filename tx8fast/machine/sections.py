@@ -50,6 +50,7 @@ class Tile:
     spm_reserved_high: int = whole(0)
     spm_banks: int = whole()
     spm_bank_width: int = whole()
+    spm_model: int = whole()
     spm_align: int = whole()
     workers: int = whole()
     serial_mode: int = whole(0)

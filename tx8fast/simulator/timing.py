@@ -88,6 +88,15 @@ class Code:
         return len(self.kind) > 0 and self.kind[-1] == BARRIER
 
     @cached_property
+    def streamed(self) -> np.ndarray:
+        """Bytes (n, 6) that go through the scratchpad for each operand of `spm_read` and `spm_write`."""
+        sizes = np.concatenate([self.spm_read, self.spm_write], axis=1)
+        sizes = sizes[..., 1] - sizes[..., 0]
+        sizes[:, :4] *= isa.rereads(self.machine, self.rows)
+        sizes[self.kind == network.SEND, 4:] = 0  # what a message writes lies in other tiles
+        return sizes
+
+    @cached_property
     def n_barriers(self) -> int:
         return int((self.kind == BARRIER).sum())
 
