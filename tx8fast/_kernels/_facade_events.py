@@ -15,6 +15,7 @@ from tx8fast._kernels._checks import check_status, int_array, require
 from tx8fast.errors import SimulationError
 
 Ints = npt.NDArray[np.int64]
+RouteColumns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 
 KERNEL = "events"
 N_UNITS = 9
@@ -250,7 +251,7 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
     return arg if len(arg) else np.zeros((1, 3), np.int64)
 
 
-def _checked_routes(r: Routes, n_tiles: int) -> tuple[Ints, ...]:
+def _checked_routes(r: Routes, n_tiles: int) -> RouteColumns:
     """Return the arrays of `r` in kernel order, none empty."""
     hops, leaves, trees = len(r.hop_link), len(r.leaf_tile), len(r.tree_begin) - 1
     require(

@@ -53,10 +53,8 @@ class TileState:
             from tx8fast.simulator.exact_tensor import ordered_product
 
             return ordered_product(a, b, fmt, acc)
-        if acc is None:
-            return np.matmul(a, b)
-        acc += np.matmul(a, b)
-        return acc
+        made = np.matmul(a, b)
+        return made if acc is None else np.add(acc, made, out=acc)
 
     def seed(self) -> int:
         """Return the seed of stochastic rounding: tile and instruction index, so that runs repeat."""

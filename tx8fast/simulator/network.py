@@ -8,7 +8,7 @@ tree in which every link is used once (TX8 hardware manual 4.1, 16.6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ LARGEST = 1 << 40  # bytes that one row may name; the event kernel adds up in 64
 SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE, CORE = 8, 9, 10, 11, 12, 13, 14
 SCATTER = 15  # a send whose tiles get their parts one after the other; the kernel sees it in the tile set's tree
 #: instruction -> (kind, fields that become the three arguments)
-ROWS: dict[str, tuple[int, tuple[str | None, ...]]] = {
+ROWS: Mapping[str, tuple[int, tuple[str | None, ...]]] = {
     "send": (SEND, ("bytes", "mask", "monitor")),
     "gather": (SEND, ("bytes", "mask", "monitor")),
     "scatter": (SCATTER, ("bytes", "mask", "monitor")),
