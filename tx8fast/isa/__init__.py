@@ -23,6 +23,7 @@ from tx8fast.isa.base import (
 )
 from tx8fast.isa.expand import expand, roll
 from tx8fast.isa.lanes import scalar_pattern
+from tx8fast.isa.limits import check_fields, field_problems
 from tx8fast.isa.quant import pack_quant
 from tx8fast.isa.record import MAX_LOOPS, N_P, N_SPM, RECORD, rows
 from tx8fast.isa.table import durations, issue_cycles, ranges, rereads, units
@@ -47,7 +48,7 @@ def run(state, row, ddr_addr: int) -> None:
 
 __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
-    "channel_norm", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "instruction",
+    "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "field_problems", "instruction",
     "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "rows", "run",
     "scalar", "scalar_pattern", "tdma", "tensor", "units", "vector",
 ]  # fmt: skip

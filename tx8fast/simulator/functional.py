@@ -77,6 +77,7 @@ class _Code:
     """One code array made ready to run: loops written out, columns as lists, SPM ranges checked."""
 
     def __init__(self, code: np.ndarray, machine: Machine, segment: Segment, known: Sequence[Any]) -> None:
+        isa.check_fields(code, len(segment.slot_arg), f"segment '{segment.name}'")
         self.rows = rows = isa.expand(code)
         problems = _spm_problems(rows, machine)
         if problems:

@@ -112,6 +112,7 @@ class Sanitizer:
                 continue
             code = segment.codes[index]
             if id(code) not in self._facts:
+                isa.check_fields(code, len(segment.slot_arg), f"segment '{segment.name}'")
                 rows = isa.expand(code)
                 self._facts[id(code)] = (code, Facts(rows, isa.ranges(rows, np.zeros(len(rows), np.int64))))
             run = self._run(launch, segment, tile)

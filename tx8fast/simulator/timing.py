@@ -153,6 +153,8 @@ class SegmentCode:
     def __init__(self, machine: Machine, segment: Segment) -> None:
         self.segment = segment
         where = f"segment '{segment.name}'"
+        for code in segment.codes:
+            isa.check_fields(code, len(segment.slot_arg), where)
         self.codes = [Code(machine, isa.expand(code), where) for code in segment.codes]
         used = [self.codes[c] for c in sorted({int(c) for c in segment.tile_code if c >= 0})]
         barriers = max((code.n_barriers for code in used), default=0)
