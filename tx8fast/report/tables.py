@@ -140,6 +140,15 @@ def segments_table(rows: Sequence[Facts], title: str = "segments") -> Table:
     return t
 
 
+def stream_tables(rows: Sequence[Facts], show_all: bool) -> list[Any]:
+    """Return the channels between tiles."""
+    t = table(">from", "to", "mode", ">monitor", ">packets", ">largest", ">bytes each", ">launches")
+    for s in rows if show_all else rows[:SHOWN]:
+        t.add_row(str(s["source"]), " ".join(map(str, s["targets"])), s["mode"], str(s["monitor"]), f"{s['packets']:,}",
+                  size_text(s["packet_bytes"]), size_text(s["total_bytes"]), f"{s['first']} to {s['last']}")  # fmt: skip
+    return [t, *([] if show_all else _more(len(rows)))]
+
+
 def segments_text(rows: Sequence[Facts]) -> str:
     """Return `segments_table` as plain text for a file."""
     out = io.StringIO()
