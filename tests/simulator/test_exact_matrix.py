@@ -18,6 +18,7 @@ from tx8fast.isa.blocked import load, store
 from tx8fast.machine import DDR_BASE
 from tx8fast.numerics.formats import FORMAT_CODES, np_dtype, round_f32
 from tx8fast.simulator.compare import contraction_bound
+from tx8fast.simulator.exact import meanings
 from tx8fast.simulator.exact_tensor import ordered_product
 from tx8fast.simulator.exact_values import F32, STATUS, f32, round_float
 from tx8fast.simulator.functional import TileState
@@ -222,3 +223,33 @@ def test_command_line(tmp_path, capsys):
     assert "status" not in json.loads(call(*args, "--json").out)
     with np.load(tmp_path / "out.npz") as out:
         assert {n: x.tobytes() for n, x in made.run(feed).items()} == {n: out[n].tobytes() for n in out.files}
+
+
+@pytest.mark.feature("H14", "H26")
+@pytest.mark.parametrize(
+    ("name", "shape", "more"),
+    [
+        ("reduce_sum", (1, 1, 1, 40), {"dim": 0}),
+        ("reduce_sum", (1, 5, 8, 3), {"dim": 4}),
+        ("reduce_sum", (1, 1, 40, 1), {"dim": 1}),
+        (
+            "pool_sum",
+            (1, 5, 8, 3),
+            {"kx": 8, "ky": 5, "sx": 1, "sy": 1} | dict.fromkeys(("top", "bottom", "left", "right"), 0),
+        ),
+    ],
+)
+def test_sums_run_in_ascending_order(name, shape, more):
+    """2^24 swallows every 1 that comes after it; adding the ones first, or pairs, would keep them."""
+    n, h, w, c = shape
+    x = np.ones((1, h * w, c), np.float32)
+    x[:, 0] = 2.0**24
+    if more.get("dim") == 0:
+        x = np.ones((1, 1, c), np.float32)
+        x[0, 0, 0] = 2.0**24
+    for state in states([(A, x, "f32")]):
+        row = isa.rows([isa.make(name, src0=A, dst=B, n=n, h=h, w=w, c=c, fmt="f32", **more)])[0]
+        run = meanings()[int(row["opcode"])] if state.exact else isa.class_of(int(row["opcode"])).run
+        run(state, F32, 0, row["spm"].tolist(), row["p"].tolist(), 0)
+        lanes = 1 if more.get("dim") == 0 else c
+        assert (load(state.spm, B, 1, 1, lanes, F32) == 2.0**24).all()
