@@ -18,46 +18,18 @@ is never left to the hardware: whatever crosses them is waited for (hardware man
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.lower.base import Emitter, Slice
-from tx8fast.lower.transfer import Descriptor
-from tx8fast.schedule.segment import PIECES, Share, TileCode, Work, join
-from tx8fast.search.plan import LoopStep, loop_steps, part_bytes
+from tx8fast.lower.transfer import PIECES, Descriptor, clip, part_bytes
+from tx8fast.schedule.segment import Share, TileCode, Work, join
+from tx8fast.search.plan import LoopStep, loop_steps
 
 LOADS = 1  # register window of part loads
 ENGINES = (0, 2)  # windows of even and odd fills
-
-
-def clip(d: Descriptor, lo: int, hi: int) -> Iterator[Descriptor]:
-    """Yield the parts of a transfer whose local bytes lie in [lo, hi)."""
-    if not d.loops:
-        a, b = max(d.spm, lo), min(d.spm + d.run_bytes, hi)
-        if a < b:
-            yield Descriptor(d.piece, d.ddr + a - d.spm, a, b - a, ())
-        return
-    *rest, (stride, count) = d.loops
-    inner = d.run_bytes * math.prod(n for _, n in rest)
-
-    def part(i: int, loops: tuple[tuple[int, int], ...]) -> Descriptor:
-        return Descriptor(d.piece, d.ddr + i * stride, d.spm + i * inner, d.run_bytes, loops)
-
-    bound = lambda x: min(count, max(0, x))  # noqa: E731
-    touched = bound((lo - d.spm) // inner), bound(-(-(hi - d.spm) // inner))
-    whole = bound(-(-(lo - d.spm) // inner)), bound((hi - d.spm) // inner)
-    if whole[0] < whole[1]:
-        for i in range(touched[0], whole[0]):
-            yield from clip(part(i, tuple(rest)), lo, hi)
-        yield part(whole[0], (*rest, (stride, whole[1] - whole[0])))
-        for i in range(whole[1], touched[1]):
-            yield from clip(part(i, tuple(rest)), lo, hi)
-        return
-    for i in range(*touched):
-        yield from clip(part(i, tuple(rest)), lo, hi)
 
 
 class SharedTileCode(TileCode):

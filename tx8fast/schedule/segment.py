@@ -20,7 +20,7 @@ from tx8fast import isa
 from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.transfer import Descriptor, channel_form, ddr_offset
+from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, ddr_offset, part_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
@@ -29,7 +29,6 @@ from tx8fast.search.plan import (
     Plan,
     copies,
     loop_steps,
-    part_bytes,
     reloads,
     slice_bytes,
     staged_loads,
@@ -52,9 +51,6 @@ class Work:
 
     slice: Slice
     worker: int
-
-
-PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
 
 
 def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool,

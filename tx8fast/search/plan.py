@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tx8fast.errors import InternalError
-from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
+from tx8fast.lower.base import Access, Lowering
 
 LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
 
@@ -196,11 +196,6 @@ def sharers(low: Lowering, plan: Plan, k: int) -> int:
         if f not in access.factors:
             count *= n
     return count
-
-
-def part_bytes(size_bytes: int, tiles: int) -> int:
-    """Bytes of a shared slice that each tile loads itself, in whole 256-byte lines."""
-    return round_up(-(-size_bytes // tiles), ALIGN_BYTES)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.lower.base import ALIGN_BYTES, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.transfer import part_bytes
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
@@ -29,7 +30,6 @@ from tx8fast.search.plan import (
     SHARE_MIN_BYTES,
     Plan,
     copies,
-    part_bytes,
     reloads,
     sharers,
     slice_bytes,

@@ -16,8 +16,9 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.lower.base import Lowering
+from tx8fast.lower.transfer import part_bytes
 from tx8fast.machine import Machine
-from tx8fast.search.plan import LoopStep, Plan, part_bytes
+from tx8fast.search.plan import LoopStep, Plan
 from tx8fast.search.trial import SPACE, Block, Trial
 
 LOADS = 1  # register window of part loads
