@@ -115,7 +115,6 @@ class Chain(Lowering):
     positional = True
     shares = True
     overlaps = True
-    dense_only = True  # grouped convolutions must be depthwise
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -181,27 +180,16 @@ class Chain(Lowering):
         assert spec is not None
         return spec
 
-    def _owner(self, i: int) -> int:
-        """The member in whose result buffer member i writes: an op may work in place on one operand."""
-        users = self._users(("op", i))
-        if len(users) != 1 or i == len(self.stages) - 1 or self._in_place(users[0]) != ("op", i):
-            return i
-        return self._owner(users[0])
-
     def _users(self, source: Source) -> list[int]:
         return [k for k, s in enumerate(self.stages) for x in s.images.values() if x == source]
 
-    def _in_place(self, i: int) -> Source | None:
-        """The image that member i overwrites with its result."""
+    def _overwritable(self, i: int) -> list[Source]:
+        """Images in whose bytes member i may write its result, unless somebody else reads them later."""
         stage = self.stages[i]
+        new = stage.low.record.results[0]
         places = [PSUM] if stage.windowed else stage.low.in_place  # type: ignore[attr-defined]
-        for j in places:
-            source = stage.images.get(j)
-            if source is not None and self._users(source) == [i]:
-                old, new = self._spec(source), stage.low.record.results[0]
-                if (old.shape, old.dtype) == (new.shape, new.dtype):
-                    return source
-        return None
+        found = [stage.images[j] for j in places if j in stage.images]
+        return [s for s in found if (self._spec(s).shape, self._spec(s).dtype) == (new.shape, new.dtype)]
 
 
 def whole(access: Access) -> Access:

@@ -100,6 +100,14 @@ class ConvChain(Chain):
 
     # -- buffers: members' scratch, results, parts of images ----------------------------------------------------
 
+    def _owner(self, i: int) -> int:
+        """The member in whose result buffer member i writes: its only reader may work in place."""
+        users = self._users(("op", i))
+        if len(users) != 1 or i == len(self.stages) - 1:
+            return i
+        places = [s for s in self._overwritable(users[0]) if s[0] == "op" and len(self._users(s)) == 1]
+        return self._owner(users[0]) if places[:1] == [("op", i)] else i
+
     def _local(self, source: Source, rows: int) -> Local:
         spec = self._spec(source)
         return Local(rows * spec.shape[2], spec.shape[3], spec.dtype, True)

@@ -16,14 +16,13 @@ from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
-from tx8fast.lower import NotLowerable
-from tx8fast.lower.conv_chain import WINDOWS
+from tx8fast.lower import MAX_BANDED, NotLowerable
+from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
 MAX_GROUP = 4
-MAX_CHAIN = 24  # ops of a chain of convolutions and pools, of which at most
-MAX_WINDOWS = 10  # are such
+MAX_CHAIN = 24  # ops of a chain of convolutions and pools by bands of rows
 PRODUCTS = frozenset({"gemm", "contract", "conv"})
 CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 
@@ -64,16 +63,16 @@ def order_steps(fn: FunctionTable) -> list[Step]:
 
 def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
     """Return the cheapest sequence of groups (dynamic programming over end positions)."""
-    used = _uses(fn, steps)
-    narrow = _narrow(fn, steps)
+    used = uses(fn, steps)
+    narrow = narrow_places(fn, steps)
     best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n steps, start of the last group
     for end in range(1, len(steps) + 1):
-        options = [(best[end - 1][0] + _cost(steps[end - 1], planner), end - 1)]
+        options = [(best[end - 1][0] + planned_cost(steps[end - 1], planner), end - 1)]
         for start in range(max(0, end - MAX_CHAIN), end - 1):
             if not _worth_trying(steps, start, end, narrow):
                 continue
             merged = merge(fn, steps[start:end], set(range(start, end)), used)
-            if merged is not None and (cost := _cost(merged, planner)) < float("inf"):
+            if merged is not None and (cost := planned_cost(merged, planner)) < float("inf"):
                 options.append((best[start][0] + cost, start))
         best.append(min(options, key=lambda o: (o[0], -o[1])))
     out: list[Step] = []
@@ -88,7 +87,7 @@ def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
     return out[::-1]
 
 
-def _narrow(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
+def narrow_places(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
     """Say for every place between steps whether at most one value crosses it, parameters aside: there a chain may
     begin or end."""
     born = {v: 0 for v in fn.args} | {v: i + 1 for i, s in enumerate(steps) for v in s.outputs}
@@ -108,7 +107,7 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     if sum(k in WINDOWS for k in kinds) < 2:
         return end - start <= MAX_GROUP
     if (
-        sum(k in WINDOWS for k in kinds) > MAX_WINDOWS
+        sum(k in WINDOWS for k in kinds) > MAX_BANDED
         or not (narrow[start] and narrow[end])
         or not CHAIN.issuperset(kinds)
     ):
@@ -119,7 +118,7 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     return not after and not (start and kinds[0] in UNARY)
 
 
-def _cost(step: Step, planner: Planner) -> float:
+def planned_cost(step: Step, planner: Planner) -> float:
     if step.record is None or step.is_empty:
         return 0.0
     try:
@@ -130,7 +129,7 @@ def _cost(step: Step, planner: Planner) -> float:
         return 1e18 if isinstance(step.record, OpRecord) else float("inf")
 
 
-def _uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
+def uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
     """Value id -> positions of the steps that read it; -1 stands for the function's results."""
     used: dict[int, set[int]] = {}
     for i, s in enumerate(steps):

@@ -22,6 +22,7 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.lower.base import ALIGN_BYTES, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.stream import ConvStream
 from tx8fast.lower.transfer import part_bytes
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -36,6 +37,7 @@ from tx8fast.search.plan import (
 )
 from tx8fast.search.shared_trial import PlanTimer
 from tx8fast.search.staged import staged_prices
+from tx8fast.search.stream_trial import stream_plan
 from tx8fast.search.trial import MAX_KEPT
 
 REFINE = 5  # candidates tried on the event kernel, at most
@@ -54,6 +56,8 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     """Return the best plan. Raises InfeasibleError if even the finest slices exceed scratchpad."""
     if isinstance(low, KernelCore):
         return _kernel_core_plan(low, machine)
+    if isinstance(low, ConvStream):
+        return stream_plan(low, machine, name or low.record.kind)
     space = plan_space(low, machine)
     parts, slices, inner = candidates(low, machine.n_tiles)
     cycles, size_bytes, bound = plan_costs(space, parts, slices, inner)

@@ -48,7 +48,10 @@ class Block:
 
     @classmethod
     def of(cls, machine: Machine, made: Sequence[tuple]) -> Block:
-        rows = isa.rows(made)
+        return cls.of_rows(machine, isa.rows(made))
+
+    @classmethod
+    def of_rows(cls, machine: Machine, rows: np.ndarray) -> Block:
         address = np.maximum(rows["ddr"], 0)
         fixed, ddr_bytes = isa.durations(machine, rows, address)
         spans = isa.ranges(rows, address)

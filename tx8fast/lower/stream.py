@@ -1,0 +1,265 @@
+"""Convolutional networks with whole images in scratchpad: every tile keeps its own image from op to op, and the weights
+stream by, loaded once for all tiles.
+
+May import: lower.chain and the family files, graph_table, machine. Must not: emit loads or messages (`stream_code`).
+
+Factor: the image. The members run one after the other in parts, a range of output channels each. A round is what
+becomes possible with one set of weights; while the engines work on a round, the next one's weights arrive. Images,
+weights and scratch lie in one arena, and what is never alive together shares bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from tx8fast.errors import InfeasibleError
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord
+from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.chain import PSUM, Chain, Source, Stage, place
+from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
+from tx8fast.lower.transfer import Local, part_bytes, spec_bytes
+from tx8fast.machine import Machine
+
+SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
+ROUND_BYTES = 65536  # of such weights in one round, at most
+SMALL_BYTES = 16384  # scratch that is not used again at once, so that nobody waits for it
+WEIGHT_SHARES = (0.46, 0.4, 0.3, 0.2, 0.1)  # of the room beside the images, for one round's weights
+FEWEST_ROUNDS = 3  # for several images in a row: what round r + 2 needs is on its way during round r
+
+Ranges = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A weight or vector, or the output channels of it that a part needs. key: (part, operand of its member)."""
+
+    key: tuple[int, int]
+    read: int
+    size_bytes: int
+
+
+@dataclass
+class Round:
+    """Parts [begin, end) and what has to be loaded for them: by all tiles together, and by each for itself."""
+
+    begin: int
+    end: int
+    shared: list[Fill] = field(default_factory=list)
+    private: list[Fill] = field(default_factory=list)
+
+
+def smallest_first(record: GroupRecord) -> GroupRecord:
+    """Return the group with its ops in an order that needs little scratchpad: of the ops that may run, the one with
+    the smallest image, among equals the one that frees most, then the one with most ops still behind it."""
+    n = len(record.ops)
+    needs = [{w[1] for w in row if w is not None and w[0] == "op"} for row in record.wires]
+    behind = [0] * n
+    for t in reversed(range(n)):
+        for i in needs[t]:
+            behind[i] = max(behind[i], behind[t] + 1)
+    readers = [{t for t in range(n) if i in needs[t]} for i in range(n)]
+    size = [spec_bytes(op.results[0]) for op in record.ops]
+    order: list[int] = []
+    while len(order) < n:
+        done = set(order)
+        ready = [t for t in range(n) if t not in done and needs[t] <= done]
+        frees = {t: sum(size[i] for i in needs[t] if readers[i] <= done | {t}) for t in ready}
+        order.append(min(ready, key=lambda t: (size[t], -frees[t], -behind[t], t)))
+    new = {old: i for i, old in enumerate(order)}
+    wires = tuple(
+        tuple(("op", new[w[1]]) if w is not None and w[0] == "op" else w for w in record.wires[t]) for t in order
+    )
+    return replace(record, ops=tuple(record.ops[t] for t in order), wires=wires,
+                   outputs=tuple(new[t] for t in record.outputs))  # fmt: skip
+
+
+class ConvStream(Chain):
+    kind = "conv stream"
+
+    def __init__(self, record: GroupRecord, machine: Machine) -> None:
+        super().__init__(smallest_first(record), machine)
+        self.n_images = record.results[0].shape[0]
+        images = sorted({s[1] for stage in self.stages for s in stage.images.values() if s[0] == "in"})
+        self.inputs: dict[Source, int] = {}
+        for k in images:
+            spec = record.operands[k]
+            assert spec is not None
+            if spec.shape[0] != self.n_images:
+                raise NotLowerable("all images of a chain have one batch size")
+            self.inputs["in", k] = len(self.reads)
+            self._add(k, self._image_access(spec))
+        self.writes = [self._image_access(record.results[0])]
+        self.set_factors((self.n_images,))
+        self.images_per_tile = -(-self.n_images // machine.n_tiles)
+        self.tiles = -(-self.n_images // self.images_per_tile)
+        if 2 * self.tiles < machine.n_tiles:
+            raise NotLowerable("more than half of the tiles would have no image")
+        self.capacity = machine.spm_limit - machine.spm_base
+
+    def _image_access(self, spec) -> Access:
+        return Access(spec, [Dim(self.n_images, ((0, 1),)), *(Dim(s, full=True) for s in spec.shape[1:])], True)
+
+    def _lowered(self, op: OpRecord) -> Lowering:
+        if op.kind == "conv" and op.attr("groups") > 1 and op.operands[1].shape[3] > 1:  # type: ignore[union-attr]
+            return GroupedConvolution(op, self.machine)
+        return super()._lowered(op)
+
+    # -- parts and rounds ---------------------------------------------------------------------------------------
+
+    def lay_out(self, name: str) -> None:
+        """Cut the members so that everything fits: large parts where there is room. Raises InfeasibleError."""
+        self.image_of = self._images()
+        alive = self._alive()
+        need = max(alive)
+        if need > self.capacity:
+            raise InfeasibleError(f"{name}: images need {need:,} bytes of scratchpad, {self.capacity:,} are there")
+        for share in WEIGHT_SHARES:
+            self.parts = [(i, *r) for i, stage in enumerate(self.stages) for r in self._cut(stage, share, alive, i)]
+            self.rounds = self._rounds()
+            need, self.at = place(self._wishes())
+            if need <= self.capacity:
+                self.spm_bytes = need
+                if self.images_per_tile > 1 and len(self.rounds) < FEWEST_ROUNDS:
+                    raise InfeasibleError(f"{name}: too short to stream weights for one image after the other")
+                return
+        raise InfeasibleError(
+            f"{name}: images and weights need {need:,} bytes of scratchpad, {self.capacity:,} are there"
+        )
+
+    def _size(self, source: Source) -> int:
+        return self._local(source).size_bytes
+
+    def _local(self, source: Source) -> Local:
+        _, h, w, c = self._spec(source).shape
+        return Local(h * w, c, self._spec(source).dtype, True)
+
+    def image(self, source: Source) -> Source:
+        """The image whose bytes `source` has."""
+        return self.image_of[source[1]] if source[0] == "op" else source
+
+    def _images(self) -> list[Source]:
+        """The image whose bytes each member's result takes: that of an operand that nobody reads later, or a new one."""
+        out: list[Source] = []
+        for i in range(len(self.stages)):
+            free = [s for s in self._overwritable(i) if max(self._users(s)) == i and self._users(s).count(i) == 1]
+            place = free[0] if free else ("op", i)
+            out.append(out[place[1]] if free and place[0] == "op" else place)
+        return out
+
+    def _alive(self) -> list[int]:
+        """Bytes of images while each member runs."""
+        out = [0] * len(self.stages)
+        for source, (first, last) in self._image_lives(range(len(self.stages))).items():
+            for i in range(first, last + 1):
+                out[i] += self._size(source)
+        return out
+
+    def _image_lives(self, stage_of: Sequence[int]) -> dict[Source, tuple[int, int]]:
+        """First and last place of every image in a sequence of members."""
+        lives: dict[Source, tuple[int, int]] = {}
+        for p, i in enumerate(stage_of):
+            for source in (*self.stages[i].images.values(), ("op", i)):
+                image = self.image(source)
+                lives[image] = lives.get(image, (p, p))[0], p
+        return {s: (0 if s[0] == "in" else a, b) for s, (a, b) in lives.items()}
+
+    def _cut(self, stage: Stage, share: float, alive: Sequence[int], i: int) -> Iterator[Ranges]:
+        """Yield the parts of a member."""
+        low = stage.low
+        lo, hi = stage.ranges((0, stage.shape[1]))
+        if not isinstance(low, Convolution | GroupedConvolution):
+            yield lo, hi
+            return
+        budget = share * (self.capacity - max(alive[max(0, i - 1) : i + 1]))
+        size, unit = low.sizes[2], low.units[2]
+        units = -(-size // unit)
+        whole_bytes = low.reads[1].size_bytes(lo, hi)
+        n = units if isinstance(low, GroupedConvolution) else min(units, max(1, -(-whole_bytes // max(1, int(budget)))))
+        step = -(-units // n) * unit
+        for a in range(0, size, step):
+            yield (*lo[:2], a, *lo[3:]), (*hi[:2], min(a + step, size), *hi[3:])
+
+    def _rounds(self) -> list[Round]:
+        rounds = [Round(0, 0)]
+        for p, (i, lo, hi) in enumerate(self.parts):
+            stage = self.stages[i]
+            fills = [Fill((p, j), k, stage.low.reads[j].size_bytes(lo, hi)) for j, k in stage.others.items()]
+            shared = [f for f in fills if f.size_bytes >= SHARE_MIN_BYTES and self.tiles > 1 and self.sharing]
+            private = [f for f in fills if f not in shared]
+            here = rounds[-1]
+            waiting = sum(f.size_bytes for f in (*here.private, *private))
+            if p > here.begin and fills and (shared or waiting > ROUND_BYTES):
+                rounds.append(here := Round(p, p))
+            here.end = p + 1
+            here.shared += shared
+            here.private += private
+        return rounds
+
+    def stage_bytes(self, fill: Fill) -> int:
+        """Bytes of the part of a shared fill that one tile loads."""
+        return part_bytes(fill.size_bytes, self.tiles)
+
+    def _wishes(self) -> list[tuple[tuple, int, list[tuple[int, int]]]]:
+        """Return (name, bytes, lifetimes in parts) of everything in scratchpad.
+
+        Fills arrive while the round before theirs runs, their parts two rounds before. What other engines than the
+        matrix engine have read stays for one round more, whose rows go through another register window."""
+        out: list[tuple[tuple, int, list[tuple[int, int]]]] = []
+        for source, (a, b) in self._image_lives([i for i, _, _ in self.parts]).items():
+            out.append((("image", source), self._size(source), [(a, b + 1)]))
+        for r, here in enumerate(self.rounds):
+            for f in here.shared:
+                out.append((("fill", f.key), f.size_bytes, self._span(r - 1, r)))
+                out.append((("part", f.key), self.stage_bytes(f), self._span(r - 2, r)))
+            for f in here.private:
+                last = r + (f.size_bytes <= SMALL_BYTES)
+                out.append((("fill", f.key), f.size_bytes, self._span(r - 1, last)))
+            for p in range(here.begin, here.end):
+                i, lo, hi = self.parts[p]
+                for j, size in enumerate(self._scratch(i, lo, hi)):
+                    lives = [(p, p + 1)] if size > SMALL_BYTES else self._span(r, r + 1)
+                    out.append((("scratch", p, j), size, lives))
+        return out
+
+    def _scratch(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        low = self.stages[i].low
+        # neighbouring parts have scratch of their own here
+        return low.own_scratch(lo, hi) if isinstance(low, Windowed) else low.scratch_bytes(lo, hi)
+
+    def _span(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Lifetimes in parts of rounds first .. last; beyond the ends lie the rounds of the images before and after."""
+        n = len(self.rounds)
+        inside = [(self.rounds[max(0, first)].begin, self.rounds[min(n - 1, last)].end)]
+        if self.images_per_tile > 1:
+            inside += [(self.rounds[first].begin, self.rounds[-1].end)] if first < 0 else []
+            inside += [(0, self.rounds[last - n].end)] if last >= n else []
+        return inside
+
+    # -- code of a part -----------------------------------------------------------------------------------------
+
+    def emit_part(self, em: Emitter, p: int, base: int) -> None:
+        """Emit a part of a member; `base` is the arena's address."""
+        i, lo, hi = self.parts[p]
+        stage = self.stages[i]
+        low = stage.low
+        reads = [0] * len(low.reads)
+        for j in stage.others:
+            reads[j] = base + self.at["fill", (p, j)]
+        out = self._address(("op", i), low.writes[0], lo, hi)
+        acc = 0
+        for j, source in stage.images.items():
+            if j == PSUM:
+                acc = base + self._address(source, low.writes[0], lo, hi)
+            else:
+                reads[j] = base + self._address(source, low.reads[j], lo, hi)
+        n = len(self._scratch(i, lo, hi))
+        scratch = [base + self.at["scratch", p, j] for j in range(n)]
+        if isinstance(low, Windowed):
+            scratch *= 2  # of either parity
+        em_slice = Slice(lo, hi, reads, [base + out], scratch, [], acc, not acc)
+        low.emit(em, em_slice)
+
+    def _address(self, source: Source, access: Access, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Where the channels of an image that a part uses begin: whole blocks of all positions."""
+        return self.at["image", self.image(source)] + self._local(source).offset(0, access.box(lo, hi)[-1][0])

@@ -1,0 +1,121 @@
+"""Which stretches of a network go through scratchpad as whole images, weights streaming by.
+
+May import: graph_table, lower, machine, search.*. Must not: emit programs.
+
+Repeated blocks arrive as calls; those of convolutions are inlined first, since an image should not leave scratchpad at
+the border of a block. Then the longest stretches that fit are merged, where that comes so close to the bound that
+no other cut is worth a trial; what is left goes through `grouping`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, Step
+from tx8fast.lower import MAX_BANDED
+from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.transfer import spec_bytes
+from tx8fast.machine import Machine
+from tx8fast.search.grouping import CHAIN, merge, narrow_places, order_steps, planned_cost, uses
+from tx8fast.search.planning import Planner
+
+STREAM_RATIO = 0.6  # of the bound
+
+
+def stream_table(table: GraphTable, planner: Planner) -> None:
+    """Inline blocks of convolutions, and replace steps by streams where that pays."""
+    for fn in table.functions.values():
+        inline_chains(fn, table)
+    called = {s.callee for fn in table.functions.values() for s in fn.steps if s.kind == "call"}
+    for name in [n for n in table.functions if n != "main" and n not in called]:
+        del table.functions[name]
+    for fn in table.functions.values():
+        fn.steps = _streams(fn, order_steps(fn), planner)
+
+
+def inline_chains(fn: FunctionTable, table: GraphTable) -> None:
+    """Replace calls of functions that hold nothing but ops of chains, a convolution or pool among them, by their steps."""
+    out: list[Step] = []
+    for step in fn.steps:
+        callee = table.functions.get(step.callee)
+        if step.kind != "call" or callee is None or not _is_chain(callee):
+            out.append(step)
+            continue
+        new = dict(zip(callee.args, step.inputs, strict=True))
+        for v, out_id in zip(callee.results, step.outputs, strict=True):
+            new[v] = out_id
+        for v in range(len(callee.values)):
+            if v not in new:
+                new[v] = len(fn.values)
+                fn.values.append(callee.values[v])
+                if v in callee.params:
+                    fn.params[new[v]] = callee.params[v]
+        new[-1] = -1
+        move = lambda ids, new=new: tuple(new[v] for v in ids)  # noqa: E731
+        out += [
+            replace(s, name=f"{step.name}/{s.name}", inputs=move(s.inputs), outputs=move(s.outputs))
+            for s in callee.steps
+        ]
+    fn.steps = out
+
+
+def _is_chain(callee: FunctionTable) -> bool:
+    kinds = [s.record.kind if s.record is not None else "" for s in callee.steps]
+    made = {v for s in callee.steps for v in s.outputs}
+    own = set(callee.results) <= made and len(set(callee.results)) == len(callee.results)
+    return own and CHAIN.issuperset(kinds) and any(k in WINDOWS for k in kinds)
+
+
+def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
+    """Merge the longest runs of convolutions, pools and what lies between them that go through scratchpad as whole
+    images, where that comes so close to the bound that no other cut is worth a trial."""
+    used, narrow = uses(fn, steps), narrow_places(fn, steps)
+    out: list[Step] = []
+    start = 0
+    while start < len(steps):
+        end = start
+        while end < len(steps) and steps[end].record is not None and steps[end].record.kind in CHAIN:  # type: ignore[union-attr]
+            end += 1
+        found = None
+        if narrow[start]:
+            ends = [e for e in range(start + 2, end + 1) if narrow[e]]
+            found = _longest(ends, lambda e: _stream(fn, steps, start, e, used, planner))
+        out.append(steps[start] if found is None else found[1])
+        start = start + 1 if found is None else found[0]
+    return out
+
+
+def _longest(ends: Sequence[int], stream: Callable[[int], Step | None]) -> tuple[int, Step] | None:
+    """Return the last end with a stream: if one image is too large, that ends all longer runs."""
+    found = None
+    lo, hi = 0, len(ends)
+    at = len(ends) - 1  # all of it first
+    while lo < hi:
+        step = stream(ends[at])
+        if step is not None:
+            found, lo = (ends[at], step), at + 1
+        else:
+            hi = at
+        at = (lo + hi) // 2
+    return found
+
+
+def _stream(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]],
+            planner: Planner) -> Step | None:  # fmt: skip
+    """Return the steps as one stream that is close to its bound, or None."""
+    kinds = [s.record.kind for s in steps[start:end] if s.record is not None]
+    if sum(k in WINDOWS for k in kinds) <= MAX_BANDED:
+        return None
+    merged = merge(fn, steps[start:end], set(range(start, end)), used)
+    if merged is None or not isinstance(merged.record, GroupRecord):
+        return None
+    cost = planned_cost(merged, planner)
+    return merged if cost * STREAM_RATIO <= _bound(merged.record, planner.machine) else None
+
+
+def _bound(record: GroupRecord, machine: Machine) -> float:
+    """Cycles that no plan of the group can beat: its products on all tiles, its operands and results once over DDR."""
+    specs = [s for s in (*record.operands, *record.results) if s is not None]
+    moved = sum(spec_bytes(s) for s in specs) / machine.ddr_bytes_per_cycle
+    return max(moved, record.useful_macs / machine.peak_macs_per_cycle(specs[0].dtype))
