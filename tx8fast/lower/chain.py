@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tx8fast.graph_table import GroupRecord, OpRecord, TensorSpec
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
 from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, round_up
 from tx8fast.lower.convolution import Convolution, Depthwise, Windowed
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.intake import Intake
 from tx8fast.lower.pooling import Pool
 from tx8fast.machine import Machine
 
@@ -26,12 +27,13 @@ Source = tuple[str, int]  # ("op", member) or ("in", group operand)
 
 @dataclass(frozen=True)
 class Member:
-    """An op with what it absorbed. lead, result: ops of the record that begin and end it."""
+    """An op with what it absorbed. lead, result: ops of the record that begin and end it; before: ops on its image."""
 
     op: OpRecord
     lead: int
     result: int
     psum: Source | None = None
+    before: tuple[OpRecord, ...] = ()
 
 
 def members(record: GroupRecord) -> tuple[list[Member], dict[int, int]]:
@@ -48,6 +50,9 @@ def members(record: GroupRecord) -> tuple[list[Member], dict[int, int]]:
         elif op.kind == "add" and op.operands[0] == op.operands[1]:
             for mine, other in (sources, sources[::-1]):
                 new = new or _summed(found, mine, other, users, t)
+        elif op.kind in ("transpose", "channel_norm") and sources[0] is not None and sources[0][0] == "op":
+            old = found.pop(sources[0][1])
+            new = replace(old, op=op, result=t, before=(*old.before, old.op))
         found[t] = new or Member(op, t, t)
     made = sorted(found.values(), key=lambda m: m.lead)
     return made, {m.result: i for i, m in enumerate(made)}
@@ -89,6 +94,7 @@ class Stage:
     shape: tuple[int, ...]  # of its result
     images: dict[int, Source] = field(default_factory=dict)
     others: dict[int, int] = field(default_factory=dict)
+    planes: int = -1  # group operand that an intake takes in
 
     @property
     def windowed(self) -> bool:
@@ -130,9 +136,11 @@ class Chain(Lowering):
     def _stage(self, member: Member, member_of: dict[int, int], kept: dict[tuple[int, bool], int]) -> Stage:
         op = member.op
         shape = op.results[0].shape
+        if len(shape) == 2 and op.kind == "reduce":
+            shape = (shape[0], 1, 1, shape[1])
         if len(shape) != 4:
             raise NotLowerable("every op of a chain works on images")
-        stage = Stage(self._lowered(op), shape)
+        stage = Stage(self._lowered(op, member.before), shape)
         low = stage.low
         n, h, w, c = shape
         if not stage.windowed and (not low.writes[0].blocked or low.sizes != (n, h * w, c)):
@@ -146,9 +154,12 @@ class Chain(Lowering):
             low.sum_dtype = low.dtype  # type: ignore[attr-defined]
         for j, (access, operand) in enumerate(zip(low.reads, low.arguments(), strict=True)):
             wire = self.record.wires[member.lead][operand]
-            if j == 0 if stage.windowed else low.modes[j] == "full":  # type: ignore[attr-defined]
+            assert wire is not None
+            if isinstance(low, Intake):
+                stage.planes = wire[1]
+            elif j == 0 if not isinstance(low, Elementwise) else low.modes[j] == "full":
                 stage.images[j] = source(wire)
-            elif wire[0] == "op" or (not stage.windowed and low.modes[j] not in ("vector", "scalar")):  # type: ignore[attr-defined]
+            elif wire[0] == "op" or (isinstance(low, Elementwise) and low.modes[j] not in ("vector", "scalar")):
                 raise NotLowerable("weights and vectors come from outside the chain")
             else:
                 key = (wire[1], access.blocked)
@@ -158,7 +169,9 @@ class Chain(Lowering):
                 stage.others[j] = kept[key]
         return stage
 
-    def _lowered(self, op: OpRecord) -> Lowering:
+    def _lowered(self, op: OpRecord, before: Sequence[OpRecord]) -> Lowering:
+        if before:
+            raise NotLowerable("images in another layout")
         if op.kind != "conv":
             return (Pool if op.kind in WINDOWS else Elementwise)(op, self.machine)
         if op.attr("groups") == 1:
@@ -187,15 +200,13 @@ class Chain(Lowering):
         """Images in whose bytes member i may write its result, unless somebody else reads them later."""
         stage = self.stages[i]
         new = stage.low.record.results[0]
-        places = [PSUM] if stage.windowed else stage.low.in_place  # type: ignore[attr-defined]
+        places = stage.low.in_place if isinstance(stage.low, Elementwise) else [PSUM]
         found = [stage.images[j] for j in places if j in stage.images]
         return [s for s in found if (self._spec(s).shape, self._spec(s).dtype) == (new.shape, new.dtype)]
 
 
 def whole(access: Access) -> Access:
     """Return the access to all of a tensor, whatever the factors."""
-    from tx8fast.graph_table import Dim
-
     return Access(access.spec, [Dim(s, full=True) for s in access.spec.shape], access.blocked)
 
 

@@ -10,21 +10,26 @@ weights and scratch lie in one arena, and what is never alive together shares by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import Dim, GroupRecord, OpRecord
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.chain import PSUM, Chain, Source, Stage, place
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
+from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
+from tx8fast.lower.pooling import PositionReduce
 from tx8fast.lower.transfer import Local, part_bytes, spec_bytes
 from tx8fast.machine import Machine
+from tx8fast.numerics.layout import block_size
 
 SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
 ROUND_BYTES = 65536  # of such weights in one round, at most
 SMALL_BYTES = 16384  # scratch that is not used again at once, so that nobody waits for it
 WEIGHT_SHARES = (0.46, 0.4, 0.3, 0.2, 0.1)  # of the room beside the images, for one round's weights
+BANDS = 8  # pieces of an image that comes from DDR as planes
 FEWEST_ROUNDS = 3  # for several images in a row: what round r + 2 needs is on its way during round r
 
 Ranges = tuple[tuple[int, ...], tuple[int, ...]]
@@ -32,11 +37,13 @@ Ranges = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Fill:
-    """A weight or vector, or the output channels of it that a part needs. key: (part, operand of its member)."""
+    """A weight or vector, or what a part needs of it. key: (part, operand of its member); planes: it is a piece of an
+    image instead."""
 
     key: tuple[int, int]
     read: int
     size_bytes: int
+    planes: bool = False
 
 
 @dataclass
@@ -89,6 +96,14 @@ class ConvStream(Chain):
                 raise NotLowerable("all images of a chain have one batch size")
             self.inputs["in", k] = len(self.reads)
             self._add(k, self._image_access(spec))
+        for stage in self.stages:
+            if stage.windowed:
+                stage.low.window = replace(stage.low.window, resident=True)  # type: ignore[attr-defined]
+            if stage.planes >= 0:
+                spec = record.operands[stage.planes]
+                assert spec is not None
+                stage.others[0] = len(self.reads)
+                self._add(stage.planes, self._image_access(spec))
         self.writes = [self._image_access(record.results[0])]
         self.set_factors((self.n_images,))
         self.images_per_tile = -(-self.n_images // machine.n_tiles)
@@ -97,13 +112,25 @@ class ConvStream(Chain):
             raise NotLowerable("more than half of the tiles would have no image")
         self.capacity = machine.spm_limit - machine.spm_base
 
-    def _image_access(self, spec) -> Access:
-        return Access(spec, [Dim(self.n_images, ((0, 1),)), *(Dim(s, full=True) for s in spec.shape[1:])], True)
+    def _image_access(self, spec: TensorSpec) -> Access:
+        dims = [Dim(self.n_images, ((0, 1),)), *(Dim(s, full=True) for s in spec.shape[1:])]
+        return Access(spec, dims, spec.layout == "blocked")
 
-    def _lowered(self, op: OpRecord) -> Lowering:
+    def _lowered(self, op: OpRecord, before: Sequence[OpRecord]) -> Lowering:
+        if before:
+            if not takes_in([*before, op]):
+                raise NotLowerable("images in another layout")
+            src = before[0].operands[0]
+            assert src is not None
+            return Intake(op, src, op.results[0], self.machine)
+        if op.kind == "reduce":
+            low = PositionReduce(op, self.machine)
+            if low.sizes[1] != 1:
+                raise NotLowerable("a reduction in a stream is over all positions")
+            return low
         if op.kind == "conv" and op.attr("groups") > 1 and op.operands[1].shape[3] > 1:  # type: ignore[union-attr]
             return GroupedConvolution(op, self.machine)
-        return super()._lowered(op)
+        return super()._lowered(op, before)
 
     # -- parts and rounds ---------------------------------------------------------------------------------------
 
@@ -115,7 +142,8 @@ class ConvStream(Chain):
         if need > self.capacity:
             raise InfeasibleError(f"{name}: images need {need:,} bytes of scratchpad, {self.capacity:,} are there")
         for share in WEIGHT_SHARES:
-            self.parts = [(i, *r) for i, stage in enumerate(self.stages) for r in self._cut(stage, share, alive, i)]
+            parts = [(i, *r) for i, stage in enumerate(self.stages) for r in self._cut(stage, share, alive, i)]
+            self.parts = self._early(parts)
             self.rounds = self._rounds()
             need, self.at = place(self._wishes())
             if need <= self.capacity:
@@ -131,8 +159,8 @@ class ConvStream(Chain):
         return self._local(source).size_bytes
 
     def _local(self, source: Source) -> Local:
-        _, h, w, c = self._spec(source).shape
-        return Local(h * w, c, self._spec(source).dtype, True)
+        spec = self._spec(source)
+        return Local(math.prod(spec.shape[1:-1]), spec.shape[-1], spec.dtype, True)
 
     def image(self, source: Source) -> Source:
         """The image whose bytes `source` has."""
@@ -168,6 +196,12 @@ class ConvStream(Chain):
         """Yield the parts of a member."""
         low = stage.low
         lo, hi = stage.ranges((0, stage.shape[1]))
+        bands = self._bands(stage)
+        if bands > 1:
+            step = -(-(hi[1] // bands) // low.units[1]) * low.units[1]
+            for a in range(0, hi[1], step):
+                yield (lo[0], a, *lo[2:]), (hi[0], min(a + step, hi[1]), *hi[2:])
+            return
         if not isinstance(low, Convolution | GroupedConvolution):
             yield lo, hi
             return
@@ -180,15 +214,43 @@ class ConvStream(Chain):
         for a in range(0, size, step):
             yield (*lo[:2], a, *lo[3:]), (*hi[:2], min(a + step, size), *hi[3:])
 
+    def _bands(self, stage: Stage) -> int:
+        """Pieces of an image that is taken in, and of what follows if its channels are one block: it may begin early."""
+        low = stage.low
+        if isinstance(low, Intake):
+            return max(BANDS, -(-low.sizes[1] // (MAX_POSITIONS - low.units[1])))
+        source = stage.images.get(0, ("in", 0))
+        follows = source[0] == "op" and isinstance(self.stages[source[1]].low, Intake)
+        block = block_size(low.reads[0].spec.dtype)
+        one_block = isinstance(low, Convolution) and max(low.w.shape[2], low.w.shape[3]) <= block
+        return min(BANDS, low.sizes[1]) if follows and one_block and PSUM not in stage.images else 1
+
+    def _early(self, parts: list[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> list:
+        """Return the parts with those that take in an image each right before the first that needs it."""
+        waiting = [p for p in parts if isinstance(self.stages[p[0]].low, Intake)]
+        out = []
+        for p in (p for p in parts if p not in waiting):
+            i, lo, hi = p
+            stage = self.stages[i]
+            for source in stage.images.values():
+                width = self._spec(source).shape[-2]
+                rows = stage.needs(0, (lo[1], hi[1]))[1] if stage.windowed else self._spec(source).shape[1]
+                while waiting and ("op", waiting[0][0]) == source and waiting[0][1][1] < rows * width:
+                    out.append(waiting.pop(0))
+            out.append(p)
+        return out
+
     def _rounds(self) -> list[Round]:
         rounds = [Round(0, 0)]
         for p, (i, lo, hi) in enumerate(self.parts):
             stage = self.stages[i]
-            fills = [Fill((p, j), k, stage.low.reads[j].size_bytes(lo, hi)) for j, k in stage.others.items()]
-            shared = [f for f in fills if f.size_bytes >= SHARE_MIN_BYTES and self.tiles > 1 and self.sharing]
+            planes = stage.planes >= 0
+            fills = [Fill((p, j), k, stage.low.reads[j].size_bytes(lo, hi), planes) for j, k in stage.others.items()]
+            alike = self.tiles > 1 and self.sharing and not planes
+            shared = [f for f in fills if alike and f.size_bytes >= SHARE_MIN_BYTES]
             private = [f for f in fills if f not in shared]
             here = rounds[-1]
-            waiting = sum(f.size_bytes for f in (*here.private, *private))
+            waiting = sum(f.size_bytes for f in (*here.private, *private) if not f.planes)
             if p > here.begin and fills and (shared or waiting > ROUND_BYTES):
                 rounds.append(here := Round(p, p))
             here.end = p + 1
@@ -213,8 +275,10 @@ class ConvStream(Chain):
                 out.append((("fill", f.key), f.size_bytes, self._span(r - 1, r)))
                 out.append((("part", f.key), self.stage_bytes(f), self._span(r - 2, r)))
             for f in here.private:
-                last = r + (f.size_bytes <= SMALL_BYTES)
-                out.append((("fill", f.key), f.size_bytes, self._span(r - 1, last)))
+                lives = self._span(r - 1, r + (f.size_bytes <= SMALL_BYTES))
+                if f.planes:
+                    lives = [*lives[1:], (lives[0][0], f.key[0] + 1)]
+                out.append((("fill", f.key), f.size_bytes, lives))
             for p in range(here.begin, here.end):
                 i, lo, hi = self.parts[p]
                 for j, size in enumerate(self._scratch(i, lo, hi)):
@@ -261,5 +325,9 @@ class ConvStream(Chain):
         low.emit(em, em_slice)
 
     def _address(self, source: Source, access: Access, lo: Sequence[int], hi: Sequence[int]) -> int:
-        """Where the channels of an image that a part uses begin: whole blocks of all positions."""
-        return self.at["image", self.image(source)] + self._local(source).offset(0, access.box(lo, hi)[-1][0])
+        """Where what a part uses of an image begins: whole blocks of all positions, or some positions of one block."""
+        _, *middle, (channel, _) = access.box(lo, hi)
+        row, step = 0, 1
+        for (a, _), dim in zip(reversed(middle), reversed(access.dims[1:-1]), strict=True):
+            row, step = row + a * step, step * dim.size
+        return self.at["image", self.image(source)] + self._local(source).offset(row, channel)

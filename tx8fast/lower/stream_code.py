@@ -118,17 +118,19 @@ class StreamCode:
         if not self._active(image):
             return
         for fill in self.rounds[r].private:
-            key = ("private", fill.key, window)
+            key = ("private", fill.key, window, image - self.images[0] if fill.planes else 0)
             if key not in self.memo:
                 at = self.base + self.low.at["fill", fill.key]
-                self.memo[key] = self._dma(fill.read, self._transfers(fill), at, "rdma", window)
+                self.memo[key] = self._dma(fill.read, self._transfers(fill, image), at, "rdma", window)
             self._ordered(self.memo[key], window)
 
     # -- shared weights -----------------------------------------------------------------------------------------
 
-    def _transfers(self, fill: Fill) -> list[Descriptor]:
+    def _transfers(self, fill: Fill, image: int = 0) -> list[Descriptor]:
         p, j = fill.key
         i, lo, hi = self.low.parts[p]
+        if fill.planes:
+            lo, hi = (image, *lo[1:]), (image + 1, *hi[1:])
         return [d for d in self.low.stages[i].low.reads[j].transfers(lo, hi) if d.run_bytes]
 
     def _share(self, fill: Fill) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ the program, so a group is formed only where the estimate says it pays.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
@@ -140,14 +140,15 @@ def uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
     return used
 
 
-def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]]) -> Step | None:
-    """Return the steps (at positions `inside`) as one group, or None if they cannot be: a product leads, and every further member is a
-    product too or works on a result of the group."""
+def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]],
+          follows: Callable[..., bool] | None = None) -> Step | None:  # fmt: skip
+    """Return the steps (at positions `inside`) as one group, or None if they cannot be. `follows` says which may; by default a
+    product leads, and every further member is a product too or works on a result of the group."""
     records = [s.record for s in part]
     if any(not isinstance(r, OpRecord) or len(r.results) != 1 for r in records) or any(s.is_empty for s in part):
         return None
     made = {s.outputs[0]: i for i, s in enumerate(part)}
-    if not _follows(records, part, made):  # type: ignore[arg-type]
+    if not (follows or _follows)(records, part, made):
         return None
     inputs: list[int] = []
     wires = []

@@ -9,18 +9,20 @@ no other cut is worth a trial; what is left goes through `grouping`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, Step
-from tx8fast.lower import MAX_BANDED
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
 from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.intake import takes_in
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.search.grouping import CHAIN, merge, narrow_places, order_steps, planned_cost, uses
 from tx8fast.search.planning import Planner
 
 STREAM_RATIO = 0.6  # of the bound
+MEMBERS = CHAIN | {"reduce"}
 
 
 def stream_table(table: GraphTable, planner: Planner) -> None:
@@ -71,19 +73,37 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Ste
     """Merge the longest runs of convolutions, pools and what lies between them that go through scratchpad as whole
     images, where that comes so close to the bound that no other cut is worth a trial."""
     used, narrow = uses(fn, steps), narrow_places(fn, steps)
+    kinds = [s.record.kind if s.record is not None else "" for s in steps]
     out: list[Step] = []
     start = 0
     while start < len(steps):
-        end = start
-        while end < len(steps) and steps[end].record is not None and steps[end].record.kind in CHAIN:  # type: ignore[union-attr]
+        begin = start + _intake(steps[start : start + 3])
+        end = begin
+        while end < len(steps) and kinds[end] in MEMBERS:
             end += 1
         found = None
         if narrow[start]:
-            ends = [e for e in range(start + 2, end + 1) if narrow[e]]
-            found = _longest(ends, lambda e: _stream(fn, steps, start, e, used, planner))
+            ends = [e for e in range(begin + 2, end + 1) if narrow[e]]
+            found = _longest(ends, lambda e, start=start: _stream(fn, steps, start, e, used, planner))
         out.append(steps[start] if found is None else found[1])
         start = start + 1 if found is None else found[0]
     return out
+
+
+def _intake(steps: Sequence[Step]) -> int:
+    """Return how many of the first steps turn planes of a model's input into images."""
+    for n in (3, 2):
+        first = [s.record for s in steps[:n] if isinstance(s.record, OpRecord)]
+        linked = all(b.inputs == a.outputs for a, b in itertools.pairwise(steps[:n]))
+        if len(first) == n and linked and takes_in(first):
+            return n
+    return 0
+
+
+def _in_stream(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
+    """Every result but the last has a reader."""
+    read = {v for s in part for v in s.inputs}
+    return all(s.outputs[0] in read for s in part[:-1])
 
 
 def _longest(ends: Sequence[int], stream: Callable[[int], Step | None]) -> tuple[int, Step] | None:
@@ -105,9 +125,9 @@ def _stream(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used
             planner: Planner) -> Step | None:  # fmt: skip
     """Return the steps as one stream that is close to its bound, or None."""
     kinds = [s.record.kind for s in steps[start:end] if s.record is not None]
-    if sum(k in WINDOWS for k in kinds) <= MAX_BANDED:
+    if sum(k in WINDOWS for k in kinds) < 2:
         return None
-    merged = merge(fn, steps[start:end], set(range(start, end)), used)
+    merged = merge(fn, steps[start:end], set(range(start, end)), used, _in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord):
         return None
     cost = planned_cost(merged, planner)
