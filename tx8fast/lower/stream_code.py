@@ -1,4 +1,4 @@
-"""One tile's code of a `ConvStream`: loads, rounds of the engines, and the exchange of weights beside them.
+"""The tiles' code of a `ConvStream`: loads, rounds of the engines, and the exchange of weights beside them.
 
 May import: lower.stream, lower.transfer, isa. Must not: place buffers.
 
@@ -22,28 +22,33 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.base import Emitter
 from tx8fast.lower.stream import ConvStream, Fill
-from tx8fast.lower.transfer import PIECES, Descriptor, clip, part_bytes
+from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset, part_bytes
 
 LOADS = 1  # register window of part loads
 WINDOWS = (0, 2)  # of even and odd rounds
 
 
 class StreamCode:
-    """Builds the code of the tile that is number `rank` of those at work. slot_base: DDR offset of each slot;
-    `meet`: tiles must meet before the first message."""
+    """Builds the code of tiles with `own` images each; DDR offsets are relative to the tile's first image.
 
-    def __init__(self, low: ConvStream, base: int, rank: int, images: tuple[int, int], slot_base: Sequence[int],
-                 meet: bool, memo: dict[tuple, np.ndarray]) -> None:  # fmt: skip
-        self.low, self.base, self.rank, self.images, self.slot_base = low, base, rank, images, slot_base
-        self.meet, self.memo = meet, memo
-        self.out: list[np.ndarray] = []
+    base: address of the arena; `images`: how many a tile with most of them has; `meet`: tiles must meet before the first
+    message. What differs between tiles - the part of the weights that each loads and sends - is filled in by `for_tile`."""
+
+    def __init__(self, low: ConvStream, base: int, own: int, images: int, meet: bool, barrier: bool) -> None:
+        self.low, self.base, self.own = low, base, own
+        self.memo: dict[tuple, np.ndarray] = {}
+        self.found: dict[tuple, list[Descriptor]] = {}
+        self.out: list[np.ndarray | tuple[Fill, int]] = []  # a fill: its load (-1), or its send to a monitor
         self.rounds = low.rounds
         self.mask = (1 << low.tiles) - 1
+        self.first = [
+            ddr_offset(a.spec, (0,) * len(a.spec.shape), q) for a in (*low.reads, *low.writes) for q in range(PIECES)
+        ]
         self.pending: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {w: [] for w in WINDOWS}
         self.exchanged = 0
+        self._build(images, meet, barrier)
 
-    def build(self, images: int, barrier: bool) -> list[np.ndarray]:
-        """Return the rows for `images` rounds over all members, of which this tile may need fewer."""
+    def _build(self, images: int, meet: bool, barrier: bool) -> None:
         total = images * len(self.rounds)
         self._parts(0)
         self._inputs(0)
@@ -51,7 +56,7 @@ class StreamCode:
         self._add("wait")
         if total > 1:
             self._parts(1)
-        self._exchange(0, self.meet)
+        self._exchange(0, meet)
         for g in range(total):
             self._round(g)
             if g + 1 < total:
@@ -60,21 +65,29 @@ class StreamCode:
         self._add("wait")
         if barrier:
             self._add("barrier")
-        return self.out
+
+    def for_tile(self, rank: int) -> np.ndarray:
+        """Return the code of the tile that is number `rank` of those at work."""
+        made: dict[tuple[Fill, int], np.ndarray] = {}
+        out = []
+        for item in self.out:
+            if isinstance(item, tuple):
+                if item not in made:
+                    made[item] = self._load(item[0], rank) if item[1] < 0 else self._send(*item, rank)
+                item = made[item]
+            out.append(item.view(np.uint8))
+        return np.concatenate(out).view(isa.RECORD)
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
     def _at(self, g: int) -> tuple[int, int, int]:
         """Return image, number within the image, and register window of round g."""
         image, r = divmod(g, len(self.rounds))
-        return self.images[0] + image, r, WINDOWS[g % 2]
-
-    def _active(self, image: int) -> bool:
-        return image < self.images[1]
+        return image, r, WINDOWS[g % 2]
 
     def _round(self, g: int) -> None:
         image, r, window = self._at(g)
-        if not self._active(image):
+        if image >= self.own:
             return
         here = self.rounds[r]
         for p in range(here.begin, here.end):
@@ -106,7 +119,7 @@ class StreamCode:
     def _inputs(self, g: int) -> None:
         """Load the images that come from DDR."""
         image, _, window = self._at(g)
-        if not self._active(image):
+        if image >= self.own:
             return
         for source, k in self.low.inputs.items():
             at = self.base + self.low.at["image", source]
@@ -115,10 +128,10 @@ class StreamCode:
 
     def _private(self, g: int) -> None:
         image, r, window = self._at(g)
-        if not self._active(image):
+        if image >= self.own:
             return
         for fill in self.rounds[r].private:
-            key = ("private", fill.key, window, image - self.images[0] if fill.planes else 0)
+            key = ("private", fill.key, window, image if fill.planes else 0)
             if key not in self.memo:
                 at = self.base + self.low.at["fill", fill.key]
                 self.memo[key] = self._dma(fill.read, self._transfers(fill, image), at, "rdma", window)
@@ -133,26 +146,33 @@ class StreamCode:
             lo, hi = (image, *lo[1:]), (image + 1, *hi[1:])
         return [d for d in self.low.stages[i].low.reads[j].transfers(lo, hi) if d.run_bytes]
 
-    def _share(self, fill: Fill) -> tuple[int, int, int]:
-        """Return first byte and bytes of this tile's part, and bytes of the whole."""
+    def _share(self, fill: Fill, rank: int) -> tuple[int, int]:
+        """Return the bytes [a, b) of a fill that a tile loads."""
         size = part_bytes(fill.size_bytes, self.low.tiles)
-        a = min(fill.size_bytes, self.rank * size)
-        return a, min(fill.size_bytes, a + size) - a, fill.size_bytes
+        return min(fill.size_bytes, rank * size), min(fill.size_bytes, (rank + 1) * size)
 
     def _parts(self, g: int) -> None:
-        """Start loading this tile's parts of round g's weights into staging."""
-        for fill in self.rounds[g % len(self.rounds)].shared:
-            a, size, _ = self._share(fill)
-            key = ("load", fill.key, self.rank)
-            if key not in self.memo:
-                found = [Descriptor(c.piece, c.ddr, c.spm - a, c.run_bytes, c.loops)
-                         for d in self._transfers(fill) for c in clip(d, a, a + size)]  # fmt: skip
-                at = self.base + self.low.at["part", fill.key]
-                self.memo[key] = self._dma(fill.read, found, at, "rdma", LOADS)
-            self.out.append(self.memo[key])
+        """Start loading the tile's parts of round g's weights into staging."""
+        self.out += [(fill, -1) for fill in self.rounds[g % len(self.rounds)].shared]
+
+    def _load(self, fill: Fill, rank: int) -> np.ndarray:
+        a, b = self._share(fill, rank)
+        key = ("shared", fill.key)
+        if key not in self.found:
+            self.found[key] = self._transfers(fill)
+        found = [Descriptor(c.piece, c.ddr, c.spm - a, c.run_bytes, c.loops)
+                 for d in self.found[key] for c in clip(d, a, b)]  # fmt: skip
+        return self._dma(fill.read, found, self.base + self.low.at["part", fill.key], "rdma", LOADS)
+
+    def _send(self, fill: Fill, monitor: int, rank: int) -> np.ndarray:
+        a, b = self._share(fill, rank)
+        dst = self.base + self.low.at["fill", fill.key] + a
+        src = self.base + self.low.at["part", fill.key]
+        made = [isa.make("send", src=src, dst=dst, bytes=b - a, mask=self.mask, monitor=monitor)] if b > a else []
+        return isa.rows(made)
 
     def _exchange(self, g: int, meet: bool) -> None:
-        """Send this tile's parts of round g's weights to all and wait for all parts."""
+        """Send the tile's parts of round g's weights to all and wait for all parts."""
         shared = self.rounds[g % len(self.rounds)].shared
         if not shared:
             return
@@ -160,12 +180,7 @@ class StreamCode:
         self.exchanged += 1
         if meet:
             self._add("barrier_sub", mask=self.mask)
-        for fill in shared:
-            a, size, _ = self._share(fill)
-            if size:
-                self._add("send", src=self.base + self.low.at["part", fill.key],
-                          dst=self.base + self.low.at["fill", fill.key] + a, bytes=size, mask=self.mask,
-                          monitor=monitor)  # fmt: skip
+        self.out += [(fill, monitor) for fill in shared]
         self._add("recv", monitor=monitor, bytes=sum(f.size_bytes for f in shared))
 
     # -- rows ---------------------------------------------------------------------------------------------------
@@ -199,7 +214,7 @@ class StreamCode:
             fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
             side = {"dst": at + d.spm} if name == "rdma" else {"src": at + d.spm}
             slot = PIECES * k + d.piece
-            rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot, ddr=d.ddr - int(self.slot_base[slot]), op=0,
+            rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot, ddr=d.ddr - int(self.first[slot]), op=0,
                                  worker=window, **fields, **side))  # fmt: skip
         return isa.rows(rows)
 

@@ -24,15 +24,16 @@ def stream_codes(low: ConvStream, plan: Plan, machine: Machine, barrier: bool, m
     offsets = np.zeros((machine.n_tiles, PIECES * len(accesses)), np.int64)
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     codes: list[np.ndarray] = []
-    memo: dict[tuple, np.ndarray] = {}
+    builders: dict[int, StreamCode] = {}
     for t, r in enumerate(tile_ranges(low, plan, machine.n_tiles)):
         if r.idle:
             continue
         for a, access in enumerate(accesses):
             starts = [x for x, _ in access.box(r.lo, r.hi)]
             offsets[t, PIECES * a : PIECES * a + PIECES] = [ddr_offset(access.spec, starts, q) for q in range(PIECES)]
-        tile = StreamCode(low, machine.spm_base, t, (r.lo[0], r.hi[0]), offsets[t], meet, memo)
-        rows = tile.build(low.images_per_tile, barrier)
+        own = r.hi[0] - r.lo[0]
+        if own not in builders:
+            builders[own] = StreamCode(low, machine.spm_base, own, low.images_per_tile, meet, barrier)
         tile_code[t] = len(codes)
-        codes.append(isa.roll(np.concatenate([x.view(np.uint8) for x in rows]).view(isa.RECORD)))
+        codes.append(isa.roll(builders[own].for_tile(t)))
     return codes, tile_code, np.repeat(np.array(arguments, np.int32), PIECES), offsets

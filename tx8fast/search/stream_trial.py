@@ -14,7 +14,6 @@ from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.stream import ConvStream
 from tx8fast.lower.stream_code import StreamCode
-from tx8fast.lower.transfer import PIECES
 from tx8fast.machine import Machine
 from tx8fast.search.plan import Plan
 from tx8fast.search.trial import QUEUE_DEPTH, SYNC_KINDS, Block
@@ -34,10 +33,8 @@ def stream_plan(low: ConvStream, machine: Machine, name: str) -> Plan:
 
 
 def _cycles(low: ConvStream, machine: Machine, images: int) -> int:
-    slots = np.zeros(PIECES * (len(low.reads) + len(low.writes)), np.int64)
-    code = StreamCode(low, machine.spm_base, 0, (0, images), slots, False, {})
-    rows = np.concatenate([x.view(np.uint8) for x in code.build(images, False)]).view(isa.RECORD)
-    return _simulate(low, machine, rows)
+    code = StreamCode(low, machine.spm_base, images, images, False, False)
+    return _simulate(low, machine, code.for_tile(0))
 
 
 def _simulate(low: ConvStream, machine: Machine, rows: np.ndarray) -> int:
