@@ -8,6 +8,7 @@ adds its sums to an image as it does to partial sums, then applies the activatio
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -213,15 +214,17 @@ def whole(access: Access) -> Access:
 def place(wishes: Sequence[tuple[object, int, Sequence[tuple[int, int]]]]) -> tuple[int, dict]:
     """Return the bytes of one buffer for all wishes (name, bytes, half-open lifetimes), and offsets: what is never
     alive together shares bytes. The largest go first, each to the lowest place that is free."""
-    placed: list[tuple[int, int, Sequence[tuple[int, int]]]] = []
+    placed: list[tuple[int, int, int, int, Sequence[tuple[int, int]]]] = []
     at = {}
     for name, size, lives in sorted(wishes, key=lambda w: (-w[1], w[2])):
         need = round_up(max(size, 1), ALIGN_BYTES)
+        first, last = min(f for f, _ in lives), max(t for _, t in lives)
         offset = 0
-        for a, b, others in placed:
-            if a < offset + need and offset < b and any(f < u and s < t for f, t in lives for s, u in others):
+        for a, b, f0, t0, others in placed:
+            if a >= offset + need:
+                break
+            if b > offset and f0 < last and first < t0 and any(f < u and s < t for f, t in lives for s, u in others):
                 offset = b
-        placed.append((offset, offset + need, lives))
-        placed.sort(key=lambda p: p[:2])
+        bisect.insort(placed, (offset, offset + need, first, last, lives))
         at[name] = offset
     return max((p[1] for p in placed), default=0), at

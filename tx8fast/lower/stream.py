@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
-from tx8fast.lower.chain import PSUM, Chain, Source, Stage, place
+from tx8fast.lower.chain import PSUM, Chain, Source, place
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
-from tx8fast.lower.pooling import PositionReduce
+from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.transfer import Local, part_bytes, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
@@ -28,22 +28,25 @@ from tx8fast.numerics.layout import block_size
 SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
 ROUND_BYTES = 65536  # of such weights in one round, at most
 SMALL_BYTES = 16384  # scratch that is not used again at once, so that nobody waits for it
-WEIGHT_SHARES = (0.46, 0.4, 0.3, 0.2, 0.1)  # of the room beside the images, for one round's weights
+WEIGHT_SHARE = 0.46  # of the room beside the images, for one round's weights
+LESS = 0.7  # of a share where that does not fit
+LAYOUTS = 10  # tried before a network is given up
 BANDS = 8  # pieces of an image that comes from DDR as planes
+AHEAD = 3  # of them on their way before they are needed
 FEWEST_ROUNDS = 3  # for several images in a row: what round r + 2 needs is on its way during round r
 
 Ranges = tuple[tuple[int, ...], tuple[int, ...]]
+Wish = tuple[tuple, int, list[tuple[int, int]]]  # name, bytes, half-open lifetimes in parts
+Part = tuple[int, tuple[int, ...], tuple[int, ...]]  # member, and factor ranges of its lowering
 
 
 @dataclass(frozen=True)
 class Fill:
-    """A weight or vector, or what a part needs of it. key: (part, operand of its member); planes: it is a piece of an
-    image instead."""
+    """A weight, a vector or planes of the input, or what a part needs of them. key: (part, operand of its member)."""
 
     key: tuple[int, int]
     read: int
     size_bytes: int
-    planes: bool = False
 
 
 @dataclass
@@ -132,6 +135,9 @@ class ConvStream(Chain):
             return GroupedConvolution(op, self.machine)
         return super()._lowered(op, before)
 
+    filled: dict[int, int]  # part -> the part whose fills it uses
+    pieces: dict[int, list[Fill]]  # part -> planes of later parts whose loads begin before it
+
     # -- parts and rounds ---------------------------------------------------------------------------------------
 
     def lay_out(self, name: str) -> None:
@@ -141,19 +147,31 @@ class ConvStream(Chain):
         need = max(alive)
         if need > self.capacity:
             raise InfeasibleError(f"{name}: images need {need:,} bytes of scratchpad, {self.capacity:,} are there")
-        for share in WEIGHT_SHARES:
-            parts = [(i, *r) for i, stage in enumerate(self.stages) for r in self._cut(stage, share, alive, i)]
-            self.parts = self._early(parts)
+        shares = [WEIGHT_SHARE] * len(self.stages)
+        for _ in range(LAYOUTS):
+            parts = [(i, *r) for i in range(len(self.stages)) for r in self._cut(i, shares[i], alive)]
+            self.parts = self._in_order(parts)
             self.rounds = self._rounds()
-            need, self.at = place(self._wishes())
+            wishes = self._wishes()
+            need, self.at = place(wishes)
             if need <= self.capacity:
                 self.spm_bytes = need
                 if self.images_per_tile > 1 and len(self.rounds) < FEWEST_ROUNDS:
                     raise InfeasibleError(f"{name}: too short to stream weights for one image after the other")
                 return
+            for i in self._crowded(wishes):
+                shares[i] *= LESS
         raise InfeasibleError(
             f"{name}: images and weights need {need:,} bytes of scratchpad, {self.capacity:,} are there"
         )
+
+    def _crowded(self, wishes: Sequence[Wish]) -> set[int]:
+        """Return the members that run while something lies beyond the end of scratchpad."""
+        out: set[int] = set()
+        for name, size, lives in wishes:
+            if self.at[name] + size > self.capacity:
+                out |= {self.parts[p][0] for a, b in lives for p in range(a, b)}
+        return out
 
     def _size(self, source: Source) -> int:
         return self._local(source).size_bytes
@@ -192,11 +210,12 @@ class ConvStream(Chain):
                 lives[image] = lives.get(image, (p, p))[0], p
         return {s: (0 if s[0] == "in" else a, b) for s, (a, b) in lives.items()}
 
-    def _cut(self, stage: Stage, share: float, alive: Sequence[int], i: int) -> Iterator[Ranges]:
+    def _cut(self, i: int, share: float, alive: Sequence[int]) -> Iterator[Ranges]:
         """Yield the parts of a member."""
+        stage = self.stages[i]
         low = stage.low
         lo, hi = stage.ranges((0, stage.shape[1]))
-        bands = self._bands(stage)
+        bands = self._bands(i)
         if bands > 1:
             step = -(-(hi[1] // bands) // low.units[1]) * low.units[1]
             for a in range(0, hi[1], step):
@@ -214,70 +233,103 @@ class ConvStream(Chain):
         for a in range(0, size, step):
             yield (*lo[:2], a, *lo[3:]), (*hi[:2], min(a + step, size), *hi[3:])
 
-    def _bands(self, stage: Stage) -> int:
-        """Pieces of an image that is taken in, and of what follows if its channels are one block: it may begin early."""
+    def _bands(self, i: int) -> int:
+        """Pieces of an image that is taken in, of what follows while channels are one block, and of a pool behind that, so
+        that the engines need not wait for each other."""
+        stage = self.stages[i]
         low = stage.low
         if isinstance(low, Intake):
             return max(BANDS, -(-low.sizes[1] // (MAX_POSITIONS - low.units[1])))
-        source = stage.images.get(0, ("in", 0))
-        follows = source[0] == "op" and isinstance(self.stages[source[1]].low, Intake)
-        block = block_size(low.reads[0].spec.dtype)
-        one_block = isinstance(low, Convolution) and max(low.w.shape[2], low.w.shape[3]) <= block
-        return min(BANDS, low.sizes[1]) if follows and one_block and PSUM not in stage.images else 1
+        kind, k = stage.images.get(0, ("in", 0))
+        if kind == "in" or len(stage.images) > 1 or self._bands(k) == 1:
+            return 1
+        before = Intake if isinstance(low, Convolution) else Convolution if isinstance(low, Pool) else ()
+        one_block = max(stage.shape[3], self.stages[k].shape[3]) <= block_size(low.reads[0].spec.dtype)
+        return min(BANDS, low.sizes[1]) if one_block and isinstance(self.stages[k].low, before) else 1
 
-    def _early(self, parts: list[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> list:
-        """Return the parts with those that take in an image each right before the first that needs it."""
-        waiting = [p for p in parts if isinstance(self.stages[p[0]].low, Intake)]
-        out = []
-        for p in (p for p in parts if p not in waiting):
+    def _in_order(self, parts: Sequence[Part]) -> list[Part]:
+        """Return the parts in order, pieces of an image each right before the first that needs it."""
+        waiting: dict[int, list[Part]] = {}
+        for p in parts:
+            waiting.setdefault(p[0], []).append(p)
+        out: list[Part] = []
+
+        def run(p: Part) -> None:
             i, lo, hi = p
             stage = self.stages[i]
-            for source in stage.images.values():
-                width = self._spec(source).shape[-2]
-                rows = stage.needs(0, (lo[1], hi[1]))[1] if stage.windowed else self._spec(source).shape[1]
-                while waiting and ("op", waiting[0][0]) == source and waiting[0][1][1] < rows * width:
-                    out.append(waiting.pop(0))
+            for kind, k in stage.images.values():
+                if kind == "op" and waiting[k]:
+                    rows = stage.needs(0, (lo[1], hi[1]))[1] if stage.windowed else self.stages[k].shape[1]
+                    width = 1 if self.stages[k].windowed else self.stages[k].shape[2]
+                    if hi[1] == stage.low.sizes[1]:
+                        rows = self.stages[k].shape[1]
+                    while waiting[k] and waiting[k][0][1][1] < rows * width:
+                        run(waiting[k].pop(0))
+                    if waiting[k] and isinstance(stage.low, Pool):
+                        run(waiting[k].pop(0))  # the matrix engine has work meanwhile
             out.append(p)
+
+        for i in range(len(self.stages)):
+            if not any(self._bands(k) > 1 for k in self._users(("op", i))):
+                while waiting[i]:
+                    run(waiting[i].pop(0))
         return out
 
     def _rounds(self) -> list[Round]:
         rounds = [Round(0, 0)]
+        pieces: list[Fill] = []
+        first: dict[int, int] = {}
+        self.filled = {}
         for p, (i, lo, hi) in enumerate(self.parts):
             stage = self.stages[i]
-            planes = stage.planes >= 0
-            fills = [Fill((p, j), k, stage.low.reads[j].size_bytes(lo, hi), planes) for j, k in stage.others.items()]
-            alike = self.tiles > 1 and self.sharing and not planes
+            fills = [Fill((p, j), k, stage.low.reads[j].size_bytes(lo, hi)) for j, k in stage.others.items()]
+            self.filled[p] = p
+            if self._bands(i) > 1 and stage.planes < 0:
+                self.filled[p] = first.setdefault(i, p)  # all bands have the same weights
+                fills = fills if first[i] == p else []
+            elif stage.planes >= 0:
+                pieces += fills
+                fills = []
+            alike = self.tiles > 1 and self.sharing
             shared = [f for f in fills if alike and f.size_bytes >= SHARE_MIN_BYTES]
             private = [f for f in fills if f not in shared]
             here = rounds[-1]
-            waiting = sum(f.size_bytes for f in (*here.private, *private) if not f.planes)
-            if p > here.begin and fills and (shared or waiting > ROUND_BYTES):
+            waiting = sum(f.size_bytes for f in (*here.private, *private))
+            if fills and (here.shared or here.private) and (shared or waiting > ROUND_BYTES):
                 rounds.append(here := Round(p, p))
             here.end = p + 1
             here.shared += shared
             here.private += private
+        self.pieces = {}
+        for n, f in enumerate(pieces):
+            self.pieces.setdefault(pieces[max(0, n - AHEAD)].key[0], []).append(f)
         return rounds
 
     def stage_bytes(self, fill: Fill) -> int:
         """Bytes of the part of a shared fill that one tile loads."""
         return part_bytes(fill.size_bytes, self.tiles)
 
-    def _wishes(self) -> list[tuple[tuple, int, list[tuple[int, int]]]]:
+    def _wishes(self) -> list[Wish]:
         """Return (name, bytes, lifetimes in parts) of everything in scratchpad.
 
         Fills arrive while the round before theirs runs, their parts two rounds before. What other engines than the
         matrix engine have read stays for one round more, whose rows go through another register window."""
-        out: list[tuple[tuple, int, list[tuple[int, int]]]] = []
+        out: list[Wish] = []
         for source, (a, b) in self._image_lives([i for i, _, _ in self.parts]).items():
             out.append((("image", source), self._size(source), [(a, b + 1)]))
+        for p, pieces in self.pieces.items():
+            out += [(("fill", f.key), f.size_bytes, [(p, f.key[0] + 1)]) for f in pieces]
+        users: dict[int, int] = {}
+        for p, of in self.filled.items():
+            users[of] = max(p, users.get(of, p))
         for r, here in enumerate(self.rounds):
             for f in here.shared:
-                out.append((("fill", f.key), f.size_bytes, self._span(r - 1, r)))
+                lives = [*self._span(r - 1, r), (f.key[0], users[f.key[0]] + 1)]
+                out.append((("fill", f.key), f.size_bytes, lives))
                 out.append((("part", f.key), self.stage_bytes(f), self._span(r - 2, r)))
             for f in here.private:
-                lives = self._span(r - 1, r + (f.size_bytes <= SMALL_BYTES))
-                if f.planes:
-                    lives = [*lives[1:], (lives[0][0], f.key[0] + 1)]
+                last = users[f.key[0]]
+                lives = [*self._span(r - 1, r + (f.size_bytes <= SMALL_BYTES)), (f.key[0], last + 1)]
                 out.append((("fill", f.key), f.size_bytes, lives))
             for p in range(here.begin, here.end):
                 i, lo, hi = self.parts[p]
@@ -309,7 +361,7 @@ class ConvStream(Chain):
         low = stage.low
         reads = [0] * len(low.reads)
         for j in stage.others:
-            reads[j] = base + self.at["fill", (p, j)]
+            reads[j] = base + self.at["fill", (self.filled[p], j)]
         out = self._address(("op", i), low.writes[0], lo, hi)
         acc = 0
         for j, source in stage.images.items():

@@ -91,6 +91,9 @@ class StreamCode:
             return
         here = self.rounds[r]
         for p in range(here.begin, here.end):
+            for fill in self.low.pieces.get(p, ()):
+                at = self.base + self.low.at["fill", fill.key]
+                self._ordered(self._dma(fill.read, self._transfers(fill, image), at, "rdma", window), window)
             key = ("part", p, window)
             if key not in self.memo:
                 em = Emitter()
@@ -131,18 +134,19 @@ class StreamCode:
         if image >= self.own:
             return
         for fill in self.rounds[r].private:
-            key = ("private", fill.key, window, image if fill.planes else 0)
+            key = ("private", fill.key, window)
             if key not in self.memo:
                 at = self.base + self.low.at["fill", fill.key]
-                self.memo[key] = self._dma(fill.read, self._transfers(fill, image), at, "rdma", window)
+                self.memo[key] = self._dma(fill.read, self._transfers(fill), at, "rdma", window)
             self._ordered(self.memo[key], window)
 
     # -- shared weights -----------------------------------------------------------------------------------------
 
-    def _transfers(self, fill: Fill, image: int = 0) -> list[Descriptor]:
+    def _transfers(self, fill: Fill, image: int = -1) -> list[Descriptor]:
+        """Return how a fill comes from DDR; `image`: the one whose planes it is of."""
         p, j = fill.key
         i, lo, hi = self.low.parts[p]
-        if fill.planes:
+        if image >= 0:
             lo, hi = (image, *lo[1:]), (image + 1, *hi[1:])
         return [d for d in self.low.stages[i].low.reads[j].transfers(lo, hi) if d.run_bytes]
 
