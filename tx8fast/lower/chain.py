@@ -18,6 +18,7 @@ from tx8fast.lower.convolution import Convolution, Depthwise, Windowed
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.intake import Intake
 from tx8fast.lower.pooling import Pool
+from tx8fast.lower.thin import Thin
 from tx8fast.machine import Machine
 
 WINDOWS = ("conv", "max_pool", "avg_pool")
@@ -99,7 +100,7 @@ class Stage:
 
     @property
     def windowed(self) -> bool:
-        return isinstance(self.low, Windowed | Pool)
+        return isinstance(self.low, Windowed | Pool | Thin)
 
     def needs(self, j: int, rows: Rows) -> Rows:
         """Rows of image j for rows of its result."""

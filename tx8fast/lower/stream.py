@@ -21,6 +21,7 @@ from tx8fast.lower.chain import PSUM, Chain, Source, place
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
 from tx8fast.lower.pooling import Pool, PositionReduce
+from tx8fast.lower.thin import THIN, Thin, thinned
 from tx8fast.lower.transfer import Local, part_bytes, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
@@ -88,7 +89,7 @@ class ConvStream(Chain):
     kind = "conv stream"
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
-        super().__init__(smallest_first(record), machine)
+        super().__init__(thinned(smallest_first(record)), machine)
         self.n_images = record.results[0].shape[0]
         images = sorted({s[1] for stage in self.stages for s in stage.images.values() if s[0] == "in"})
         self.inputs: dict[Source, int] = {}
@@ -126,6 +127,8 @@ class ConvStream(Chain):
             src = before[0].operands[0]
             assert src is not None
             return Intake(op, src, op.results[0], self.machine)
+        if op.kind == THIN:
+            return Thin(op, self.machine)
         if op.kind == "reduce":
             low = PositionReduce(op, self.machine)
             if low.sizes[1] != 1:
