@@ -87,6 +87,7 @@ def smallest_first(record: GroupRecord) -> GroupRecord:
 
 class ConvStream(Chain):
     kind = "conv stream"
+    work_cycles = 0  # of a tile's busiest compute engine, once the code has been timed
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(thinned(smallest_first(record)), machine)

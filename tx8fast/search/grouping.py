@@ -11,7 +11,7 @@ the program, so a group is formed only where the estimate says it pays.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
@@ -23,14 +23,16 @@ from tx8fast.search.planning import Planner
 
 MAX_GROUP = 4
 MAX_CHAIN = 24  # ops of a chain of convolutions and pools by bands of rows
+Option = tuple[int, int, Step]  # steps [start, end) as one group
 PRODUCTS = frozenset({"gemm", "contract", "conv"})
 CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 
 
-def group_table(table: GraphTable, planner: Planner) -> None:
-    """Replace steps by groups where that is cheaper, and set the barriers anew."""
+def group_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]]) -> None:
+    """Replace steps, ordered by `order_steps`, by groups where that is cheaper, and set the barriers anew. options: by
+    function, further groups to choose from."""
     for fn in table.functions.values():
-        fn.steps = _cut(fn, order_steps(fn), planner)
+        fn.steps = _cut(fn, fn.steps, planner, options.get(fn.name, ()))
         place_barriers(fn)
 
 
@@ -61,7 +63,7 @@ def order_steps(fn: FunctionTable) -> list[Step]:
     return [fn.steps[i] for i in order]
 
 
-def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
+def _cut(fn: FunctionTable, steps: list[Step], planner: Planner, given: Sequence[Option]) -> list[Step]:
     """Return the cheapest sequence of groups (dynamic programming over end positions)."""
     used = uses(fn, steps)
     narrow = narrow_places(fn, steps)
@@ -74,13 +76,16 @@ def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
             merged = merge(fn, steps[start:end], set(range(start, end)), used)
             if merged is not None and (cost := planned_cost(merged, planner)) < float("inf"):
                 options.append((best[start][0] + cost, start))
+        options += [(best[a][0] + planned_cost(step, planner), a) for a, b, step in given if b == end]
         best.append(min(options, key=lambda o: (o[0], -o[1])))
     out: list[Step] = []
     end = len(steps)
     while end:
         start = best[end][1]
         part = steps[start:end]
-        step = part[0] if len(part) == 1 else merge(fn, part, set(range(start, end)), used)
+        step = next((step for a, b, step in given if (a, b) == (start, end)), None)
+        if step is None:
+            step = part[0] if len(part) == 1 else merge(fn, part, set(range(start, end)), used)
         assert step is not None
         out.append(step)
         end = start

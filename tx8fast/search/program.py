@@ -24,8 +24,7 @@ def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int
     the estimate says it pays. Raises InfeasibleError naming every op that cannot fit."""
     planner = Planner(machine, sharing)
     if opt >= 2:
-        stream_table(table, planner)
-        group_table(table, planner)
+        group_table(table, planner, stream_table(table, planner))
     names: dict[Record, str] = {}
     for fn in table.functions.values():
         for step in fn.steps:

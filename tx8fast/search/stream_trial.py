@@ -18,6 +18,7 @@ from tx8fast.machine import Machine
 from tx8fast.search.plan import Plan
 from tx8fast.search.trial import QUEUE_DEPTH, SYNC_KINDS, Block
 
+CT, NE = isa.UNITS.index("ct"), isa.UNITS.index("ne")
 TRIED_IMAGES = 3  # the rest continues the rate of the last one
 
 
@@ -39,6 +40,7 @@ def _cycles(low: ConvStream, machine: Machine, images: int) -> int:
 
 def _simulate(low: ConvStream, machine: Machine, rows: np.ndarray) -> int:
     b = Block.of_rows(machine, rows)
+    low.work_cycles = max(int(b.fixed[b.kind == unit].sum()) for unit in (NE, CT))
     opcode = {
         name: isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait", "wait_worker")
     }
