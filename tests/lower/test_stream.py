@@ -50,7 +50,7 @@ def agrees(case: Case, seed: int, tolerance: float | None = None) -> None:
     compare(got["y0"], want, 3e-2 if case.args[0].dtype == "bf16" else tolerance)
 
 
-@settings(max_examples=8, phases=NO_SHRINK)
+@settings(max_examples=5, phases=NO_SHRINK)
 @given(
     st.sampled_from(["bf16", "f32"]), st.integers(1, 9), st.tuples(st.integers(2, 9), st.integers(2, 9)),
     st.sampled_from([20, 64, 100]), st.sampled_from([8, 130]), st.sampled_from([1, 2]), st.sampled_from([1.0, 0.3, 0.1]),
@@ -107,7 +107,7 @@ def networks(draw):
     return grouped(build(args, body, "test_2x2"))
 
 
-@settings(max_examples=8, phases=NO_SHRINK)
+@settings(max_examples=5, phases=NO_SHRINK)
 @given(networks(), st.sampled_from([1.0, 0.05]), st.booleans(), st.sampled_from([1, 16384]), st.integers(0, 1 << 20))
 def test_layers_of_every_kind(case, spare, sharing, share_min, seed) -> None:
     try:
