@@ -240,7 +240,7 @@ def _conflict(a: tuple[np.ndarray, np.ndarray, np.ndarray], b: tuple[np.ndarray,
 
     def meet(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         x, y = x[:, None, :, None], y[None, :, None, :]
-        return ((x[..., 0] < y[..., 1]) & (y[..., 0] < x[..., 1])).any((2, 3))
+        return np.any((x[..., 0] < y[..., 1]) & (y[..., 0] < x[..., 1]), (2, 3))
 
     touched = meet(a[2], b[2]) | meet(a[1], b[2]) | meet(a[2], b[1])
     return bool((touched & (a[0][:, None] != b[0][None, :])).any())

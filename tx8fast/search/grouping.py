@@ -153,7 +153,7 @@ def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[
     if any(not isinstance(r, OpRecord) or len(r.results) != 1 for r in records) or any(s.is_empty for s in part):
         return None
     made = {s.outputs[0]: i for i, s in enumerate(part)}
-    if not (follows or _follows)(records, part, made):
+    if not (follows or _follows)(records, part, made):  # type: ignore[arg-type]
         return None
     inputs: list[int] = []
     wires = []
