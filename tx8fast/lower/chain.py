@@ -53,6 +53,8 @@ def members(record: GroupRecord) -> tuple[list[Member], dict[int, int]]:
             for mine, other in (sources, sources[::-1]):
                 new = new or _summed(found, mine, other, users, t)
         elif op.kind in ("transpose", "channel_norm") and sources[0] is not None and sources[0][0] == "op":
+            if users[sources[0][1]] != 1:
+                raise NotLowerable("a change of layout within a chain")
             old = found.pop(sources[0][1])
             new = replace(old, op=op, result=t, before=(*old.before, old.op))
         found[t] = new or Member(op, t, t)

@@ -221,7 +221,7 @@ class ConvStream(Chain):
         lo, hi = stage.ranges((0, stage.shape[1]))
         bands = self._bands(i)
         if bands > 1:
-            step = -(-(hi[1] // bands) // low.units[1]) * low.units[1]
+            step = -(-hi[1] // (bands * low.units[1])) * low.units[1]
             for a in range(0, hi[1], step):
                 yield (lo[0], a, *lo[2:]), (hi[0], min(a + step, hi[1]), *hi[2:])
             return
