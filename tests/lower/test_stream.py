@@ -10,7 +10,7 @@ from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 from lower.test_cnn import blocked, bottleneck, grouped
 from support.cnn_models import CnnBuilder
-from support.one_op import Arg, Case, build, compare, with_plan
+from support.one_op import MACHINES, Arg, Case, build, compare, with_plan
 
 from tx8fast import api
 from tx8fast.api import CompiledProgram
@@ -190,6 +190,12 @@ def test_too_large_images_are_refused() -> None:
     case = bottleneck("f32", 4, (64, 64), 128, 128, 1, "test_2x2")
     low = ConvStream(case.records[0], case.machine)
     with pytest.raises(InfeasibleError, match=r"images need 6,291,456 bytes of scratchpad"):
+        low.lay_out("block")
+
+
+def test_two_images_need_rounds_between_their_weights() -> None:
+    low = ConvStream(bottleneck("f32", 8, (8, 8), 64, 8, 1, "test_2x2").records[0], MACHINES["test_2x2"])
+    with pytest.raises(InfeasibleError, match="block: too short to stream weights"):
         low.lay_out("block")
 
 

@@ -156,12 +156,12 @@ class ConvStream(Chain):
             parts = [(i, *r) for i in range(len(self.stages)) for r in self._cut(i, shares[i], alive)]
             self.parts = self._in_order(parts)
             self.rounds = self._rounds()
+            if self.images_per_tile > 1 and len(self.rounds) < FEWEST_ROUNDS:
+                raise InfeasibleError(f"{name}: too short to stream weights for one image after the other")
             wishes = self._wishes()
             need, self.at = place(wishes)
             if need <= self.capacity:
                 self.spm_bytes = need
-                if self.images_per_tile > 1 and len(self.rounds) < FEWEST_ROUNDS:
-                    raise InfeasibleError(f"{name}: too short to stream weights for one image after the other")
                 return
             for i in self._crowded(wishes):
                 shares[i] *= LESS
