@@ -104,14 +104,14 @@ def networks(draw):
             made.append(y)
         return made[-1]
 
-    return grouped(build(args, body, "test_2x2"))
+    return args, body
 
 
 @settings(max_examples=5, phases=NO_SHRINK)
 @given(networks(), st.sampled_from([1.0, 0.05]), st.booleans(), st.sampled_from([1, 16384]), st.integers(0, 1 << 20))
-def test_layers_of_every_kind(case, spare, sharing, share_min, seed) -> None:
+def test_layers_of_every_kind(network, spare, sharing, share_min, seed) -> None:
     try:
-        case, _ = streamed(case, sharing, spare, share_min)
+        case, _ = streamed(grouped(build(*network, "test_2x2")), sharing, spare, share_min)
     except (NotLowerable, InfeasibleError):
         assume(False)
     agrees(case, seed, 1e-4)
