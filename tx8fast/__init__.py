@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tx8fast.api import CompiledProgram, compile, load
+    from tx8fast.api import CompiledProgram, compile
     from tx8fast.errors import Tx8Error
+    from tx8fast.lengths import LengthPrograms, compile_lengths, load
     from tx8fast.options import CompileOptions
 
-_HOME = {"compile": "api", "load": "api", "CompiledProgram": "api", "CompileOptions": "options", "Tx8Error": "errors"}
-__all__ = ["CompileOptions", "CompiledProgram", "Tx8Error", "__version__", "compile", "load"]
+_HOME = {"compile": "api", "CompiledProgram": "api", "CompileOptions": "options", "Tx8Error": "errors",
+         "LengthPrograms": "lengths", "compile_lengths": "lengths", "load": "lengths"}  # fmt: skip
+__all__ = ["CompileOptions", "CompiledProgram", "LengthPrograms", "Tx8Error", "__version__", "compile", "compile_lengths",
+           "load"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

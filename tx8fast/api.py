@@ -115,7 +115,7 @@ def compile(model: str | os.PathLike[str], options: CompileOptions | None = None
     options = options or CompileOptions(**_known(fields))
     started = time.perf_counter()
     machine = load_machine(options.machine)
-    with _quiet_collector():
+    with quiet_collector():
         ir = open_model(model, **options.import_options())
         root = Path(model)
         program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump)
@@ -131,7 +131,7 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _quiet_collector():
+def quiet_collector():
     """The graph is one live structure while we compile: collecting it again and again only costs time."""
     was = gc.isenabled()
     gc.disable()
@@ -153,7 +153,7 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
             return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
         return ir.weights.describe(key)
 
-    meta = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
+    meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": options.opt, "sharing": options.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
     check_capacity(view.table, machine)

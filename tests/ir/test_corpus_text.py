@@ -6,9 +6,9 @@ import json
 import pytest
 from support.family_checkpoints import CONFIGS
 
+from tests.support.corpus import MODELS, exported
 from tests.support.every_kind import every_kind
 from tx8fast.frontend import open_model
-from tx8fast.frontend.onnx import import_onnx
 from tx8fast.ir import new_context
 from tx8fast.ir.clone import equal
 from tx8fast.ir.parser import parse_op
@@ -16,11 +16,6 @@ from tx8fast.ir.printer import print_op
 from tx8fast.passes.pipeline import backend_passes, graph_passes, run_pipeline
 
 pytestmark = [pytest.mark.feature("IR-32"), pytest.mark.feature("B09")]
-MODELS = (
-    "bert-encode-op23", "gpt2-decode-op23", "gpt2-prefill-op20", "llama-decode-op20", "llama-decode-op23",
-    "llama-prefill-op20", "llama-prefill-op23-eager", "mixtral-prefill-op20-batched_mm", "qwen2-prefill-op23",
-    "qwen3-prefill-op20", "vit-encode-op20",
-)  # fmt: skip
 
 
 def config_program(name, tmp_path):
@@ -47,8 +42,8 @@ def round_trip(program):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_models_round_trip_after_every_stage(data_dir, model):
-    for _, program in stages(import_onnx(data_dir / "onnx" / f"{model}.onnx")):
+def test_models_round_trip_after_every_stage(model):
+    for _, program in stages(exported(model)):
         round_trip(program)
         program.verify(2)
 
@@ -94,10 +89,18 @@ def oracle(program):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_mlir_reads_models_after_every_stage(data_dir, model):
+def test_mlir_reads_models_after_every_stage(model):
     mlir()
-    for _, program in stages(import_onnx(data_dir / "onnx" / f"{model}.onnx")):
+    for _, program in stages(exported(model)):
         oracle(program)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_mlir_reads_configurations(tmp_path, name):
+    mlir()
+    program = config_program(name, tmp_path)
+    run_pipeline(program, [*graph_passes(), *backend_passes()], verify_between=False)
+    oracle(program)
 
 
 def test_mlir_reads_every_kind():

@@ -11,10 +11,13 @@ from support.interpret import run_program
 from support.run_graph import run_graph
 from support.small_graph import SmallGraph
 
+from tx8fast.api import compile_ir
 from tx8fast.errors import ImportModelError
 from tx8fast.frontend import open_model
 from tx8fast.ir import new_context, reference
 from tx8fast.ir.export import export_program, export_text, load_exported
+from tx8fast.machine import load_machine
+from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline, standard_pipeline
 
 pytestmark = pytest.mark.feature("IR-53")
@@ -104,3 +107,18 @@ def test_wrong_data_and_damaged_descriptions_are_named(tmp_path):
     path.write_text("{")
     with pytest.raises(ImportModelError, match="exported program"):
         load_exported(new_context(), tmp_path)
+
+
+@pytest.mark.feature("IR-11")
+def test_the_program_is_the_same_with_and_without_run_time_attributes(tmp_path):
+    files = []
+    for noted in (True, False):
+        g = SmallGraph(x=((4, 64), "f32"))
+        y = g("relu", g("gemm", g.args["x"], g.array("w", np.ones((64, 32), np.float32))))
+        program = g.done(y=g("softmax", y))
+        if noted:
+            for i, op in enumerate(program.module.walk()):
+                op.attrs["rt_note"] = i
+        compile_ir(program, load_machine("test_2x2"), CompileOptions()).save(tmp_path / "p.tx8")
+        files.append((tmp_path / "p.tx8").read_bytes())
+    assert files[0] == files[1]

@@ -137,6 +137,16 @@ def test_newer_files_are_refused_or_warned_of():
         read_text(new_context(), text_of("array<i64: 2, 0>"))
 
 
+def test_a_text_has_no_kind_younger_than_its_version():
+    g = every_kind(new_context())
+    late = sorted({op.name for op in g.module.walk() if op.info.since > (1, 0)})
+    assert late and all(name.endswith("_") or "tensor" in name or "view" in name for name in late)
+    with pytest.raises(
+        VerifyError, match=r"old.mlir: the text is of version 1.0 and has later kinds: .*relu_ \(since 2.0\)"
+    ):
+        read_text(new_context(), g.text().replace("array<i64: 2, 0>", "1 : i64", 1), "old.mlir")
+
+
 @pytest.mark.parametrize("version", ['"new"', "array<i64: 2>", "[2 : i64]", "-1 : i64", "array<i64: 0, 1>"])
 def test_damaged_versions_are_diagnosed(version):
     with pytest.raises(VerifyError, match="version"):

@@ -102,7 +102,7 @@ def binaries(draw, kinds):
 
 
 @pytest.mark.feature("B26")
-@given(binaries(BINARY), st.integers(0, 1 << 20))
+@given(binaries([*BINARY, "swiglu"]), st.integers(0, 1 << 20))
 def test_binary(case, seed) -> None:
     both_plans(case, seed)
 

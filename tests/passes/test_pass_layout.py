@@ -1,34 +1,23 @@
 """Layout names, forms and conversions against the worked graphs of the back-end notes 7."""
 
+import itertools
+
 import numpy as np
 import pytest
-from support.small_graph import SmallGraph, kinds, ops_of
+from support.small_graph import SmallGraph, check_forms, kinds, ops_of
 
 from tx8fast.errors import ConfigError
 from tx8fast.ir.attrs import DenseAttr
 from tx8fast.passes.const_norm import ConstNorm
-from tx8fast.passes.layout_align import LayoutAlign
-from tx8fast.passes.layout_forms import form_of, needed_form
+from tx8fast.passes.layout_align import Colouring, LayoutAlign, argument_layouts, callees_first
 from tx8fast.passes.layout_init import LayoutInit
+from tx8fast.passes.layout_mincut import conversion_bytes, improve
 from tx8fast.passes.layout_opt import LayoutOpt
 from tx8fast.passes.layout_transmit import LayoutTransmit
 from tx8fast.passes.pipeline import run_pipeline
 
 NHWC = (2, 4, 4, 64)
 SAME = {"pad_lo": (1, 1), "pad_hi": (1, 1)}
-
-
-def check_forms(program):
-    """Every use finds the form it needs; every conversion changes the form."""
-    symbols = program.symbols()
-    for op in program.module.walk():
-        if op.parent is None or op.parent.kind not in ("func", "subgraph"):
-            continue
-        for i, v in enumerate(op.operands):
-            need = needed_form(op, i, symbols)
-            assert need is None or need == form_of(v, symbols), (op, i, need)
-    for op in ops_of(program, "channel_norm"):
-        assert form_of(op.operands[0], symbols) != op.attrs["mem_layout"]
 
 
 def conversions(program):
@@ -276,3 +265,38 @@ def test_state_that_the_program_writes_keeps_its_conversion():
     check_forms(p)
     assert ops_of(p, "get_param")[0].attrs["mem_layout"] == "dense"
     assert conversions(p) == [("gemm", 0, "align"), ("return", 0, "compact")]
+
+
+@pytest.mark.feature("B35")
+@pytest.mark.parametrize("seed", range(40))
+def test_the_minimum_cut_is_the_best_of_all_choices(seed):
+    """Random graphs with up to ten free ops: no choice of forms converts fewer bytes."""
+    rng = np.random.default_rng(seed)
+    shapes = [(4, 64), (4, 64), (2, 64)]
+    g = SmallGraph(**{f"x{i}": (s, "f32") for i, s in enumerate(shapes)})
+    values = list(g.args.values())
+    for _ in range(int(rng.integers(8, 16))):
+        kind = str(rng.choice(["softmax", "relu", "abs", "add", "mul", "transpose"], p=[0.2, 0.2, 0.1, 0.2, 0.1, 0.2]))
+        x = values[int(rng.integers(len(values)))]
+        if kind in ("add", "mul"):
+            same = [v for v in values if v.shape == x.shape]
+            values.append(g(kind, x, same[int(rng.integers(len(same)))]))
+        elif kind == "transpose":
+            values.append(g("transpose", g("transpose", x, perm=(1, 0)), perm=(1, 0)))
+        else:
+            values.append(g(kind, x))
+    p = g.done(**{f"y{i}": v for i, v in enumerate(values[-3:])})
+    symbols, (main,) = callees_first(p)
+    main.attrs["arg_layouts"] = argument_layouts(main, symbols)
+    colouring = Colouring(main, symbols)
+    choices = colouring.either()[:10]
+    if len(colouring.either()) > 10:
+        pytest.skip("too many free ops to try all")
+    greedy = conversion_bytes(colouring)
+    saved = improve(colouring)
+    best = conversion_bytes(colouring)
+    assert best == greedy - saved
+    for forms in itertools.product(("dense", "blocked"), repeat=len(choices)):
+        for o, form in zip(choices, forms, strict=True):
+            colouring.paint(o, form)
+        assert conversion_bytes(colouring) >= best

@@ -95,7 +95,7 @@ def test_tiles_write_every_result_element_once(name: str) -> None:
     coverage(case, plan_of(case))
 
 
-@pytest.mark.feature("B58", "B28")
+@pytest.mark.feature("B58", "B28", "B27")
 @given(plans())
 def test_any_plan_writes_every_result_element_once(made) -> None:
     coverage(*made)

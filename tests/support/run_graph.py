@@ -34,11 +34,11 @@ def _block(program, block: Block, args: list[Any]) -> list[Any]:
             return ins
         if op.kind == "none":
             outs: list[Any] = [None]
-        elif op.kind == "get_param":
-            array = program.weights.view(op.attrs["key"])
+        elif op.kind == "get_param" or "rt_key" in op.attrs:
+            array = program.weights.view(op.attrs.get("key") or op.attrs["rt_key"])
             outs = [array.astype(DENSE_DTYPES[op.result.dtype][1])]
-        elif op.kind == "constant":
-            outs = [op.attrs["value"].array]
+        elif op.kind == "constant" or "rt_value" in op.attrs:
+            outs = [(op.attrs.get("value") or op.attrs["rt_value"]).array]
         elif op.kind == "call":
             outs = _block(program, program.symbols().lookup(op.attrs["callee"]).body, ins)
         elif op.kind == "group":

@@ -6,6 +6,7 @@ import numpy as np
 
 from tx8fast.ir import Builder, Value, new_context
 from tx8fast.ir.program import IRProgram
+from tx8fast.passes.layout_forms import form_of, needed_form
 from tx8fast.weights import WeightTable
 
 
@@ -63,3 +64,16 @@ def kinds(program: IRProgram) -> list[str]:
 
 def ops_of(program: IRProgram, kind: str) -> list:
     return [op for op in program.module.walk() if op.kind == kind]
+
+
+def check_forms(program):
+    """Every use finds the form it needs; every conversion changes the form."""
+    symbols = program.symbols()
+    for op in program.module.walk():
+        if op.parent is None or op.parent.kind not in ("func", "subgraph"):
+            continue
+        for i, v in enumerate(op.operands):
+            need = needed_form(op, i, symbols)
+            assert need is None or need == form_of(v, symbols), (op, i, need)
+    for op in ops_of(program, "channel_norm"):
+        assert form_of(op.operands[0], symbols) != op.attrs["mem_layout"]

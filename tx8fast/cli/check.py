@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.model import model_options, read_options
+from tx8fast.cli.model import model_options, read_options, split_lengths
 from tx8fast.cli.output import json_option, show, show_json
 
 
@@ -19,6 +19,9 @@ from tx8fast.cli.output import json_option, show, show_json
 @json_option
 def check(model: Path, as_json: bool, **given: Any) -> None:
     """Tell op by op what MODEL needs: engine, sizes, whether it fits, and its roofline bound."""
+    given, name, _ = split_lengths(given)
+    if name:
+        raise click.UsageError(f"several sizes are given for {name}: check one at a time")
     options = read_options(**given)
     from tx8fast import api
     from tx8fast.cli.support import support_facts
@@ -33,7 +36,7 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
         return key not in view.inline and ir.weights.describe(key).get("kind") == "derived"
 
     dtype = options.ir_dtype if options.dtype is not None else _largest_float(view.table)
-    facts = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
+    facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
              **support_facts(view.table, machine, is_derived, dtype)}  # fmt: skip
     if as_json:
         show_json(facts)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.model import model_options, read_options
+from tx8fast.cli.model import model_options, read_options, split_lengths
 from tx8fast.cli.output import check_writable, json_option, progress, show, show_json
 from tx8fast.errors import ConfigError
 
@@ -56,9 +56,15 @@ def compile_(model: Path, output: Path | None, opt: str, sharing: bool, embed_li
         raise click.UsageError(f"--stop-after {stop_after} makes no program; drop -o, the text goes to stdout")
     if stop_after is None and output is None:
         raise click.UsageError("-o OUT.tx8 is required (or --stop-after)")
+    given, varying, lengths = split_lengths(given)
     options = read_options(**given, opt=int(opt), sharing=sharing, embed_limit_bytes=embed_limit_mib << 20)
     if output is not None:
         check_writable(output, "program", model)
+    if varying:
+        if output is None or dump_dir is not None or stop_after is not None:
+            raise click.UsageError(f"several sizes of {varying} need -o, and take no --dump-dir and no --stop-after")
+        _several(model, output, varying, lengths, options, as_json)
+        return
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
         _partly(model, options, stop_after, dump, as_json)
@@ -78,13 +84,33 @@ def compile_(model: Path, output: Path | None, opt: str, sharing: bool, embed_li
         compiled.save(output)
     facts = {"program": None if output is None else str(output),
              "file_bytes": None if output is None else output.stat().st_size,
-             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds}  # fmt: skip
+             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds, "segment_rows": plans}  # fmt: skip
     if as_json:
         show_json(facts)
     else:
         from tx8fast.report.tables import program_tables
 
         show(program_tables(facts))
+
+
+def _several(model: Path, output: Path, name: str, bounds: tuple[int, ...], options: Any, as_json: bool) -> None:
+    """Compile one program per size into one file."""
+    from tx8fast.cli.facts import program_facts
+    from tx8fast.lengths import compile_lengths
+
+    with progress("compiling", as_json) as callback:
+        made = compile_lengths(model, name, bounds, options, progress=callback)
+    made.save(output)
+    size = output.stat().st_size
+    rows = [{"length": b, **program_facts(p.program), "compile_seconds": p.compile_seconds}
+            for b, p in zip(bounds, made.programs, strict=True)]  # fmt: skip
+    if as_json:
+        show_json({"program": str(output), "file_bytes": size, "varying": name, "programs": rows,
+                   "compile_seconds": made.compile_seconds})  # fmt: skip
+        return
+    from tx8fast.report.tables import length_tables
+
+    show(length_tables(str(output), size, name, rows, made.compile_seconds))
 
 
 def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_json: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tx8fast.cli.model import length_option, open_program
 from tx8fast.cli.output import json_option, show, show_json
 from tx8fast.errors import ConfigError
 
@@ -18,13 +19,13 @@ from tx8fast.errors import ConfigError
 @click.argument("program", type=click.Path(path_type=Path), metavar="PROGRAM.tx8")
 @click.option("--code", metavar="SEGMENT", help="Disassemble one segment, named by its index or its name.")
 @click.option("--all", "show_all", is_flag=True, help="List every parameter and segment, not only the first ones.")
+@length_option
 @json_option
-def inspect(program: Path, code: str | None, show_all: bool, as_json: bool) -> None:
+def inspect(program: Path, code: str | None, show_all: bool, length: int | None, as_json: bool) -> None:
     """Show the tensors, segments, plans and code of PROGRAM."""
-    from tx8fast import api
     from tx8fast.cli.facts import inspect_facts
 
-    loaded = api.load(program).program
+    loaded = open_program(program, length).program
     if code is not None:
         _code(loaded, code, as_json)
         return

@@ -11,20 +11,40 @@ from typing import Any
 
 import click
 
+from tx8fast.errors import ConfigError
 from tx8fast.options import PHASES, CompileOptions
 
+#: one size, or several increasing ones: a program for each
+Sizes = int | tuple[int, ...]
 
-def _dims(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> dict[str, int]:
+
+class SizesType(click.ParamType):
+    """Reads "512" or "128,512,2048"."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sizes:
+        if not isinstance(value, str):
+            return value
+        try:
+            sizes = tuple(int(part) for part in value.split(","))
+        except ValueError:
+            self.fail(f"'{value}' is not a whole number, nor several with commas between them", param, ctx)
+        return sizes[0] if len(sizes) == 1 else sizes
+
+
+def _dims(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> dict[str, Sizes]:
     """Turn NAME=VALUE texts into a mapping. A name may hold '='; the last one separates."""
-    dims: dict[str, int] = {}
+    dims: dict[str, Sizes] = {}
     for text in values:
         name, sign, value = text.rpartition("=")
         if not sign or not name.strip():
             raise click.BadParameter(f"'{text}' is not NAME=VALUE, for example --dim seq=128")
         try:
-            size = int(value)
+            sizes = tuple(int(part) for part in value.split(","))
         except ValueError:
             raise click.BadParameter(f"'{text}': the value is not a whole number") from None
+        size = sizes[0] if len(sizes) == 1 else sizes
         if dims.setdefault(name.strip(), size) != size:
             raise click.BadParameter(f"'{name.strip()}' is given as {dims[name.strip()]} and as {size}")
     return dims
@@ -33,9 +53,9 @@ def _dims(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -
 _OPTIONS = (
     click.argument("model", type=click.Path(path_type=Path)),
     click.option("--phase", type=click.Choice(PHASES), help="Which program of a language model (default: prefill)."),
-    click.option("--seq", type=int, metavar="S", help="Prompt tokens of a prefill."),
-    click.option("--past", type=int, metavar="P", help="KV cache slots of a decode step."),
-    click.option("--batch", type=int, metavar="B", help="Sequences at once."),
+    click.option("--seq", type=SizesType(), metavar="S", help="Prompt tokens of a prefill."),
+    click.option("--past", type=SizesType(), metavar="P", help="KV cache slots of a decode step."),
+    click.option("--batch", type=SizesType(), metavar="B", help="Sequences at once."),
     click.option("--dim", "dims", multiple=True, metavar="NAME=VALUE", callback=_dims,
                  help="Bind a symbolic dimension; repeatable."),
     click.option("--constants", type=click.Path(path_type=Path), metavar="FILE.npz",
@@ -51,6 +71,39 @@ def model_options(command: Callable) -> Callable:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def split_lengths(given: dict[str, Any]) -> tuple[dict[str, Any], str, tuple[int, ...]]:
+    """Return the options with one size each, and the name and sizes of the option that has several ("" if none has)."""
+    one = {**given, "dims": dict(given["dims"])}
+    several = {n: given[n] for n in ("seq", "past", "batch") if type(given[n]) is tuple}
+    several |= {n: v for n, v in given["dims"].items() if type(v) is tuple}
+    if len(several) > 1:
+        raise click.UsageError(f"several sizes are given for {' and '.join(several)}; only one option may have several")
+    for name, sizes in several.items():
+        (one if name in ("seq", "past", "batch") and name not in one["dims"] else one["dims"])[name] = sizes[-1]
+        return one, name, sizes
+    return one, "", ()
+
+
+length_option = click.option(
+    "--length",
+    type=int,
+    metavar="N",
+    help="Of a file with programs for several lengths: the one that serves N (default: the largest).",
+)
+
+
+def open_program(path: Path, length: int | None) -> Any:
+    """Return the `CompiledProgram` of a file, of several the one that serves `length`. Raises ConfigError, ProgramError."""
+    from tx8fast import lengths
+
+    loaded = lengths.load(path)
+    if isinstance(loaded, lengths.LengthPrograms):
+        return loaded.at(length)
+    if length is not None:
+        raise ConfigError(f"opening {path}: it holds one program; drop --length")
+    return loaded
 
 
 def read_options(constants: Path | None, **fields: Any) -> CompileOptions:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from tx8fast.cli.model import length_option, open_program
 from tx8fast.cli.output import check_writable, json_option, progress, replacing, show, show_json
 from tx8fast.errors import ConfigError
 
@@ -24,10 +25,10 @@ _PROGRAM = click.argument("program", type=click.Path(path_type=Path), metavar="P
     metavar="OUT.pftrace|OUT.json",
     help="Also write what every engine does when: for ui.perfetto.dev, or chrome://tracing.",
 )
+@length_option
 @json_option  # fmt: skip
-def sim(program: Path, trace: Path | None, as_json: bool) -> None:
+def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) -> None:
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
-    from tx8fast import api
     from tx8fast.cli.facts import program_facts
     from tx8fast.program.verify import verify
 
@@ -36,7 +37,7 @@ def sim(program: Path, trace: Path | None, as_json: bool) -> None:
 
         check_name(trace)
         check_writable(trace, "trace", program)
-    compiled = api.load(program)
+    compiled = open_program(program, length)
     verify(compiled.program)
     with progress("simulating", as_json) as callback:
         result = compiled.simulate(progress=callback)
@@ -81,8 +82,8 @@ def sim(program: Path, trace: Path | None, as_json: bool) -> None:
 @click.option(
     "--weights",
     type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Directory of the checkpoint, for weights that are not in the program file.",
+    metavar="DIR|FILE",
+    help="Directory of the checkpoint, or a file in it, for weights that are not in the program file.",
 )
 @click.option(
     "--sanitize",
@@ -92,26 +93,34 @@ def sim(program: Path, trace: Path | None, as_json: bool) -> None:
 @json_option  # fmt: skip
 def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanitize: bool, as_json: bool) -> None:
     """Execute PROGRAM bit by bit on arrays."""
-    from tx8fast import api
+    from tx8fast import lengths
     from tx8fast.cli.npz import fit_inputs, read_npz, write_npz
     from tx8fast.program.verify import verify
 
     check_writable(outputs, "outputs", program, inputs)
-    if weights is not None and not weights.is_dir():
-        raise ConfigError(f"reading weights: {weights} is not a directory")
-    compiled = api.load(program)
+    if weights is not None and not weights.exists():
+        raise ConfigError(f"reading weights: {weights}: no such file or directory")
+    compiled = lengths.load(program)
+    given, length, serves = read_npz(inputs, "inputs"), None, None
+    if isinstance(compiled, lengths.LengthPrograms):
+        serves = compiled
+        compiled, given, length = serves.fit(given)
     if not sanitize:  # it names the same faults, and where they show
         verify(compiled.program)
-    given = fit_inputs(read_npz(inputs, "inputs"), compiled.inputs, str(inputs))
+    given = fit_inputs(given, compiled.inputs, str(inputs))
     started = time.perf_counter()
     with progress("executing", as_json) as callback:
         results = compiled.run(given, weights, progress=callback, sanitize=sanitize)
     seconds = time.perf_counter() - started
+    if serves is not None and length is not None:
+        results = serves.crop(results, length)
     with replacing(outputs, "outputs") as f:
         write_npz(f, results)
-    rows = [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype, **_statistics(results[t.name])}
+    rows = [{"name": t.name, "shape": list(results[t.name].shape), "dtype": t.dtype, **_statistics(results[t.name])}
             for t in compiled.outputs]  # fmt: skip
     facts = {"program": str(program), "outputs_file": str(outputs), "run_seconds": seconds, "outputs": rows}
+    if length is not None:
+        facts["length"] = length
     if as_json:
         show_json(facts)
     else:

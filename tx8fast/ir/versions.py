@@ -117,18 +117,30 @@ def read_text(ctx: Context, text: str, filename: str = "<text>", current: tuple[
                 "are not known",
                 stacklevel=2,
             )
-        return parse_op(ctx, text, filename)
+        root = parse_op(ctx, text, filename)
+        _check_age(ctx, root, found, filename)
+        return root
     missing = [v for v in range(found[0], current[0]) if v not in upgrades]
     if missing:
         raise VerifyError(f"{filename}: the text is of version {_dotted(found)}; nothing upgrades version {missing[0]}")
     generic = GenericContext(ctx)
     root = parse_op(generic, text, filename)
+    _check_age(ctx, root, found, filename)
     for version in range(found[0], current[0]):
         for name, upgrade in upgrades[version]:
             for op in list(root.walk()):
                 if op.name == name and (op is root or op.block is not None):
                     upgrade(generic, op)
     return _build(ctx, root, {}, filename)
+
+
+def _check_age(ctx: Context, root: Op, stated: tuple[int, int], filename: str) -> None:
+    """Raise VerifyError naming the kinds that came later than the version the text states."""
+    late = {op.name: ctx.infos[op.name].since for op in root.walk() if op.name in ctx.infos}
+    late = {name: since for name, since in late.items() if since > stated}
+    if late:
+        listed = ", ".join(f"{name} (since {_dotted(since)})" for name, since in late.items())
+        raise VerifyError(f"{filename}: the text is of version {_dotted(stated)} and has later kinds: {listed}")
 
 
 def _build(ctx: Context, old: Op, mapping: dict[Value, Value], filename: str) -> Op:

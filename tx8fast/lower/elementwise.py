@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
 from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
-from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY
+from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY, recipe_of
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -134,7 +134,7 @@ class Elementwise(Lowering):
             out += [n * e] * 2
         for mode, a in zip(self.modes, self.reads, strict=True):
             width = ITEM_BYTES[a.spec.dtype]
-            if mode in ("expand", "rows") or (mode in ("scalar", "vector") and (self.op == "select" or self._first(a))):
+            if self._expands(mode, a):
                 out.append(n * width)
         if self.op == "select":
             out.append(n * ITEM_BYTES[self.record.results[0].dtype])
@@ -152,6 +152,12 @@ class Elementwise(Lowering):
     def _ones_fmt(self) -> str:
         return self.reads[self.modes.index("rows")].spec.dtype
 
+    def _expands(self, mode: str, access: Access) -> bool:
+        """True if an operand is brought to full size first: no instruction of this op takes it as it is."""
+        if mode in ("scalar", "vector"):
+            return self.op in ("select", "swiglu") or self._first(access)
+        return mode in ("expand", "rows")
+
     def _first(self, access: Access) -> bool:
         """A short first operand of an op that has no mirrored form is expanded to full size."""
         return access is self.reads[0] and len(self.reads) > 1 and self.op not in SWAPPED
@@ -166,10 +172,11 @@ class Elementwise(Lowering):
             return (1,)
         if self.op in BINARY:
             return tuple(i for i, mode in enumerate(self.modes) if mode == "full")
-        return (0,) if self.op in UNARY and UNARY[self.op].scratch == 0 else ()
+        recipe = recipe_of(self.op, self.reads[0].spec.dtype)
+        return (0,) if recipe and recipe.scratch == 0 else ()
 
     def _wide(self) -> bool:
-        recipe = UNARY.get(self._unary_kind())
+        recipe = recipe_of(self._unary_kind(), self.reads[0].spec.dtype)
         return bool(recipe and recipe.wide and self.reads[0].spec.dtype != WIDE)
 
     def _work_fmt(self) -> str:
@@ -185,7 +192,7 @@ class Elementwise(Lowering):
         return dict(self.record.attrs)["act"] if self.op == "swiglu" else self.op
 
     def _recipe_scratch(self) -> int:
-        recipe = UNARY.get(self._unary_kind())
+        recipe = recipe_of(self._unary_kind(), self.reads[0].spec.dtype)
         return (recipe.scratch if recipe else 0) + (self.op == "swiglu")
 
     def emit(self, em: Emitter, s: Slice) -> None:
@@ -197,7 +204,7 @@ class Elementwise(Lowering):
         modes = list(self.modes)
         for i, a in enumerate(self.reads):
             mode = modes[i]
-            if mode in ("expand", "rows") or (mode in ("scalar", "vector") and (self.op == "select" or self._first(a))):
+            if self._expands(mode, a):
                 dst = extra.pop(0)
                 self._expand(em, s, i, mode, srcs[i], dst, local)
                 srcs[i], modes[i] = dst, "full"
@@ -227,7 +234,8 @@ class Elementwise(Lowering):
             self._unary(em, self.op, srcs[0], out, n, fmt, own)
 
     def _unary(self, em: Emitter, op: str, x: int, y: int, n: int, fmt: str, scratch: Sequence[int]) -> None:
-        recipe = UNARY[op]
+        recipe = recipe_of(op, fmt)
+        assert recipe is not None
         if not self._wide():
             recipe.emit(em, x, y, n, fmt, scratch, self.attrs)
             return

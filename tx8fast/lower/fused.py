@@ -19,10 +19,11 @@ from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, NotLowera
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import as_product
 from tx8fast.lower.elementwise import Elementwise
-from tx8fast.lower.rows import Rope
+from tx8fast.lower.rows import Norm, Rope
 from tx8fast.lower.transfer import Box, Descriptor
 from tx8fast.machine import Machine
 
+NORMS = ("layernorm", "rmsnorm")
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
 
 
@@ -87,7 +88,7 @@ class LinkedDim:
 
 
 class Fused(Lowering):
-    """Matrix products of equal extent followed by element-wise members on their results."""
+    """Matrix products of equal extent followed by members on their results: element-wise, rotary, whole rows."""
 
     kind = "fused"
     shares = True
@@ -104,12 +105,17 @@ class Fused(Lowering):
         self.lead = lead
         if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
             raise NotLowerable("a batched product has no row-major result slice")
+        whole: set[int] = set()  # factors that a member needs uncut
         for i, op in enumerate(record.ops):
             if op.kind in ("gemm", "contract", "conv"):
                 low: Lowering = Contraction(products[i], machine, resident=resident)  # type: ignore[arg-type]
                 links = [Link(f, n) for f, n in enumerate(low.sizes)]
                 if low.sizes != lead.sizes or low.groups() != lead.groups():  # type: ignore[attr-defined]
                     raise NotLowerable("products of a group must have equal factors")
+            elif op.kind in NORMS:
+                low = Norm(op, machine)
+                links = self._row_links(low)
+                whole |= {links[-1].factor}
             elif op.kind == "rope":
                 low = Rope(op, machine)
                 links = self._rope_links(low)
@@ -124,7 +130,10 @@ class Fused(Lowering):
             for link, u in zip(m.links, m.low.units, strict=True):
                 if link.factor >= 0:
                     units[link.factor] = max(units[link.factor], min(u * link.scale, lead.sizes[link.factor]))
-        self.set_factors(lead.sizes, units, lead.shard, lead.split, lead.reduce, lead.max_len)
+        shard, split = ([ok and f not in whole for f, ok in enumerate(x)] for x in (lead.shard, lead.split))
+        self.set_factors(lead.sizes, units, shard, split, lead.reduce, lead.max_len)
+        if any(lead.sizes[f] > lead.max_len[f] for f in whole):
+            raise NotLowerable("rows are longer than one instruction can write")
 
     def _begin(self) -> None:
         self.members: list[Member] = []
@@ -141,6 +150,12 @@ class Fused(Lowering):
             raise NotLowerable("an element-wise member must keep the product's dimensions")
         if tuple(n for _, n in dims) != low.sizes:
             raise NotLowerable("an element-wise member must keep the product's shape")
+        return [Link(f, n) for f, n in dims]
+
+    def _row_links(self, low: Norm) -> list[Link]:
+        dims = self._result_factors()
+        if tuple(n for _, n in dims) != low.sizes or any(f < 0 and n != 1 for f, n in dims) or dims[-1][0] < 0:
+            raise NotLowerable("a normalisation must keep the product's shape")
         return [Link(f, n) for f, n in dims]
 
     def _rope_links(self, low: Rope) -> list[Link]:

@@ -40,6 +40,10 @@ class Descriptor:
     run_bytes: int
     loops: tuple[tuple[int, int], ...]
 
+    @property
+    def size_bytes(self) -> int:
+        return self.run_bytes * math.prod(n for _, n in self.loops)
+
 
 @dataclass(frozen=True, slots=True)
 class Local:

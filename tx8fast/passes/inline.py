@@ -1,6 +1,7 @@
 """Calls become copies of the subgraph's body: the inverse of outlining.
 
-May import: ir, passes.base, passes.outline, passes.dce, passes.effects. Must not: inline entry functions away.
+May import: ir, passes.base, passes.outline, passes.dce, passes.effects,
+passes.inplace_to_functional. Must not: inline entry functions away.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tx8fast.ir.symbols import SymbolTable
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.dce import remove_uncalled
 from tx8fast.passes.effects import is_parameter
+from tx8fast.passes.inplace_to_functional import at_level_of
 from tx8fast.passes.outline import BEFORE
 
 
@@ -84,10 +86,17 @@ def inline_call(call: Op, target: Op) -> None:
             break
         copies.append(block.insert_before(call, clone_op(op, mapping)))
     for position, read in moved:
-        if position < len(copies):
+        if position < len(copies) and not _used_before(read, copies[position]):
             read.detach()
             block.insert_before(copies[position], read)
     call.erase()
+
+
+def _used_before(read: Op, op: Op) -> bool:
+    """True if something uses `read` before `op`: passes have changed the body since its positions were recorded."""
+    assert op.block is not None
+    users = (at_level_of(user, op.block) for user, _ in read.results[0].uses)
+    return any(at is not None and at.is_before(op) for at in users)
 
 
 def _reads_before(call: Op) -> list[tuple[int, Op]]:

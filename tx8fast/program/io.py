@@ -55,7 +55,7 @@ def save(program: Program, path: str | os.PathLike[str], data: Chunks | None = N
     if data is None:
         check_data(program)
         data = _pieces(memoryview(program.data))
-    write(path, FORMAT_VERSION, _body(program), [*_arrays(program), ("data", data)])
+    write(path, FORMAT_VERSION, body_of(program), [*arrays_of(program), ("data", data)])
 
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:
@@ -63,7 +63,8 @@ def _pieces(view: memoryview) -> Iterator[memoryview]:
         yield view[begin : begin + CHUNK_BYTES]
 
 
-def _body(program: Program) -> dict[str, Any]:
+def body_of(program: Program) -> dict[str, Any]:
+    """The JSON part of a program."""
     segments = []
     for s in program.segments:
         segments.append(
@@ -94,7 +95,9 @@ def _tensor_body(t: Tensor) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _arrays(program: Program) -> list[tuple[str, Chunks]]:
+def arrays_of(program: Program) -> list[tuple[str, Chunks]]:
+    """The sections of a program but its data."""
+
     def raw(arrays: Iterable[Any], dtype: Any) -> Iterator[memoryview]:
         for array in arrays:
             flat = np.ascontiguousarray(array, dtype).reshape(-1)
@@ -119,8 +122,16 @@ def load(path: str | os.PathLike[str], verify_data: bool | None = None) -> FileP
     they are large (None). Raises ProgramError for a file that is missing, damaged, or of another version.
     """
     container = Container(path, FORMAT_VERSION)
+    return read(container, container.body, verify_data=verify_data)
+
+
+def read(container: Container, body: Any, prefix: str = "", verify_data: bool | None = None) -> FileProgram:
+    """Return the program with this `body` in an open file; the names of its sections begin with `prefix`."""
+    path = container.path
+    if isinstance(body, dict) and "bundle" in body:
+        raise ProgramError(f"reading program file {path}: it holds programs for several lengths; open it as such")
     try:
-        program = _Reader(container).program()
+        program = _Reader(container, body, prefix).program()
     except (
         KeyError,
         TypeError,
@@ -149,12 +160,12 @@ def load(path: str | os.PathLike[str], verify_data: bool | None = None) -> FileP
 class _Reader:
     """Takes the body apart; every count is checked against the bytes that are really there."""
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: Container, body: Any, prefix: str) -> None:
         self.container = container
-        self.body = self.need(container.body, dict, "body")
+        self.body = self.need(body, dict, "body")
         self.at: dict[str, int] = {}
         self.arrays = {
-            name: np.frombuffer(self._section(name, np.dtype(dtype)), dtype)
+            name: np.frombuffer(self._section(prefix + name, np.dtype(dtype)), dtype)
             for name, dtype in (
                 ("code", RECORD), ("tile_code", "<i4"), ("slot_arg", "<i4"), ("tile_offset", "<i8"),
                 ("launch_segment", "<i4"), ("launch_args", "<i8"),
@@ -269,4 +280,4 @@ class _Reader:
         )
 
 
-__all__ = ["ALIGN", "FileProgram", "check_data", "load", "save"]
+__all__ = ["ALIGN", "FileProgram", "arrays_of", "body_of", "check_data", "load", "read", "save"]

@@ -62,6 +62,18 @@ def program_tables(f: Facts) -> list[Table]:
     return [pairs(rows), *kernel_core_table(f["kernel_core"])]
 
 
+def length_tables(path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float) -> list[Table]:
+    """Return the summary after a compile for several lengths: a row per program."""
+    head = pairs([("programs", f"{path} ({size_text(file_bytes)})"), ("compiled in", time_text(seconds))])
+    t = table(
+        f">{name}", ">segments", ">launches", ">scratchpad peak", ">DDR", ">useful MACs", ">roofline bound, cycles"
+    )
+    for f in rows:
+        t.add_row(f"{f['length']:,}", f"{f['segments']:,}", f"{f['launches']:,}", size_text(f["spm_peak_bytes"]),
+                  size_text(f["ddr_footprint_bytes"]), count_text(f["useful_macs"]), f"{f['bound_cycles']:,.0f}")  # fmt: skip
+    return [head, t, *kernel_core_table({op: why for f in rows for op, why in f["kernel_core"].items()})]
+
+
 def _head(f: Facts) -> list[tuple[str, str]]:
     return [
         ("model", " ".join(filter(None, (f["model"], f["phase"], f["compute_dtype"])))),
@@ -80,18 +92,26 @@ def cycle_tables(f: Facts) -> list[Table]:
         ("cycles", f"{f['cycles']:,}  ({time_text(f['seconds'])})"),
         ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {f['bound']}"),
         ("roofline ratio", f"{f['roofline_ratio']:.3f}  (1 is the limit)"),
+        ("lost to", losses_text(f["losses"], f["cycles"], 6)),
         ("busy", "  ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
         ("DDR traffic", f"{size_text(f['ddr_bytes'])}, at least {size_text(f['unique_ddr_bytes'])}"),
         ("scratchpad peak", f"{size_text(f['spm_peak_bytes'])} per tile"),
         ("instructions", f"{f['instructions']:,}"),
     ])  # fmt: skip
     groups = sorted(f["groups"], key=lambda g: -g["total_cycles"])
-    t = table("group", ">cycles", ">times", ">total cycles", ">share", "bound", ">DDR", title="groups, longest first")
+    columns = (">cycles", ">times", ">total cycles", ">share", "bound", ">ratio", "largest losses", ">DDR")
+    t = table("group", *columns, title="groups, longest first")
     for g in groups[:SHOWN]:
         share = g["total_cycles"] / f["cycles"] if f["cycles"] else 0.0
         t.add_row(g["name"], f"{g['cycles']:,}", f"{g['count']:,}", f"{g['total_cycles']:,}", f"{share:.1%}", g["bound"],
-                  size_text(g["ddr_bytes"]))  # fmt: skip
+                  f"{g['roofline_ratio']:.2f}", losses_text(g["losses"], g["cycles"], 2), size_text(g["ddr_bytes"]))  # fmt: skip
     return [head, t, *_more(len(groups))]
+
+
+def losses_text(losses: Mapping[str, float], cycles: int, most: int) -> str:
+    """Return the largest losses of at least one percent of the cycles."""
+    largest = sorted(losses.items(), key=lambda item: -item[1])[:most]
+    return ", ".join(f"{name.replace('_', ' ')} {x / cycles:.1%}" for name, x in largest if x >= 0.01 * cycles > 0)
 
 
 def _more(total: int, shown: int = SHOWN, hint: str = "--json has all") -> list[Any]:

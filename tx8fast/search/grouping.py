@@ -60,7 +60,30 @@ def order_steps(fn: FunctionTable) -> list[Step]:
             if not done[i]:
                 done[i] = True
                 order.append(i)
-    return [fn.steps[i] for i in order]
+    return _pair_products([fn.steps[i] for i in order])
+
+
+def _pair_products(steps: list[Step]) -> list[Step]:
+    """Move a product right before the next one of equal shapes on the same operand, where nothing between needs it:
+    the two can share a loop nest, which reads the operand once."""
+    out = list(steps)
+    for step in steps:
+        if not isinstance(step.record, OpRecord) or step.record.kind not in PRODUCTS:
+            continue
+        i = out.index(step)
+        for j in range(i + 1, len(out)):
+            if set(out[j].inputs) & set(step.outputs):
+                break
+            if _alike(step, out[j]):
+                out.insert(j - 1, out.pop(i))
+                break
+    return out
+
+
+def _alike(a: Step, b: Step) -> bool:
+    x, y = a.record, b.record
+    return (isinstance(x, OpRecord) and isinstance(y, OpRecord) and a.inputs[0] == b.inputs[0] and x.kind == y.kind
+            and x.operands[:2] == y.operands[:2] and x.results == y.results)  # fmt: skip
 
 
 def _cut(fn: FunctionTable, steps: list[Step], planner: Planner, given: Sequence[Option]) -> list[Step]:

@@ -18,6 +18,7 @@ from tx8fast.lower.base import Emitter, Lowering, Slice, round_up
 from tx8fast.machine import Machine
 from tx8fast.search.plan import Plan, busiest, count_steps, reloads
 
+NEVER = 1 << 40  # cycles of a slice that no scratchpad holds
 WORTH = 4  # candidates whose engines need this many times the least are not priced further
 
 
@@ -40,6 +41,8 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
         key = tuple([(shard[f], lens[f]) for f in own])
         if key not in steps:
             steps[key] = count_steps(low, plan) // rest
+        if lens not in busy and _too_large(low, machine, lens):
+            busy[lens] = NEVER
         if lens not in busy:
             whole = all(not r or n == 1 for r, n in zip(low.reduce, plan.trips, strict=True))
             busy[lens] = _slice_cycles(low, machine, lens, whole)
@@ -49,6 +52,13 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
         if price[k] <= worth:
             price[k] = max(price[k], _ddr_cycles(low, machine, plan))
     return np.array([price[k] for k in keys], np.float64)
+
+
+def _too_large(low: Lowering, machine: Machine, lens: tuple[int, ...]) -> bool:
+    """True if one copy of every buffer of such a slice exceeds scratchpad."""
+    lo = (0,) * len(lens)
+    own = [a.size_bytes(lo, lens) for k, a in enumerate((*low.reads, *low.writes)) if k not in low.rare]
+    return sum(own) + sum(low.scratch_bytes(lo, lens)) > machine.spm_limit - machine.spm_base
 
 
 def _plan(low: Lowering, parts: Sequence[int], shard: tuple[int, ...], lens: tuple[int, ...]) -> Plan:

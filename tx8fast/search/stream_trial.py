@@ -3,7 +3,7 @@
 May import: lower, isa, machine, _kernels, search.plan, search.trial. Must not: emit programs.
 
 There is nothing to choose: one image per tile at a time. The other tiles are in step; meeting them and waiting for
-their parts is charged as issue time, as in `shared_trial`.
+their parts is charged as issue time, as in `search.exchange`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stream_plan(low: ConvStream, machine: Machine, name: str) -> Plan:
     n = low.images_per_tile
     known = [_cycles(low, machine, i) for i in range(1, min(n, TRIED_IMAGES) + 1)]
     cycles = known[-1] + (n - len(known)) * (known[-1] - known[-2] if n > len(known) else 0)
-    return Plan((low.tiles,), (n,), (1,), (0,), 1, cycles, low.spm_bytes, "stream", 1, 0, tiles)
+    return Plan((low.tiles,), (n,), (1,), (0,), 1, cycles, low.spm_bytes, "stream", 1, shared=tiles)
 
 
 def _cycles(low: ConvStream, machine: Machine, images: int) -> int:
@@ -39,7 +39,7 @@ def _cycles(low: ConvStream, machine: Machine, images: int) -> int:
 
 
 def _simulate(low: ConvStream, machine: Machine, rows: np.ndarray) -> int:
-    b = Block.of_rows(machine, rows)
+    b = Block.of(machine, rows)
     low.work_cycles = max(int(b.fixed[b.kind == unit].sum()) for unit in (NE, CT))
     opcode = {
         name: isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait", "wait_worker")

@@ -32,7 +32,7 @@ def error(found, wanted):
     return max(np.abs(found[k].astype(np.float64) - w).max() / np.abs(w).max() for k, w in wanted.items())
 
 
-@pytest.mark.feature("B11")
+@pytest.mark.feature("B11", "B87")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_quantised_models_run(tmp_path, scheme):
     config, meant = quantised(tmp_path, "qwen3", scheme)
@@ -41,7 +41,7 @@ def test_quantised_models_run(tmp_path, scheme):
     assert error(program.run({"input_ids": IDS}), wanted) <= 1e-4
 
 
-@pytest.mark.feature("B11")
+@pytest.mark.feature("B11", "B45", "B87")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_weights_are_the_dequantised_ones(tmp_path, scheme, dtype, monkeypatch):

@@ -6,13 +6,15 @@ May import: frontend.common, frontend.stablehlo, ir, weights, errors. Must not: 
 from __future__ import annotations
 
 import os
+import warnings
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, raise_all
+from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnusedOptionWarning, raise_all
 from tx8fast.frontend.common import Emitter, ImportOptions, Tensor, build_program, np_type
 from tx8fast.frontend.stablehlo import clusters
 from tx8fast.frontend.stablehlo.importer import Importer
@@ -68,6 +70,8 @@ def import_module(
         raise ConfigError(
             f"importing {what}: {', '.join(fixed)} cannot be bound, StableHLO has fixed shapes; export again with others"
         )
+    if options.phase:
+        warnings.warn("phase has no effect, StableHLO has fixed shapes", UnusedOptionWarning, stacklevel=2)
     bindings()  # says what to install
     context = new_mlir_context()
     ctx = new_context()
@@ -189,7 +193,8 @@ def _names(main: Any, formals: list[Any]) -> list[str]:
     for i, (formal, attrs) in enumerate(zip(formals, given)):
         name = attrs["jax.arg_info"].value if "jax.arg_info" in attrs else getattr(formal.location, "name_str", "")
         names.append(name or f"arg{i}")
-    return [n if names.count(n) == 1 else f"arg{i}" for i, n in enumerate(names)]
+    counts = Counter(names)
+    return [n if counts[n] == 1 else f"arg{i}" for i, n in enumerate(names)]
 
 
 def _donated(main: Any, positions: list[int]) -> list[int]:

@@ -1,0 +1,45 @@
+"""Products whose results are normalised before they leave scratchpad."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.one_op import Arg, build, check, grouped, random_plan, with_plan
+
+from tx8fast.lower import lower
+from tx8fast.lower.fused import Fused
+
+
+@pytest.mark.feature("B65")
+@settings(max_examples=30)
+@given(
+    st.sampled_from(["layernorm", "rmsnorm"]), st.sampled_from(["bf16", "f32"]), st.integers(1, 70),
+    st.sampled_from([64, 130, 192]), st.sampled_from([20, 64, 100, 192]), st.booleans(), st.booleans(),
+    st.sampled_from(["tx8", "test_2x2"]), st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_norm_follows_a_product(kind, dtype, rows, depth, cols, residual, both, machine, seed) -> None:
+    """The sum may leave the group too: the next layer adds to it."""
+    args = [Arg((1, rows, depth), dtype, "blocked"), Arg((cols, depth), dtype, "blocked"), Arg((cols,), dtype, lo=0.5)]
+    if residual:
+        args.append(Arg((1, rows, cols), dtype, "blocked"))
+
+    def body(b, x, w, gamma, *rest):
+        op = lambda kind, *v, **a: b.op(kind, *v, mem_layout="blocked", **a).result  # noqa: E731
+        y = op("gemm", x, w, trans_b=True)
+        y = op("add", y, rest[0]) if rest else y
+        z = op(kind, y, gamma)
+        return [y, z] if both else z
+
+    case = grouped(build(args, body, machine))
+    low = lower(case.records[0], case.machine)[0]
+    assert isinstance(low, Fused)
+    assert low.sizes[low.lead.n[0]] == cols and not low.shard[low.lead.n[0]]
+    rng = np.random.default_rng(seed)
+    feed = [a.values(rng) for a in case.args]
+    limit = 4e-2 if dtype == "bf16" else 2e-4
+    check(case, feed, tolerance=limit)
+    plan = random_plan(case, rng, low)
+    if plan is not None:
+        check(with_plan(case, plan, low), feed, tolerance=limit)

@@ -1,0 +1,82 @@
+"""Are the graphs of two lengths one model? Equal ops, equal numbers, and tables of which one is the beginning of the other.
+
+May import: ir, weights by interface, errors. Must not: read weights of a checkpoint.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import ConfigError
+from tx8fast.ir.core import Op
+from tx8fast.ir.ops.base import where
+from tx8fast.ir.program import IRProgram
+from tx8fast.weights.derived import evaluate
+from tx8fast.weights.dtypes import np_dtype
+
+_CONSTANT = ("constant", "get_param")
+
+
+def check_same_model(short: IRProgram, long: IRProgram, doing: str) -> None:
+    """Compare the functions `main` of one model at two lengths, op by op.
+
+    Sizes may differ; kinds, wiring, other attributes and weights may not, and of a constant that grows the shorter one
+    must be the beginning. Raises ConfigError naming the first op that differs.
+    """
+    numbers: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
+    for found, program in zip(numbers, (short, long)):
+        for v in program.main.body.args:
+            found[v] = len(found)
+    for a, b in zip_longest(short.main.body, long.main.body):
+        problem = _difference(short, long, a, b, numbers)
+        if problem:
+            raise ConfigError(
+                f"{doing}: the model is another one at another length: {problem}; compile each length by itself"
+            )
+        for found, op in zip(numbers, (a, b)):
+            for r in op.results:
+                found[r] = len(found)
+
+
+def _difference(short: IRProgram, long: IRProgram, a: Op | None, b: Op | None, numbers: Any) -> str:
+    if a is None or b is None:
+        return f"{where(a or b)} has no counterpart"  # type: ignore[arg-type]
+    if a.kind in _CONSTANT and b.kind in _CONSTANT:
+        return "" if _begins(short, long, a, b) else f"the values of {where(a)} differ"
+    if a.kind != b.kind or [numbers[0][v] for v in a.operands] != [numbers[1][v] for v in b.operands]:
+        return f"{where(a)} became {where(b)}"
+    for name, x in a.attrs.items():
+        y = b.attrs.get(name)
+        if type(x) in (float, str, bool) and x != y:
+            return f"{where(a)} has {name} = {x!r} and {y!r}"
+    return ""
+
+
+def _begins(short: IRProgram, long: IRProgram, a: Op, b: Op) -> bool:
+    """True if the constant of op `a` is the beginning of that of `b` along every dimension."""
+    if "key" in a.attrs and "key" in b.attrs:
+        one, two = short.weights.describe(a.attrs["key"]), long.weights.describe(b.attrs["key"])
+        if one == two and one["kind"] != "array":
+            return True
+        if "missing" in (one["kind"], two["kind"]) or "file" in (one["kind"], two["kind"]):
+            return a.attrs["key"] == b.attrs["key"] and one == two
+    x = _values(short, a, a.result.shape)
+    y = _values(long, b, a.result.shape)
+    return x is not None and y is not None and x.shape == y.shape and x.tobytes() == y.tobytes()
+
+
+def _values(program: IRProgram, op: Op, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The first elements of a constant along every dimension; formulas are evaluated at that size."""
+    if len(shape) != len(op.result.shape) or any(n > m for n, m in zip(shape, op.result.shape)):
+        return None
+    if op.kind == "constant":
+        array = op.attrs["value"].array
+    else:
+        place = program.weights.describe(op.attrs["key"])
+        if place["kind"] == "derived" and not place["inputs"]:
+            return evaluate(place["expr"], place["attrs"], (), shape, np_dtype(place["dtype"]))
+        array = program.weights.view(op.attrs["key"])
+    return np.ascontiguousarray(array[tuple(slice(0, n) for n in shape)])
