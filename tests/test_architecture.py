@@ -27,9 +27,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "frontend": {"ir", "weights", "numerics", "errors"},
     "passes": {"ir", "weights", "machine", "numerics", "graph_table", "errors"},
     "alloc": {"machine", "_kernels", "errors"},
-    "search": {"graph_table", "lower", "machine", "isa", "numerics", "_kernels", "errors"},
+    "search": {"graph_table", "lower", "machine", "isa", "numerics", "_kernels", "simulator.network", "errors"},
     "schedule": {
-        "graph_table", "lower", "isa", "machine", "numerics", "search.plan", "alloc", "program", "weights",
+        "graph_table", "lower", "isa", "machine", "numerics", "search.plan", "search.order", "alloc", "program", "weights",
         "_kernels", "errors",
     },
     "simulator": {"program", "isa", "machine", "numerics", "weights", "_kernels", "errors"},
@@ -47,7 +47,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "onnxruntime": (),
     "onnx": ("frontend/",),
     "jaxlib": ("frontend/stablehlo/",),
-    "gguf": ("weights/", "frontend/"),
+    "gguf": (),
     "highspy": ("search/", "alloc/", "schedule/steps/"),
     "click": ("cli", "demo"),
 }

@@ -324,7 +324,7 @@ def test_weights_directory(tx8, tmp_path, program):
         "--weights",
         tmp_path / "no",
     )
-    refused(tx8, tmp_path, *args, says=("no", "not a directory"))
+    refused(tx8, tmp_path, *args, says=("no", "no such file or directory"))
 
 
 # --- outputs and graph text --------------------------------------------------------------------
@@ -371,6 +371,8 @@ def test_sizes_that_nothing_takes_are_told(tx8, tmp_path, dims, known):
         done.err
         == f"warning: {unused} has no effect, no dimension of the model takes it; its dynamic dimensions are: {known}\n"
     )
+    told = tx8("check", model, "--phase", "prefill", *(["--seq", 8] if known == "seq" else [])).err
+    assert ("phase has no effect" in told) == (known == "none")
     if known == "seq":
         assert not tx8("check", model, "--seq", 8).err
 

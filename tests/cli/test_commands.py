@@ -23,6 +23,15 @@ COMPILE_KEYS = {
     "useful_macs", "unique_ddr_bytes", "bound_cycles", "bound", "kernel_core", "compile_seconds",
 }  # fmt: skip
 
+PLAN_KEYS = {
+    "index", "name", "op", "engine", "ops", "parts", "slices", "order", "shared", "steps", "launches", "estimate_cycles",
+    "engine_cycles", "bound_by", "candidates", "runner_up", "spm_peak_bytes", "useful_macs", "operand_bytes",
+}  # fmt: skip
+GROUP_KEYS = {
+    "name", "segments", "cycles", "count", "bound", "bound_cycles", "compute_bound_cycles", "memory_bound_cycles",
+    "roofline_ratio", "losses", "useful_macs", "unique_ddr_bytes", "noc_bytes", "ddr_bytes", "busy", "blocked",
+}  # fmt: skip
+
 
 def x_values() -> np.ndarray:
     return np.random.default_rng(3).standard_normal((8, 32)).astype(np.float32)
@@ -45,10 +54,18 @@ def test_compile_sim_run(tx8, tmp_path, mlp):
     assert facts.keys() >= COMPILE_KEYS
     assert facts["file_bytes"] == out.stat().st_size
     assert facts["useful_macs"] == 8 * 32 * 48
+    assert sum(row["launches"] for row in facts["segment_rows"]) == facts["launches"]
+    for row in facts["segment_rows"]:
+        assert row.keys() >= PLAN_KEYS and row["bound_by"] in row["engine_cycles"]
+        assert row["runner_up"] is None or row["runner_up"]["slower_by"] >= 0
     sim = json.loads(tx8("sim", out, "--json").out)
     assert sim.keys() >= SIM_KEYS
     assert 0 < sim["roofline_ratio"] < 1
     assert sim["cycles"] == sum(g["total_cycles"] for g in sim["groups"])
+    assert sim["bound_cycles"] + sum(sim["losses"].values()) == pytest.approx(sim["cycles"])
+    for g in sim["groups"]:
+        assert g.keys() >= GROUP_KEYS
+        assert g["bound_cycles"] + sum(g["losses"].values()) == pytest.approx(g["cycles"])
     assert sim["cycles"] == tx8fast.load(out).simulate().cycles
     y = outputs_of(tx8, tmp_path, out, x=x_values())
     direct = tx8fast.load(out).run({"x": x_values()})["y"]

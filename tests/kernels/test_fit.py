@@ -35,6 +35,23 @@ def test_kernel_equals_twin(problem) -> None:
     assert (offsets.tolist(), peak) == twin.first_fit(*problem)
 
 
+@pytest.mark.feature("B73")
+def test_kernel_equals_twin_on_two_thousand_drawn_problems() -> None:
+    """Drawn without a shrinker, which is what makes so many affordable."""
+    rng = np.random.default_rng(5)
+    for _ in range(2000):
+        n = int(rng.integers(0, 16))
+        lives = rng.integers(0, 3, n)
+        start = rng.integers(-40, 40, lives.sum())
+        given_ = (
+            np.concatenate([[0], np.cumsum(lives)]), start, start + rng.integers(1, 30, len(start)), rng.integers(0, 9000, n),
+            rng.choice([1, 64, 256, 4096], n), rng.permutation(n), rng.choice([-1, -1, -1, 0, 4096], n),
+        )  # fmt: skip
+        bank = int(rng.choice([0, 4096]))
+        offsets, peak = _kernels.first_fit(*given_, bank)
+        assert (offsets.tolist(), peak) == twin.first_fit(*[c.tolist() for c in given_], bank), given_
+
+
 @given(problems(), st.integers(1, 5), st.integers(-1000, 1000))
 def test_time_may_be_stretched_and_moved(problem, stretch: int, shift: int) -> None:
     ptr, start, end, *rest = problem

@@ -103,6 +103,17 @@ def test_kernel_equals_twin(dims, n_parts: int, n_first: bool) -> None:
         assert run_kernel(shape, base, n_parts, bound, n_first) == expected
 
 
+def test_kernel_equals_twin_on_a_thousand_drawn_shapes() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(1000):
+        rank = int(rng.integers(0, 6))
+        shape, limit = rng.integers(0, 300, rank).tolist(), rng.integers(1, 65, rank).tolist()
+        base = rng.choice([1, 4, 64], rank).tolist()
+        n_parts, n_first = int(rng.choice([1, 2, 4, 6, 12, 16, 36])), bool(rng.integers(2))
+        expected = twin.enumerate_shardings(shape, base, n_parts, limit, n_first)
+        assert run_kernel(shape, base, n_parts, limit, n_first) == expected
+
+
 def test_more_vectors_than_the_first_guess() -> None:
     vectors, _, _ = _kernels.enumerate_shardings((1 << 20,) * 5, (1,) * 5, 256)
     assert len(vectors) == math.comb(8 + 4, 4) + 1

@@ -47,7 +47,7 @@ class Priced:
 
 
 def form_groups(table: GraphTable, planner: Priced) -> None:
-    group_table(table, planner)  # type: ignore[arg-type]
+    group_table(table, planner, {})  # type: ignore[arg-type]
 
 
 def cut(n: int, costs: Costs, too_large: Collection[tuple[int, int]] = ()) -> tuple[list[int], int]:

@@ -148,6 +148,19 @@ def test_no_plan_fits() -> None:
 
 
 @pytest.mark.feature("B55")
+def test_the_error_names_what_takes_the_scratchpad() -> None:
+    """The demand is the sum of the buffers; the largest are named, and what cannot be cut."""
+    small = TX8.to_dict()
+    small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 5120
+    low = one_op("softmax", Arg((4, 16384))).lowering()
+    with pytest.raises(InfeasibleError) as found:
+        planner.plan_op(low, Machine.from_dict(small))
+    text = str(found.value)
+    for part in ("operand 0 65,536", "dimensions of 16,384 points cannot be cut", "would help"):
+        assert part in text, text
+
+
+@pytest.mark.feature("B55")
 def test_tight_scratchpad_means_more_slices() -> None:
     case = one_op("gemm", Arg((512, 2048), "bf16", B), Arg((2048, 1024), "bf16", B), out=B)
     plenty = planner.plan_op(case.lowering(), TX8)

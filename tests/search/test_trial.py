@@ -9,7 +9,7 @@ import pytest
 from support.one_op import Arg, one_op, random_plan, with_plan
 
 from tx8fast.search.plan import Plan, copies, loop_steps
-from tx8fast.search.shared_trial import PlanTimer
+from tx8fast.search.trial import PlanTimer
 from tx8fast.simulator.cycle import simulate
 
 B = "blocked"

@@ -36,7 +36,7 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
         return key not in view.inline and ir.weights.describe(key).get("kind") == "derived"
 
     dtype = options.ir_dtype if options.dtype is not None else _largest_float(view.table)
-    facts = {"model": ir.name, "phase": options.phase or "", "machine_digest": machine.digest,
+    facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
              **support_facts(view.table, machine, is_derived, dtype)}  # fmt: skip
     if as_json:
         show_json(facts)

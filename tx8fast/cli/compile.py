@@ -92,7 +92,7 @@ def compile_(model: Path, output: Path | None, opt: str, sharing: bool, group_ta
         compiled.save(output)
     facts = {"program": None if output is None else str(output),
              "file_bytes": None if output is None else output.stat().st_size,
-             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds}  # fmt: skip
+             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds, "segment_rows": plans}  # fmt: skip
     if as_json:
         show_json(facts)
     else:

@@ -1,6 +1,6 @@
 """What commands tell of a program, as JSON-able objects with stable keys.
 
-May import: program, machine, simulator.roofline, errors. Must not: format for people (see `report`).
+May import: program, machine, simulator.roofline, simulator.workload, errors. Must not: format for people (see `report`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from tx8fast.errors import ProgramError, raise_all
 from tx8fast.machine import Machine
 from tx8fast.program.model import FORMAT_VERSION, Program, Segment, Tensor
 from tx8fast.simulator.roofline import roofline
+from tx8fast.simulator.workload import engine_cycles
 
 
 def _known(facts: Mapping[str, Any], what: str, kind: type, *keys: str) -> dict[str, Any]:
@@ -61,27 +62,42 @@ def param_facts(t: Tensor) -> dict[str, Any]:
 
 
 def segment_facts(program: Program) -> list[dict[str, Any]]:
-    """Return one row per segment, with the plan that the search chose and how often it is launched."""
+    """Return one row per segment: the plan that the search chose, the second best, and how often it is launched."""
+    machine = Machine.from_dict(program.machine)
     counts = [0] * len(program.segments)
     for launch in program.launches:
         counts[launch.segment] += 1
-    return [_segment(i, s, n) for i, (s, n) in enumerate(zip(program.segments, counts, strict=True))]
+    return [_segment(machine, i, s, n) for i, (s, n) in enumerate(zip(program.segments, counts, strict=True))]
 
 
-def _segment(index: int, s: Segment, launches: int) -> dict[str, Any]:
+def _segment(machine: Machine, index: int, s: Segment, launches: int) -> dict[str, Any]:
+    what = f"segment '{s.name}'"
+    work = engine_cycles(machine, s)
     return {
         "index": index,
         "name": s.name,
-        **_known(s.info, f"segment '{s.name}'", str, "op", "engine", "bound"),
-        **_known(s.info, f"segment '{s.name}'", list, "parts", "slices", "order"),
+        **_known(s.info, what, str, "op", "engine", "bound"),
+        **_known(s.info, what, list, "parts", "slices", "order", "shared"),
+        **_known(s.info, what, int, "steps", "candidates", "useful_macs", "operand_bytes"),
         "launches": launches,
         "rows": [len(c) for c in s.codes],
         "tiles": int((s.tile_code >= 0).sum()),
         "spm_peak_bytes": s.spm_peak_bytes,
         "estimate_cycles": s.estimate_cycles,
+        "engine_cycles": work,
+        "bound_by": max(work, key=lambda unit: work[unit]),
+        "runner_up": _runner_up(_known(s.info, what, dict, "runner_up")["runner_up"], s.estimate_cycles),
         "barrier": s.barrier,
         "ops": list(s.ops),
     }
+
+
+def _runner_up(found: Mapping[str, Any], chosen_cycles: int) -> dict[str, Any] | None:
+    """Return the second best plan and by what share of the best one's cycles it lost, None if there is none."""
+    cycles = found.get("cycles")
+    if type(cycles) is not int:
+        return None
+    return {**found, "slower_by": cycles / chosen_cycles - 1 if chosen_cycles else 0.0}
 
 
 def inspect_facts(program: Program) -> dict[str, Any]:

@@ -5,6 +5,7 @@ May import: graph_table, search. Must not: search or emit code.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tx8fast.graph_table import GraphTable
@@ -25,7 +26,8 @@ def plan_facts(table: GraphTable, plans: Plans) -> list[dict[str, Any]]:
             "engine": "kernel core" if isinstance(p.low, KernelCore) else p.low.kind, "reason": p.reason,
             "parts": list(p.plan.parts), "slices": list(p.plan.slices), "order": list(p.plan.order),
             "bound": p.plan.bound, "spm_peak_bytes": p.plan.spm_bytes, "estimate_cycles": p.plan.estimate_cycles,
-            "candidates": p.plan.candidates, "runner_up_cycles": p.plan.runner_up_cycles,
+            "shared": list(p.plan.shared), "steps": math.prod(p.plan.trips), "candidates": p.plan.candidates,
+            "runner_up_cycles": p.plan.runner_up_cycles,
         }
         for i, (record, p) in enumerate(plans.items())
     ]  # fmt: skip

@@ -16,7 +16,7 @@ __all__ = ["open_model"]
 
 
 def open_model(path: str | os.PathLike[str], **options: Any):
-    """Import the model at `path` into an `IRProgram`: an ONNX or StableHLO file, a
+    """Import the model at `path` into an `IRProgram`: an ONNX, StableHLO or GGUF file, a
     Hugging Face directory or a `config.json`.
 
     `options` are the fields of `ImportOptions` (phase, seq, past, batch, dims, constants) and, for
@@ -27,18 +27,20 @@ def open_model(path: str | os.PathLike[str], **options: Any):
         raise ImportModelError(f"opening model {where}: no such file or directory")
     if where.is_dir():
         config = where / "config.json"
-        files = sorted(where.glob("*.onnx"))
+        files = sorted([*where.glob("*.onnx"), *where.glob("*.gguf")])
         if config.is_file():
             return _open_hf(where, options)
         if len(files) == 1:
-            return _open_onnx(files[0], options)
+            return open_model(files[0], **options)
         found = ", ".join(f.name for f in files) or "nothing of the kind"
-        raise ImportModelError(f"opening model {where}: expected a config.json or one .onnx file, found {found}")
+        raise ImportModelError(
+            f"opening model {where}: expected a config.json or one .onnx or .gguf file, found {found}"
+        )
     with open(where, "rb") as f:
         head = f.read(1 << 16)
     if not head:
         raise ImportModelError(f"opening model {where}: the file is empty")
-    if head[:64].lstrip()[:1] == b"{":
+    if head[:64].lstrip()[:1] == b"{" or head.startswith(b"GGUF") or where.suffix == ".gguf":
         return _open_hf(where, options)
     if _is_stablehlo(head, where.suffix):
         return _open_stablehlo(where, options)
@@ -93,7 +95,7 @@ def _open_hf(path: Path, options: dict[str, Any]):
     unused = [f"{n} ({', '.join(options[n])})" for n in ("dims", "constants") if options.get(n)]
     if unused:
         raise ConfigError(
-            f"opening model {path}: {' and '.join(unused)} cannot be bound, a config.json has no symbolic dimensions; "
+            f"opening model {path}: {' and '.join(unused)} cannot be bound, models of this kind have no symbolic dimensions; "
             "give batch, seq and past instead"
         )
     return import_hf(path, HfOptions(**{k: v for k, v in options.items() if k in known and v not in (None, "")}))

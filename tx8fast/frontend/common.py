@@ -73,6 +73,11 @@ class ImportOptions:
         return None
 
 
+def is_length(symbol: str) -> bool:
+    """True if `symbol` is a usual name of a number of tokens, which the phase decides."""
+    return ImportOptions(phase="decode", past=1).dim(symbol) is not None
+
+
 class NeedConstant(UnsupportedError):
     """An operand decides a shape but is not known at compile time. `inputs` are graph inputs that would settle it."""
 

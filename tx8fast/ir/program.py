@@ -21,9 +21,11 @@ from tx8fast.ir.versions import read_text
 
 
 class IRProgram:
-    """`module` is the root op; `weights` is the table behind `get_param` keys (None: no weights)."""
+    """`module` is the root op; `weights` is the table behind `get_param` keys (None: no weights).
 
-    __slots__ = ("ctx", "module", "weights", "name", "_whole")
+    `phase`: "prefill" or "decode" where a model has both and one was built."""
+
+    __slots__ = ("ctx", "module", "weights", "name", "phase", "_whole")
 
     def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
         self._whole: IRProgram | None = None
@@ -31,6 +33,7 @@ class IRProgram:
         self.module = module
         self.weights = weights
         self.name = name
+        self.phase = ""
 
     @classmethod
     def from_text(

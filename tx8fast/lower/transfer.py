@@ -11,7 +11,7 @@ the channel range contributes columns, blocked or dense. All intervals are half-
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,6 +26,8 @@ from tx8fast.numerics.layout import (
 )
 
 Box = tuple[tuple[int, int], ...]
+PIECES = 2  # parts of a tensor with bases of their own: dense or full blocks, and the channel tail
+LINE_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class Descriptor:
     spm: int
     run_bytes: int
     loops: tuple[tuple[int, int], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.run_bytes * math.prod(n for _, n in self.loops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +229,38 @@ def _pack(piece: int, ddr: int, spm: int, run: int, axes: list[tuple[int, int, i
     for count, d, s in rest:
         points = [(x + i * d, y + i * s) for i in range(count) for x, y in points]
     return [Descriptor(piece, x, y, run, tuple(loops)) for x, y in sorted(points, key=lambda t: t[1])]
+
+
+def clip(d: Descriptor, lo: int, hi: int) -> Iterator[Descriptor]:
+    """Yield the parts of a transfer whose local bytes lie in [lo, hi)."""
+    if not d.loops:
+        a, b = max(d.spm, lo), min(d.spm + d.run_bytes, hi)
+        if a < b:
+            yield Descriptor(d.piece, d.ddr + a - d.spm, a, b - a, ())
+        return
+    *rest, (stride, count) = d.loops
+    inner = d.run_bytes * math.prod(n for _, n in rest)
+
+    def part(i: int, loops: tuple[tuple[int, int], ...]) -> Descriptor:
+        return Descriptor(d.piece, d.ddr + i * stride, d.spm + i * inner, d.run_bytes, loops)
+
+    bound = lambda x: min(count, max(0, x))  # noqa: E731
+    touched = bound((lo - d.spm) // inner), bound(-(-(hi - d.spm) // inner))
+    whole = bound(-(-(lo - d.spm) // inner)), bound((hi - d.spm) // inner)
+    if whole[0] < whole[1]:
+        for i in range(touched[0], whole[0]):
+            yield from clip(part(i, tuple(rest)), lo, hi)
+        yield part(whole[0], (*rest, (stride, whole[1] - whole[0])))
+        for i in range(whole[1], touched[1]):
+            yield from clip(part(i, tuple(rest)), lo, hi)
+        return
+    for i in range(*touched):
+        yield from clip(part(i, tuple(rest)), lo, hi)
+
+
+def part_bytes(size_bytes: int, tiles: int) -> int:
+    """Bytes of a shared slice that each tile loads itself, in whole lines of scratchpad."""
+    return -(-size_bytes // (tiles * LINE_BYTES)) * LINE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

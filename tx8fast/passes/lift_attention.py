@@ -54,18 +54,20 @@ def _on_rows(op: Op) -> bool:
     return static(op.result) and op.attrs["axis"] % len(op.result.shape) == len(op.result.shape) - 1
 
 
-def _is_score(v: Value) -> bool:
-    """True for a product, scaled or capped."""
+def _score_product(v: Value) -> Op | None:
+    """The product that `v` is, scaled or capped."""
     for _ in range(5):
         op = v.op
-        if op is None:
-            return False
-        if op.kind in _PRODUCTS:
-            return True
+        if op is None or op.kind in _PRODUCTS:
+            return op
         if op.kind not in ("mul", "div", "tanh", "reshape", "convert"):
-            return False
+            return None
         v = op.operands[0]
-    return False
+    return None
+
+
+def _is_score(v: Value) -> bool:
+    return _score_product(v) is not None
 
 
 @pattern("softmax", benefit=3)
@@ -246,7 +248,7 @@ def _causal(constants: Constants) -> Pattern:
         if mask is None or not static(op.result):
             return False
         v = op.result
-        around = [made_by(op.operands[0], *_PRODUCTS)]
+        around = [_score_product(op.operands[0])]
         while (user := sole_user(v)) is not None and user.kind in ("convert", "mul") and user.result.shape == v.shape:
             v = user.result
         around += [u for u in v.users if u.kind in _PRODUCTS and u.operands[0] is v]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
+from tx8fast.ir.equation import Bound
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.lift_match import is_parameter, leaves, made_by, sole_user, static
@@ -23,7 +24,7 @@ LHS, RHS, OUT = 0, 1, 2
 
 @dataclass
 class Factors:
-    """The dimensions of lhs, rhs and result in named factors; factors of size 1 are left out."""
+    """The dimensions of lhs, rhs and result in named factors; factors of size 1 are left out (until `name_ones`)."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     tensors: list[list[list[str]]] = field(default_factory=lambda: [[], [], []])
@@ -122,6 +123,53 @@ class Factors:
         left, right, result = (" ".join(map(dim, t)) for t in self.tensors)
         merged = dict.fromkeys(n for t in self.tensors for d in t if len(d) > 1 for n in d)
         return f"{left}, {right} -> {result}", tuple(v for n in merged for v in (names[n], self.sizes[n]))
+
+    def merge(self) -> None:
+        """Make one factor of two that stand side by side, in the same order, wherever one of them does."""
+        again = True
+        while again:
+            again = False
+            for a, b in [(d[i], d[i + 1]) for t in self.tensors for d in t for i in range(len(d) - 1)]:
+                holders = [d for t in self.tensors for d in t if a in d or b in d]
+                if all(a in d and d.index(a) + 1 < len(d) and d[d.index(a) + 1] == b for d in holders):
+                    self.sizes[a] *= self.sizes.pop(b)
+                    for d in holders:
+                        d.remove(b)
+                    again = True
+                    break
+
+    def name_ones(self) -> None:
+        """Give dimensions of size 1 a factor, so that an op on many rows and one on a single row look alike.
+
+        Leading ones of all three tensors are batches; others of an operand are rows of the result, in order.
+        """
+        free = [[i for i, d in enumerate(t) if not d] for t in self.tensors]
+        lead = 0
+        while all(lead in f for f in free):
+            self._name(f"one{lead}", *((which, lead) for which in (LHS, RHS, OUT)))
+            for f in free:
+                f.remove(lead)
+            lead += 1
+        for which in (LHS, RHS):
+            for i, k in list(zip(free[which], free[OUT])):
+                self._name(f"one{which}.{i}", (which, i), (OUT, k))
+                free[OUT].remove(k)
+
+    def _name(self, name: str, *places: tuple[int, int]) -> None:
+        self.sizes[name] = 1
+        for which, i in places:
+            self.tensors[which][i] = [name]
+
+
+def respelled(eq: Bound) -> tuple[str, tuple] | None:
+    """Return the equation as this pass would write it, and its sizes; None if it would not write it."""
+    f = Factors({n: size for n, size in eq.sizes.items() if size != 1})
+    f.tensors = [[[n for n in d if n in f.sizes] for d in t] for t in eq.tensors]
+    if 0 in f.sizes.values() or not f.fits_engine():
+        return None
+    f.merge()
+    f.name_ones()
+    return f.equation()
 
 
 def _factors_of(op: Op) -> Factors:

@@ -177,6 +177,22 @@ def _narrow(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+@pattern("rmsnorm", "layernorm")
+def _before_heads(op: Op, rw: Rewriter) -> bool:
+    """A norm of each head before the heads are brought to the front, where rotation and products expect them."""
+    turned = made_by(op.operands[0], "transpose")
+    rank = len(op.result.shape) if static(op.result) else 0
+    if turned is None or not used_once(turned.result) or [a % rank for a in op.attrs["axes"]] != [rank - 1]:
+        return False
+    perm = turned.attrs["perm"]
+    if perm[-1] != rank - 1 or any(v.shape != op.result.shape[-1:] for v in op.operands[1:]):
+        return False
+    attrs = {"axes": (-1,), "eps": op.attrs["eps"]}
+    norm = rw.insert(op.kind, turned.operands[0], *op.operands[1:], before=op, **attrs).result
+    rw.replace_with(op, "transpose", norm, perm=perm)
+    return True
+
+
 @pattern("batchnorm_inference")
 def _channel_scale(op: Op, rw: Rewriter) -> bool:
     """With known statistics it is one product and one sum per channel."""
@@ -201,4 +217,4 @@ class LiftNorm(PatternPass):
     """Makes `rmsnorm` and `layernorm` of their primitives, and a product and a sum of a known batch norm."""
 
     name: ClassVar[str] = "lift-norm"
-    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS, (_before_heads,))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tx8fast.errors import ConfigError, VerifyError
 from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult, parse_pipeline
+from tx8fast.passes.canonical_form import CanonicalForm
 from tx8fast.passes.canonicalize import Canonicalize
 from tx8fast.passes.compute_dtype import ComputeDtype
 from tx8fast.passes.const_norm import ConstNorm
@@ -43,6 +44,7 @@ from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.lift_stablehlo import LiftStablehlo
 from tx8fast.passes.move_constants import MoveConstants
 from tx8fast.passes.outline import Outline
+from tx8fast.passes.raise_views import RaiseViews
 from tx8fast.passes.sink_constants import SinkConstants
 from tx8fast.passes.sink_transposes import SinkTransposes
 from tx8fast.passes.strip_runtime import StripRuntime
@@ -52,7 +54,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
-    LiftContract, LiftStablehlo, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
+    LiftContract, LiftStablehlo, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
 )  # fmt: skip
 
 
@@ -60,8 +62,8 @@ def lifting_passes() -> list[CompilerPass]:
     """The passes that recognise idioms which exporters spell out in primitives."""
     return [
         LiftStablehlo(), LiftNorm(), LiftActivation(), LiftRope(), Canonicalize(), FoldConstants(), LiftCache(), LiftAttention(),
-        Canonicalize(), LiftContract(), CountCausalWork(), SinkTransposes(), LiftConv(),
-        FoldConstants(),
+        Canonicalize(), RaiseViews(), LiftContract(), CountCausalWork(), SinkTransposes(), LiftConv(),
+        CanonicalForm(), FoldConstants(),
     ]  # fmt: skip
 
 

@@ -91,9 +91,10 @@ def param_arrays(
     """Yield every parameter with its DDR image (size_bytes,) uint8, read-only or fresh, one at a time.
 
     All sources are looked up before the first one is read. Raises ProgramError naming the parameters whose files
-    are not in `weights_dir` (default: the working directory), or one whose bytes do not fit.
+    are not in `weights_dir` or beside the file it names (default: the working directory), or one whose bytes do not fit.
     """
     root = Path(weights_dir) if weights_dir is not None else Path(".")
+    root = root.parent if root.is_file() else root
     outside = [t for t in program.params if t.embedded < 0]
     missing = [f"{t.name} ({why})" for t in outside if (why := _absent(t.source, root))]
     if missing:

@@ -92,18 +92,26 @@ def cycle_tables(f: Facts) -> list[Table]:
         ("cycles", f"{f['cycles']:,}  ({time_text(f['seconds'])})"),
         ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {f['bound']}"),
         ("roofline ratio", f"{f['roofline_ratio']:.3f}  (1 is the limit)"),
+        ("lost to", losses_text(f["losses"], f["cycles"], 6)),
         ("busy", "  ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
         ("DDR traffic", f"{size_text(f['ddr_bytes'])}, at least {size_text(f['unique_ddr_bytes'])}"),
         ("scratchpad peak", f"{size_text(f['spm_peak_bytes'])} per tile"),
         ("instructions", f"{f['instructions']:,}"),
     ])  # fmt: skip
     groups = sorted(f["groups"], key=lambda g: -g["total_cycles"])
-    t = table("group", ">cycles", ">times", ">total cycles", ">share", "bound", ">DDR", title="groups, longest first")
+    columns = (">cycles", ">times", ">total cycles", ">share", "bound", ">ratio", "largest losses", ">DDR")
+    t = table("group", *columns, title="groups, longest first")
     for g in groups[:SHOWN]:
         share = g["total_cycles"] / f["cycles"] if f["cycles"] else 0.0
         t.add_row(g["name"], f"{g['cycles']:,}", f"{g['count']:,}", f"{g['total_cycles']:,}", f"{share:.1%}", g["bound"],
-                  size_text(g["ddr_bytes"]))  # fmt: skip
+                  f"{g['roofline_ratio']:.2f}", losses_text(g["losses"], g["cycles"], 2), size_text(g["ddr_bytes"]))  # fmt: skip
     return [head, t, *_more(len(groups))]
+
+
+def losses_text(losses: Mapping[str, float], cycles: int, most: int) -> str:
+    """Return the largest losses of at least one percent of the cycles."""
+    largest = sorted(losses.items(), key=lambda item: -item[1])[:most]
+    return ", ".join(f"{name.replace('_', ' ')} {x / cycles:.1%}" for name, x in largest if x >= 0.01 * cycles > 0)
 
 
 def _more(total: int, shown: int = SHOWN, hint: str = "--json has all") -> list[Any]:
@@ -116,8 +124,10 @@ def output_tables(f: Facts) -> list[Any]:
     for o in f["outputs"][:SHOWN]:
         low, high = ("-" if o[k] is None else f"{o[k]:.6g}" for k in ("min", "max"))
         t.add_row(o["name"], tensor_text(o["dtype"], o["shape"]), low, high, f"{o['not_finite']:,}")
-    written = pairs([("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))])
-    return [t, *_more(len(f["outputs"])), written]
+    facts = [("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))]
+    if "status" in f:
+        facts.append(("status bits", ", ".join(f["status"]) or "none"))
+    return [t, *_more(len(f["outputs"])), pairs(facts)]
 
 
 def segments_table(rows: Sequence[Facts], title: str = "segments") -> Table:
@@ -128,6 +138,15 @@ def segments_table(rows: Sequence[Facts], title: str = "segments") -> Table:
                   s["bound"], f"{s['launches']:,}" if "launches" in s else "", size_text(s["spm_peak_bytes"]),
                   f"{s['estimate_cycles']:,}")  # fmt: skip
     return t
+
+
+def stream_tables(rows: Sequence[Facts], show_all: bool) -> list[Any]:
+    """Return the channels between tiles."""
+    t = table(">from", "to", "mode", ">monitor", ">packets", ">largest", ">bytes each", ">launches")
+    for s in rows if show_all else rows[:SHOWN]:
+        t.add_row(str(s["source"]), " ".join(map(str, s["targets"])), s["mode"], str(s["monitor"]), f"{s['packets']:,}",
+                  size_text(s["packet_bytes"]), size_text(s["total_bytes"]), f"{s['first']} to {s['last']}")  # fmt: skip
+    return [t, *([] if show_all else _more(len(rows)))]
 
 
 def segments_text(rows: Sequence[Facts]) -> str:

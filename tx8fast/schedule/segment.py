@@ -1,11 +1,10 @@
 """From a lowering and its plan to a segment: tile code with double buffers, loops folded, SPM addresses.
 
-May import: lower, search.plan, alloc, isa, machine, program.model. Must not: choose plans.
+May import: lower, search.plan, search.order, alloc, isa, machine, program.model. Must not: choose plans.
 
 Per tile the loop nest runs in `plan.order`. An operand is loaded again only when a factor it depends on has
-moved; streamed buffers have `plan.bufs` copies, used in turn. Loads of the next slice are issued before the
-compute of the present one, so that the engines' queues overlap them; the hardware's own range check orders
-what must be ordered (hardware manual 15).
+moved; streamed buffers have `plan.bufs` copies, used in turn. What comes after what says `search.order`; the
+hardware's own range check orders what must be ordered (hardware manual 15).
 """
 
 from __future__ import annotations
@@ -18,21 +17,24 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.alloc import Buffer, Problem, solve
+from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.transfer import Descriptor, channel_form, ddr_offset
+from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, ddr_offset, part_bytes, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
+from tx8fast.schedule.stream import stream_codes
 from tx8fast.schedule.tiles import TileRange, code_key, tile_ranges
+from tx8fast.search.order import Action, Order, tile_order
 from tx8fast.search.plan import (
     LoopStep,
     Plan,
     copies,
-    loop_steps,
-    part_bytes,
+    count_steps,
     reloads,
+    segment_cycles,
     slice_bytes,
-    staged_loads,
 )
 
 
@@ -46,17 +48,6 @@ class Share:
     tiles: int
 
 
-@dataclass(frozen=True)
-class Work:
-    """A slice to compute, and the register window its rows go through."""
-
-    slice: Slice
-    worker: int
-
-
-PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
-
-
 def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool,
                   meet: bool = False) -> Segment:  # fmt: skip
     """Return the position-independent code of one group for all tiles.
@@ -66,15 +57,25 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     ranges = tile_ranges(low, plan, machine.n_tiles)
     if isinstance(low, KernelCore):
         return _kernel_core_segment(low, ranges, plan, machine, name, ops, barrier)
-    buffers = Buffers(low, plan, machine)
     n_args = len(low.record.operands) + len(low.record.results)
+    info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
+            "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
+            "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": count_steps(low, plan),
+            "runner_up": _choices(plan.runner_up), **_terms(low.record)}  # fmt: skip
+    if isinstance(low, ConvStream):
+        codes, tile_code, slot_arg, offsets = stream_codes(low, plan, machine, barrier, meet)
+        if barrier:
+            codes, tile_code = _idle_tiles_wait(codes, tile_code)
+        return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, plan.spm_bytes,
+                       segment_cycles(plan, machine, barrier), info)  # fmt: skip
+    buffers = Buffers(low, plan, machine)
     accesses = [*low.reads, *low.writes]
     n_in = len(low.record.operands)
     arg_of = [*low.arguments(), *(n_in + j for j in range(len(low.writes)))]
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     n_slots = PIECES * len(accesses)
     offsets = np.zeros((machine.n_tiles, n_slots + PIECES * len(low.reads)), np.int64)
-    codes: list[np.ndarray] = []
+    codes = []
     known: dict[tuple, int] = {}
     first: dict[tuple, tuple[TileCode, np.ndarray]] = {}
     for t, r in enumerate(ranges):
@@ -104,11 +105,22 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     if barrier:
         codes, tile_code = _idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
-    info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
-            "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
-            "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared)}  # fmt: skip
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
-                   plan.estimate_cycles, info)  # fmt: skip
+                   segment_cycles(plan, machine, barrier), info)  # fmt: skip
+
+
+def _choices(plan: Plan | None) -> dict[str, Any]:
+    """Return what distinguishes a plan from others of the same op; empty if there is none."""
+    if plan is None:
+        return {}
+    return {"parts": list(plan.parts), "slices": list(plan.slices), "order": list(plan.order), "shared": list(plan.shared),
+            "cycles": plan.estimate_cycles}  # fmt: skip
+
+
+def _terms(record: OpRecord | GroupRecord) -> dict[str, int]:
+    """Return the terms of the roofline bound: multiplications, and bytes of operands and results, each once."""
+    specs = [s for s in (*record.operands, *record.results) if s is not None]
+    return {"useful_macs": record.useful_macs, "operand_bytes": sum(spec_bytes(s) for s in specs)}
 
 
 def tile_shares(low: Lowering, plan: Plan, ranges: Sequence[TileRange], tile: int) -> tuple[Share, ...]:
@@ -157,9 +169,15 @@ def _kernel_core_segment(low: KernelCore, ranges: Sequence[TileRange], plan: Pla
         codes.append(isa.rows([*rows, isa.make("barrier")] if barrier else rows))
     if barrier:
         codes, tile_code = _idle_tiles_wait(codes, tile_code)
-    info = {"op": low.record.kind, "engine": "kernel core", "parts": list(plan.parts), "bound": "kernel core"}
+    info = {
+        "op": low.record.kind,
+        "engine": "kernel core",
+        "parts": list(plan.parts),
+        "bound": "kernel core",
+        **_terms(low.record),
+    }
     return Segment(name, codes, tile_code, np.arange(n_args, dtype=np.int32), np.zeros((machine.n_tiles, n_args), np.int64),
-                   n_args, list(ops), routines, barrier, 0, plan.estimate_cycles, info)  # fmt: skip
+                   n_args, list(ops), routines, barrier, 0, segment_cycles(plan, machine, barrier), info)  # fmt: skip
 
 
 class Buffers:
@@ -226,43 +244,26 @@ class TileCode:
         em = Emitter()
         low.prologue(em, b.consts)
         self._append(em.rows)
-        steps = loop_steps(low, self.plan, b.copies, self.range.lo, self.range.hi)
-        works = [self._plain_work(s, i) for i, s in enumerate(steps)]
-        self._loads(steps[0])
-        if low.staged:
-            self._build_staged(steps, works)
-        else:
-            for i, work in enumerate(works):
-                if i + 1 < len(steps):
-                    self._loads(steps[i + 1])
-                self._run(work)
+        order = self._order()
+        self.steps, self.parity = order.steps, order.parity
+        for action in order.actions:
+            self._act(action)
         self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
         return isa.roll(join(self.out))
 
-    def _plain_work(self, s: LoopStep, i: int) -> Work:
-        b, n_read = self.buffers, len(self.low.reads)
-        at = [b.access[k][c] for k, c in enumerate(s.copy)]
-        parity = (i if self.low.staged else s.done) % 2
-        return Work(Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last, parity), 0)
+    def _order(self) -> Order:
+        return tile_order(self.low, self.plan, self.buffers.copies, self.range.lo, self.range.hi)
 
-    def _build_staged(self, steps: Sequence[LoopStep], works: Sequence[Work]) -> None:
-        """A slice's second half follows the first half of the next one."""
-        early, late = staged_loads(self.low, steps)
-        held: Work | None = None
-        for i, work in enumerate(works):
-            if late[i] and held is not None:
-                self._finish(held)
-                held = None
-            for k in late[i]:
-                self._load_read(k, steps[i])
-            self._compute(work, "front")
-            if held is not None:
-                self._finish(held)
-            held = work
-            for j, k in early[i]:
-                self._load_read(k, steps[j])
-        if held is not None:
-            self._finish(held)
+    def _act(self, action: Action) -> None:
+        s = self.steps[action.step]
+        if action.kind == "load":
+            k = action.access
+            at = self.buffers.access[k][s.copy[k]]
+            self._transfer(k, self.low.reads[k], s.lo, s.hi, at, "rdma", action.worker)
+        elif action.kind == "store":
+            self._store(s, action.worker)
+        else:
+            self._compute(s, self.parity[action.step], action.kind, action.worker)
 
     def for_tile(self, code: np.ndarray, shares: tuple[Share, ...]) -> tuple[np.ndarray | None, np.ndarray | int]:
         """Return this tile's code made fit for another tile of the same form, with the bytes by which that tile's
@@ -273,49 +274,26 @@ class TileCode:
         if rows:
             self.out.append(isa.rows(rows))
 
-    def _loads(self, s: LoopStep) -> None:
-        for k in s.load:
-            self._load_read(k, s)
+    def _at(self, s: LoopStep) -> list[int]:
+        return [self.buffers.access[k][c] for k, c in enumerate(s.copy)]
 
-    def _load_read(self, k: int, s: LoopStep) -> None:
-        self._transfer(k, self.low.reads[k], s.lo, s.hi, self.buffers.access[k][s.copy[k]], "rdma")
+    def _store(self, s: LoopStep, worker: int) -> None:
+        n_read, at = len(self.low.reads), self._at(s)
+        for j, access in enumerate(self.low.writes):
+            self._transfer(n_read + j, access, s.lo, s.hi, at[n_read + j], "wdma", worker)
 
-    def _run(self, work: Work) -> None:
-        """Append a slice's instructions and, at the end of its reduction, its stores."""
-        self._compute(work, "emit")
-        self._store(work)
-
-    def _finish(self, work: Work) -> None:
-        """Append the second half of a staged slice and its stores."""
-        self._compute(work, "back")
-        self._store(work)
-
-    def _store(self, work: Work) -> None:
-        s, n_read = work.slice, len(self.low.reads)
-        if s.last:
-            for j, access in enumerate(self.low.writes):
-                self._transfer(n_read + j, access, s.lo, s.hi, s.writes[j], "wdma", work.worker)
-
-    def _compute(self, work: Work, phase: str) -> None:
-        s = work.slice
-        parity = s.parity * self.low.overlaps
-        key = (
-            phase,
-            work.worker,
-            self.low.slice_form(s.lo, s.hi),
-            tuple(s.reads),
-            tuple(s.writes),
-            s.first,
-            s.last,
-            parity,
-        )
+    def _compute(self, s: LoopStep, turn: int, phase: str, worker: int) -> None:
+        n_read, b, at = len(self.low.reads), self.buffers, self._at(s)
+        parity = turn * self.low.overlaps
+        key = (phase, worker, self.low.slice_form(s.lo, s.hi), *at, s.first, s.last, parity)
         rows = self.compute_memo.get(key)
         if rows is None:
             em = Emitter()
-            getattr(self.low, phase)(em, s)
+            made = Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last, parity)
+            getattr(self.low, phase)(em, made)
             rows = self.compute_memo[key] = isa.rows(em.rows)
             rows["op"] = 0
-            rows["worker"] = work.worker
+            rows["worker"] = worker
         self.out.append(rows)
 
     def _moves(self, k: int, access: Access, lo, hi) -> tuple[tuple, list[Descriptor], list[int]]:

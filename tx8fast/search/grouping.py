@@ -11,27 +11,28 @@ the program, so a group is formed only where the estimate says it pays.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
-from tx8fast.lower import NotLowerable
-from tx8fast.lower.conv_chain import WINDOWS
+from tx8fast.lower import MAX_BANDED, NotLowerable
+from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
 MAX_GROUP = 4
-MAX_CHAIN = 24  # ops of a chain of convolutions and pools, of which at most
-MAX_WINDOWS = 10  # are such
+MAX_CHAIN = 24  # ops of a chain of convolutions and pools by bands of rows
+Option = tuple[int, int, Step]  # steps [start, end) as one group
 PRODUCTS = frozenset({"gemm", "contract", "conv"})
 CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 
 
-def group_table(table: GraphTable, planner: Planner) -> None:
-    """Replace steps by groups where that is cheaper, and set the barriers anew."""
+def group_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]]) -> None:
+    """Replace steps, ordered by `order_steps`, by groups where that is cheaper, and set the barriers anew. options: by
+    function, further groups to choose from."""
     for fn in table.functions.values():
-        fn.steps = _cut(fn, order_steps(fn), planner)
+        fn.steps = _cut(fn, fn.steps, planner, options.get(fn.name, ()))
         place_barriers(fn)
 
 
@@ -59,36 +60,62 @@ def order_steps(fn: FunctionTable) -> list[Step]:
             if not done[i]:
                 done[i] = True
                 order.append(i)
-    return [fn.steps[i] for i in order]
+    return _pair_products([fn.steps[i] for i in order])
 
 
-def _cut(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Step]:
+def _pair_products(steps: list[Step]) -> list[Step]:
+    """Move a product right before the next one of equal shapes on the same operand, where nothing between needs it:
+    the two can share a loop nest, which reads the operand once."""
+    out = list(steps)
+    for step in steps:
+        if not isinstance(step.record, OpRecord) or step.record.kind not in PRODUCTS:
+            continue
+        i = out.index(step)
+        for j in range(i + 1, len(out)):
+            if set(out[j].inputs) & set(step.outputs):
+                break
+            if _alike(step, out[j]):
+                out.insert(j - 1, out.pop(i))
+                break
+    return out
+
+
+def _alike(a: Step, b: Step) -> bool:
+    x, y = a.record, b.record
+    return (isinstance(x, OpRecord) and isinstance(y, OpRecord) and a.inputs[0] == b.inputs[0] and x.kind == y.kind
+            and x.operands[:2] == y.operands[:2] and x.results == y.results)  # fmt: skip
+
+
+def _cut(fn: FunctionTable, steps: list[Step], planner: Planner, given: Sequence[Option]) -> list[Step]:
     """Return the cheapest sequence of groups (dynamic programming over end positions)."""
-    used = _uses(fn, steps)
-    narrow = _narrow(fn, steps)
+    used = uses(fn, steps)
+    narrow = narrow_places(fn, steps)
     best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n steps, start of the last group
     for end in range(1, len(steps) + 1):
-        options = [(best[end - 1][0] + _cost(steps[end - 1], planner), end - 1)]
+        options = [(best[end - 1][0] + planned_cost(steps[end - 1], planner), end - 1)]
         for start in range(max(0, end - MAX_CHAIN), end - 1):
             if not _worth_trying(steps, start, end, narrow):
                 continue
             merged = merge(fn, steps[start:end], set(range(start, end)), used)
-            if merged is not None and (cost := _cost(merged, planner)) < float("inf"):
+            if merged is not None and (cost := planned_cost(merged, planner)) < float("inf"):
                 options.append((best[start][0] + cost, start))
+        options += [(best[a][0] + planned_cost(step, planner), a) for a, b, step in given if b == end]
         best.append(min(options, key=lambda o: (o[0], -o[1])))
     out: list[Step] = []
     end = len(steps)
     while end:
         start = best[end][1]
         part = steps[start:end]
-        step = part[0] if len(part) == 1 else merge(fn, part, set(range(start, end)), used)
+        step = next((step for a, b, step in given if (a, b) == (start, end)), None)
+        if step is None:
+            step = part[0] if len(part) == 1 else merge(fn, part, set(range(start, end)), used)
         assert step is not None
         out.append(step)
         end = start
     return out[::-1]
 
 
-def _narrow(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
+def narrow_places(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
     """Say for every place between steps whether at most one value crosses it, parameters aside: there a chain may
     begin or end."""
     born = {v: 0 for v in fn.args} | {v: i + 1 for i, s in enumerate(steps) for v in s.outputs}
@@ -108,7 +135,7 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     if sum(k in WINDOWS for k in kinds) < 2:
         return end - start <= MAX_GROUP
     if (
-        sum(k in WINDOWS for k in kinds) > MAX_WINDOWS
+        sum(k in WINDOWS for k in kinds) > MAX_BANDED
         or not (narrow[start] and narrow[end])
         or not CHAIN.issuperset(kinds)
     ):
@@ -119,7 +146,7 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     return not after and not (start and kinds[0] in UNARY)
 
 
-def _cost(step: Step, planner: Planner) -> float:
+def planned_cost(step: Step, planner: Planner) -> float:
     if step.record is None or step.is_empty:
         return 0.0
     try:
@@ -130,7 +157,7 @@ def _cost(step: Step, planner: Planner) -> float:
         return 1e18 if isinstance(step.record, OpRecord) else float("inf")
 
 
-def _uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
+def uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
     """Value id -> positions of the steps that read it; -1 stands for the function's results."""
     used: dict[int, set[int]] = {}
     for i, s in enumerate(steps):
@@ -141,14 +168,15 @@ def _uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
     return used
 
 
-def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]]) -> Step | None:
-    """Return the steps (at positions `inside`) as one group, or None if they cannot be: a product leads, and every further member is a
-    product too or works on a result of the group."""
+def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]],
+          follows: Callable[..., bool] | None = None) -> Step | None:  # fmt: skip
+    """Return the steps (at positions `inside`) as one group, or None if they cannot be. `follows` says which may; by default a
+    product leads, and every further member is a product too or works on a result of the group."""
     records = [s.record for s in part]
     if any(not isinstance(r, OpRecord) or len(r.results) != 1 for r in records) or any(s.is_empty for s in part):
         return None
     made = {s.outputs[0]: i for i, s in enumerate(part)}
-    if not _follows(records, part, made):  # type: ignore[arg-type]
+    if not (follows or _follows)(records, part, made):  # type: ignore[arg-type]
         return None
     inputs: list[int] = []
     wires = []

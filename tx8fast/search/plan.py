@@ -1,6 +1,6 @@
 """The Plan artifact: how one op is cut over tiles and time.
 
-May import: lower. Must not: know how plans are found or used.
+May import: lower, isa, machine, errors. Must not: know how plans are found or used.
 """
 
 from __future__ import annotations
@@ -11,8 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
+from tx8fast import isa
 from tx8fast.errors import InternalError
 from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
+from tx8fast.lower.transfer import Descriptor, clip, part_bytes
+from tx8fast.machine import Machine
 
 LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
 
@@ -34,9 +39,14 @@ class Plan:
     spm_bytes: int
     bound: str
     candidates: int = 1
-    runner_up_cycles: int = 0
     shared: tuple[int, ...] = ()  # per read access: tiles that load it together and pass it on (1: alone)
+    runner_up: Plan | None = None  # the second best of those that were tried
     kept: tuple[int, ...] = ()  # read accesses with a buffer per slice of the reduction: loaded when first needed
+
+    @property
+    def runner_up_cycles(self) -> int:
+        """Cycles of the second best plan, 0 if there is none."""
+        return self.runner_up.estimate_cycles if self.runner_up is not None else 0
 
     @cached_property
     def trips(self) -> tuple[int, ...]:
@@ -198,9 +208,51 @@ def sharers(low: Lowering, plan: Plan, k: int) -> int:
     return count
 
 
-def part_bytes(size_bytes: int, tiles: int) -> int:
-    """Bytes of a shared slice that each tile loads itself, in whole 256-byte lines."""
-    return round_up(-(-size_bytes // tiles), ALIGN_BYTES)
+def spm_items(low: Lowering, plan: Plan) -> list[tuple[str, int]]:
+    """Return what a plan puts into scratchpad, with the bytes of all copies."""
+    lo, hi = (0,) * len(plan.shard), plan.slices
+    items = [(f"scratch {i}", b) for i, b in enumerate(low.scratch_bytes(lo, hi))]
+    items += [(f"constant {i}", b) for i, b in enumerate(low.const_bytes())]
+    items = [(name, round_up(b, ALIGN_BYTES)) for name, b in items]
+    n_read = len(low.reads)
+    for k, a in enumerate((*low.reads, *low.writes)):
+        name = f"operand {k}" if k < n_read else f"result {k - n_read}"
+        size = round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
+        n = copies(low, plan, k)
+        items.append((f"{name} ({n} copies)" if n > 1 else name, n * size))
+        if k < len(plan.shared) and plan.shared[k] > 1:
+            stages = 2 if reloads(low, plan, a.factors) > 1 else 1
+            items.append((f"own part of {name}", stages * part_bytes(size, plan.shared[k])))
+    if any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard))):
+        items.append(("partial sums", round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)))
+    return items
+
+
+def spm_demand(low: Lowering, plan: Plan) -> int:
+    """Bytes that a plan's buffers take when all of them are alive at once."""
+    return sum([size for _, size in spm_items(low, plan)])
+
+
+def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[Descriptor], int, int, int]:
+    """Return what tile `rank` of those that share a slice loads of it: transfers to a buffer of its own, the part's
+    start in the slice, its bytes, and the bytes of the whole slice."""
+    total = max((d.spm + d.size_bytes for d in found), default=0)
+    size = part_bytes(total, tiles)
+    a, b = min(total, rank * size), min(total, (rank + 1) * size)
+    moved = [replace(c, spm=c.spm - a) for d in found for c in clip(d, a, b)]
+    return moved, a, b - a, total
+
+
+def rows_cycles(machine: Machine, *names: str) -> int:
+    """Return the cycles of instructions without fields one after the other, waiting for nothing."""
+    rows = isa.rows([isa.make(name) for name in names])
+    cycles, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
+    return int((cycles + isa.issue_cycles(machine, rows)).sum())
+
+
+def segment_cycles(plan: Plan, machine: Machine, barrier: bool) -> int:
+    """Return the estimate of a group that ends with a barrier, as every plan does, or goes on without."""
+    return plan.estimate_cycles - (0 if barrier else rows_cycles(machine, "barrier"))
 
 
 @dataclass(frozen=True)

@@ -18,25 +18,24 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import BOUNDS, PlanSpace, enumerate_shardings, plan_costs
-from tx8fast.errors import InfeasibleError
-from tx8fast.lower.base import ALIGN_BYTES, Emitter, Lowering, Slice, round_up
+from tx8fast.lower.base import Emitter, Lowering, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
+from tx8fast.search.infeasible import no_plan
 from tx8fast.search.plan import (
     SHARE_MIN_BYTES,
     Plan,
-    copies,
-    part_bytes,
     reloads,
     sharers,
-    slice_bytes,
+    spm_demand,
 )
-from tx8fast.search.shared_trial import PlanTimer
 from tx8fast.search.staged import staged_prices
-from tx8fast.search.trial import MAX_KEPT
+from tx8fast.search.stream_trial import stream_plan
+from tx8fast.search.trial import MAX_KEPT, PlanTimer
 
 REFINE = 5  # candidates tried on the event kernel, at most
 PER_SHARDING = 1  # of them with one sharding, then
@@ -54,6 +53,8 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     """Return the best plan. Raises InfeasibleError if even the finest slices exceed scratchpad."""
     if isinstance(low, KernelCore):
         return _kernel_core_plan(low, machine)
+    if isinstance(low, ConvStream):
+        return stream_plan(low, machine, name or low.record.kind)
     space = plan_space(low, machine)
     parts, slices, inner = candidates(low, machine.n_tiles)
     cycles, size_bytes, bound = plan_costs(space, parts, slices, inner)
@@ -74,29 +75,33 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
             later.append(i)
         elif trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
             shardings[parts[i].tobytes()] = tried + 1
+    if trials.best is None:
+        # the price of scratchpad is an estimate, and not every candidate was looked at: this one is the last hope
+        i = int(np.argmin(size_bytes))
+        if not trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
+            assert trials.smallest is not None
+            raise no_plan(low, trials.smallest, trials.capacity, name)
     best = trials.best
-    if best is None:
-        raise InfeasibleError(
-            f"{name or low.record.kind}: no split fits the scratchpad: the smallest plan needs {trials.smallest:,} bytes, "
-            f"{trials.capacity:,} bytes are available per tile; a smaller batch or sequence would help"
-        )
+    assert best is not None
     for i in (i for i in later if tuple(parts[i]) == best.parts):
         if trials.done(REFINE + REFINE_BEST, float(cycles[i])):
             break
         trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])])
     assert trials.best is not None
-    return replace(trials.best, runner_up_cycles=trials.runner_up)
+    return replace(trials.best, runner_up=trials.runner_up)
 
 
 class Trials:
-    """Candidates tried so far. `smallest`: least scratchpad demand seen, in bytes."""
+    """Candidates tried so far. `smallest`: the one with the least scratchpad demand, if none could be used."""
 
     def __init__(self, low: Lowering, machine: Machine, n_candidates: int) -> None:
         self.low, self.n = low, n_candidates
         self.capacity = machine.spm_limit - machine.spm_base
         self.timer = PlanTimer(low, machine)
         self.best: Plan | None = None
-        self.runner_up = self.smallest = self.tried = self.looked = 0
+        self.runner_up: Plan | None = None
+        self.smallest: Plan | None = None
+        self.tried = self.looked = 0
 
     def done(self, limit: int, price: float) -> bool:
         """Say whether candidates of this price and above need not be tried."""
@@ -115,19 +120,20 @@ class Trials:
             # a group streams more operands than a single op; one copy each may still beat finer slices
             plan = replace(plan, bufs=1)
             used = spm_demand(self.low, plan)
-        self.smallest = min(self.smallest or used, used)
         self.looked += 1
         if used > self.capacity or not _encodable(self.low, plan):
+            if self.smallest is None or used < self.smallest.spm_bytes:
+                self.smallest = replace(plan, spm_bytes=used)
             return False
         self.tried += 1
         alone = max(plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE
         for variant in (plan, replace(plan, shared=())) if alone else (plan,):
             cost = self.timer.cycles(variant)
+            made = replace(variant, estimate_cycles=cost, spm_bytes=spm_demand(self.low, variant))
             if self.best is None or cost < self.best.estimate_cycles:
-                self.runner_up = self.best.estimate_cycles if self.best else 0
-                self.best = replace(variant, estimate_cycles=cost, spm_bytes=spm_demand(self.low, variant))
-            elif not self.runner_up or cost < self.runner_up:
-                self.runner_up = cost
+                self.best, self.runner_up = made, self.best
+            elif self.runner_up is None or cost < self.runner_up.estimate_cycles:
+                self.runner_up = made
         return True
 
     def _keep(self, plan: Plan) -> Plan:
@@ -169,21 +175,6 @@ def _make(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
 
 def _encodable(low: Lowering, plan: Plan) -> bool:
     return low.fits(plan.slices)
-
-
-def spm_demand(low: Lowering, plan: Plan) -> int:
-    """Bytes that a plan's buffers take when all of them are alive at once."""
-    lo, hi = (0,) * len(plan.shard), plan.slices
-    total = sum(round_up(b, ALIGN_BYTES) for b in (*low.scratch_bytes(lo, hi), *low.const_bytes()))
-    for k, a in enumerate((*low.reads, *low.writes)):
-        n = copies(low, plan, k)
-        size = round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
-        total += n * size
-        if k < len(plan.shared) and plan.shared[k] > 1:
-            total += (2 if reloads(low, plan, a.factors) > 1 else 1) * part_bytes(size, plan.shared[k])
-    if any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard))):
-        total += round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)
-    return total
 
 
 def slice_options(size: int, unit: int, parts: int, limit: int, splittable: bool) -> list[int]:

@@ -5,6 +5,8 @@ May import: graph_table, lower, machine, search.*. Must not: emit programs.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower import NotLowerable, lower, variants
@@ -49,4 +51,7 @@ class Planner:
         if not options:
             assert failed is not None
             raise failed
-        return min(options, key=lambda p: p.plan.estimate_cycles)
+        best = min(options, key=lambda p: p.plan.estimate_cycles)
+        others = [p.plan for p in options if p is not best] + [p for p in [best.plan.runner_up] if p is not None]
+        second = min(others, key=lambda p: p.estimate_cycles, default=None)
+        return replace(best, plan=replace(best.plan, runner_up=second and replace(second, runner_up=None)))

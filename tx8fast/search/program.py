@@ -13,6 +13,7 @@ from tx8fast.machine import Machine
 from tx8fast.search.grouping import group_table
 from tx8fast.search.plan import Planned
 from tx8fast.search.planning import Planner, Record
+from tx8fast.search.streams import stream_table
 
 Plans = dict[Record, Planned]
 
@@ -23,7 +24,7 @@ def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int
     the estimate says it pays. Raises InfeasibleError naming every op that cannot fit."""
     planner = Planner(machine, sharing)
     if opt >= 2:
-        group_table(table, planner)
+        group_table(table, planner, stream_table(table, planner))
     names: dict[Record, str] = {}
     for fn in table.functions.values():
         for step in fn.steps:

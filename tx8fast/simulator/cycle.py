@@ -1,6 +1,6 @@
 """The cycle simulator: how long a program takes, where the time goes, how far it is from the roofline.
 
-May import: program.model, isa, machine, errors, _kernels, and timing, roofline beside it. Must not:
+May import: program.model, isa, machine, errors, _kernels, and banks, counters, losses, network, timing, roofline beside it. Must not:
 execute instructions or know the IR.
 
 A stretch of launches that ends in a barrier leaves all tiles idle, so equal stretches take equal time and are
@@ -9,7 +9,7 @@ simulated once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,8 +19,8 @@ from tx8fast._kernels import EventDeadlock, EventResult, simulate_events
 from tx8fast.errors import ProgramError, SimulationError
 from tx8fast.machine import Machine
 from tx8fast.program.model import Program
-from tx8fast.simulator import network, timing
-from tx8fast.simulator.roofline import Roofline, roofline
+from tx8fast.simulator import banks, counters, losses, network, timing
+from tx8fast.simulator.roofline import Roofline, group_roofline, roofline
 from tx8fast.simulator.waiting import leftover_lines, waiting_line
 
 UNITS: tuple[str, ...] = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "issue", "dte")
@@ -34,7 +34,8 @@ LARGEST = 1 << 40
 class Group:
     """Launches that take the same time. busy, blocked: cycles by unit, summed over tiles, of ONE launch.
 
-    noc_bytes: bytes over links between tiles, added up over the links.
+    noc_bytes: bytes over links between tiles, added up over the links. losses: cycles of ONE launch above its bound,
+    by name (`losses.LOSSES`).
     """
 
     name: str
@@ -47,6 +48,10 @@ class Group:
     busy: dict[str, int]
     blocked: dict[str, int]
     noc_bytes: int = 0
+    roofline: Roofline = Roofline(0.0, 0.0)
+    losses: dict[str, float] = field(default_factory=dict)
+    engine_instructions: dict[str, int] = field(default_factory=dict)
+    union_busy: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the row of a report, JSON-able, stable keys."""
@@ -62,6 +67,9 @@ class Group:
             "noc_bytes": self.noc_bytes,
             "busy": self.busy,
             "blocked": self.blocked,
+            **self.roofline.to_json(),
+            "roofline_ratio": self.roofline.ratio(self.cycles),
+            "losses": self.losses,
         }
 
 
@@ -108,22 +116,37 @@ class CycleResult:
         out["ddr"] = self.ddr_bytes / usable if usable else 0.0
         return out
 
+    @property
+    def losses(self) -> dict[str, float]:
+        """Cycles above the bound, by name. "cut": what the groups' bounds exceed the model's by, because intermediates
+        go through the DDR and because not every group is bound by what bounds the model."""
+        out = {name: sum(g.losses.get(name, 0.0) * g.count for g in self.groups) for name in losses.LOSSES}
+        return {**out, "cut": sum(g.roofline.bound_cycles * g.count for g in self.groups) - self.bound_cycles}
+
+    @property
+    def counters(self) -> dict[str, Any]:
+        """The performance monitor's counters, summed over tiles and launches."""
+        names = (*counters.ENGINES, "dte")
+        rows = {n: sum(g.engine_instructions[n] * g.count for g in self.groups) for n in names}
+        union = sum(g.union_busy * g.count for g in self.groups)
+        return counters.monitor(rows, self.busy, self.blocked, union, self.cycles)
+
     def to_json(self) -> dict[str, Any]:
         """Return everything but the timeline, JSON-able, stable keys."""
         return {
             "cycles": self.cycles,
             "seconds": self.seconds,
-            "bound_cycles": self.bound_cycles,
+            **self.roofline.to_json(),
             "bound": self.roofline.bound,
-            "compute_bound_cycles": self.roofline.compute_cycles,
-            "memory_bound_cycles": self.roofline.memory_cycles,
             "roofline_ratio": self.roofline_ratio,
+            "losses": self.losses,
             "utilisation": self.utilisation,
             "busy_cycles": self.busy,
             "blocked_cycles": self.blocked,
             "ddr_bytes": self.ddr_bytes,
             "noc_bytes": self.noc_bytes,
             "instructions": self.instructions,
+            "counters": self.counters,
             "groups": [g.to_json() for g in self.groups],
         }
 
@@ -178,7 +201,7 @@ def simulate(
         name = _name(program, stretch)
         if key not in found:
             found[key] = len(groups)
-            groups.append(_simulate_group(machine, parts, name, serial))
+            groups.append(_simulate_group(machine, parts, name, serial, program.meta))
         group = groups[found[key]]
         group.count += 1
         timeline.append((name, found[key], clock))
@@ -287,8 +310,12 @@ def _run(
             )
     where = f"cycle simulation of launch '{name}'"
     port, total = float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle
+
+    def run(rows: timing.EventInput) -> EventResult:
+        return simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
+
     try:
-        times = simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
+        times = run(rows) if machine.tile.spm_model == 1 else banks.settle(machine, parts, rows, run)
     except EventDeadlock as error:
         lines = [_stuck_line(parts, t, at, error.monitors[t].tolist()) for t, at in error.stuck.items()]
         text = "\n  - ".join([f"{where}: no tile can go on:", *lines])
@@ -310,10 +337,13 @@ def _stuck_line(parts: list[timing.Part], tile: int, at: int, monitors: list[int
     return f"tile {tile}, after its last instruction"
 
 
-def _simulate_group(machine: Machine, parts: list[timing.Part], name: str, serial: bool | None) -> Group:
+def _simulate_group(machine: Machine, parts: list[timing.Part], name: str, serial: bool | None,
+                    meta: Mapping[str, Any]) -> Group:  # fmt: skip
     rows = timing.event_input(machine, parts)
     times = _run(machine, rows, serial, parts, name)
     ddr_bytes = int(rows.ddr_bytes.sum())
+    ddr_cycles = ddr_bytes / machine.ddr_bytes_per_cycle
+    limit = group_roofline(machine, [p.code.segment.info for p in parts], meta, ddr_bytes)
     busy = dict(zip(UNITS, times.busy.sum(axis=0).tolist()))
     # the transfer engines of a tile count together
     times.busy[:, UNITS.index("dte")] //= machine.dte.engines
@@ -322,12 +352,16 @@ def _simulate_group(machine: Machine, parts: list[timing.Part], name: str, seria
         segments=tuple(p.code.segment.name for p in parts),
         cycles=times.cycles,
         count=0,
-        bound=_bound(times.busy.max(axis=0), ddr_bytes / machine.ddr_bytes_per_cycle),
+        bound=_bound(times.busy.max(axis=0), ddr_cycles),
         instructions=sum(p.code.instructions for p in parts),
         ddr_bytes=ddr_bytes,
         busy=busy,
         blocked=dict(zip(UNITS, times.blocked.sum(axis=0).tolist())),
         noc_bytes=int(times.link_bytes.sum()),
+        roofline=limit,
+        losses=losses.account(rows, times, limit, ddr_cycles),
+        engine_instructions=counters.engine_instructions(rows),
+        union_busy=counters.union_busy(rows, times),
     )
 
 

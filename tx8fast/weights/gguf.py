@@ -1,6 +1,6 @@
 """Opening GGUF files: tensors become entries of a weight table, packed ones as lazy dequantisation of their blocks.
 
-May import: the `gguf` package (late, an optional extra), numpy, weights.*, errors. Must not: read tensor bytes.
+May import: weights.*, errors. Must not: read tensor bytes.
 
 Keys are the file's tensor names. A packed tensor's blocks are an entry of their own, `<name>#<format>`, of u8 and
 shape [blocks, bytes per block]; the tensor itself is derived from it (see `weights/gguf_blocks.py`).
@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, raise_all
-from tx8fast.weights.dtypes import FLOATS, ITEM_BYTES
+from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
+from tx8fast.weights.dtypes import ITEM_BYTES
 from tx8fast.weights.gguf_blocks import BLOCKS
+from tx8fast.weights.gguf_header import MAGIC, Header, TensorInfo, read_gguf_header
 from tx8fast.weights.table import DerivedSource, FileSource, Weight, WeightTable
 
 #: formats stored plainly, by GGUF's name
 PLAIN = {
     "F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I8": "i8", "I16": "i16", "I32": "i32", "I64": "i64",
 }  # fmt: skip
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,67 +38,86 @@ class GgufEntry:
     shape: tuple[int, ...]
     format: str
 
+    @property
+    def dtype(self) -> str:
+        """Our name of a plain format, GGUF's name of a packed one."""
+        return PLAIN.get(self.format, self.format)
 
-def open_gguf(path: str | os.PathLike[str]) -> dict[str, GgufEntry]:
-    """Return all tensors of a GGUF file, in the file's order, without reading one.
 
-    Raises ConfigError without the `gguf` package, ImportModelError for a damaged file (all problems at once), and
-    UnsupportedError for formats that nothing here unpacks.
+def is_gguf(path: Path) -> bool:
+    """Return True if a file begins as GGUF files do."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as f:
+        return f.read(len(MAGIC)) == MAGIC
+
+
+def open_gguf(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, GgufEntry]]:
+    """Return metadata and all tensors of a GGUF file and of the files it was split into, without reading one.
+
+    Raises ImportModelError for a damaged file (all problems at once), and UnsupportedError for formats that
+    nothing here unpacks.
     """
-    try:
-        import gguf
-    except ImportError as e:
-        raise ConfigError(
-            f"opening {path}: GGUF files need the 'gguf' package; install tx8fast[gguf] or convert the file to safetensors"
-        ) from e
     where = os.fspath(path)
-    try:
-        size = os.path.getsize(where)
-        reader = gguf.GGUFReader(where)  # type: ignore[attr-defined]
-    except OSError as e:
-        raise ImportModelError(f"opening {where}: {e.strerror or e}") from e
-    except (ValueError, KeyError, IndexError, OverflowError, MemoryError) as e:
-        raise ImportModelError(f"opening {where}: truncated, damaged or no GGUF file: {e}") from e
-    if getattr(reader, "byte_order", "I") != "I":
-        raise UnsupportedError(f"opening {where}: the file is big-endian; only little-endian files are read")
+    header = read_gguf_header(where)
     entries: dict[str, GgufEntry] = {}
     problems: list[str] = []
     unknown: dict[str, str] = {}
-    for t in reader.tensors:
-        entry = GgufEntry(where, int(t.data_offset), int(t.n_bytes), tuple(int(n) for n in reversed(t.shape)),
-                          t.tensor_type.name)  # fmt: skip
-        if entry.format not in PLAIN and entry.format not in BLOCKS:
-            unknown.setdefault(entry.format, t.name)
-        else:
-            problems += _problems(t.name, entry, size)
-        entries[t.name] = entry
-    problems += _overlaps(entries)
+    for part in _parts(where, header):
+        found = _entries(part, header if part == where else read_gguf_header(part), problems, unknown)
+        problems += [f"tensor '{name}' is in {entries[name].path} and in {part}" for name in found if name in entries]
+        entries |= found
     raise_all(ImportModelError, f"opening {where}", problems)
     if unknown:
         listed = ", ".join(f"{f} (first '{name}')" for f, name in unknown.items())
         raise UnsupportedError(
             f"opening {where}: formats {listed} are not supported; supported are {', '.join([*PLAIN, *BLOCKS])}"
         )
+    return header.metadata, entries
+
+
+def _parts(where: str, header: Header) -> list[str]:
+    """Return the files of a model, in order: itself, or all that the first of several names."""
+    count = header.metadata.get("split.count", 1)
+    if type(count) is not int or count <= 1:
+        return [where]
+    name = _SHARD.search(where)
+    if name is None or int(name[2]) != count or header.metadata.get("split.no") != int(name[1]) - 1:
+        raise ImportModelError(
+            f"opening {where}: it is one of {count} parts, whose names must end in -00001-of-{count:05}.gguf and so on"
+        )
+    if int(name[1]) != 1:
+        raise ImportModelError(
+            f"opening {where}: it is part {name[1]} of {count}; name the first, which has the metadata"
+        )
+    return [f"{where[: name.start()]}-{i + 1:05}-of-{count:05}.gguf" for i in range(count)]
+
+
+def _entries(where: str, header: Header, problems: list[str], unknown: dict[str, str]) -> dict[str, GgufEntry]:
+    entries: dict[str, GgufEntry] = {}
+    for t in header.tensors:
+        if t.format not in PLAIN and t.format not in BLOCKS:
+            unknown.setdefault(t.format, t.name)
+        elif (nbytes := _nbytes(t, problems)) is not None:
+            if t.offset + nbytes > header.size:
+                problems.append(
+                    f"tensor '{t.name}': bytes [{t.offset}, {t.offset + nbytes}) required, the file has {header.size}; "
+                    "truncated"
+                )
+            entries[t.name] = GgufEntry(where, t.offset, nbytes, t.shape, t.format)
+    problems += _overlaps(entries)
     return entries
 
 
-def _problems(name: str, e: GgufEntry, size: int) -> list[str]:
-    elements = math.prod(e.shape)
-    if e.format in PLAIN:
-        need = elements * ITEM_BYTES[PLAIN[e.format]]
-    else:
-        per_block, block_bytes, _ = BLOCKS[e.format]
-        if not e.shape or e.shape[-1] % per_block:
-            return [f"tensor '{name}': {e.format} {list(e.shape)} needs rows of a multiple of {per_block} elements"]
-        need = elements // per_block * block_bytes
-    out = []
-    if e.nbytes != need:
-        out.append(f"tensor '{name}': has {e.nbytes} bytes, {e.format} {list(e.shape)} needs {need}")
-    if e.offset < 0 or e.offset + e.nbytes > size:
-        out.append(
-            f"tensor '{name}': bytes [{e.offset}, {e.offset + e.nbytes}) required, the file has {size}; truncated"
-        )
-    return out
+def _nbytes(t: TensorInfo, problems: list[str]) -> int | None:
+    elements = math.prod(t.shape)
+    if t.format in PLAIN:
+        return elements * ITEM_BYTES[PLAIN[t.format]]
+    per_block, block_bytes, _ = BLOCKS[t.format]
+    if t.shape and t.shape[-1] % per_block == 0:
+        return elements // per_block * block_bytes
+    problems.append(f"tensor '{t.name}': {t.format} {list(t.shape)} needs rows of a multiple of {per_block} elements")
+    return None
 
 
 def _overlaps(entries: dict[str, GgufEntry]) -> list[str]:
@@ -108,18 +131,13 @@ def _overlaps(entries: dict[str, GgufEntry]) -> list[str]:
     return out
 
 
-def add_gguf(table: WeightTable, entries: dict[str, GgufEntry], dtype: str = "f32") -> list[str]:
-    """Add the tensors of `open_gguf`; packed ones get the format `dtype` once somebody reads them. Return their keys."""
-    if dtype not in FLOATS:
-        raise ConfigError(f"adding GGUF weights: packed tensors become floats, found '{dtype}'")
-    for name, e in entries.items():
-        source = FileSource(e.path, e.offset, e.nbytes)
-        if e.format in PLAIN:
-            table.add(Weight(name, e.shape, PLAIN[e.format], source))
-            continue
-        block_bytes = BLOCKS[e.format][1]
-        raw = f"{name}#{e.format.lower()}"
-        attrs: dict[str, Any] = {"format": e.format}
-        table.add(Weight(raw, (e.nbytes // block_bytes, block_bytes), "u8", source))
-        table.add(Weight(name, e.shape, dtype, DerivedSource("gguf_blocks", attrs, (raw,))))
-    return list(entries)
+def add_gguf(table: WeightTable, name: str, entry: GgufEntry, dtype: str) -> str:
+    """Add a tensor of `open_gguf` under its name; a packed one becomes `dtype` once somebody reads it. Return its key."""
+    source = FileSource(entry.path, entry.offset, entry.nbytes)
+    if entry.format in PLAIN:
+        return table.add(Weight(name, entry.shape, PLAIN[entry.format], source)).key
+    block_bytes = BLOCKS[entry.format][1]
+    raw = f"{name}#{entry.format.lower()}"
+    attrs: dict[str, Any] = {"format": entry.format}
+    table.add(Weight(raw, (entry.nbytes // block_bytes, block_bytes), "u8", source))
+    return table.add(Weight(name, entry.shape, dtype, DerivedSource("gguf_blocks", attrs, (raw,)))).key

@@ -57,15 +57,27 @@ def _q5_1(b: Blocks) -> np.ndarray:
     return q.astype(np.float32) * _f16(b, 0) + _f16(b, 2)
 
 
-def _q4_k(b: Blocks) -> np.ndarray:
-    """Eight sub-blocks of 32 with a 6-bit scale and a 6-bit minimum each."""
-    n = len(b)
+def _k_blocks(b: Blocks, q: np.ndarray) -> np.ndarray:
+    """Eight sub-blocks of 32 numbers `q` with a 6-bit scale and a 6-bit minimum each."""
     low, high, mixed = b[:, 4:8], b[:, 8:12], b[:, 12:16]
     scale = np.concatenate([low & 63, (mixed & 15) | (low >> 6) << 4], axis=1).astype(np.float32) * _f16(b, 0)
     least = np.concatenate([high & 63, (mixed >> 4) | (high >> 6) << 4], axis=1).astype(np.float32) * _f16(b, 2)
-    packed = b[:, 16:144].reshape(n, 4, 1, 32)
-    q = np.concatenate([packed & 15, packed >> 4], axis=2).reshape(n, 8, 32).astype(np.float32)
-    return (q * scale[:, :, None] - least[:, :, None]).reshape(n, 256)
+    return (q.astype(np.float32) * scale[:, :, None] - least[:, :, None]).reshape(len(b), 256)
+
+
+def _k_nibbles(packed: np.ndarray) -> np.ndarray:
+    packed = packed.reshape(len(packed), 4, 1, 32)
+    return np.concatenate([packed & 15, packed >> 4], axis=2).reshape(len(packed), 8, 32)
+
+
+def _q4_k(b: Blocks) -> np.ndarray:
+    return _k_blocks(b, _k_nibbles(b[:, 16:144]))
+
+
+def _q5_k(b: Blocks) -> np.ndarray:
+    """Byte i of the 32 in front holds the fifth bits of number i of every sub-block, the first sub-block's lowest."""
+    top = b[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[None, :, None] & 1
+    return _k_blocks(b, _k_nibbles(b[:, 48:176]) | top << 4)
 
 
 def _q6_k(b: Blocks) -> np.ndarray:
@@ -82,7 +94,8 @@ def _q6_k(b: Blocks) -> np.ndarray:
 #: format -> (elements per block, bytes per block, unpacking)
 BLOCKS: dict[str, tuple[int, int, Callable[[Blocks], np.ndarray]]] = {
     "Q8_0": (32, 34, _q8_0), "Q4_0": (32, 18, _q4_0), "Q4_1": (32, 20, _q4_1), "Q5_0": (32, 22, _q5_0),
-    "Q5_1": (32, 24, _q5_1), "Q4_K": (256, 144, _q4_k), "Q6_K": (256, 210, _q6_k),
+    "Q5_1": (32, 24, _q5_1), "Q4_K": (256, 144, _q4_k), "Q5_K": (256, 176, _q5_k),
+    "Q6_K": (256, 210, _q6_k),
 }  # fmt: skip
 
 

@@ -13,14 +13,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tx8fast.errors import ImportModelError
 from tx8fast.weights.derived import evaluate
 from tx8fast.weights.dtypes import ITEM_BYTES, dtype_name, np_dtype
-from tx8fast.weights.safetensors import CheckpointEntry
 
 DIGEST_CHUNK_BYTES = 64 << 20
 CONST_LIMIT_BYTES = 1 << 20
@@ -89,6 +88,21 @@ class Weight:
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
+class Stored(Protocol):
+    """A tensor of an opened file, in a format of ours."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+
+
 class WeightTable:
     """Ordered mapping of keys to `Weight`. `root`: what file descriptions are relative to."""
 
@@ -138,7 +152,7 @@ class WeightTable:
         self._entries[weight.key] = weight
         return weight
 
-    def add_file(self, key: str, entry: CheckpointEntry) -> Weight:
+    def add_file(self, key: str, entry: Stored) -> Weight:
         """Add a tensor of an opened checkpoint."""
         return self.add(Weight(key, entry.shape, entry.dtype, FileSource(entry.path, entry.offset, entry.nbytes)))
 

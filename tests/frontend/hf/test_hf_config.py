@@ -120,6 +120,18 @@ def test_bad_values(extra, message):
     assert message in str(e.value)
 
 
+@pytest.mark.parametrize(
+    ("layers", "count", "message"),
+    [
+        (2, 2**31 - 1, "'num_local_experts' is 2147483647"),
+        (9_000, 16_000, "16000 in 9000 layers are more than 262,144"),
+    ],
+)
+def test_more_experts_than_a_model_can_have(layers, count, message):
+    with pytest.raises(ImportModelError, match=message):
+        parse("mixtral", num_hidden_layers=layers, num_local_experts=count, num_experts_per_tok=2)
+
+
 def test_bad_layer_types():
     with pytest.raises(ImportModelError, match="'layer_types' is not a list of 2 entries"):
         parse("qwen3", sliding_window=7, use_sliding_window=True, layer_types=["full_attention"])

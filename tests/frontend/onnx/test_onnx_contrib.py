@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.interpret import run_program
 
-from tx8fast.errors import UnsupportedError
+from tx8fast.errors import ImportModelError, UnsupportedError
 from tx8fast.frontend.onnx import import_model
 
 ort = pytest.importorskip("onnxruntime")
@@ -213,6 +213,59 @@ def test_multi_head_attention(case):
     check("MultiHeadAttention", inputs, n_out, **attrs)
 
 
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("case", ["query, key and value", "key and value"])
+def test_packed_multi_head_attention(case, bias):
+    """onnxruntime has packed inputs on other devices only: against the same numbers in three inputs."""
+    b, s, h, d = 2, 4, 3, 8
+    q, k, v = (f32(b, s, h, d) for _ in range(3))
+    shift = f32(3 * h * d) if bias else None
+    apart = [*(x.reshape(b, s, h * d) for x in (q, k, v)), shift]
+    m, feed = one_node("MultiHeadAttention", apart, 1, num_heads=h)
+    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+    if case == "key and value":
+        together = [apart[0], np.stack([k, v], 3), None, shift]
+    else:
+        together = [np.stack([q, k, v], 3), None, None, shift]
+    m, feed = one_node("MultiHeadAttention", together, 1, num_heads=h)
+    got = run_program(import_model(m), feed)
+    np.testing.assert_allclose(got[0], want[0], rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("case", ["plain", "causal", "lengths", "mask", "square mask", "extra", "past", "widths"])
+def test_attention_of_one_product(case):
+    b, s, h, width, past = 2, 4, 2, 12, 3
+    sizes = [16, 16, 24] if case == "widths" else [16] * 3
+    total = s + past if case == "past" else s
+    inputs = [f32(b, s, width), f32(width, sum(sizes)), f32(sum(sizes)), None, None, None]
+    attrs, n_out = {"num_heads": h}, 1
+    if case == "causal":
+        attrs["unidirectional"] = 1
+    elif case == "lengths":
+        inputs[3] = np.array([4, 2], np.int32)
+    elif case == "mask":
+        inputs[3] = np.array([[1, 1, 0, 1], [1, 1, 1, 0]], np.int32)
+    elif case == "square mask":
+        inputs[3] = np.tril(np.ones((b, s, s), np.int32))
+    elif case == "extra":
+        inputs[5] = f32(b, h, s, s)
+    elif case == "past":
+        inputs[4], n_out = f32(2, b, h, past, 8), 2
+        inputs[3] = np.ones((b, total), np.int32)
+    elif case == "widths":
+        attrs["qkv_hidden_sizes"] = sizes
+    check("Attention", inputs, n_out, constants=(1, 2), **attrs)
+
+
+def test_attention_without_bias():
+    """onnxruntime wants one (and does not survive without)."""
+    inputs = [f32(2, 4, 12), f32(12, 48), np.zeros(48, np.float32)]
+    m, feed = one_node("Attention", inputs, 1, num_heads=2)
+    want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feed)
+    m, feed = one_node("Attention", inputs[:2], 1, num_heads=2)
+    np.testing.assert_allclose(run_program(import_model(m), feed)[0], want[0], rtol=2e-4, atol=2e-5)
+
+
 def tables(width: int, length: int = 32):
     angle = np.outer(np.arange(length), 0.3 ** np.arange(width // 2)).astype(np.float32)
     return np.cos(angle), np.sin(angle)
@@ -268,9 +321,19 @@ def test_embed_layer_normalization(case):
 
 
 def test_what_is_not_supported_is_said():
-    inputs = [f32(1, 3, 48), None, None]
-    m, _ = one_node("MultiHeadAttention", inputs, 1, num_heads=2)
-    with pytest.raises(UnsupportedError, match="packed query, key and value"):
+    m, _ = one_node("Attention", [f32(1, 3, 8), f32(8, 48), f32(48)], 1, num_heads=2, do_rotary=1)
+    with pytest.raises(UnsupportedError, match="rotation and caches of their final size"):
+        import_model(m)
+    for inputs, message in (
+        ([f32(1, 3, 48), None, None], r"query of shape \[1, 3, 48\] stands alone; packed it must be \[B, S, 2, 3, D\]"),
+        ([f32(1, 3, 16), f32(1, 3, 2, 3, 8), None], r"key of shape .* packed it must be \[B, S, 2, 2, D\]"),
+        ([f32(1, 3, 16), None, f32(1, 3, 16)], "without its key or value"),
+    ):
+        m, _ = one_node("MultiHeadAttention", inputs, 1, num_heads=2)
+        with pytest.raises(ImportModelError, match=message):
+            import_model(m)
+    m, _ = one_node("Attention", [f32(1, 3, 8), f32(8, 48), f32(48)], 1, num_heads=2, qkv_hidden_sizes=[16, 8, 24])
+    with pytest.raises(ImportModelError, match="48 columns are no query, key and value of widths"):
         import_model(m)
     m, _ = one_node(
         "MatMulNBits",

@@ -26,11 +26,9 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
     if m.c.latent is not None:
         return _latent(m, i, x, past)
     c, at = m.c, f"layers.{i}.self_attn"
-    q, k, v = (m.linear(x, f"{at}.{p}_proj") for p in "qkv")
-    if c.qk_norm == "head":
-        q, k = m.head_norm(q, c.heads, at + ".q_norm"), m.head_norm(k, c.kv_heads, at + ".k_norm")
-    elif c.qk_norm == "full":
-        q, k = m.norm(q, at + ".q_norm"), m.norm(k, at + ".k_norm")
+    q = _normed(m, m.linear(x, at + ".q_proj"), c.heads, at + ".q_norm")
+    k = _normed(m, m.linear(x, at + ".k_proj"), c.kv_heads, at + ".k_norm")
+    v = m.linear(x, at + ".v_proj")
     q = m.rope(q, c.rope_of[i], c.heads, at + ".q_rope")
     k = m.rope(k, c.rope_of[i], c.kv_heads, at + ".k_rope")
     k, v = _remember(m, (k, v), past, at)
@@ -55,6 +53,12 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
         loc=at + ".mix",
     )
     return m.linear(o, at + ".o_proj"), (k, v)
+
+
+def _normed(m: Blocks, x: Value, heads: int, name: str) -> Value:
+    if m.c.qk_norm == "head":
+        return m.head_norm(x, heads, name)
+    return m.norm(x, name) if m.c.qk_norm == "full" else x
 
 
 def _sizes(keys: int, group: int, width: int) -> tuple[str | int, ...]:

@@ -16,9 +16,10 @@ from tx8fast.frontend.hf.quantization import FLOATS, add_float
 from tx8fast.frontend.hf.slots import Slot, names_of, outer_key
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.weights import CheckpointEntry, WeightTable, find_checkpoint, open_checkpoint
+from tx8fast.weights.gguf import GgufEntry
 
 DEFAULT_DTYPE = "bf16"
-Entries = Mapping[str, CheckpointEntry]
+Entries = Mapping[str, CheckpointEntry | GgufEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,20 @@ class ModelWeights:
     dtype: str
 
 
-def load_weights(c: ModelConfig, directory: Path | None, dtype: str | None) -> ModelWeights:
-    """Bind all slots. Stored tensors keep their checkpoint names, computed ones start with "%".
+def find_entries(directory: Path | None) -> tuple[Path | None, Entries | None]:
+    """Return a directory's checkpoint and its tensors; None where there is none."""
+    path = None if directory is None else find_checkpoint(directory)
+    return path, None if path is None else _modern(open_checkpoint(path))
 
-    `directory` None, or without safetensors files: entries are missing (compile-only), of the config's type,
+
+def load_weights(c: ModelConfig, root: Path | None, path: Path | None, entries: Entries | None,
+                 dtype: str | None) -> ModelWeights:  # fmt: skip
+    """Bind all slots to `entries`, which `path` holds. Stored tensors keep their names there, computed ones start with "%".
+
+    `root`: what file names are relative to. `entries` None: all are missing (compile-only), of the config's type,
     `dtype` or bfloat16. Raises ImportModelError that lists every absent or misfitting tensor.
     """
-    table = WeightTable(directory)
-    path = None if directory is None else find_checkpoint(directory)
-    entries = None if path is None else _modern(open_checkpoint(path))
+    table = WeightTable(root)
     prefix = _prefix(c, entries)
     stored = c.dtype or dtype or DEFAULT_DTYPE
     slots = list(all_slots(c, prefix))
@@ -57,7 +63,8 @@ def load_weights(c: ModelConfig, directory: Path | None, dtype: str | None) -> M
     binder = _Binder(c, table, entries, stored)
     bound = {s.name: binder.bind(s) for s in slots}
     if entries is not None:
-        doing = f"matching checkpoint {os.path.basename(str(path))} ({len(entries)} tensors) with config.json"
+        config = "its metadata" if c.gguf else "config.json"
+        doing = f"matching checkpoint {os.path.basename(str(path))} ({len(entries)} tensors) with {config}"
         raise_all(ImportModelError, doing, binder.problems)
     return ModelWeights(table, bound, stored)
 

@@ -10,14 +10,16 @@ import os
 from pathlib import Path
 
 from tx8fast.errors import ImportModelError
-from tx8fast.frontend.hf.checkpoint import load_weights
+from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
+from tx8fast.frontend.hf.gguf import read_gguf
 from tx8fast.frontend.hf.graph import build
 from tx8fast.frontend.hf.options import DTYPES, HfOptions
 from tx8fast.ir import new_context
 from tx8fast.ir.core import Builder, Context
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
+from tx8fast.weights.gguf import is_gguf
 
 CONFIG_NAME = "config.json"
 
@@ -33,8 +35,8 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
 
     Parameters
     ----------
-    path : a directory with `config.json` and, optionally, `*.safetensors`; or a `config.json` alone,
-        whose weights are then missing: the program can be compiled and timed, not run.
+    path : a directory with `config.json` and, optionally, `*.safetensors`; a `config.json` alone, whose weights are
+        then missing: the program can be compiled and timed, not run; or a GGUF file.
     options : phase, sizes and element format.
 
     The function `main` of a decoder takes `input_ids` [batch, seq] i64 and for decode also `position` [1] i64
@@ -47,15 +49,22 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     """
     path = Path(path)
     directory = path if path.is_dir() else None
-    config = read_config(path / CONFIG_NAME if directory else path)
+    if is_gguf(path):
+        root = path.resolve().parent
+        checkpoint = path
+        config, entries = read_gguf(path)
+    else:
+        root = directory
+        config = read_config(path / CONFIG_NAME if directory else path)
+        checkpoint, entries = find_entries(directory)
     options.check(config.model_type if config.encoder else "")
     wanted = None if options.dtype is None else DTYPES[options.dtype]
-    weights = load_weights(config, directory, wanted)
+    weights = load_weights(config, root, checkpoint, entries, wanted)
     past = options.past if options.phase == "decode" else None
     seq = 1 if past is not None else options.seq or 1
 
     ctx = new_context()
-    name = (path.resolve() if directory else path.resolve().parent).name or config.model_type
+    name = (path.stem if config.gguf else (path if directory else path.parent).resolve().name) or config.model_type
     types = _arguments(ctx, config, options.batch, seq, past, weights.dtype)
     module = ctx.create("module", n_regions=1)
     donated = _donated(config) if past is not None else ()
@@ -68,7 +77,9 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
                   last_only=options.logits == "last")  # fmt: skip
     func.attrs["result_names"] = tuple(named)
     b.op("return", *named.values())
-    return IRProgram(ctx, module, weights.table, name)
+    program = IRProgram(ctx, module, weights.table, name)
+    program.phase = options.phase
+    return program
 
 
 def _donated(c: ModelConfig) -> tuple[int, ...]:

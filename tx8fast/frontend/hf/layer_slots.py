@@ -65,10 +65,11 @@ def _attention(s: SlotList, i: int) -> Iterator[Slot]:
     if "self_attn.qkv" in s.names.modules:
         yield from _fused(s, i, q, kv)
     else:
-        yield from s.linear(i, "self_attn.q_proj", q, c.hidden, c.qkv_bias)
-        yield from s.linear(i, "self_attn.k_proj", kv, c.hidden, c.qkv_bias)
+        paired = c.paired_lanes
+        yield from s.linear(i, "self_attn.q_proj", q, c.hidden, c.qkv_bias, heads=c.heads * paired)
+        yield from s.linear(i, "self_attn.k_proj", kv, c.hidden, c.qkv_bias, heads=c.kv_heads * paired)
         yield from s.linear(i, "self_attn.v_proj", kv, c.hidden, c.qkv_bias)
-    yield from s.linear(i, "self_attn.o_proj", c.hidden, q, c.out_bias, c.model_type == "gpt2")
+    yield from s.linear(i, "self_attn.o_proj", c.hidden, q, c.out_bias, c.flipped)
     if c.qk_norm:
         full = c.qk_norm == "full"
         yield s.vector(i, "self_attn.q_norm", q if full else c.head_dim, shift=c.norm_offset)
@@ -81,8 +82,8 @@ def _fused(s: SlotList, i: int, q: int, kv: int) -> Iterator[Slot]:
     at = 0
     for j, (module, rows) in enumerate((("q_proj", q), ("k_proj", kv), ("v_proj", kv))):
         name = f"layers.{i}.self_attn.{module}"
-        flipped = c.model_type == "gpt2"
-        if c.model_type == "gpt_neox":
+        flipped = c.flipped
+        if c.model_type == "gpt_neox" and not c.gguf:
             d = c.head_dim
             stored, bias_stored = (3 * q, c.hidden), (3 * q,)
             steps = (("reshape", [c.heads, 3, d, c.hidden]), *part((c.heads, 1, d, c.hidden), (0, j, 0, 0)),
@@ -134,6 +135,17 @@ def _latent(s: SlotList, i: int) -> Iterator[Slot]:
     yield from s.linear(i, "self_attn.o_proj", c.hidden, c.value_width, c.out_bias)
 
 
+def _stacked(s: SlotList, i: int, module: str, shape: tuple[int, ...], axis: int) -> Slot:
+    """All experts in one stored tensor, the expert's number first."""
+    e = s.c.experts
+    assert e is not None
+    wide = list(shape)
+    wide[axis] *= e.count
+    turn = () if axis == 0 else (("transpose", [1, 0, 2]),)
+    steps = (*turn, ("reshape", wide))
+    return Slot(f"layers.{i}.experts.{module}.weight", (s.key(i, module) + ".weight",), (e.count, *shape), steps)
+
+
 def _head_parts(heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...]) -> Iterator[Slot]:
     total, at = sum(n for _, n in parts), 0
     for suffix, n in parts:
@@ -147,7 +159,7 @@ def _head_parts(heads: int, name: str, key: str, cols: int, parts: tuple[tuple[s
 
 
 def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
-    c, flipped = s.c, s.c.model_type == "gpt2"
+    c, flipped = s.c, s.c.flipped
     if "mlp.gate_up" in s.names.modules:
         key, n = s.key(i, "mlp.gate_up") + ".weight", c.intermediate
         for j, module in enumerate(("gate_proj", "up_proj")):
@@ -171,9 +183,12 @@ def _experts(s: SlotList, i: int) -> Iterator[Slot]:
     yield from s.linear(i, "router", e.count, c.hidden)
     if e.correction:
         yield s.vector(i, "router", e.count, ".e_score_correction_bias")
-    base = s.key(i, "experts")
+    base = "" if c.gguf else s.key(i, "experts")
     for module, shape, axis in (("gate_proj", (e.intermediate, c.hidden), 0), ("up_proj", (e.intermediate, c.hidden), 0),
                                 ("down_proj", (c.hidden, e.intermediate), 1)):  # fmt: skip
+        if c.gguf:
+            yield _stacked(s, i, module, shape, axis)
+            continue
         stored = s.names.modules[module]
         keys = tuple(f"{base}{n}.{stored}.weight" for n in range(e.count))
         yield Slot(f"layers.{i}.experts.{module}.weight", keys, shape, axis=axis, expert=True)

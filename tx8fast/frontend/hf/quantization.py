@@ -13,12 +13,13 @@ from typing import Any
 
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.weights import CheckpointEntry, WeightTable
+from tx8fast.weights.gguf import PLAIN, GgufEntry, add_gguf
 
 METHODS = ("gptq", "awq", "fp8", "fbgemm_fp8", "bitsandbytes", "compressed-tensors")
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 FLOATS = ("bf16", "f16", "f32")
 Scheme = dict[str, Any]
-Entries = Mapping[str, CheckpointEntry]
+Entries = Mapping[str, CheckpointEntry | GgufEntry]
 
 
 def read_scheme(r: Reader) -> Scheme | None:
@@ -82,6 +83,8 @@ def add_float(
     """Add the float weight "%<key>" of the quantised module that stores `key`; return problems, None if it is not quantised.
 
     shape: [out, in]. Raises nothing: what does not fit is described."""
+    if scheme["method"] == "gguf":
+        return _block_float(table, entries, key, shape, dtype)
     if len(shape) != 2 or not key.endswith(".weight"):
         return None
     module = _Module(table, entries, key.removesuffix("weight"), shape, dtype)
@@ -93,6 +96,22 @@ def add_float(
     else:
         made = module.scaled(scheme)
     return module.problems if made or module.problems else None
+
+
+def _block_float(
+    table: WeightTable, entries: Entries, key: str, shape: tuple[int, ...], dtype: str
+) -> list[str] | None:
+    """Bring a tensor of a GGUF file, which is packed or has another float format than the model, to the latter."""
+    entry = entries.get(key)
+    if not isinstance(entry, GgufEntry) or entry.shape != shape or entry.dtype == dtype:
+        return None
+    if entry.format in PLAIN:
+        if entry.dtype in FLOATS:
+            table.add_derived("%" + key, "convert", {}, [add_gguf(table, key, entry, dtype)], shape, dtype)
+            return []
+        return None
+    add_gguf(table, "%" + key, entry, dtype)
+    return []
 
 
 class _Module:

@@ -109,8 +109,27 @@ NAMES |= {"qwen3_moe": Names(("model.",), "layers.{}.", _MOE, _OUTER),
           **{k: Names(("model.",), "layers.{}.", _DEEPSEEK, _OUTER) for k in ("deepseek_v2", "deepseek_v3")}}  # fmt: skip
 
 
+#: names in GGUF files, which all families share
+_GGUF = {
+    **{f"self_attn.{m}_proj": f"attn_{m}" for m in "qkv"}, "self_attn.o_proj": "attn_output", "self_attn.qkv": "attn_qkv",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up", "mlp.gate_up": "ffn_up", "mlp.down_proj": "ffn_down", "attn_norm": "attn_norm",
+    "attn_post_norm": "post_attention_norm", "mlp_norm": "ffn_norm", "mlp_post_norm": "post_ffw_norm",
+    "router": "ffn_gate_inp", "gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
+}  # fmt: skip
+_GGUF_OUTER = {
+    "embed_tokens": "token_embd",
+    "positions": "position_embd",
+    "norm": "output_norm",
+    "lm_head": "output",
+}
+
+
 def names_of(c: ModelConfig) -> Names:
-    return NAMES.get(c.model_type, DEFAULT)
+    names = NAMES.get(c.model_type, DEFAULT)
+    if not c.gguf:
+        return names
+    return Names(("",), "blk.{}.", {m: _GGUF[m] for m in names.modules if m in _GGUF}, _GGUF_OUTER)
 
 
 def outer_key(names: Names, module: str, prefix: str) -> str:
@@ -125,6 +144,15 @@ def outer_key(names: Names, module: str, prefix: str) -> str:
 
 def part(rows: Shape, start: Shape) -> tuple[tuple[Any, ...], ...]:
     return (("slice", list(start), list(rows)),)
+
+
+def _halves(heads: int, shape: Shape) -> tuple[tuple[Any, ...], ...]:
+    """Bring lanes stored as pairs into the order of a rotation that turns the halves of a head against each other."""
+    if not heads:
+        return ()
+    rows, *rest = shape
+    split = [heads, rows // heads // 2, 2, *rest]
+    return ("reshape", split), ("transpose", [0, 2, 1, *range(3, len(split))]), ("reshape", list(shape))
 
 
 class SlotList:
@@ -142,18 +170,14 @@ class SlotList:
     def vector(self, i: int, module: str, size: int, suffix: str = ".weight", **more: Any) -> Slot:
         return Slot(f"layers.{i}.{module}{suffix}", (self.key(i, module) + suffix,), (size,), **more)
 
-    def linear(
-        self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False
-    ) -> Iterator[Slot]:
+    def linear(self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False,
+               heads: int = 0) -> Iterator[Slot]:  # fmt: skip
+        """`heads`: the rows are those of so many heads, and pair lanes."""
         stored = (cols, rows) if flipped else (rows, cols)
-        yield Slot(
-            f"layers.{i}.{module}.weight",
-            (self.key(i, module) + ".weight",),
-            stored,
-            flipped=flipped,
-        )
+        key = self.key(i, module) + ".weight"
+        yield Slot(f"layers.{i}.{module}.weight", (key,), stored, _halves(heads, stored), flipped=flipped)
         if bias:
-            yield self.vector(i, module, rows, ".bias")
+            yield self.vector(i, module, rows, ".bias", steps=_halves(heads, (rows,)))
 
     def norm(self, i: int, module: str, size: int) -> Iterator[Slot]:
         if module in self.names.modules:

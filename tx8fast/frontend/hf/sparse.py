@@ -13,12 +13,21 @@ from tx8fast.frontend.hf.spec import Experts, Latent
 from tx8fast.frontend.hf.windows import all_layers
 
 Fields = dict[str, Any]
+MAX_EXPERTS, MAX_EXPERTS_IN_ALL = 1 << 14, 1 << 18
 
 
 def _rotated(r: Reader, f: Fields, head_dim: int | None, style: str = "half") -> Fields:
     section, raw = section_of(r)
     rope = read_rope(r, head_dim, section=section, raw=raw, style=style)
     return {"ropes": (rope,), "rope_of": (0,) * f["layers"]}
+
+
+def _expert_count(r: Reader, layers: int, key: str, default: Any = ...) -> Any:
+    """A model has a tensor per expert and layer; more than any real one means a damaged file."""
+    count = r.size(key, default, most=MAX_EXPERTS)
+    if count and count * layers > MAX_EXPERTS_IN_ALL:
+        r.problems.append(f"{key} {count} in {layers} layers are more than {MAX_EXPERTS_IN_ALL:,} experts in all")
+    return count
 
 
 def _top_k(r: Reader, count: int | None, key: str) -> int:
@@ -29,7 +38,7 @@ def _top_k(r: Reader, count: int | None, key: str) -> int:
 
 
 def mixtral(r: Reader, f: Fields) -> Fields:
-    count = r.size("num_local_experts")
+    count = _expert_count(r, f["layers"], "num_local_experts")
     experts = Experts(count or 1, _top_k(r, count, "num_local_experts"), f["intermediate"] or 1, normalise=True)
     return {**_rotated(r, f, f["head_dim"]), "windows": all_layers(r, f["layers"]), "experts": experts,
             "sparse": (True,) * f["layers"]}  # fmt: skip
@@ -37,7 +46,7 @@ def mixtral(r: Reader, f: Fields) -> Fields:
 
 def qwen3_moe(r: Reader, f: Fields) -> Fields:
     layers = f["layers"]
-    count = r.size("num_experts")
+    count = _expert_count(r, layers, "num_experts")
     experts = Experts(count or 1, _top_k(r, count, "num_experts"), r.size("moe_intermediate_size") or 1,
                       normalise=r.flag("norm_topk_prob"))  # fmt: skip
     step = r.size("decoder_sparse_step", 1) or 1
@@ -75,7 +84,7 @@ def _latent(r: Reader, f: Fields, style: str) -> Fields:
 
 def _deepseek_experts(r: Reader, f: Fields, **more: Any) -> Fields:
     layers = f["layers"]
-    count = r.size("n_routed_experts", 0)
+    count = _expert_count(r, layers, "n_routed_experts", 0)
     if not count:
         return {}
     r.fixed("moe_layer_freq", 1)

@@ -110,6 +110,21 @@ class ModelConfig:
         """Columns of the attention's result."""
         return self.heads * (self.latent.value if self.latent else self.head_dim)
 
+    @property
+    def gguf(self) -> bool:
+        """True if the tensors are named and arranged as in a GGUF file."""
+        return self.quantization is not None and self.quantization["method"] == "gguf"
+
+    @property
+    def flipped(self) -> bool:
+        """True if the matrices of the layers are stored [in, out]."""
+        return self.model_type == "gpt2" and not self.gguf
+
+    @property
+    def paired_lanes(self) -> bool:
+        """True if the rows of stored queries and keys pair the lanes that a rotation turns together."""
+        return self.gguf and self.model_type in ("llama", "mixtral", "granite", "smollm3")
+
     def caches(self) -> tuple[tuple[str, int], ...]:
         """Name and width of what a layer remembers of a token."""
         if self.latent is not None:

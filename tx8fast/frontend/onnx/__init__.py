@@ -12,7 +12,7 @@ from typing import Any
 
 from tx8fast.errors import ImportModelError, Tx8Error
 from tx8fast.frontend.common import Emitter, ImportOptions, build_program
-from tx8fast.frontend.onnx.graph import Scope
+from tx8fast.frontend.onnx.graph import Scope, built_phase
 from tx8fast.frontend.onnx.importer import Importer
 from tx8fast.frontend.onnx.node import MAX_OPSET, MIN_OPSET, Handler
 from tx8fast.frontend.onnx.reader import DTYPES, read_model
@@ -100,7 +100,9 @@ def import_model(model: Any, path: str = "", options: ImportOptions | None = Non
         return arg_names, [o.name for o in model.graph.output], [emitter.value(t) for t in outputs]
 
     name = Path(path).stem if path else (model.graph.name or "model")
-    return build_program(ctx, weights, name, fill)
+    program = build_program(ctx, weights, name, fill)
+    program.phase = built_phase(model.graph, options)
+    return program
 
 
 def _outputs(importer: Importer, scope: Scope) -> list:

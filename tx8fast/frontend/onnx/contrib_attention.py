@@ -56,54 +56,102 @@ def _rotary_embedding(n: Node) -> Tensor:
 
 
 def _multi_head(n: Node) -> Result:
+    """Query, key and value apart; key and value in one [B, T, H, 2, D]; or all three in one [B, S, H, 3, D]."""
     q, k, v, bias, padding, extra, past_k, past_v = (n[i] for i in range(8))
     heads = n.required("num_heads")
-    if k is None or q.rank != 3:
-        raise n.unsupported("packed query, key and value are not supported; give them as three inputs")
-    if (past_k is None) != (past_v is None):
-        raise n.bad("past_key and past_value must be given together")
     if n.has(8) or n.has(9):
         raise n.unsupported("past_sequence_length and cache_indirection are not supported")
+    if (past_k is None) != (past_v is None):
+        raise n.bad("past_key and past_value must be given together")
+    if k is None and v is None:
+        q, k, v = _unpacked(n, q, heads, 3, "query")
+    elif v is None and k is not None:
+        k, v = _unpacked(n, k, heads, 2, "key")
+    if k is None or v is None or q.rank != 3:
+        raise n.bad(
+            f"a query of rank {q.rank} without its key or value; give three inputs, or one of shape [B, S, H, 3, D]"
+        )
     if bias is not None:
         widths = [q.shape[-1], q.shape[-1], bias.shape[0] - 2 * q.shape[-1]]
         starts = [0, widths[0], widths[0] + widths[1]]
         parts = [n.slice(bias, 0, a, w) for a, w in zip(starts, widths)]
         q = n.op("add", q, parts[0])
-        if k.rank == 3 and v is not None:
+        if k.rank == 3:
             k, v = n.op("add", k, parts[1]), n.op("add", v, parts[2])
     q = split_heads(n, q, heads, "query")
     k, v = split_heads(n, k, heads, "key"), split_heads(n, v, heads, "value")
-    past = 0
-    if past_k is not None:
-        past = past_k.shape[2]
-        k, v = n.concat([past_k, k], 2), n.concat([past_v, v], 2)
+    y, k, v = _padded(n, q, k, v, (past_k, past_v), padding, extra)
+    return [y, k if n.wants(1) else None, v if n.wants(2) else None][: max(len(n.outputs), 1)]
+
+
+def _unpacked(n: Node, t: Tensor, heads: int, count: int, what: str) -> list[Tensor]:
+    """[B, S, H, count, D] -> `count` times [B, S, H * D]."""
+    if t.rank != 5 or t.shape[2:4] != (heads, count):
+        raise n.bad(f"{what} of shape {list(t.shape)} stands alone; packed it must be [B, S, {heads}, {count}, D]")
+    batch, rows, _, _, depth = t.shape
+    return [n.reshape(n.slice(t, 3, i, 1), (batch, rows, heads * depth)) for i in range(count)]
+
+
+def _packed_attention(n: Node) -> Result:
+    """Query, key and value are one product of the input."""
+    x, w, bias, padding, past, extra = (n[i] for i in range(6))
+    heads = n.required("num_heads")
+    if n.has(6) or n.attr("do_rotary", 0) or n.attr("past_present_share_buffer", 0):
+        raise n.unsupported("rotation and caches of their final size are not supported, GroupQueryAttention has both")
+    total = w.shape[-1]
+    widths = list(n.attr("qkv_hidden_sizes", ()) or [total // 3] * 3)
+    if len(widths) != 3 or sum(widths) != total or widths[0] != widths[1] or min(widths) < 1:
+        raise n.bad(f"weights of {total} columns are no query, key and value of widths {widths}")
+    y = n.op("gemm", x, w)
+    y = y if bias is None else n.op("add", y, bias)
+    starts = (0, widths[0], widths[0] + widths[1])
+    q, k, v = (split_heads(n, n.slice(y, 2, a, size), heads, what)
+               for a, size, what in zip(starts, widths, ("query", "key", "value")))  # fmt: skip
+    before = (None, None) if past is None else tuple(n.reshape(n.slice(past, 0, i, 1), past.shape[1:]) for i in (0, 1))
+    y, k, v = _padded(n, q, k, v, before, padding, extra)
+    if not n.wants(1):
+        return [y]
+    return [y, n.concat([n.reshape(t, (1, *t.shape)) for t in (k, v)], 0)]
+
+
+def _padded(n: Node, q: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor | None, ...], padding: Tensor | None,
+            extra: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return [B, S, H * D] of heads [B, H, S, D], and the keys and values behind those of the past."""
+    offset = 0
+    if past[0] is not None and past[1] is not None:
+        offset = past[0].shape[2]
+        k, v = n.concat([past[0], k], 2), n.concat([past[1], v], 2)
     batch, _, rows, depth = q.shape
     columns = k.shape[2]
     mask = Mask(n, q.dtype, rows, columns)
     if n.attr("unidirectional", 0):
-        gap = np.arange(rows)[:, None] + past - np.arange(columns)[None, :]
-        mask.allow(gap >= 0, (past, 0))
+        gap = np.arange(rows)[:, None] + offset - np.arange(columns)[None, :]
+        mask.allow(gap >= 0, (offset, 0))
     low = float(n.attr("mask_filter_value", -10000.0))
     total = extra
     if padding is not None:
-        hidden = _hidden(n, padding, batch, columns)
+        hidden = _hidden(n, padding, batch, rows, columns)
         part = n.op("select", hidden, n.const(low, q.dtype), n.const(0.0, q.dtype))
         total = part if total is None else n.op("add", total, part)
     mask.bias = total
     mask.finite = True
     y, _ = attend(n, q, k, v, mask, _scale(n, depth))
-    return [_merged(n, y), k if n.wants(1) else None, v if n.wants(2) else None][: max(len(n.outputs), 1)]
+    return _merged(n, y), k, v
 
 
-def _hidden(n: Node, padding: Tensor, batch: int, columns: int) -> Tensor:
-    """Positions that a key padding mask hides, [B, 1, 1, T]: lengths [B], or 0 where hidden [B, T]."""
+def _hidden(n: Node, padding: Tensor, batch: int, rows: int, columns: int) -> Tensor:
+    """Positions that a padding mask hides, [B, 1, 1 or S, T]: lengths [B], or 0 where hidden [B, T] or [B, S, T]."""
     wide = n.cast(padding, "i64")
     if wide.shape == (batch,):
         column = n.const(np.arange(columns).reshape(1, 1, 1, columns))
         return n.op("ge", column, n.reshape(wide, (batch, 1, 1, 1)))
     if wide.shape == (batch, columns):
         return n.op("eq", n.reshape(wide, (batch, 1, 1, columns)), 0)
-    raise n.unsupported(f"a key padding mask of shape {list(padding.shape)} is not supported, only [B] and [B, T]")
+    if wide.shape == (batch, rows, columns):
+        return n.op("eq", n.reshape(wide, (batch, 1, rows, columns)), 0)
+    raise n.unsupported(
+        f"a padding mask of shape {list(padding.shape)} is not supported, only [B], [B, T] and [B, S, T]"
+    )
 
 
 def _group_query(n: Node) -> Result:
@@ -172,5 +220,6 @@ def _causal(n: Node, q: Tensor, columns: int, first: Tensor | None, offset: int)
 HANDLERS: tuple[Handler, ...] = (
     Handler("RotaryEmbedding", _rotary_embedding, domain=MICROSOFT),
     Handler("MultiHeadAttention", _multi_head, domain=MICROSOFT),
+    Handler("Attention", _packed_attention, domain=MICROSOFT),
     Handler("GroupQueryAttention", _group_query, domain=MICROSOFT),
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, UnusedOptionWarning
-from tx8fast.frontend.common import ImportOptions, Tensor
+from tx8fast.frontend.common import ImportOptions, Tensor, is_length
 from tx8fast.frontend.onnx.reader import dtype_of
 
 
@@ -125,11 +125,19 @@ def static_inputs(graph: Any, stored: set[str], options: ImportOptions) -> dict[
     return found
 
 
+def built_phase(graph: Any, options: ImportOptions) -> str:
+    """Return the phase that decided a size of the graph, "" if there is none to decide."""
+    symbols = {d.dim_param for info in graph.input for d in info.type.tensor_type.shape.dim}
+    return options.phase if any(map(is_length, symbols)) else ""
+
+
 def _warn_unused(options: ImportOptions, symbols: list[str]) -> None:
     """Warn of a size that no dimension of the model takes: files for another one are easily mixed up."""
     sizes = [options.dim(s) for s in symbols]
     given = {n: v for n in ("seq", "past", "batch") if (v := getattr(options, n)) is not None}
     unused = [n for n, v in given.items() if [replace(options, **{n: v + 1}).dim(s) for s in symbols] == sizes]
+    if options.phase and not any(map(is_length, symbols)):
+        unused.insert(0, "phase")
     if unused:
         known = ", ".join(symbols) or "none"
         warnings.warn(f"{', '.join(unused)} has no effect, no dimension of the model takes it; its dynamic dimensions "

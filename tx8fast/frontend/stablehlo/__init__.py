@@ -6,6 +6,7 @@ May import: frontend.common, frontend.stablehlo, ir, weights, errors. Must not: 
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, raise_all
+from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnusedOptionWarning, raise_all
 from tx8fast.frontend.common import Emitter, ImportOptions, Tensor, build_program, np_type
 from tx8fast.frontend.stablehlo import clusters
 from tx8fast.frontend.stablehlo.importer import Importer
@@ -69,6 +70,8 @@ def import_module(
         raise ConfigError(
             f"importing {what}: {', '.join(fixed)} cannot be bound, StableHLO has fixed shapes; export again with others"
         )
+    if options.phase:
+        warnings.warn("phase has no effect, StableHLO has fixed shapes", UnusedOptionWarning, stacklevel=2)
     bindings()  # says what to install
     context = new_mlir_context()
     ctx = new_context()

@@ -8,7 +8,8 @@ from __future__ import annotations
 from tx8fast.frontend.stablehlo.node import Handler, Node
 from tx8fast.frontend.stablehlo.view import Val
 
-MAX_TRIPS = 10_000
+#: a loop is unrolled if it has at most so many rounds, and ops in all of them together
+MAX_TRIPS, MAX_UNROLLED_OPS = 10_000, 40_000
 _IDENTITIES = (
     "Sharding",
     "SPMDFullToShardShape",
@@ -46,7 +47,9 @@ def _while(n: Node) -> list[Val]:
     """Unroll: the condition must be known at import in every round."""
     cond, body = n.body(0), n.body(1)
     carried = list(n.vals)
-    for _ in range(MAX_TRIPS):
+    n_ops = sum(len(block.operations) for block in (cond, body))
+    rounds = min(MAX_TRIPS, MAX_UNROLLED_OPS // max(n_ops, 1))
+    for _ in range(rounds):
         go = n.importer.needed(n.importer.run_block(cond, list(carried)))[0].splat
         if go is None:
             raise n.unsupported(
@@ -55,7 +58,7 @@ def _while(n: Node) -> list[Val]:
         if not go:
             return carried
         carried = n.importer.needed(n.importer.run_block(body, list(carried)))
-    raise n.unsupported(f"a loop of more than {MAX_TRIPS} rounds is not unrolled")
+    raise n.unsupported(f"a loop of more than {rounds} rounds of {n_ops} ops is not unrolled")
 
 
 def _case(n: Node) -> list[Val]:

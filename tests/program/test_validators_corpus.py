@@ -1,0 +1,65 @@
+"""Every validator over every compiled test model at every opt level; each shares no code with what it checks."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from support.one_op import MACHINES
+
+import tx8fast
+from tests.simulator.planting import findings
+from tx8fast.alloc import Placement, Problem, solve, validate
+from tx8fast.program.model import Program
+from tx8fast.program.verify import verify
+from tx8fast.schedule import segment as segment_module
+
+MODELS = sorted((Path(__file__).parent.parent / "data" / "onnx").glob("*.onnx"))
+
+
+@cache
+def compiled(model: Path, opt: int) -> tuple[Program, list[tuple[Problem, Placement]]]:
+    """Return the program, and what was placed in scratchpad on the way."""
+    seen: list[tuple[Problem, Placement]] = []
+
+    def recording(problem: Problem) -> Placement:
+        seen.append((problem, solve(problem)))
+        return seen[-1][1]
+
+    with warnings.catch_warnings(), mock.patch.object(segment_module, "solve", recording):
+        warnings.simplefilter("ignore")
+        return tx8fast.compile(model, opt=opt).program, seen
+
+
+def code_of(program: Program) -> list[bytes]:
+    return [c.tobytes() for s in program.segments for c in s.codes]
+
+
+@pytest.mark.feature("H31", "B80")
+@pytest.mark.parametrize("opt", [1, 2, 3])
+@pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
+def test_placements_and_programs(model: Path, opt: int) -> None:
+    program, placements = compiled(model, opt)
+    verify(program)
+    capacity = MACHINES["tx8"].spm_limit - MACHINES["tx8"].spm_base
+    on_engines = sum(s.info["engine"] != "kernel core" for s in program.segments)
+    assert len(placements) >= on_engines > 0
+    for problem, placed in placements:
+        validate(problem, placed.offsets)
+        assert problem.capacity_bytes <= capacity
+        ends = [o + b.size_bytes for o, b in zip(placed.offsets, problem.buffers, strict=True)]
+        assert max(ends, default=0) <= capacity
+    assert max(s.spm_peak_bytes for s in program.segments) <= capacity
+
+
+@pytest.mark.feature("H31")
+@pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
+def test_opt_3_has_no_faults(model: Path) -> None:
+    """Programs of opt 1 and 2 are in the sanitizer's own corpus; that of opt 3 is run where it is another one."""
+    program, _ = compiled(model, 3)
+    if code_of(program) == code_of(compiled(model, 2)[0]):
+        pytest.skip("opt 3 makes the program of opt 2")
+    assert not findings(program)

@@ -1,0 +1,258 @@
+"""In what order a tile loads, computes, stores and exchanges: the code is built from it, the trial is timed by it.
+
+May import: lower, search.plan. Must not: emit instructions, know addresses or cycles.
+
+Loads of the next step come before the compute of the present one, so that the engines' queues overlap them. A
+staged slice's second half follows the first half of the next slice.
+
+Where tiles share operands, a *fill* of the shared operands is used by the steps until the next one changes. While
+the engines work on fill f the kernel core prepares f + 1:
+
+    own part of f + 1 is in staging         wait_worker (loads)
+    own part of f + 2 starts loading        after send_wait: its staging buffer was the source of send f
+    every tile is done with fill f - 1      wait_worker (that fill's engines), then barrier_sub
+    part of f + 1 goes to all, all arrive   send, recv
+
+Where every step has a fill of its own, the engines' rows of even fills go through one register window and
+those of odd fills through another, so that "done with fill f - 1" does not wait for fill f; loads of parts
+have the third. A fill that serves several steps is drained before the next one starts. Ordering between windows
+is never left to the hardware: whatever crosses them is waited for (hardware manual 14, 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tx8fast.lower.base import Lowering
+from tx8fast.search.plan import LoopStep, Plan, loop_steps, staged_loads
+
+LOADS = 1  # register window of part loads
+ENGINES = (0, 2)  # windows of even and odd fills
+
+
+class Action(NamedTuple):
+    """One thing a tile does. kind, and what else counts:
+
+    load (step, access, worker), part (fill, access): its own part of a shared read into staging;
+    emit, front, back (step, worker): a slice or half of it; store (step, worker);
+    meet, exchange (fill); wait, send_wait; wait_worker (worker: a mask of windows).
+    """
+
+    kind: str
+    step: int = 0
+    access: int = -1
+    worker: int = 0
+    fill: int = -1
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Shared reads that change before step `step`. version: how often each shared read had been filled before."""
+
+    step: int
+    changed: tuple[int, ...]
+    version: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Order:
+    """A tile's actions; `steps` and `fills` are what they count. parity: of every step, `Slice.parity`."""
+
+    steps: list[LoopStep]
+    parity: list[int]
+    fills: list[Fill]
+    actions: list[Action]
+
+
+def tile_order(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
+               shared: Collection[int] = (), meet: bool = False, limit: int | None = None) -> Order:  # fmt: skip
+    """Return the order of a tile with range [lo, hi). copies: buffers per access, reads then writes; shared: reads
+    whose parts are exchanged; meet: tiles must meet before the first exchange; limit: steps to look at."""
+    steps = loop_steps(low, plan, copies, lo, hi, limit)
+    # halves of neighbouring slices of a staged lowering work at the same time
+    parity = [(i if low.staged else s.done) % 2 for i, s in enumerate(steps)]
+    if not shared:
+        return Order(steps, parity, [], _alone(low, steps))
+    fills = _fills(steps, shared)
+    return Order(steps, parity, fills, _Shared(low, copies, steps, fills, shared, meet).actions)
+
+
+def _alone(low: Lowering, steps: Sequence[LoopStep]) -> list[Action]:
+    out = [Action("load", 0, k) for k in steps[0].load]
+    if low.staged:
+        return _alone_staged(low, steps, out)
+    for i, s in enumerate(steps):
+        if i + 1 < len(steps):
+            out += [Action("load", i + 1, k) for k in steps[i + 1].load]
+        out.append(Action("emit", i))
+        if s.last:
+            out.append(Action("store", i))
+    return out
+
+
+def _alone_staged(low: Lowering, steps: Sequence[LoopStep], out: list[Action]) -> list[Action]:
+    early, late = staged_loads(low, steps)
+    held = False  # the second half of the step before is still to come
+    for i in range(len(steps)):
+        if late[i] and held:
+            _finish(out, i - 1, steps)
+            held = False
+        out += [Action("load", i, k) for k in late[i]]
+        out.append(Action("front", i))
+        if held:
+            _finish(out, i - 1, steps)
+        held = True
+        out += [Action("load", j, k) for j, k in early[i]]
+    _finish(out, len(steps) - 1, steps)
+    return out
+
+
+def _finish(out: list[Action], i: int, steps: Sequence[LoopStep], worker: int = 0) -> None:
+    """Append the second half of a staged slice and its stores."""
+    out.append(Action("back", i, -1, worker))
+    if steps[i].last:
+        out.append(Action("store", i, -1, worker))
+
+
+def _fills(steps: Sequence[LoopStep], shared: Collection[int]) -> list[Fill]:
+    fills: list[Fill] = []
+    version = dict.fromkeys(shared, -1)
+    for i, s in enumerate(steps):
+        changed = tuple([k for k in s.load if k in version])
+        if changed:
+            for k in changed:
+                version[k] += 1
+            fills.append(Fill(i, changed, dict(version)))
+    return fills
+
+
+class _Shared:
+    """Builds the actions of a tile that exchanges parts of shared reads."""
+
+    def __init__(self, low: Lowering, copies: Sequence[int], steps: Sequence[LoopStep], fills: Sequence[Fill],
+                 shared: Collection[int], meet: bool) -> None:  # fmt: skip
+        self.low, self.copies, self.steps, self.fills = low, copies, steps, fills
+        self.loads = [[k for k in s.load if k not in shared] for s in steps]
+        # a shared operand with one buffer that is filled again is not filled before its readers are done
+        self.single = any(copies[k] == 1 for fill in fills[1:] for k in fill.changed)
+        self.actions: list[Action] = [Action("load", 0, k) for k in self.loads[0]]
+        self._parts(0)
+        self._add("wait")
+        self._parts(1)
+        if meet:
+            self._add("meet", fill=0)
+        self._add("exchange", fill=0)
+        if len(fills) == len(steps) and not self.single:
+            self._one_step_fills()
+        else:
+            self._long_fills()
+        self._add("send_wait")
+
+    def _add(self, kind: str, step: int = 0, access: int = -1, worker: int = 0, fill: int = -1) -> None:
+        self.actions.append(Action(kind, step, access, worker, fill))
+
+    def _parts(self, f: int) -> None:
+        """Start loading this tile's parts of fill f into staging."""
+        if f < len(self.fills):
+            self.actions += [Action("part", 0, k, LOADS, f) for k in self.fills[f].changed]
+
+    def _run(self, i: int, worker: int) -> None:
+        self._add("emit", i, -1, worker)
+        if self.steps[i].last:
+            self._add("store", i, -1, worker)
+
+    def _one_step_fills(self) -> None:
+        """Every step has its own fill: engines of even and odd steps use different windows.
+
+        The second half of a deferred step is issued behind the first half of the next one, when that of its own is
+        done: the wait for a free shared buffer is then a wait for the matrix engine alone."""
+        # reads that are not loaded anew for every step: both windows use a copy
+        slow = {k for step in self.loads for k in step if any(k not in other for other in self.loads)}
+        deferred = self.low.deferred
+        held: list[int] = []  # steps whose second half is still to come
+        for i in range(len(self.steps)):
+            last = i + 1 == len(self.steps)
+            coming = [] if last else self.loads[i + 1]
+            early = [k for k in coming if k not in slow]
+            late = [k for k in coming if k in slow]
+            if deferred:
+                self._add("front", i, -1, ENGINES[i % 2])
+                seconds, held = held, [i]
+            else:
+                self._load_all(early, i + 1)
+                self._run(i, ENGINES[i % 2])
+                seconds = []
+            if last or late:
+                self._finish_all([*seconds, *held])
+                seconds, held = [], []
+            if late:
+                self._add("wait")
+                for k in late:
+                    self._add("load", i + 1, k)
+                self._add("wait")
+            if last:
+                return
+            self._bring(i, 1 << ENGINES[(i + 1) % 2])
+            self._finish_all(seconds)
+            if deferred:
+                self._load_all(early, i + 1)
+            self._exchange(i + 1)
+
+    def _load_all(self, reads: Sequence[int], i: int) -> None:
+        self.actions += [Action("load", i, k, ENGINES[i % 2]) for k in reads]
+
+    def _finish_all(self, steps: Sequence[int]) -> None:
+        for j in steps:
+            _finish(self.actions, j, self.steps, ENGINES[j % 2])
+
+    def _long_fills(self) -> None:
+        """A fill serves several steps: one window for all engines, drained before the next fill begins."""
+        # a slice's operands must outlive the first half of the next one
+        staged = self.low.staged and all(self.copies[k] > 1 for step in self.loads[1:] for k in step)
+        starts = {fill.step: f for f, fill in enumerate(self.fills)}
+        f, held = 0, False
+        for i in range(len(self.steps)):
+            f = starts.get(i, f)
+            coming = self.loads[i + 1] if i + 1 < len(self.steps) else []
+            for k in coming:
+                if self.copies[k] > 1:
+                    self._add("load", i + 1, k)
+            ends = i + 1 == len(self.steps) or i + 1 in starts
+            if staged:
+                self._add("front", i)
+                if held:
+                    _finish(self.actions, i - 1, self.steps)
+                held = not ends
+                if ends:
+                    _finish(self.actions, i, self.steps)
+            else:
+                self._run(i, 0)
+            for k in coming:
+                if self.copies[k] == 1:
+                    self._add("load", i + 1, k)
+            if i in starts and f + 1 < len(self.fills) and not self.single:
+                self._prepare(f, 0)
+            if ends and i + 1 < len(self.steps):
+                self._add("wait_worker", worker=1)
+                if self.single:
+                    self._prepare(f, 0)
+
+    def _prepare(self, f: int, previous: int) -> None:
+        """Bring fill f + 1 to all tiles while the engines work on fill f; previous: windows of the fill whose buffer
+        is written next."""
+        self._bring(f, previous)
+        self._exchange(f + 1)
+
+    def _bring(self, f: int, previous: int) -> None:
+        """Wait until this tile can take part in the exchange of fill f + 1."""
+        self._add("send_wait")
+        self._add("wait_worker", worker=1 << LOADS)
+        self._parts(f + 2)
+        if previous:
+            self._add("wait_worker", worker=previous)
+
+    def _exchange(self, f: int) -> None:
+        self._add("meet", fill=f)
+        self._add("exchange", fill=f)
