@@ -48,7 +48,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "onnx": ("frontend/",),
     "jaxlib": ("frontend/stablehlo/",),
     "gguf": (),
-    "highspy": ("search/", "alloc/"),
+    "highspy": ("search/", "alloc/", "schedule/steps/"),
     "click": ("cli", "demo"),
 }
 

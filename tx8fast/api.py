@@ -28,6 +28,7 @@ from tx8fast.program.model import Program, Tensor
 from tx8fast.program.params import pack_param, param_arrays
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
+from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.program import plan_table
 
@@ -43,6 +44,7 @@ class CompiledProgram:
         self.program = program
         self.weights_dir = weights_dir
         self.compile_seconds = compile_seconds
+        self.status: list[str] = []  # exception bits of the vector engines in the last exact run
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -63,11 +65,12 @@ class CompiledProgram:
         return simulate(self.program, serial=serial, progress=progress)
 
     def run(self, inputs: Mapping[str, np.ndarray], weights_dir: str | os.PathLike[str] | None = None,
-            debug: bool = False, progress: Progress | None = None,
-            sanitize: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
+            debug: bool = False, progress: Progress | None = None, sanitize: bool = False,
+            exact: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
         """Execute the program bit by bit; return one array per output name. `progress(done, total)` counts launches.
 
         `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
+        `exact` computes element by element, adds in the specified order and fills `status`; for small programs.
         Raises SimulationError listing every missing, unknown or misshapen input."""
         from tx8fast.simulator.functional import FunctionalSimulator
 
@@ -77,7 +80,7 @@ class CompiledProgram:
             from tx8fast.simulator.sanitizer import Sanitizer
 
             watch = Sanitizer(self.program)
-        sim = FunctionalSimulator(self.program, debug=debug, observer=watch)
+        sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         for tensor, image in params:
             sim.store(tensor.address, image)
@@ -85,11 +88,9 @@ class CompiledProgram:
             sim.write(t, np.asarray(inputs[t.name]))
         if watch is not None:
             watch.run(sim, progress)
-            return {t.name: sim.read(t) for t in self.program.outputs}
-        for i, launch in enumerate(self.program.launches):
-            sim.run_launch(launch)
-            if progress is not None:
-                progress(i + 1, len(self.program.launches))
+        else:
+            sim.run(progress)
+        self.status = sim.status_names()
         return {t.name: sim.read(t) for t in self.program.outputs}
 
     def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -157,6 +158,9 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": options.opt, "sharing": options.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
+    if options.group_table:
+        meta["options"]["group_table"] = options.group_table
+        form_given_groups(view.table, machine)
     check_capacity(view.table, machine)
     report = SearchReport()
     plans = plan_table(
@@ -183,7 +187,9 @@ def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None
     if dump is not None:
         dump("import", ir)
         after_pass = lambda p, program: dump(p.name, program)  # noqa: E731
-    run_pipeline(ir, standard_pipeline(options.ir_dtype), verify_between=False, dump=after_pass)
+    run_pipeline(
+        ir, standard_pipeline(options.ir_dtype, groups=options.group_table), verify_between=False, dump=after_pass
+    )
     return build_view(ir)
 
 

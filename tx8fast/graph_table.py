@@ -187,6 +187,9 @@ class FunctionTable:
     steps: list[Step] = field(default_factory=list)
     arg_names: list[str] = field(default_factory=list)
     result_names: list[str] = field(default_factory=list)
+    given: list[tuple[int, ...]] = field(
+        default_factory=list
+    )  # groups that the graph asks for: results of neighbouring steps
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ class CompileOptions:
     dtype None keeps the model's own float format. sharing lets tiles load common operands together;
     search_seconds is the last resort of opt 3: the integer program ends then, and the outcome depends on the machine.
     dims binds symbolic dimensions; constants binds model inputs to
-    values. Parameters whose images total at most `embed_limit_bytes` are stored in the program file.
+    values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file.
     """
 
     phase: str | None = None
@@ -34,6 +34,7 @@ class CompileOptions:
     opt: int = 2
     search_seconds: float = 5.0
     sharing: bool = True
+    group_table: str = ""
     machine: str = "tx8"
     dims: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -50,6 +51,8 @@ class CompileOptions:
             problems.append(f"opt {self.opt} is unknown, expected 1, 2 or 3")
         if not 0 < self.search_seconds < float("inf"):
             problems.append(f"search_seconds is {self.search_seconds!r}, expected a positive number of seconds")
+        if not isinstance(self.group_table, str):
+            problems.append(f"group_table is {self.group_table!r}, expected the name of a file or a number as text")
         for name in ("seq", "past", "batch"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

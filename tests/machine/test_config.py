@@ -143,3 +143,10 @@ def test_a_machine_file_by_path(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(text)
     assert load_machine(path) == load_machine("tx8") == load_machine(str(path))
+
+
+@pytest.mark.feature("H01", "H28")
+def test_files_from_before_a_choice_of_models():
+    old = load_machine().to_dict()
+    assert old["tile"].pop("spm_model") == 1
+    assert Machine.from_dict(old) == load_machine()

@@ -33,3 +33,16 @@ def test_left_alone(case):
     p = g.done(y=z, **({"c": y} if case == "two users" else {}))
     assert "mul" in lifted(p, LiftConv(100 if case == "large weight" else 1 << 20))
     assert ops_of(p, "conv")[0].operands[1].op.kind == "get_param"
+
+
+@pytest.mark.parametrize("kind", ["conv", "gemm", "two users", "twice"])
+def test_relu(kind):
+    g, y, s = graph()
+    if kind == "gemm":
+        y = g("gemm", g.array("a", np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)),
+              g.array("b", np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4)))  # fmt: skip
+    z = g("relu", y)
+    if kind == "twice":
+        z = g("relu", g("add", z, s))
+    left = lifted(g.done(z=z, **({"y": y} if kind == "two users" else {})), LiftConv(), tolerance=1e-5)
+    assert left.count("relu") == (1 if kind in ("two users", "twice") else 0)

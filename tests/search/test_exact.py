@@ -167,7 +167,7 @@ def test_two_runs_are_equal() -> None:
 def test_a_report_per_function() -> None:
     table = tables(*llama_like())[0]
     report = SearchReport()
-    exact_table(table, Planner(CHIP), report)
+    exact_table(table, Planner(CHIP), {}, report)
     facts = report.to_json()
     assert facts["status"] == "optimal" and facts["mip_gap"] == 0 and facts["cycles"] < facts["opt2_cycles"]
     (row,) = facts["functions"]

@@ -94,7 +94,7 @@ def test_equal_layers_are_searched_once(tmp_path: Path, monkeypatch: pytest.Monk
         make_family(tmp_path / str(layers), "llama")
         table = graph(tmp_path / str(layers), {"phase": "prefill", "seq": 16})
         planner, report = Planner(load_machine("tx8")), SearchReport()
-        exact_table(table, planner, report)
+        exact_table(table, planner, {}, report)
         rows = [f for f in report.functions if f.name != "main"]
         counts.append((len(planner.known), [(f.columns, f.cycles, f.nodes) for f in rows]))
     assert counts[0] == counts[1] and counts[0][1]

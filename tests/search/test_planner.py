@@ -36,7 +36,7 @@ def price(name: str, **fields) -> int:
     return int(cycles[0]) + math.ceil(ddr_bytes[0] / SHARE)
 
 
-@pytest.mark.feature("B17", "B74")
+@pytest.mark.feature("B17", "B74", "F-011")
 def test_published_gemm_component_costs() -> None:
     """Back-end notes 14.1: x shard of 256 rows, weight shard of 4 blocks, product, result shard."""
     x = price("rdma", dst=0x10000, run_bytes=32768, s0=131072, n0=16)

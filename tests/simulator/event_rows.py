@@ -10,21 +10,22 @@ from tx8fast.machine import topology
 from tx8fast.simulator.network import all_links, build_routes
 
 CT, NE, RDMA, WDMA, TDMA, KCORE, WAIT, BARRIER = range(8)
-SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE = range(8, 14)
+SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE, CORE = range(8, 15)
 DEPTH = (6, 6, 6, 6, 4)
 MESH = (4, 128, 8, 3)  # tiles_x, bytes per cycle of a link, cycles per hop, transfer engines
 
 
 def row(kind, fixed=0, issue=1, ddr_bytes=0, read=(), write=(), ddr_read=(), ddr_write=(), **more):
-    """more: worker; bytes, tiles, monitor of messages; tiles of a partial barrier; peer; workers."""
+    """more: worker; bytes, tiles, monitor, scatter of messages; tiles of a partial barrier; peer; workers."""
     return {
         "kind": kind, "issue": issue, "fixed": fixed, "ddr_bytes": ddr_bytes, "spm_read": list(read),
         "spm_write": list(write), "ddr_read": list(ddr_read), "ddr_write": list(ddr_write), **more,
     }  # fmt: skip
 
 
-def mask_of(r):
-    return sum(1 << t for t in r["tiles"])
+def set_of(r):
+    """Return the tile set of a row and whether its tiles get different parts."""
+    return sum(1 << t for t in r["tiles"]), bool(r.get("scatter"))
 
 
 def arguments(r, masks):
@@ -33,7 +34,7 @@ def arguments(r, masks):
         return r["peer"], 0, 0
     if r["kind"] == WAIT_WORKER:
         return sum(1 << w for w in r["workers"]), 0, 0
-    which = masks.index(mask_of(r)) if "tiles" in r else 0
+    which = masks.index(set_of(r)) if "tiles" in r else 0
     return r.get("bytes", 0), which, r.get("monitor", 0)
 
 
@@ -50,13 +51,13 @@ def to_input(tiles, mesh=None) -> EventInput:
 
     begin = np.cumsum([0] + [len(t) for t in tiles])
     column = {k: np.array([r[k] for r in rows], np.int64) for k in ("issue", "fixed", "ddr_bytes")}
-    masks = sorted({mask_of(r) for r in rows if "tiles" in r})
+    masks = sorted({set_of(r) for r in rows if "tiles" in r})
     routes = Routes()
     if mesh is not None:
         tiles_x, rate, hop, engines = mesh
-        senders = [(t, masks.index(mask_of(r))) for t, tile in enumerate(tiles) for r in tile if r["kind"] == SEND]
+        senders = [(t, masks.index(set_of(r))) for t, tile in enumerate(tiles) for r in tile if r["kind"] == SEND]
         grid = topology(tiles_x, len(tiles) // tiles_x)
-        routes = build_routes(grid, masks, senders, engines, rate, hop)
+        routes = build_routes(grid, [m for m, _ in masks], senders, engines, rate, hop, [s for _, s in masks])
     return EventInput(
         kind=np.array([r["kind"] for r in rows], np.uint8),
         issue=column["issue"],

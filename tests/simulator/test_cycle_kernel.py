@@ -221,7 +221,7 @@ def test_facade_refuses_what_the_kernel_trusts():
     tiles = [[row(CT, fixed=1)]]
     for bad in (
         {"fixed": np.array([-1])},
-        {"kind": np.array([14], np.uint8)},
+        {"kind": np.array([15], np.uint8)},
         {"kind": np.array([8], np.uint8)},
         {"kind": np.array([9], np.uint8), "arg": np.array([[8, 0, 4]])},
         {"kind": np.array([12], np.uint8), "arg": np.array([[0, 0, 0]])},

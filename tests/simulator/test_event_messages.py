@@ -7,6 +7,7 @@ import pytest
 from event_rows import (
     BARRIER,
     BARRIER_SUB,
+    CORE,
     CT,
     DEPTH,
     HANDSHAKE,
@@ -77,6 +78,27 @@ def test_broadcast_uses_every_link_once():
     assert got.end[0] == 1980
     # a tree over 16 tiles has 15 links; each carries the payload once
     assert sorted(got.link_bytes.tolist()) == [0] * (48 - 15) + [65536] * 15
+
+
+@pytest.mark.feature("H23")
+def test_scattered_parts_follow_each_other():
+    """Part k of c cycles is at its tile k * c later than a message of its own would be; every part takes its own links."""
+    part = send([0, 1, 2, 5], 1280) | {"scatter": True}
+    tiles = [[part]] + [[recv(1280)] if t in (1, 2, 5) else [] for t in range(1, 16)]
+    tiles[0].append(recv(1280))
+    got = run(tiles, mesh=MESH)
+    setup, c = int(got.start[0]) + part["fixed"], 1280 // 128
+    arrivals = [setup + (k + 1) * c + hops * 8 for k, hops in enumerate((0, 1, 2, 2))]
+    assert [int(e) for e in got.end[1:]] == arrivals
+    assert got.end[0] == max(arrivals)
+    assert got.link_bytes.sum() == 1280 * (1 + 2 + 2)
+
+
+@pytest.mark.feature("H27")
+def test_the_core_itself_waits_for_nothing():
+    got = run([[row(CT, fixed=1000, issue=5), row(CORE, fixed=20, issue=3), row(WAIT, fixed=7, issue=0)]])
+    assert got.end.tolist() == [1005, 5 + 3 + 20, 1005 + 7]
+    assert got.busy[0, KCORE] == 20
 
 
 @pytest.mark.feature("H27")
@@ -204,7 +226,8 @@ def random_exchange(rng, n_tiles):
         t = int(rng.integers(0, n_tiles))
         if what < 0.35:
             to, m, n = some(1), int(rng.integers(0, 4)), int(rng.integers(1, 3000))
-            tiles[t].append(row(SEND, fixed=own(), issue=own(), bytes=n, tiles=to, monitor=m))
+            parts = bool(rng.random() < 0.3)
+            tiles[t].append(row(SEND, fixed=own(), issue=own(), bytes=n, tiles=to, monitor=m, scatter=parts))
             due[to, m] += n
         elif what < 0.6:
             m = int(rng.integers(0, 4))
@@ -224,7 +247,7 @@ def random_exchange(rng, n_tiles):
         elif what < 0.8:
             tiles[t].append(row(SEND_WAIT, issue=0))
         else:
-            kind = int(rng.choice([CT, NE, RDMA, KCORE, WAIT, WAIT_WORKER]))
+            kind = int(rng.choice([CT, NE, RDMA, KCORE, WAIT, WAIT_WORKER, CORE]))
             lo = int(rng.integers(0, 60))
             tiles[t].append(
                 row(
@@ -279,7 +302,8 @@ def test_link_bytes_are_conserved():
     for t, rows in enumerate(tiles):
         for r in rows:
             if r["kind"] == SEND:
-                for link in {link for dst in r["tiles"] for link in grid.links(t, dst)}:
+                links = [link for dst in r["tiles"] for link in grid.links(t, dst)]
+                for link in links if r["scatter"] else set(links):
                     want[link] += r["bytes"]
     assert sum(want.values()) > 0
     assert got.link_bytes.tolist() == list(want.values())

@@ -49,7 +49,8 @@ class Compiled:
         plans = plan_table(table, self.machine, None, given.opt, given.sharing)
         self.program: Program = assemble(table, self.machine, plans, lambda key: {}, {})
         steps = [s for fn in table.functions.values() for s in fn.steps if s.record is not None]
-        of_name = {(s.name, s.barrier, s.record.kind): plans[s.record] for s in reversed(steps) if s.record in plans}
+        known = [(s, plans[s.record]) for s in reversed(steps) if s.record in plans]
+        of_name = {(s.name, s.barrier, p.low.record.kind): p for s, p in known}
         self.planned = [of_name[s.name, s.barrier, s.info["op"]] for s in self.program.segments]
 
     def alone(self, index: int, segment: Segment) -> int:
@@ -87,7 +88,7 @@ def other_plans(planned: Planned, machine: Machine, n: int) -> list[Plan]:
     out: list[Plan] = []
     order = np.argsort(price, kind="stable")
     for i in order[np.unique(np.linspace(0, len(order) // 2, 4 * n).astype(int))]:
-        plan = planner._make(low, parts[i], slices[i], int(inner[i]), "", 1)
+        plan = planner.make_plan(low, parts[i], slices[i], int(inner[i]), "", 1)
         if planner.spm_demand(low, plan) <= capacity and low.fits(plan.slices):
             out.append(plan)
     return [out[i] for i in np.unique(np.linspace(0, len(out) - 1, min(n, len(out))).astype(int))] if out else []

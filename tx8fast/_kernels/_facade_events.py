@@ -15,6 +15,7 @@ from tx8fast._kernels._checks import check_status, int_array, require
 from tx8fast.errors import SimulationError
 
 Ints = npt.NDArray[np.int64]
+RouteColumns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 
 KERNEL = "events"
 N_UNITS = 9
@@ -24,11 +25,12 @@ N_MONITORS = 4
 MAX_DEPTH = 15  # the kernel remembers 16 rows per queue
 MAX_TILES = 62  # tile sets are bit masks
 MAX_ENGINES = 1 << 12
+MAX_LINKS = 2046  # of one tree; the kernel numbers them, and what lies before the first one, with 11 bits
 DEADLOCK = 4
 # Kinds of rows: the engines 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, what the kernel core does itself, and what
 # involves other tiles or single workers.
 KIND_KCORE, KIND_WAIT, KIND_BARRIER, KIND_SEND, KIND_RECV = 5, 6, 7, 8, 9
-KIND_SEND_WAIT, KIND_WAIT_WORKER, KIND_BARRIER_SUB, KIND_HANDSHAKE = 10, 11, 12, 13
+KIND_SEND_WAIT, KIND_WAIT_WORKER, KIND_BARRIER_SUB, KIND_HANDSHAKE, KIND_CORE = 10, 11, 12, 13, 14
 
 
 class EventDeadlock(SimulationError):
@@ -52,6 +54,8 @@ class Routes:
     set, -1 = nobody sends that. Tree i: its links hop_link, each behind link hop_parent of the same tree
     (position in the tree, earlier than itself; -1 = the source), at [tree_begin[i], tree_begin[i + 1]); its
     destinations leaf_tile behind link leaf_hop (-1 = the source), at [leaf_begin[i], leaf_begin[i + 1]).
+    Links and destinations at the source get their bytes hop_turn or leaf_turn messages later: 0 for all of a
+    broadcast, one after the other for a scatter.
     """
 
     n_links: int = 0
@@ -63,6 +67,8 @@ class Routes:
     leaf_begin: Ints = field(default_factory=lambda: _ints(0))
     leaf_tile: Ints = field(default_factory=lambda: _ints())
     leaf_hop: Ints = field(default_factory=lambda: _ints())
+    hop_turn: Ints = field(default_factory=lambda: _ints())
+    leaf_turn: Ints = field(default_factory=lambda: _ints())
     engines: int = 1  # transfer engines of a tile
     link_rate: int = 1  # bytes per cycle
     hop_cycles: int = 0
@@ -165,7 +171,7 @@ def simulate_events(
         bool(((code_begin >= 0) & (code_begin <= n_code) & (sizes <= n_code - code_begin)).all()),
         "a tile's code lies outside the code rows",
     )
-    require(KERNEL, kind.max(initial=0) <= KIND_HANDSHAKE, "unknown kind of row")
+    require(KERNEL, kind.max(initial=0) <= KIND_CORE, "unknown kind of row")
     worker = np.zeros(n_code, np.uint8) if rows.worker is None else rows.worker
     worker = np.ascontiguousarray(worker, np.uint8)
     require(KERNEL, worker.shape == (n_code,), "worker and kind differ in shape")
@@ -245,7 +251,7 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
     return arg if len(arg) else np.zeros((1, 3), np.int64)
 
 
-def _checked_routes(r: Routes, n_tiles: int) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]:
+def _checked_routes(r: Routes, n_tiles: int) -> RouteColumns:
     """Return the arrays of `r` in kernel order, none empty."""
     hops, leaves, trees = len(r.hop_link), len(r.leaf_tile), len(r.tree_begin) - 1
     require(
@@ -261,10 +267,10 @@ def _checked_routes(r: Routes, n_tiles: int) -> tuple[Ints, Ints, Ints, Ints, In
         )
     require(
         KERNEL,
-        len(r.hop_parent) == hops and len(r.leaf_hop) == leaves,
+        len(r.hop_parent) == hops == len(r.hop_turn) and len(r.leaf_hop) == leaves == len(r.leaf_turn),
         "tree columns differ in length",
     )
-    require(KERNEL, np.diff(r.tree_begin).max(initial=0) < MAX_TILES, "a tree with too many links")
+    require(KERNEL, np.diff(r.tree_begin).max(initial=0) <= MAX_LINKS, "a tree with too many links")
     require(KERNEL, np.diff(r.leaf_begin).max(initial=0) <= n_tiles, "a tree with too many destinations")
     position = np.arange(hops) - np.repeat(r.tree_begin[:-1], np.diff(r.tree_begin))
     width = np.repeat(np.diff(r.tree_begin), np.diff(r.leaf_begin))
@@ -273,6 +279,8 @@ def _checked_routes(r: Routes, n_tiles: int) -> tuple[Ints, Ints, Ints, Ints, In
         (r.hop_parent, -1, position, "parent"),
         (r.leaf_tile, 0, np.full(leaves, n_tiles), "destination"),
         (r.leaf_hop, -1, width, "last link"),
+        (r.hop_turn, 0, np.full(hops, n_tiles), "turn"),
+        (r.leaf_turn, 0, np.full(leaves, n_tiles), "turn"),
     ):
         require(KERNEL, bool(((values >= low) & (values < top)).all()), f"{name} of a tree out of range")
 
@@ -282,5 +290,6 @@ def _checked_routes(r: Routes, n_tiles: int) -> tuple[Ints, Ints, Ints, Ints, In
 
     return (
         column("tree_of", 2), column("tree_begin"), column("hop_link"), column("hop_parent"),
-        column("leaf_begin"), column("leaf_tile"), column("leaf_hop"), column("mask_size"),
+        column("hop_turn"), column("leaf_begin"), column("leaf_tile"), column("leaf_hop"), column("leaf_turn"),
+        column("mask_size"),
     )  # fmt: skip

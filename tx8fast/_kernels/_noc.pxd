@@ -10,7 +10,7 @@ from tx8fast._kernels._heap cimport Entry, Heap, push
 
 cdef enum:
     MONITORS = 4
-    POSITIONS = 64  # links of one tree, and one more; keys of events hold row * POSITIONS + position
+    POSITIONS = 2048  # links of one tree, and one more; keys of events hold row * POSITIONS + position
 
 
 cdef struct Message:
@@ -25,9 +25,11 @@ cdef struct Noc:
     const int64_t* tree_begin
     const int64_t* hop_link
     const int64_t* hop_parent  # position in the tree, -1 = leaves the source
+    const int64_t* hop_turn  # of links at the source: messages that enter before
     const int64_t* leaf_begin
     const int64_t* leaf_tile
     const int64_t* leaf_hop  # position in the tree, -1 = the source itself
+    const int64_t* leaf_turn
     const int64_t* mask_size
     int64_t n_masks, engines, link_rate, hop_cycles
     # outputs
@@ -43,15 +45,20 @@ cdef struct Noc:
     Heap landings  # who: tile * MONITORS + monitor; row: bytes
 
 
+cdef inline void arrive(Noc* noc, Message* m, int64_t leaf, int64_t when) noexcept nogil:
+    """The last byte for a destination is there at `when`."""
+    push(&noc.landings, <double>when, noc.leaf_tile[leaf] * MONITORS + m.monitor, m.bytes)
+    m.left -= 1
+    m.end = max(m.end, when)
+
+
 cdef inline void land(Noc* noc, int64_t slot, int64_t pos, int64_t when) noexcept nogil:
-    """Decide the arrivals at tiles behind link `pos` of the tree: the last byte is there at `when`."""
+    """Decide the arrivals at tiles behind link `pos` of the tree."""
     cdef Message* m = &noc.messages[slot]
     cdef int64_t i
     for i in range(noc.leaf_begin[m.tree], noc.leaf_begin[m.tree + 1]):
         if noc.leaf_hop[i] == pos:
-            push(&noc.landings, <double>when, noc.leaf_tile[i] * MONITORS + m.monitor, m.bytes)
-            m.left -= 1
-            m.end = max(m.end, when)
+            arrive(noc, m, i, when)
 
 
 cdef inline void take_link(Noc* noc, int64_t slot, int64_t pos, int64_t when) noexcept nogil:
@@ -74,13 +81,22 @@ cdef inline void take_link(Noc* noc, int64_t slot, int64_t pos, int64_t when) no
 cdef inline bint move_head(Noc* noc, Entry* head) noexcept nogil:
     """Handle one event of `heads`; return whether the message's end is now known (`messages[slot].end`)."""
     cdef int64_t slot = head.row // POSITIONS, pos = head.row % POSITIONS - 1
-    cdef int64_t when = <int64_t>head.key, i
+    cdef int64_t when = <int64_t>head.key, i, turn
     cdef Message* m = &noc.messages[slot]
     if pos >= 0:
         take_link(noc, slot, pos, when)
         return m.left == 0
-    land(noc, slot, -1, when + m.cycles)
+    for i in range(noc.leaf_begin[m.tree], noc.leaf_begin[m.tree + 1]):
+        if noc.leaf_hop[i] == -1:
+            arrive(noc, m, i, when + (noc.leaf_turn[i] + 1) * m.cycles)
     for i in range(noc.tree_begin[m.tree + 1] - noc.tree_begin[m.tree]):
-        if noc.hop_parent[noc.tree_begin[m.tree] + i] == -1:
+        if noc.hop_parent[noc.tree_begin[m.tree] + i] != -1:
+            continue
+        turn = noc.hop_turn[noc.tree_begin[m.tree] + i]
+        if turn == 0:
             take_link(noc, slot, i, when)
+        else:
+            push(
+                &noc.heads, <double>(when + turn * m.cycles), m.row * POSITIONS + i + 1, slot * POSITIONS + i + 1
+            )
     return m.left == 0

@@ -19,6 +19,7 @@ cdef enum:
     WAIT_WORKER = 11
     BARRIER_SUB = 12
     HANDSHAKE = 13
+    CORE = 14  # the core itself, waiting for nothing
     UNITS = 9  # columns of the counters
     ISSUE = 7  # column: issue
     DTE = 8  # column: transfers between tiles

@@ -15,7 +15,7 @@ from tx8fast._kernels._heap cimport Entry, Heap, pop, push
 from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, move_head
 from tx8fast._kernels._status cimport DEADLOCK, OK, OUT_OF_MEMORY
 from tx8fast._kernels._tiles cimport (
-    AT_BARRIER, AT_GROUP, AT_HANDSHAKE, BARRIER, BARRIER_SUB, DONE, DTE, ENGINES, HANDSHAKE, ISSUE, KCORE, RDMA,
+    AT_BARRIER, AT_GROUP, AT_HANDSHAKE, BARRIER, BARRIER_SUB, CORE, DONE, DTE, ENGINES, HANDSHAKE, ISSUE, KCORE, RDMA,
     RECV, RING, RUNNING, SEND, SEND_WAIT, UNITS, WAIT, WAIT_WORKER, WDMA, Tile, World, drained_at, find_dependencies,
     sends_done_at, workers_done_at,
 )
@@ -204,12 +204,12 @@ cdef void advance(World* w, int64_t t) noexcept nogil:
             elif kind == WAIT_WORKER:
                 if not workers_done_at(w, tile, w.arg[code * 3], &when):
                     return
-            elif not drained_at(w, tile, &when):
+            elif kind != CORE and not drained_at(w, tile, &when):
                 return
             w.blocked[t * UNITS + WAIT] += when - begin
             w.start[row] = when
             w.end[row] = when + w.fixed[row]
-            w.busy[t * UNITS + (KCORE if kind == KCORE else WAIT)] += w.fixed[row]
+            w.busy[t * UNITS + (KCORE if kind == KCORE or kind == CORE else WAIT)] += w.fixed[row]
             tile.core = w.end[row]
         w.busy[t * UNITS + ISSUE] += w.issue[code]
         tile.pc += 1
@@ -286,8 +286,9 @@ def simulate(
     const int64_t[:, ::1] ddr_read, const int64_t[:, ::1] ddr_write,
     const int64_t[::1] depth, double port_rate, double total_rate, bint serial,
     const int64_t[:, ::1] tree_of, const int64_t[::1] tree_begin, const int64_t[::1] hop_link,
-    const int64_t[::1] hop_parent, const int64_t[::1] leaf_begin, const int64_t[::1] leaf_tile,
-    const int64_t[::1] leaf_hop, const int64_t[::1] mask_size,
+    const int64_t[::1] hop_parent, const int64_t[::1] hop_turn, const int64_t[::1] leaf_begin,
+    const int64_t[::1] leaf_tile, const int64_t[::1] leaf_hop, const int64_t[::1] leaf_turn,
+    const int64_t[::1] mask_size,
     int64_t engines, int64_t link_rate, int64_t hop_cycles,
     int64_t[::1] start, int64_t[::1] end, int64_t[:, ::1] busy, int64_t[:, ::1] blocked,
     int64_t[::1] link_bytes, int64_t[:, ::1] monitors, int64_t[::1] stuck,
@@ -314,8 +315,9 @@ def simulate(
     for i in range(ENGINES):
         w.depth[i] = depth[i]
     w.noc.tree_of, w.noc.tree_begin = &tree_of[0, 0], &tree_begin[0]
-    w.noc.hop_link, w.noc.hop_parent = &hop_link[0], &hop_parent[0]
+    w.noc.hop_link, w.noc.hop_parent, w.noc.hop_turn = &hop_link[0], &hop_parent[0], &hop_turn[0]
     w.noc.leaf_begin, w.noc.leaf_tile, w.noc.leaf_hop = &leaf_begin[0], &leaf_tile[0], &leaf_hop[0]
+    w.noc.leaf_turn = &leaf_turn[0]
     w.noc.mask_size, w.noc.n_masks = &mask_size[0], n_masks
     w.noc.engines, w.noc.link_rate, w.noc.hop_cycles = engines, link_rate, hop_cycles
     w.noc.link_bytes, w.noc.monitors = &link_bytes[0], &monitors[0, 0]

@@ -37,6 +37,12 @@ STAGES = ("import", "passes", "search", "program")
     help="Tiles load common operands together and pass them on.",
 )
 @click.option(
+    "--group-table",
+    default="",
+    metavar="N|FILE",
+    help="Make groups of what matches a pattern table; the search only adds to them.",
+)
+@click.option(
     "--embed-limit-mib",
     type=click.IntRange(min=0),
     default=64,
@@ -57,7 +63,8 @@ STAGES = ("import", "passes", "search", "program")
     help="Stop early and print what exists then: the graph, the plans, or the program's figures.",
 )
 @json_option  # fmt: skip
-def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, embed_limit_mib: int,
+def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, group_table: str,
+             embed_limit_mib: int,
              dump_dir: Path | None, stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip
     """Compile MODEL into a program file."""
     if stop_after in STAGES[:-1] and output is not None:
@@ -66,7 +73,12 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         raise click.UsageError("-o OUT.tx8 is required (or --stop-after)")
     given, varying, lengths = split_lengths(given)
     options = read_options(
-        **given, opt=int(opt), search_seconds=search_seconds, sharing=sharing, embed_limit_bytes=embed_limit_mib << 20
+        **given,
+        opt=int(opt),
+        search_seconds=search_seconds,
+        sharing=sharing,
+        group_table=group_table,
+        embed_limit_bytes=embed_limit_mib << 20,
     )
     if output is not None:
         check_writable(output, "program", model)
@@ -149,9 +161,11 @@ def _print_plans(view: Any, machine: Any, options: Any, as_json: bool) -> None:
     from tx8fast.cli.plans import plan_facts
     from tx8fast.report.tables import search_tables, segments_table
     from tx8fast.schedule.capacity import check_capacity
+    from tx8fast.schedule.given_groups import form_given_groups
     from tx8fast.search.exact import SearchReport
     from tx8fast.search.program import plan_table
 
+    form_given_groups(view.table, machine)
     check_capacity(view.table, machine)
     with progress("searching", as_json) as callback:
         report = SearchReport()

@@ -18,16 +18,20 @@ from tx8fast.errors import ConfigError
 @click.command()
 @click.argument("program", type=click.Path(path_type=Path), metavar="PROGRAM.tx8")
 @click.option("--code", metavar="SEGMENT", help="Disassemble one segment, named by its index or its name.")
+@click.option("--streams", is_flag=True, help="List the channels between tiles that its messages use.")
 @click.option("--all", "show_all", is_flag=True, help="List every parameter and segment, not only the first ones.")
 @length_option
 @json_option
-def inspect(program: Path, code: str | None, show_all: bool, length: int | None, as_json: bool) -> None:
+def inspect(program: Path, code: str | None, streams: bool, show_all: bool, length: int | None, as_json: bool) -> None:
     """Show the tensors, segments, plans and code of PROGRAM."""
     from tx8fast.cli.facts import inspect_facts
 
     loaded = open_program(program, length).program
     if code is not None:
         _code(loaded, code, as_json)
+        return
+    if streams:
+        _streams(loaded, show_all, as_json)
         return
     facts = {"program": str(program), **inspect_facts(loaded)}
     if as_json:
@@ -48,6 +52,22 @@ def _code(program: Any, wanted: str, as_json: bool) -> None:
         return
     for line in disassemble(segment):
         click.echo(line)
+
+
+def _streams(program: Any, show_all: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from tx8fast.program.streams import streams
+    from tx8fast.program.verify import verify
+
+    verify(program)
+    rows = [asdict(s) for s in streams(program)]
+    if as_json:
+        show_json({"streams": rows})
+        return
+    from tx8fast.report.tables import stream_tables
+
+    show(stream_tables(rows, show_all))
 
 
 def _find(program: Any, wanted: str) -> int:

@@ -90,8 +90,15 @@ def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) ->
     is_flag=True,
     help="Report races, uninitialised reads and unfinished messages; nothing is written if there are any.",
 )
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Element by element, sums in the hardware's order, status bits reported; for small programs.",
+)
 @json_option  # fmt: skip
-def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanitize: bool, as_json: bool) -> None:
+def run_(
+    program: Path, inputs: Path, outputs: Path, weights: Path | None, sanitize: bool, exact: bool, as_json: bool
+) -> None:
     """Execute PROGRAM bit by bit on arrays."""
     from tx8fast import lengths
     from tx8fast.cli.npz import fit_inputs, read_npz, write_npz
@@ -110,7 +117,7 @@ def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanit
     given = fit_inputs(given, compiled.inputs, str(inputs))
     started = time.perf_counter()
     with progress("executing", as_json) as callback:
-        results = compiled.run(given, weights, progress=callback, sanitize=sanitize)
+        results = compiled.run(given, weights, progress=callback, sanitize=sanitize, exact=exact)
     seconds = time.perf_counter() - started
     if serves is not None and length is not None:
         results = serves.crop(results, length)
@@ -121,6 +128,8 @@ def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanit
     facts = {"program": str(program), "outputs_file": str(outputs), "run_seconds": seconds, "outputs": rows}
     if length is not None:
         facts["length"] = length
+    if exact:
+        facts["status"] = compiled.status
     if as_json:
         show_json(facts)
     else:

@@ -2,8 +2,8 @@
 
 May import: ir, graph_table, numerics, errors. Must not: decide anything; layouts and groups were fixed by passes.
 
-A group holds one compute op between loads and stores; its record names the op, attributes, operand and
-result specs and the factor rule. Reshapes of dense tensors are aliases. Constants and parameters become
+A group holds compute ops between loads and stores, mostly one; a record names the op, attributes, operand and
+result specs and the factor rule. Of a group of several the table says which steps belong together. Reshapes of dense tensors are aliases. Constants and parameters become
 value ids with a key.
 """
 
@@ -118,7 +118,7 @@ class _FunctionReader:
         self.table.steps.append(Step("alias", op.loc or "reshape", (src,), (out,)))
 
     def _group(self, group: Op) -> None:
-        """Read a group of one compute op; loads and stores inside are what the lowering does anyway."""
+        """Read a group; loads and stores inside are what the lowering does anyway."""
         outer: dict[Value, Value] = dict(zip(group.body.args, group.operands, strict=True))
         compute: list[Op] = []
         for op in group.body:
@@ -129,16 +129,17 @@ class _FunctionReader:
                 outer[op.result] = op.result
             elif op.kind not in STRUCTURE:
                 compute.append(op)
-        if len(compute) != 1:
-            raise InternalError(f"{group.loc}: a group of {len(compute)} compute ops cannot be lowered yet")
-        op = compute[0]
         ret = group.body.last
         assert ret is not None
         inner = {outer.get(v, v): r for v, r in zip(ret.operands, group.results, strict=True)}
-        outputs = [inner.get(r) for r in op.results]
-        operands = [outer.get(v, v) for v in op.operands]
         barrier = bool(group.attrs.get("need_barrier", True))
-        self._compute(op, operands, outputs, barrier)
+        for op in compute:
+            outputs = [inner.get(r) for r in op.results]
+            # should the members end up apart, each has to wait for the one before
+            self._compute(op, [outer.get(v, v) for v in op.operands], outputs, barrier or op is not compute[-1])
+            self.ids.update((r, self.ids[out]) for r, out in zip(op.results, outputs, strict=True) if out is not None)
+        if len(compute) > 1:
+            self.table.given.append(tuple(self.ids[op.results[0]] for op in compute))
 
     def _compute(self, op: Op, operands: list[Value], outputs: list[Value | None], barrier: bool) -> None:
         layout = op.attrs.get("mem_layout", "") or "dense"

@@ -8,7 +8,7 @@ May import: numpy, machine, numerics, errors. Must not: know the compiler or who
 
 import numpy as np
 
-from tx8fast.isa import comm, control, convert, dma, ne, peripheral, tdma, tensor, vector
+from tx8fast.isa import comm, control, convert, dma, ne, peripheral, scalar, tdma, tensor, vector
 from tx8fast.isa.base import (
     BY_OPCODE,
     INSTRUCTIONS,
@@ -23,9 +23,10 @@ from tx8fast.isa.base import (
 )
 from tx8fast.isa.expand import expand, roll
 from tx8fast.isa.lanes import scalar_pattern
+from tx8fast.isa.limits import check_fields, field_problems
 from tx8fast.isa.quant import pack_quant
 from tx8fast.isa.record import MAX_LOOPS, N_P, N_SPM, RECORD, rows
-from tx8fast.isa.table import durations, issue_cycles, ranges, units
+from tx8fast.isa.table import durations, issue_cycles, ranges, rereads, units
 from tx8fast.isa.tdma import channel_norm
 
 finish()
@@ -47,7 +48,7 @@ def run(state, row, ddr_addr: int) -> None:
 
 __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
-    "channel_norm", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "instruction",
-    "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "roll", "rows", "run",
-    "scalar_pattern", "tdma", "tensor", "units", "vector",
+    "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "field_problems", "instruction",
+    "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "rows", "run",
+    "scalar", "scalar_pattern", "tdma", "tensor", "units", "vector",
 ]  # fmt: skip

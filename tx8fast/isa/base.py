@@ -18,7 +18,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.record import N_P, N_SPM, RECORD, row
 from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES, ITEM_BYTES, np_dtype
 
-UNITS = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "ctrl", "dte")
+UNITS = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "ctrl", "dte", "scalar")
 N_OPCODES = 0x602
 
 N_FORMATS = 32
@@ -80,6 +80,11 @@ class Instruction:
     def spans(r: np.ndarray) -> Spans:
         """Return SPM (start, bytes) column pairs: at most 4 read, at most 2 written; 0 bytes = none."""
         return [], []
+
+    @staticmethod
+    def rereads(machine, r: np.ndarray):
+        """Return how often each operand of `spans` (at most 4 read) goes through a port, (n, 4), or None: once."""
+        return None
 
     @staticmethod
     def registers(r: np.ndarray):

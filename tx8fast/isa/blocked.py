@@ -96,13 +96,16 @@ def load(spm: np.ndarray, addr: int, n: int, pos: int, c: int, fmt: int, dtype: 
     return mask_tf32(np.ascontiguousarray(out)) if fmt == _TF32 else out
 
 
-def store(spm: np.ndarray, addr: int, x: np.ndarray, fmt: int, rnd: int = 0) -> None:
-    """Write `x` (n, pos, c) as a blocked operand of format `fmt`; channel padding becomes zero."""
+def store(spm: np.ndarray, addr: int, x: np.ndarray, fmt: int, rnd: int = 0, seed: int = 0) -> None:
+    """Write `x` (n, pos, c) as a blocked operand of format `fmt`; channel padding becomes zero.
+
+    `seed` starts stochastic rounding, mode 4.
+    """
     n, pos, c = x.shape
     block, cx, c0, whole, rest = geometry(c, fmt)
     full, tail = _regions(spm, addr, n, pos, c, fmt)
     if fmt == _TF32 or (x.dtype.kind == "f" and (rnd or dtype_of(fmt).kind in "iu")):
-        x = round_f32(x, CODE_TO_DTYPE[fmt], rnd)
+        x = round_f32(x, CODE_TO_DTYPE[fmt], rnd, seed)
     if whole:
         full[:, :whole] = x[:, :, : whole * block].reshape(n, pos, whole, block).transpose(0, 2, 1, 3)
     if rest:

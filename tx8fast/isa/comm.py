@@ -1,26 +1,30 @@
 """Rows that involve other tiles: transfers of the DTE, partial barriers, handshakes.
 
-May import: numpy, isa.base, isa.control. Must not: know which tile a row runs on, or keep any state.
+May import: numpy, errors, isa.base, isa.control, isa.strided. Must not: know which tile a row runs on, or keep any state.
 Source: TX8 hardware manual 14, 16.6, 16.7. Tile sets are bit masks, bit t = tile t.
 
-A send puts bytes into the scratchpads of other tiles and adds their number to a monitor there; a recv
+A message puts bytes into the scratchpads of other tiles and adds their number to a monitor there; a recv
 takes them off again. Nothing orders a transfer against the engines: the sender waits for its engines
 before the send and for the transfer (`send_wait`) before it reuses the source.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from tx8fast.errors import SimulationError
 from tx8fast.isa.base import Instruction, ceil_div, declare
 from tx8fast.isa.control import Sync
+from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, envelope
 
 N_MONITORS = 4
-SEND, RECV = 0x380, 0x503
+RECV = 0x503
 
 
-class Send(Instruction):
-    """Copy `bytes` from `src` of this tile to `dst` of every tile of `mask`; each gains them on `monitor`.
+class Message(Instruction):
+    """What all transfers share: every tile of `mask` gains `bytes` at its address `dst` and on its `monitor`.
 
     Asynchronous; `mask` may hold the tile itself. `dst` is an address in the other tiles' scratchpads.
     """
@@ -30,19 +34,120 @@ class Send(Instruction):
     FIELDS_SPM = ("src", "dst")
     FIELDS_P = ("bytes", "mask", "monitor")
     DEFAULTS = {"monitor": 0}
+    SCATTERS = False  # every tile gets other bytes
+
+    @staticmethod
+    def setup(machine, r):
+        """Return the cycles from the engine's start to the first byte on a link."""
+        return np.full(len(r), machine.dte.setup_hw, np.int64)
+
+    @staticmethod
+    def source(r):
+        """Return the bytes from the first to the last byte of the source."""
+        return r["p"][:, 0]
+
+    @staticmethod
+    def pieces(memory: np.ndarray, src: int, p: Sequence[int]) -> list[tuple[int, np.ndarray]]:
+        """Return (tile, bytes it gets) for an array with one entry per byte of the sender's scratchpad."""
+        raise NotImplementedError
+
+
+class Send(Message):
+    """Copy `bytes` from `src` to every tile of `mask`: unicast for one tile, broadcast for several."""
 
     @staticmethod
     def cycles(machine, r):
-        return machine.dte.setup_hw + ceil_div(r["p"][:, 0], machine.noc.link_bytes)
+        return Message.setup(machine, r) + ceil_div(r["p"][:, 0], machine.noc.link_bytes)
 
     @staticmethod
     def spans(r):
-        size = r["p"][:, 0]
-        return [(r["spm"][:, 0], size)], [(r["spm"][:, 1], size)]
+        return _message_spans(Send, r)
 
     @staticmethod
+    def pieces(memory, src, p):
+        data = memory[src : src + p[0]].copy()
+        return [(t, data) for t in mask_tiles(p[1])]
+
+
+class Scatter(Message):
+    """Cut the source into parts of `bytes`; the tiles of `mask`, ascending, get one each, one after the other."""
+
+    SCATTERS = True
+
+    @staticmethod
+    def cycles(machine, r):
+        return Message.setup(machine, r) + _tiles(r) * ceil_div(r["p"][:, 0], machine.noc.link_bytes)
+
+    @staticmethod
+    def source(r):
+        return r["p"][:, 0] * _tiles(r)
+
+    @staticmethod
+    def spans(r):
+        return _message_spans(Scatter, r)
+
+    @staticmethod
+    def pieces(memory, src, p):
+        n = p[0]
+        return [(t, memory[src + k * n : src + (k + 1) * n].copy()) for k, t in enumerate(mask_tiles(p[1]))]
+
+
+class Gather(Message):
+    """Collect runs of `run_bytes` (byte strides and counts as in DMA, level 0 innermost) for the one tile of `mask`.
+
+    `bytes` is what they add up to. A run of less than a link's width takes a cycle of its own [assumed].
+    """
+
+    FIELDS_P = ("bytes", "mask", "monitor", "run_bytes", *LEVELS)
+    DEFAULTS = {"monitor": 0, **LEVEL_DEFAULTS}
+
+    @staticmethod
+    def setup(machine, r):
+        p, rate = r["p"], machine.noc.link_bytes
+        runs = p[:, 5] * p[:, 7] * p[:, 9]
+        return Message.setup(machine, r) + runs * ceil_div(p[:, 3], rate) - ceil_div(p[:, 0], rate)
+
+    @staticmethod
+    def cycles(machine, r):
+        return Gather.setup(machine, r) + ceil_div(r["p"][:, 0], machine.noc.link_bytes)
+
+    @staticmethod
+    def source(r):
+        return envelope(r["p"][:, 3], r["p"][:, 4:10].T)
+
+    @staticmethod
+    def spans(r):
+        return _message_spans(Gather, r)
+
+    @staticmethod
+    def pieces(memory, src, p):
+        total, mask, size = p[0], p[1], p[3]
+        s0, n0, s1, n1, s2, n2 = p[4:10]
+        tiles = mask_tiles(mask)
+        if len(tiles) != 1 or size * n0 * n1 * n2 != total:
+            raise SimulationError(
+                f"gather: found tiles {tiles} and {n0} x {n1} x {n2} runs of {size} bytes for {total} bytes; "
+                "required one tile and equally many bytes"
+            )
+        e = memory.itemsize
+        runs = np.ndarray((n2, n1, n0, size), memory.dtype, memory, src * e, (s2 * e, s1 * e, s0 * e, e))
+        return [(tiles[0], runs.reshape(-1).copy())]
+
+
+def _message_spans(cls: type[Message], r):
+    return [(r["spm"][:, 0], cls.source(r))], [(r["spm"][:, 1], r["p"][:, 0])]
+
+
+def _tiles(r):
+    """Return the number of tiles in each row's mask."""
+    return np.bitwise_count(np.maximum(r["p"][:, 1], 0)).astype(np.int64)
+
+
+def _send(cls: type[Message]):
     def run(state, fmt, rnd, spm, p, ddr):
-        state.send(spm[0], spm[1], p[0], p[1], p[2])
+        state.send(cls.pieces(state.spm, spm[0], p), spm[1], p[2])
+
+    return run
 
 
 class Recv(Sync):
@@ -120,7 +225,8 @@ def message_cycles(machine, tile: int, mask: int, nbytes: int) -> int:
     )
 
 
-declare(Send, SEND, "send")
+for _k, _cls in enumerate((Send, Scatter, Gather)):
+    declare(_cls, 0x380 + _k, _cls.__name__.lower(), run=_send(_cls))
 declare(Recv, RECV, "recv")
 declare(SendWait, 0x504, "send_wait")
 declare(BarrierSub, 0x505, "barrier_sub")

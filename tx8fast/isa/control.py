@@ -41,6 +41,18 @@ class Barrier(Sync):
         return np.full(len(r), machine.sync.barrier_base + 2 * diameter * machine.noc.hop_cycles, np.int64)
 
 
+class Fence(Sync):
+    """Order the kernel core's own loads and stores before what it issues next.
+
+    Routines of a segment touch DDR while no engine runs and read nothing that the host changes under them, so compiled
+    programs need none. The manual gives no cost: one issue without registers is assumed.
+    """
+
+    @staticmethod
+    def cycles(machine, r):
+        return np.full(len(r), machine.kcore.issue_base, np.int64)
+
+
 class Kcore(Instruction):
     """Call routine number `routine` of the segment; `elems` estimates its work in elements."""
 
@@ -85,5 +97,6 @@ declare(Kcore, 0x400, "kcore")
 declare(Wait, 0x500, "wait")
 declare(Barrier, 0x501, "barrier")
 declare(WaitWorker, 0x502, "wait_worker")
+declare(Fence, 0x507, "fence")
 declare(Loop, LOOP, "loop")
 declare(End, END, "end")

@@ -9,18 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from tx8fast.isa.base import Instruction, ceil_div, declare
-from tx8fast.isa.strided import copy, envelope, extra_pages
-
-_LEVELS = ("s0", "n0", "s1", "n1", "s2", "n2")
-_DEFAULTS = {"s0": 0, "n0": 1, "s1": 0, "n1": 1, "s2": 0, "n2": 1}
+from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, copy, envelope, extra_pages
 
 
 class Dma(Instruction):
     """Runs of `run_bytes`; byte strides and plain counts of the DDR side, level 0 innermost."""
 
     REGS = 9
-    FIELDS_P = ("run_bytes", *_LEVELS)
-    DEFAULTS = _DEFAULTS
+    FIELDS_P = ("run_bytes", *LEVELS)
+    DEFAULTS = LEVEL_DEFAULTS
 
     @staticmethod
     def runs(r):

@@ -17,6 +17,8 @@ from tx8fast.isa.record import MAX_LOOPS, RECORD
 MIN_REPEATS = 3
 MIN_SAVING = 3
 MAX_PERIODS = 64
+#: rows of one code array with its loops written out
+MAX_ROWS = 1 << 24
 _NEIGHBOURS = 4
 
 
@@ -49,6 +51,10 @@ def expand(code: np.ndarray) -> np.ndarray:
             end = partner[start]
             inner, offset = build(start + 1, end, depth + 1)
             n = int(counts[start])
+            if n * len(inner) > MAX_ROWS:
+                raise SimulationError(
+                    f"reading code: the loop at row {start} stands for {n * len(inner)} instructions, at most {MAX_ROWS}"
+                )
             step = steps[inner, depth]
             index.append(np.tile(inner, n))
             advance.append(np.tile(offset, n) + np.repeat(np.arange(n), len(inner)) * np.tile(step, n))

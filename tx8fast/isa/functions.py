@@ -44,6 +44,18 @@ def exp_lp(x):
     return np.exp2((x * _LOG2_E).astype(np.float64)).astype(np.float32)
 
 
+def add_down(x, y):
+    """Return x + y for rounding toward minus infinity: operands that cancel give -0."""
+    out = np.asarray(x + y)
+    cancel = (out == 0) & (np.signbit(x) != np.signbit(y))
+    return np.where(cancel, out.dtype.type(-0.0), out) if out.dtype.kind == "f" else out
+
+
+def sub_down(x, y):
+    """Return x - y in the same way."""
+    return add_down(x, -y) if np.asarray(x).dtype.kind == "f" else x - y
+
+
 #: (opcode, name, function, cost factor)
 UNARY = (
     (0, "abs", np.abs, "arithmetic"),

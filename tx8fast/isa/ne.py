@@ -1,6 +1,6 @@
 """NE matrix instructions: GEMM and the three convolutions, with their post-processing.
 
-May import: numpy, isa.base, isa.blocked, isa.quant. Must not: touch DDR.
+May import: numpy, errors, isa.base, isa.blocked, isa.quant. Must not: touch DDR.
 Source: TX8 hardware manual 12, 16.3. Operands are channel-blocked; an address 0 means "not used".
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tx8fast.errors import SimulationError
 from tx8fast.isa.base import N_FORMATS, Instruction, ceil_div, declare
 from tx8fast.isa.blocked import load, span_bytes, store, used_bytes
 from tx8fast.isa.quant import postprocess, quantised, unpack_quant
@@ -103,7 +104,7 @@ def _finish(state, acc, spm, fmt, p_post, rnd):
         bias = vector(spm[4], f["bias_fmt"]) if f["bias_en"] else None
         pos_scale, neg_scale = vector(spm[5], F32), vector(f["scale_n"], F32)
         out = postprocess(acc, bias, pos_scale, neg_scale, f["act"], state.float_postproc)
-    store(state.spm, spm[2], out, f["out_fmt"], rnd)
+    store(state.spm, spm[2], out, f["out_fmt"], rnd, state.seed())
 
 
 class Gemm(Instruction):
@@ -148,6 +149,12 @@ class Gemm(Instruction):
         return machine.ne.startup + np.maximum(Gemm.array_cycles(machine, r), mem)
 
     @staticmethod
+    def rereads(machine, r):
+        m, _, n = r["p"][:, :3].T
+        one = np.ones(len(r), np.int64)
+        return np.stack([ceil_div(n, _by_format(machine)[0][r["fmt"]]), ceil_div(m, 256), one, one], axis=1)
+
+    @staticmethod
     def array_cycles(machine, r):
         """Return the cycles the multiplier arrays need, memory ports and startup left out."""
         m, k, n, batch_l, batch_r = r["p"][:, :5].T
@@ -180,9 +187,14 @@ class Gemm(Instruction):
         if not r_trs:
             right = right.transpose(0, 2, 1)
         if batch_l == 1 and batch_r == 1:
-            acc = np.matmul(left[0], right[0])[None]
+            acc = state.product(left[0], right[0], fmt)[None]
         else:
-            acc = np.matmul(left, right)
+            if batch_l != batch_r and 1 not in (batch_l, batch_r):
+                raise SimulationError(
+                    f"gemm: found batches {batch_l} and {batch_r}, required equal ones or one of them 1"
+                )
+            batches = range(max(batch_l, batch_r))
+            acc = np.stack([state.product(left[i % batch_l], right[i % batch_r], fmt) for i in batches])
         _finish(state, acc, spm, fmt, dict(zip(Gemm.FIELDS_P[7:], p[7:15])), rnd)
 
 
@@ -235,6 +247,14 @@ class Conv(Instruction):
             psum, used_bytes(n, oh * ow, oc, p[:, 17]),
         )  # fmt: skip
         return ne.startup + np.maximum(np.where(kind == 1, deep, mac), mem)
+
+    @staticmethod
+    def rereads(machine, r):
+        n, h, w, c, oh, ow, oc = r["p"][:, :7].T
+        kind, one = r["opcode"] - 0x200, np.ones(len(r), np.int64)
+        cols = ceil_div(np.where(kind == 2, c, oc), _by_format(machine)[0][r["fmt"]])
+        pos = np.where(kind == 2, h * w, oh * ow)
+        return np.stack([np.where(kind == 1, 1, cols), n * ceil_div(pos, 256), one, one], axis=1)
 
     @staticmethod
     def spans(r):
@@ -290,7 +310,7 @@ def _run_conv(state, fmt, rnd, spm, p, ddr):
     acc = np.zeros((p[0], oh, ow, oc), x.dtype)
     for y, z, y0, z0, sy, sx in _windows(p):
         part = x[:, y0 : y0 + (oh - 1) * sy + 1 : sy, z0 : z0 + (ow - 1) * sx + 1 : sx]
-        acc += (part.reshape(-1, p[3]) @ wt[y, z].T).reshape(acc.shape)
+        acc = state.product(part.reshape(-1, p[3]), wt[y, z].T, fmt, acc.reshape(-1, oc)).reshape(acc.shape)
     _conv_done(state, acc, fmt, rnd, spm, p)
 
 
@@ -319,8 +339,8 @@ def _run_backward(state, fmt, rnd, spm, p, ddr):
     )
     flat = x.reshape(-1, c)
     for y, z, y0, z0, step_y, step_x in _windows(p):
-        part = (flat @ wt[y, z]).reshape(n, h, w, oc)
-        full[:, y0 : y0 + (h - 1) * step_y + 1 : step_y, z0 : z0 + (w - 1) * step_x + 1 : step_x] += part
+        window = full[:, y0 : y0 + (h - 1) * step_y + 1 : step_y, z0 : z0 + (w - 1) * step_x + 1 : step_x]
+        window[...] = state.product(flat, wt[y, z], fmt, window.reshape(-1, oc)).reshape(n, h, w, oc)
     _conv_done(state, full[:, top : top + oh, left : left + ow], fmt, rnd, spm, p)
 
 

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+#: fields of three levels: byte stride and count each, level 0 innermost
+LEVELS = ("s0", "n0", "s1", "n1", "s2", "n2")
+LEVEL_DEFAULTS = {"s0": 0, "n0": 1, "s1": 0, "n1": 1, "s2": 0, "n2": 1}
+
 
 def copy(
     dst: np.ndarray,

@@ -16,7 +16,7 @@ DTE = UNITS.index("dte")
 
 
 def units(rows: np.ndarray) -> np.ndarray:
-    """Return the unit of every row as u1: 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, 5 kcore, 6 sync, 7 ctrl, 8 dte."""
+    """Return the unit of every row as u1: 0 ct, 1 ne, 2 rdma, 3 wdma, 4 tdma, 5 kcore, 6 sync, 7 ctrl, 8 dte, 9 scalar."""
     return Tables.unit[rows["opcode"]]
 
 
@@ -50,6 +50,16 @@ def durations(machine, rows: np.ndarray, ddr_addr: np.ndarray) -> tuple[np.ndarr
         else:
             cycles[index] = family.cycles(machine, r)
     return cycles, charged
+
+
+def rereads(machine, rows: np.ndarray) -> np.ndarray:
+    """Return how often each read operand of `ranges` goes through a port of the scratchpad, (n, 4) int64."""
+    out = np.ones((len(rows), N_READ), np.int64)
+    for family, index in by_family(rows):
+        own = family.rereads(machine, rows[index])
+        if own is not None:
+            out[index] = own
+    return out
 
 
 def ranges(rows: np.ndarray, ddr_addr: np.ndarray) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.base import FORMAT_BYTES, Instruction, ceil_div, declare
 from tx8fast.isa.blocked import geometry, span_bytes
 from tx8fast.isa.lanes import raw
-from tx8fast.isa.strided import copy, envelope
+from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, copy, envelope
 from tx8fast.numerics.formats import CODE_TO_DTYPE
 from tx8fast.numerics.layout import pack, unpack
 
@@ -70,8 +70,8 @@ class Memset(Tdma):
     """Set runs of `n` elements to the raw pattern `value`; byte strides s0..s2 with counts n0..n2."""
 
     FIELDS_SPM = ("dst",)
-    FIELDS_P = ("value", "n", "s0", "n0", "s1", "n1", "s2", "n2")
-    DEFAULTS = {"s0": 0, "n0": 1, "s1": 0, "n1": 1, "s2": 0, "n2": 1}
+    FIELDS_P = ("value", "n", *LEVELS)
+    DEFAULTS = LEVEL_DEFAULTS
 
     @staticmethod
     def cycles(machine, r):

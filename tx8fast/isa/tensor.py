@@ -42,9 +42,17 @@ class Reduce(Instruction):
 _AXES = {DIM_C: (3,), DIM_W: (2,), DIM_H: (1,), DIM_HW: (1, 2)}
 
 
+def _sum(x, axis, keepdims):
+    """Return sums over `axis` (adjacent axes), one addition after the other in ascending order."""
+    moved = np.moveaxis(x, axis, range(len(axis)))
+    rows = np.ascontiguousarray(moved).reshape(-1, *moved.shape[len(axis) :])
+    # adding whole rows in turn, numpy keeps their order
+    out = np.add.reduce(rows, axis=0) if rows[0].size > 1 else np.cumsum(rows, axis=0)[-1]
+    return np.expand_dims(out, axis)
+
+
 def _mean(x, axis, keepdims):
-    count = np.prod([x.shape[a] for a in axis])
-    return x.sum(axis=axis, keepdims=keepdims) / np.float32(count)
+    return _sum(x, axis, keepdims) / np.float32(np.prod([x.shape[a] for a in axis]))
 
 
 def _reduce_runner(f):
@@ -54,7 +62,7 @@ def _reduce_runner(f):
             raise SimulationError(f"reduce: found dim code {dim}, required 0 (C), 1 (W), 2 (H) or 4 (HW)")
         x = load(state.spm, spm[0], n, h * w, c, fmt).reshape(n, h, w, c)
         y = f(x, axis=_AXES[dim], keepdims=True)
-        store(state.spm, spm[1], y.reshape(n, -1, y.shape[3]), fmt, rnd)
+        store(state.spm, spm[1], y.reshape(n, -1, y.shape[3]), fmt, rnd, state.seed())
 
     return run
 
@@ -112,10 +120,10 @@ def _pool_runner(kind: str):
         if kind in ("max", "min"):
             y = getattr(win, kind)(axis=(4, 5))
         else:
-            y = win.sum(axis=(4, 5), dtype=np.float32)
+            y = _sum(win.astype(np.float32, copy=False), (4, 5), True)[..., 0, 0]
             if kind == "avg":
                 y = y / np.float32(p[8] * p[9])
-        store(state.spm, spm[1], y.reshape(n, -1, c), fmt, rnd)
+        store(state.spm, spm[1], y.reshape(n, -1, c), fmt, rnd, state.seed())
 
     return run
 
@@ -131,7 +139,7 @@ def _index_runner(kind: str):
         flat = win.reshape(*win.shape[:4], -1)
         where = pick(flat, axis=4)
         y = np.take_along_axis(flat, where[..., None], 4)[..., 0]
-        store(state.spm, spm[1], y.reshape(n, -1, c), fmt, rnd)
+        store(state.spm, spm[1], y.reshape(n, -1, c), fmt, rnd, state.seed())
         index_fmt = 9 if FORMAT_BYTES[fmt] == 2 else 10
         store(state.spm, spm[2], where.reshape(n, -1, c), index_fmt)
 
@@ -183,12 +191,12 @@ def _unpool_runner(kind: str):
                     part += np.where(where == y * kx + z, x, np.float32(0))
                 elif y * kx + z == index:
                     part += x
-        store(state.spm, spm[1], out[:, :oh, :ow].reshape(n, oh * ow, c), fmt, rnd)
+        store(state.spm, spm[1], out[:, :oh, :ow].reshape(n, oh * ow, c), fmt, rnd, state.seed())
 
     return run
 
 
-for _k, (_name, _f) in enumerate((("sum", np.sum), ("avg", _mean), ("max", np.max), ("min", np.min))):
+for _k, (_name, _f) in enumerate((("sum", _sum), ("avg", _mean), ("max", np.max), ("min", np.min))):
     declare(Reduce, 111 + _k, f"reduce_{_name}", run=_reduce_runner(_f))
 for _opcode, _name in ((115, "avg"), (116, "sum"), (117, "max"), (119, "min")):
     declare(Pool, _opcode, f"pool_{_name}", run=_pool_runner(_name))

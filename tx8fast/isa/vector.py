@@ -12,6 +12,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa import functions as fn
 from tx8fast.isa.base import FORMAT_BYTES, N_OPCODES, Instruction, Spans, ceil_div, declare
 from tx8fast.isa.lanes import load, load_bits, scalar, store, store_bits
+from tx8fast.numerics.formats import DOWN
 
 V, VV, VS, VUV, LOOP = range(5)
 FACTOR_KINDS = ("arithmetic", "division", "transcendental", "two_step", "lut", "random")
@@ -163,11 +164,12 @@ def _value_runner(f, form: int, bits_out: bool):
 
         return run
     dst = 1 if form == VS else 2
+    downward = {np.add: fn.add_down, np.subtract: fn.sub_down}.get(f, f)
 
     def run2(state, fmt, rnd, spm, p, ddr):
         n = p[2] if form == LOOP else p[0]
         x = load(state.spm, spm[0], n, fmt)
-        out = _combine(f, form, x, _second(state, form, fmt, spm, p), p)
+        out = _combine(downward if rnd == DOWN else f, form, x, _second(state, form, fmt, spm, p), p)
         if bits_out:
             store_bits(state.spm, spm[dst], out)
         else:

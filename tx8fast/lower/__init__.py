@@ -11,8 +11,9 @@ from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.attention import ATTENTION, Attention
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.batchnorm import BatchNorm
+from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.contraction import Contraction
-from tx8fast.lower.conv_chain import WINDOWS, ConvChain
+from tx8fast.lower.conv_chain import ConvChain
 from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
@@ -22,8 +23,10 @@ from tx8fast.lower.movement import ChannelNorm, Movement
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rows import Norm, Reduce, Rope, Softmax
 from tx8fast.lower.sequences import BINARY, COMPARE, UNARY
+from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine
 
+MAX_BANDED = 10  # convolutions and pools of a chain by bands of rows: each widens the bands of those before it
 Family = Callable[[OpRecord, Machine], Lowering]
 
 
@@ -61,7 +64,7 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     if isinstance(record, GroupRecord):
         kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
         if sum(kind in WINDOWS for kind in kinds) > 1:
-            return ConvChain(record, machine), ""
+            return _chain(record, machine), ""
         if kinds[0] == "conv" and as_product(record.ops[0]) is None:
             return FusedConvolution(record, machine), ""
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
@@ -77,24 +80,29 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     return KernelCore(record, machine), reason
 
 
+def _chain(record: GroupRecord, machine: Machine) -> Lowering:
+    """A chain by bands of rows if it is short enough for that, else with whole images."""
+    if sum(op.kind in WINDOWS for op in record.ops) <= MAX_BANDED:
+        try:
+            return ConvChain(record, machine)
+        except NotLowerable:
+            pass
+    return ConvStream(record, machine)
+
+
 def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
-    """Return further lowerings worth planning: products whose left operand stays while the reduction is cut."""
-    build: type[Contraction | Fused] = Contraction
-    if isinstance(record, GroupRecord):
-        windows = [op for op in record.ops if op.kind in WINDOWS]
-        if (
-            any(op.kind == "softmax" for op in record.ops)
-            or windows
-            and as_product(windows[0]) is None
-            or len(windows) > 1
-        ):
-            return []
-        build = Fused
-    else:
-        record = as_product(record) or record
-        if FAMILIES.get(record.kind) is not Contraction:
-            return []
+    """Return further lowerings worth planning: products whose left operand stays while the reduction is cut, and chains
+    with whole images in scratchpad."""
     try:
-        return [build(record, machine, resident=True)]  # type: ignore[arg-type]
+        if not isinstance(record, GroupRecord):
+            product = as_product(record) or record
+            known = FAMILIES.get(product.kind) is Contraction
+            return [Contraction(product, machine, resident=True)] if known else []
+        windows = [op for op in record.ops if op.kind in WINDOWS]
+        if len(windows) > 1:
+            return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
+        if any(op.kind == "softmax" for op in record.ops) or (windows and as_product(windows[0]) is None):
+            return []
+        return [Fused(record, machine, resident=True)]
     except NotLowerable:
         return []

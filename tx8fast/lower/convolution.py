@@ -76,6 +76,7 @@ class Windowed(Lowering):
     positional = True
     shares = True
     overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not
+    sum_dtype = ACC  # format of what the sums are added to
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -142,19 +143,21 @@ class Windowed(Lowering):
         taps = math.prod(self.window.kernel) * self.out.shape[2]
         return taps / self.machine.peak_macs_per_cycle(self.dtype) * self.machine.n_tiles
 
-    def convolve(self, em: Emitter, s: Slice, name: str, weight: int, out: int, **fields: int) -> None:
-        """Emit the instruction `name` on the slice, with bias and activation if it ends the reduction."""
+    def convolve(self, em: Emitter, s: Slice, name: str, weight: int, out: int) -> None:
+        """Emit the instruction `name` on the slice, on top of `s.acc` unless it is the first, with bias and activation
+        if it ends the reduction."""
         oc = self.out_channels(s.lo, s.hi)
         bias = s.reads[2] if self.bias is not None and s.last else 0
         if bias and self._widens_bias():
             wide = self.scratch_of(s)[0]
             em.cvt(bias, wide, padded_channels(oc, ACC), self.bias.dtype, ACC)  # type: ignore[union-attr]
             bias = wide
-        fields = {"psum": 0, "psum_en": 0, **self.window.fields(s.lo, s.hi), **fields}
+        fields = self.window.fields(s.lo, s.hi)
         em.add(
             name, src=s.reads[0], weight=weight, out=out, bias=bias, n=1, c=self.in_channels(s.lo, s.hi),
             oh=s.hi[1] - s.lo[1], ow=self.out.shape[2], oc=oc, dx=self.dilation[1], dy=self.dilation[0],
-            out_fmt=FORMAT_CODES[self.dtype if s.last else ACC], psum_fmt=FORMAT_CODES[ACC],
+            psum=0 if s.first else s.acc, psum_en=int(not s.first), psum_fmt=FORMAT_CODES[self.sum_dtype],
+            out_fmt=FORMAT_CODES[self.dtype if s.last else ACC],
             bias_en=int(bool(bias)), act=self.act if s.last else 0, fmt=FORMAT_CODES[self.dtype], **fields,
         )  # fmt: skip
 
@@ -183,8 +186,7 @@ class Convolution(Windowed):
         return Local((hi[1] - lo[1]) * self.out.shape[2], hi[2] - lo[2], ACC, True).size_bytes
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        self.convolve(em, s, "conv", s.reads[1], s.writes[0] if s.last else s.acc,
-                      psum=0 if s.first else s.acc, psum_en=int(not s.first))  # fmt: skip
+        self.convolve(em, s, "conv", s.reads[1], s.writes[0] if s.last else s.acc)
 
 
 class Depthwise(Windowed):

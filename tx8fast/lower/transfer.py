@@ -26,6 +26,8 @@ from tx8fast.numerics.layout import (
 )
 
 Box = tuple[tuple[int, int], ...]
+PIECES = 2  # parts of a tensor with bases of their own: dense or full blocks, and the channel tail
+LINE_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +256,11 @@ def clip(d: Descriptor, lo: int, hi: int) -> Iterator[Descriptor]:
         return
     for i in range(*touched):
         yield from clip(part(i, tuple(rest)), lo, hi)
+
+
+def part_bytes(size_bytes: int, tiles: int) -> int:
+    """Bytes of a shared slice that each tile loads itself, in whole lines of scratchpad."""
+    return -(-size_bytes // (tiles * LINE_BYTES)) * LINE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class Window:
-    """One kind of window over images of `size` (rows, columns) giving `out`; pairs are (rows, columns)."""
+    """One kind of window over images of `size` (rows, columns) giving `out`; pairs are (rows, columns). resident: the image
+    is in scratchpad with all its rows, also those behind the last window."""
 
     size: tuple[int, int]
     out: tuple[int, int]
@@ -59,6 +60,7 @@ class Window:
     stride: tuple[int, int]
     dilation: tuple[int, int]
     lo: tuple[int, int]
+    resident: bool = False
 
     def band(self) -> Band:
         return Band(self.size[0], self.stride[0], (self.kernel[0] - 1) * self.dilation[0], self.lo[0])
@@ -71,6 +73,8 @@ class Window:
     def fields(self, lo: Sequence[int], hi: Sequence[int]) -> dict[str, int]:
         """Return the instruction fields of output rows [lo[1], hi[1])."""
         a, b = self.band().box(lo, hi)
+        if self.resident and hi[ROW] == self.out[0]:
+            b = self.size[0]
         first = lo[ROW] * self.stride[0] - self.lo[0]
         last = (hi[ROW] - 1) * self.stride[0] - self.lo[0] + (self.kernel[0] - 1) * self.dilation[0] + 1
         return {

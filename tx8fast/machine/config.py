@@ -1,8 +1,8 @@
 """The machine description: typed, frozen, read from TOML and checked as a whole.
 
 May import: the standard library, tx8fast.errors. Must not: compute costs (that is the ISA's job).
-Source of the key table: TX8 hardware manual section 5. Every key is required in a file, so that no
-constant of the cost model can be left to an invisible default.
+Source of the key table: TX8 hardware manual section 5. Every constant is required in a
+file, so that none of the cost model can be left to an invisible default; only the choice between models has one.
 """
 
 from __future__ import annotations
@@ -188,6 +188,11 @@ def _check_together(values: Mapping[str, Any]) -> list[str]:
         problems.append(f"$.chip.ddr_efficiency: found {values['chip.ddr_efficiency']}, required at most 1")
     if values["tile.serial_mode"] > 1:
         problems.append(f"$.tile.serial_mode: found {values['tile.serial_mode']}, required 0 (parallel) or 1 (serial)")
+    if values["tile.spm_model"] > 3:
+        problems.append(
+            f"$.tile.spm_model: found {values['tile.spm_model']}, required 1 (no conflicts), 2 (shared bandwidth) or "
+            "3 (arbitration per beat)"
+        )
     for key in (
         "chip.ddr_page",
         "chip.ddr_burst",
@@ -209,7 +214,7 @@ def _make(cls: type, path: str, values: Mapping[str, Any]) -> Any:
 
 
 def _build(data: Mapping[str, Any], doing: str) -> Machine:
-    values = _leaves(data)
+    values = {key: meta["default"] for key, (meta, _) in _SCHEMA.items() if "default" in meta} | _leaves(data)
     problems = [f"$.{key}: unknown key" for key in values if key not in _SCHEMA]
     for key, (meta, _) in _SCHEMA.items():
         if key not in values:

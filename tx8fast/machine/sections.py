@@ -16,6 +16,11 @@ def whole(low: int = 1, key: str = "") -> Any:
     return field(metadata={"type": int, "low": low, "key": key})
 
 
+def choice(default: int) -> Any:
+    """The number of a model; files written before there was a choice mean `default`."""
+    return field(metadata={"type": int, "low": 1, "key": "", "default": default})
+
+
 def number(low: float | None = None, key: str = "") -> Any:
     """A number; `low` None means strictly positive."""
     return field(metadata={"type": float, "low": low, "key": key})
@@ -50,6 +55,7 @@ class Tile:
     spm_reserved_high: int = whole(0)
     spm_banks: int = whole()
     spm_bank_width: int = whole()
+    spm_model: int = choice(1)
     spm_align: int = whole()
     workers: int = whole()
     serial_mode: int = whole(0)

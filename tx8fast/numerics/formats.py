@@ -196,12 +196,12 @@ def convert(x: np.ndarray, src: str, dst: str, mode: int = NEAREST, zero_point: 
         if dst == "f64":
             return wide
         return round_f32(_f64_to_f32(wide, mode, seed), dst, mode, seed)
+    if src == "tf32":
+        x = mask_tf32(x)
     if dst == "f64":
         return x.astype(np.float64)
     if dst in INTS:
         return float_to_int(x, dst, mode, seed)
-    if src == "tf32":
-        x = mask_tf32(x)
     if src == "f64":
         if dst == "pred":
             return x != 0

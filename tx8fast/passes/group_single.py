@@ -40,32 +40,42 @@ class GroupSingle(CompilerPass):
         return PassResult(groups > 0, {"groups": groups})
 
 
-def make_group(ctx: Context, op: Op, group_id: int = -1) -> Op:
-    """Wrap `op` in a group at its place; return the group. Its results take over the op's uses."""
-    block = op.block
+def make_group(ctx: Context, *ops: Op, group_id: int = -1) -> Op:
+    """Wrap ops, producers first, in a group at the place of the first one; return the group.
+
+    Results that are used outside become results of the group. Several ops may leave the block unsorted.
+    """
+    block = ops[0].block
     assert block is not None
+    made = {r for op in ops for r in op.results}
     outer: dict[Value, None] = {}
     inner: dict[Value, Op] = {}
-    for v in op.operands:
+    for v in (v for op in ops for v in op.operands):
+        if v in made:
+            continue
         if type(v.type) is NoneType or (v.op is not None and v.op.kind == "load_const"):
             inner.setdefault(v, clone_op(v.op))  # type: ignore[arg-type]
         else:
             outer[v] = None
-    types = [r.type for r in op.results]
-    group = ctx.create("group", list(outer), types, loc=op.loc, n_regions=1, group_id=group_id)
+    leaving = [r for op in ops for r in op.results if len(ops) == 1 or any(u not in ops for u in r.users)]
+    loc = ops[0].loc if len(ops) == 1 else "+".join(str(op.loc) for op in ops if op.loc) or None
+    group = ctx.create("group", list(outer), [r.type for r in leaving], loc=loc, n_regions=1, group_id=group_id)
     body = group.regions[0].add_block([v.type for v in outer])
-    block.insert_before(op, group)
-    for r, new in zip(op.results, group.results):
+    block.insert_before(ops[0], group)
+    for r, new in zip(leaving, group.results):
         new.name = r.name
-        r.replace_all_uses_with(new)
+        for user, i in list(r.uses):
+            if user not in ops:
+                user.set_operand(i, new)
     mapping = dict(zip(outer, body.args))
     for v, copy in inner.items():
         mapping[v] = body.append(copy).results[0]
-    op.detach()
-    for i, v in enumerate(op.operands):
-        op.set_operand(i, mapping[v])
-    body.append(op)
-    body.append(ctx.create("group_return", op.results, ()))
+    for op in ops:
+        op.detach()
+        for i, v in enumerate(op.operands):
+            op.set_operand(i, mapping.get(v, v))
+        body.append(op)
+    body.append(ctx.create("group_return", leaving, ()))
     return group
 
 

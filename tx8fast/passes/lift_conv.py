@@ -1,4 +1,4 @@
-"""Folds a scale and a shift per channel after a convolution into its weight and bias.
+"""Folds what follows a convolution into it: a scale and a shift per channel into weight and bias, and a ReLU.
 
 May import: ir, passes.base, passes.lift_match. Must not: change numbers beyond rounding, or scale weights at run time:
 a weight above `limit_bytes` would not be folded and keeps its product.
@@ -15,6 +15,8 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.fold_constants import nbytes
 from tx8fast.passes.lift_match import is_parameter, made_by, orders, reshaped, static, used_once
+
+FLOATS = ("bf16", "f16", "f32")
 
 
 def _conv(v: Value, other: Value, op: Op) -> Op | None:
@@ -68,13 +70,25 @@ def _shift(op: Op, rw: Rewriter) -> bool:
     return False
 
 
+@pattern("relu")
+def _relu(op: Op, rw: Rewriter) -> bool:
+    """relu(conv(...)) and relu(gemm(...)): the engine's last step on the sums."""
+    product = made_by(op.operands[0], "conv", "gemm")
+    if product is None or not used_once(op.operands[0]) or product.attrs["act"] != "none":
+        return False
+    if op.result.dtype not in FLOATS or op.operands[0].type is not op.result.type:
+        return False
+    rw.replace_with(op, product.kind, *product.operands, **{**_attrs(product), "act": "relu"})
+    return True
+
+
 @dataclass(frozen=True)
 class LiftConv(CompilerPass):
-    """Gives convolutions the scale and shift that follow them."""
+    """Gives convolutions the scale, the shift and the ReLU that follow them, and products the ReLU."""
 
     name: ClassVar[str] = "lift-conv"
     limit_bytes: int = 1 << 20
 
     def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, (_scale(self.limit_bytes), _shift))
+        result = rewrite_greedily(program.ctx, program.module, (_scale(self.limit_bytes), _shift, _relu))
         return PassResult(result.changed, {**result.applied, "dead": result.dead})

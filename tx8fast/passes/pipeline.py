@@ -24,6 +24,7 @@ from tx8fast.passes.functional_to_inplace import FunctionalToInplace
 from tx8fast.passes.group_barriers import GroupBarriers
 from tx8fast.passes.group_load_store import GroupLoadStore
 from tx8fast.passes.group_mapping import GroupMapping
+from tx8fast.passes.group_patterns import GroupPatterns
 from tx8fast.passes.group_single import GroupSingle
 from tx8fast.passes.inline import Inline
 from tx8fast.passes.inplace_to_functional import InplaceToFunctional
@@ -51,7 +52,7 @@ from tx8fast.passes.wrap_value import WrapValue
 
 PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
-    LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupSingle,
+    LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
     LiftContract, LiftStablehlo, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
 )  # fmt: skip
@@ -78,18 +79,22 @@ def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass
     ]  # fmt: skip
 
 
-def backend_passes(layout_method: str = "mincut", barriers: bool = True) -> list[CompilerPass]:
-    """The passes from layouts to groups; constants stay `get_param` and `constant` ops with a decided form."""
+def backend_passes(layout_method: str = "mincut", barriers: bool = True, groups: str = "") -> list[CompilerPass]:
+    """The passes from layouts to groups; constants stay `get_param` and `constant` ops with a decided form.
+
+    `groups`: a pattern table whose matches become groups of several ops.
+    """
+    patterns: list[CompilerPass] = [GroupPatterns(groups)] if groups else []
     return [
         LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method, "keep"), LayoutOpt(), ConstNorm(),
-        GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
+        *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
     ]  # fmt: skip
 
 
 def standard_pipeline(dtype: str = "bf16", outline: bool = True, layout_method: str = "mincut",
-                      barriers: bool = True) -> list[CompilerPass]:  # fmt: skip
+                      barriers: bool = True, groups: str = "") -> list[CompilerPass]:  # fmt: skip
     """What a compile runs on an imported graph before it leaves for arrays."""
-    return [*graph_passes(dtype, outline), *backend_passes(layout_method, barriers)]
+    return [*graph_passes(dtype, outline), *backend_passes(layout_method, barriers, groups)]
 
 
 @dataclass(frozen=True)

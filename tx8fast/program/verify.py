@@ -12,6 +12,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import ConfigError, ProgramError
+from tx8fast.isa.expand import MAX_ROWS
 from tx8fast.isa.record import MAX_LOOPS, RECORD
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
@@ -25,7 +26,6 @@ ENGINE_UNITS = 5  # units below this one are engines
 KCORE_UNIT = 5
 PROBE = 1 << 44
 FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
-MAX_ROWS = 1 << 24  # rows of one code array with its loops written out
 
 
 class _Problems:
@@ -180,6 +180,8 @@ def _raw_rows(where: str, s: Segment, code: np.ndarray, n_slots: int, workers: i
     if len(nameless):
         found.rows(where, nameless, f"format code {code['fmt'][nameless[0]]} does not exist")
         return
+    for bad, text in isa.field_problems(code):
+        found.rows(where, bad, text)
     opens = code["opcode"] == isa.INSTRUCTIONS["loop"].OPCODE
     closes = code["opcode"] == isa.INSTRUCTIONS["end"].OPCODE
     inside = np.cumsum(opens.astype(np.int64)) - np.cumsum(closes.astype(np.int64))
@@ -188,8 +190,6 @@ def _raw_rows(where: str, s: Segment, code: np.ndarray, n_slots: int, workers: i
     if len(inside) and inside[-1] > 0:
         found.add(f"{where}: {inside[-1]} loops are not closed")
     found.rows(where, np.flatnonzero(inside > MAX_LOOPS), f"more than {MAX_LOOPS} nested loops")
-    counts = _named(code, "loop", "count")
-    found.rows(where, np.flatnonzero(opens)[counts < 1], "a loop with less than 1 iteration")
     found.rows(
         where,
         np.flatnonzero((code["slot"] < -1) | (code["slot"] >= n_slots)),

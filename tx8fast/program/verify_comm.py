@@ -17,6 +17,7 @@ from tx8fast import isa
 from tx8fast.machine import Machine
 
 MONITORS = 4
+MESSAGES = ("send", "scatter", "gather")
 
 
 class TileRows(NamedTuple):
@@ -85,7 +86,7 @@ def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any) -
     rows = code.rows
     opcode = rows["opcode"]
     at, p = {}, {}
-    for name in ("send", "recv", "send_wait", "barrier_sub", "handshake", "wait_worker"):
+    for name in (*MESSAGES, "recv", "send_wait", "barrier_sub", "handshake", "wait_worker"):
         cls = isa.INSTRUCTIONS[name]
         at[name] = np.flatnonzero(opcode == cls.OPCODE)
         p[name] = {f: rows["p"][at[name], i] for i, f in enumerate(cls.FIELDS_P)}
@@ -98,10 +99,9 @@ def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any) -
     barriers = int(barrier.sum())
     waits = np.zeros(barriers + 1, np.int64) - 1  # last send_wait of each interval
     waits[interval[at["send_wait"]]] = at["send_wait"]
-    send = p["send"]
-    for when, mask, monitor, total, last in _sums(
-        interval[at["send"]], send["mask"], send["monitor"], send["bytes"], at["send"]
-    ):
+    sent = np.concatenate([at[name] for name in MESSAGES])
+    mask, monitor, size = (np.concatenate([p[n][f] for n in MESSAGES]) for f in ("mask", "monitor", "bytes"))
+    for when, mask, monitor, total, last in _sums(interval[sent], mask, monitor, size, sent):
         targets = {(t, monitor) for t in _members(mask)}
         for t, _ in targets:
             traffic.sent[t, monitor][when] += total * len(code.tiles)
@@ -134,9 +134,9 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any) -> bool:
     """Check ranges of fields; return whether all are good."""
     n, before = machine.n_tiles, found.count
     for name, field, low, high in (
-        ("send", "mask", 1, 1 << n),
-        ("send", "bytes", 1, machine.tile.spm_bytes + 1),
-        ("send", "monitor", 0, MONITORS),
+        *((name, "mask", 1, 1 << n) for name in MESSAGES),
+        *((name, "bytes", 1, machine.tile.spm_bytes + 1) for name in MESSAGES),
+        *((name, "monitor", 0, MONITORS) for name in MESSAGES),
         ("recv", "bytes", 1, 1 << 40),
         ("recv", "monitor", 0, MONITORS),
         ("barrier_sub", "mask", 1, 1 << n),
@@ -148,6 +148,10 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any) -> bool:
         if bad.any():
             text = f"{field} {int(value[np.argmax(bad)])} of a {name} outside [{low}, {high})"
             found.rows(code.where, at[name][bad], text)
+    g = p["gather"]
+    found.rows(code.where, at["gather"][g["mask"] & (g["mask"] - 1) != 0], "a gather for more than one tile")
+    whole = g["run_bytes"] * g["n0"] * g["n1"] * g["n2"]
+    found.rows(code.where, at["gather"][whole != g["bytes"]], "the runs of a gather do not add up to its bytes")
     for tile in code.tiles:
         absent = p["barrier_sub"]["mask"] >> tile & 1 == 0
         found.rows(code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier")

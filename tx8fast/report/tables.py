@@ -135,8 +135,10 @@ def output_tables(f: Facts) -> list[Any]:
     for o in f["outputs"][:SHOWN]:
         low, high = ("-" if o[k] is None else f"{o[k]:.6g}" for k in ("min", "max"))
         t.add_row(o["name"], tensor_text(o["dtype"], o["shape"]), low, high, f"{o['not_finite']:,}")
-    written = pairs([("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))])
-    return [t, *_more(len(f["outputs"])), written]
+    facts = [("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))]
+    if "status" in f:
+        facts.append(("status bits", ", ".join(f["status"]) or "none"))
+    return [t, *_more(len(f["outputs"])), pairs(facts)]
 
 
 def segments_table(rows: Sequence[Facts], title: str = "segments") -> Table:
@@ -147,6 +149,15 @@ def segments_table(rows: Sequence[Facts], title: str = "segments") -> Table:
                   s["bound"], f"{s['launches']:,}" if "launches" in s else "", size_text(s["spm_peak_bytes"]),
                   f"{s['estimate_cycles']:,}")  # fmt: skip
     return t
+
+
+def stream_tables(rows: Sequence[Facts], show_all: bool) -> list[Any]:
+    """Return the channels between tiles."""
+    t = table(">from", "to", "mode", ">monitor", ">packets", ">largest", ">bytes each", ">launches")
+    for s in rows if show_all else rows[:SHOWN]:
+        t.add_row(str(s["source"]), " ".join(map(str, s["targets"])), s["mode"], str(s["monitor"]), f"{s['packets']:,}",
+                  size_text(s["packet_bytes"]), size_text(s["total_bytes"]), f"{s['first']} to {s['last']}")  # fmt: skip
+    return [t, *([] if show_all else _more(len(rows)))]
 
 
 def segments_text(rows: Sequence[Facts]) -> str:

@@ -18,7 +18,7 @@ def check_capacity(table: GraphTable, machine: Machine) -> None:
     main = table.functions["main"]
     params = {(key, fn.values[v]) for fn in table.functions.values() for v, key in fn.params.items()}
     sizes = {
-        "weights": {key: spec_bytes(spec) for key, spec in sorted(params, key=lambda p: p[0])},
+        "weights": {key.removeprefix("%transposed/"): spec_bytes(spec) for key, spec in sorted(params, key=lambda p: p[0])},
         "inputs": {n: spec_bytes(main.values[v]) for n, v in zip(main.arg_names, main.args, strict=True)},
         "results": {n: spec_bytes(main.values[v]) for i, (n, v) in
                     enumerate(zip(main.result_names, main.results, strict=True)) if i not in main.donated},

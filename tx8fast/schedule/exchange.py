@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.transfer import Descriptor
-from tx8fast.schedule.segment import PIECES, Share, TileCode
+from tx8fast.lower.transfer import PIECES, Descriptor
+from tx8fast.schedule.segment import Share, TileCode
 from tx8fast.search.order import Action, Fill, Order, tile_order
 from tx8fast.search.plan import LoopStep, part_of
 

@@ -20,9 +20,11 @@ from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.transfer import Descriptor, channel_form, ddr_offset, spec_bytes
+from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, ddr_offset, part_bytes, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
+from tx8fast.schedule.stream import stream_codes
 from tx8fast.schedule.tiles import code_key
 from tx8fast.search.order import Action, Order, tile_order
 from tx8fast.search.plan import (
@@ -31,7 +33,6 @@ from tx8fast.search.plan import (
     TileRange,
     copies,
     count_steps,
-    part_bytes,
     reloads,
     segment_cycles,
     slice_bytes,
@@ -49,9 +50,6 @@ class Share:
     tiles: int
 
 
-PIECES = 2  # DDR slots per access: dense or full blocks, and the channel tail
-
-
 def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool,
                   meet: bool = False, pinned: Mapping[int, int] | None = None) -> Segment:  # fmt: skip
     """Return the position-independent code of one group for all tiles.
@@ -62,15 +60,25 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     ranges = tile_ranges(low, plan, machine.n_tiles)
     if isinstance(low, KernelCore):
         return _kernel_core_segment(low, ranges, plan, machine, name, ops, barrier)
-    buffers = Buffers(low, plan, machine, pinned)
     n_args = len(low.record.operands) + len(low.record.results)
+    info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
+            "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
+            "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": count_steps(low, plan),
+            "runner_up": _choices(plan.runner_up), **_terms(low.record)}  # fmt: skip
+    if isinstance(low, ConvStream):
+        codes, tile_code, slot_arg, offsets = stream_codes(low, plan, machine, barrier, meet)
+        if barrier:
+            codes, tile_code = idle_tiles_wait(codes, tile_code)
+        return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, plan.spm_bytes,
+                       segment_cycles(plan, machine, barrier), info)  # fmt: skip
+    buffers = Buffers(low, plan, machine, pinned)
     accesses = [*low.reads, *low.writes]
     n_in = len(low.record.operands)
     arg_of = [*low.arguments(), *(n_in + j for j in range(len(low.writes)))]
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     n_slots = PIECES * len(accesses)
     offsets = np.zeros((machine.n_tiles, n_slots + PIECES * len(low.reads)), np.int64)
-    codes: list[np.ndarray] = []
+    codes = []
     known: dict[tuple, int] = {}
     first: dict[tuple, tuple[TileCode, np.ndarray]] = {}
     for t, r in enumerate(ranges):
@@ -100,10 +108,6 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     if barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
-    info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
-            "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
-            "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": count_steps(low, plan),
-            "runner_up": _choices(plan.runner_up), **_terms(low.record)}  # fmt: skip
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
                    segment_cycles(plan, machine, barrier), info)  # fmt: skip
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from tx8fast.graph_table import FunctionTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import NotLowerable, lower
 from tx8fast.machine import Machine
-from tx8fast.search.grouping import PRODUCTS, groupable, intervals, join, uses
+from tx8fast.search.grouping import PRODUCTS, Option, groupable, intervals, join, uses
 from tx8fast.search.partition import Edge, closure, items_of, mask_of
 
 MAX_SET = 8  # ops of a grown set
@@ -29,9 +29,10 @@ def edges_of(steps: Sequence[Step]) -> list[Edge]:
     return sorted({(maker[v], i) for i, s in enumerate(steps) for v in s.inputs if v in maker})
 
 
-def candidates(fn: FunctionTable, steps: Sequence[Step], machine: Machine) -> dict[tuple[int, ...], Step]:
+def candidates(fn: FunctionTable, steps: Sequence[Step], machine: Machine,
+               given: Sequence[Option] = ()) -> dict[tuple[int, ...], Step]:  # fmt: skip
     """Return every candidate, single steps included: positions (ascending) -> the step they would be."""
-    found = {tuple(range(start, end)): step for start, end, step in intervals(fn, steps)}
+    found = {tuple(range(start, end)): step for start, end, step in intervals(fn, steps, given)}
     for items, step in _grown(fn, steps, machine):
         found.setdefault(items, step)
     return found

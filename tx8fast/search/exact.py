@@ -19,7 +19,7 @@ from tx8fast.errors import SearchLimitWarning
 from tx8fast.graph_table import FunctionTable, GraphTable, Step
 from tx8fast.search.candidates import candidates, edges_of
 from tx8fast.search.chains import Chains, Memory
-from tx8fast.search.grouping import NO_PLAN, best_cuts, cost_of, order_steps, place_barriers
+from tx8fast.search.grouping import NO_PLAN, Option, best_cuts, cost_of, place_barriers
 from tx8fast.search.partition import NODES, SECONDS, Choice, Limits, Problem, choose, in_line
 from tx8fast.search.planning import Planner
 
@@ -66,14 +66,15 @@ class SearchReport:
         }
 
 
-def exact_table(table: GraphTable, planner: Planner, report: SearchReport, seconds: float = SECONDS,
-                nodes: int = NODES) -> None:  # fmt: skip
-    """Replace steps by the cheapest groups, set the barriers anew and fill `report`. seconds: for HiGHS in all
-    functions together; nodes: of branch and bound in one independent problem."""
+def exact_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]], report: SearchReport,
+                seconds: float = SECONDS, nodes: int = NODES) -> None:  # fmt: skip
+    """Replace steps, ordered by `order_steps`, by the cheapest groups, set the barriers anew and fill `report`.
+    options: by function, further groups to choose from; seconds: for HiGHS in all functions together; nodes: of branch
+    and bound in one independent problem."""
     solver = Solver(nodes, seconds)
     memory = Memory(planner)
     for fn in table.functions.values():
-        fn.steps = _cover(fn, memory, solver, report)
+        fn.steps = _cover(fn, options.get(fn.name, ()), memory, solver, report)
         place_barriers(fn)
 
 
@@ -95,15 +96,17 @@ class Solver:
         return replace(found, columns=sorted(problem.start), cost=known, bound=min(bound, known))
 
 
-def _cover(fn: FunctionTable, memory: Memory, solver: Solver, report: SearchReport) -> list[Step]:
+def _cover(
+    fn: FunctionTable, given: Sequence[Option], memory: Memory, solver: Solver, report: SearchReport
+) -> list[Step]:
     """Return the cheapest steps in an order in which they can run."""
     planner = memory.planner
-    steps = order_steps(fn)
+    steps = fn.steps
     if not steps:
         return []
-    start = [tuple(range(*cut)) for cut in best_cuts(fn, steps, planner)]
+    start = [tuple(range(*cut)) for cut in best_cuts(fn, steps, planner, given)]
     edges = edges_of(steps)
-    priced = {k: (step, cost_of(step, planner)) for k, step in candidates(fn, steps, planner.machine).items()}
+    priced = {k: (step, cost_of(step, planner)) for k, step in candidates(fn, steps, planner.machine, given).items()}
     pool = {k: found for k, found in priced.items() if found[1] < float("inf")}
     problem = _problem(len(steps), pool, edges, start)
     choice = solver.choose(problem)

@@ -11,29 +11,30 @@ the program, so a group is formed only where the estimate says it pays.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
-from tx8fast.lower import NotLowerable
-from tx8fast.lower.conv_chain import WINDOWS
+from tx8fast.lower import MAX_BANDED, NotLowerable
+from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
 NO_PLAN = 1e18  # cycles of an op that does not fit: it is left to the end, where all such ops are reported
 MAX_GROUP = 4
-MAX_CHAIN = 24  # ops of a chain of convolutions and pools, of which at most
-MAX_WINDOWS = 10  # are such
+MAX_CHAIN = 24  # ops of a chain of convolutions and pools by bands of rows
+Option = tuple[int, int, Step]  # steps [start, end) as one group
 PRODUCTS = frozenset({"gemm", "contract", "conv"})
 CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 
 
-def group_table(table: GraphTable, planner: Planner) -> None:
-    """Replace steps by groups where that is cheaper, and set the barriers anew."""
+def group_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]]) -> None:
+    """Replace steps, ordered by `order_steps`, by groups where that is cheaper, and set the barriers anew. options: by
+    function, further groups to choose from."""
     for fn in table.functions.values():
-        steps = order_steps(fn)
-        fn.steps = [as_step(fn, steps, range(*cut)) for cut in best_cuts(fn, steps, planner)]
+        steps, given = fn.steps, options.get(fn.name, ())
+        fn.steps = [as_step(fn, steps, range(*cut), given) for cut in best_cuts(fn, steps, planner, given)]
         place_barriers(fn)
 
 
@@ -87,10 +88,11 @@ def _alike(a: Step, b: Step) -> bool:
             and x.operands[:2] == y.operands[:2] and x.results == y.results)  # fmt: skip
 
 
-def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> list[tuple[int, int]]:
+def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
+              given: Sequence[Option] = ()) -> list[tuple[int, int]]:  # fmt: skip
     """Return the cheapest sequence of groups, as ranges of positions (dynamic programming over end positions)."""
     costs: dict[int, list[tuple[float, int]]] = {}
-    for start, end, step in intervals(fn, steps):
+    for start, end, step in intervals(fn, steps, given):
         if (cost := cost_of(step, planner)) < float("inf") or end == start + 1:
             costs.setdefault(end, []).append((cost, start))
     best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n steps, start of the last group
@@ -105,10 +107,11 @@ def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> lis
     return out[::-1]
 
 
-def intervals(fn: FunctionTable, steps: Sequence[Step]) -> Iterator[tuple[int, int, Step]]:
-    """Yield (start, end, step) of every single step and every run of steps that may be one group."""
+def intervals(fn: FunctionTable, steps: Sequence[Step],
+              given: Sequence[Option] = ()) -> Iterator[Option]:  # fmt: skip
+    """Yield (start, end, step) of every single step, every run of steps that may be one group, and `given`."""
     used = uses(fn, steps)
-    narrow = _narrow(fn, steps)
+    narrow = narrow_places(fn, steps)
     for end in range(1, len(steps) + 1):
         yield end - 1, end, steps[end - 1]
         for start in range(max(0, end - MAX_CHAIN), end - 1):
@@ -116,16 +119,20 @@ def intervals(fn: FunctionTable, steps: Sequence[Step]) -> Iterator[tuple[int, i
                 merged = merge(fn, steps[start:end], set(range(start, end)), used)
                 if merged is not None:
                     yield start, end, merged
+    yield from given
 
 
-def as_step(fn: FunctionTable, steps: Sequence[Step], items: Sequence[int]) -> Step:
-    """Return the steps at these positions as one step."""
+def as_step(fn: FunctionTable, steps: Sequence[Step], items: Sequence[int], given: Sequence[Option] = ()) -> Step:
+    """Return the steps at these positions as one step, that of `given` where it has one."""
+    for start, end, step in given:
+        if list(items) == list(range(start, end)):
+            return step
     if len(items) == 1:
         return steps[items[0]]
     return join(fn, [steps[i] for i in items], set(items), uses(fn, steps))
 
 
-def _narrow(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
+def narrow_places(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
     """Say for every place between steps whether at most one value crosses it, parameters aside: there a chain may
     begin or end."""
     born = {v: 0 for v in fn.args} | {v: i + 1 for i, s in enumerate(steps) for v in s.outputs}
@@ -145,7 +152,7 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     if sum(k in WINDOWS for k in kinds) < 2:
         return end - start <= MAX_GROUP
     if (
-        sum(k in WINDOWS for k in kinds) > MAX_WINDOWS
+        sum(k in WINDOWS for k in kinds) > MAX_BANDED
         or not (narrow[start] and narrow[end])
         or not CHAIN.issuperset(kinds)
     ):
@@ -178,13 +185,14 @@ def uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
     return used
 
 
-def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]]) -> Step | None:
-    """Return the steps (at positions `inside`) as one group, or None if they cannot be: a product leads, and every further member is a
-    product too or works on a result of the group."""
+def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]],
+          follows: Callable[..., bool] | None = None) -> Step | None:  # fmt: skip
+    """Return the steps (at positions `inside`) as one group, or None if they cannot be. `follows` says which may; by default a
+    product leads, and every further member is a product too or works on a result of the group."""
     if not all(groupable(s) for s in part):
         return None
     made = {s.outputs[0]: i for i, s in enumerate(part)}
-    if not _follows([s.record for s in part], part, made):  # type: ignore[misc]
+    if not (follows or _follows)([s.record for s in part], part, made):  # type: ignore[misc]
         return None
     group = join(fn, part, inside, used)
     return group if group.outputs else None

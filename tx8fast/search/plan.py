@@ -16,7 +16,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.errors import InternalError
 from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
-from tx8fast.lower.transfer import Descriptor, clip
+from tx8fast.lower.transfer import Descriptor, clip, part_bytes
 from tx8fast.machine import Machine
 
 LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
@@ -208,11 +208,6 @@ def sharers(low: Lowering, plan: Plan, k: int) -> int:
         if f not in access.factors:
             count *= n
     return count
-
-
-def part_bytes(size_bytes: int, tiles: int) -> int:
-    """Bytes of a shared slice that each tile loads itself, in whole 256-byte lines."""
-    return round_up(-(-size_bytes // tiles), ALIGN_BYTES)
 
 
 def spm_items(low: Lowering, plan: Plan) -> list[tuple[str, int]]:

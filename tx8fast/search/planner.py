@@ -21,6 +21,7 @@ from tx8fast._kernels import BOUNDS, PlanSpace, enumerate_shardings, plan_costs
 from tx8fast.lower.base import Emitter, Lowering, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
@@ -33,6 +34,7 @@ from tx8fast.search.plan import (
     spm_demand,
 )
 from tx8fast.search.staged import staged_prices
+from tx8fast.search.stream_trial import stream_plan
 from tx8fast.search.trial import MAX_KEPT, PlanTimer
 
 REFINE = 5  # candidates tried on the event kernel, at most
@@ -51,6 +53,8 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
     """Return the best plan. Raises InfeasibleError if even the finest slices exceed scratchpad."""
     if isinstance(low, KernelCore):
         return _kernel_core_plan(low, machine)
+    if isinstance(low, ConvStream):
+        return stream_plan(low, machine, name or low.record.kind)
     parts, slices, inner, cycles, size_bytes, bound = priced(low, machine)
     order = np.argsort(cycles, kind="stable")
     fits = low.staged | (size_bytes[order] <= machine.spm_limit - machine.spm_base)  # staged: not known by formula

@@ -15,6 +15,7 @@ from tx8fast.search.grouping import group_table
 from tx8fast.search.partition import SECONDS
 from tx8fast.search.plan import Planned
 from tx8fast.search.planning import Planner
+from tx8fast.search.streams import stream_table
 
 Plans = dict[Record, Planned]
 
@@ -26,10 +27,11 @@ def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int
     the estimate says it pays. At opt 3 `seconds` bounds the integer program, and `report` is filled with what it
     did. Raises InfeasibleError naming every op that cannot fit."""
     planner = Planner(machine, sharing)
+    options = stream_table(table, planner) if opt >= 2 else {}
     if opt == 2:
-        group_table(table, planner)
+        group_table(table, planner, options)
     elif opt == 3:
-        exact_table(table, planner, report if report is not None else SearchReport(), seconds)
+        exact_table(table, planner, options, report if report is not None else SearchReport(), seconds)
     names: dict[Record, str] = {}
     for fn in table.functions.values():
         for step in fn.steps:

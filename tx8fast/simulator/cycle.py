@@ -1,6 +1,6 @@
 """The cycle simulator: how long a program takes, where the time goes, how far it is from the roofline.
 
-May import: program.model, isa, machine, errors, _kernels, and losses, network, timing, roofline beside it. Must not:
+May import: program.model, isa, machine, errors, _kernels, and banks, counters, losses, network, timing, roofline beside it. Must not:
 execute instructions or know the IR.
 
 A stretch of launches that ends in a barrier leaves all tiles idle, so equal stretches take equal time and are
@@ -19,7 +19,7 @@ from tx8fast._kernels import EventDeadlock, EventResult, simulate_events
 from tx8fast.errors import ProgramError, SimulationError
 from tx8fast.machine import Machine
 from tx8fast.program.model import Program
-from tx8fast.simulator import losses, network, timing
+from tx8fast.simulator import banks, counters, losses, network, timing
 from tx8fast.simulator.roofline import Roofline, group_roofline, roofline
 from tx8fast.simulator.waiting import leftover_lines, waiting_line
 
@@ -50,6 +50,8 @@ class Group:
     noc_bytes: int = 0
     roofline: Roofline = Roofline(0.0, 0.0)
     losses: dict[str, float] = field(default_factory=dict)
+    engine_instructions: dict[str, int] = field(default_factory=dict)
+    union_busy: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the row of a report, JSON-able, stable keys."""
@@ -121,6 +123,14 @@ class CycleResult:
         out = {name: sum(g.losses.get(name, 0.0) * g.count for g in self.groups) for name in losses.LOSSES}
         return {**out, "cut": sum(g.roofline.bound_cycles * g.count for g in self.groups) - self.bound_cycles}
 
+    @property
+    def counters(self) -> dict[str, Any]:
+        """The performance monitor's counters, summed over tiles and launches."""
+        names = (*counters.ENGINES, "dte")
+        rows = {n: sum(g.engine_instructions[n] * g.count for g in self.groups) for n in names}
+        union = sum(g.union_busy * g.count for g in self.groups)
+        return counters.monitor(rows, self.busy, self.blocked, union, self.cycles)
+
     def to_json(self) -> dict[str, Any]:
         """Return everything but the timeline, JSON-able, stable keys."""
         return {
@@ -136,6 +146,7 @@ class CycleResult:
             "ddr_bytes": self.ddr_bytes,
             "noc_bytes": self.noc_bytes,
             "instructions": self.instructions,
+            "counters": self.counters,
             "groups": [g.to_json() for g in self.groups],
         }
 
@@ -299,8 +310,12 @@ def _run(
             )
     where = f"cycle simulation of launch '{name}'"
     port, total = float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle
+
+    def run(rows: timing.EventInput) -> EventResult:
+        return simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
+
     try:
-        times = simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
+        times = run(rows) if machine.tile.spm_model == 1 else banks.settle(machine, parts, rows, run)
     except EventDeadlock as error:
         lines = [_stuck_line(parts, t, at, error.monitors[t].tolist()) for t, at in error.stuck.items()]
         text = "\n  - ".join([f"{where}: no tile can go on:", *lines])
@@ -345,6 +360,8 @@ def _simulate_group(machine: Machine, parts: list[timing.Part], name: str, seria
         noc_bytes=int(times.link_bytes.sum()),
         roofline=limit,
         losses=losses.account(rows, times, limit, ddr_cycles),
+        engine_instructions=counters.engine_instructions(rows),
+        union_busy=counters.union_busy(rows, times),
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
-from tx8fast.isa.comm import N_MONITORS, SEND, mask_tiles
+from tx8fast.isa.comm import N_MONITORS, mask_tiles
 from tx8fast.machine import Machine
 from tx8fast.simulator.waiting import leftover_lines, waiting_line
 
@@ -34,7 +34,9 @@ def stop_rows(rows: np.ndarray) -> list[int]:
 def takes_turns(rows: np.ndarray, stops: Sequence[int]) -> bool:
     """Return whether the rows exchange anything with other tiles before their end."""
     last = len(rows) - 1
-    return bool((rows["opcode"] == SEND).any()) or any(at != last or rows["opcode"][at] != BARRIER for at in stops)
+    return bool((isa.units(rows) == isa.UNITS.index("dte")).any()) or any(
+        at != last or rows["opcode"][at] != BARRIER for at in stops
+    )
 
 
 class Stream:
@@ -81,17 +83,17 @@ class Exchange:
         self.streams: list[Stream] = []
         self.met: Counter[tuple[Any, ...]] = Counter()  # (what, tile) -> times arrived
 
-    def send(self, tile: int, src: int, dst: int, nbytes: int, mask: int, monitor: int) -> None:
-        """Copy `nbytes` of `tile` to every tile of `mask`. Raises SimulationError for what does not exist."""
-        if not 0 <= monitor < N_MONITORS or mask <= 0 or mask >> self.machine.n_tiles:
+    def send(self, pieces: Sequence[tuple[int, np.ndarray]], dst: int, monitor: int) -> None:
+        """Put bytes at `dst` of each tile. Raises SimulationError for what does not exist."""
+        tiles = [t for t, _ in pieces]
+        if not 0 <= monitor < N_MONITORS or not tiles or max(tiles) >= self.machine.n_tiles:
             raise SimulationError(
-                f"sending to tiles {mask_tiles(mask)}, monitor {monitor}: required are tiles below "
+                f"sending to tiles {tiles}, monitor {monitor}: required are tiles below "
                 f"{self.machine.n_tiles}, at least one, and a monitor below {N_MONITORS}"
             )
-        data = self.spm(tile)[src : src + nbytes].copy()
-        for other in mask_tiles(mask):
-            self.spm(other)[dst : dst + nbytes] = data
-            self.monitors[other][monitor] += nbytes
+        for tile, data in pieces:
+            self.spm(tile)[dst : dst + data.size] = data
+            self.monitors[tile][monitor] += data.size
 
     def run(self, streams: Sequence[Stream]) -> None:
         """Run all streams to their ends. Raises SimulationError if they block each other or bytes are left."""

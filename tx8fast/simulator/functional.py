@@ -8,7 +8,7 @@ Addresses of a whole code array are checked before its first instruction runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ MAX_REPORTED = 4
 class TileState:
     """What instructions see: `spm` of the running tile, `ddr`, register results `wb`, and options."""
 
-    def __init__(self, machine: Machine, ddr: Ddr) -> None:
+    def __init__(self, machine: Machine, ddr: Ddr, exact: bool = False) -> None:
         self.spm = new_spm(machine)
         self.ddr = ddr
         self.wb = (0, 0)
@@ -40,6 +40,21 @@ class TileState:
         self.position = 0
         self.routine: Callable[[int], None] | None = None
         self.exchange: Exchange | None = None
+        self.exact = exact
+        self.status = 0  # the CT's sticky exception byte; exact runs set it
+
+    def note(self, bits: int) -> None:
+        """Add bits of the running row to the exception byte (`exact_values.STATUS`)."""
+        self.status |= bits
+
+    def product(self, a: np.ndarray, b: np.ndarray, fmt: int, acc: np.ndarray | None = None) -> np.ndarray:
+        """Return acc + a @ b, (m, k) by (k, n), maybe in `acc`: the library's sum, in exact runs the specified order."""
+        if self.exact:
+            from tx8fast.simulator.exact_tensor import ordered_product
+
+            return ordered_product(a, b, fmt, acc)
+        made = np.matmul(a, b)
+        return made if acc is None else np.add(acc, made, out=acc)
 
     def seed(self) -> int:
         """Return the seed of stochastic rounding: tile and instruction index, so that runs repeat."""
@@ -51,22 +66,22 @@ class TileState:
             raise SimulationError(f"calling kernel-core routine {index}: no segment is running")
         self.routine(index)
 
-    def send(self, src: int, dst: int, nbytes: int, mask: int, monitor: int) -> None:
-        """Copy bytes of this tile's scratchpad to those of the tiles in `mask`."""
+    def send(self, pieces: Sequence[tuple[int, np.ndarray]], dst: int, monitor: int) -> None:
+        """Put bytes into the scratchpads of other tiles: (tile, bytes) pairs, all at address `dst`."""
         if self.exchange is None:
             raise SimulationError("sending to other tiles: no launch is running, so there are none")
-        self.exchange.send(self.tile, src, dst, nbytes, mask, monitor)
+        self.exchange.send(pieces, dst, monitor)
 
 
 class _Code:
     """One code array made ready to run: loops written out, columns as lists, SPM ranges checked."""
 
-    def __init__(self, code: np.ndarray, machine: Machine, segment: Segment) -> None:
+    def __init__(self, code: np.ndarray, machine: Machine, segment: Segment, known: Sequence[Any]) -> None:
+        isa.check_fields(code, len(segment.slot_arg), f"segment '{segment.name}'")
         self.rows = rows = isa.expand(code)
         problems = _spm_problems(rows, machine)
         if problems:
             raise SimulationError(f"segment '{segment.name}': " + "; ".join(problems))
-        known = [cls.run if cls else None for cls in BY_OPCODE]
         self.steps = list(
             zip(
                 [known[op] for op in rows["opcode"].tolist()],
@@ -106,13 +121,19 @@ class FunctionalSimulator:
     (`sanitizer.Sanitizer`); the tiles of all launches take turns then.
     """
 
-    def __init__(self, program: Program, *, debug: bool = False, observer: Any = None) -> None:
+    def __init__(self, program: Program, *, debug: bool = False, observer: Any = None, exact: bool = False) -> None:
         self.program = program
+        self.exact = exact
+        self._meanings: Sequence[Any] = [cls.run if cls else None for cls in BY_OPCODE]
+        if exact:
+            from tx8fast.simulator.exact import meanings
+
+            self._meanings = meanings()
         self.machine = Machine.from_dict(program.machine)
         self.ddr = Ddr(program.ddr_bytes)
         self.debug = debug
         self.observer = observer
-        self.state = TileState(self.machine, self.ddr)
+        self.state = TileState(self.machine, self.ddr, exact)
         self._states: dict[int, TileState] = {}
         self.instructions_executed = 0
         self._codes: dict[tuple[int, int], _Code] = {}
@@ -181,12 +202,25 @@ class FunctionalSimulator:
             return convert(array, t.ddr_dtype, t.dtype)
         return array.copy()
 
+    def status_names(self) -> list[str]:
+        """Return which exception bits vector engines have set; only exact runs set any."""
+        if not self.exact:
+            return []
+        from tx8fast.simulator.exact_values import STATUS
+
+        bits = self.state.status
+        for state in self._states.values():
+            bits |= state.status
+        return [name for k, name in enumerate(STATUS) if bits >> k & 1]
+
     # --- execution -----------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Execute all launches in order. Raises SimulationError at the first illegal one."""
-        for launch in self.program.launches:
+        for i, launch in enumerate(self.program.launches, 1):
             self.run_launch(launch)
+            if progress is not None:
+                progress(i, len(self.program.launches))
 
     def run_launch(self, launch: Launch) -> None:
         """Execute one launch on every tile that has code in its segment.
@@ -230,7 +264,7 @@ class FunctionalSimulator:
         """Return the state of a tile that exchanges data; its scratchpad is made when first needed."""
         found = self._states.get(tile)
         if found is None:
-            found = self._states[tile] = TileState(self.machine, self.ddr)
+            found = self._states[tile] = TileState(self.machine, self.ddr, self.exact)
         return found
 
     def _code(self, segment_index: int, code_index: int) -> _Code:
@@ -238,7 +272,7 @@ class FunctionalSimulator:
         found = self._codes.get(key)
         if found is None:
             segment = self.program.segments[segment_index]
-            found = self._codes[key] = _Code(segment.codes[code_index], self.machine, segment)
+            found = self._codes[key] = _Code(segment.codes[code_index], self.machine, segment, self._meanings)
         return found
 
     def _stream(self, launch: Launch, segment: Segment, tile: int, code: _Code, state: TileState) -> Stream:

@@ -8,7 +8,7 @@ tree in which every link is used once (TX8 hardware manual 4.1, 16.6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,16 +20,20 @@ from tx8fast.machine import Machine, Topology, topology
 
 LARGEST = 1 << 40  # bytes that one row may name; the event kernel adds up in 64 bits
 #: kinds of rows in the event kernel
-SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE = 8, 9, 10, 11, 12, 13
+SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE, CORE = 8, 9, 10, 11, 12, 13, 14
+SCATTER = 15  # a send whose tiles get their parts one after the other; the kernel sees it in the tile set's tree
 #: instruction -> (kind, fields that become the three arguments)
-ROWS: dict[str, tuple[int, tuple[str | None, str | None, str | None]]] = {
+ROWS: Mapping[str, tuple[int, tuple[str | None, ...]]] = {
     "send": (SEND, ("bytes", "mask", "monitor")),
+    "gather": (SEND, ("bytes", "mask", "monitor")),
+    "scatter": (SCATTER, ("bytes", "mask", "monitor")),
     "recv": (RECV, ("bytes", None, "monitor")),
     "send_wait": (SEND_WAIT, (None, None, None)),
     "wait_worker": (WAIT_WORKER, ("workers", None, None)),
     "barrier_sub": (BARRIER_SUB, (None, "mask", None)),
     "handshake": (HANDSHAKE, ("peer", None, None)),
-}
+    "fence": (CORE, (None, None, None)),
+} | {cls.NAME: (CORE, (None, None, None)) for cls in isa.INSTRUCTIONS.values() if cls.UNIT == "scalar"}
 
 
 def grid(machine: Machine) -> Topology:
@@ -70,14 +74,15 @@ def connect(
     code_begin: Sequence[int],
     fixed: Sequence[np.ndarray],
 ) -> Routes:
-    """Number the tile sets in `arg`, add the hops of handshakes to `fixed` (one array per tile); return the routes.
+    """Number the tile sets in `arg`, make scatters sends, add the hops of handshakes to `fixed` (one array per tile); return the routes.
 
     kind (n,), arg (n, 3): code rows; tile t runs `len(fixed[t])` of them from `code_begin[t]`.
     Raises SimulationError for tiles, monitors or workers that do not exist.
     """
     tiles = grid(machine)
-    named = (kind == SEND) | (kind == BARRIER_SUB)
-    masks, index = np.unique(arg[named, 1], return_inverse=True)
+    named = (kind == SEND) | (kind == SCATTER) | (kind == BARRIER_SUB)
+    sets, index = np.unique(np.stack([arg[named, 1], kind[named] == SCATTER]), axis=1, return_inverse=True)
+    index = index.reshape(-1)
     mask_at = np.full(len(kind), -1, np.int64)
     mask_at[named] = index
     senders: list[tuple[int, int]] = []
@@ -85,26 +90,29 @@ def connect(
         span = slice(begin, begin + len(cycles))
         special = np.flatnonzero(kind[span] >= SEND)
         _check(machine, tile, kind[span][special], arg[span][special], special)
-        sends = kind[span] == SEND
+        sends = (kind[span] == SEND) | (kind[span] == SCATTER)
         senders += [(tile, int(m)) for m in np.unique(mask_at[span][sends])]
         shake = np.flatnonzero(kind[span] == HANDSHAKE)
         cycles[shake] += tiles.hops[tile][arg[span][shake, 0]] * machine.noc.hop_cycles
     arg[named, 1] = index
+    kind[kind == SCATTER] = SEND
     return build_routes(
         tiles,
-        masks.tolist(),
+        sets[0].tolist(),
         senders,
         machine.dte.engines,
         machine.noc.link_bytes,
         machine.noc.hop_cycles,
+        sets[1].tolist(),
     )
 
 
 def _check(machine: Machine, tile: int, kind: np.ndarray, arg: np.ndarray, at: np.ndarray) -> None:
     n, workers = machine.n_tiles, machine.tile.workers
     first, mask, monitor = arg.T
-    sets = (kind == SEND) | (kind == BARRIER_SUB)
-    sized = (kind == SEND) | (kind == RECV)
+    message = (kind == SEND) | (kind == SCATTER)
+    sets = message | (kind == BARRIER_SUB)
+    sized = message | (kind == RECV)
     shake = kind == HANDSHAKE
     for bad, text in (
         (sets & ((mask <= 0) | (mask >= 1 << n)), f"names tiles outside 0..{n - 1}, or none"),
@@ -139,26 +147,34 @@ def build_routes(
     engines: int,
     link_rate: int,
     hop_cycles: int,
+    scatters: Sequence[int] | None = None,
 ) -> Routes:
-    """Return the trees for `senders`, pairs of a tile and an index into `masks`."""
+    """Return the trees for `senders`, pairs of a tile and an index into `masks`.
+
+    `scatters` says which masks get parts one after the other: each tile then has a path of its own.
+    """
     number = {link: i for i, link in enumerate(all_links(tiles))}
     tree_of = np.full((tiles.n_tiles, len(masks)), -1, np.int64)
-    hops: list[tuple[int, int]] = []  # link, parent
-    leaves: list[tuple[int, int]] = []  # tile, last link
+    hops: list[tuple[int, int, int]] = []  # link, parent, turn
+    leaves: list[tuple[int, int, int]] = []  # tile, last link, turn
     hop_begin, leaf_begin = [0], [0]
     for src, which in sorted(set(senders)):
         tree_of[src, which] = len(hop_begin) - 1
+        scatter = scatters is not None and scatters[which]
         place: dict[int, int] = {src: -1}  # tile -> position of the link that reaches it
-        for dst in mask_tiles(masks[which]):
+        for k, dst in enumerate(mask_tiles(masks[which])):
+            turn = k if scatter else 0
+            if scatter:
+                place = {src: -1}
             for a, b in tiles.links(src, dst):
                 if b not in place:
                     place[b] = len(hops) - hop_begin[-1]
-                    hops.append((number[a, b], place[a]))
-            leaves.append((dst, place[dst]))
+                    hops.append((number[a, b], place[a], turn))
+            leaves.append((dst, place[dst], turn))
         hop_begin.append(len(hops))
         leaf_begin.append(len(leaves))
-    links, parents = np.array(hops, np.int64).reshape(-1, 2).T
-    ends, last = np.array(leaves, np.int64).reshape(-1, 2).T
+    links, parents, hop_turns = np.array(hops, np.int64).reshape(-1, 3).T
+    ends, last, leaf_turns = np.array(leaves, np.int64).reshape(-1, 3).T
     return Routes(
         n_links=len(number),
         mask_size=np.array([len(mask_tiles(m)) for m in masks], np.int64),
@@ -166,9 +182,11 @@ def build_routes(
         tree_begin=np.array(hop_begin, np.int64),
         hop_link=links,
         hop_parent=parents,
+        hop_turn=hop_turns,
         leaf_begin=np.array(leaf_begin, np.int64),
         leaf_tile=ends,
         leaf_hop=last,
+        leaf_turn=leaf_turns,
         engines=engines,
         link_rate=link_rate,
         hop_cycles=hop_cycles,

@@ -20,7 +20,6 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
-from tx8fast.isa.comm import mask_tiles
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics import layout
 from tx8fast.program.model import Launch, Program, Segment, Tensor
@@ -113,6 +112,7 @@ class Sanitizer:
                 continue
             code = segment.codes[index]
             if id(code) not in self._facts:
+                isa.check_fields(code, len(segment.slot_arg), f"segment '{segment.name}'")
                 rows = isa.expand(code)
                 self._facts[id(code)] = (code, Facts(rows, isa.ranges(rows, np.zeros(len(rows), np.int64))))
             run = self._run(launch, segment, tile)
@@ -270,15 +270,14 @@ class Sanitizer:
         return "which no input, parameter or launch has written"
 
     def _send(self, run: Run, at: int, row: np.void) -> None:
-        n, mask, monitor = row["p"][:3].tolist()
-        src, dst = row["spm"][:2].tolist()
-        self.order.send(run, at, (src, src + n), (dst, dst + n), mask, monitor)
-        data = self.shadows[run.tile].spm[src : src + n].copy()
-        if n and data.all():
-            self._undefined(run, at, (src, src + n), "sends")
-        for other in mask_tiles(mask):
+        p, (src, dst) = row["p"].tolist(), row["spm"][:2].tolist()
+        (span,), _ = run.facts.spans(at) if p[0] else ([(src, src)], [])
+        self.order.send(run, at, span, (dst, dst + p[0]), p[1], p[2])
+        for other, data in isa.class_of(int(row["opcode"])).pieces(self.shadows[run.tile].spm, src, p):  # type: ignore[attr-defined]
+            if p[0] and data.all():
+                self._undefined(run, at, span, "sends")
             if other in self.shadows:
-                self.shadows[other].spm[dst : dst + n] = data
+                self.shadows[other].spm[dst : dst + p[0]] = data
 
     def _routine(self, run: Run, at: int, routine: dict[str, Any]) -> None:
         for operand in routine["inputs"]:

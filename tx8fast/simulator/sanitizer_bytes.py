@@ -20,7 +20,7 @@ Range = tuple[int, int]
 #: picks an operand's bytes out of an array with one entry per DDR byte
 Pick = Callable[[np.ndarray], np.ndarray]
 
-GATHER, MEMSET = (isa.INSTRUCTIONS[n].OPCODE for n in ("gather_scatter", "memset"))
+GATHER, MEMSET, COLLECT = (isa.INSTRUCTIONS[n].OPCODE for n in ("gather_scatter", "memset", "gather"))
 
 
 def runs(array: np.ndarray, start: int, size: int, levels) -> np.ndarray:
@@ -36,6 +36,8 @@ def spm_view(array: np.ndarray, opcode: int, fmt: int, spm, p, write: bool) -> n
         return runs(array, spm[1], p[0], p[7:13]) if write else runs(array, spm[0], p[0], p[1:7])
     if opcode == MEMSET and write:
         return runs(array, spm[0], p[1] * int(FORMAT_BYTES[fmt]), p[2:8])
+    if opcode == COLLECT and not write:
+        return runs(array, spm[0], p[3], p[4:10])
     return None
 
 
@@ -43,7 +45,7 @@ def touched(record: np.ndarray, write: bool, span: Range) -> np.ndarray:
     """Return for every SPM byte of `span` whether the row reads (or writes) it."""
     found = isa.ranges(record[None], np.zeros(1, np.int64))["spm_write" if write else "spm_read"][0].tolist()
     out = np.zeros(span[1] - span[0], bool)
-    if record["opcode"] in (GATHER, MEMSET) and (write or record["opcode"] == GATHER):
+    if record["opcode"] == GATHER or record["opcode"] == (MEMSET if write else COLLECT):
         top = max(b for _, b in found)
         whole = np.zeros(max(top, span[1]), bool)
         view = spm_view(

@@ -125,7 +125,7 @@ class Order(Clocks):
         s = run.tile
         m = Message(run, at, src, list(self.vc[s]))
         for other, j, span in self.pending(s, s, [src], []):
-            if touched(other.facts.rows[j], True, span).any():
+            if (touched(other.facts.rows[j], True, span) & touched(run.facts.rows[at], False, span)).any():
                 self.fault("source not ready", run, at, f"sends SPM bytes {_text(span)}, which {self.say(other, j, run)} may still be "
                            "writing; no wait for its worker", span)  # fmt: skip
         for leg in self.landing[s]:

@@ -18,6 +18,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast._kernels import EventInput, Routes
 from tx8fast.errors import SimulationError
+from tx8fast.isa import comm
 from tx8fast.isa.record import rows as make_rows
 from tx8fast.machine import Machine
 from tx8fast.program.model import Launch, Segment
@@ -87,6 +88,15 @@ class Code:
         return len(self.kind) > 0 and self.kind[-1] == BARRIER
 
     @cached_property
+    def streamed(self) -> np.ndarray:
+        """Bytes (n, 6) that go through the scratchpad for each operand of `spm_read` and `spm_write`."""
+        sizes = np.concatenate([self.spm_read, self.spm_write], axis=1)
+        sizes = sizes[..., 1] - sizes[..., 0]
+        sizes[:, :4] *= isa.rereads(self.machine, self.rows)
+        sizes[self.kind == network.SEND, 4:] = 0  # what a message writes lies in other tiles
+        return sizes
+
+    @cached_property
     def n_barriers(self) -> int:
         return int((self.kind == BARRIER).sum())
 
@@ -99,7 +109,9 @@ class Code:
         cycles[self.kind == WAIT] = self.machine.kcore.wait_cycles
         cycles[self.kind == BARRIER] = barrier_cycles(self.machine)
         # what the links add is the event kernel's business
-        cycles[self.kind == network.SEND] = self.machine.dte.setup_hw
+        for cls in (comm.Send, comm.Scatter, comm.Gather):
+            at = np.flatnonzero(self.rows["opcode"] == isa.INSTRUCTIONS[cls.__name__.lower()].OPCODE)
+            cycles[at] = cls.setup(self.machine, self.rows[at])
         return cycles, np.array(ddr_bytes, np.int64)
 
     def durations(self, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -141,6 +153,8 @@ class SegmentCode:
     def __init__(self, machine: Machine, segment: Segment) -> None:
         self.segment = segment
         where = f"segment '{segment.name}'"
+        for code in segment.codes:
+            isa.check_fields(code, len(segment.slot_arg), where)
         self.codes = [Code(machine, isa.expand(code), where) for code in segment.codes]
         used = [self.codes[c] for c in sorted({int(c) for c in segment.tile_code if c >= 0})]
         barriers = max((code.n_barriers for code in used), default=0)

@@ -33,6 +33,7 @@ TRACKS = {
     "kcore": "kernel core",
     "sync": "waits",
     "dte": "DTE",
+    "scalar": "scalar unit",
 }
 CHIP = 1  # process number; tile t is CHIP + 1 + t
 LAUNCHES = 1  # track of the chip
@@ -140,16 +141,18 @@ def _ddr_steps(stretch: StretchTrace) -> list[tuple[int, float]]:
 
 
 class _Links:
-    """Bytes on links: a message crosses every link of its tree once."""
+    """Bytes on links: a broadcast crosses every link of its tree once, a scatter's parts go their own ways."""
 
     def __init__(self, machine: Machine) -> None:
         self.grid = network.grid(machine)
-        self.known: dict[tuple[int, int], int] = {}
+        self.known: dict[tuple[int, int, bool], int] = {}
 
-    def _count(self, tile: int, mask: int) -> int:
-        if (tile, mask) not in self.known:
-            self.known[tile, mask] = len({link for dst in mask_tiles(mask) for link in self.grid.links(tile, dst)})
-        return self.known[tile, mask]
+    def _count(self, tile: int, mask: int, scatters: bool) -> int:
+        key = (tile, mask, scatters)
+        if key not in self.known:
+            links = [link for dst in mask_tiles(mask) for link in self.grid.links(tile, dst)]
+            self.known[key] = len(links if scatters else set(links))
+        return self.known[key]
 
     def steps(self, stretch: StretchTrace) -> list[tuple[int, float]]:
         """Return the counter's changes in a stretch."""
@@ -157,7 +160,7 @@ class _Links:
         for t in stretch.tiles:
             for at in np.flatnonzero(isa.units(t.rows) == isa.UNITS.index("dte")).tolist():
                 size, mask = t.rows["p"][at, :2].tolist()
-                links = self._count(t.tile, mask)
+                links = self._count(t.tile, mask, isa.class_of(int(t.rows["opcode"][at])).NAME == "scatter")
                 if links and t.end[at] > t.start[at]:
                     start.append(int(t.start[at]))
                     end.append(int(t.end[at]))

@@ -17,7 +17,7 @@ from math import ceil
 import numpy as np
 
 RDMA, WDMA, KCORE, WAIT, BARRIER, ISSUE, DTE = 2, 3, 5, 6, 7, 7, 8
-SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE = 8, 9, 10, 11, 12, 13
+SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE, CORE = 8, 9, 10, 11, 12, 13, 14
 
 
 class Stuck(RuntimeError):
@@ -58,11 +58,12 @@ def path(src, dst, tiles_x):
 
 
 class _Message:
-    def __init__(self, key, row, tree, src):
+    def __init__(self, key, row, tree, src, tiles, parts):
         self.key = key  # (tile, row number): who comes first where several come at once
         self.row = row
         self.tree = tree  # link -> links behind it; None -> links at the source
-        self.open = set(row["tiles"])  # destinations whose arrival is not decided
+        self.open = tiles  # destinations whose arrival is not decided
+        self.parts = parts  # what the same row sends, itself included
         self.src = src
         self.last = 0
 
@@ -78,6 +79,14 @@ class Mesh:
         self.link_bytes = {}
 
     def send(self, src, number, row, at):
+        if row.get("scatter"):
+            step, parts = self._cycles_of(row), []
+            for k, dst in enumerate(sorted(row["tiles"])):
+                links = path(src, dst, self.tiles_x)
+                chain = dict(zip([None, *links], [[link] for link in links]))
+                parts.append(_Message((src, number), row, chain, src, {dst}, parts))
+                self.heads.append((at + k * step, (src, number), None, parts[-1]))
+            return
         tree = {}
         for dst in row["tiles"]:
             before = None
@@ -86,7 +95,9 @@ class Mesh:
                 if link not in branches:
                     branches.append(link)
                 before = link
-        self.heads.append((at, (src, number), None, _Message((src, number), row, tree, src)))
+        message = _Message((src, number), row, tree, src, set(row["tiles"]), [])
+        message.parts.append(message)
+        self.heads.append((at, (src, number), None, message))
 
     def times(self):
         """Return when something may happen."""
@@ -122,7 +133,10 @@ class Mesh:
         return moved
 
     def _cycles(self, message):
-        return -(-message.row["bytes"] // self.link_rate)
+        return self._cycles_of(message.row)
+
+    def _cycles_of(self, row):
+        return -(-row["bytes"] // self.link_rate)
 
     def _grant(self, link, message, now):
         self.free[link] = now + self._cycles(message)
@@ -136,8 +150,8 @@ class Mesh:
         message.open.discard(tile)
         self.landings.append((at, tile, message))
         message.last = max(message.last, at)
-        if not message.open:
-            message.row["end"] = message.last
+        if not any(m.open for m in message.parts):
+            message.row["end"] = max(m.last for m in message.parts)
 
 
 def _hits(ranges_a, ranges_b):
@@ -166,7 +180,7 @@ def conflicts(new, old):
 def simulate(tiles, depth, port_rate, total_rate, serial=False, mesh=None):
     """Simulate `tiles`: per tile a list of row dicts with keys kind, issue, fixed, ddr_bytes,
     spm_read, spm_write, ddr_read, ddr_write (lists of half-open ranges), and where they apply worker, bytes,
-    tiles (of a send or a partial barrier), monitor, workers, peer.
+    tiles (of a send or a partial barrier), scatter (of a send), monitor, workers, peer.
 
     mesh: (tiles_x, link bytes per cycle, cycles per hop, transfer engines per tile).
     Returns (start, end, busy, blocked, link bytes by (from, to), monitors): lists of lists for the first two,
@@ -291,12 +305,12 @@ def _core(tile, now, depth, serial, busy, blocked, mesh):
         elif kind == WAIT_WORKER:
             if any(r.get("worker", 0) in row["workers"] for r in tile.unfinished):
                 return False
-        elif tile.unfinished:
+        elif kind != CORE and tile.unfinished:
             return False
         blocked[tile.index, WAIT] += int(now) - tile.issued_at
         row["start"] = int(now)
         row["end"] = tile.core_free = int(now) + row["fixed"]
-        busy[tile.index, KCORE if kind == KCORE else WAIT] += row["fixed"]
+        busy[tile.index, KCORE if kind in (KCORE, CORE) else WAIT] += row["fixed"]
     tile.issued_at = None
     tile.pc += 1
     return True

@@ -131,7 +131,9 @@ def _conv_engine(op: Op) -> str:
         return "ne" if op.attrs["groups"] == 1 else "kcore"
     s, d, lo, hi = window_attrs(op)
     groups = op.attrs["groups"]
-    whole = is_depthwise(groups, w[3], w[2] // groups, d) or dense_groups(groups, w[3], w[2] // groups, 64)
+    whole = (
+        groups == 1 or is_depthwise(groups, w[3], w[2] // groups, d) or dense_groups(groups, w[3], w[2] // groups, 64)
+    )
     fits = max(w[:2]) <= 255 and max(x[1:3]) <= 4096 and max(x[3], w[2]) <= 16384
     return "ne" if whole and fits and min(*lo, *hi) >= 0 and op.attrs["act"] in ("none", "relu") else "kcore"
 

@@ -1,0 +1,45 @@
+"""The scalar unit of the instruction controller: one function of one value, into a result register.
+
+May import: numpy, isa.base, isa.functions, isa.lanes, isa.vector (cost). Must not: touch memory.
+Source: TX8 hardware manual 2, 8.1. The published runtime has no caller for it, and the compiler does not emit it. The
+manual gives no cost: a vector row of one element is assumed. The result goes to `state.wb` = (value pattern, 0).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast.isa import functions as fn
+from tx8fast.isa.base import FORMAT_BYTES, Instruction, declare
+from tx8fast.isa.lanes import scalar, scalar_pattern
+from tx8fast.isa.vector import FACTOR_KINDS, ct_time, factors
+
+FIRST = 0x580
+NAMES = ("recip", "sqrt", "sin", "cos", "log2", "pow2")
+_FUNCTION = {name: (f, FACTOR_KINDS.index(factor)) for _, name, f, factor in fn.UNARY}
+
+
+class Scalar(Instruction):
+    """Apply a function to `value`, the raw pattern of a number in the instruction's format (low bits)."""
+
+    UNIT = "scalar"
+    REGS = 3  # control word, value, destination
+    FIELDS_P = ("value",)
+
+    @staticmethod
+    def cycles(machine, r):
+        kind = np.array([_FUNCTION[name][1] for name in NAMES])[r["opcode"] - FIRST]
+        return ct_time(machine, FORMAT_BYTES[r["fmt"]] * factors(machine)[kind], False)
+
+
+def _runner(name: str):
+    f = _FUNCTION[name][0]
+
+    def run(state, fmt, rnd, spm, p, ddr):
+        state.wb = (scalar_pattern(float(f(np.array([scalar(p[0], fmt)]))[0]), fmt), 0)
+
+    return run
+
+
+for _k, _name in enumerate(NAMES):
+    declare(Scalar, FIRST + _k, f"scalar_{_name}", run=_runner(_name))

@@ -1,0 +1,233 @@
+"""What groups of several convolutions and pools have in common: their members, and what the members read.
+
+May import: the family files, graph_table, machine. Must not: decide which ops belong together, or cut images.
+
+A sum with an image that exists already, and a ReLU, become the last steps of the convolution before them: the engine
+adds its sums to an image as it does to partial sums, then applies the activation (hardware manual 12.3).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
+from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, round_up
+from tx8fast.lower.convolution import Convolution, Depthwise, Windowed
+from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.intake import Intake
+from tx8fast.lower.pooling import Pool
+from tx8fast.lower.thin import Thin
+from tx8fast.machine import Machine
+
+WINDOWS = ("conv", "max_pool", "avg_pool")
+PSUM = -1  # the image a convolution adds its sums to, as if it were an operand
+Rows = tuple[int, int]
+Source = tuple[str, int]  # ("op", member) or ("in", group operand)
+
+
+@dataclass(frozen=True)
+class Member:
+    """An op with what it absorbed. lead, result: ops of the record that begin and end it; before: ops on its image."""
+
+    op: OpRecord
+    lead: int
+    result: int
+    psum: Source | None = None
+    before: tuple[OpRecord, ...] = ()
+
+
+def members(record: GroupRecord) -> tuple[list[Member], dict[int, int]]:
+    """Return the members in order, and the member that makes each op's result if that exists at all."""
+    users: dict[int, int] = {}
+    for wire in (w for row in record.wires for w in row if w is not None and w[0] == "op"):
+        users[wire[1]] = users.get(wire[1], 0) + 1
+    found: dict[int, Member] = {}  # by the op whose result it makes
+    for t, op in enumerate(record.ops):
+        sources = record.wires[t]
+        new = None
+        if op.kind == "relu":
+            new = _rectified(found, sources[0], users, t)
+        elif op.kind == "add" and op.operands[0] == op.operands[1]:
+            for mine, other in (sources, sources[::-1]):
+                new = new or _summed(found, mine, other, users, t)
+        elif op.kind in ("transpose", "channel_norm") and sources[0] is not None and sources[0][0] == "op":
+            if users[sources[0][1]] != 1:
+                raise NotLowerable("a change of layout within a chain")
+            old = found.pop(sources[0][1])
+            new = replace(old, op=op, result=t, before=(*old.before, old.op))
+        found[t] = new or Member(op, t, t)
+    made = sorted(found.values(), key=lambda m: m.lead)
+    return made, {m.result: i for i, m in enumerate(made)}
+
+
+def _absorbing(found: dict[int, Member], source: Source | None, users: dict[int, int]) -> Member | None:
+    """Return the convolution that makes `source` if it may take over what alone reads it."""
+    if source is None or source[0] != "op" or users[source[1]] != 1:
+        return None
+    member = found[source[1]]
+    return member if member.op.kind == "conv" and member.op.attr("act") == "none" else None
+
+
+def _rectified(found: dict[int, Member], source: Source | None, users: dict[int, int], at: int) -> Member | None:
+    member = _absorbing(found, source, users)
+    if member is None:
+        return None
+    del found[member.result]
+    attrs = tuple((n, "relu" if n == "act" else v) for n, v in member.op.attrs)
+    return replace(member, op=replace(member.op, attrs=attrs), result=at)
+
+
+def _summed(found: dict[int, Member], mine: Source | None, other: Source | None, users: dict[int, int],
+            at: int) -> Member | None:  # fmt: skip
+    member = _absorbing(found, mine, users)
+    if member is None or other is None or member.psum is not None:
+        return None
+    if other[0] == "op" and found[other[1]].lead >= member.lead:
+        return None
+    del found[member.result]
+    return replace(member, result=at, psum=other)
+
+
+@dataclass
+class Stage:
+    """A member of the chain. images: per read access that holds an image, where it comes from; others: group read."""
+
+    low: Lowering
+    shape: tuple[int, ...]  # of its result
+    images: dict[int, Source] = field(default_factory=dict)
+    others: dict[int, int] = field(default_factory=dict)
+    planes: int = -1  # group operand that an intake takes in
+
+    @property
+    def windowed(self) -> bool:
+        return isinstance(self.low, Windowed | Pool | Thin)
+
+    def needs(self, j: int, rows: Rows) -> Rows:
+        """Rows of image j for rows of its result."""
+        if j == PSUM or not self.windowed:
+            return rows
+        return self.low.window.band().box((0, rows[0]), (0, rows[1]))  # type: ignore[attr-defined]
+
+    def ranges(self, rows: Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Factor ranges of the member for rows of one image's result."""
+        if self.windowed:
+            rest = self.low.sizes[2:]
+            return (0, rows[0], *(0,) * len(rest)), (1, rows[1], *rest)
+        w, c = self.shape[2:]
+        return (0, rows[0] * w, 0), (1, rows[1] * w, c)
+
+
+class Chain(Lowering):
+    """The members as stages, with a read access of all there is for every weight and vector."""
+
+    positional = True
+    shares = True
+    overlaps = True
+
+    def __init__(self, record: GroupRecord, machine: Machine) -> None:
+        super().__init__(record, machine)
+        if record.outputs != (len(record.ops) - 1,) or sum(op.kind in WINDOWS for op in record.ops) < 2:
+            raise NotLowerable("a chain has several windows and one result, the last")
+        self.args: list[int] = []
+        self.stages: list[Stage] = []
+        made, member_of = members(record)
+        kept: dict[tuple[int, bool], int] = {}
+        for m in made:
+            self.stages.append(self._stage(m, member_of, kept))
+
+    def _stage(self, member: Member, member_of: dict[int, int], kept: dict[tuple[int, bool], int]) -> Stage:
+        op = member.op
+        shape = op.results[0].shape
+        if len(shape) == 2 and op.kind == "reduce":
+            shape = (shape[0], 1, 1, shape[1])
+        if len(shape) != 4:
+            raise NotLowerable("every op of a chain works on images")
+        stage = Stage(self._lowered(op, member.before), shape)
+        low = stage.low
+        n, h, w, c = shape
+        if not stage.windowed and (not low.writes[0].blocked or low.sizes != (n, h * w, c)):
+            raise NotLowerable("an element-wise op of a chain works on blocked images")
+
+        def source(wire: Source) -> Source:
+            return ("op", member_of[wire[1]]) if wire[0] == "op" else wire
+
+        if member.psum is not None:
+            stage.images[PSUM] = source(member.psum)
+            low.sum_dtype = low.dtype  # type: ignore[attr-defined]
+        for j, (access, operand) in enumerate(zip(low.reads, low.arguments(), strict=True)):
+            wire = self.record.wires[member.lead][operand]
+            assert wire is not None
+            if isinstance(low, Intake):
+                stage.planes = wire[1]
+            elif j == 0 if not isinstance(low, Elementwise) else low.modes[j] == "full":
+                stage.images[j] = source(wire)
+            elif wire[0] == "op" or (isinstance(low, Elementwise) and low.modes[j] not in ("vector", "scalar")):
+                raise NotLowerable("weights and vectors come from outside the chain")
+            else:
+                key = (wire[1], access.blocked)
+                if key not in kept:
+                    kept[key] = len(self.reads)
+                    self._add(wire[1], whole(access))
+                stage.others[j] = kept[key]
+        return stage
+
+    def _lowered(self, op: OpRecord, before: Sequence[OpRecord]) -> Lowering:
+        if before:
+            raise NotLowerable("images in another layout")
+        if op.kind != "conv":
+            return (Pool if op.kind in WINDOWS else Elementwise)(op, self.machine)
+        if op.attr("groups") == 1:
+            return Convolution(op, self.machine)
+        low = Depthwise(op, self.machine)
+        if low.w.shape[3] != 1 or low.w.shape[2] != low.x.shape[3] or max(low.dilation) > 1:
+            raise NotLowerable("a grouped convolution in a chain is depthwise")
+        return low
+
+    def _add(self, operand: int, access: Access) -> None:
+        self.args.append(operand)
+        self.reads.append(access)
+
+    def arguments(self) -> list[int]:
+        return self.args
+
+    def _spec(self, source: Source) -> TensorSpec:
+        spec = self.record.operands[source[1]] if source[0] == "in" else self.stages[source[1]].low.record.results[0]
+        assert spec is not None
+        return spec
+
+    def _users(self, source: Source) -> list[int]:
+        return [k for k, s in enumerate(self.stages) for x in s.images.values() if x == source]
+
+    def _overwritable(self, i: int) -> list[Source]:
+        """Images in whose bytes member i may write its result, unless somebody else reads them later."""
+        stage = self.stages[i]
+        new = stage.low.record.results[0]
+        places = stage.low.in_place if isinstance(stage.low, Elementwise) else [PSUM]
+        found = [stage.images[j] for j in places if j in stage.images]
+        return [s for s in found if (self._spec(s).shape, self._spec(s).dtype) == (new.shape, new.dtype)]
+
+
+def whole(access: Access) -> Access:
+    """Return the access to all of a tensor, whatever the factors."""
+    return Access(access.spec, [Dim(s, full=True) for s in access.spec.shape], access.blocked)
+
+
+def place(wishes: Sequence[tuple[object, int, Sequence[tuple[int, int]]]]) -> tuple[int, dict]:
+    """Return the bytes of one buffer for all wishes (name, bytes, half-open lifetimes), and offsets: what is never
+    alive together shares bytes. The largest go first, each to the lowest place that is free."""
+    placed: list[tuple[int, int, int, int, Sequence[tuple[int, int]]]] = []
+    at = {}
+    for name, size, lives in sorted(wishes, key=lambda w: (-w[1], w[2])):
+        need = round_up(max(size, 1), ALIGN_BYTES)
+        first, last = min(f for f, _ in lives), max(t for _, t in lives)
+        offset = 0
+        for a, b, f0, t0, others in placed:
+            if a >= offset + need:
+                break
+            if b > offset and f0 < last and first < t0 and any(f < u and s < t for f, t in lives for s, u in others):
+                offset = b
+        bisect.insort(placed, (offset, offset + need, first, last, lives))
+        at[name] = offset
+    return max((p[1] for p in placed), default=0), at

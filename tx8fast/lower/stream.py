@@ -1,0 +1,389 @@
+"""Convolutional networks with whole images in scratchpad: every tile keeps its own image from op to op, and the weights
+stream by, loaded once for all tiles.
+
+May import: lower.chain and the family files, graph_table, machine. Must not: emit loads or messages (`stream_code`).
+
+Factor: the image. The members run one after the other in parts, a range of output channels each. A round is what
+becomes possible with one set of weights; while the engines work on a round, the next one's weights arrive. Images,
+weights and scratch lie in one arena, and what is never alive together shares bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from tx8fast.errors import InfeasibleError
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
+from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.chain import PSUM, Chain, Source, place
+from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
+from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
+from tx8fast.lower.pooling import Pool, PositionReduce
+from tx8fast.lower.thin import THIN, Thin, thinned
+from tx8fast.lower.transfer import Local, part_bytes, spec_bytes
+from tx8fast.machine import Machine
+from tx8fast.numerics.layout import block_size
+
+SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
+ROUND_BYTES = 65536  # of such weights in one round, at most
+SMALL_BYTES = 16384  # scratch that is not used again at once, so that nobody waits for it
+WEIGHT_SHARE = 0.46  # of the room beside the images, for one round's weights
+LESS = 0.7  # of a share where that does not fit
+LAYOUTS = 10  # tried before a network is given up
+BANDS = 8  # pieces of an image that comes from DDR as planes
+AHEAD = 3  # of them on their way before they are needed
+FEWEST_ROUNDS = 3  # for several images in a row: what round r + 2 needs is on its way during round r
+
+Ranges = tuple[tuple[int, ...], tuple[int, ...]]
+Wish = tuple[tuple, int, list[tuple[int, int]]]  # name, bytes, half-open lifetimes in parts
+Part = tuple[int, tuple[int, ...], tuple[int, ...]]  # member, and factor ranges of its lowering
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A weight, a vector or planes of the input, or what a part needs of them. key: (part, operand of its member)."""
+
+    key: tuple[int, int]
+    read: int
+    size_bytes: int
+
+
+@dataclass
+class Round:
+    """Parts [begin, end) and what has to be loaded for them: by all tiles together, and by each for itself."""
+
+    begin: int
+    end: int
+    shared: list[Fill] = field(default_factory=list)
+    private: list[Fill] = field(default_factory=list)
+
+
+def smallest_first(record: GroupRecord) -> GroupRecord:
+    """Return the group with its ops in an order that needs little scratchpad: of the ops that may run, the one with
+    the smallest image, among equals the one that frees most, then the one with most ops still behind it."""
+    n = len(record.ops)
+    needs = [{w[1] for w in row if w is not None and w[0] == "op"} for row in record.wires]
+    behind = [0] * n
+    for t in reversed(range(n)):
+        for i in needs[t]:
+            behind[i] = max(behind[i], behind[t] + 1)
+    readers = [{t for t in range(n) if i in needs[t]} for i in range(n)]
+    size = [spec_bytes(op.results[0]) for op in record.ops]
+    order: list[int] = []
+    while len(order) < n:
+        done = set(order)
+        ready = [t for t in range(n) if t not in done and needs[t] <= done]
+        frees = {t: sum(size[i] for i in needs[t] if readers[i] <= done | {t}) for t in ready}
+        order.append(min(ready, key=lambda t: (size[t], -frees[t], -behind[t], t)))
+    new = {old: i for i, old in enumerate(order)}
+    wires = tuple(
+        tuple(("op", new[w[1]]) if w is not None and w[0] == "op" else w for w in record.wires[t]) for t in order
+    )
+    return replace(record, ops=tuple(record.ops[t] for t in order), wires=wires,
+                   outputs=tuple(new[t] for t in record.outputs))  # fmt: skip
+
+
+class ConvStream(Chain):
+    kind = "conv stream"
+    work_cycles = 0  # of a tile's busiest compute engine, once the code has been timed
+
+    def __init__(self, record: GroupRecord, machine: Machine) -> None:
+        super().__init__(thinned(smallest_first(record)), machine)
+        self.n_images = record.results[0].shape[0]
+        images = sorted({s[1] for stage in self.stages for s in stage.images.values() if s[0] == "in"})
+        self.inputs: dict[Source, int] = {}
+        for k in images:
+            spec = record.operands[k]
+            assert spec is not None
+            if spec.shape[0] != self.n_images:
+                raise NotLowerable("all images of a chain have one batch size")
+            self.inputs["in", k] = len(self.reads)
+            self._add(k, self._image_access(spec))
+        for stage in self.stages:
+            if stage.windowed:
+                stage.low.window = replace(stage.low.window, resident=True)  # type: ignore[attr-defined]
+            if stage.planes >= 0:
+                spec = record.operands[stage.planes]
+                assert spec is not None
+                stage.others[0] = len(self.reads)
+                self._add(stage.planes, self._image_access(spec))
+        self.writes = [self._image_access(record.results[0])]
+        self.set_factors((self.n_images,))
+        self.images_per_tile = -(-self.n_images // machine.n_tiles)
+        self.tiles = -(-self.n_images // self.images_per_tile)
+        if 2 * self.tiles < machine.n_tiles:
+            raise NotLowerable("more than half of the tiles would have no image")
+        self.capacity = machine.spm_limit - machine.spm_base
+
+    def _image_access(self, spec: TensorSpec) -> Access:
+        dims = [Dim(self.n_images, ((0, 1),)), *(Dim(s, full=True) for s in spec.shape[1:])]
+        return Access(spec, dims, spec.layout == "blocked")
+
+    def _lowered(self, op: OpRecord, before: Sequence[OpRecord]) -> Lowering:
+        if before:
+            if not takes_in([*before, op]):
+                raise NotLowerable("images in another layout")
+            src = before[0].operands[0]
+            assert src is not None
+            return Intake(op, src, op.results[0], self.machine)
+        if op.kind == THIN:
+            return Thin(op, self.machine)
+        if op.kind == "reduce":
+            low = PositionReduce(op, self.machine)
+            if low.sizes[1] != 1:
+                raise NotLowerable("a reduction in a stream is over all positions")
+            return low
+        if op.kind == "conv" and op.attr("groups") > 1 and op.operands[1].shape[3] > 1:  # type: ignore[union-attr]
+            return GroupedConvolution(op, self.machine)
+        return super()._lowered(op, before)
+
+    filled: dict[int, int]  # part -> the part whose fills it uses
+    pieces: dict[int, list[Fill]]  # part -> planes of later parts whose loads begin before it
+
+    # -- parts and rounds ---------------------------------------------------------------------------------------
+
+    def lay_out(self, name: str) -> None:
+        """Cut the members so that everything fits: large parts where there is room. Raises InfeasibleError."""
+        self.image_of = self._images()
+        alive = self._alive()
+        need = max(alive)
+        if need > self.capacity:
+            raise InfeasibleError(f"{name}: images need {need:,} bytes of scratchpad, {self.capacity:,} are there")
+        shares = [WEIGHT_SHARE] * len(self.stages)
+        for _ in range(LAYOUTS):
+            parts = [(i, *r) for i in range(len(self.stages)) for r in self._cut(i, shares[i], alive)]
+            self.parts = self._in_order(parts)
+            self.rounds = self._rounds()
+            if self.images_per_tile > 1 and len(self.rounds) < FEWEST_ROUNDS:
+                raise InfeasibleError(f"{name}: too short to stream weights for one image after the other")
+            wishes = self._wishes()
+            need, self.at = place(wishes)
+            if need <= self.capacity:
+                self.spm_bytes = need
+                return
+            for i in self._crowded(wishes):
+                shares[i] *= LESS
+        raise InfeasibleError(
+            f"{name}: images and weights need {need:,} bytes of scratchpad, {self.capacity:,} are there"
+        )
+
+    def _crowded(self, wishes: Sequence[Wish]) -> set[int]:
+        """Return the members that run while something lies beyond the end of scratchpad."""
+        out: set[int] = set()
+        for name, size, lives in wishes:
+            if self.at[name] + size > self.capacity:
+                out |= {self.parts[p][0] for a, b in lives for p in range(a, b)}
+        return out
+
+    def _size(self, source: Source) -> int:
+        return self._local(source).size_bytes
+
+    def _local(self, source: Source) -> Local:
+        spec = self._spec(source)
+        return Local(math.prod(spec.shape[1:-1]), spec.shape[-1], spec.dtype, True)
+
+    def image(self, source: Source) -> Source:
+        """The image whose bytes `source` has."""
+        return self.image_of[source[1]] if source[0] == "op" else source
+
+    def _images(self) -> list[Source]:
+        """The image whose bytes each member's result takes: that of an operand that nobody reads later, or a new one."""
+        out: list[Source] = []
+        for i in range(len(self.stages)):
+            free = [s for s in self._overwritable(i) if max(self._users(s)) == i and self._users(s).count(i) == 1]
+            place = free[0] if free else ("op", i)
+            out.append(out[place[1]] if free and place[0] == "op" else place)
+        return out
+
+    def _alive(self) -> list[int]:
+        """Bytes of images while each member runs."""
+        out = [0] * len(self.stages)
+        for source, (first, last) in self._image_lives(range(len(self.stages))).items():
+            for i in range(first, last + 1):
+                out[i] += self._size(source)
+        return out
+
+    def _image_lives(self, stage_of: Sequence[int]) -> dict[Source, tuple[int, int]]:
+        """First and last place of every image in a sequence of members."""
+        lives: dict[Source, tuple[int, int]] = {}
+        for p, i in enumerate(stage_of):
+            for source in (*self.stages[i].images.values(), ("op", i)):
+                image = self.image(source)
+                lives[image] = lives.get(image, (p, p))[0], p
+        return {s: (0 if s[0] == "in" else a, b) for s, (a, b) in lives.items()}
+
+    def _cut(self, i: int, share: float, alive: Sequence[int]) -> Iterator[Ranges]:
+        """Yield the parts of a member."""
+        stage = self.stages[i]
+        low = stage.low
+        lo, hi = stage.ranges((0, stage.shape[1]))
+        bands = self._bands(i)
+        if bands > 1:
+            step = -(-hi[1] // (bands * low.units[1])) * low.units[1]
+            for a in range(0, hi[1], step):
+                yield (lo[0], a, *lo[2:]), (hi[0], min(a + step, hi[1]), *hi[2:])
+            return
+        if not isinstance(low, Convolution | GroupedConvolution):
+            yield lo, hi
+            return
+        budget = share * (self.capacity - max(alive[max(0, i - 1) : i + 1]))
+        size, unit = low.sizes[2], low.units[2]
+        units = -(-size // unit)
+        whole_bytes = low.reads[1].size_bytes(lo, hi)
+        n = units if isinstance(low, GroupedConvolution) else min(units, max(1, -(-whole_bytes // max(1, int(budget)))))
+        step = -(-units // n) * unit
+        for a in range(0, size, step):
+            yield (*lo[:2], a, *lo[3:]), (*hi[:2], min(a + step, size), *hi[3:])
+
+    def _bands(self, i: int) -> int:
+        """Pieces of an image that is taken in, of what follows while channels are one block, and of a pool behind that, so
+        that the engines need not wait for each other."""
+        stage = self.stages[i]
+        low = stage.low
+        if isinstance(low, Intake):
+            return max(BANDS, -(-low.sizes[1] // (MAX_POSITIONS - low.units[1])))
+        kind, k = stage.images.get(0, ("in", 0))
+        if kind == "in" or len(stage.images) > 1 or self._bands(k) == 1:
+            return 1
+        before = Intake if isinstance(low, Convolution) else Convolution if isinstance(low, Pool) else ()
+        one_block = max(stage.shape[3], self.stages[k].shape[3]) <= block_size(low.reads[0].spec.dtype)
+        return min(BANDS, low.sizes[1]) if one_block and isinstance(self.stages[k].low, before) else 1
+
+    def _in_order(self, parts: Sequence[Part]) -> list[Part]:
+        """Return the parts in order, pieces of an image each right before the first that needs it."""
+        waiting: dict[int, list[Part]] = {}
+        for p in parts:
+            waiting.setdefault(p[0], []).append(p)
+        out: list[Part] = []
+
+        def run(p: Part) -> None:
+            i, lo, hi = p
+            stage = self.stages[i]
+            for kind, k in stage.images.values():
+                if kind == "op" and waiting[k]:
+                    rows = stage.needs(0, (lo[1], hi[1]))[1] if stage.windowed else self.stages[k].shape[1]
+                    width = 1 if self.stages[k].windowed else self.stages[k].shape[2]
+                    if hi[1] == stage.low.sizes[1]:
+                        rows = self.stages[k].shape[1]
+                    while waiting[k] and waiting[k][0][1][1] < rows * width:
+                        run(waiting[k].pop(0))
+                    if waiting[k] and isinstance(stage.low, Pool):
+                        run(waiting[k].pop(0))  # the matrix engine has work meanwhile
+            out.append(p)
+
+        for i in range(len(self.stages)):
+            if not any(self._bands(k) > 1 for k in self._users(("op", i))):
+                while waiting[i]:
+                    run(waiting[i].pop(0))
+        return out
+
+    def _rounds(self) -> list[Round]:
+        rounds = [Round(0, 0)]
+        pieces: list[Fill] = []
+        first: dict[int, int] = {}
+        self.filled = {}
+        for p, (i, lo, hi) in enumerate(self.parts):
+            stage = self.stages[i]
+            fills = [Fill((p, j), k, stage.low.reads[j].size_bytes(lo, hi)) for j, k in stage.others.items()]
+            self.filled[p] = p
+            if self._bands(i) > 1 and stage.planes < 0:
+                self.filled[p] = first.setdefault(i, p)  # all bands have the same weights
+                fills = fills if first[i] == p else []
+            elif stage.planes >= 0:
+                pieces += fills
+                fills = []
+            alike = self.tiles > 1 and self.sharing
+            shared = [f for f in fills if alike and f.size_bytes >= SHARE_MIN_BYTES]
+            private = [f for f in fills if f not in shared]
+            here = rounds[-1]
+            waiting = sum(f.size_bytes for f in (*here.private, *private))
+            if fills and (here.shared or here.private) and (shared or waiting > ROUND_BYTES):
+                rounds.append(here := Round(p, p))
+            here.end = p + 1
+            here.shared += shared
+            here.private += private
+        self.pieces = {}
+        for n, f in enumerate(pieces):
+            self.pieces.setdefault(pieces[max(0, n - AHEAD)].key[0], []).append(f)
+        return rounds
+
+    def stage_bytes(self, fill: Fill) -> int:
+        """Bytes of the part of a shared fill that one tile loads."""
+        return part_bytes(fill.size_bytes, self.tiles)
+
+    def _wishes(self) -> list[Wish]:
+        """Return (name, bytes, lifetimes in parts) of everything in scratchpad.
+
+        Fills arrive while the round before theirs runs, their parts two rounds before. What other engines than the
+        matrix engine have read stays for one round more, whose rows go through another register window."""
+        out: list[Wish] = []
+        for source, (a, b) in self._image_lives([i for i, _, _ in self.parts]).items():
+            out.append((("image", source), self._size(source), [(a, b + 1)]))
+        for p, pieces in self.pieces.items():
+            out += [(("fill", f.key), f.size_bytes, [(p, f.key[0] + 1)]) for f in pieces]
+        users: dict[int, int] = {}
+        for p, of in self.filled.items():
+            users[of] = max(p, users.get(of, p))
+        for r, here in enumerate(self.rounds):
+            for f in here.shared:
+                lives = [*self._span(r - 1, r), (f.key[0], users[f.key[0]] + 1)]
+                out.append((("fill", f.key), f.size_bytes, lives))
+                out.append((("part", f.key), self.stage_bytes(f), self._span(r - 2, r)))
+            for f in here.private:
+                last = users[f.key[0]]
+                lives = [*self._span(r - 1, r + (f.size_bytes <= SMALL_BYTES)), (f.key[0], last + 1)]
+                out.append((("fill", f.key), f.size_bytes, lives))
+            for p in range(here.begin, here.end):
+                i, lo, hi = self.parts[p]
+                for j, size in enumerate(self._scratch(i, lo, hi)):
+                    lives = [(p, p + 1)] if size > SMALL_BYTES else self._span(r, r + 1)
+                    out.append((("scratch", p, j), size, lives))
+        return out
+
+    def _scratch(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        low = self.stages[i].low
+        # neighbouring parts have scratch of their own here
+        return low.own_scratch(lo, hi) if isinstance(low, Windowed) else low.scratch_bytes(lo, hi)
+
+    def _span(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Lifetimes in parts of rounds first .. last; beyond the ends lie the rounds of the images before and after."""
+        n = len(self.rounds)
+        inside = [(self.rounds[max(0, first)].begin, self.rounds[min(n - 1, last)].end)]
+        if self.images_per_tile > 1:
+            inside += [(self.rounds[first].begin, self.rounds[-1].end)] if first < 0 else []
+            inside += [(0, self.rounds[last - n].end)] if last >= n else []
+        return inside
+
+    # -- code of a part -----------------------------------------------------------------------------------------
+
+    def emit_part(self, em: Emitter, p: int, base: int) -> None:
+        """Emit a part of a member; `base` is the arena's address."""
+        i, lo, hi = self.parts[p]
+        stage = self.stages[i]
+        low = stage.low
+        reads = [0] * len(low.reads)
+        for j in stage.others:
+            reads[j] = base + self.at["fill", (self.filled[p], j)]
+        out = self._address(("op", i), low.writes[0], lo, hi)
+        acc = 0
+        for j, source in stage.images.items():
+            if j == PSUM:
+                acc = base + self._address(source, low.writes[0], lo, hi)
+            else:
+                reads[j] = base + self._address(source, low.reads[j], lo, hi)
+        n = len(self._scratch(i, lo, hi))
+        scratch = [base + self.at["scratch", p, j] for j in range(n)]
+        if isinstance(low, Windowed):
+            scratch *= 2  # of either parity
+        em_slice = Slice(lo, hi, reads, [base + out], scratch, [], acc, not acc)
+        low.emit(em, em_slice)
+
+    def _address(self, source: Source, access: Access, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Where what a part uses of an image begins: whole blocks of all positions, or some positions of one block."""
+        _, *middle, (channel, _) = access.box(lo, hi)
+        row, step = 0, 1
+        for (a, _), dim in zip(reversed(middle), reversed(access.dims[1:-1]), strict=True):
+            row, step = row + a * step, step * dim.size
+        return self.at["image", self.image(source)] + self._local(source).offset(row, channel)

@@ -1,0 +1,246 @@
+"""The tiles' code of a `ConvStream`: loads, rounds of the engines, and the exchange of weights beside them.
+
+May import: lower.stream, lower.transfer, isa. Must not: place buffers.
+
+While the engines work on round g, the core prepares round g + 1:
+
+    round g - 1 is finished on this tile       wait_worker (its window)
+    own parts for g + 2 start loading          its staging was free two rounds ago
+    all tiles have come this far               barrier_sub
+    own parts for g + 1 go to all              send, recv
+
+Rounds go through two register windows in turn. Rows of one window are ordered by the hardware, rows of the matrix engine by
+its queue; any other conflict between the two windows is waited for (hardware manual 14, 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.lower.base import Emitter
+from tx8fast.lower.stream import ConvStream, Fill
+from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset, part_bytes
+
+LOADS = 1  # register window of part loads
+WINDOWS = (0, 2)  # of even and odd rounds
+
+
+class StreamCode:
+    """Builds the code of tiles with `own` images each; DDR offsets are relative to the tile's first image.
+
+    base: address of the arena; `images`: how many a tile with most of them has; `meet`: tiles must meet before the first
+    message. What differs between tiles - the part of the weights that each loads and sends - is filled in by `for_tile`."""
+
+    def __init__(self, low: ConvStream, base: int, own: int, images: int, meet: bool, barrier: bool) -> None:
+        self.low, self.base, self.own = low, base, own
+        self.memo: dict[tuple, np.ndarray] = {}
+        self.found: dict[tuple, list[Descriptor]] = {}
+        self.out: list[np.ndarray | tuple[Fill, int]] = []  # a fill: its load (-1), or its send to a monitor
+        self.rounds = low.rounds
+        self.mask = (1 << low.tiles) - 1
+        self.first = [
+            ddr_offset(a.spec, (0,) * len(a.spec.shape), q) for a in (*low.reads, *low.writes) for q in range(PIECES)
+        ]
+        self.pending: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {w: [] for w in WINDOWS}
+        self.exchanged = 0
+        self._build(images, meet, barrier)
+
+    def _build(self, images: int, meet: bool, barrier: bool) -> None:
+        total = images * len(self.rounds)
+        self._parts(0)
+        self._inputs(0)
+        self._private(0)
+        self._add("wait")
+        if total > 1:
+            self._parts(1)
+        self._exchange(0, meet)
+        for g in range(total):
+            self._round(g)
+            if g + 1 < total:
+                self._prepare(g, total)
+        self._add("send_wait")
+        self._add("wait")
+        if barrier:
+            self._add("barrier")
+
+    def for_tile(self, rank: int) -> np.ndarray:
+        """Return the code of the tile that is number `rank` of those at work."""
+        made: dict[tuple[Fill, int], np.ndarray] = {}
+        out = []
+        for item in self.out:
+            if isinstance(item, tuple):
+                if item not in made:
+                    made[item] = self._load(item[0], rank) if item[1] < 0 else self._send(*item, rank)
+                item = made[item]
+            out.append(item.view(np.uint8))
+        return np.concatenate(out).view(isa.RECORD)
+
+    # -- rounds -------------------------------------------------------------------------------------------------
+
+    def _at(self, g: int) -> tuple[int, int, int]:
+        """Return image, number within the image, and register window of round g."""
+        image, r = divmod(g, len(self.rounds))
+        return image, r, WINDOWS[g % 2]
+
+    def _round(self, g: int) -> None:
+        image, r, window = self._at(g)
+        if image >= self.own:
+            return
+        here = self.rounds[r]
+        for p in range(here.begin, here.end):
+            for fill in self.low.pieces.get(p, ()):
+                at = self.base + self.low.at["fill", fill.key]
+                self._ordered(self._dma(fill.read, self._transfers(fill, image), at, "rdma", window), window)
+            key = ("part", p, window)
+            if key not in self.memo:
+                em = Emitter()
+                self.low.emit_part(em, p, self.base)
+                self.memo[key] = _through(isa.rows(em.rows), window)
+            self._ordered(self.memo[key], window)
+        if r + 1 == len(self.rounds):
+            k = len(self.low.reads)
+            access = self.low.writes[0]
+            source = ("op", len(self.low.stages) - 1)
+            at = self.base + self.low.at["image", self.low.image(source)]
+            self._ordered(self._dma(k, access.transfers((image,), (image + 1,)), at, "wdma", window), window)
+
+    def _prepare(self, g: int, total: int) -> None:
+        window = self._at(g + 1)[2]
+        self._add("send_wait")
+        self._add("wait_worker", workers=1 << LOADS)
+        self._wait_window(window)
+        if g + 2 < total:
+            self._parts(g + 2)
+        self._private(g + 1)
+        if (g + 1) % len(self.rounds) == 0:
+            self._inputs(g + 1)
+        self._exchange(g + 1, True)
+
+    def _inputs(self, g: int) -> None:
+        """Load the images that come from DDR."""
+        image, _, window = self._at(g)
+        if image >= self.own:
+            return
+        for source, k in self.low.inputs.items():
+            at = self.base + self.low.at["image", source]
+            found = self.low.reads[k].transfers((image,), (image + 1,))
+            self._ordered(self._dma(k, found, at, "rdma", window), window)
+
+    def _private(self, g: int) -> None:
+        image, r, window = self._at(g)
+        if image >= self.own:
+            return
+        for fill in self.rounds[r].private:
+            key = ("private", fill.key, window)
+            if key not in self.memo:
+                at = self.base + self.low.at["fill", fill.key]
+                self.memo[key] = self._dma(fill.read, self._transfers(fill), at, "rdma", window)
+            self._ordered(self.memo[key], window)
+
+    # -- shared weights -----------------------------------------------------------------------------------------
+
+    def _transfers(self, fill: Fill, image: int = -1) -> list[Descriptor]:
+        """Return how a fill comes from DDR; `image`: the one whose planes it is of."""
+        p, j = fill.key
+        i, lo, hi = self.low.parts[p]
+        if image >= 0:
+            lo, hi = (image, *lo[1:]), (image + 1, *hi[1:])
+        return [d for d in self.low.stages[i].low.reads[j].transfers(lo, hi) if d.run_bytes]
+
+    def _share(self, fill: Fill, rank: int) -> tuple[int, int]:
+        """Return the bytes [a, b) of a fill that a tile loads."""
+        size = part_bytes(fill.size_bytes, self.low.tiles)
+        return min(fill.size_bytes, rank * size), min(fill.size_bytes, (rank + 1) * size)
+
+    def _parts(self, g: int) -> None:
+        """Start loading the tile's parts of round g's weights into staging."""
+        self.out += [(fill, -1) for fill in self.rounds[g % len(self.rounds)].shared]
+
+    def _load(self, fill: Fill, rank: int) -> np.ndarray:
+        a, b = self._share(fill, rank)
+        key = ("shared", fill.key)
+        if key not in self.found:
+            self.found[key] = self._transfers(fill)
+        found = [Descriptor(c.piece, c.ddr, c.spm - a, c.run_bytes, c.loops)
+                 for d in self.found[key] for c in clip(d, a, b)]  # fmt: skip
+        return self._dma(fill.read, found, self.base + self.low.at["part", fill.key], "rdma", LOADS)
+
+    def _send(self, fill: Fill, monitor: int, rank: int) -> np.ndarray:
+        a, b = self._share(fill, rank)
+        dst = self.base + self.low.at["fill", fill.key] + a
+        src = self.base + self.low.at["part", fill.key]
+        made = [isa.make("send", src=src, dst=dst, bytes=b - a, mask=self.mask, monitor=monitor)] if b > a else []
+        return isa.rows(made)
+
+    def _exchange(self, g: int, meet: bool) -> None:
+        """Send the tile's parts of round g's weights to all and wait for all parts."""
+        shared = self.rounds[g % len(self.rounds)].shared
+        if not shared:
+            return
+        monitor = self.exchanged % 2
+        self.exchanged += 1
+        if meet:
+            self._add("barrier_sub", mask=self.mask)
+        self.out += [(fill, monitor) for fill in shared]
+        self._add("recv", monitor=monitor, bytes=sum(f.size_bytes for f in shared))
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def _add(self, name: str, **fields: int) -> None:
+        self.out.append(isa.rows([isa.make(name, **fields)]))
+        if name == "wait":
+            self.pending = {w: [] for w in WINDOWS}
+
+    def _wait_window(self, window: int) -> None:
+        self._add("wait_worker", workers=1 << window)
+        self.pending[window] = []
+
+    def _ordered(self, rows: np.ndarray, window: int) -> None:
+        """Append engine rows, behind a wait for the other window where the hardware would not order them."""
+        if not len(rows):
+            return
+        mine = _facts(rows)
+        (other,) = (w for w in WINDOWS if w != window)
+        if any(_conflict(mine, old) for old in self.pending[other]):
+            self._wait_window(other)
+        self.pending[window].append(mine)
+        self.out.append(rows)
+
+    def _dma(self, k: int, found: Sequence[Descriptor], at: int, name: str, window: int) -> np.ndarray:
+        rows = []
+        for d in found:
+            if not d.run_bytes:
+                continue
+            loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
+            fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
+            side = {"dst": at + d.spm} if name == "rdma" else {"src": at + d.spm}
+            slot = PIECES * k + d.piece
+            rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot, ddr=d.ddr - int(self.first[slot]), op=0,
+                                 worker=window, **fields, **side))  # fmt: skip
+        return isa.rows(rows)
+
+
+def _through(rows: np.ndarray, window: int) -> np.ndarray:
+    rows["op"] = 0
+    rows["worker"] = window
+    return rows
+
+
+def _facts(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return engines (n,), bytes read (n, 4, 2) and written (n, 2, 2) in scratchpad."""
+    spans = isa.ranges(rows, np.maximum(rows["ddr"], 0))
+    return isa.units(rows), spans["spm_read"], spans["spm_write"]
+
+
+def _conflict(a: tuple[np.ndarray, np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray, np.ndarray]) -> bool:
+    """Say whether rows of different engines share bytes that one of them writes."""
+
+    def meet(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        x, y = x[:, None, :, None], y[None, :, None, :]
+        return np.any((x[..., 0] < y[..., 1]) & (y[..., 0] < x[..., 1]), (2, 3))
+
+    touched = meet(a[2], b[2]) | meet(a[1], b[2]) | meet(a[2], b[1])
+    return bool((touched & (a[0][:, None] != b[0][None, :])).any())

@@ -1,0 +1,38 @@
+"""The segment of a `ConvStream`: one code per tile, since every tile loads other parts of the weights.
+
+May import: lower, search.plan, isa, machine, program.model, schedule.tiles. Must not: choose anything.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.stream_code import StreamCode
+from tx8fast.lower.transfer import PIECES, ddr_offset
+from tx8fast.machine import Machine
+from tx8fast.search.plan import Plan, tile_ranges
+
+
+def stream_codes(low: ConvStream, plan: Plan, machine: Machine, barrier: bool, meet: bool
+                 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Return the codes, the code of each tile (-1: none), the operand of each DDR slot, and the slots' offsets (tiles, slots)."""
+    accesses = [*low.reads, *low.writes]
+    arguments = [*low.arguments(), len(low.record.operands)]
+    offsets = np.zeros((machine.n_tiles, PIECES * len(accesses)), np.int64)
+    tile_code = np.full(machine.n_tiles, -1, np.int16)
+    codes: list[np.ndarray] = []
+    builders: dict[int, StreamCode] = {}
+    for t, r in enumerate(tile_ranges(low, plan, machine.n_tiles)):
+        if r.idle:
+            continue
+        for a, access in enumerate(accesses):
+            starts = [x for x, _ in access.box(r.lo, r.hi)]
+            offsets[t, PIECES * a : PIECES * a + PIECES] = [ddr_offset(access.spec, starts, q) for q in range(PIECES)]
+        own = r.hi[0] - r.lo[0]
+        if own not in builders:
+            builders[own] = StreamCode(low, machine.spm_base, own, low.images_per_tile, meet, barrier)
+        tile_code[t] = len(codes)
+        codes.append(isa.roll(builders[own].for_tile(t)))
+    return codes, tile_code, np.repeat(np.array(arguments, np.int32), PIECES), offsets

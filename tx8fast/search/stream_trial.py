@@ -1,0 +1,66 @@
+"""The plan of a `ConvStream`, and how long it takes: tile 0's code on the event kernel.
+
+May import: lower, isa, machine, _kernels, search.plan, search.trial. Must not: emit programs.
+
+There is nothing to choose: one image per tile at a time. The other tiles are in step; meeting them and waiting for
+their parts is charged as issue time, as in `search.exchange`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import EventInput, simulate_events
+from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.stream_code import StreamCode
+from tx8fast.machine import Machine
+from tx8fast.search.plan import Plan
+from tx8fast.search.trial import QUEUE_DEPTH, SYNC_KINDS, Block
+
+CT, NE = isa.UNITS.index("ct"), isa.UNITS.index("ne")
+TRIED_IMAGES = 3  # the rest continues the rate of the last one
+
+
+def stream_plan(low: ConvStream, machine: Machine, name: str) -> Plan:
+    """Return the plan. Raises InfeasibleError if images and weights do not fit."""
+    low.lay_out(name)
+    shared = {f.read for r in low.rounds for f in r.shared}
+    tiles = tuple(low.tiles if k in shared else 1 for k in range(len(low.reads)))
+    n = low.images_per_tile
+    known = [_cycles(low, machine, i) for i in range(1, min(n, TRIED_IMAGES) + 1)]
+    cycles = known[-1] + (n - len(known)) * (known[-1] - known[-2] if n > len(known) else 0)
+    return Plan((low.tiles,), (n,), (1,), (0,), 1, cycles, low.spm_bytes, "stream", 1, shared=tiles)
+
+
+def _cycles(low: ConvStream, machine: Machine, images: int) -> int:
+    code = StreamCode(low, machine.spm_base, images, images, False, False)
+    return _simulate(low, machine, code.for_tile(0))
+
+
+def _simulate(low: ConvStream, machine: Machine, rows: np.ndarray) -> int:
+    b = Block.of(machine, rows)
+    low.work_cycles = max(int(b.fixed[b.kind == unit].sum()) for unit in (NE, CT))
+    opcode = {
+        name: isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait", "wait_worker")
+    }
+    at = {name: rows["opcode"] == code for name, code in opcode.items()}
+    others = at["send"] | at["recv"] | at["barrier_sub"] | at["send_wait"]
+    kind, issue, fixed, arg = b.kind.copy(), b.issue.copy(), b.fixed.copy(), b.arg.copy()
+    kind[others] = SYNC_KINDS["wait_worker"]
+    issue[at["barrier_sub"]] += fixed[at["barrier_sub"]]
+    hops = max(machine.chip.tiles_x, machine.chip.tiles_y) - 1
+    total = rows["p"][at["recv"], isa.INSTRUCTIONS["recv"].FIELDS_P.index("bytes")]
+    link = machine.noc.link_bytes
+    wire = -(-total // (2 * link)) + total // low.tiles // link
+    issue[at["recv"]] += machine.dte.setup_hw + hops * machine.noc.hop_cycles + wire
+    fixed[others] = 0
+    arg[others] = 0
+    none = np.zeros((len(rows), 2), np.int64)
+    events = EventInput(
+        kind=kind, issue=issue, spm_read=b.read, spm_write=b.write, code_begin=np.zeros(1, np.int64),
+        tile_begin=np.array([0, len(rows)], np.int64), fixed=fixed, ddr_bytes=b.ddr_bytes, ddr_read=none, ddr_write=none,
+        worker=rows["worker"].astype(np.uint8), arg=arg,
+    )  # fmt: skip
+    share = machine.ddr_bytes_per_cycle / low.tiles
+    return int(simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share).cycles)

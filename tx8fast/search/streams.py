@@ -1,0 +1,176 @@
+"""Which stretches of a network go through scratchpad as whole images, weights streaming by.
+
+May import: graph_table, lower, machine, search.*. Must not: emit programs.
+
+Repeated blocks arrive as calls; those of convolutions are inlined first, since an image should not leave scratchpad at
+the border of a block. Then the longest stretches that fit are found. Where one comes so close to the bound that no
+other cut is worth a trial it is taken at once; everything else goes through `grouping`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tx8fast.errors import InfeasibleError
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
+from tx8fast.lower import NotLowerable
+from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.intake import takes_in
+from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.transfer import spec_bytes
+from tx8fast.machine import Machine
+from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
+from tx8fast.search.planning import Planner
+
+STREAM_RATIO = 0.6  # of the bound
+MEMBERS = CHAIN | {"reduce"}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Steps [start, end) of a function as one stream."""
+
+    start: int
+    end: int
+    step: Step
+    near_bound: bool
+
+
+def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]:
+    """Inline blocks of convolutions, order the steps, and replace them by streams where that comes close to the bound.
+    Return the other streams by function: options that `group_table` compares with all other cuts."""
+    for fn in table.functions.values():
+        inline_chains(fn, table)
+    called = {s.callee for fn in table.functions.values() for s in fn.steps if s.kind == "call"}
+    for name in [n for n in table.functions if n != "main" and n not in called]:
+        del table.functions[name]
+    options: dict[str, list[Option]] = {}
+    for fn in table.functions.values():
+        steps, out = order_steps(fn), []
+        at = 0
+        for s in _streams(fn, steps, planner):
+            out += steps[at : s.start]
+            at = s.end
+            if s.near_bound:
+                out.append(s.step)
+                continue
+            options.setdefault(fn.name, []).append((len(out), len(out) + s.end - s.start, s.step))
+            out += steps[s.start : s.end]
+        fn.steps = out + steps[at:]
+    return options
+
+
+def inline_chains(fn: FunctionTable, table: GraphTable) -> None:
+    """Replace calls of functions that hold nothing but ops of chains, a convolution or pool among them, by their steps."""
+    out: list[Step] = []
+    for step in fn.steps:
+        callee = table.functions.get(step.callee)
+        if step.kind != "call" or callee is None or not _is_chain(callee):
+            out.append(step)
+            continue
+        new = dict(zip(callee.args, step.inputs, strict=True))
+        for v, out_id in zip(callee.results, step.outputs, strict=True):
+            new[v] = out_id
+        for v in range(len(callee.values)):
+            if v not in new:
+                new[v] = len(fn.values)
+                fn.values.append(callee.values[v])
+                if v in callee.params:
+                    fn.params[new[v]] = callee.params[v]
+        new[-1] = -1
+        move = lambda ids, new=new: tuple(new[v] for v in ids)  # noqa: E731
+        out += [
+            replace(s, name=f"{step.name}/{s.name}", inputs=move(s.inputs), outputs=move(s.outputs))
+            for s in callee.steps
+        ]
+    fn.steps = out
+
+
+def _is_chain(callee: FunctionTable) -> bool:
+    kinds = [s.record.kind if s.record is not None else "" for s in callee.steps]
+    made = {v for s in callee.steps for v in s.outputs}
+    own = set(callee.results) <= made and len(set(callee.results)) == len(callee.results)
+    return own and CHAIN.issuperset(kinds) and any(k in WINDOWS for k in kinds)
+
+
+def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Stream]:
+    """Return the longest runs of convolutions, pools and what lies between them that go through scratchpad as whole
+    images."""
+    used, narrow = uses(fn, steps), narrow_places(fn, steps)
+    kinds = [s.record.kind if s.record is not None else "" for s in steps]
+    out: list[Stream] = []
+    start = 0
+    while start < len(steps):
+        begin = start + _intake(steps[start : start + 3])
+        end = begin
+        while end < len(steps) and kinds[end] in MEMBERS:
+            end += 1
+        found = None
+        if narrow[start]:
+            ends = [e for e in range(begin + 2, end + 1) if narrow[e]]
+            found = _longest(ends, lambda e, start=start: _stream(fn, steps, start, e, used, planner))
+        if found is not None:
+            out.append(found)
+        start = start + 1 if found is None else found.end
+    return out
+
+
+def _intake(steps: Sequence[Step]) -> int:
+    """Return how many of the first steps turn planes of a model's input into images."""
+    for n in (3, 2):
+        first = [s.record for s in steps[:n] if isinstance(s.record, OpRecord)]
+        linked = all(b.inputs == a.outputs for a, b in itertools.pairwise(steps[:n]))
+        if len(first) == n and linked and takes_in(first):
+            return n
+    return 0
+
+
+def _in_stream(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
+    """Every result but the last has a reader."""
+    read = {v for s in part for v in s.inputs}
+    return all(s.outputs[0] in read for s in part[:-1])
+
+
+def _longest(ends: Sequence[int], stream: Callable[[int], Stream | None]) -> Stream | None:
+    """Return the stream with the last end: if one image is too large, that ends all longer runs."""
+    found = None
+    lo, hi = 0, len(ends)
+    at = len(ends) - 1  # all of it first
+    while lo < hi:
+        longer = stream(ends[at])
+        if longer is not None:
+            found, lo = longer, at + 1
+        else:
+            hi = at
+        at = (lo + hi) // 2
+    return found
+
+
+def _stream(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]],
+            planner: Planner) -> Stream | None:  # fmt: skip
+    """Return the steps as one stream, or None if that does not fit."""
+    kinds = [s.record.kind for s in steps[start:end] if s.record is not None]
+    if sum(k in WINDOWS for k in kinds) < 2:
+        return None
+    merged = merge(fn, steps[start:end], set(range(start, end)), used, _in_stream)
+    if merged is None or not isinstance(merged.record, GroupRecord):
+        return None
+    try:
+        found = planner.plan(merged.record, merged.name)
+    except (NotLowerable, InfeasibleError):
+        return None
+    work = found.low.work_cycles if isinstance(found.low, ConvStream) else 0
+    near = found.plan.estimate_cycles * STREAM_RATIO <= _bound(merged.record, work, planner.machine)
+    return Stream(start, end, merged, near)
+
+
+def _bound(record: GroupRecord, work_cycles: int, machine: Machine) -> float:
+    """Cycles that other plans of the group hardly beat: a compute engine's work, were it spread over all tiles, and all
+    operands and results once over DDR."""
+    images = record.results[0].shape[0]
+    rounds = -(-images // machine.n_tiles)
+    specs = [s for s in (*record.operands, *record.results) if s is not None]
+    moved = sum(spec_bytes(s) for s in specs) / machine.ddr_bytes_per_cycle
+    return max(moved, work_cycles * images / (rounds * machine.n_tiles))
