@@ -16,6 +16,9 @@ from tx8fast.ir.types import TensorType
 from tx8fast.passes.effects import AttrKeys
 
 
+NORMS = ("layernorm", "rmsnorm")
+
+
 @dataclass(frozen=True)
 class Run:
     """`repeats` windows of `period` ops each, the first at index `start` of the op list."""
@@ -72,8 +75,8 @@ def find_repeat(tokens: np.ndarray, min_ops: int = 2) -> tuple[int, int, int] | 
 def best_cut(ops: Sequence[Op], period: int, start: int, length: int) -> Run:
     """Choose where windows begin inside a periodic stretch so that the fewest bytes cross their borders.
 
-    Losing one repeat is accepted for fewer bytes, as long as two remain; ties keep more repeats, then the
-    earlier start.
+    Losing one repeat is accepted for fewer bytes, as long as two remain; ties keep more repeats, then a border behind
+    a normalisation, which can share a loop nest with what it normalises, then the earlier start.
     """
     whole = length // period
     middle = start + (whole // 2) * period  # borders around here have a full window on either side
@@ -92,8 +95,9 @@ def best_cut(ops: Sequence[Op], period: int, start: int, length: int) -> Run:
     for offset in range(period):
         repeats = (length - offset) // period
         if repeats >= 2:
-            choices.append((int(costs[offset]), -repeats, offset))
-    _, repeats, offset = min(choices)
+            at = start + offset
+            choices.append((int(costs[offset]), -repeats, at == 0 or ops[at - 1].kind not in NORMS, offset))
+    _, repeats, _, offset = min(choices)
     return Run(start + offset, period, -repeats)
 
 

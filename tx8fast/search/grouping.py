@@ -229,7 +229,7 @@ def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[i
 
 
 def _follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
-    """True for products followed by ops on their results, and for score, softmax and mix of attention."""
+    """True for products of one operand, products and ops on their results, and score, softmax and mix of attention."""
     product = [r.kind in PRODUCTS for r in records]
     uses = [any(v in made for v in s.inputs) for s in part]
     if len(records) == 3 and product == [True, False, True] and records[1].kind == "softmax":
@@ -237,7 +237,9 @@ def _follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, 
     if sum(r.kind in WINDOWS for r in records) > 1:
         read = {v for s in part for v in s.inputs}
         return CHAIN.issuperset(r.kind for r in records) and all(s.outputs[0] in read for s in part[:-1])
-    if not product[0] or product[-1]:
+    if all(product):  # they read one operand together
+        return len({s.inputs[0] for s in part}) == 1 and not any(uses)
+    if not product[0]:
         return False
     return all(p != u for p, u in zip(product[1:], uses[1:], strict=True))
 
