@@ -42,6 +42,7 @@ PER_SHARDING = 1  # of them with one sharding, then
 REFINE_BEST = 2  # more with the best sharding
 TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without
 PRICED_ABOVE = 1.1
+ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looked at last
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
 SAMPLE_POINTS = 1 << 17  # size of the slice whose instructions give the price per point
 MAX_SHARDINGS = 24
@@ -57,7 +58,8 @@ def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
         return stream_plan(low, machine, name or low.record.kind)
     parts, slices, inner, cycles, size_bytes, bound = priced(low, machine)
     order = np.argsort(cycles, kind="stable")
-    fits = low.staged | (size_bytes[order] <= machine.spm_limit - machine.spm_base)  # staged: not known by formula
+    # the formula is rough, and knows nothing of staged lowerings: what may fit is looked at by price
+    fits = low.staged | (size_bytes[order] <= ROOM * (machine.spm_limit - machine.spm_base))
     trials = Trials(low, machine, len(order))
     shardings: dict[bytes, int] = {}
     later: list[int] = []
