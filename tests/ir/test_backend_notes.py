@@ -135,4 +135,6 @@ def test_a_weight_that_all_tiles_need_is_loaded_in_parts_and_exchanged():
             compiled.simulate().ddr_bytes,
         )
     assert results[True][0] and not results[False][0]
-    assert np.array_equal(results[True][1], results[False][1]) and results[True][2] < results[False][2]
+    # other cuts of the sum round at other places
+    np.testing.assert_allclose(results[True][1], results[False][1], atol=0.01 * np.abs(results[False][1]).max(), rtol=0)
+    assert results[True][2] < results[False][2]

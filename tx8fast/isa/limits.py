@@ -19,13 +19,14 @@ COUNT = (1, 1 << 25)
 STRIDE = (0, 1 << 40)
 SIZE = 1 << 45  # elements or bytes that products of counts may name
 FLAG = (0, 2)
-_COUNTS = ("n", "m", "k", "h", "w", "c", "oh", "ow", "oc", "kx", "ky", "sx", "sy", "dx", "dy", "unit", "full", "full_unit",
+_COUNTS = ("n", "m", "k", "c", "oh", "ow", "oc", "kx", "ky", "sx", "sy", "dx", "dy", "unit", "full", "full_unit",
            "batch_l", "batch_r", "size", "size1", "run_bytes", "entries",
            *(f"{side}n{level}" for side in ("", "s", "d") for level in range(3)))  # fmt: skip
 LIMITS: dict[str, tuple[int, int]] = (
     dict.fromkeys(_COUNTS, COUNT)
     | {f"{side}s{level}": STRIDE for side in ("", "s", "d") for level in range(3)}
     | dict.fromkeys(("top", "bottom", "left", "right"), (0, 1 << 25))
+    | dict.fromkeys(("h", "w"), (0, 1 << 25))  # a band of results may lie in the padding altogether
     | dict.fromkeys(("l_trs", "r_trs", "psum_en", "bias_en", "inverse"), FLAG)
     | {"act": (0, 3), "elems": (0, 1 << 40), "scale_n": (0, 1 << 31), "count": (1, 1 << 40), "bytes": (0, 1 << 40)}
 )
