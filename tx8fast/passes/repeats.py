@@ -15,7 +15,6 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.effects import AttrKeys
 
-
 NORMS = ("layernorm", "rmsnorm")
 
 
