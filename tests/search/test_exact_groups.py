@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from support.one_op import MACHINES, Arg, build, check, tables
+from support.one_op import MACHINES, Arg, best_plan, build, check, tables
 from support.op_graphs import OpGraph, op_graphs
 
 from tests.simulator.planting import findings
@@ -25,7 +25,7 @@ from tx8fast.search.exact import SearchReport, exact_table
 from tx8fast.search.grouping import as_step, best_cuts, cost_of, intervals, order_steps
 from tx8fast.search.partition import Choice
 from tx8fast.search.plan import rows_cycles, spm_demand
-from tx8fast.search.planner import make_plan, plan_op, priced
+from tx8fast.search.planner import make_plan, priced
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
 from tx8fast.search.trial import PlanTimer
@@ -82,7 +82,7 @@ def cheapest_plan(step: Step, machine: Machine) -> float:
     except NotLowerable:
         return math.inf
     if isinstance(low, KernelCore):
-        return plan_op(low, machine).estimate_cycles
+        return best_plan(low, machine).estimate_cycles
     best = math.inf
     for option in (low, *variants(step.record, machine)):  # type: ignore[arg-type]
         timer, seen = PlanTimer(option, machine), set()

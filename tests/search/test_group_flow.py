@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.one_op import MACHINES, Arg, build, one_op
+from support.one_op import MACHINES, Arg, best_plan, build, one_op
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step, TensorSpec
@@ -34,23 +34,38 @@ Costs = dict[tuple[int, int], int]  # first and last op of a group -> cycles
 class Priced:
     """A planner that only looks costs up: single ops always have one, other groups only if listed."""
 
-    def __init__(self, costs: Costs, too_large: Collection[tuple[int, int]] = ()) -> None:
-        self.costs, self.too_large = costs, too_large
+    def __init__(self, costs: Costs, too_large: Collection[tuple[int, int]] = (), slack: float = 1.0) -> None:
+        self.costs, self.too_large, self.slack = costs, too_large, slack
+        self.tried: list[tuple[int, int]] = []
 
     def plan(self, record, name):
+        ids, cost = self._known(record, name)
+        self.tried.append(ids)
+        return SimpleNamespace(plan=SimpleNamespace(estimate_cycles=cost))
+
+    def bound(self, record, name):
+        return self.slack * self._known(record, name)[1]
+
+    def forget(self) -> None:
+        """There is nothing to forget."""
+
+    def _known(self, record, name) -> tuple[tuple[int, int], int]:
         ids = [op.attr("id") for op in getattr(record, "ops", (record,))]
-        if (ids[0], ids[-1]) in self.too_large:
+        key = ids[0], ids[-1]
+        if key in self.too_large:
             raise InfeasibleError(f"{name}: no split fits")
-        if (ids[0], ids[-1]) not in self.costs:
+        if key not in self.costs:
             raise NotLowerable(name)
-        return SimpleNamespace(plan=SimpleNamespace(estimate_cycles=self.costs[ids[0], ids[-1]]))
+        return key, self.costs[key]
 
 
 def form_groups(table: GraphTable, planner: Priced) -> None:
     group_table(table, planner, {})  # type: ignore[arg-type]
 
 
-def cut(n: int, costs: Costs, too_large: Collection[tuple[int, int]] = ()) -> tuple[list[int], int]:
+def cut(
+    n: int, costs: Costs, too_large: Collection[tuple[int, int]] = (), planner: Priced | None = None
+) -> tuple[list[int], int]:
     """Return the last op of every group and the total cost, for a chain of n ops that may be grouped at will."""
     steps = [
         Step("group", f"op{i}", (i, n + 1 + i), (i + 1,), OpRecord("conv", (("id", i),), (SPEC, SPEC), (SPEC,), None))
@@ -59,13 +74,26 @@ def cut(n: int, costs: Costs, too_large: Collection[tuple[int, int]] = ()) -> tu
     fn = FunctionTable(
         "main", [SPEC] * (2 * n + 1), [0], [n], params={n + 1 + i: f"w{i}" for i in range(n)}, steps=steps
     )
-    form_groups(GraphTable({"main": fn}), Priced(costs, too_large))
+    form_groups(GraphTable({"main": fn}), planner or Priced(costs, too_large))
     groups = [[op.attr("id") for op in getattr(s.record, "ops", (s.record,))] for s in fn.steps]
     assert [i for g in groups for i in g] == list(range(n))
     return [g[-1] for g in groups], sum(costs[g[0], g[-1]] for g in groups)
 
 
 TABLE: Costs = {(0, 0): 100, (0, 1): 150, (1, 1): 80, (1, 2): 210, (1, 3): 230, (2, 2): 120, (2, 3): 150, (3, 3): 60}
+
+
+@pytest.mark.feature("F-023", "F-024")
+@given(st.data())
+def test_bounds_leave_out_trials_and_change_no_choice(data) -> None:
+    """Whatever the bounds are, the cheapest cuts are found; with tight ones only their groups are ever tried."""
+    n = data.draw(st.integers(1, 6))
+    costs = {(i, j): data.draw(st.integers(1, 50)) for i in range(n) for j in range(i, min(n, i + 4))}
+    cheapest = cut(n, costs, planner=Priced(costs, slack=0.0))
+    assert cut(n, costs, planner=Priced(costs, slack=data.draw(st.floats(0, 1)))) == cheapest
+    tight = Priced(costs)
+    groups, _ = cut(n, costs, planner=tight)
+    assert sorted(j for _, j in tight.tried) == groups
 
 
 @pytest.mark.feature("F-023", "F-024", "F-031")
@@ -156,8 +184,8 @@ def record(**changes) -> OpRecord:
 @pytest.mark.feature("B75", "F-025")
 def test_equal_ops_are_planned_once_and_others_anew(monkeypatch) -> None:
     searches = []
-    real = planning.plan_op
-    monkeypatch.setattr(planning, "plan_op", lambda low, *a: searches.append(low) or real(low, *a))
+    real = planning.Draft
+    monkeypatch.setattr(planning, "Draft", lambda low, *a: searches.append(low) or real(low, *a))
 
     def layers(*shapes):
         def body(b, x, *weights):
@@ -200,7 +228,7 @@ def test_a_failure_is_remembered(monkeypatch) -> None:
         with pytest.raises(InfeasibleError) as info:
             known.plan(row, "wide")
         messages.append(str(info.value))
-        monkeypatch.setattr(planning, "plan_op", None)  # the second time nothing is searched
+        monkeypatch.setattr(planning, "Draft", None)  # the second time nothing is searched
     assert messages[0] == messages[1] and "wide" in messages[0]
 
 
@@ -226,9 +254,9 @@ def test_what_the_bounds_leave_out_gains_little(monkeypatch, kind: str) -> None:
     """Candidates priced well above the best trial are not tried; trying them all gains less than a tenth."""
     args = [Arg((1024, 2048), "bf16", B), Arg((2048, 1024) if kind == "gemm" else (1024, 2048), "bf16", B)]
     low = one_op(kind, *args[: 1 if kind == "softmax" else 2], out=B).lowering()
-    found = planner_module.plan_op(low, TX8)
+    found = best_plan(low, TX8)
     monkeypatch.setattr(planner_module, "PRICED_ABOVE", 1e9)
-    assert planner_module.plan_op(low, TX8).estimate_cycles >= 0.9 * found.estimate_cycles
+    assert best_plan(low, TX8).estimate_cycles >= 0.9 * found.estimate_cycles
 
 
 @pytest.mark.feature("F-068")
@@ -250,7 +278,7 @@ def test_a_long_reduction_is_split() -> None:
     small = TX8.to_dict()
     small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 65536
     low = one_op("gemm", Arg((64, 60_000), "bf16", B), Arg((60_000, 64), "bf16", B), out=B).lowering()
-    plan = planner_module.plan_op(low, Machine.from_dict(small))
+    plan = best_plan(low, Machine.from_dict(small))
     (k,) = [f for f, summed in enumerate(low.reduce) if summed]
     assert plan.trips[k] > 1 and plan.order[-1] == k and plan.spm_bytes <= 65536
     options = planner_module.candidates(low, 16)[1][:, k]

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.one_op import MACHINES, Arg, one_op, with_plan
+from support.one_op import MACHINES, Arg, best_plan, one_op, with_plan
 
 from tx8fast import isa
 from tx8fast.errors import InfeasibleError
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES
 from tx8fast.schedule.segment import Buffers
-from tx8fast.search import planner
 from tx8fast.search.plan import Plan, reloads
 from tx8fast.simulator.cycle import simulate
 
@@ -113,7 +112,7 @@ def test_found_plans_fit_and_use_the_tiles(what) -> None:
     kind, args, attrs, machine = what
     case = one_op(kind, *args, out="dense" if kind == "transpose" else B, machine=machine, **attrs)
     low, chip = case.lowering(), case.machine
-    plan = planner.plan_op(low, chip)
+    plan = best_plan(low, chip)
     assert math.prod(plan.parts) <= chip.n_tiles
     assert plan.spm_bytes <= chip.spm_limit - chip.spm_base
     assert Buffers(low, plan, chip).peak <= plan.spm_bytes
@@ -122,7 +121,7 @@ def test_found_plans_fit_and_use_the_tiles(what) -> None:
         assert shard in (size, *range(0, size, low.units[f])), "shards are whole units"
         assert low.shard[f] or plan.parts[f] == 1
         assert low.split[f] or length == shard
-    assert planner.plan_op(low, chip) == plan, "search is deterministic"
+    assert best_plan(low, chip) == plan, "search is deterministic"
 
 
 @pytest.mark.feature("B74")
@@ -133,7 +132,7 @@ def test_more_work_never_costs_less(kind: str) -> None:
         args = [Arg((rows, 1024), "bf16", B)]
         if kind != "softmax":
             args.append(Arg((1024, 1024) if kind == "gemm" else args[0].shape, "bf16", B))
-        cycles.append(planner.plan_op(one_op(kind, *args, out=B).lowering(), TX8).estimate_cycles)
+        cycles.append(best_plan(one_op(kind, *args, out=B).lowering(), TX8).estimate_cycles)
     assert cycles == sorted(cycles)
 
 
@@ -144,7 +143,7 @@ def test_no_plan_fits() -> None:
     small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 5120
     low = one_op("softmax", Arg((4, 16384))).lowering()
     with pytest.raises(InfeasibleError, match=r"layer 7.*needs [\d,]+ bytes.*5,120 bytes"):
-        planner.plan_op(low, Machine.from_dict(small), "layer 7")
+        best_plan(low, Machine.from_dict(small), "layer 7")
 
 
 @pytest.mark.feature("B55")
@@ -154,7 +153,7 @@ def test_the_error_names_what_takes_the_scratchpad() -> None:
     small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 5120
     low = one_op("softmax", Arg((4, 16384))).lowering()
     with pytest.raises(InfeasibleError) as found:
-        planner.plan_op(low, Machine.from_dict(small))
+        best_plan(low, Machine.from_dict(small))
     text = str(found.value)
     for part in ("operand 0 65,536", "dimensions of 16,384 points cannot be cut", "would help"):
         assert part in text, text
@@ -163,10 +162,10 @@ def test_the_error_names_what_takes_the_scratchpad() -> None:
 @pytest.mark.feature("B55")
 def test_tight_scratchpad_means_more_slices() -> None:
     case = one_op("gemm", Arg((512, 2048), "bf16", B), Arg((2048, 1024), "bf16", B), out=B)
-    plenty = planner.plan_op(case.lowering(), TX8)
+    plenty = best_plan(case.lowering(), TX8)
     small = TX8.to_dict()
     small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 65536
-    tight = planner.plan_op(case.lowering(), Machine.from_dict(small))
+    tight = best_plan(case.lowering(), Machine.from_dict(small))
     assert math.prod(tight.trips) > math.prod(plenty.trips)
     assert tight.spm_bytes <= 65536 < plenty.spm_bytes and tight.estimate_cycles > plenty.estimate_cycles
 

@@ -21,6 +21,7 @@ from tx8fast.ir.ops.base import reference
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.view import build_view
 from tx8fast.lower import lower
+from tx8fast.lower.base import Lowering
 from tx8fast.machine import Machine, load_machine
 from tx8fast.numerics.formats import np_dtype
 from tx8fast.program.model import Program
@@ -29,7 +30,7 @@ from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search import plan as search_plan
 from tx8fast.search.plan import Plan
-from tx8fast.search.planner import spm_demand
+from tx8fast.search.planner import Draft, spm_demand
 from tx8fast.search.program import plan_table
 from tx8fast.weights import WeightTable
 
@@ -168,6 +169,13 @@ def one_op(kind: str, *args: Arg | None, out: str = "dense", machine: str = "tx8
         return list(b.op(kind, *operands, mem_layout=out, **attrs).results)
 
     return build(given, body, machine)
+
+
+def best_plan(low: Lowering, machine: Machine, name: str = "") -> Plan:
+    """Return the plan that the search finds for a lowering. Raises InfeasibleError if there is none."""
+    plan = Draft(low, machine, name).best()
+    assert plan is not None
+    return plan
 
 
 def check(case: Case, inputs: Sequence[np.ndarray] | None = None, seed: int = 0,

@@ -177,7 +177,7 @@ class BarrierSub(Sync):
     def cycles(machine, r):
         mask = r["p"][:, 0]
         hops = np.zeros(len(r), np.int64)
-        for value in np.unique(mask).tolist():
+        for value in sorted(set(mask.tolist())):
             hops[mask == value] = mask_diameter(machine, value)
         return machine.sync.barrier_base + 2 * hops * machine.noc.hop_cycles
 

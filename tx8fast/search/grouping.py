@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import MAX_BANDED, NotLowerable
 from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.sequences import BINARY, UNARY
@@ -90,20 +90,45 @@ def _alike(a: Step, b: Step) -> bool:
 
 def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
               given: Sequence[Option] = ()) -> list[tuple[int, int]]:  # fmt: skip
-    """Return the cheapest sequence of groups, as ranges of positions (dynamic programming over end positions)."""
-    costs: dict[int, list[tuple[float, int]]] = {}
-    for start, end, step in intervals(fn, steps, given):
-        if (cost := cost_of(step, planner)) < float("inf") or end == start + 1:
-            costs.setdefault(end, []).append((cost, start))
-    best: list[tuple[float, int]] = [(0.0, 0)]  # cost of the first n steps, start of the last group
-    for end in range(1, len(steps) + 1):
-        options = [(best[start][0] + cost, start) for cost, start in costs[end]]
-        best.append(min(options, key=lambda o: (o[0], -o[1])))
-    out: list[tuple[int, int]] = []
-    end = len(steps)
+    """Return the cheapest sequence of groups, as ranges of positions (dynamic programming over end positions).
+
+    Groups count with a bound on their cycles until they are part of the cheapest sequence: only then are plans tried."""
+    found = list(intervals(fn, steps, given))
+    number: dict[Record | None, int] = {}
+    asked: list[Step] = []  # one step per distinct record
+    at: list[list[tuple[int, int]]] = [[] for _ in range(len(steps) + 1)]  # by end: (start, number)
+    for start, end, step in found:
+        record = None if step.is_empty else step.record
+        if record not in number:
+            number[record] = len(asked)
+            asked.append(step)
+        at[end].append((start, number[record]))
+    cost = [bound_of(step, planner) for step in asked]
+    tried = [False] * len(asked)
+    while True:
+        cuts = _cheapest(at, cost)
+        hopes = [(end - start, j) for start, end, j in cuts if not tried[j]]
+        if not hopes:
+            planner.forget()
+            return [(start, end) for start, end, _ in cuts]
+        _, j = min(hopes)  # few ops are tried soon, and what is learnt may rule out the others
+        cost[j], tried[j] = cost_of(asked[j], planner), True
+
+
+def _cheapest(at: Sequence[Sequence[tuple[int, int]]], cost: Sequence[float]) -> list[tuple[int, int, int]]:
+    """Return the cheapest sequence of groups (start, end, index of cost); at: by end, (start, index of cost). Shorter
+    groups on ties."""
+    best: list[tuple[float, int, int]] = [
+        (0.0, 0, 0)
+    ]  # cost of the first n steps, minus the last group's start, its index
+    for here in at[1:]:
+        best.append(min([(best[start][0] + cost[j], -start, j) for start, j in here]))
+    out: list[tuple[int, int, int]] = []
+    end = len(at) - 1
     while end:
-        out.append((best[end][1], end))
-        end = best[end][1]
+        _, start, j = best[end]
+        out.append((-start, end, j))
+        end = -start
     return out[::-1]
 
 
@@ -164,10 +189,20 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
 
 
 def cost_of(step: Step, planner: Planner) -> float:
+    """Return the cycles of a step's plan, infinitely many if it cannot be a group."""
+    return _ask(step, lambda record: planner.plan(record, step.name).plan.estimate_cycles)
+
+
+def bound_of(step: Step, planner: Planner) -> float:
+    """Return cycles that the step's plan hardly goes below."""
+    return _ask(step, lambda record: planner.bound(record, step.name))
+
+
+def _ask(step: Step, cycles: Callable[[Record], float]) -> float:
     if step.record is None or step.is_empty:
         return 0.0
     try:
-        return float(planner.plan(step.record, step.name).plan.estimate_cycles)
+        return float(cycles(step.record))
     except NotLowerable:
         return float("inf")
     except InfeasibleError:

@@ -41,7 +41,8 @@ REFINE = 5  # candidates tried on the event kernel, at most
 PER_SHARDING = 1  # of them with one sharding, then
 REFINE_BEST = 2  # more with the best sharding
 TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without
-PRICED_ABOVE = 1.1
+PRICED_ABOVE = 1.1  # times the truth: prices of groups, and of shared loads
+PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly ever above it
 ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looked at last
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
 SAMPLE_POINTS = 1 << 17  # size of the slice whose instructions give the price per point
@@ -50,41 +51,62 @@ MAX_CANDIDATES = 60_000
 BUFS = 2
 
 
-def plan_op(low: Lowering, machine: Machine, name: str = "") -> Plan:
-    """Return the best plan. Raises InfeasibleError if even the finest slices exceed scratchpad."""
-    if isinstance(low, KernelCore):
-        return _kernel_core_plan(low, machine)
-    if isinstance(low, ConvStream):
-        return stream_plan(low, machine, name or low.record.kind)
-    parts, slices, inner, cycles, size_bytes, bound = priced(low, machine)
-    order = np.argsort(cycles, kind="stable")
-    # the formula is rough, and knows nothing of staged lowerings: what may fit is looked at by price
-    fits = low.staged | (size_bytes[order] <= ROOM * (machine.spm_limit - machine.spm_base))
-    trials = Trials(low, machine, len(order))
-    shardings: dict[bytes, int] = {}
-    later: list[int] = []
-    for i in itertools.chain(order[fits], order[~fits]):
-        if trials.done(REFINE, float(cycles[i])):
-            break
-        tried = shardings.get(parts[i].tobytes(), 0)
-        if tried == PER_SHARDING:
-            later.append(i)
-        elif trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
-            shardings[parts[i].tobytes()] = tried + 1
-    if trials.best is None:
-        # the price of scratchpad is an estimate, and not every candidate was looked at: this one is the last hope
-        i = int(np.argmin(size_bytes))
-        if not trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
-            assert trials.smallest is not None
-            raise no_plan(low, trials.smallest, trials.capacity, name)
-    best = trials.best
-    assert best is not None
-    for i in (i for i in later if tuple(parts[i]) == best.parts):
-        if trials.done(REFINE + REFINE_BEST, float(cycles[i])):
-            break
-        trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])])
-    assert trials.best is not None
-    return replace(trials.best, runner_up=trials.runner_up)
+class Draft:
+    """A lowering whose candidates are priced and none is tried yet. bound: cycles its best plan hardly goes below; where
+    there is nothing to choose, its cycles. Raises InfeasibleError if nothing can fit whatever is tried."""
+
+    def __init__(self, low: Lowering, machine: Machine, name: str = "") -> None:
+        self.low, self.machine, self.name = low, machine, name
+        self.only: Plan | None = None
+        if isinstance(low, KernelCore):
+            self.only = _kernel_core_plan(low, machine)
+        elif isinstance(low, ConvStream):
+            self.only = stream_plan(low, machine, name or low.record.kind)
+        if self.only is not None:
+            self.bound = float(self.only.estimate_cycles)
+            return
+        self.prices = priced(low, machine)
+        _, _, _, cycles, size_bytes, _ = self.prices
+        # the formula is rough, and knows nothing of staged lowerings: what may fit is looked at by price
+        self.fits = low.staged | (size_bytes <= ROOM * (machine.spm_limit - machine.spm_base))
+        least = float(np.min(cycles[self.fits] if self.fits.any() else cycles))
+        self.bound = least / (PRICED_ABOVE if low.overlaps else PRICED_ABOVE_ALONE)
+
+    def best(self, ceiling: float = math.inf) -> Plan | None:
+        """Return the best plan, or None if nothing that is priced near `ceiling` cycles or below fits. Without a ceiling,
+        raises InfeasibleError if even the finest slices exceed scratchpad."""
+        if self.only is not None:
+            return self.only
+        parts, slices, inner, cycles, size_bytes, bound = self.prices
+        order = np.argsort(cycles, kind="stable")
+        trials = Trials(self.low, self.machine, len(order), ceiling)
+        shardings: dict[bytes, int] = {}
+        later: list[int] = []
+        fits = self.fits[order]
+        for i in itertools.chain(order[fits], order[~fits]):
+            if trials.done(REFINE, float(cycles[i])):
+                break
+            tried = shardings.get(parts[i].tobytes(), 0)
+            if tried == PER_SHARDING:
+                later.append(i)
+            elif trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
+                shardings[parts[i].tobytes()] = tried + 1
+        if trials.best is None:
+            if ceiling < math.inf:
+                return None
+            # the price of scratchpad is an estimate, and not every candidate was looked at: this one is the last hope
+            i = int(np.argmin(size_bytes))
+            if not trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
+                assert trials.smallest is not None
+                raise no_plan(self.low, trials.smallest, trials.capacity, self.name)
+        best = trials.best
+        assert best is not None
+        for i in (i for i in later if tuple(parts[i]) == best.parts):
+            if trials.done(REFINE + REFINE_BEST, float(cycles[i])):
+                break
+            trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])])
+        assert trials.best is not None
+        return replace(trials.best, runner_up=trials.runner_up)
 
 
 def priced(low: Lowering, machine: Machine) -> tuple[np.ndarray, ...]:
@@ -101,8 +123,8 @@ def priced(low: Lowering, machine: Machine) -> tuple[np.ndarray, ...]:
 class Trials:
     """Candidates tried so far. `smallest`: the one with the least scratchpad demand, if none could be used."""
 
-    def __init__(self, low: Lowering, machine: Machine, n_candidates: int) -> None:
-        self.low, self.n = low, n_candidates
+    def __init__(self, low: Lowering, machine: Machine, n_candidates: int, ceiling: float = math.inf) -> None:
+        self.low, self.n, self.ceiling = low, n_candidates, ceiling
         self.capacity = machine.spm_limit - machine.spm_base
         self.timer = PlanTimer(low, machine)
         self.best: Plan | None = None
@@ -112,10 +134,9 @@ class Trials:
 
     def done(self, limit: int, price: float) -> bool:
         """Say whether candidates of this price and above need not be tried."""
-        if self.best is None:
-            return self.looked >= MAX_LOOKED
-        # prices are seldom above the truth: what is priced well above the best trial cannot win
-        return self.tried >= limit or price > PRICED_ABOVE * self.best.estimate_cycles
+        if price > PRICED_ABOVE * min(self.best.estimate_cycles if self.best is not None else math.inf, self.ceiling):
+            return True  # prices are seldom above the truth: what is priced well above the best trial cannot win
+        return self.looked >= MAX_LOOKED if self.best is None else self.tried >= limit
 
     def run(self, parts, slices, inner: int, bound: str) -> bool:
         """Try a candidate with and, for the first few, without shared loads. Return False if it does not fit."""

@@ -5,6 +5,7 @@ May import: graph_table, lower, machine, search.*. Must not: emit programs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError, InternalError
@@ -12,7 +13,7 @@ from tx8fast.graph_table import ChainRecord, Record
 from tx8fast.lower import NotLowerable, lower, variants
 from tx8fast.machine import Machine
 from tx8fast.search.plan import Planned
-from tx8fast.search.planner import plan_op
+from tx8fast.search.planner import Draft
 
 
 class Planner:
@@ -22,34 +23,66 @@ class Planner:
         self.machine = machine
         self.sharing = sharing
         self.known: dict[Record, Planned | Exception] = {}
+        self.drafts: dict[Record, tuple[list[Draft], str]] = {}  # of records without a plan, and why the kernel core
 
     def plan(self, record: Record, name: str) -> Planned:
         """Return the plan. Raises NotLowerable (groups only) or InfeasibleError."""
-        found = self.known.get(record)
-        if found is None:
+        if record not in self.known:
             try:
-                found = self._best(record, name)
+                self.known[record] = self._best(*self._drafted(record, name))
             except (NotLowerable, InfeasibleError) as err:
-                found = err
-            self.known[record] = found
+                self.known[record] = err
+            self.drafts.pop(record, None)
+        found = self.known[record]
         if isinstance(found, Exception):
             raise found
         return found
 
-    def _best(self, record: Record, name: str) -> Planned:
+    def bound(self, record: Record, name: str) -> float:
+        """Return cycles that the record's plan hardly goes below; those of the plan if there is one. Raises like `plan`
+        as far as it is known."""
+        if record not in self.known:
+            try:
+                return min(draft.bound for draft in self._drafted(record, name)[0])
+            except (NotLowerable, InfeasibleError) as err:
+                self.known[record] = err
+        return float(self.plan(record, name).plan.estimate_cycles)
+
+    def forget(self) -> None:
+        """Free the priced candidates of records without a plan."""
+        self.drafts.clear()
+
+    def _drafted(self, record: Record, name: str) -> tuple[list[Draft], str]:
+        """Return the record's lowerings with their candidates priced, the most promising first."""
         if isinstance(record, ChainRecord):
             raise InternalError(f"planning '{name}': a chain is planned where it is made")
-        low, reason = lower(record, self.machine)
-        options = []
+        if record not in self.drafts:
+            low, reason = lower(record, self.machine)
+            drafts = []
+            failed: InfeasibleError | None = None
+            for option in (low, *variants(record, self.machine)):
+                option.sharing = self.sharing
+                try:
+                    drafts.append(Draft(option, self.machine, name))
+                except InfeasibleError as err:
+                    failed = failed or err
+            if failed is not None and not drafts:
+                raise failed
+            self.drafts[record] = sorted(drafts, key=lambda d: d.bound), reason
+        return self.drafts[record]
+
+    def _best(self, drafts: list[Draft], reason: str) -> Planned:
+        options: list[Planned] = []
         failed: InfeasibleError | None = None
-        for option in (low, *variants(record, self.machine)):
-            option.sharing = self.sharing
+        for draft in drafts:
             try:
-                options.append(Planned(option, plan_op(option, self.machine, name), reason))
+                plan = draft.best(min([p.plan.estimate_cycles for p in options], default=math.inf))
             except InfeasibleError as err:
                 failed = failed or err
-        if not options:
-            assert failed is not None
+                continue
+            if plan is not None:
+                options.append(Planned(draft.low, plan, reason))
+        if failed is not None and not options:
             raise failed
         best = min(options, key=lambda p: p.plan.estimate_cycles)
         others = [p.plan for p in options if p is not best] + [p for p in [best.plan.runner_up] if p is not None]
