@@ -43,39 +43,43 @@ class Exchange:
         self.machine = machine
         self.known: dict[tuple[int, ...], int] = {}
         masks = sorted({mask for g in groups for mask in g})
-        made: list[tuple] = []
+        # every row is one of these
+        kinds = [isa.make("send", src=0, dst=0, bytes=0, mask=0), isa.make("recv", monitor=0, bytes=0),
+                 *[isa.make("barrier_sub", mask=mask) for mask in masks]]  # fmt: skip
+        made: list[int] = []
         args: list[tuple[int, int, int]] = []
         self.bytes_at: list[tuple[int, int, int, int]] = []  # row, read, rank, tiles: rank < 0 for the sum of all
         begin = [0]
         for tile in range(machine.n_tiles):
             mine = [next((mask for mask in g if mask >> tile & 1), 0) for g in groups]
             for mask in sorted(set(mine) - {0}) if meet else ():
-                made.append(isa.make("barrier_sub", mask=mask))
+                made.append(2 + masks.index(mask))
                 args.append((0, masks.index(mask), 0))
             for k, mask in enumerate(mine):
                 if mask:
                     rank = (mask & ((1 << tile) - 1)).bit_count()
                     self.bytes_at.append((len(made), k, rank, mask.bit_count()))
-                    made.append(isa.make("send", src=0, dst=0, bytes=0, mask=mask))
+                    made.append(0)
                     args.append((0, masks.index(mask), 0))
             if any(mine):
                 self.bytes_at += [(len(made), k, -1, 0) for k, mask in enumerate(mine) if mask]
-                made.append(isa.make("recv", monitor=0, bytes=0))
+                made.append(1)
                 args.append((0, 0, 0))
             begin.append(len(made))
-        rows = isa.rows(made)
+        rows = isa.rows(kinds)
         kind = isa.units(rows).astype(np.uint8)
         network.arguments(rows, kind)
         fixed, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
-        fixed = np.where(kind == network.SEND, machine.dte.setup_hw, fixed)
+        fixed[0] = machine.dte.setup_hw
+        issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
         senders = [(t, masks.index(mask)) for g in groups for mask in g for t in isa.comm.mask_tiles(mask)]
         routes = network.build_routes(network.grid(machine), masks, senders, machine.dte.engines, machine.noc.link_bytes,
                                       machine.noc.hop_cycles)  # fmt: skip
-        n, none = len(rows), np.zeros((len(rows), 2), np.int64)
+        n, none = len(made), np.zeros((len(made), 2), np.int64)
         self.rows = EventInput(
-            kind=kind, issue=np.asarray(isa.issue_cycles(machine, rows), np.int64),
+            kind=kind[made], issue=issue[made],
             spm_read=np.zeros((n, 4, 2), np.int64), spm_write=np.zeros((n, 2, 2), np.int64),
-            code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=fixed,
+            code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=fixed[made],
             ddr_bytes=np.zeros(n, np.int64), ddr_read=none, ddr_write=none, arg=np.array(args, np.int64), routes=routes,
         )  # fmt: skip
 

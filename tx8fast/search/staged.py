@@ -14,44 +14,47 @@ from collections.abc import Sequence
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.base import Emitter, Lowering, Slice, round_up
+from tx8fast.lower.base import Emitter, Lowering, Slice
 from tx8fast.machine import Machine
 from tx8fast.search.plan import Plan, busiest, count_steps, reloads
 
 NEVER = 1 << 40  # cycles of a slice that no scratchpad holds
-WORTH = 4  # candidates whose engines need this many times the least are not priced further
+WORTH = 2  # candidates whose engines need this many times the least price are not priced further
 
 
 def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.ndarray) -> np.ndarray:
     """Return the cycles (n,) of candidates; parts, slices (n, n_factors)."""
     steps: dict[tuple, int] = {}
-    busy: dict[tuple, int] = {}
     plans: dict[tuple, Plan] = {}
-    keys: list[tuple] = []
-    price: dict[tuple, float] = {}
     own = [f for f in range(len(low.sizes)) if f in low.skipping]
-    for p, s in zip(parts.tolist(), slices.tolist(), strict=True):
-        shard = tuple([min(round_up(-(-n // d), u), n) for n, d, u in zip(low.sizes, p, low.units, strict=True)])
-        lens = tuple([min(a, b) for a, b in zip(s, shard, strict=True)])
-        keys.append((shard, lens))
-        if keys[-1] in price:
-            continue
-        plan = plans[keys[-1]] = _plan(low, p, shard, lens)
-        rest = math.prod(n for f, n in enumerate(plan.trips) if f not in own)
-        key = tuple([(shard[f], lens[f]) for f in own])
-        if key not in steps:
-            steps[key] = count_steps(low, plan) // rest
-        if lens not in busy and _too_large(low, machine, lens):
-            busy[lens] = NEVER
-        if lens not in busy:
-            whole = all(not r or n == 1 for r, n in zip(low.reduce, plan.trips, strict=True))
-            busy[lens] = _slice_cycles(low, machine, lens, whole)
-        price[keys[-1]] = rest * steps[key] * busy[lens]
-    worth = WORTH * min(price.values())
+    size, unit = np.array(low.sizes, np.int64), np.array(low.units, np.int64)
+    shards = np.minimum(-(-(-(-size // parts)) // unit) * unit, size)
+    keys = [(tuple(a), tuple(b)) for a, b in zip(shards.tolist(), np.minimum(slices, shards).tolist(), strict=True)]
+    for p, key in zip(parts, keys, strict=True):
+        if key not in plans:
+            plans[key] = _plan(low, p.tolist(), *key)
+    forms = {k: (k[1], _whole(low, plan)) for k, plan in plans.items()}
+    busy = _slice_cycles(low, machine, list(dict.fromkeys(forms.values())))
+    price: dict[tuple, float] = {}
     for k, plan in plans.items():
-        if price[k] <= worth:
-            price[k] = max(price[k], _ddr_cycles(low, machine, plan))
+        rest = math.prod([n for f, n in enumerate(plan.trips) if f not in own])
+        form = tuple([(k[0][f], k[1][f]) for f in own])
+        if form not in steps:
+            steps[form] = count_steps(low, plan) // rest
+        price[k] = rest * steps[form] * busy[forms[k]]
+    traffic = Traffic(low, machine)
+    least = math.inf
+    for k in sorted(plans, key=lambda k: price[k]):
+        if price[k] > WORTH * least:
+            break
+        price[k] = max(price[k], traffic.cycles(plans[k]))
+        least = min(least, price[k])
     return np.array([price[k] for k in keys], np.float64)
+
+
+def _whole(low: Lowering, plan: Plan) -> bool:
+    """True if a slice holds all of every reduction."""
+    return all([not r or n == 1 for r, n in zip(low.reduce, plan.trips, strict=True)])
 
 
 def _too_large(low: Lowering, machine: Machine, lens: tuple[int, ...]) -> bool:
@@ -66,33 +69,71 @@ def _plan(low: Lowering, parts: Sequence[int], shard: tuple[int, ...], lens: tup
     return Plan(tuple(parts), shard, lens, tuple(order), 2, 0, 0, "")
 
 
-def _slice_cycles(low: Lowering, machine: Machine, lens: tuple[int, ...], whole: bool) -> int:
-    """Return the cycles of the busiest engine for one slice in the middle of the loop nest."""
-    em = Emitter()
-    lo = (0,) * len(lens)
-    sizes = [len(low.reads), len(low.writes), len(low.scratch_bytes(lo, lens)), len(low.const_bytes())]
-    reads, writes, scratch, consts = ([machine.spm_base] * n for n in sizes)
-    low.emit(em, Slice(lo, lens, reads, writes, scratch, consts, machine.spm_base, whole, whole))
-    rows = isa.rows(em.rows)
-    cycles, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
-    return int(np.bincount(isa.units(rows), cycles).max())
-
-
-def _ddr_cycles(low: Lowering, machine: Machine, plan: Plan) -> float:
-    """Return the cycles that all tiles' loads and stores need the DDR; what can stay is loaded once."""
-    lo, hi = (0,) * len(plan.shard), plan.slices
-    long = tuple([d if r else s for d, s, r in zip(plan.shard, hi, low.reduce, strict=True)])
-    red = {f for f, r in enumerate(low.reduce) if r}
-    common = [k for k, a in enumerate(low.reads) if red & a.factors and k not in low.rare]
-    keeps = sum(low.reads[k].size_bytes(lo, long) for k in common) + sum(low.scratch_bytes(lo, hi)) \
-        <= machine.spm_limit - machine.spm_base  # fmt: skip
-    total = 0
-    for k, a in enumerate((*low.reads, *low.writes)):
-        if k in low.rare:
+def _slice_cycles(low: Lowering, machine: Machine, forms: Sequence[tuple[tuple[int, ...], bool]]) -> dict[tuple, int]:
+    """Return the cycles of the busiest engine for slices (lengths, whether they hold whole reductions) in the middle of
+    the loop nest."""
+    lo = (0,) * len(low.sizes)
+    out: dict[tuple, int] = {}
+    rows: list[tuple] = []
+    begin: list[int] = []
+    priced = []
+    for lens, whole in forms:
+        if _too_large(low, machine, lens):
+            out[lens, whole] = NEVER
             continue
-        if k in common and keeps:
-            total += a.size_bytes(lo, long) * reloads(low, plan, a.factors - red)
-        else:
-            total += a.size_bytes(lo, hi) * reloads(low, plan, a.factors)
-    tiles = math.prod(-(-n // d) for n, d in zip(low.sizes, plan.shard, strict=True))
-    return total * tiles * low.density(*busiest(low, plan)) / machine.ddr_bytes_per_cycle
+        em = Emitter()
+        sizes = [len(low.reads), len(low.writes), len(low.scratch_bytes(lo, lens)), len(low.const_bytes())]
+        reads, writes, scratch, consts = ([machine.spm_base] * n for n in sizes)
+        low.emit(em, Slice(lo, lens, reads, writes, scratch, consts, machine.spm_base, whole, whole))
+        priced.append((lens, whole))
+        begin.append(len(rows))
+        rows += em.rows
+    if priced:
+        made = isa.rows(rows)
+        cycles, _ = isa.durations(machine, made, np.zeros(len(made), np.int64))
+        units = isa.units(made)
+        engines = np.stack([np.add.reduceat(np.where(units == u, cycles, 0), begin) for u in set(units.tolist())])
+        out.update(zip(priced, engines.max(axis=0).tolist(), strict=True))
+    return out
+
+
+class Traffic:
+    """Cycles that all tiles' loads and stores need the DDR; what can stay is loaded once."""
+
+    def __init__(self, low: Lowering, machine: Machine) -> None:
+        self.low, self.machine = low, machine
+        self.red = frozenset(f for f, r in enumerate(low.reduce) if r)
+        self.accesses = [(k, a) for k, a in enumerate((*low.reads, *low.writes)) if k not in low.rare]
+        self.common = [k for k, a in self.accesses if k < len(low.reads) and self.red & a.factors]
+        self.rests = {k: a.factors - self.red for k, a in self.accesses}
+        self.sizes: dict[tuple[int, ...], dict[int, int]] = {}  # lengths of a slice -> bytes by access
+        self.scratch: dict[tuple[int, ...], int] = {}
+        self.parts: dict[tuple[int, ...], float] = {}  # shard -> tiles times the part of their points that have work
+
+    def cycles(self, plan: Plan) -> float:
+        """Return the cycles of a plan."""
+        low, hi = self.low, plan.slices
+        long = tuple([d if r else s for d, s, r in zip(plan.shard, hi, low.reduce, strict=True)])
+        size, size_long = self._bytes(hi), self._bytes(long)
+        if hi not in self.scratch:
+            self.scratch[hi] = sum(low.scratch_bytes((0,) * len(hi), hi))
+        keeps = (
+            sum([size_long[k] for k in self.common]) + self.scratch[hi]
+            <= self.machine.spm_limit - self.machine.spm_base
+        )
+        total = 0
+        for k, a in self.accesses:
+            if keeps and k in self.common:
+                total += size_long[k] * reloads(low, plan, self.rests[k])
+            else:
+                total += size[k] * reloads(low, plan, a.factors)
+        if plan.shard not in self.parts:
+            tiles = math.prod([-(-n // d) for n, d in zip(low.sizes, plan.shard, strict=True)])
+            self.parts[plan.shard] = tiles * low.density(*busiest(low, plan))
+        return total * self.parts[plan.shard] / self.machine.ddr_bytes_per_cycle
+
+    def _bytes(self, lens: tuple[int, ...]) -> dict[int, int]:
+        if lens not in self.sizes:
+            lo = (0,) * len(lens)
+            self.sizes[lens] = {k: a.size_bytes(lo, lens) for k, a in self.accesses}
+        return self.sizes[lens]

@@ -9,6 +9,7 @@ tree in which every link is used once (TX8 hardware manual 4.1, 16.6).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -43,8 +44,13 @@ def grid(machine: Machine) -> Topology:
 
 def all_links(tiles: Topology) -> list[tuple[int, int]]:
     """Return the directed links (from tile, to tile) in the order of their numbers."""
-    near = np.argwhere(tiles.hops == 1)
-    return [(int(a), int(b)) for a, b in near]
+    return list(_numbers(tiles))
+
+
+@lru_cache(maxsize=64)
+def _numbers(tiles: Topology) -> dict[tuple[int, int], int]:
+    """Return the number of every directed link."""
+    return {(a, b): i for i, (a, b) in enumerate(np.argwhere(tiles.hops == 1).tolist())}
 
 
 def arguments(rows: np.ndarray, kind: np.ndarray) -> np.ndarray | None:
@@ -153,30 +159,21 @@ def build_routes(
 
     `scatters` says which masks get parts one after the other: each tile then has a path of its own.
     """
-    number = {link: i for i, link in enumerate(all_links(tiles))}
     tree_of = np.full((tiles.n_tiles, len(masks)), -1, np.int64)
-    hops: list[tuple[int, int, int]] = []  # link, parent, turn
-    leaves: list[tuple[int, int, int]] = []  # tile, last link, turn
+    hops: list[tuple[int, int, int]] = []
+    leaves: list[tuple[int, int, int]] = []
     hop_begin, leaf_begin = [0], [0]
     for src, which in sorted(set(senders)):
         tree_of[src, which] = len(hop_begin) - 1
-        scatter = scatters is not None and scatters[which]
-        place: dict[int, int] = {src: -1}  # tile -> position of the link that reaches it
-        for k, dst in enumerate(mask_tiles(masks[which])):
-            turn = k if scatter else 0
-            if scatter:
-                place = {src: -1}
-            for a, b in tiles.links(src, dst):
-                if b not in place:
-                    place[b] = len(hops) - hop_begin[-1]
-                    hops.append((number[a, b], place[a], turn))
-            leaves.append((dst, place[dst], turn))
+        some_hops, some_leaves = _tree(tiles, src, masks[which], scatters is not None and bool(scatters[which]))
+        hops += some_hops
+        leaves += some_leaves
         hop_begin.append(len(hops))
         leaf_begin.append(len(leaves))
     links, parents, hop_turns = np.array(hops, np.int64).reshape(-1, 3).T
     ends, last, leaf_turns = np.array(leaves, np.int64).reshape(-1, 3).T
     return Routes(
-        n_links=len(number),
+        n_links=len(_numbers(tiles)),
         mask_size=np.array([len(mask_tiles(m)) for m in masks], np.int64),
         tree_of=tree_of,
         tree_begin=np.array(hop_begin, np.int64),
@@ -191,3 +188,22 @@ def build_routes(
         link_rate=link_rate,
         hop_cycles=hop_cycles,
     )
+
+
+@lru_cache(maxsize=4096)
+def _tree(tiles: Topology, src: int, mask: int, scatter: bool) -> tuple[list[tuple[int, int, int]], ...]:
+    """Return the tree from `src` to the tiles of `mask`: hops (link, parent, turn), leaves (tile, last link, turn)."""
+    number = _numbers(tiles)
+    hops: list[tuple[int, int, int]] = []
+    leaves: list[tuple[int, int, int]] = []
+    place = {src: -1}  # tile -> position of the link that reaches it
+    for k, dst in enumerate(mask_tiles(mask)):
+        turn = k if scatter else 0
+        if scatter:
+            place = {src: -1}
+        for a, b in tiles.links(src, dst):
+            if b not in place:
+                place[b] = len(hops)
+                hops.append((number[a, b], place[a], turn))
+        leaves.append((dst, place[dst], turn))
+    return hops, leaves
