@@ -6,6 +6,7 @@ May import: numpy, errors, and the package's own door and kernels. Must not: kno
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -253,6 +254,15 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
 
 def _checked_routes(r: Routes, n_tiles: int) -> RouteColumns:
     """Return the arrays of `r` in kernel order, none empty."""
+    return _no_routes() if r is NO_ROUTES else _route_columns(r, n_tiles)
+
+
+@lru_cache(maxsize=1)
+def _no_routes() -> RouteColumns:
+    return _route_columns(NO_ROUTES, 0)
+
+
+def _route_columns(r: Routes, n_tiles: int) -> RouteColumns:
     hops, leaves, trees = len(r.hop_link), len(r.leaf_tile), len(r.tree_begin) - 1
     require(
         KERNEL,

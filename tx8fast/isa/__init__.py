@@ -14,6 +14,7 @@ from tx8fast.isa.base import (
     INSTRUCTIONS,
     UNITS,
     Instruction,
+    by_family,
     class_of,
     decode,
     finish,
@@ -48,7 +49,7 @@ def run(state, row, ddr_addr: int) -> None:
 
 __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
-    "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "field_problems", "instruction",
+    "by_family", "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "field_problems", "instruction",
     "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "rows", "run",
     "scalar", "scalar_pattern", "tdma", "tensor", "units", "vector",
 ]  # fmt: skip

@@ -6,13 +6,18 @@ Source: TX8 hardware manual 15 (ranges), 16 (costs). All results are aligned wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from tx8fast.isa.base import UNITS, Tables, by_family
+from tx8fast.isa.base import UNITS, Instruction, Tables, by_family
 from tx8fast.isa.dma import Dma
 
 N_READ, N_WRITE = 4, 2
 DTE = UNITS.index("dte")
+#: what `by_family` found in the rows, for callers that ask several questions about them
+Families = Sequence[tuple[type[Instruction], Any]] | None
 
 
 def units(rows: np.ndarray) -> np.ndarray:
@@ -20,13 +25,13 @@ def units(rows: np.ndarray) -> np.ndarray:
     return Tables.unit[rows["opcode"]]
 
 
-def issue_cycles(machine, rows: np.ndarray) -> np.ndarray:
+def issue_cycles(machine, rows: np.ndarray, families: Families = None) -> np.ndarray:
     """Return the kernel core's issue time in cycles (int64); 0 for rows that no engine executes.
 
     Sending includes the software setup, which the hardware part of no other message can hide.
     """
     regs = Tables.regs[rows["opcode"]].copy()
-    for family, index in by_family(rows):
+    for family, index in families or by_family(rows):
         own = family.registers(rows[index])
         if own is not None:
             regs[index] = own
@@ -34,7 +39,9 @@ def issue_cycles(machine, rows: np.ndarray) -> np.ndarray:
     return np.where(regs > 0, machine.kcore.issue_base + machine.kcore.issue_per_reg * regs + setup, 0)
 
 
-def durations(machine, rows: np.ndarray, ddr_addr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def durations(
+    machine, rows: np.ndarray, ddr_addr: np.ndarray, families: Families = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (cycles, ddr_bytes), both int64.
 
     `ddr_addr` holds absolute DDR byte addresses. Hops between tiles are left out (`comm`): the rows do not
@@ -43,7 +50,7 @@ def durations(machine, rows: np.ndarray, ddr_addr: np.ndarray) -> tuple[np.ndarr
     """
     cycles = np.zeros(len(rows), np.int64)
     charged = np.zeros(len(rows), np.int64)
-    for family, index in by_family(rows):
+    for family, index in families or by_family(rows):
         r = rows[index]
         if family is Dma:
             cycles[index], charged[index] = Dma.transfer(machine, r, np.asarray(ddr_addr)[index])
@@ -62,7 +69,7 @@ def rereads(machine, rows: np.ndarray) -> np.ndarray:
     return out
 
 
-def ranges(rows: np.ndarray, ddr_addr: np.ndarray) -> dict[str, np.ndarray]:
+def ranges(rows: np.ndarray, ddr_addr: np.ndarray, families: Families = None) -> dict[str, np.ndarray]:
     """Return half-open byte envelopes (int64); (0, 0) = none.
 
     spm_read (n, 4, 2), spm_write (n, 2, 2), ddr_read (n, 2), ddr_write (n, 2).
@@ -74,7 +81,7 @@ def ranges(rows: np.ndarray, ddr_addr: np.ndarray) -> dict[str, np.ndarray]:
         "ddr_read": np.zeros((n, 2), np.int64),
         "ddr_write": np.zeros((n, 2), np.int64),
     }
-    for family, index in by_family(rows):
+    for family, index in families or by_family(rows):
         r = rows[index]
         reads, writes = family.spans(r)
         for name, spans in (("spm_read", reads), ("spm_write", writes)):

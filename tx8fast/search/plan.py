@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,8 +66,7 @@ def reloads(low: Lowering, plan: Plan, factors: frozenset[int]) -> int:
     return times
 
 
-@dataclass(frozen=True, slots=True)
-class LoopStep:
+class LoopStep(NamedTuple):
     """One slice of a tile's loop nest. lo, hi: factor ranges; load: reads that must be loaded for it; copy: buffer
     copy of every access, reads then writes; first, last: of a reduction; done: slices completed before."""
 
@@ -119,7 +119,7 @@ def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[in
                 if k not in plan.held:
                     load.append(k)
         copy = [turn if k in plan.kept else max(0, filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
-        steps.append(replace(s, load=tuple(load), copy=tuple(copy)))
+        steps.append(LoopStep(s.lo, s.hi, tuple(load), tuple(copy), s.first, s.last, s.done))
         if s.last:
             filled[n_read:] = [n + 1 for n in filled[n_read:]]
     return steps

@@ -157,7 +157,8 @@ class Trials:
         alone = max(plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE
         for variant in (plan, replace(plan, shared=())) if alone else (plan,):
             cost = self.timer.cycles(variant)
-            made = replace(variant, estimate_cycles=cost, spm_bytes=spm_demand(self.low, variant))
+            size = used if variant is plan else spm_demand(self.low, variant)
+            made = replace(variant, estimate_cycles=cost, spm_bytes=size)
             if self.best is None or cost < self.best.estimate_cycles:
                 self.best, self.runner_up = made, self.best
             elif self.runner_up is None or cost < self.runner_up.estimate_cycles:

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -56,9 +56,10 @@ class Block:
     @classmethod
     def of(cls, machine: Machine, rows: np.ndarray) -> Block:
         address = np.maximum(rows["ddr"], 0)
-        fixed, ddr_bytes = isa.durations(machine, rows, address)
-        spans = isa.ranges(rows, address)
-        issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
+        families = list(isa.by_family(rows))
+        fixed, ddr_bytes = isa.durations(machine, rows, address, families)
+        spans = isa.ranges(rows, address, families)
+        issue = np.asarray(isa.issue_cycles(machine, rows, families), np.int64)
         kind = isa.units(rows).astype(np.uint8)
         arg = np.zeros((len(rows), 3), np.int64)
         for name, code in SYNC_KINDS.items():
@@ -78,49 +79,44 @@ class Block:
 
 
 class Pool:
-    """Blocks of rows by key, each made once. Blocks asked for are made together by `fill`."""
+    """Numbered blocks of rows, each made once. Blocks asked for are made together by `fill`."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.rows = Block.of(machine, isa.rows([]))
-        self.at: dict[tuple, tuple[int, int]] = {}  # key -> first row, rows
-        self.wanted: dict[tuple, Sequence[tuple]] = {}
-        self.pauses: dict[tuple, int] = {}  # key -> cycles in which the kernel core is busy, and nothing else
-        self.moves: dict[tuple, tuple[tuple, np.ndarray]] = {}  # key -> key of the block to move, distance by space
+        self.number: dict[tuple, int] = {}
+        self.begin: list[int] = []  # first row of every block, and
+        self.size: list[int] = []  # its rows
+        self.wanted: list[Sequence[tuple]] = []
+        self.pauses: dict[int, int] = {}  # wanted block -> cycles in which the kernel core is busy, and nothing else
 
-    def knows(self, key: tuple) -> bool:
-        return key in self.at or key in self.wanted or key in self.pauses or key in self.moves
+    def want(self, key: tuple, rows: Sequence[tuple]) -> int:
+        """Return the number of a new block."""
+        self.number[key] = number = len(self.begin) + len(self.wanted)
+        self.wanted.append(rows)
+        return number
+
+    def pause(self, key: tuple, cycles: int) -> int:
+        """Return the number of a new block in which the kernel core does something else."""
+        number = self.want(key, [isa.make("wait_worker", workers=0)])
+        self.pauses[number] = cycles
+        return number
 
     def fill(self) -> None:
-        """Make what is wanted, then what is moved from other blocks."""
-        if self.wanted:
-            self._append(list(self.wanted), [len(w) for w in self.wanted.values()],
-                         Block.of(self.machine, isa.rows([row for w in self.wanted.values() for row in w])))  # fmt: skip
-            self.wanted = {}
-        if self.pauses:
-            one = Block.of(self.machine, isa.rows([isa.make("wait_worker", workers=0)])).take(
-                np.zeros(len(self.pauses), np.int64)
-            )
-            cycles = np.array(list(self.pauses.values()), np.int64)
-            self._append(list(self.pauses), [1] * len(cycles), replace(one, issue=cycles, fixed=one.fixed * 0))
-            self.pauses = {}
-        if self.moves:
-            parts = []
-            for key, distance in self.moves.values():
-                begin, n = self.at[key]
-                rows = self.rows.take(np.arange(begin, begin + n))
-                for ranges in (rows.read, rows.write):
-                    ranges += distance[ranges[..., :1] // SPACE]
-                parts.append(rows)
-            self._append(list(self.moves), [len(p.kind) for p in parts], Block.join(parts))
-            self.moves = {}
-
-    def _append(self, keys: Sequence[tuple], sizes: Sequence[int], rows: Block) -> None:
-        at = len(self.rows.kind)
-        for key, n in zip(keys, sizes, strict=True):
-            self.at[key] = at, n
-            at += n
+        """Make what is wanted."""
+        if not self.wanted:
+            return
+        rows = Block.of(self.machine, isa.rows([row for w in self.wanted for row in w]))
+        old = at = len(self.rows.kind)
+        for w in self.wanted:
+            self.begin.append(at)
+            self.size.append(len(w))
+            at += len(w)
+        for number, cycles in self.pauses.items():
+            i = self.begin[number] - old
+            rows.issue[i], rows.fixed[i] = cycles, 0
         self.rows = Block.join([self.rows, rows])
+        self.wanted, self.pauses = [], {}
 
 
 class PlanTimer:
@@ -142,6 +138,10 @@ class PlanTimer:
         self.consts = at(len(low.const_bytes()))
         self.acc = at(1)[0]
         self.n_spaces = next(spaces)
+        # how far ranges move, by space, where copies of buffers other than the first are used
+        self.distances = [np.zeros(self.n_spaces, np.int64)]
+        self.shifts: dict[tuple, int] = {}  # (access, copy), ... -> index into it
+        self.group_numbers: dict[Groups, int] = {}
 
     def cycles(self, plan: Plan) -> int:
         """Return the cycles of a plan, from the first load to the final wait and barrier."""
@@ -160,14 +160,16 @@ class PlanTimer:
         groups = {k: sharing_groups(low, plan, k) for k in shared}
         buffers = [copies(low, plan, k) for k in range(len(self.accesses))]
         order = tile_order(low, plan, buffers, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
-        keys, workers, computes = self._blocks(order, groups, plan.held)
+        blocks, shifts, workers, computes = self._blocks(order, groups, plan.held)
         self.pool.fill()
-        spans = [self.pool.at[key] for key in keys]
-        count = np.array([n for _, n in spans])
+        count = np.array([self.pool.size[i] for i in blocks])
         last = np.cumsum(count)
         # row numbers of all blocks, one after the other
-        at = np.arange(last[-1]) + np.repeat([begin for begin, _ in spans] - last + count, count)
+        at = np.arange(last[-1]) + np.repeat([self.pool.begin[i] for i in blocks] - last + count, count)
         rows = self.pool.rows.take(at)
+        distance, shift = np.array(self.distances), np.repeat(shifts, count)[:, None]
+        for ranges in (rows.read, rows.write):
+            ranges += distance[shift, ranges[..., 0] // SPACE][..., None]
         n, none = len(at), np.zeros((len(at), 2), np.int64)
         result = simulate_events(EventInput(
             kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
@@ -206,48 +208,65 @@ class PlanTimer:
             hi[f] -= (plan.trips[f] - n) * plan.slices[f]
         return tuple(lo), tuple(hi)
 
-    def _blocks(
-        self, order: Order, groups: dict[int, Groups], held: frozenset[int]
-    ) -> tuple[list[tuple], list[int], list[int]]:
-        """Return the keys of the actions' blocks, their register windows, and per step the block of its compute."""
-        keys: list[tuple] = [self._prologue()]
-        workers, computes = [0], []
-        for a in order.actions:
-            s = order.steps[a.step]
-            if a.kind == "store":
-                n_read = len(self.low.reads)
-                stored = [n_read + j for j in range(len(self.low.writes)) if n_read + j not in held]
-                made = [self._transfer(k, s, s.copy[k]) for k in stored]
-            elif a.kind == "load":
-                made = [self._transfer(a.access, s, s.copy[a.access])]
-            elif a.kind == "part":
-                made = [self._part(a.access, order.fills[a.fill], order.steps, groups)]
-            elif a.kind == "exchange":
-                made = [self._exchange(order, a.fill, groups)]
-            elif a.kind == "meet":
+    def _blocks(self, order: Order, groups: dict[int, Groups],
+                held: frozenset[int]) -> tuple[list[int], list[int], list[int], list[int]]:  # fmt: skip
+        """Return the blocks of the actions, their shifts and register windows, and per step the block of its compute."""
+        blocks, shifts, workers = [self._prologue()], [0], [0]
+        computes: list[int] = []
+        n_read = len(self.low.reads)
+        stored = [n_read + j for j in range(len(self.low.writes)) if n_read + j not in held]
+        for kind, i, access, worker, f in order.actions:
+            s = order.steps[i]
+            if kind == "load" or kind == "store":
+                for k in stored if kind == "store" else (access,):
+                    blocks.append(self._transfer(k, s))
+                    shifts.append(self._shift(((k, s.copy[k]),)) if s.copy[k] else 0)
+                    workers.append(worker)
+                continue
+            if kind == "meet":
                 continue  # it is in the exchange
-            elif a.kind in SYNC_KINDS:
-                made = [self._row(a.kind, **({"workers": a.worker} if a.kind == "wait_worker" else {}))]
+            shift = 0
+            if kind == "part":
+                block = self._part(access, order.fills[f], order.steps, groups)
+            elif kind == "exchange":
+                block = self._exchange(order, f, groups)
+            elif kind == "wait_worker":
+                block, worker = self._row(kind, workers=worker), 0
+            elif kind in SYNC_KINDS:
+                block = self._row(kind)
             else:
-                if a.kind != "back":
-                    computes.append(len(keys))
-                made = [self._compute(a.kind, s, order.parity[a.step])]
-            keys += made
-            workers += [0 if a.kind == "wait_worker" else a.worker] * len(made)
-        return keys, workers, computes
+                if kind != "back":
+                    computes.append(len(blocks))
+                block = self._compute(kind, s, order.parity[i])
+                shift = self._shift(tuple(enumerate(s.copy))) if any(s.copy) else 0
+            blocks.append(block)
+            shifts.append(shift)
+            workers.append(worker)
+        return blocks, shifts, workers, computes
 
-    def _prologue(self) -> tuple:
-        if not self.pool.knows(("prologue",)):
+    def _shift(self, moves: tuple[tuple[int, int], ...]) -> int:
+        """Return the number of the distances to copies (access, number), from the first ones."""
+        found = self.shifts.get(moves)
+        if found is None:
+            found = self.shifts[moves] = len(self.distances)
+            distance = np.zeros(self.n_spaces, np.int64)
+            for k, c in moves:
+                distance[self.base[k] // SPACE] = c * SPACE
+            self.distances.append(distance)
+        return found
+
+    def _prologue(self) -> int:
+        found = self.pool.number.get(("prologue",))
+        if found is None:
             em = Emitter()
             self.low.prologue(em, self.consts)
-            self.pool.wanted[("prologue",)] = em.rows
-        return ("prologue",)
+            found = self.pool.want(("prologue",), em.rows)
+        return found
 
-    def _row(self, name: str, **fields: int) -> tuple:
+    def _row(self, name: str, **fields: int) -> int:
         key = (name, *fields.values())
-        if not self.pool.knows(key):
-            self.pool.wanted[key] = [isa.make(name, **fields)]
-        return key
+        found = self.pool.number.get(key)
+        return self.pool.want(key, [isa.make(name, **fields)]) if found is None else found
 
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
@@ -258,55 +277,50 @@ class PlanTimer:
     def _moves(self, k: int, step: LoopStep) -> list[Descriptor]:
         return [d for d in self.accesses[k].transfers(step.lo, step.hi) if d.run_bytes]
 
-    def _transfer(self, k: int, step: LoopStep, copy: int) -> tuple:
+    def _transfer(self, k: int, step: LoopStep) -> int:
         key = self._form(k, step)
-        if not self.pool.knows(key):
+        found = self.pool.number.get(key)
+        if found is None:
             name = "rdma" if k < len(self.low.reads) else "wdma"
-            self.pool.wanted[key] = [_dma(name, d, self.base[k]) for d in self._moves(k, step)]
-        return self._moved(key, ((k, copy),)) if copy else key
+            found = self.pool.want(key, [_dma(name, d, self.base[k]) for d in self._moves(k, step)])
+        return found
 
-    def _part(self, k: int, fill: Fill, steps: Sequence[LoopStep], groups: dict[int, Groups]) -> tuple:
+    def _part(self, k: int, fill: Fill, steps: Sequence[LoopStep], groups: dict[int, Groups]) -> int:
         step, at = steps[fill.step], self.staging[k][fill.version[k] % 2]
         tiles = groups[k][0].bit_count()
         key = ("part", at, tiles, *self._form(k, step))
-        if not self.pool.knows(key):
+        found = self.pool.number.get(key)
+        if found is None:
             moved = part_of(self._moves(k, step), 0, tiles)[0]
-            self.pool.wanted[key] = [_dma("rdma", d, at) for d in moved]
-        return key
+            found = self.pool.want(key, [_dma("rdma", d, at) for d in moved])
+        return found
 
-    def _exchange(self, order: Order, f: int, groups: dict[int, Groups]) -> tuple:
+    def _exchange(self, order: Order, f: int, groups: dict[int, Groups]) -> int:
         """Return the time of the meeting and of all parts' way through the mesh, as issue of an empty wait."""
         fill = order.fills[f]
         step = order.steps[fill.step]
-        key = ("exchange", f > 0, *[(groups[k], self._form(k, step)) for k in fill.changed])
-        if not self.pool.knows(key):
+        numbers = self.group_numbers
+        key = ("exchange", f > 0, *[(numbers.setdefault(groups[k], len(numbers)), self._form(k, step))
+                                    for k in fill.changed])  # fmt: skip
+        found = self.pool.number.get(key)
+        if found is None:
             sizes = [max(d.spm + d.size_bytes for d in self._moves(k, step)) for k in fill.changed]
             made = exchange(self.machine, tuple([groups[k] for k in fill.changed]), f > 0)
-            self.pool.pauses[key] = made.cycles(sizes)
-        return key
+            found = self.pool.pause(key, made.cycles(sizes))
+        return found
 
-    def _compute(self, phase: str, step: LoopStep, turn: int) -> tuple:
+    def _compute(self, phase: str, step: LoopStep, turn: int) -> int:
         parity = turn * self.low.overlaps
         key = (phase, self.low.slice_form(step.lo, step.hi), step.first, step.last, parity)
-        if not self.pool.knows(key):
+        found = self.pool.number.get(key)
+        if found is None:
             em = Emitter()
             n_read = len(self.low.reads)
             made = Slice(step.lo, step.hi, self.base[:n_read], self.base[n_read:], self.scratch, self.consts, self.acc,
                          step.first, step.last, parity)  # fmt: skip
             getattr(self.low, phase)(em, made)
-            self.pool.wanted[key] = em.rows
-        return self._moved(key, enumerate(step.copy)) if any(step.copy) else key
-
-    def _moved(self, key: tuple, copy: Iterable[tuple[int, int]]) -> tuple:
-        """Return the block of `key`, whose ranges lie in the first copies, moved to copies (access, number)."""
-        moves = tuple(copy)
-        placed = ("moved", key, moves)
-        if not self.pool.knows(placed):
-            distance = np.zeros(self.n_spaces, np.int64)
-            for k, c in moves:
-                distance[self.base[k] // SPACE] = c * SPACE
-            self.pool.moves[placed] = key, distance
-        return placed
+            found = self.pool.want(key, em.rows)
+        return found
 
 
 def _shortened(trips: Sequence[int]) -> list[int]:
