@@ -24,37 +24,34 @@ WORTH = 2  # candidates whose engines need this many times the least price are n
 
 def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.ndarray) -> np.ndarray:
     """Return the cycles (n,) of candidates; parts, slices (n, n_factors)."""
-    steps: dict[tuple, int] = {}
-    plans: dict[tuple, Plan] = {}
-    own = [f for f in range(len(low.sizes)) if f in low.skipping]
+    own = sorted(low.skipping)
+    rest = [f for f in range(len(low.sizes)) if f not in low.skipping]
     size, unit = np.array(low.sizes, np.int64), np.array(low.units, np.int64)
     shards = np.minimum(-(-(-(-size // parts)) // unit) * unit, size)
-    keys = [(tuple(a), tuple(b)) for a, b in zip(shards.tolist(), np.minimum(slices, shards).tolist(), strict=True)]
-    for p, key in zip(parts, keys, strict=True):
-        if key not in plans:
-            plans[key] = _plan(low, p.tolist(), *key)
-    forms = {k: (k[1], _whole(low, plan)) for k, plan in plans.items()}
-    busy = _slice_cycles(low, machine, list(dict.fromkeys(forms.values())))
-    price: dict[tuple, float] = {}
-    for k, plan in plans.items():
-        rest = math.prod([n for f, n in enumerate(plan.trips) if f not in own])
-        form = tuple([(k[0][f], k[1][f]) for f in own])
+    lens = np.minimum(slices, shards)
+    trips = -(-shards // lens)
+    whole = ((trips == 1) | ~np.array(low.reduce, bool)).all(axis=1)
+    first: dict[tuple, int] = {}  # shard and lengths -> the first candidate that has them
+    same = [first.setdefault(key, i) for i, key in enumerate(map(tuple, np.hstack([shards, lens]).tolist()))]
+    some = list(first.values())
+    forms = [(tuple(n), w) for n, w in zip(lens[some].tolist(), whole[some].tolist(), strict=True)]
+    busy = _slice_cycles(low, machine, list(dict.fromkeys(forms)))
+    price = np.zeros(len(parts))
+    price[some] = trips[some][:, rest].prod(axis=1) * np.array([busy[form] for form in forms], np.float64)
+    plan = lambda i: _plan(low, parts[i].tolist(), tuple(shards[i].tolist()), tuple(lens[i].tolist()))  # noqa: E731
+    steps: dict[tuple, int] = {}  # shard and lengths of the own factors -> slices of them that have work
+    for i, form in zip(some, map(tuple, np.hstack([shards[some][:, own], lens[some][:, own]]).tolist()), strict=True):
         if form not in steps:
-            steps[form] = count_steps(low, plan) // rest
-        price[k] = rest * steps[form] * busy[forms[k]]
+            steps[form] = count_steps(low, plan(i)) // int(trips[i, rest].prod())
+        price[i] *= steps[form]
     traffic = Traffic(low, machine)
     least = math.inf
-    for k in sorted(plans, key=lambda k: price[k]):
-        if price[k] > WORTH * least:
+    for i in sorted(some, key=lambda i: price[i]):
+        if price[i] > WORTH * least:
             break
-        price[k] = max(price[k], traffic.cycles(plans[k]))
-        least = min(least, price[k])
-    return np.array([price[k] for k in keys], np.float64)
-
-
-def _whole(low: Lowering, plan: Plan) -> bool:
-    """True if a slice holds all of every reduction."""
-    return all([not r or n == 1 for r, n in zip(low.reduce, plan.trips, strict=True)])
+        price[i] = max(price[i], traffic.cycles(plan(i)))
+        least = min(least, price[i])
+    return price[same]
 
 
 def _too_large(low: Lowering, machine: Machine, lens: tuple[int, ...]) -> bool:

@@ -201,9 +201,14 @@ def _tree(tiles: Topology, src: int, mask: int, scatter: bool) -> tuple[list[tup
         turn = k if scatter else 0
         if scatter:
             place = {src: -1}
-        for a, b in tiles.links(src, dst):
+        for a, b in _links(tiles, src, dst):
             if b not in place:
                 place[b] = len(hops)
                 hops.append((number[a, b], place[a], turn))
         leaves.append((dst, place[dst], turn))
     return hops, leaves
+
+
+@lru_cache(maxsize=4096)
+def _links(tiles: Topology, src: int, dst: int) -> list[tuple[int, int]]:
+    return tiles.links(src, dst)
