@@ -227,16 +227,18 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
     n_masks = len(routes.mask_size)
     first, second, third = arg[special].T
     what = kind[special]
-    size = (what == KIND_SEND) | (what == KIND_RECV)
-    for chosen, values, top, name in (
-        (size, first, 1 << 40, "bytes"),
-        (size, third, N_MONITORS, "monitor"),
-        (what == KIND_WAIT_WORKER, first, 1 << N_WORKERS, "workers"),
-        (what == KIND_HANDSHAKE, first, n_tiles, "peer"),
-        ((what == KIND_SEND) | (what == KIND_BARRIER_SUB), second, n_masks, "tile set"),
+    present = set(what.tolist())
+    for kinds, values, top, name in (
+        ((KIND_SEND, KIND_RECV), first, 1 << 40, "bytes"),
+        ((KIND_SEND, KIND_RECV), third, N_MONITORS, "monitor"),
+        ((KIND_WAIT_WORKER,), first, 1 << N_WORKERS, "workers"),
+        ((KIND_HANDSHAKE,), first, n_tiles, "peer"),
+        ((KIND_SEND, KIND_BARRIER_SUB), second, n_masks, "tile set"),
     ):
-        some = values[chosen]
-        require(KERNEL, some.min(initial=0) >= 0 and some.max(initial=-1) < top, f"{name} out of range")
+        if present.isdisjoint(kinds):
+            continue
+        some = values[np.logical_or.reduce([what == one for one in kinds])]
+        require(KERNEL, some.min() >= 0 and some.max() < top, f"{name} out of range")
     sends = kind == KIND_SEND
     if sends.any():
         require(KERNEL, routes.tree_of.shape == (n_tiles, n_masks), "tree_of is not (n_tiles, n_masks)")

@@ -142,6 +142,7 @@ class PlanTimer:
         self.distances = [np.zeros(self.n_spaces, np.int64)]
         self.shifts: dict[tuple, int] = {}  # (access, copy), ... -> index into it
         self.group_numbers: dict[Groups, int] = {}
+        self.moves: dict[tuple, list[Descriptor]] = {}
 
     def cycles(self, plan: Plan) -> int:
         """Return the cycles of a plan, from the first load to the final wait and barrier."""
@@ -274,24 +275,28 @@ class PlanTimer:
         clipped = tuple([b - a for a, b in self.accesses[k].box(step.lo, step.hi)]) if self.low.positional else ()
         return (k, lens, clipped)
 
-    def _moves(self, k: int, step: LoopStep) -> list[Descriptor]:
-        return [d for d in self.accesses[k].transfers(step.lo, step.hi) if d.run_bytes]
+    def _moves(self, form: tuple, step: LoopStep) -> list[Descriptor]:
+        """Return the transfers of a slice of such a form."""
+        if form not in self.moves:
+            self.moves[form] = [d for d in self.accesses[form[0]].transfers(step.lo, step.hi) if d.run_bytes]
+        return self.moves[form]
 
     def _transfer(self, k: int, step: LoopStep) -> int:
         key = self._form(k, step)
         found = self.pool.number.get(key)
         if found is None:
             name = "rdma" if k < len(self.low.reads) else "wdma"
-            found = self.pool.want(key, [_dma(name, d, self.base[k]) for d in self._moves(k, step)])
+            found = self.pool.want(key, [_dma(name, d, self.base[k]) for d in self._moves(key, step)])
         return found
 
     def _part(self, k: int, fill: Fill, steps: Sequence[LoopStep], groups: dict[int, Groups]) -> int:
         step, at = steps[fill.step], self.staging[k][fill.version[k] % 2]
         tiles = groups[k][0].bit_count()
-        key = ("part", at, tiles, *self._form(k, step))
+        form = self._form(k, step)
+        key = ("part", at, tiles, form)
         found = self.pool.number.get(key)
         if found is None:
-            moved = part_of(self._moves(k, step), 0, tiles)[0]
+            moved = part_of(self._moves(form, step), 0, tiles)[0]
             found = self.pool.want(key, [_dma("rdma", d, at) for d in moved])
         return found
 
@@ -300,11 +305,11 @@ class PlanTimer:
         fill = order.fills[f]
         step = order.steps[fill.step]
         numbers = self.group_numbers
-        key = ("exchange", f > 0, *[(numbers.setdefault(groups[k], len(numbers)), self._form(k, step))
-                                    for k in fill.changed])  # fmt: skip
+        forms = [self._form(k, step) for k in fill.changed]
+        key = ("exchange", f > 0, *[(numbers.setdefault(groups[form[0]], len(numbers)), form) for form in forms])
         found = self.pool.number.get(key)
         if found is None:
-            sizes = [max(d.spm + d.size_bytes for d in self._moves(k, step)) for k in fill.changed]
+            sizes = [max(d.spm + d.size_bytes for d in self._moves(form, step)) for form in forms]
             made = exchange(self.machine, tuple([groups[k] for k in fill.changed]), f > 0)
             found = self.pool.pause(key, made.cycles(sizes))
         return found
