@@ -118,9 +118,8 @@ def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
 def _cheapest(at: Sequence[Sequence[tuple[int, int]]], cost: Sequence[float]) -> list[tuple[int, int, int]]:
     """Return the cheapest sequence of groups (start, end, index of cost); at: by end, (start, index of cost). Shorter
     groups on ties."""
-    best: list[tuple[float, int, int]] = [
-        (0.0, 0, 0)
-    ]  # cost of the first n steps, minus the last group's start, its index
+    # cost of the first n steps, minus the last group's start, the index of its cost
+    best: list[tuple[float, int, int]] = [(0.0, 0, 0)]
     for here in at[1:]:
         best.append(min([(best[start][0] + cost[j], -start, j) for start, j in here]))
     out: list[tuple[int, int, int]] = []
