@@ -279,8 +279,8 @@ def test_routine_against_other_tiles():
 
 def test_first_message_after_a_launch_without_barrier():
     """Tiles that exchange data must meet first if the launch before them ended without a barrier."""
-    case = build([Arg((256, 1024), "bf16"), Arg((1024, 512), "bf16"), Arg((1024, 512), "bf16")],
-                 lambda b, x, v, w: [b("gemm", x, v), b("gemm", x, w)], "test_2x2")  # fmt: skip
+    case = build([Arg((256, 1024), "bf16"), Arg((1024, 512), "bf16")] * 2,
+                 lambda b, x, v, y, w: [b("gemm", x, v), b("gemm", y, w)], "test_2x2")  # fmt: skip
     program = case.program
     first, second = (program.segments[launch.segment] for launch in program.launches)
     assert not first.barrier and second.barrier and max(second.info["shared"]) == 4
