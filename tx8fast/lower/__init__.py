@@ -17,6 +17,7 @@ from tx8fast.lower.conv_chain import ConvChain
 from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.feed_forward import FeedForward, is_feed_forward
 from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.movement import ChannelNorm, Movement
@@ -67,6 +68,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
             return _chain(record, machine), ""
         if kinds[0] == "conv" and as_product(record.ops[0]) is None:
             return FusedConvolution(record, machine), ""
+        if is_feed_forward(record):
+            return FeedForward(record, machine), ""
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"
@@ -101,6 +104,8 @@ def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]
         windows = [op for op in record.ops if op.kind in WINDOWS]
         if len(windows) > 1:
             return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
+        if is_feed_forward(record):
+            return []
         if any(op.kind == "softmax" for op in record.ops) or (windows and as_product(windows[0]) is None):
             return []
         return [Fused(record, machine, resident=True)]

@@ -189,6 +189,8 @@ class Lowering:
     deferred = (
         False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later
     )
+    turns = 0  # `Slice.parity` counts slices up to this; 0: finished results (of a staged lowering slices), up to 2
+    lags = False  # True: a deferred back reads operands of its slice, and may end as late as the next slice's front
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     backward: tuple[int, ...] = ()  # factors whose slices come last one first
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
@@ -261,6 +263,13 @@ class Lowering:
     def const_bytes(self) -> list[int]:
         """Bytes of buffers that `prologue` fills once per tile."""
         return []
+
+    def buffers(self, k: int, shared: bool, sharing: bool, bufs: int) -> int:
+        """Return the scratchpad buffers of access k (reads, then writes), which is moved more than once. shared: tiles load
+        it together; sharing: they do so with any operand; bufs: the plan's choice."""
+        if shared:
+            return self.shared_copies
+        return max(bufs, 1 + self.staged)  # two slices are under way when staged
 
     def may_share(self, k: int) -> bool:
         """True if tiles may load read access k together."""

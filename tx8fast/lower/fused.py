@@ -224,16 +224,20 @@ class Fused(Lowering):
         """Members that need a buffer of their own inside the group."""
         return [i for i in range(len(self.members)) if i not in self.record.outputs and self._owner(i) == i]
 
+    def _copies(self, i: int) -> int:
+        """Copies of member i's scratch and of its intermediate result."""
+        return COPIES
+
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return self.lead.slice_form(lo, hi)
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         sizes: list[int] = []
-        for m in self.members:
-            sizes += m.low.scratch_bytes(*m.ranges(lo, hi)) * COPIES
+        for i, m in enumerate(self.members):
+            sizes += m.low.scratch_bytes(*m.ranges(lo, hi)) * self._copies(i)
         for i in self._inner():
             m = self.members[i]
-            sizes += [m.low.writes[0].size_bytes(*m.ranges(lo, hi))] * COPIES
+            sizes += [m.low.writes[0].size_bytes(*m.ranges(lo, hi))] * self._copies(i)
         return sizes
 
     def const_bytes(self) -> list[int]:
@@ -261,25 +265,35 @@ class Fused(Lowering):
     def _emit(self, em: Emitter, s: Slice, products: bool) -> None:
         scratch, consts = list(s.scratch), list(s.consts)
         own: list[tuple[list[int], list[int]]] = []
-        for m in self.members:
+        for i, m in enumerate(self.members):
             n, c = len(m.low.scratch_bytes(*m.ranges(s.lo, s.hi))), len(m.low.const_bytes())
-            at = n * (s.parity % COPIES)
+            at = n * (s.parity % self._copies(i))
             own.append((scratch[at : at + n], consts[:c]))
-            scratch, consts = scratch[n * COPIES :], consts[c:]
+            scratch, consts = scratch[n * self._copies(i) :], consts[c:]
         place = {i: s.writes[j] for j, i in enumerate(self.record.outputs)}
-        for k, i in enumerate(self._inner()):
-            place[i] = scratch[k * COPIES + s.parity % COPIES]
+        for i in self._inner():
+            n = self._copies(i)
+            place[i] = scratch[s.parity % n]
+            scratch = scratch[n:]
         for i in range(len(self.members)):
             place[i] = place[self._owner(i)]
-        acc_step = round_up(self.lead.acc_bytes(s.lo, s.hi), ALIGN_BYTES) if s.acc else 0
         for i, m in enumerate(self.members):
             product = i in self.products
             if product != products:
                 continue
             lo, hi = m.ranges(s.lo, s.hi)
             reads = [s.reads[k] if kind == "in" else place[k] for kind, k in m.sources]
-            acc = s.acc + self.products.index(i) * acc_step if product else 0
-            m.low.emit(em, Slice(lo, hi, reads, [place[i]], *own[i], acc, s.first, s.last, s.parity))
+            made = self._slice(i, s, Slice(lo, hi, reads, [place[i]], *own[i], parity=s.parity))
+            if made is not None:
+                m.low.emit(em, made)
+
+    def _slice(self, i: int, s: Slice, own: Slice) -> Slice | None:
+        """Return what member i does in slice s, `own` with its place in the reduction; None if nothing."""
+        own.first, own.last = s.first, s.last
+        if i in self.products and s.acc:
+            step = round_up(self.lead.acc_bytes(s.lo, s.hi), ALIGN_BYTES)
+            own.acc = s.acc + self.products.index(i) * step
+        return own
 
     def ops_per_point(self) -> float:
         """Matrix cycles per point, and vector cycles shared over the reduction's length."""

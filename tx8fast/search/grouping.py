@@ -18,6 +18,7 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import MAX_BANDED, NotLowerable
 from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.feed_forward import second_product
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
@@ -174,7 +175,7 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     """Say whether an interval can be a group at all, without building it."""
     kinds = [s.record.kind if s.record is not None else "" for s in steps[start:end]]
     if sum(k in WINDOWS for k in kinds) < 2:
-        return end - start <= MAX_GROUP
+        return end - start <= MAX_GROUP or second_product(kinds) >= 0
     if (
         sum(k in WINDOWS for k in kinds) > MAX_BANDED
         or not (narrow[start] and narrow[end])
@@ -263,7 +264,8 @@ def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[i
 
 
 def _follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
-    """True for products of one operand, products and ops on their results, and score, softmax and mix of attention."""
+    """True for products of one operand, products and ops on their results, score, softmax and mix of attention, and
+    feed-forwards."""
     product = [r.kind in PRODUCTS for r in records]
     uses = [any(v in made for v in s.inputs) for s in part]
     if len(records) == 3 and product == [True, False, True] and records[1].kind == "softmax":
@@ -271,6 +273,9 @@ def _follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, 
     if sum(r.kind in WINDOWS for r in records) > 1:
         read = {v for s in part for v in s.inputs}
         return CHAIN.issuperset(r.kind for r in records) and all(s.outputs[0] in read for s in part[:-1])
+    second = second_product([r.kind for r in records])
+    if second >= 0 and uses[second]:
+        return all((not p or i == second) == u for i, (p, u) in enumerate(zip(product, uses, strict=True)))
     if all(product):  # they read one operand together
         return len({s.inputs[0] for s in part}) == 1 and not any(uses)
     if not product[0]:

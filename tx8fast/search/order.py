@@ -72,7 +72,7 @@ def tile_order(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[in
     whose parts are exchanged; meet: tiles must meet before the first exchange; limit: steps to look at."""
     steps = loop_steps(low, plan, copies, lo, hi, limit)
     # halves of neighbouring slices of a staged lowering work at the same time
-    parity = [(i if low.staged else s.done) % 2 for i, s in enumerate(steps)]
+    parity = [i % low.turns if low.turns else (i if low.staged else s.done) % 2 for i, s in enumerate(steps)]
     if not shared:
         return Order(steps, parity, [], _alone(low, steps))
     fills = _fills(steps, shared)
@@ -171,6 +171,8 @@ class _Shared:
         # reads that are not loaded anew for every step: both windows use a copy
         slow = {k for step in self.loads for k in step if any(k not in other for other in self.loads)}
         deferred = self.low.deferred
+        # what reads operands of its own slice goes to the window that is waited for before they are filled again
+        lag = int(self.low.lags)
         held: list[int] = []  # steps whose second half is still to come
         for i in range(len(self.steps)):
             last = i + 1 == len(self.steps)
@@ -185,7 +187,7 @@ class _Shared:
                 self._run(i, ENGINES[i % 2])
                 seconds = []
             if last or late:
-                self._finish_all([*seconds, *held])
+                self._finish_all([*seconds, *held], 0)
                 seconds, held = [], []
             if late:
                 self._add("wait")
@@ -195,7 +197,7 @@ class _Shared:
             if last:
                 return
             self._bring(i, 1 << ENGINES[(i + 1) % 2])
-            self._finish_all(seconds)
+            self._finish_all(seconds, lag)
             if deferred:
                 self._load_all(early, i + 1)
             self._exchange(i + 1)
@@ -203,9 +205,9 @@ class _Shared:
     def _load_all(self, reads: Sequence[int], i: int) -> None:
         self.actions += [Action("load", i, k, ENGINES[i % 2]) for k in reads]
 
-    def _finish_all(self, steps: Sequence[int]) -> None:
+    def _finish_all(self, steps: Sequence[int], lag: int) -> None:
         for j in steps:
-            _finish(self.actions, j, self.steps, ENGINES[j % 2])
+            _finish(self.actions, j, self.steps, ENGINES[(j + lag) % 2])
 
     def _long_fills(self) -> None:
         """A fill serves several steps: one window for all engines, drained before the next fill begins."""

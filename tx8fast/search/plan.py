@@ -180,7 +180,7 @@ def copies(low: Lowering, plan: Plan, k: int) -> int:
     if reloads(low, plan, access.factors) == 1:
         return 1
     shared = k < len(plan.shared) and plan.shared[k] > 1
-    return low.shared_copies if shared else max(plan.bufs, 1 + low.staged)  # two slices are under way when staged
+    return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
 
 
 #: slices below this are cheaper to load by every tile than to agree on

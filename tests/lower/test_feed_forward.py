@@ -1,0 +1,129 @@
+"""Feed-forwards in scratchpad equal numpy for any activation, bias, residual, normalisation and cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
+
+from tx8fast.api import CompiledProgram
+from tx8fast.lower import lower
+from tx8fast.lower.feed_forward import FeedForward, second_product
+from tx8fast.search.plan import Plan
+
+LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
+
+
+def feed_forward(dtype: str, rows: tuple[int, ...], depth: int, hidden: int, cols: int, act: str, bias: tuple[bool, bool],
+                 after: tuple[str, ...] = (), machine: str = "tx8") -> Case:  # fmt: skip
+    """act: of the hidden values, or "swiglu" for two products; after: "add" (a residual), "self" (what came in) and
+    norms."""
+    gated = act == "swiglu"
+    small = {"lo": -0.3, "hi": 0.3}
+    args = [Arg((*rows, depth), dtype, "blocked"), *[Arg((depth, hidden), dtype, "blocked", **small)] * (1 + gated),
+            Arg((hidden, cols), dtype, "blocked", **small)]  # fmt: skip
+    args += [Arg((hidden,), dtype)] * (bias[0] * (1 + gated)) + [Arg((cols,), dtype)] * bias[1]
+    args += [Arg((*rows, cols), dtype, "blocked")] * ("add" in after)
+    args += [Arg((cols,), dtype)] * (2 * ("layernorm" in after) + ("rmsnorm" in after))
+
+    def body(b, x, *rest):
+        op = lambda kind, *x, **a: b.op(kind, *x, mem_layout="blocked", **a).result  # noqa: E731
+        weights, more = rest[: 2 + gated], iter(rest[2 + gated :])
+        made = [op("gemm", x, w, *[next(more) for _ in range(bias[0])]) for w in weights[:-1]]
+        h = op("swiglu", *made, act="silu") if gated else op(act, *made)
+        y = op("gemm", h, weights[-1], *[next(more) for _ in range(bias[1])])
+        for kind in after:
+            if kind in ("add", "self"):
+                y = op("add", y, x if kind == "self" else next(more))
+            else:
+                y = op(kind, y, *[next(more) for _ in range(1 + (kind == "layernorm"))], axes=(-1,), eps=1e-5)
+        return y
+
+    return build(args, body, machine)
+
+
+def lowering(case: Case) -> FeedForward:
+    low = lower(grouped(case).records[0], case.machine)[0]
+    assert isinstance(low, FeedForward)
+    return low
+
+
+def agrees(case: Case, seed: int) -> None:
+    """Compare under the searched plan of the group and under a random one."""
+    case = grouped(case)
+    rng = np.random.default_rng(seed)
+    feed = [a.values(rng) for a in case.args]
+    limit = LOOSE[case.args[0].dtype]
+    check(case, feed, tolerance=limit)
+    low = lower(case.records[0], case.machine)[0]
+    plan = random_plan(case, rng, low)
+    if plan is not None:
+        made = with_plan(case, plan, low)
+        check(made, feed, tolerance=limit)
+        CompiledProgram(made.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)
+
+
+DTYPES = st.sampled_from(["bf16", "f16", "f32"])
+MACHINES = st.sampled_from(["tx8", "test_2x2"])
+ROWS = st.one_of(st.tuples(st.integers(1, 150)), st.tuples(st.integers(1, 5), st.integers(1, 40)))
+BIAS = st.tuples(st.booleans(), st.booleans())
+
+
+@pytest.mark.feature("B65", "H18")
+@settings(max_examples=20)
+@given(DTYPES, ROWS, st.sampled_from([8, 64, 100, 192]), st.sampled_from([32, 64, 200, 256, 640]),
+       st.sampled_from([16, 64, 100, 130]), st.sampled_from(["gelu", "relu", "silu", "tanh", "swiglu"]), BIAS,
+       st.sampled_from([(), ("add",), ("layernorm",), ("add", "layernorm"), ("add", "rmsnorm")]), MACHINES,
+       st.integers(0, 1 << 20))  # fmt: skip
+def test_any_shape(dtype, rows, depth, hidden, cols, act, bias, after, machine, seed) -> None:
+    agrees(feed_forward(dtype, rows, depth, hidden, cols, act, bias, after, machine), seed)
+
+
+@pytest.mark.feature("B65", "H18")
+@settings(max_examples=10)
+@given(DTYPES, ROWS, st.sampled_from([64, 100]), st.sampled_from([64, 320]), BIAS, MACHINES, st.integers(0, 1 << 20))
+def test_what_comes_in_is_added(dtype, rows, depth, hidden, bias, machine, seed) -> None:
+    agrees(feed_forward(dtype, rows, depth, hidden, depth, "gelu", bias, ("self",), machine), seed)
+
+
+@pytest.mark.feature("B65")
+@pytest.mark.parametrize("trips", [2, 3, 4, 7])
+@pytest.mark.parametrize("bands", [1, 3])
+def test_shared_weights_for_any_number_of_slices(bands, trips) -> None:
+    """Halves of neighbouring slices in different windows, with one result after another."""
+    after = ("add", "layernorm")
+    case = grouped(feed_forward("bf16", (32 * bands,), 256, 64 * trips, 256, "gelu", (True, True), after, "test_2x2"))
+    low = lower(case.records[0], case.machine)[0]
+    weights = [k for k, a in enumerate(low.reads) if a.factors == {1} and len(a.spec.shape) == 2]
+    shared = tuple(4 if k in weights else 1 for k in range(len(low.reads)))
+    assert len(weights) == 2
+    plan = Plan((4, 1), (8 * bands, 64 * trips), (8, 64), (0, 1), 2, 0, 0, "", shared=shared)
+    made = with_plan(case, plan, low)
+    feed = [a.values(np.random.default_rng(trips)) for a in made.args]
+    check(made, feed, tolerance=LOOSE["bf16"])
+    CompiledProgram(made.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)
+
+
+def test_hidden_values_stay_in_scratchpad() -> None:
+    low = lowering(feed_forward("bf16", (16, 384), 768, 3072, 768, "gelu", (True, True), ("add",)))
+    assert low.sizes == (16, 384, 3072) and low.reduce == (False, False, True)
+    assert all(3072 not in a.spec.shape or 768 in a.spec.shape or len(a.spec.shape) == 1 for a in low.reads)
+    assert [a.spec.shape for a in low.writes] == [(16, 384, 768)]
+
+
+@pytest.mark.parametrize(
+    "kinds, place",
+    [
+        (("gemm", "gelu", "gemm"), 2),
+        (("gemm", "gemm", "swiglu", "gemm", "add", "rmsnorm"), 3),
+        (("gemm", "gemm"), -1),
+        (("gemm", "rmsnorm", "gemm"), -1),
+        (("contract", "softmax", "contract"), -1),
+        (("gemm", "gelu", "gemm", "gelu", "gemm"), -1),
+        (("gelu", "gemm"), -1),
+    ],
+)
+def test_kinds_of_a_feed_forward(kinds, place) -> None:
+    assert second_product(kinds) == place
