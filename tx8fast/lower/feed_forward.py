@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.fused import NORMS, Fused, Link, LinkedAccess
@@ -129,6 +129,19 @@ class FeedForward(Fused):
         if [found.get(g) for g in (*self.product.m, *self.product.k)] != list(range(len(self.index))):
             raise NotLowerable("the two products order rows differently")
         return found
+
+    def _form(self, wire: int, access: Access, links: Sequence[Link]) -> tuple:
+        """What came in may also be added to the result: one buffer if it lies in scratchpad as the first product reads
+        it."""
+        form = super()._form(wire, access, links)
+        if not self.reads or wire != self.args[0] or access.spec != self.reads[0].spec:
+            return form
+        n = self.first.sizes
+        rows = [n[f] for f in self.first.m]
+        boxes = [([0] * (len(rows) + 1), [min(size, x) for x in rows] + [1]) for size in (2, 16, max(rows))]
+        other = self._access(access, links)
+        same = all(other.transfers(*b) == self.reads[0].transfers(*b) for b in boxes)
+        return next(form for form, k in self.forms.items() if k == 0) if same else form
 
     def _mapped(self, links: Sequence[Link]) -> list[Link]:
         """Return links to the lead's factors as links to the group's; what is not one of them stays whole."""

@@ -177,13 +177,17 @@ class Fused(Lowering):
             if wire[0] == "op":
                 sources.append(("op", wire[1]))
                 continue
-            form = (wire[1], type(access), access.dims, access.blocked, tuple(links))
+            form = self._form(wire[1], access, links)
             if form not in self.forms:  # members that read one operand alike share its buffer
                 self.forms[form] = len(self.reads)
                 self.reads.append(self._access(access, links))
                 self.args.append(wire[1])
             sources.append(("in", self.forms[form]))
         self.members.append(Member(low, links, sources))
+
+    def _form(self, wire: int, access: Access, links: Sequence[Link]) -> tuple:
+        """Return what tells apart how members read the group's operand `wire`."""
+        return wire, type(access), access.dims, access.blocked, tuple(links)
 
     def _access(self, access: Access, links: Sequence[Link]) -> Access:
         return LinkedAccess(access, links)
