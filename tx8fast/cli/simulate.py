@@ -104,9 +104,9 @@ def run_(
     from tx8fast.cli.npz import fit_inputs, read_npz, write_npz
     from tx8fast.program.verify import verify
 
-    check_writable(outputs, "outputs", program, inputs)
     if weights is not None and not weights.exists():
         raise ConfigError(f"reading weights: {weights}: no such file or directory")
+    check_writable(outputs, "outputs", program, inputs, *([weights] if weights is not None else []))
     compiled = lengths.load(program)
     given, length, serves = read_npz(inputs, "inputs"), None, None
     if isinstance(compiled, lengths.LengthPrograms):
