@@ -1,6 +1,6 @@
 """`tx8fast sim` (cycles) and `tx8fast run` (bytes): what a program file does.
 
-May import: click, cli.*, and late: api, program, report. Must not: import numba to count cycles.
+May import: click, cli.*, and late: api, program, report. Must not: hold logic of a simulator.
 """
 
 from __future__ import annotations
