@@ -31,7 +31,7 @@ TRACEBACK = "TX8FAST_TRACEBACK"
 def cli() -> None:
     """Compile neural networks for the TX8 chip, execute the programs bit by bit, and time them.
 
-    MODEL is an ONNX file, a Hugging Face directory, or a config.json alone. Exit codes: 0 done, 1 defect in
+    MODEL is an ONNX, StableHLO or GGUF file, a Hugging Face directory, or a config.json alone. Exit codes: 0 done, 1 defect in
     tx8fast, 2 something is wrong with the input or the options, 130 interrupted.
     """
 
