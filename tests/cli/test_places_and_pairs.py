@@ -47,3 +47,11 @@ def test_inputs_of_other_sizes_are_told_as_they_were_given(tx8, tmp_path):
 def test_a_warning_is_told_once(tx8, tmp_path, mlp):
     found = tx8("compile", mlp, "--seq", "8,16", "-o", tmp_path / "m.tx8")
     assert found.code == 2 and found.err.count("warning: ") == 1
+
+
+def test_an_npz_file_with_another_magic_number(tx8, tmp_path, mlp):
+    np.savez(tmp_path / "in.npz", x=np.ones((8, 32), np.float32))
+    data = bytearray((tmp_path / "in.npz").read_bytes())
+    data[0] ^= 0xFF
+    (tmp_path / "in.npz").write_bytes(data)
+    refused(tx8, tmp_path, *compile_args(mlp, tmp_path, "--constants", tmp_path / "in.npz"), says=("in.npz", "damaged"))
