@@ -42,7 +42,7 @@ TOP = {"__init__", "__main__", "api", "batch", "cli", "demo", "demo_model", "len
 
 # Heavy libraries -> the only places that may import them.
 THIRD_PARTY: dict[str, tuple[str, ...]] = {
-    "numba": ("simulator/",),
+    "numba": (),
     "torch": (),
     "onnxruntime": (),
     "onnx": ("frontend/",),

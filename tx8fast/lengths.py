@@ -71,8 +71,8 @@ class LengthPrograms:
     def fit(self, inputs: Mapping[str, np.ndarray]) -> tuple[api.CompiledProgram, dict[str, np.ndarray], int]:
         """Return the program that serves `inputs`, the inputs padded for it, and their length.
 
-        Shapes are checked by the program itself. Raises SimulationError if the inputs disagree about the length, exceed
-        the largest bound, or hold a position beyond the length.
+        Raises SimulationError if the inputs disagree about the length, exceed the largest bound, have other sizes than
+        the program's, or hold a position beyond the length.
         """
         found = {
             (name, a): np.shape(inputs[name])[a]
@@ -81,11 +81,18 @@ class LengthPrograms:
         }  # fmt: skip
         if len(set(found.values())) != 1:
             listed = ", ".join(f"'{n}' dimension {a}: {size}" for (n, a), size in found.items())
-            listed = listed or f"none of {', '.join(self.bounds.inputs)}"
-            raise SimulationError(f"reading inputs: {self.bounds.name} must be one number, found {listed}")
+            wanted = ", ".join(f"'{n}'" for n in self.bounds.inputs)
+            found_text = listed or f"no input with it; it is a size of {wanted}"
+            raise SimulationError(f"reading inputs: {self.bounds.name} must be one number, found {found_text}")
         length = next(iter(found.values()))
         index = self.bounds.index(length)
         problems = []
+        for t in self.programs[index].inputs:
+            axes, shape = self.bounds.inputs.get(t.name, ()), np.shape(inputs.get(t.name, np.empty(t.shape, bool)))
+            sizes = {a: n for a, n in enumerate(t.shape) if a not in axes}
+            if len(shape) != len(t.shape) or any(shape[a] != n for a, n in sizes.items()):
+                required = ", ".join(str(sizes.get(a, length)) for a in range(len(t.shape)))
+                problems.append(f"input '{t.name}' has shape {list(shape)}, required [{required}]")
         for name in self.bounds.positions:
             values = np.asarray(inputs.get(name, 0))
             if values.dtype.kind in "iu" and values.size and not (0 <= values.min() and values.max() < length):

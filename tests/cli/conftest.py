@@ -18,7 +18,7 @@ def tx8(capsys: pytest.CaptureFixture[str]) -> Caller:
 
 @pytest.fixture(scope="session")
 def mlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An ONNX file: y = relu(x @ w + b), x f32 [8, 32]."""
+    """An ONNX file: y = relu(x @ w + b), x f32 [8, 32]; one product to the compiler."""
     return write_mlp(tmp_path_factory.mktemp("mlp") / "mlp.onnx")
 
 

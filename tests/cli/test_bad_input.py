@@ -7,7 +7,6 @@ import os
 import struct
 import tomllib
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,30 +14,12 @@ from onnx import helper
 
 import tx8fast
 from tests.support.checkpoints import make_checkpoint, model_config, model_weights, write_weights
-from tests.support.cli_case import Caller, tree, write_mlp, write_onnx
+from tests.support.cli_case import compile_args, refused, write_mlp, write_onnx
 from tx8fast.errors import ProgramError
 from tx8fast.machine import load_machine
 
 pytestmark = pytest.mark.feature("B80")
 SEQ = ("--seq", "8")
-
-
-def refused(tx8: Caller, where: Path, *args: object, says: tuple[str, ...] = ()) -> str:
-    """Run a command that must be refused cleanly and leave `where` as it was; return its message."""
-    before = tree(where)
-    found = tx8(*args)
-    assert found.code == 2, found
-    assert found.out == ""
-    assert found.err.startswith("error: ") and found.err.count("error: ") == 1, found.err
-    assert "Traceback" not in found.err
-    for text in says:
-        assert text in found.err, found.err
-    assert tree(where) == before
-    return found.err
-
-
-def compile_args(model: Path, tmp: Path, *more: object) -> tuple[object, ...]:
-    return ("compile", model, "-o", tmp / "out.tx8", *more)
 
 
 # --- models ------------------------------------------------------------------------------------

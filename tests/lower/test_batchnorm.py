@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.one_op import MACHINES, Arg, check, one_op, random_plan, with_plan
+from support.one_op import MACHINES, Arg, check, check_plans, one_op
 
 from tx8fast import isa
 from tx8fast.lower.base import Emitter, Slice
@@ -30,12 +30,7 @@ def norms(draw):
 @given(norms(), st.integers(0, 1 << 20))
 def test_batch_normalisation(case, seed) -> None:
     assert case.segment.info["engine"] == "batchnorm", case.program.meta["kernel_core"]
-    rng = np.random.default_rng(seed)
-    inputs = [a.values(rng) for a in case.args]
-    check(case, inputs)
-    plan = random_plan(case, rng)
-    if plan is not None:
-        check(with_plan(case, plan), inputs)
+    check_plans(case, seed)
 
 
 def cycles(rows) -> int:

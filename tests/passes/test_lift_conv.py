@@ -6,6 +6,7 @@ from passes.lift_check import lifted
 from support.small_graph import SmallGraph, ops_of
 
 from tx8fast.passes.lift_conv import LiftConv
+from tx8fast.passes.pipeline import lifting_passes, run_pipeline
 
 pytestmark = pytest.mark.feature("IR-51", "B21")
 
@@ -46,3 +47,15 @@ def test_relu(kind):
         z = g("relu", g("add", z, s))
     left = lifted(g.done(z=z, **({"y": y} if kind == "two users" else {})), LiftConv(), tolerance=1e-5)
     assert left.count("relu") == (1 if kind in ("two users", "twice") else 0)
+
+
+def test_relu_behind_a_bias():
+    """The bias joins its product first, so that the product is what the ReLU finds."""
+    g = SmallGraph(x=((2, 3), "f32"))
+    w = g.array("w", np.linspace(-1, 2, 12, dtype=np.float32).reshape(3, 4))
+    y = g("add", g("gemm", g.args["x"], w), g.array("b", np.linspace(-1, 1, 4, dtype=np.float32)))
+    p = g.done(y=g("relu", y))
+    run_pipeline(p, lifting_passes())
+    (gemm,) = ops_of(p, "gemm")
+    assert gemm.attrs["act"] == "relu" and len(gemm.operands) == 3
+    assert not ops_of(p, "relu") and not ops_of(p, "add")

@@ -42,6 +42,24 @@ def tree(directory: Path) -> dict[str, bytes | None]:
     }
 
 
+def refused(tx8: Caller, where: Path, *args: object, says: tuple[str, ...] = ()) -> str:
+    """Run a command that must be refused cleanly and leave `where` as it was; return its message."""
+    before = tree(where)
+    found = tx8(*args)
+    assert found.code == 2, found
+    assert found.out == ""
+    assert found.err.startswith("error: ") and found.err.count("error: ") == 1, found.err
+    assert "Traceback" not in found.err
+    for text in says:
+        assert text in found.err, found.err
+    assert tree(where) == before
+    return found.err
+
+
+def compile_args(model: Path, tmp: Path, *more: object) -> tuple[object, ...]:
+    return ("compile", model, "-o", tmp / "out.tx8", *more)
+
+
 def write_mlp(path: Path, dims: tuple[int | str, int] = (8, 32)) -> Path:
     """Write y = relu(x @ w + b) as ONNX; the first entry of `dims` may be a symbol."""
     rng = np.random.default_rng(0)

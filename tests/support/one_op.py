@@ -225,6 +225,16 @@ def _sharers(low: Any, plan: Plan) -> tuple[int, ...]:
         search_plan.SHARE_MIN_BYTES = least
 
 
+def check_plans(case: Case, seed: int) -> None:
+    """Compare the searched plan and a random one, with the same data."""
+    rng = np.random.default_rng(seed)
+    inputs = [a.values(rng) for a in case.args]
+    check(case, inputs)
+    plan = random_plan(case, rng)
+    if plan is not None:
+        check(with_plan(case, plan), inputs)
+
+
 def random_plan(case: Case, rng: np.random.Generator, low: Any = None) -> Plan | None:
     """Return a plan drawn from all cuts of the one-op case, cheap or not, that scratchpad can hold."""
     low = low or case.lowering()

@@ -16,7 +16,7 @@ from tx8fast.errors import Tx8Error
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Place, check and print; return 0, or 2 when the input is at fault."""
+    """Place, check and print; return 0, 2 when the input is at fault, or 130 when interrupted."""
     parser = argparse.ArgumentParser(prog="python -m tx8fast.alloc", description="Place buffers in memory.")
     parser.add_argument("problem", metavar="IN.csv", help="columns id, lower, upper, size[, offset]")
     parser.add_argument("--capacity", type=int, metavar="N", help="bytes available (default: no limit)")
@@ -42,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     except Tx8Error as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     bound, peak = placement.lower_bound_bytes, placement.peak_bytes
     gap = f"not proven optimal, at most {peak - bound} bytes too high"
     print(f"buffers      {len(problem.buffers)}")

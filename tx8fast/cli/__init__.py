@@ -6,6 +6,7 @@ Must not: hold logic of a stage.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 
@@ -14,6 +15,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     0 done, 1 our own defect, 2 the user's input, 130 interrupted.
     """
-    from tx8fast.cli.app import run
+    try:
+        from tx8fast.cli.app import run
 
-    return run(argv)
+        return run(argv)
+    except KeyboardInterrupt:  # during the imports, or while a failure is told
+        print("interrupted", file=sys.stderr)
+        return 130

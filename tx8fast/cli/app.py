@@ -10,6 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -30,7 +31,7 @@ TRACEBACK = "TX8FAST_TRACEBACK"
 def cli() -> None:
     """Compile neural networks for the TX8 chip, execute the programs bit by bit, and time them.
 
-    MODEL is an ONNX file, a Hugging Face directory, or a config.json alone. Exit codes: 0 done, 1 defect in
+    MODEL is an ONNX, StableHLO or GGUF file, a Hugging Face directory, or a config.json alone. Exit codes: 0 done, 1 defect in
     tx8fast, 2 something is wrong with the input or the options, 130 interrupted.
     """
 
@@ -42,13 +43,17 @@ for _command in (check, compile_, sim, run_, inspect, opt):
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; print one message for a failure and return the exit code."""
     with warnings.catch_warnings():
-        plain = warnings.showwarning
+        plain, told = warnings.showwarning, set()
+
+        def show(text: Warning | str, kind: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(kind, CompileWarning):
+                plain(text, kind, *where, **more)
+            elif str(text) not in told:  # several lengths are several imports
+                told.add(str(text))
+                click.echo(f"warning: {text}", err=True)
+
         warnings.simplefilter("always", CompileWarning)
-        warnings.showwarning = lambda text, kind, *where, **more: (
-            click.echo(f"warning: {text}", err=True)
-            if issubclass(kind, CompileWarning)
-            else plain(text, kind, *where, **more)
-        )
+        warnings.showwarning = show
         return _run(argv)
 
 
@@ -56,6 +61,9 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         code = cli.main(None if argv is None else list(argv), prog_name="tx8fast", standalone_mode=False)
         return code if isinstance(code, int) else DONE
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.format_message(), err=True)
+        return BAD_INPUT
     except click.UsageError as e:
         hint = f"\ntry '{e.ctx.command_path} --help'" if e.ctx is not None else ""
         return _fail(e.format_message() + hint)
@@ -68,6 +76,11 @@ def _run(argv: Sequence[str] | None) -> int:
         return _fail(str(e))
     except MemoryError as e:
         return _fail(f"out of memory{f': {e}' if str(e) else ''}; a smaller model, batch or sequence would help")
+    except (
+        OSError
+    ) as e:  # of files that no stage expects to fail: names too long, devices that fail, a full disk behind stdout
+        where = "reading or writing" if e.filename is None else f"opening {e.filename}"
+        return _fail(f"{where}: {e.strerror or e}")
     except Exception as e:
         click.echo(
             f"internal error: {type(e).__name__}: {e}\nthis is a defect of tx8fast, please report it with the command line"

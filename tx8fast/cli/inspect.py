@@ -24,6 +24,8 @@ from tx8fast.errors import ConfigError
 @json_option
 def inspect(program: Path, code: str | None, streams: bool, show_all: bool, length: int | None, as_json: bool) -> None:
     """Show the tensors, segments, plans and code of PROGRAM."""
+    if code is not None and streams:
+        raise click.UsageError("--code and --streams are two outputs; give one of them")
     from tx8fast.cli.facts import inspect_facts
 
     loaded = open_program(program, length).program

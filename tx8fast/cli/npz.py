@@ -42,7 +42,13 @@ def read_npz(path: Path, what: str) -> dict[str, np.ndarray]:
         return found
     except OSError as e:
         raise SimulationError(f"{doing}: {e.strerror or e}") from e
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as e:
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        ValueError,
+    ) as e:  # ValueError: another magic number
         raise SimulationError(f"{doing}: the file is damaged: {e}") from e
 
 

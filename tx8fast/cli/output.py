@@ -18,6 +18,8 @@ import click
 
 from tx8fast.errors import ConfigError
 
+#: files that commands write: in the directory of a model they may be replaced, others there belong to the model
+RESULT_SUFFIXES = (".tx8", ".npz", ".pftrace")
 #: columns of tables that go to a file or a pipe
 PIPE_WIDTH = 160
 #: a bar that would vanish at once only flickers
@@ -120,8 +122,25 @@ class _Bar:
 
 
 def check_writable(path: Path, what: str, *inputs: Path) -> None:
-    """Raise ConfigError if a file cannot be written at `path`: better before long work than after it."""
+    """Raise ConfigError if a file cannot be written at `path`, or is one of the command's `inputs` (files or directories).
+
+    Better before long work than after it.
+    """
     doing = f"writing {what} {path}"
+    try:
+        _check_place(path, doing)
+    except OSError as e:
+        raise ConfigError(f"{doing}: {e.strerror or e}") from e
+    for source in inputs:
+        if not path.exists() or not source.exists():
+            continue
+        if path.samefile(source):
+            raise ConfigError(f"{doing}: this is the input file; give another name")
+        if source.is_dir() and path.suffix not in RESULT_SUFFIXES and path.parent.samefile(source):
+            raise ConfigError(f"{doing}: this file belongs to the model in {source}; give another name")
+
+
+def _check_place(path: Path, doing: str) -> None:
     if path.is_dir():
         raise ConfigError(f"{doing}: it is a directory, a file name is required")
     if path.exists() and not path.is_file():  # a device or a pipe would be replaced by the file
@@ -130,9 +149,6 @@ def check_writable(path: Path, what: str, *inputs: Path) -> None:
         raise ConfigError(f"{doing}: directory {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
         raise ConfigError(f"{doing}: no permission to write in {path.parent}")
-    for source in inputs:
-        if path.exists() and source.exists() and path.samefile(source):
-            raise ConfigError(f"{doing}: this is the input file; give another name")
 
 
 @contextlib.contextmanager

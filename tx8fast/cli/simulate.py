@@ -1,6 +1,6 @@
 """`tx8fast sim` (cycles) and `tx8fast run` (bytes): what a program file does.
 
-May import: click, cli.*, and late: api, program, report. Must not: import numba to count cycles.
+May import: click, cli.*, and late: api, program, report. Must not: hold logic of a simulator.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def run_(
     from tx8fast.cli.npz import fit_inputs, read_npz, write_npz
     from tx8fast.program.verify import verify
 
-    check_writable(outputs, "outputs", program, inputs)
     if weights is not None and not weights.exists():
         raise ConfigError(f"reading weights: {weights}: no such file or directory")
+    check_writable(outputs, "outputs", program, inputs, *([weights] if weights is not None else []))
     compiled = lengths.load(program)
     given, length, serves = read_npz(inputs, "inputs"), None, None
     if isinstance(compiled, lengths.LengthPrograms):

@@ -31,10 +31,8 @@ SYMBOL_TABLE = 1024
 SYMBOL = 2048
 COLLECTIVE = 4096
 BACKEND_ONLY = 8192
-FRONTEND_ONLY = 16384
 REAL = 32768  # counts in pattern search
 COMPUTE = PURE | VALUE_SEMANTICS | REAL  # what an ordinary compute op has
-COMPOSITE = 65536  # has an expansion into simpler ops
 IDEMPOTENT = 131072
 
 REQUIRED: Any = object()
@@ -228,13 +226,6 @@ class Block:
         self.args.append(v)
         return v
 
-    def erase_arg(self, index: int) -> None:
-        if self.args[index].uses:
-            raise InternalError(f"cannot erase block argument {index}: it is still used")
-        del self.args[index]
-        for i, a in enumerate(self.args):
-            a.index = i
-
     def append(self, op: Op) -> Op:
         return self.insert_before(None, op)
 
@@ -367,11 +358,6 @@ class Builder:
         self.block = block
         self.before = before
         self.loc = loc
-
-    @classmethod
-    def before_op(cls, ctx: Context, op: Op) -> Builder:
-        assert op.block is not None
-        return cls(ctx, op.block, op, op.loc)
 
     def op(self, name: str, *operands: Value, result_types: Sequence[Type] | None = None, loc: str | None = None,
            n_regions: int = 0, **attrs: Any) -> Op:  # fmt: skip

@@ -67,13 +67,6 @@ class Rewriter:
         self.touch(op)
         return op
 
-    def insert_op(self, op: Op, before: Op) -> Op:
-        """Insert a detached op (a clone, say) before `before`."""
-        assert before.block is not None
-        before.block.insert_before(before, op)
-        self.touch(op)
-        return op
-
     def set_operand(self, op: Op, i: int, value: Value) -> None:
         producer = op.operands[i].op
         op.set_operand(i, value)

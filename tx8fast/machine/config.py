@@ -244,7 +244,8 @@ def _read(source: str | Path) -> tuple[str, str]:
         return Path(source).read_text("utf-8"), name
     except (OSError, UnicodeDecodeError) as err:
         known = ", ".join(builtin_machines())
-        raise ConfigError(f"loading machine '{name}': {err}; built-in machines: {known}") from None
+        why = getattr(err, "strerror", None) or err
+        raise ConfigError(f"loading machine '{name}': {why}; built-in machines: {known}") from None
 
 
 def load_machine(source: str | Path = "tx8", overrides: Mapping[str, Any] | None = None) -> Machine:

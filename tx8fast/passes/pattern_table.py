@@ -81,6 +81,8 @@ def parse_table(text: str, known: Collection[str], where: str = "pattern table")
         if count > MAX_SEQUENCES:
             problems.append(f"line {n}: the patterns have more than {MAX_SEQUENCES:,} forms; use fewer '*'")
             break
+    if not problems and not patterns:
+        problems.append("it has no pattern; a line is 'kind kind ... = priority'")
     raise_all(ConfigError, f"reading {where}", problems)
     return patterns
 

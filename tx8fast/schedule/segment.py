@@ -365,8 +365,3 @@ class TileCode:
 def join(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Concatenate record arrays as bytes: numpy would work out a common record type for every one of them."""
     return np.concatenate([p.view(np.uint8) for p in parts]).view(isa.RECORD)
-
-
-def spm_buffers(low: Lowering, plan: Plan, machine: Machine) -> int:
-    """Return the scratchpad peak of a plan in bytes, rounded to the buffer alignment."""
-    return round_up(Buffers(low, plan, machine).peak, ALIGN_BYTES)

@@ -1,5 +1,4 @@
 """The simulators: everything here works from a program alone.
 
-May import: program, isa, machine, numerics, errors, _kernels. Must not: import the compiler; only the
-functional simulator may import numba.
+May import: program, isa, machine, numerics, errors, _kernels. Must not: import the compiler.
 """

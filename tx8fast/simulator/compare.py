@@ -30,7 +30,6 @@ _MIN_EXPONENT = {
     "f8e4m3fn": -6,
     "f8e5m2": -14,
 }
-TRANSCENDENTAL_ULP = 2
 
 
 def ulp(x: np.ndarray, dtype: str) -> np.ndarray:
