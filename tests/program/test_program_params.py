@@ -110,6 +110,10 @@ def test_sources_file_embedded_and_derived(tmp_path):
     assert found["turned"] == np.ascontiguousarray(x.T).tobytes()
     assert found["inside"] == bytes(range(2, 12))
     assert np.frombuffer(found["made"], "<f4").tolist() == [2.5] * 4
+    assert len(list(param_arrays(program(params, bytes(range(20))), tmp_path / "a.bin"))) == 4
+    (tmp_path / "b.bin").write_bytes(b"other weights")
+    with pytest.raises(ProgramError, match="'.*b.bin' is not a weight file of this program; it reads a.bin"):
+        param_arrays(program(params, bytes(range(20))), tmp_path / "b.bin")
 
 
 @pytest.mark.feature("B30")

@@ -94,8 +94,15 @@ def param_arrays(
     are not in `weights_dir` or beside the file it names (default: the working directory), or one whose bytes do not fit.
     """
     root = Path(weights_dir) if weights_dir is not None else Path(".")
-    root = root.parent if root.is_file() else root
     outside = [t for t in program.params if t.embedded < 0]
+    if root.is_file():
+        known = sorted({name for t in outside for name in _files(t.source)})
+        if known and root.name not in known:
+            raise ProgramError(
+                f"reading parameters: '{root}' is not a weight file of this program; it reads {', '.join(known[:SHOWN])}; "
+                "give one of these, or the directory of the checkpoint"
+            )
+        root = root.parent
     missing = [f"{t.name} ({why})" for t in outside if (why := _absent(t.source, root))]
     if missing:
         shown = "".join(f"\n  - {m}" for m in missing[:SHOWN])
@@ -108,6 +115,14 @@ def param_arrays(
     if len(outside) < len(program.params):
         check_data(program)
     return ((t, _image(program, t, root)) for t in program.params)
+
+
+def _files(source: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the files that a source reads."""
+    if "file" in source:
+        yield str(source["file"])
+    for inner in source.get("inputs") or []:
+        yield from _files(inner)
 
 
 def _absent(source: Mapping[str, Any], root: Path) -> str:
