@@ -22,7 +22,7 @@ from tx8fast.program.model import Program
 from tx8fast.search import exact
 from tx8fast.search.candidates import candidates
 from tx8fast.search.exact import SearchReport, exact_table
-from tx8fast.search.grouping import as_step, best_cuts, cost_of, intervals, order_steps
+from tx8fast.search.grouping import best_cuts, cost_of, intervals, order_steps
 from tx8fast.search.partition import Choice
 from tx8fast.search.plan import rows_cycles, spm_demand
 from tx8fast.search.planner import make_plan, priced
@@ -71,7 +71,7 @@ def test_no_other_cut_is_cheaper(graph: OpGraph) -> None:
     for cut in itertools.product((False, True), repeat=n - 1):
         places = [0, *(i + 1 for i, c in enumerate(cut) if c), n]
         best = min(best, sum(price.get(part, math.inf) for part in itertools.pairwise(places)))
-    assert sum(price[cut] for cut in best_cuts(fn, steps, planner)) == best
+    assert sum(price[a, b] for a, b, _ in best_cuts(fn, steps, planner)) == best
 
 
 def cheapest_plan(step: Step, machine: Machine) -> float:
@@ -107,7 +107,7 @@ def test_cuts_and_splits_are_those_of_trying_all(graph: OpGraph) -> None:
     best = [0.0] + [math.inf] * len(steps)
     for end in range(1, len(steps) + 1):
         best[end] = min(best[start] + price[start, end] for start in range(end) if (start, end) in price)
-    found = sum(cost_of(as_step(fn, steps, range(*cut)), planner) for cut in best_cuts(fn, steps, planner))
+    found = sum(cost_of(step, planner) for _, _, step in best_cuts(fn, steps, planner))
     assert best[-1] <= found <= 1.01 * best[-1]
 
 

@@ -328,3 +328,16 @@ def test_a_value_that_is_needed_in_two_ways_is_loaded_twice() -> None:
     assert low.arguments() == [0, 1, 0]
     lo, hi = (0, 0, 0, 128), (1, 32, 64, 256)
     assert [low.reads[i].box(lo, hi) for i in (0, 2)] == [((0, 1), (0, 32), (128, 256)), ((0, 1), (0, 32), (0, 64))]
+
+
+@pytest.mark.parametrize("given, kept", [(170, 0), (130, 100)])
+def test_of_two_groups_of_the_same_steps_the_cheaper_is_taken(given: int, kept: int) -> None:
+    """An option from elsewhere may take the very steps of a group that is cheaper, or dearer."""
+    ops = [OpRecord("conv", (("id", i),), (SPEC, SPEC), (SPEC,), None) for i in (0, 1, 100, 101)]
+    steps = [Step("group", f"op{i}", (i, 3 + i), (i + 1,), ops[i]) for i in range(2)]
+    fn = FunctionTable("main", [SPEC] * 5, [0], [2], params={3: "w0", 4: "w1"}, steps=steps)
+    whole = GroupRecord(tuple(ops[2:]), ((("in", 0), ("in", 1)), (("op", 0), ("in", 2))), (SPEC,) * 3, (1,))
+    option = (0, 2, Step("group", "given", (0, 3, 4), (2,), whole))
+    group_table(GraphTable({"main": fn}), Priced(TABLE | {(100, 101): given}), {"main": [option]})  # type: ignore[arg-type]
+    (step,) = fn.steps
+    assert isinstance(step.record, GroupRecord) and step.record.ops[0].attr("id") == kept

@@ -104,9 +104,11 @@ def _cover(
     steps = fn.steps
     if not steps:
         return []
-    start = [tuple(range(*cut)) for cut in best_cuts(fn, steps, planner, given)]
+    cuts = {tuple(range(a, b)): step for a, b, step in best_cuts(fn, steps, planner, given)}
+    start = list(cuts)
     edges = edges_of(steps)
     priced = {k: (step, cost_of(step, planner)) for k, step in candidates(fn, steps, planner.machine, given).items()}
+    priced |= {k: (step, cost_of(step, planner)) for k, step in cuts.items()}  # of several that take the same steps
     pool = {k: found for k, found in priced.items() if found[1] < float("inf")}
     problem = _problem(len(steps), pool, edges, start)
     choice = solver.choose(problem)

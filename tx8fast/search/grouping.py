@@ -35,7 +35,7 @@ def group_table(table: GraphTable, planner: Planner, options: Mapping[str, Seque
     function, further groups to choose from."""
     for fn in table.functions.values():
         steps, given = fn.steps, options.get(fn.name, ())
-        fn.steps = [as_step(fn, steps, range(*cut), given) for cut in best_cuts(fn, steps, planner, given)]
+        fn.steps = [step for _, _, step in best_cuts(fn, steps, planner, given)]
         place_barriers(fn)
 
 
@@ -90,20 +90,22 @@ def _alike(a: Step, b: Step) -> bool:
 
 
 def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
-              given: Sequence[Option] = ()) -> list[tuple[int, int]]:  # fmt: skip
-    """Return the cheapest sequence of groups, as ranges of positions (dynamic programming over end positions).
+              given: Sequence[Option] = ()) -> list[Option]:  # fmt: skip
+    """Return the cheapest sequence of groups (dynamic programming over end positions).
 
     Groups count with a bound on their cycles until they are part of the cheapest sequence: only then are plans tried."""
     found = list(intervals(fn, steps, given))
     number: dict[Record | None, int] = {}
     asked: list[Step] = []  # one step per distinct record
     at: list[list[tuple[int, int]]] = [[] for _ in range(len(steps) + 1)]  # by end: (start, number)
+    step_of: dict[tuple[int, int, int], Step] = {}  # start, end, number
     for start, end, step in found:
         record = None if step.is_empty else step.record
         if record not in number:
             number[record] = len(asked)
             asked.append(step)
         at[end].append((start, number[record]))
+        step_of[start, end, number[record]] = step
     cost = [bound_of(step, planner) for step in asked]
     tried = [False] * len(asked)
     while True:
@@ -111,7 +113,7 @@ def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
         hopes = [(end - start, j) for start, end, j in cuts if not tried[j]]
         if not hopes:
             planner.forget()
-            return [(start, end) for start, end, _ in cuts]
+            return [(start, end, step_of[start, end, j]) for start, end, j in cuts]
         _, j = min(hopes)  # few ops are tried soon, and what is learnt may rule out the others
         cost[j], tried[j] = cost_of(asked[j], planner), True
 
@@ -145,16 +147,6 @@ def intervals(fn: FunctionTable, steps: Sequence[Step],
                 if merged is not None:
                     yield start, end, merged
     yield from given
-
-
-def as_step(fn: FunctionTable, steps: Sequence[Step], items: Sequence[int], given: Sequence[Option] = ()) -> Step:
-    """Return the steps at these positions as one step, that of `given` where it has one."""
-    for start, end, step in given:
-        if list(items) == list(range(start, end)):
-            return step
-    if len(items) == 1:
-        return steps[items[0]]
-    return join(fn, [steps[i] for i in items], set(items), uses(fn, steps))
 
 
 def narrow_places(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
