@@ -15,7 +15,7 @@ from support.one_op import MACHINES, Arg, Case, build, compare, with_plan
 from tx8fast import api
 from tx8fast.api import CompiledProgram
 from tx8fast.errors import InfeasibleError
-from tx8fast.lower import NotLowerable, stream
+from tx8fast.lower import NotLowerable, rounds
 from tx8fast.lower.stream import ConvStream, smallest_first
 from tx8fast.search import streams
 from tx8fast.search.stream_trial import stream_plan
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.feature("B26", "H14", "H20")
 def streamed(case: Case, sharing: bool = True, spare: float = 1.0, share_min: int = 1) -> tuple[Case, ConvStream]:
     """Return the case as a stream. spare: of the room beside the images, what it may use; share_min: bytes of the
     smallest weight that tiles load together."""
-    old = stream.SHARE_MIN_BYTES
-    stream.SHARE_MIN_BYTES = share_min
+    old = rounds.SHARE_MIN_BYTES
+    rounds.SHARE_MIN_BYTES = share_min
     try:
         low = ConvStream(case.records[0], case.machine)
         low.sharing = sharing
@@ -37,7 +37,7 @@ def streamed(case: Case, sharing: bool = True, spare: float = 1.0, share_min: in
         low.capacity = images + int((low.capacity - images) * spare)
         plan = stream_plan(low, case.machine, "case")
     finally:
-        stream.SHARE_MIN_BYTES = old
+        rounds.SHARE_MIN_BYTES = old
     return with_plan(case, plan, low), low
 
 
@@ -190,13 +190,13 @@ def test_too_large_images_are_refused() -> None:
     case = bottleneck("f32", 4, (64, 64), 128, 128, 1, "test_2x2")
     low = ConvStream(case.records[0], case.machine)
     with pytest.raises(InfeasibleError, match=r"images need 6,291,456 bytes of scratchpad"):
-        low.lay_out("block")
+        low.lay_out("block", lambda: 0)
 
 
 def test_two_images_need_rounds_between_their_weights() -> None:
     low = ConvStream(bottleneck("f32", 8, (8, 8), 64, 8, 1, "test_2x2").records[0], MACHINES["test_2x2"])
     with pytest.raises(InfeasibleError, match="block: too short to stream weights"):
-        low.lay_out("block")
+        low.lay_out("block", lambda: 0)
 
 
 def test_idle_tiles_are_refused() -> None:

@@ -23,6 +23,7 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.movement import ChannelNorm, Movement
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rows import Norm, Reduce, Rope, Softmax
+from tx8fast.lower.sequence import SequenceStream
 from tx8fast.lower.sequences import BINARY, COMPARE, UNARY
 from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine
@@ -70,6 +71,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
             return FusedConvolution(record, machine), ""
         if is_feed_forward(record):
             return FeedForward(record, machine), ""
+        if "softmax" in kinds and kinds != ATTENTION:
+            return SequenceStream(record, machine), ""
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"

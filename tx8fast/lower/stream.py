@@ -11,9 +11,12 @@ weights and scratch lie in one arena, and what is never alive together shares by
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from tx8fast import isa
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
@@ -21,12 +24,12 @@ from tx8fast.lower.chain import PSUM, Chain, Source, place
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
 from tx8fast.lower.pooling import Pool, PositionReduce
+from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
 from tx8fast.lower.thin import THIN, Thin, thinned
-from tx8fast.lower.transfer import Local, part_bytes, spec_bytes
+from tx8fast.lower.transfer import Descriptor, Local, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
 
-SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
 ROUND_BYTES = 65536  # of such weights in one round, at most
 SMALL_BYTES = 16384  # scratch that is not used again at once, so that nobody waits for it
 WEIGHT_SHARE = 0.46  # of the room beside the images, for one round's weights
@@ -34,30 +37,9 @@ LESS = 0.7  # of a share where that does not fit
 LAYOUTS = 10  # tried before a network is given up
 BANDS = 8  # pieces of an image that comes from DDR as planes
 AHEAD = 3  # of them on their way before they are needed
-FEWEST_ROUNDS = 3  # for several images in a row: what round r + 2 needs is on its way during round r
 
 Ranges = tuple[tuple[int, ...], tuple[int, ...]]
-Wish = tuple[tuple, int, list[tuple[int, int]]]  # name, bytes, half-open lifetimes in parts
 Part = tuple[int, tuple[int, ...], tuple[int, ...]]  # member, and factor ranges of its lowering
-
-
-@dataclass(frozen=True)
-class Fill:
-    """A weight, a vector or planes of the input, or what a part needs of them. key: (part, operand of its member)."""
-
-    key: tuple[int, int]
-    read: int
-    size_bytes: int
-
-
-@dataclass
-class Round:
-    """Parts [begin, end) and what has to be loaded for them: by all tiles together, and by each for itself."""
-
-    begin: int
-    end: int
-    shared: list[Fill] = field(default_factory=list)
-    private: list[Fill] = field(default_factory=list)
 
 
 def smallest_first(record: GroupRecord) -> GroupRecord:
@@ -85,9 +67,8 @@ def smallest_first(record: GroupRecord) -> GroupRecord:
                    outputs=tuple(new[t] for t in record.outputs))  # fmt: skip
 
 
-class ConvStream(Chain):
+class ConvStream(Stream, Chain):
     kind = "conv stream"
-    work_cycles = 0  # of a tile's busiest compute engine, once the code has been timed
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(thinned(smallest_first(record)), machine)
@@ -111,11 +92,7 @@ class ConvStream(Chain):
                 self._add(stage.planes, self._image_access(spec))
         self.writes = [self._image_access(record.results[0])]
         self.set_factors((self.n_images,))
-        self.images_per_tile = -(-self.n_images // machine.n_tiles)
-        self.tiles = -(-self.n_images // self.images_per_tile)
-        if 2 * self.tiles < machine.n_tiles:
-            raise NotLowerable("more than half of the tiles would have no image")
-        self.capacity = machine.spm_limit - machine.spm_base
+        self.spread_over_tiles()
 
     def _image_access(self, spec: TensorSpec) -> Access:
         dims = [Dim(self.n_images, ((0, 1),)), *(Dim(s, full=True) for s in spec.shape[1:])]
@@ -144,7 +121,7 @@ class ConvStream(Chain):
 
     # -- parts and rounds ---------------------------------------------------------------------------------------
 
-    def lay_out(self, name: str) -> None:
+    def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
         """Cut the members so that everything fits: large parts where there is room. Raises InfeasibleError."""
         self.image_of = self._images()
         alive = self._alive()
@@ -156,7 +133,7 @@ class ConvStream(Chain):
             parts = [(i, *r) for i in range(len(self.stages)) for r in self._cut(i, shares[i], alive)]
             self.parts = self._in_order(parts)
             self.rounds = self._rounds()
-            if self.images_per_tile > 1 and len(self.rounds) < FEWEST_ROUNDS:
+            if self.too_short:
                 raise InfeasibleError(f"{name}: too short to stream weights for one image after the other")
             wishes = self._wishes()
             need, self.at = place(wishes)
@@ -294,8 +271,7 @@ class ConvStream(Chain):
             elif stage.planes >= 0:
                 pieces += fills
                 fills = []
-            alike = self.tiles > 1 and self.sharing
-            shared = [f for f in fills if alike and f.size_bytes >= SHARE_MIN_BYTES]
+            shared = [f for f in fills if self.sharable(f.size_bytes)]
             private = [f for f in fills if f not in shared]
             here = rounds[-1]
             waiting = sum(f.size_bytes for f in (*here.private, *private))
@@ -308,10 +284,6 @@ class ConvStream(Chain):
         for n, f in enumerate(pieces):
             self.pieces.setdefault(pieces[max(0, n - AHEAD)].key[0], []).append(f)
         return rounds
-
-    def stage_bytes(self, fill: Fill) -> int:
-        """Bytes of the part of a shared fill that one tile loads."""
-        return part_bytes(fill.size_bytes, self.tiles)
 
     def _wishes(self) -> list[Wish]:
         """Return (name, bytes, lifetimes in parts) of everything in scratchpad.
@@ -328,17 +300,17 @@ class ConvStream(Chain):
             users[of] = max(p, users.get(of, p))
         for r, here in enumerate(self.rounds):
             for f in here.shared:
-                lives = [*self._span(r - 1, r), (f.key[0], users[f.key[0]] + 1)]
+                lives = [*self.span(r - 1, r), (f.key[0], users[f.key[0]] + 1)]
                 out.append((("fill", f.key), f.size_bytes, lives))
-                out.append((("part", f.key), self.stage_bytes(f), self._span(r - 2, r)))
+                out.append((("part", f.key), self.part_of(f), self.span(r - 2, r)))
             for f in here.private:
                 last = users[f.key[0]]
-                lives = [*self._span(r - 1, r + (f.size_bytes <= SMALL_BYTES)), (f.key[0], last + 1)]
+                lives = [*self.span(r - 1, r + (f.size_bytes <= SMALL_BYTES)), (f.key[0], last + 1)]
                 out.append((("fill", f.key), f.size_bytes, lives))
             for p in range(here.begin, here.end):
                 i, lo, hi = self.parts[p]
                 for j, size in enumerate(self._scratch(i, lo, hi)):
-                    lives = [(p, p + 1)] if size > SMALL_BYTES else self._span(r, r + 1)
+                    lives = [(p, p + 1)] if size > SMALL_BYTES else self.span(r, r + 1)
                     out.append((("scratch", p, j), size, lives))
         return out
 
@@ -347,16 +319,31 @@ class ConvStream(Chain):
         # neighbouring parts have scratch of their own here
         return low.own_scratch(lo, hi) if isinstance(low, Windowed) else low.scratch_bytes(lo, hi)
 
-    def _span(self, first: int, last: int) -> list[tuple[int, int]]:
-        """Lifetimes in parts of rounds first .. last; beyond the ends lie the rounds of the images before and after."""
-        n = len(self.rounds)
-        inside = [(self.rounds[max(0, first)].begin, self.rounds[min(n - 1, last)].end)]
-        if self.images_per_tile > 1:
-            inside += [(self.rounds[first].begin, self.rounds[-1].end)] if first < 0 else []
-            inside += [(0, self.rounds[last - n].end)] if last >= n else []
-        return inside
+    # -- code -----------------------------------------------------------------------------------------------------
 
-    # -- code of a part -----------------------------------------------------------------------------------------
+    def transfers(self, fill: Fill, image: int = -1) -> list[Descriptor]:
+        p, j = fill.key
+        i, lo, hi = self.parts[p]
+        if image >= 0:
+            lo, hi = (image, *lo[1:]), (image + 1, *hi[1:])
+        return [d for d in self.stages[i].low.reads[j].transfers(lo, hi) if d.run_bytes]
+
+    def first_work(self, base: int) -> np.ndarray:
+        return isa.rows([])
+
+    def image_loads(self) -> list[Move]:
+        return [Move(k, (), (), self.at["image", source]) for source, k in self.inputs.items()]
+
+    def work(self, r: int, base: int) -> Iterator[Work | Move | Fill]:
+        here = self.rounds[r]
+        for p in range(here.begin, here.end):
+            yield from self.pieces.get(p, ())
+            em = Emitter()
+            self.emit_part(em, p, base)
+            yield Work(("part", p), isa.rows(em.rows))
+        if r + 1 == len(self.rounds):
+            at = self.at["image", self.image(("op", len(self.stages) - 1))]
+            yield Move(len(self.reads), (), (), at)
 
     def emit_part(self, em: Emitter, p: int, base: int) -> None:
         """Emit a part of a member; `base` is the arena's address."""

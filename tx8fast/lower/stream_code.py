@@ -1,6 +1,6 @@
-"""The tiles' code of a `ConvStream`: loads, rounds of the engines, and the exchange of weights beside them.
+"""The tiles' code of a stream: loads, rounds of the engines, and the exchange of weights beside them.
 
-May import: lower.stream, lower.transfer, isa. Must not: place buffers.
+May import: lower.rounds, lower.transfer, isa. Must not: place buffers.
 
 While the engines work on round g, the core prepares round g + 1:
 
@@ -20,9 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.base import Emitter
-from tx8fast.lower.stream import ConvStream, Fill
-from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset, part_bytes
+from tx8fast.lower.rounds import Fill, Move, Stream, Work
+from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset
 
 LOADS = 1  # register window of part loads
 WINDOWS = (0, 2)  # of even and odd rounds
@@ -34,10 +33,11 @@ class StreamCode:
     base: address of the arena; `images`: how many a tile with most of them has; `meet`: tiles must meet before the first
     message. What differs between tiles - the part of the weights that each loads and sends - is filled in by `for_tile`."""
 
-    def __init__(self, low: ConvStream, base: int, own: int, images: int, meet: bool, barrier: bool) -> None:
+    def __init__(self, low: Stream, base: int, own: int, images: int, meet: bool, barrier: bool) -> None:
         self.low, self.base, self.own = low, base, own
         self.memo: dict[tuple, np.ndarray] = {}
         self.found: dict[tuple, list[Descriptor]] = {}
+        self.work: dict[int, list[Work | Move | Fill]] = {}
         self.out: list[np.ndarray | tuple[Fill, int]] = []  # a fill: its load (-1), or its send to a monitor
         self.rounds = low.rounds
         self.mask = (1 << low.tiles) - 1
@@ -51,9 +51,13 @@ class StreamCode:
     def _build(self, images: int, meet: bool, barrier: bool) -> None:
         total = images * len(self.rounds)
         self._parts(0)
+        for fill in self.low.resident:
+            at = self.base + self.low.at["fill", fill.key]
+            self._ordered(self._dma(fill.read, self.low.transfers(fill), at, "rdma", WINDOWS[0]), WINDOWS[0])
+        self._ordered(_through(self.low.first_work(self.base), WINDOWS[0]), WINDOWS[0])
         self._inputs(0)
         self._private(0)
-        self._add("wait")
+        self._add("wait_worker", workers=1 << LOADS)
         if total > 1:
             self._parts(1)
         self._exchange(0, meet)
@@ -89,23 +93,26 @@ class StreamCode:
         image, r, window = self._at(g)
         if image >= self.own:
             return
-        here = self.rounds[r]
-        for p in range(here.begin, here.end):
-            for fill in self.low.pieces.get(p, ()):
-                at = self.base + self.low.at["fill", fill.key]
-                self._ordered(self._dma(fill.read, self._transfers(fill, image), at, "rdma", window), window)
-            key = ("part", p, window)
-            if key not in self.memo:
-                em = Emitter()
-                self.low.emit_part(em, p, self.base)
-                self.memo[key] = _through(isa.rows(em.rows), window)
-            self._ordered(self.memo[key], window)
-        if r + 1 == len(self.rounds):
-            k = len(self.low.reads)
-            access = self.low.writes[0]
-            source = ("op", len(self.low.stages) - 1)
-            at = self.base + self.low.at["image", self.low.image(source)]
-            self._ordered(self._dma(k, access.transfers((image,), (image + 1,)), at, "wdma", window), window)
+        if r not in self.work:
+            self.work[r] = list(self.low.work(r, self.base))
+        for item in self.work[r]:
+            if isinstance(item, Move):
+                rows = self._move(item, image, window)
+            elif isinstance(item, Fill):
+                at = self.base + self.low.at["fill", item.key]
+                rows = self._dma(item.read, self.low.transfers(item, image), at, "rdma", window)
+            else:
+                key = (item.key, window)
+                if key not in self.memo:
+                    self.memo[key] = _through(item.rows.copy(), window)
+                rows = self.memo[key]
+            self._ordered(rows, window)
+
+    def _move(self, move: Move, image: int, window: int) -> np.ndarray:
+        n = len(self.low.reads)
+        access = (*self.low.reads, *self.low.writes)[move.access]
+        found = access.transfers((image, *move.lo), (image + 1, *move.hi))
+        return self._dma(move.access, found, self.base + move.at, "rdma" if move.access < n else "wdma", window)
 
     def _prepare(self, g: int, total: int) -> None:
         window = self._at(g + 1)[2]
@@ -124,10 +131,8 @@ class StreamCode:
         image, _, window = self._at(g)
         if image >= self.own:
             return
-        for source, k in self.low.inputs.items():
-            at = self.base + self.low.at["image", source]
-            found = self.low.reads[k].transfers((image,), (image + 1,))
-            self._ordered(self._dma(k, found, at, "rdma", window), window)
+        for move in self.low.image_loads():
+            self._ordered(self._move(move, image, window), window)
 
     def _private(self, g: int) -> None:
         image, r, window = self._at(g)
@@ -137,22 +142,14 @@ class StreamCode:
             key = ("private", fill.key, window)
             if key not in self.memo:
                 at = self.base + self.low.at["fill", fill.key]
-                self.memo[key] = self._dma(fill.read, self._transfers(fill), at, "rdma", window)
+                self.memo[key] = self._dma(fill.read, self.low.transfers(fill), at, "rdma", window)
             self._ordered(self.memo[key], window)
 
     # -- shared weights -----------------------------------------------------------------------------------------
 
-    def _transfers(self, fill: Fill, image: int = -1) -> list[Descriptor]:
-        """Return how a fill comes from DDR; `image`: the one whose planes it is of."""
-        p, j = fill.key
-        i, lo, hi = self.low.parts[p]
-        if image >= 0:
-            lo, hi = (image, *lo[1:]), (image + 1, *hi[1:])
-        return [d for d in self.low.stages[i].low.reads[j].transfers(lo, hi) if d.run_bytes]
-
     def _share(self, fill: Fill, rank: int) -> tuple[int, int]:
         """Return the bytes [a, b) of a fill that a tile loads."""
-        size = part_bytes(fill.size_bytes, self.low.tiles)
+        size = self.low.part_of(fill)
         return min(fill.size_bytes, rank * size), min(fill.size_bytes, (rank + 1) * size)
 
     def _parts(self, g: int) -> None:
@@ -163,7 +160,7 @@ class StreamCode:
         a, b = self._share(fill, rank)
         key = ("shared", fill.key)
         if key not in self.found:
-            self.found[key] = self._transfers(fill)
+            self.found[key] = self.low.transfers(fill)
         found = [Descriptor(c.piece, c.ddr, c.spm - a, c.run_bytes, c.loops)
                  for d in self.found[key] for c in clip(d, a, b)]  # fmt: skip
         return self._dma(fill.read, found, self.base + self.low.at["part", fill.key], "rdma", LOADS)

@@ -20,7 +20,7 @@ from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.rounds import Stream
 from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, ddr_offset, part_bytes, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
@@ -65,7 +65,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
             "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
             "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": count_steps(low, plan),
             "runner_up": _choices(plan.runner_up), **_terms(low.record)}  # fmt: skip
-    if isinstance(low, ConvStream):
+    if isinstance(low, Stream):
         codes, tile_code, slot_arg, offsets = stream_codes(low, plan, machine, barrier, meet)
         if barrier:
             codes, tile_code = idle_tiles_wait(codes, tile_code)

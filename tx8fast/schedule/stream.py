@@ -1,4 +1,4 @@
-"""The segment of a `ConvStream`: one code per tile, since every tile loads other parts of the weights.
+"""The segment of a stream: one code per tile, since every tile loads other parts of the weights.
 
 May import: lower, search.plan, isa, machine, program.model, schedule.tiles. Must not: choose anything.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.rounds import Stream
 from tx8fast.lower.stream_code import StreamCode
 from tx8fast.lower.transfer import PIECES, ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.search.plan import Plan, tile_ranges
 
 
-def stream_codes(low: ConvStream, plan: Plan, machine: Machine, barrier: bool, meet: bool
+def stream_codes(low: Stream, plan: Plan, machine: Machine, barrier: bool, meet: bool
                  ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return the codes, the code of each tile (-1: none), the operand of each DDR slot, and the slots' offsets (tiles, slots)."""
     accesses = [*low.reads, *low.writes]

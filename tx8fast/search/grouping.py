@@ -149,10 +149,11 @@ def intervals(fn: FunctionTable, steps: Sequence[Step],
     yield from given
 
 
-def narrow_places(fn: FunctionTable, steps: Sequence[Step]) -> list[bool]:
+def narrow_places(fn: FunctionTable, steps: Sequence[Step], least_rank: int = 0) -> list[bool]:
     """Say for every place between steps whether at most one value crosses it, parameters aside: there a chain may
-    begin or end."""
-    born = {v: 0 for v in fn.args} | {v: i + 1 for i, s in enumerate(steps) for v in s.outputs}
+    begin or end. Arguments of fewer dimensions than `least_rank` count as parameters."""
+    args = [v for v in fn.args if len(fn.values[v].shape) >= least_rank]
+    born = {v: 0 for v in args} | {v: i + 1 for i, s in enumerate(steps) for v in s.outputs}
     dies = {v: i for i, s in enumerate(steps) for v in s.inputs if v in born} | {
         v: len(steps) for v in fn.results if v in born
     }

@@ -21,7 +21,7 @@ from tx8fast._kernels import BOUNDS, PlanSpace, enumerate_shardings, plan_costs
 from tx8fast.lower.base import Emitter, Lowering, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
@@ -60,7 +60,7 @@ class Draft:
         self.only: Plan | None = None
         if isinstance(low, KernelCore):
             self.only = _kernel_core_plan(low, machine)
-        elif isinstance(low, ConvStream):
+        elif isinstance(low, Stream):
             self.only = stream_plan(low, machine, name or low.record.kind)
         if self.only is not None:
             self.bound = float(self.only.estimate_cycles)

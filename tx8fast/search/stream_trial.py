@@ -1,4 +1,4 @@
-"""The plan of a `ConvStream`, and how long it takes: tile 0's code on the event kernel.
+"""The plan of a stream, and how long it takes: tile 0's code on the event kernel.
 
 May import: lower, isa, machine, _kernels, search.plan, search.trial. Must not: emit programs.
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
-from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.rounds import Stream
 from tx8fast.lower.stream_code import StreamCode
 from tx8fast.machine import Machine
 from tx8fast.search.plan import Plan
@@ -22,23 +22,26 @@ CT, NE = isa.UNITS.index("ct"), isa.UNITS.index("ne")
 TRIED_IMAGES = 3  # the rest continues the rate of the last one
 
 
-def stream_plan(low: ConvStream, machine: Machine, name: str) -> Plan:
+def stream_plan(low: Stream, machine: Machine, name: str) -> Plan:
     """Return the plan. Raises InfeasibleError if images and weights do not fit."""
-    low.lay_out(name)
+    low.lay_out(name, lambda: _cycles(low, machine, 1))
     shared = {f.read for r in low.rounds for f in r.shared}
     tiles = tuple(low.tiles if k in shared else 1 for k in range(len(low.reads)))
     n = low.images_per_tile
     known = [_cycles(low, machine, i) for i in range(1, min(n, TRIED_IMAGES) + 1)]
     cycles = known[-1] + (n - len(known)) * (known[-1] - known[-2] if n > len(known) else 0)
-    return Plan((low.tiles,), (n,), (1,), (0,), 1, cycles, low.spm_bytes, "stream", 1, shared=tiles)
+    rest = low.sizes[1:]
+    ones = (1,) * len(rest)
+    order = tuple(range(1 + len(rest)))
+    return Plan((low.tiles, *ones), (n, *rest), (1, *ones), order, 1, cycles, low.spm_bytes, "stream", 1, shared=tiles)
 
 
-def _cycles(low: ConvStream, machine: Machine, images: int) -> int:
+def _cycles(low: Stream, machine: Machine, images: int) -> int:
     code = StreamCode(low, machine.spm_base, images, images, False, False)
     return _simulate(low, machine, code.for_tile(0))
 
 
-def _simulate(low: ConvStream, machine: Machine, rows: np.ndarray) -> int:
+def _simulate(low: Stream, machine: Machine, rows: np.ndarray) -> int:
     b = Block.of(machine, rows)
     low.work_cycles = max(int(b.fixed[b.kind == unit].sum()) for unit in (NE, CT))
     opcode = {

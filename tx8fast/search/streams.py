@@ -14,11 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import NotLowerable
+from tx8fast.lower.attention import ATTENTION
 from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.intake import takes_in
-from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.rounds import Stream as LoweredStream
+from tx8fast.lower.sequence import may_stream
+from tx8fast.lower.sequence_members import NORMS
+from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
@@ -26,6 +30,8 @@ from tx8fast.search.planning import Planner
 
 STREAM_RATIO = 0.6  # of the bound
 MEMBERS = CHAIN | {"reduce"}
+SEQUENCE = frozenset({*BINARY, *UNARY, *NORMS, "gemm", "contract", "softmax", "swiglu"})
+MAX_SEQUENCE = 48  # steps of a stream of sequences
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,8 @@ def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]
     for fn in table.functions.values():
         steps, out = order_steps(fn), []
         at = 0
-        for s in _streams(fn, steps, planner):
+        found = [*_streams(fn, steps, planner), *_sequences(fn, steps, planner)]
+        for s in sorted(found, key=lambda s: s.start):
             out += steps[at : s.start]
             at = s.end
             if s.near_bound:
@@ -117,6 +124,35 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Str
     return out
 
 
+def _sequences(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> list[Stream]:
+    """Return runs of a transformer's steps, attention among them, that begin and end with one value and go through
+    scratchpad as whole sequences: the longest first."""
+    used, narrow = uses(fn, steps), narrow_places(fn, steps, 3)
+    kinds = [s.record.kind if s.record is not None else "" for s in steps]
+    out: list[Stream] = []
+    for start in [i for i, one in enumerate(narrow[:-1]) if one]:
+        if out and start < out[-1].end:
+            continue
+        end = start
+        while end < len(steps) and kinds[end] in SEQUENCE and end - start < MAX_SEQUENCE:
+            end += 1
+        ends = [e for e in range(start + len(ATTENTION) + 1, end + 1) if narrow[e] and "softmax" in kinds[start:e]]
+        found = (_sequence(fn, steps, start, e, used, planner) for e in reversed(ends))
+        stream = next((s for s in found if s is not None), None)
+        if stream is not None:
+            out.append(stream)
+    return out
+
+
+def _sequence(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]],
+              planner: Planner) -> Stream | None:  # fmt: skip
+    merged = merge(fn, steps[start:end], set(range(start, end)), used, _in_stream)
+    if merged is None or not isinstance(merged.record, GroupRecord) or not may_stream(merged.record, planner.machine):
+        return None
+    stream = _planned(merged, start, end, planner)
+    return stream and replace(stream, near_bound=False)  # groups are priced quickly, and only those below it are tried
+
+
 def _intake(steps: Sequence[Step]) -> int:
     """Return how many of the first steps turn planes of a model's input into images."""
     for n in (3, 2):
@@ -157,20 +193,26 @@ def _stream(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used
     merged = merge(fn, steps[start:end], set(range(start, end)), used, _in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord):
         return None
+    return _planned(merged, start, end, planner)
+
+
+def _planned(merged: Step, start: int, end: int, planner: Planner) -> Stream | None:
+    """Return a merged step as a stream, or None if it is none or does not fit."""
+    assert merged.record is not None
     try:
         found = planner.plan(merged.record, merged.name)
     except (NotLowerable, InfeasibleError):
         return None
-    work = found.low.work_cycles if isinstance(found.low, ConvStream) else 0
+    work = found.low.work_cycles if isinstance(found.low, LoweredStream) else 0
     near = found.plan.estimate_cycles * STREAM_RATIO <= _bound(merged.record, work, planner.machine)
     return Stream(start, end, merged, near)
 
 
-def _bound(record: GroupRecord, work_cycles: int, machine: Machine) -> float:
+def _bound(record: Record, work_cycles: int, machine: Machine) -> float:
     """Cycles that other plans of the group hardly beat: a compute engine's work, were it spread over all tiles, and all
     operands and results once over DDR."""
     images = record.results[0].shape[0]
-    rounds = -(-images // machine.n_tiles)
+    per_tile = -(-images // machine.n_tiles)
     specs = [s for s in (*record.operands, *record.results) if s is not None]
     moved = sum(spec_bytes(s) for s in specs) / machine.ddr_bytes_per_cycle
-    return max(moved, work_cycles * images / (rounds * machine.n_tiles))
+    return max(moved, work_cycles * images / (per_tile * machine.n_tiles))

@@ -1,0 +1,121 @@
+"""What streams have in common: rounds of work, each with the weights that must be there for it.
+
+May import: lower.base, lower.transfer, machine. Must not: know members, place buffers.
+
+A stream's factors begin with the images (or sequences), of which every tile keeps its own in scratchpad. A round is what
+becomes possible with one set of weights; while the engines work on a round, the next one's weights arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tx8fast.lower.base import Lowering, NotLowerable
+from tx8fast.lower.transfer import Descriptor, part_bytes
+
+SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
+FEWEST_ROUNDS = 3  # for several images in a row: what round r + 2 needs is on its way during round r
+
+Wish = tuple[tuple, int, list[tuple[int, int]]]  # name, bytes, half-open lifetimes in places of work
+
+
+@dataclass(frozen=True)
+class Fill:
+    """A weight, a vector or planes of the input, or what a part needs of them. key: (part, operand of its member)."""
+
+    key: tuple[int, int]
+    read: int
+    size_bytes: int
+
+
+@dataclass
+class Round:
+    """Work [begin, end) and what has to be loaded for it: by all tiles together, and by each for itself."""
+
+    begin: int
+    end: int
+    shared: list[Fill] = field(default_factory=list)
+    private: list[Fill] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A transfer of one image's data. access: reads, then writes; lo, hi: factor ranges behind the image; at: in the arena."""
+
+    access: int
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+    at: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """Instructions; those with equal keys are equal."""
+
+    key: tuple
+    rows: np.ndarray
+
+
+class Stream(Lowering):
+    """The part of a stream that its code builder and its plan need."""
+
+    n_images: int
+    rounds: list[Round]
+    at: dict[tuple, int]  # offsets in the arena: ("fill", key), ("part", key), and what the subclass adds
+    spm_bytes = 0
+    work_cycles = 0  # of a tile's busiest compute engine, once the code has been timed
+    resident: tuple[Fill, ...] = ()  # loaded once, before the first round
+
+    def spread_over_tiles(self) -> None:
+        """Find how many images each tile has. Raises NotLowerable if that leaves too many tiles idle."""
+        self.images_per_tile = -(-self.n_images // self.machine.n_tiles)
+        self.tiles = -(-self.n_images // self.images_per_tile)
+        if 2 * self.tiles < self.machine.n_tiles:
+            raise NotLowerable("more than half of the tiles would have no image")
+        self.capacity = self.machine.spm_limit - self.machine.spm_base
+
+    def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
+        """Cut and place everything, in the way that takes the fewest `cycles` if there are several. Raises InfeasibleError
+        if it does not fit."""
+        raise NotImplementedError
+
+    def transfers(self, fill: Fill, image: int = -1) -> list[Descriptor]:
+        """Return how a fill comes from DDR; `image`: the one whose planes it is of."""
+        raise NotImplementedError
+
+    def first_work(self, base: int) -> np.ndarray:
+        """Return instructions that run once, before all others; `base` is the arena's address."""
+        raise NotImplementedError
+
+    def image_loads(self) -> list[Move]:
+        """Return what of an image is loaded before its first round."""
+        raise NotImplementedError
+
+    def work(self, r: int, base: int) -> Iterator[Work | Move | Fill]:
+        """Yield what the engines do in round r of an image; a fill: planes of the image that are loaded then."""
+        raise NotImplementedError
+
+    def sharable(self, size_bytes: int) -> bool:
+        """True for weights that the tiles load together."""
+        return self.tiles > 1 and self.sharing and size_bytes >= SHARE_MIN_BYTES
+
+    def part_of(self, fill: Fill) -> int:
+        """Bytes of the part of a shared fill that one tile loads."""
+        return part_bytes(fill.size_bytes, self.tiles)
+
+    @property
+    def too_short(self) -> bool:
+        """True if there are too few rounds to stream weights for one image after the other."""
+        return self.images_per_tile > 1 and len(self.rounds) < FEWEST_ROUNDS
+
+    def span(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Lifetimes of rounds first .. last; beyond the ends lie the rounds of the images before and after."""
+        n = len(self.rounds)
+        inside = [(self.rounds[max(0, first)].begin, self.rounds[min(n - 1, last)].end)]
+        if self.images_per_tile > 1:
+            inside += [(self.rounds[first].begin, self.rounds[-1].end)] if first < 0 else []
+            inside += [(0, self.rounds[last - n].end)] if last >= n else []
+        return inside

@@ -1,0 +1,367 @@
+"""Transformer layers with whole sequences in scratchpad: every tile keeps its own sequence from op to op, and the weights
+stream by, loaded once for all tiles.
+
+May import: the family files, lower.stream, lower.weave, graph_table, machine. Must not: emit loads or messages
+(`stream_code`).
+
+Factors: the sequence, its positions. Positions are cut into bands, and what works on positions alone is done band by band,
+so that a norm of one band hides behind products of the next. Parts of ops come in the order in which the last results
+need them; their instructions are then interleaved (`lower.weave`), so that no engine waits while there is other work. Values,
+weights and scratch lie in one arena for as long as instructions touch them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.alloc import Buffer, Problem, merge_intervals, solve
+from tx8fast.errors import AllocationError, InfeasibleError
+from tx8fast.graph_table import GroupRecord
+from tx8fast.lower.attention import Attention
+from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Slice, round_up
+from tx8fast.lower.chain import Source, whole
+from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.rounds import FEWEST_ROUNDS, Fill, Move, Round, Wish, Work
+from tx8fast.lower.sequence_parts import Parts
+from tx8fast.lower.transfer import Descriptor, Local
+from tx8fast.lower.weave import Room, depends, weave
+from tx8fast.machine import Machine
+from tx8fast.numerics.layout import block_size
+
+ROUND_BYTES = (448 << 10, 320 << 10)  # of weights that arrive together
+MAX_BANDS = 8
+MARGINS = (1.1, 1.4, 1.7, 2.0, 2.5, 3.0)  # rounds of weights for which room is kept, the boldest order first
+BAND_COUNTS = 2  # of those that fit
+REACH = 192  # instructions that may come before an older one
+CHUNK = 8  # instructions that are checked together against the other register window
+STORE_BYTES = 16384  # of the result in one transfer, if a block of a band is no more
+BLOCK_BYTES = 128  # of a row of one block of channels
+At = Callable[[tuple], int]  # name -> address
+#: instruction that stands for a transfer -> the part whose mask it loads; or band, first and last column that it stores
+Moves = dict[int, int | tuple[int, int, int]]
+EFFORT = 5_000  # nodes of the search for a placement
+SMALL_BYTES = 32768  # of scratch
+KEEP = 6  # instructions for which small scratch is not used again, so that nobody waits for it
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Instructions at made-up addresses. names: what they touch; touched: per instruction, numbers of names; engine, cycles (n,);
+    before: per instruction, those it must follow."""
+
+    rows: np.ndarray
+    names: list[tuple]
+    touched: list[list[int]]
+    engine: np.ndarray
+    cycles: np.ndarray
+    before: list[list[int]]
+
+
+class SequenceStream(Parts):
+    kind = "sequence stream"
+
+    def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
+        """Try few bands and some sizes of rounds, with as much room for instructions before their turn as there is, and
+        keep what takes the fewest `cycles`. Raises InfeasibleError."""
+        tried: list[tuple[int, int, int, float]] = []
+        for bands in range(1, MAX_BANDS + 1):
+            self.band_rows = round_up(-(-self.positions // bands), 8)
+            if -(-self.positions // self.band_rows) != bands:
+                continue
+            for round_bytes in self._round_sizes():
+                if self._cut(round_bytes) and (margin := self._widest(round_bytes)):
+                    tried.append((cycles(), bands, round_bytes, margin))
+            if len({t[1] for t in tried}) == BAND_COUNTS:
+                break
+        if not tried:
+            raise InfeasibleError(
+                f"{name}: a sequence and its weights do not fit {self.capacity:,} bytes of scratchpad"
+            )
+        _, bands, round_bytes, margin = min(tried)
+        self.band_rows = round_up(-(-self.positions // bands), 8)
+        self._cut(round_bytes)
+        self._drafted()
+        self._placed(round_bytes, margin)
+
+    def _round_sizes(self) -> list[int]:
+        """Return how many bytes of weights may arrive together, the most first; of a small model no more than gives enough
+        rounds for several sequences in a row."""
+        specs = [m.low.reads[1] for m in self.members if isinstance(m.low, Contraction)]
+        total = sum(whole(a).size_bytes((0,), (1,)) for a in specs)
+        most = total // (2 * FEWEST_ROUNDS) if self.images_per_tile > 1 else total
+        return sorted({min(n, max(most, 1)) for n in ROUND_BYTES}, reverse=True)
+
+    def _widest(self, round_bytes: int) -> float:
+        """Return the least margin with which everything has a place, 0.0 if there is none."""
+        self._drafted()
+        self.order = np.arange(len(self.draft.rows))
+        wishes = self._timed(round_bytes)
+        if not wishes or sum_alive(wishes) > self.capacity:
+            return 0.0
+        return next((m for m in MARGINS if self._placed(round_bytes, m)), 0.0)
+
+    # -- code -----------------------------------------------------------------------------------------------------
+
+    def _emit(self, n: int, at: At) -> list[tuple]:
+        """Return the instructions of part n; at(name): the address of bytes."""
+        part = self.parts[n]
+        m = self.members[part.member]
+        low = m.low
+        lo, hi = self._range(part)
+        reads = [0] * len(low.reads)
+        for (j, source), (_, _, first, _) in zip(m.images.items(), self._needs(part), strict=True):
+            key = lo[-1] if j and isinstance(low, Attention) else -1
+            reads[j] = self._place(source, part.band, first, at, key)
+        for j, k in m.others.items():
+            if isinstance(low, Attention):
+                reads[j] = at(self._mask(n))
+            elif self._streams(m, j):
+                reads[j] = at(("fill", self.filled[n, j]))
+            else:
+                vector = low.reads[j].box(lo, hi)[-1][0]
+                local = Local(1, self._last(low.reads[j]), low.reads[j].spec.dtype, low.reads[j].blocked)
+                reads[j] = at(("fill", (-1, k))) + local.offset(0, vector)
+        out = self._place(("op", m.result), part.band, part.first, at, self._rows(part.band)[0])
+        scratch = [at(("scratch", n, j)) for j in range(len(low.scratch_bytes(lo, hi)))]
+        consts = [at(("const", part.member, j)) for j in range(len(low.const_bytes()))]
+        em = Emitter()
+        low.emit(em, Slice(lo, hi, reads, [out], scratch, consts))
+        return em.rows
+
+    @staticmethod
+    def _last(access: Access) -> int:
+        return access.spec.shape[-1] if access.spec.shape else 1
+
+    def _place(self, source: Source, band: int, first: int, at: At, row: int = -1) -> int:
+        """Where the columns from `first` on of a band of a value lie, from position `row` on (-1: the band's first)."""
+        name = self._value(source, band, first)
+        begin = 0 if name[2] < 0 else self._rows(band)[0]
+        row = begin if row < 0 else row
+        return at(name) + self._value_local(name).offset(row - begin, first - max(name[3], 0))
+
+    def _drafted(self) -> None:
+        """Emit everything once, at addresses at which no two names share bytes."""
+        names: list[tuple] = []
+        bases: list[int] = []
+        known: dict[tuple, int] = {}
+        end = ALIGN_BYTES
+
+        def at(name: tuple) -> int:
+            nonlocal end
+            if name not in known:
+                known[name] = end
+                names.append(name)
+                bases.append(end)
+                end += round_up(max(self._size(name), 1), ALIGN_BYTES)
+            return known[name]
+
+        rows, self.moves = self._all_rows(at)
+        ddr = np.zeros(len(rows), np.int64)
+        spans = isa.ranges(rows, ddr)
+        cycles, moved = isa.durations(self.machine, rows, ddr)
+        cycles = cycles + (moved * self.tiles / self.machine.ddr_bytes_per_cycle).astype(np.int64)
+        both = np.concatenate([spans["spm_read"], spans["spm_write"]], axis=1)
+        engine = isa.units(rows)
+        before = depends(engine, spans["spm_read"], spans["spm_write"], REACH)
+        self.draft = Draft(rows, names, _touched(both, bases), engine, cycles, before)
+
+    def _placed(self, round_bytes: int, margin: float) -> bool:
+        """Order the instructions and place everything they touch; False if that does not fit. margin: rounds of weights for
+        which room is kept when instructions come before their turn."""
+        d = self.draft
+        sizes = [0 if self._always(name) else self._size(name) for name in d.names]
+        always = sum(self._size(name) for name in d.names if self._always(name))
+        room = Room(d.touched, sizes, int(self.capacity - always - margin * round_bytes))
+        self.order = weave(d.engine, d.cycles, d.before, REACH, room)
+        return self._place_all(self._timed(round_bytes))
+
+    def _timed(self, round_bytes: int) -> list[Wish]:
+        """Cut the ordered instructions into rounds; return what needs bytes, and when; nothing if there are too few
+        rounds."""
+        lives: dict[tuple, tuple[int, int]] = {}
+        for n, row in enumerate(self.order.tolist()):
+            for k in self.draft.touched[row]:
+                name = self.draft.names[k]
+                lives[name] = lives.get(name, (n, n))[0], n + 1
+        self._find_rounds(lives, round_bytes)
+        return [] if self.too_short else self._wishes(lives)
+
+    def _place_all(self, wishes: Sequence[Wish]) -> bool:
+        if not wishes:
+            return False
+        items = [Buffer(str(name), tuple(merge_intervals(lives)), round_up(max(size, 1), ALIGN_BYTES), ALIGN_BYTES)
+                 for name, size, lives in wishes]  # fmt: skip
+        try:
+            placed = solve(Problem(tuple(items), self.capacity), effort=EFFORT)
+        except AllocationError:
+            return False
+        self.code: dict[int, np.ndarray] = {}  # by the arena's address
+        self.at = {name: at for (name, _, _), at in zip(wishes, placed.offsets, strict=True)}
+        self.spm_bytes = placed.peak_bytes
+        return True
+
+    @staticmethod
+    def _always(name: tuple) -> bool:
+        """True for bytes that are there from the beginning to the end."""
+        return name[0] == "const" or name[0] == "fill" and name[1][0] < 0
+
+    def _all_rows(self, at: At) -> tuple[np.ndarray, Moves]:
+        rows: list[tuple] = []
+        moves: Moves = {}
+        last_op = ("op", len(self.record.ops) - 1)
+        left = [sum(p.member + 1 == len(self.members) and p.band == b for p in self.parts) for b in range(self.n_bands)]
+        loaded: tuple = ()
+        for n, part in enumerate(self.parts):
+            low = self.members[part.member].low
+            if (
+                isinstance(low, Attention)
+                and low.masked
+                and low.needs(3, *self._range(part))
+                and self._mask(n) != loaded
+            ):
+                loaded = self._mask(n)
+                moves[len(rows)] = n
+                rows.append(self._stand_in("rdma", self._size(loaded), dst=at(loaded)))
+            rows += self._emit(n, at)
+            if part.member + 1 == len(self.members):
+                left[part.band] -= 1
+                if not left[part.band]:
+                    for first, last in self._store_pieces():
+                        a, b = self._rows(part.band)
+                        moves[len(rows)] = part.band, first, last
+                        size = Local(b - a, last - first, self.record.results[0].dtype, True).size_bytes
+                        rows.append(self._stand_in("wdma", size, src=self._place(last_op, part.band, first, at)))
+        return isa.rows(rows), moves
+
+    @staticmethod
+    def _stand_in(name: str, size_bytes: int, **side: int) -> tuple:
+        """Stand for a transfer, whose place in DDR depends on the sequence."""
+        one = {f"{x}{i}": int(x == "n") for i in range(3) for x in "sn"}
+        return isa.make(name, run_bytes=size_bytes, slot=0, ddr=0, **side, **one)
+
+    def _store_pieces(self) -> list[tuple[int, int]]:
+        """Columns of the result that are stored together: a wait for what else goes through the same register window should
+        not take long."""
+        width = self._spec(("op", len(self.record.ops) - 1)).shape[-1]
+        step = max(1, STORE_BYTES // (self.band_rows * BLOCK_BYTES)) * block_size(self.record.results[0].dtype)
+        return [(c, min(c + step, width)) for c in range(0, width, step)]
+
+    def _find_rounds(self, lives: dict[tuple, tuple[int, int]], round_bytes: int) -> None:
+        """Cut the instructions where the next weights are first needed."""
+        needed = sorted((span[0], name[1]) for name, span in lives.items() if name[0] == "fill" and name[1][0] >= 0)
+        n = len(self.order)
+        self.rounds = [Round(0, n)]
+        for at, key in needed:
+            here, fill = self.rounds[-1], self.fills[key]
+            waiting = sum(f.size_bytes for f in (*here.shared, *here.private))
+            if waiting and waiting + fill.size_bytes > round_bytes:
+                here.end = at
+                self.rounds.append(here := Round(at, n))
+            (here.shared if self.sharable(fill.size_bytes) else here.private).append(fill)
+
+    def _wishes(self, lives: dict[tuple, tuple[int, int]]) -> list[Wish]:
+        """Return what needs bytes, and when. Weights arrive while the round before theirs runs, their parts two rounds
+        before."""
+        n = len(self.order)
+        out: list[Wish] = []
+        for r, here in enumerate(self.rounds):
+            for fill in (*here.shared, *here.private):
+                a, b = lives["fill", fill.key]
+                out.append((("fill", fill.key), fill.size_bytes, [*self.span(r - 1, r), (a, b)]))
+                if fill in here.shared:
+                    out.append((("part", fill.key), self.part_of(fill), self.span(r - 2, r)))
+        for name, (a, b) in lives.items():
+            if name[0] == "fill" and name[1][0] >= 0:
+                continue
+            always = self._always(name)
+            first = 0 if always or name[0] == "value" and name[1][0] == "in" else a
+            size = self._size(name)
+            out.append((name, size, [(first, n if always else min(n, b + KEEP * (size <= SMALL_BYTES)))]))
+        return out
+
+    # -- what the code builder asks for -----------------------------------------------------------------------------
+
+    def transfers(self, fill: Fill, image: int = -1) -> list[Descriptor]:
+        n, k = fill.key
+        if n < 0:
+            return [d for d in self.reads[k].transfers((0,), (1,)) if d.run_bytes]
+        low = self.members[self.parts[n].member].low
+        return [d for d in low.reads[1].transfers(*self._range(self.parts[n])) if d.run_bytes]
+
+    def first_work(self, base: int) -> np.ndarray:
+        em = Emitter()
+        for i, m in enumerate(self.members):
+            n = len(m.low.const_bytes())
+            m.low.prologue(em, [base + self.at.get(("const", i, j), 0) for j in range(n)])
+        return isa.rows(em.rows)
+
+    def image_loads(self) -> list[Move]:
+        out = []
+        for band in range(self.n_bands):
+            a, b = self._rows(band)
+            for source, k in self.inputs.items():
+                at = self.at[self._value(source, band, 0)]
+                out.append(Move(k, (a, 0), (b, self._spec(source).shape[-1]), at))
+        return out
+
+    def work(self, r: int, base: int) -> Iterator[Work | Move | Fill]:
+        if base not in self.code:
+            self.code = {base: self._all_rows(lambda name: base + self.at.get(name, 0))[0][self.order]}
+        rows = self.code[base]
+        here = self.rounds[r]
+        begin = here.begin
+        for n in range(here.begin, here.end + 1):
+            move = self.moves.get(int(self.order[n])) if n < here.end else None
+            if n > begin and (n == here.end or n - begin == CHUNK or move is not None):
+                yield Work((r, begin), rows[begin:n])
+                begin = n
+            if move is not None:
+                yield self._move(move)
+                begin = n + 1
+
+    def _move(self, what: int | tuple[int, int, int]) -> Move:
+        if isinstance(what, int):
+            name = self._mask(what)
+            lo, hi = self._range(self.parts[what])
+            m = self.members[name[1]]
+            none = (0,) * (2 + m.mask_base)
+            return Move(m.others[3], (*none, *lo), (*none, *hi), self.at[name])
+        band, first, last = what
+        a, b = self._rows(band)
+        at = self._place(("op", len(self.record.ops) - 1), band, first, self.at.__getitem__)
+        return Move(len(self.reads), (a, first), (b, last), at)
+
+
+def may_stream(record: GroupRecord, machine: Machine) -> bool:
+    """True if there are sequences for most tiles and scratchpad holds one value of a sequence."""
+    result = record.results[0]
+    if len(result.shape) != 3 or 0 in result.shape:
+        return False
+    n, positions, channels = result.shape
+    tiles = -(-n // -(-n // machine.n_tiles))
+    size_bytes = Local(positions, channels, result.dtype, True).size_bytes
+    return 2 * tiles >= machine.n_tiles and size_bytes <= machine.spm_limit - machine.spm_base
+
+
+def sum_alive(wishes: Sequence[Wish]) -> int:
+    """Return the most bytes alive at one time."""
+    ends = [
+        (t, sign * size)
+        for _, size, lives in wishes
+        for a, b in merge_intervals(lives)
+        for t, sign in ((a, 1), (b, -1))
+    ]
+    at, size = np.array(ends, np.int64).T
+    order = np.lexsort((size, at))
+    return int(np.cumsum(size[order]).max())
+
+
+def _touched(spans: np.ndarray, bases: Sequence[int]) -> list[list[int]]:
+    """Return per instruction the numbers of the buffers it touches. spans (n, ranges, 2); bases: their addresses, ascending."""
+    some = spans[..., 1] > spans[..., 0]
+    which = np.searchsorted(np.array(bases), spans[..., 0], "right") - 1
+    return [sorted(set(w[s].tolist())) for w, s in zip(which, some, strict=True)]
