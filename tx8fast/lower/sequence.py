@@ -41,8 +41,9 @@ CHUNK = 8  # instructions that are checked together against the other register w
 STORE_BYTES = 16384  # of the result in one transfer, if a block of a band is no more
 BLOCK_BYTES = 128  # of a row of one block of channels
 At = Callable[[tuple], int]  # name -> address
-#: instruction that stands for a transfer -> the part whose mask it loads; or band, first and last column that it stores
-Moves = dict[int, int | tuple[int, int, int]]
+#: instruction that stands for a transfer -> the part whose mask it loads; or band, first and last column that it stores;
+#: None for what comes in
+Moves = dict[int, int | tuple[int, int, int] | None]
 EFFORT = 5_000  # nodes of the search for a placement
 SMALL_BYTES = 32768  # of scratch
 KEEP = 6  # instructions for which small scratch is not used again, so that nobody waits for it
@@ -210,8 +211,14 @@ class SequenceStream(Parts):
         return name[0] == "const" or name[0] == "fill" and name[1][0] < 0
 
     def _all_rows(self, at: At) -> tuple[np.ndarray, Moves]:
+        """Return the instructions of all parts, with others that stand for transfers."""
         rows: list[tuple] = []
         moves: Moves = {}
+        for band in range(self.n_bands):
+            for source in self.inputs:  # these are loaded before the first round
+                moves[len(rows)] = None
+                name = self._value(source, band, 0)
+                rows.append(self._stand_in("rdma", self._size(name), dst=at(name)))
         last_op = ("op", len(self.record.ops) - 1)
         left = [sum(p.member + 1 == len(self.members) and p.band == b for p in self.parts) for b in range(self.n_bands)]
         loaded: tuple = ()
@@ -315,13 +322,14 @@ class SequenceStream(Parts):
         here = self.rounds[r]
         begin = here.begin
         for n in range(here.begin, here.end + 1):
-            move = self.moves.get(int(self.order[n])) if n < here.end else None
-            if n > begin and (n == here.end or n - begin == CHUNK or move is not None):
+            row = int(self.order[n]) if n < here.end else -1
+            if n > begin and (n == here.end or n - begin == CHUNK or row in self.moves):
                 yield Work((r, begin), rows[begin:n])
                 begin = n
-            if move is not None:
-                yield self._move(move)
+            if row in self.moves:
                 begin = n + 1
+                if (move := self.moves[row]) is not None:
+                    yield self._move(move)
 
     def _move(self, what: int | tuple[int, int, int]) -> Move:
         if isinstance(what, int):

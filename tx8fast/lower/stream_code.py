@@ -58,11 +58,11 @@ class StreamCode:
         self._inputs(0)
         self._private(0)
         self._add("wait_worker", workers=1 << LOADS)
-        if total > 1:
-            self._parts(1)
         self._exchange(0, meet)
         for g in range(total):
             self._round(g)
+            if g == 0 and total > 1:
+                self._parts(1)  # not earlier: the queue is full of what the first round waits for
             if g + 1 < total:
                 self._prepare(g, total)
         self._add("send_wait")
