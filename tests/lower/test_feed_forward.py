@@ -71,7 +71,7 @@ ROWS = st.one_of(st.tuples(st.integers(1, 150)), st.tuples(st.integers(1, 5), st
 BIAS = st.tuples(st.booleans(), st.booleans())
 
 
-@pytest.mark.feature("B65", "H18")
+@pytest.mark.feature("B65", "F-125", "H18")
 @settings(max_examples=20)
 @given(DTYPES, ROWS, st.sampled_from([8, 64, 100, 192]), st.sampled_from([32, 64, 200, 256, 640]),
        st.sampled_from([16, 64, 100, 130]), st.sampled_from(["gelu", "relu", "silu", "tanh", "swiglu"]), BIAS,

@@ -134,23 +134,24 @@ def streamed(layer: Layer, bands: int, round_bytes: int, sharing: bool = True) -
     return Case(program, layer.args, layer.ops, layer.machine, [layer.record], layer.fn), low
 
 
-def agrees(case: Case, seed: int) -> None:
+def agrees(case: Case, seed: int, window: int = 0) -> None:
     verify(case.program)
     rng = np.random.default_rng(seed)
     feed = [a.values(rng) for a in case.args]
     for i, a in enumerate(case.args):
         if a.lo == a.hi:
-            feed[i] = hidden(a, rng)
+            feed[i] = hidden(a, rng, window)
     got = CompiledProgram(case.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)
     (want,) = case.expected(feed)
     compare(got["y0"], want, LOOSE[case.args[0].dtype])
 
 
-def hidden(mask: Arg, rng: np.random.Generator) -> np.ndarray:
-    """Values of a mask: a causal one, or for every sequence some keys that nobody sees."""
+def hidden(mask: Arg, rng: np.random.Generator, window: int) -> np.ndarray:
+    """Values of a mask: a causal one of the last `window` keys (0: all), or for every sequence some keys that nobody sees."""
     keys = mask.shape[-1]
     if len(mask.shape) == 2:
-        seen = np.arange(keys)[None] <= np.arange(keys)[:, None]
+        back = np.arange(keys)[:, None] - np.arange(keys)[None]
+        seen = (back >= 0) & (back < (window or keys))
     else:
         seen = rng.random(mask.shape) < 0.7
         seen[..., 0] = True
@@ -161,19 +162,21 @@ def hidden(mask: Arg, rng: np.random.Generator) -> np.ndarray:
 @given(
     st.sampled_from(["bf16", "f16", "f32"]), st.integers(2, 9), st.integers(1, 70),
     st.sampled_from([(2, 1, 64), (1, 2, 64), (1, 1, 128), (3, 1, 32)]), st.sampled_from([64, 192, 200]),
-    st.sampled_from(["gelu", "relu", "swiglu"]), st.booleans(), st.sampled_from(["", "own", "causal"]), st.booleans(),
-    st.sampled_from([1, 2, 3]), st.sampled_from([1 << 20, 30_000]), st.booleans(), st.integers(0, 1 << 20),
+    st.sampled_from(["gelu", "relu", "swiglu"]), st.booleans(), st.sampled_from(["", "own", "causal"]), st.sampled_from([0, 0, 5, 40]),
+    st.booleans(), st.sampled_from([1, 2, 3]), st.sampled_from([1 << 20, 30_000]), st.booleans(), st.integers(0, 1 << 20),
 )  # fmt: skip
-def test_any_layer(dtype, n, rows, heads, hidden, act, pre, mask, bias, bands, round_bytes, sharing, seed) -> None:
+def test_any_layer(
+    dtype, n, rows, heads, hidden, act, pre, mask, window, bias, bands, round_bytes, sharing, seed
+) -> None:
     """Norms before and behind, heads of one and two blocks, grouped ones, gated layers, masks; several sequences per tile, the
     last tile one short; one band and several; large rounds and small."""
     try:
         case, _ = streamed(
-            layer(dtype, n, rows, *heads, hidden, act, pre, mask, bias=bias), bands, round_bytes, sharing
+            layer(dtype, n, rows, *heads, hidden, act, pre, mask, window, bias), bands, round_bytes, sharing
         )
     except (NotLowerable, InfeasibleError) as err:
         assume(err is None)
-    agrees(case, seed)
+    agrees(case, seed, window)
 
 
 @pytest.mark.parametrize(("batch", "seq", "dtype"), [(16, 24, "bf16"), (21, 64, "fp32")])
