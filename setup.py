@@ -18,6 +18,7 @@ KERNELS = (
     "pack",
     "plan_cost",
     "shard_enum",
+    "weave",
 )
 
 DEBUG = os.environ.get("TX8FAST_DEBUG_KERNELS") == "1"

@@ -29,6 +29,7 @@ from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
 from tx8fast._kernels.reference import pack as pack_twin  # noqa: E402
 from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
 from tx8fast._kernels.reference import shard_enum as shard_twin  # noqa: E402
+from tx8fast._kernels.reference import weave as weave_twin  # noqa: E402
 from tx8fast.search import planner  # noqa: E402
 
 Pair = tuple[Callable[[], object], Callable[[], object]]
@@ -100,12 +101,30 @@ def events() -> Pair:
     )
 
 
+def weave() -> Pair:
+    """Products on one engine, each followed by six steps of another one: the feed-forward of an encoder layer."""
+    n, depth = 700, 7
+    step, part = np.arange(n) % depth, np.arange(n) // depth
+    engine = (step > 0).astype(np.int64)
+    cycles = np.where(step == 0, 4608, 768)
+    before = [[i - 1] if i % depth else [] for i in range(n)]
+    touches = [sorted({int(p), 100 + int(p) // 24}) for p in part]
+    size = [49152] * 100 + [1 << 20] * 5
+    csr = tuple((np.cumsum([0, *map(len, x)]), np.array([k for row in x for k in row])) for x in (before, touches))
+    given = 192, 2 << 20
+    return (
+        lambda: _kernels.weave_rows(engine, cycles, *csr, size, *given),
+        lambda: weave_twin.weave(engine.tolist(), cycles.tolist(), before, touches, size, *given),
+    )
+
+
 PAIRS: dict[str, Callable[[], Pair]] = {
     "fit: 1000 buffers": fit,
     "pack: 454 buffers, 400 nodes": pack,
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,
+    "weave: 700 instructions": weave,
 }
 pair = cache(lambda name: PAIRS[name]())
 

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "isa": {"machine", "numerics", "errors"},
     "ir": {"numerics", "graph_table", "weights", "errors"},
     "program": {"isa", "machine", "weights", "numerics", "errors"},
-    "lower": {"graph_table", "isa", "machine", "numerics", "alloc", "errors"},
+    "lower": {"graph_table", "isa", "machine", "numerics", "alloc", "_kernels", "errors"},
     "frontend": {"ir", "weights", "numerics", "errors"},
     "passes": {"ir", "weights", "machine", "numerics", "graph_table", "errors"},
     "alloc": {"machine", "_kernels", "errors"},

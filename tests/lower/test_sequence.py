@@ -3,7 +3,6 @@ sanitizer."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ from tx8fast.graph_table import GraphTable, GroupRecord
 from tx8fast.lower import NotLowerable, rounds
 from tx8fast.lower.base import round_up
 from tx8fast.lower.sequence import SequenceStream
-from tx8fast.lower.weave import Room, depends, weave
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import np_dtype
 from tx8fast.program.verify import verify
@@ -197,41 +195,6 @@ def test_encoder_runs_a_layer_at_a_time(tmp_path, batch, seq, dtype) -> None:
     for name, want in EncoderReference(config, weights).text(ids, types).items():
         error = np.abs(found[name].astype(np.float64) - want).max() / np.abs(want).max()
         assert error < LOOSE["f32" if dtype == "fp32" else dtype]
-
-
-def test_rows_come_early_where_an_engine_would_wait() -> None:
-    """Engine 1 is given its next row before engine 0's older one, but not where that would leave no room for the older."""
-    engine, cycles = np.array([0, 0, 1, 1]), np.full(4, 10)
-    before = [[], [0], [], [1, 2]]
-    room = Room([[0], [0, 1], [2], [2]], [100, 100, 100], 300)
-    assert weave(engine, cycles, before, 8, room).tolist() == [0, 2, 1, 3]
-    assert weave(engine, cycles, before, 8, dataclasses.replace(room, budget_bytes=250)).tolist() == [0, 1, 2, 3]
-    assert weave(engine, cycles, before, 1, room).tolist() == [0, 1, 2, 3]
-
-
-@settings(max_examples=60)
-@given(st.data())
-def test_woven_rows_keep_their_dependences(data) -> None:
-    n = data.draw(st.integers(1, 30))
-    engine = np.array(data.draw(st.lists(st.integers(0, 2), min_size=n, max_size=n)))
-    spans = np.array(data.draw(st.lists(st.tuples(*[st.integers(0, 20)] * 4), min_size=n, max_size=n)))
-    read = np.stack([spans[:, 0], spans[:, 0] + spans[:, 1] % 4], 1)[:, None]
-    write = np.stack([spans[:, 2], spans[:, 2] + spans[:, 3] % 4], 1)[:, None]
-    reach = data.draw(st.integers(1, 40))
-    room = Room([[i] for i in range(n)], [1] * n, data.draw(st.integers(1, 5)))
-    order = weave(engine, np.ones(n, np.int64), depends(engine, read, write, reach), reach, room).tolist()
-    assert sorted(order) == list(range(n))
-    place = {row: at for at, row in enumerate(order)}
-
-    def meet(a, b) -> bool:
-        return max(a[0], b[0]) < min(a[1], b[1])
-
-    for j in range(n):
-        assert place[j] <= j + reach and place[j] >= j - reach
-        for i in range(j):
-            pairs = ((write[i, 0], write[j, 0]), (write[i, 0], read[j, 0]), (read[i, 0], write[j, 0]))
-            if any(meet(*pair) for pair in pairs):
-                assert place[i] < place[j]
 
 
 def test_what_cannot_be_a_stream_says_why() -> None:

@@ -17,6 +17,7 @@ from tx8fast._kernels._facade_fit import first_fit
 from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
 from tx8fast._kernels._facade_shard_enum import enumerate_shardings
+from tx8fast._kernels._facade_weave import depends, weave_rows
 
 __all__ = [
     "BOUNDS",
@@ -31,10 +32,12 @@ __all__ = [
     "Ints",
     "Routes",
     "check_status",
+    "depends",
     "enumerate_shardings",
     "first_fit",
     "int_array",
     "pack_exact",
     "require",
     "simulate_events",
+    "weave_rows",
 ]

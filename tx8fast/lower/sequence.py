@@ -1,12 +1,12 @@
 """Transformer layers with whole sequences in scratchpad: every tile keeps its own sequence from op to op, and the weights
 stream by, loaded once for all tiles.
 
-May import: the family files, lower.stream, lower.weave, graph_table, machine. Must not: emit loads or messages
+May import: the family files, lower.rounds, alloc, _kernels, graph_table, machine. Must not: emit loads or messages
 (`stream_code`).
 
 Factors: the sequence, its positions. Positions are cut into bands, and what works on positions alone is done band by band,
 so that a norm of one band hides behind products of the next. Parts of ops come in the order in which the last results
-need them; their instructions are then interleaved (`lower.weave`), so that no engine waits while there is other work. Values,
+need them; their instructions are then interleaved (list scheduling), so that no engine waits while there is other work. Values,
 weights and scratch lie in one arena for as long as instructions touch them.
 """
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tx8fast import isa
+from tx8fast._kernels import depends, weave_rows
 from tx8fast.alloc import Buffer, Problem, merge_intervals, solve
 from tx8fast.errors import AllocationError, InfeasibleError
 from tx8fast.graph_table import GroupRecord
@@ -28,7 +29,6 @@ from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.rounds import FEWEST_ROUNDS, Fill, Move, Round, Wish, Work
 from tx8fast.lower.sequence_parts import Parts
 from tx8fast.lower.transfer import Descriptor, Local
-from tx8fast.lower.weave import Room, depends, weave
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
 
@@ -51,15 +51,15 @@ KEEP = 6  # instructions for which small scratch is not used again, so that nobo
 
 @dataclass(frozen=True)
 class Draft:
-    """Instructions at made-up addresses. names: what they touch; touched: per instruction, numbers of names; engine, cycles (n,);
-    before: per instruction, those it must follow."""
+    """Instructions at made-up addresses. names: what they touch; touched: per instruction, numbers of names (CSR); engine, cycles (n,);
+    before: per instruction, those it must follow (CSR)."""
 
     rows: np.ndarray
     names: list[tuple]
-    touched: list[list[int]]
+    touched: tuple[np.ndarray, np.ndarray]
     engine: np.ndarray
     cycles: np.ndarray
-    before: list[list[int]]
+    before: tuple[np.ndarray, np.ndarray]
 
 
 class SequenceStream(Parts):
@@ -167,7 +167,7 @@ class SequenceStream(Parts):
         cycles = cycles + (moved * self.tiles / self.machine.ddr_bytes_per_cycle).astype(np.int64)
         both = np.concatenate([spans["spm_read"], spans["spm_write"]], axis=1)
         engine = isa.units(rows)
-        before = depends(engine, spans["spm_read"], spans["spm_write"], REACH)
+        before = depends(spans["spm_read"], spans["spm_write"], REACH)
         self.draft = Draft(rows, names, _touched(both, bases), engine, cycles, before)
 
     def _placed(self, round_bytes: int, margin: float) -> bool:
@@ -176,18 +176,21 @@ class SequenceStream(Parts):
         d = self.draft
         sizes = [0 if self._always(name) else self._size(name) for name in d.names]
         always = sum(self._size(name) for name in d.names if self._always(name))
-        room = Room(d.touched, sizes, int(self.capacity - always - margin * round_bytes))
-        self.order = weave(d.engine, d.cycles, d.before, REACH, room)
+        budget = int(self.capacity - always - margin * round_bytes)
+        self.order = weave_rows(d.engine, d.cycles, d.before, d.touched, sizes, REACH, budget)
         return self._place_all(self._timed(round_bytes))
 
     def _timed(self, round_bytes: int) -> list[Wish]:
         """Cut the ordered instructions into rounds; return what needs bytes, and when; nothing if there are too few
         rounds."""
-        lives: dict[tuple, tuple[int, int]] = {}
-        for n, row in enumerate(self.order.tolist()):
-            for k in self.draft.touched[row]:
-                name = self.draft.names[k]
-                lives[name] = lives.get(name, (n, n))[0], n + 1
+        ptr, touched = self.draft.touched
+        place = np.argsort(self.order)  # of every instruction
+        owner = place[np.repeat(np.arange(len(place)), np.diff(ptr))]
+        first, last = np.full(len(self.draft.names), len(place)), np.zeros(len(self.draft.names), np.int64)
+        np.minimum.at(first, touched, owner)
+        np.maximum.at(last, touched, owner + 1)
+        spans = zip(first.tolist(), last.tolist(), strict=True)
+        lives = {name: span for name, span in zip(self.draft.names, spans, strict=True) if span[0] < span[1]}
         self._find_rounds(lives, round_bytes)
         return [] if self.too_short else self._wishes(lives)
 
@@ -368,8 +371,10 @@ def sum_alive(wishes: Sequence[Wish]) -> int:
     return int(np.cumsum(size[order]).max())
 
 
-def _touched(spans: np.ndarray, bases: Sequence[int]) -> list[list[int]]:
-    """Return per instruction the numbers of the buffers it touches. spans (n, ranges, 2); bases: their addresses, ascending."""
-    some = spans[..., 1] > spans[..., 0]
-    which = np.searchsorted(np.array(bases), spans[..., 0], "right") - 1
-    return [sorted(set(w[s].tolist())) for w, s in zip(which, some, strict=True)]
+def _touched(spans: np.ndarray, bases: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return per instruction the numbers of the buffers it touches (CSR). spans (n, ranges, 2); bases: their addresses, ascending."""
+    row, column = np.nonzero(spans[..., 1] > spans[..., 0])
+    which = np.searchsorted(np.array(bases), spans[row, column, 0], "right") - 1
+    pairs = np.unique(np.stack([row, which], 1), axis=0)
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(pairs[:, 0], minlength=len(spans)))])
+    return ptr.astype(np.int64), pairs[:, 1].astype(np.int64)
