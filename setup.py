@@ -16,6 +16,7 @@ KERNELS = (
     "events",
     "fit",
     "pack",
+    "pages",
     "plan_cost",
     "shard_enum",
     "weave",

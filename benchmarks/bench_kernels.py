@@ -27,6 +27,7 @@ from tx8fast import _kernels  # noqa: E402
 from tx8fast._kernels.reference import events as events_twin  # noqa: E402
 from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
 from tx8fast._kernels.reference import pack as pack_twin  # noqa: E402
+from tx8fast._kernels.reference import pages as pages_twin  # noqa: E402
 from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
 from tx8fast._kernels.reference import shard_enum as shard_twin  # noqa: E402
 from tx8fast._kernels.reference import weave as weave_twin  # noqa: E402
@@ -65,6 +66,14 @@ def pack() -> Pair:
         return fresh.run(order, 1048576, 400)
 
     return kernel, lambda: pack_twin.search(*columns, rank, 0, 1048576, 400)
+
+
+def pages() -> Pair:
+    """Transfers as a trial has them: few rows, a slice of a matrix each."""
+    at = np.arange(20) * 524288
+    runs = np.array([[128, 8192, 64 + i, 524288, 4, 0, 1] for i in range(len(at))])
+    lists = at.tolist(), runs.tolist()
+    return lambda: _kernels.extra_pages(at, runs, 4096), lambda: pages_twin.extra_pages(*lists, 4096)
 
 
 def shardings() -> Pair:
@@ -121,6 +130,7 @@ def weave() -> Pair:
 PAIRS: dict[str, Callable[[], Pair]] = {
     "fit: 1000 buffers": fit,
     "pack: 454 buffers, 400 nodes": pack,
+    "pages: 20 transfers of 294 runs": pages,
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,

@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "numerics": {"errors"},
     "graph_table": {"errors"},
     "weights": {"numerics", "errors"},
-    "isa": {"machine", "numerics", "errors"},
+    "isa": {"machine", "numerics", "_kernels", "errors"},
     "ir": {"numerics", "graph_table", "weights", "errors"},
     "program": {"isa", "machine", "weights", "numerics", "errors"},
     "lower": {"graph_table", "isa", "machine", "numerics", "alloc", "_kernels", "errors"},

@@ -15,6 +15,7 @@ from tx8fast._kernels._facade_events import (
 )
 from tx8fast._kernels._facade_fit import first_fit
 from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
+from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
 from tx8fast._kernels._facade_shard_enum import enumerate_shardings
 from tx8fast._kernels._facade_weave import depends, weave_rows
@@ -34,6 +35,7 @@ __all__ = [
     "check_status",
     "depends",
     "enumerate_shardings",
+    "extra_pages",
     "first_fit",
     "int_array",
     "pack_exact",

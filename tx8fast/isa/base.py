@@ -9,13 +9,14 @@ evaluated with one numpy expression per family, not per row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.isa.record import N_P, N_SPM, RECORD, row
+from tx8fast.isa.record import MAX_LOOPS, N_P, N_SPM, RECORD
 from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES, ITEM_BYTES, np_dtype
 
 UNITS = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "ctrl", "dte", "scalar")
@@ -34,6 +35,7 @@ for _code, _name in CODE_TO_DTYPE.items():
     if ITEM_BYTES[_name] == 1:
         BLOCK[_code] = 128
 
+_NO_STEPS = (0,) * MAX_LOOPS
 Spans = tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]
 
 
@@ -65,7 +67,12 @@ class Instruction:
     FIELDS_P: ClassVar[tuple[str, ...]] = ()
     DEFAULTS: ClassVar[dict[str, int]] = {}
     FAMILY: ClassVar[type[Instruction]]
-    FIELD_SET: ClassVar[frozenset[str]] = frozenset()
+    #: what `make` needs: values of the fields that may be left out and of the fields that are not used (""), the
+    #: number of names, and how the record's columns are picked from values by name
+    GIVEN: ClassVar[dict[str, int]] = {}
+    N_NAMES: ClassVar[int] = 0
+    PICK_SPM: ClassVar[Callable[[dict[str, int]], tuple]]
+    PICK_P: ClassVar[Callable[[dict[str, int]], tuple]]
 
     def __init_subclass__(cls) -> None:
         if "cycles" in cls.__dict__ or "spans" in cls.__dict__:
@@ -147,19 +154,18 @@ def make(
 
     Raises ValueError for unknown or missing fields.
     """
-    cls = instruction(name)
-    defaults = cls.DEFAULTS
+    cls = INSTRUCTIONS.get(name) or instruction(name)  # type: ignore[arg-type]
+    values = {**cls.GIVEN, **fields}
     try:
-        spm = [int(fields[f]) if f in fields else defaults[f] for f in cls.FIELDS_SPM]
-        p = [int(fields[f]) if f in fields else defaults[f] for f in cls.FIELDS_P]
-        bad = len(fields) > len(spm) + len(p) or not fields.keys() <= cls.FIELD_SET
+        spm, p = cls.PICK_SPM(values), cls.PICK_P(values)
+        bad = len(values) != cls.N_NAMES
     except KeyError:
         bad = True
     if bad:
         _check_fields(cls, fields)
     if isinstance(fmt, str):
         fmt = FORMAT_CODES[fmt]
-    return row(cls.OPCODE, fmt, spm, p, slot, int(ddr), rnd, op, worker)
+    return cls.OPCODE, fmt, rnd, op, slot, 0, worker, ddr, _NO_STEPS, spm, p
 
 
 def make_rows(
@@ -223,7 +229,10 @@ def finish() -> None:
     for cls in INSTRUCTIONS.values():
         if len(cls.FIELDS_SPM) > N_SPM or len(cls.FIELDS_P) > N_P:
             raise ValueError(f"instruction '{cls.NAME}' has more fields than a record holds")
-        cls.FIELD_SET = frozenset(cls.FIELDS_SPM + cls.FIELDS_P)
+        cls.GIVEN = {**cls.DEFAULTS, "": 0}
+        cls.N_NAMES = len({*cls.FIELDS_SPM, *cls.FIELDS_P, *cls.GIVEN})
+        cls.PICK_SPM = itemgetter(*cls.FIELDS_SPM, *[""] * (N_SPM - len(cls.FIELDS_SPM)))
+        cls.PICK_P = itemgetter(*cls.FIELDS_P, *[""] * (N_P - len(cls.FIELDS_P)))
         if cls.FAMILY not in Tables.families:
             Tables.families.append(cls.FAMILY)
         Tables.unit[cls.OPCODE] = UNITS.index(cls.UNIT)

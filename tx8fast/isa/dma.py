@@ -1,6 +1,6 @@
 """RDMA (DDR -> SPM) and WDMA (SPM -> DDR): strided on the DDR side, dense on the SPM side.
 
-May import: numpy, isa.base, isa.strided. Must not: know layouts.
+May import: numpy, _kernels, isa.base, isa.strided. Must not: know layouts.
 Source: TX8 hardware manual 13, 16.4.
 """
 
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tx8fast._kernels import extra_pages
 from tx8fast.isa.base import Instruction, ceil_div, declare
-from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, copy, envelope, extra_pages
+from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, copy, envelope
 
 
 class Dma(Instruction):
@@ -42,11 +43,11 @@ class Dma(Instruction):
     @staticmethod
     def transfer(machine, r, ddr):
         """Return (cycles without the bandwidth part, bytes charged to DDR) for absolute addresses `ddr`."""
-        p = r["p"][:, :7].T
+        p = r["p"]
         runs = Dma.runs(r)
         burst = machine.chip.ddr_burst
-        charged = runs * (ceil_div(p[0] + ddr % burst, burst) * burst)
-        pages = extra_pages(ddr, p[0], p[1:], machine.chip.ddr_page)
+        charged = runs * (ceil_div(p[:, 0] + ddr % burst, burst) * burst)
+        pages = extra_pages(ddr, p[:, :7], machine.chip.ddr_page)
         startup = np.where(r["opcode"] == 0x301, machine.wdma.startup, machine.rdma.startup)
         return (
             startup + runs * machine.dma.run_overhead + pages * machine.chip.ddr_page_penalty,

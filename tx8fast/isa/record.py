@@ -33,23 +33,6 @@ RECORD = np.dtype(
 )
 
 
-def row(opcode, fmt=0, spm=(), p=(), slot=-1, ddr=0, rnd=0, op=-1, worker=0):
-    """Return one row as the tuple that numpy turns into a RECORD; short `spm` and `p` are zero-filled."""
-    return (
-        opcode,
-        fmt,
-        rnd,
-        op,
-        slot,
-        0,
-        worker,
-        ddr,
-        (0,) * MAX_LOOPS,
-        tuple(spm) + (0,) * (N_SPM - len(spm)),
-        tuple(p) + (0,) * (N_P - len(p)),
-    )
-
-
 def rows(items) -> np.ndarray:
-    """Return a RECORD array of the tuples made by `row`."""
+    """Return a RECORD array of the tuples made by `isa.make`, in column order."""
     return np.array(list(items), dtype=RECORD)

@@ -27,6 +27,8 @@ from tx8fast.numerics.layout import padded_channels
 
 ALIGN_BYTES = 256  # scratchpad operand alignment (hardware manual 3.1)
 FLOATS = ("bf16", "f16", "f32")
+#: fields of a strided move: stride and count of the source's and the destination's levels, innermost first
+_MOVE_LEVELS = tuple((f"ss{i}", f"sn{i}", f"ds{i}", f"dn{i}") for i in range(3))
 
 
 class NotLowerable(Exception):
@@ -131,19 +133,16 @@ class Emitter:
 
     def gather(self, src: int, dst: int, moves: Sequence[Any]) -> None:
         for mv in moves:
-            loops = list(mv.loops) + [(0, 0, 1)] * (3 - len(mv.loops))
             fields: dict[str, int] = {}
-            for i, (s, d, n) in enumerate(loops):
-                fields |= {f"ss{i}": s, f"sn{i}": n, f"ds{i}": d, f"dn{i}": n}
+            for (ss, sn, ds, dn), (s, d, n) in zip(_MOVE_LEVELS, mv.loops, strict=False):
+                fields[ss], fields[sn], fields[ds], fields[dn] = s, n, d, n
             self.add("gather_scatter", src0=src + mv.src, dst=dst + mv.dst, size=mv.size, **fields)
 
     def copy(self, src: int, dst: int, n_bytes: int) -> None:
-        one = {f"{a}{b}{i}": int(b == "n") for a in "sd" for b in "sn" for i in range(3)}
-        self.add("gather_scatter", src0=src, dst=dst, size=n_bytes, **one)
+        self.add("gather_scatter", src0=src, dst=dst, size=n_bytes)
 
     def fill(self, dst: int, value: float, n: int, fmt: str) -> None:
-        self.add("memset", dst=dst, value=scalar_bits(value, fmt), n=n, s0=0, n0=1, s1=0, n1=1, s2=0, n2=1,
-                 fmt=FORMAT_CODES[fmt])  # fmt: skip
+        self.add("memset", dst=dst, value=scalar_bits(value, fmt), n=n, fmt=FORMAT_CODES[fmt])
 
     def broadcast_rows(self, src: int, ones: int, dst: int, rows: int, lanes: int, fmt: str) -> None:
         """[rows, 1] (lane 0 of 4) -> [rows, lanes], as a product with a row of ones on the matrix engine: exact,

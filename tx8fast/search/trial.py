@@ -36,6 +36,7 @@ MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are l
 MAX_STEPS = 24  # steps of a loop nest that are tried
 MIN_TRIPS = 3  # what is left of a loop at least, and
 MIN_INNER = 8  # of the innermost: loads run ahead of it until its buffers are full
+_LEVELS = (("s0", "n0"), ("s1", "n1"), ("s2", "n2"))  # stride and count fields of a transfer, innermost first
 #: what the event kernel calls them; sends are over when the tiles that wait for them are released
 SYNC_KINDS = {"wait": KIND_WAIT, "wait_worker": KIND_WAIT_WORKER, "send_wait": KIND_WAIT_WORKER}
 
@@ -359,7 +360,7 @@ def _left_out(tried: Sequence[int], full: Sequence[int], ends: np.ndarray) -> fl
 
 
 def _dma(name: str, d: Descriptor, address: int) -> tuple:
-    loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
-    fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
-    return isa.make(name, run_bytes=d.run_bytes, slot=0, ddr=d.ddr, **fields,
-                    **{"dst" if name == "rdma" else "src": address + d.spm})  # fmt: skip
+    fields = {"dst" if name == "rdma" else "src": address + d.spm, "run_bytes": d.run_bytes}
+    for (stride, count), (s, n) in zip(_LEVELS, d.loops, strict=False):
+        fields[stride], fields[count] = s, n
+    return isa.make(name, slot=0, ddr=d.ddr, **fields)
