@@ -220,7 +220,7 @@ def _sharers(low: Any, plan: Plan) -> tuple[int, ...]:
     least = search_plan.SHARE_MIN_BYTES
     search_plan.SHARE_MIN_BYTES = 1
     try:
-        return tuple(search_plan.sharers(low, plan, k) for k in range(len(low.reads)))
+        return search_plan.sharers(low, plan)
     finally:
         search_plan.SHARE_MIN_BYTES = least
 

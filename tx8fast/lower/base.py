@@ -48,6 +48,7 @@ class Access:
         self.blocked = blocked
         self.positional = positional
         self.factors = frozenset(f for d in self.dims for f, _ in d.terms)
+        self.known_bytes: dict[tuple[int, ...], int] = {}  # largest slice by factor lengths (`search.plan.slice_bytes`)
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return tuple(d.box(lo, hi) for d in self.dims)
@@ -208,6 +209,9 @@ class Lowering:
         self.reduce: tuple[bool, ...] = ()
         self.reads: list[Access] = []
         self.writes: list[Access] = []
+        self.known_bytes: dict[
+            tuple[int, ...], int
+        ] = {}  # of what `emit` works with, by factor lengths (`search.plan`)
 
     def set_factors(self, sizes, units=None, shard=None, split=None, reduce=None, max_len=None) -> None:
         n = len(sizes)

@@ -167,9 +167,14 @@ def busiest(low: Lowering, plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]
 
 def slice_bytes(low: Lowering, access: Access, plan: Plan) -> int:
     """Largest scratchpad footprint of an access over all slices (windows differ at the borders)."""
-    if not low.positional:
-        return access.size_bytes((0,) * len(plan.shard), plan.slices)
-    return access.local(tuple((0, d.extent(plan.slices)) for d in access.dims)).size_bytes
+    found = access.known_bytes.get(plan.slices)
+    if found is None:
+        if low.positional:
+            found = access.local(tuple((0, d.extent(plan.slices)) for d in access.dims)).size_bytes
+        else:
+            found = access.size_bytes((0,) * len(plan.shard), plan.slices)
+        access.known_bytes[plan.slices] = found
+    return found
 
 
 def copies(low: Lowering, plan: Plan, k: int) -> int:
@@ -187,27 +192,24 @@ def copies(low: Lowering, plan: Plan, k: int) -> int:
 SHARE_MIN_BYTES = 16384
 
 
-def sharers(low: Lowering, plan: Plan, k: int) -> int:
-    """Return how many tiles need the same slices of read access k in the same steps; 1 if they cannot go in step."""
-    if not low.may_share(k):
-        return 1
-    access = low.reads[k]
+def sharers(low: Lowering, plan: Plan) -> tuple[int, ...]:
+    """Return per read access how many tiles need the same slices in the same steps; 1 if they cannot go in step."""
     pieces = [-(-s // d) for s, d in zip(low.sizes, plan.shard, strict=True)]
-    if any(pieces[f] > 1 for f in low.skipping):  # tiles that skip different slices are not in step
-        return 1
-    if low.staged and any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(pieces))):
-        return 1  # slices of one result follow each other too closely to meet between them
+    alone = (1,) * len(low.reads)
+    if any([pieces[f] > 1 for f in low.skipping]):  # tiles that skip different slices are not in step
+        return alone
+    if low.staged and any([r and n > 1 for r, n in zip(low.reduce, plan.trips, strict=True)]):
+        return alone  # slices of one result follow each other too closely to meet between them
     for f, n in enumerate(pieces):
         rest = low.sizes[f] - (n - 1) * plan.shard[f]
         if n != plan.parts[f] or -(-rest // plan.slices[f]) != plan.trips[f]:
-            return 1
-    if access.size_bytes((0,) * len(plan.shard), plan.slices) < SHARE_MIN_BYTES:
-        return 1
-    count = 1
-    for f, n in enumerate(pieces):
-        if f not in access.factors:
-            count *= n
-    return count
+            return alone
+    counts = []
+    for k, access in enumerate(low.reads):
+        count = math.prod([n for f, n in enumerate(pieces) if f not in access.factors]) if low.may_share(k) else 1
+        large = count > 1 and access.size_bytes((0,) * len(pieces), plan.slices) >= SHARE_MIN_BYTES
+        counts.append(count if large else 1)
+    return tuple(counts)
 
 
 def spm_items(low: Lowering, plan: Plan) -> list[tuple[str, int]]:
@@ -217,22 +219,41 @@ def spm_items(low: Lowering, plan: Plan) -> list[tuple[str, int]]:
     items += [(f"constant {i}", b) for i, b in enumerate(low.const_bytes())]
     items = [(name, round_up(b, ALIGN_BYTES)) for name, b in items]
     n_read = len(low.reads)
-    for k, a in enumerate((*low.reads, *low.writes)):
+    for k, n, size, part in _buffers(low, plan):
         name = f"operand {k}" if k < n_read else f"result {k - n_read}"
-        size = round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
-        n = copies(low, plan, k)
         items.append((f"{name} ({n} copies)" if n > 1 else name, n * size))
-        if k < len(plan.shared) and plan.shared[k] > 1:
-            stages = 2 if reloads(low, plan, a.factors) > 1 else 1
-            items.append((f"own part of {name}", stages * part_bytes(size, plan.shared[k])))
-    if any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard))):
+        if part:
+            items.append((f"own part of {name}", part))
+    if _sums(low, plan):
         items.append(("partial sums", round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)))
     return items
 
 
+def _buffers(low: Lowering, plan: Plan) -> Iterator[tuple[int, int, int, int]]:
+    """Yield access, copies, bytes of a copy, and bytes of a tile's own parts before they are shared."""
+    for k, a in enumerate((*low.reads, *low.writes)):
+        size = round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
+        part = 0
+        if k < len(plan.shared) and plan.shared[k] > 1:
+            part = part_bytes(size, plan.shared[k]) * (2 if reloads(low, plan, a.factors) > 1 else 1)
+        yield k, copies(low, plan, k), size, part
+
+
+def _sums(low: Lowering, plan: Plan) -> bool:
+    """True if a reduction takes several slices."""
+    return any([r and n > 1 for r, n in zip(low.reduce, plan.trips, strict=True)])
+
+
 def spm_demand(low: Lowering, plan: Plan) -> int:
-    """Bytes that a plan's buffers take when all of them are alive at once."""
-    return sum([size for _, size in spm_items(low, plan)])
+    """Bytes that a plan's buffers take when all of them are alive at once: the sum of `spm_items`."""
+    sums = _sums(low, plan)
+    key = (*plan.slices, sums)
+    own = low.known_bytes.get(key)
+    if own is None:
+        lo = (0,) * len(plan.slices)
+        sizes = [*low.scratch_bytes(lo, plan.slices), *low.const_bytes(), *([low.acc_bytes(lo, plan.slices)] * sums)]
+        own = low.known_bytes[key] = sum([round_up(b, ALIGN_BYTES) for b in sizes])
+    return own + sum([n * size + part for _, n, size, part in _buffers(low, plan)])
 
 
 def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[Descriptor], int, int, int]:

@@ -89,8 +89,9 @@ class Draft:
             tried = shardings.get(parts[i].tobytes(), 0)
             if tried == PER_SHARDING:
                 later.append(i)
-            elif trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
+            elif trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], float(cycles[i])):
                 shardings[parts[i].tobytes()] = tried + 1
+        trials.time()
         if trials.best is None:
             if ceiling < math.inf:
                 return None
@@ -99,12 +100,14 @@ class Draft:
             if not trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])]):
                 assert trials.smallest is not None
                 raise no_plan(self.low, trials.smallest, trials.capacity, self.name)
+            trials.time()
         best = trials.best
         assert best is not None
         for i in (i for i in later if tuple(parts[i]) == best.parts):
             if trials.done(REFINE + REFINE_BEST, float(cycles[i])):
                 break
-            trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])])
+            trials.run(parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], float(cycles[i]))
+        trials.time()
         assert trials.best is not None
         return replace(trials.best, runner_up=trials.runner_up)
 
@@ -121,7 +124,9 @@ def priced(low: Lowering, machine: Machine) -> tuple[np.ndarray, ...]:
 
 
 class Trials:
-    """Candidates tried so far. `smallest`: the one with the least scratchpad demand, if none could be used."""
+    """Candidates tried so far. `smallest`: the one with the least scratchpad demand, if none could be used.
+
+    Candidates of nearly one price wait for each other, so that their instructions are made together."""
 
     def __init__(self, low: Lowering, machine: Machine, n_candidates: int, ceiling: float = math.inf) -> None:
         self.low, self.n, self.ceiling = low, n_candidates, ceiling
@@ -131,14 +136,18 @@ class Trials:
         self.runner_up: Plan | None = None
         self.smallest: Plan | None = None
         self.tried = self.looked = 0
+        self.waiting: list[Plan] = []
+        self.least = math.inf  # price of the first one that waits
 
     def done(self, limit: int, price: float) -> bool:
         """Say whether candidates of this price and above need not be tried."""
+        if self.tried >= limit or price > PRICED_ABOVE * self.least:
+            self.time()
         if price > PRICED_ABOVE * min(self.best.estimate_cycles if self.best is not None else math.inf, self.ceiling):
             return True  # prices are seldom above the truth: what is priced well above the best trial cannot win
-        return self.looked >= MAX_LOOKED if self.best is None else self.tried >= limit
+        return self.tried >= limit if self.tried else self.looked >= MAX_LOOKED
 
-    def run(self, parts, slices, inner: int, bound: str) -> bool:
+    def run(self, parts, slices, inner: int, bound: str, price: float = math.inf) -> bool:
         """Try a candidate with and, for the first few, without shared loads. Return False if it does not fit."""
         plan = make_plan(self.low, parts, slices, inner, bound, self.n)
         if self.low.staged:
@@ -154,16 +163,23 @@ class Trials:
                 self.smallest = replace(plan, spm_bytes=used)
             return False
         self.tried += 1
-        alone = max(plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE
-        for variant in (plan, replace(plan, shared=())) if alone else (plan,):
-            cost = self.timer.cycles(variant)
-            size = used if variant is plan else spm_demand(self.low, variant)
-            made = replace(variant, estimate_cycles=cost, spm_bytes=size)
+        if not self.waiting:
+            self.least = price
+        self.waiting.append(replace(plan, spm_bytes=used))
+        if max(plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE:
+            alone = replace(plan, shared=())
+            self.waiting.append(replace(alone, spm_bytes=spm_demand(self.low, alone)))
+        return True
+
+    def time(self) -> None:
+        """Time what waits."""
+        for plan, cost in zip(self.waiting, self.timer.all_cycles(self.waiting), strict=True):
+            made = replace(plan, estimate_cycles=cost)
             if self.best is None or cost < self.best.estimate_cycles:
                 self.best, self.runner_up = made, self.best
             elif self.runner_up is None or cost < self.runner_up.estimate_cycles:
                 self.runner_up = made
-        return True
+        self.waiting, self.least = [], math.inf
 
     def _keep(self, plan: Plan) -> Plan:
         """Return the plan with its reduction's operands kept in scratchpad if there is room and a second use."""
@@ -199,7 +215,7 @@ def make_plan(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> P
     order += [inner] if inner >= 0 else []
     order += [f for f in range(len(shard)) if low.reduce[f]]
     plan = Plan(tuple(int(p) for p in parts), shard, length, tuple(order), BUFS, 0, 0, bound, n)
-    return replace(plan, shared=tuple(sharers(low, plan, k) for k in range(len(low.reads))))
+    return replace(plan, shared=sharers(low, plan))
 
 
 def _encodable(low: Lowering, plan: Plan) -> bool:

@@ -16,6 +16,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from operator import sub
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from tx8fast.lower.base import Emitter, Lowering, Slice
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import Machine
 from tx8fast.search.exchange import QUEUE_DEPTH, Groups, exchange, sharing_groups
+from tx8fast.search.nests import left_out, shortened
 from tx8fast.search.order import Fill, Order, tile_order
 from tx8fast.search.plan import LoopStep, Plan, busiest, copies, count_steps, part_of, reloads, rows_cycles, slice_bytes
 
@@ -33,9 +35,6 @@ SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
 MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are left out
-MAX_STEPS = 24  # steps of a loop nest that are tried
-MIN_TRIPS = 3  # what is left of a loop at least, and
-MIN_INNER = 8  # of the innermost: loads run ahead of it until its buffers are full
 _LEVELS = (("s0", "n0"), ("s1", "n1"), ("s2", "n2"))  # stride and count fields of a transfer, innermost first
 #: what the event kernel calls them; sends are over when the tiles that wait for them are released
 SYNC_KINDS = {"wait": KIND_WAIT, "wait_worker": KIND_WAIT_WORKER, "send_wait": KIND_WAIT_WORKER}
@@ -120,6 +119,19 @@ class Pool:
         self.wanted, self.pauses = [], {}
 
 
+@dataclass(frozen=True)
+class Trial:
+    """What is tried of a plan: numbers of blocks one after the other, with the distances of their ranges (an index) and
+    their register windows; computes: which of the blocks end a step. trips: tried and all of every loop."""
+
+    plan: Plan
+    trips: tuple[list[int], list[int]]
+    blocks: list[int]
+    shifts: list[int]
+    workers: list[int]
+    computes: list[int]
+
+
 class PlanTimer:
     """Times plans of one lowering; blocks of rows that several plans have in common are made once."""
 
@@ -128,7 +140,7 @@ class PlanTimer:
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
         self.own_factors = [sorted(a.factors) for a in self.accesses]
-        self.known: dict[tuple, int] = {}  # plans that differ in the order of loops without trips are the same
+        self.known: dict[tuple, int] = {}
         self.end_cycles = rows_cycles(machine, "wait", "barrier")
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
@@ -142,49 +154,67 @@ class PlanTimer:
         # how far ranges move, by space, where copies of buffers other than the first are used
         self.distances = [np.zeros(self.n_spaces, np.int64)]
         self.shifts: dict[tuple, int] = {}  # (access, copy), ... -> index into it
+        self.copy_shifts: dict[tuple[int, ...], int] = {}  # buffer copy of every access -> index into it
         self.group_numbers: dict[Groups, int] = {}
         self.moves: dict[tuple, list[Descriptor]] = {}
+        self.transfers: list[dict[tuple, int]] = [
+            {} for _ in self.accesses
+        ]  # lengths of a slice, or where it lies -> block
 
     def cycles(self, plan: Plan) -> int:
         """Return the cycles of a plan, from the first load to the final wait and barrier."""
-        loops = tuple([f for f in plan.order if plan.trips[f] > 1])
-        same = plan.parts, plan.shard, plan.slices, loops, plan.bufs, plan.shared, plan.kept, plan.held
-        if same not in self.known:
-            self.known[same] = self._cycles(plan, loops)
-        return self.known[same]
+        return self.all_cycles([plan])[0]
 
-    def _cycles(self, plan: Plan, loops: tuple[int, ...]) -> int:
+    def all_cycles(self, plans: Sequence[Plan]) -> list[int]:
+        """Return the cycles of plans; the rows of all that are not known yet are made together."""
+        loops = [tuple([f for f in plan.order if plan.trips[f] > 1]) for plan in plans]
+        # plans that differ in the order of loops without trips are the same
+        same = [(p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held)
+                for p, nest in zip(plans, loops, strict=True)]  # fmt: skip
+        trials: dict[tuple, Trial] = {}
+        for key, plan, nest in zip(same, plans, loops, strict=True):
+            if key not in self.known and key not in trials:
+                trials[key] = self._prepare(plan, nest)
+        self.pool.fill()
+        for key, trial in trials.items():
+            self.known[key] = self._run(trial)
+        return [self.known[key] for key in same]
+
+    def _prepare(self, plan: Plan, loops: tuple[int, ...]) -> Trial:
         low = self.low
         ragged = bool(low.skipping)
-        short = [] if ragged else _shortened([plan.trips[f] for f in loops])
-        lo, hi = busiest(low, plan) if ragged else self._range(plan, dict(zip(loops, short, strict=True)))
+        full = [] if ragged else [plan.trips[f] for f in loops]
+        short = shortened(full)
+        lo, hi = busiest(low, plan) if ragged else self._range(plan, dict(zip(loops, short, strict=False)))
         shared = [k for k, g in enumerate(plan.shared) if g > 1]
         groups = {k: sharing_groups(low, plan, k) for k in shared}
         buffers = [copies(low, plan, k) for k in range(len(self.accesses))]
         order = tile_order(low, plan, buffers, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
-        blocks, shifts, workers, computes = self._blocks(order, groups, plan.held)
-        self.pool.fill()
-        count = np.array([self.pool.size[i] for i in blocks])
+        return Trial(plan, (short, full), *self._blocks(order, groups, plan.held))
+
+    def _run(self, trial: Trial) -> int:
+        plan, pool, blocks = trial.plan, self.pool, trial.blocks
+        count = np.array([pool.size[i] for i in blocks])
         last = np.cumsum(count)
         # row numbers of all blocks, one after the other
-        at = np.arange(last[-1]) + np.repeat([self.pool.begin[i] for i in blocks] - last + count, count)
-        rows = self.pool.rows.take(at)
-        distance, shift = np.array(self.distances), np.repeat(shifts, count)[:, None]
+        at = np.arange(last[-1]) + np.repeat([pool.begin[i] for i in blocks] - last + count, count)
+        rows = pool.rows.take(at)
+        distance, shift = np.array(self.distances), np.repeat(trial.shifts, count)[:, None]
         for ranges in (rows.read, rows.write):
             ranges += distance[shift, ranges[..., 0] // SPACE][..., None]
         n, none = len(at), np.zeros((len(at), 2), np.int64)
         result = simulate_events(EventInput(
             kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
             tile_begin=np.array([0, n], np.int64), fixed=rows.fixed, ddr_bytes=rows.ddr_bytes, ddr_read=none,
-            ddr_write=none, worker=np.repeat(np.array(workers, np.uint8), count), arg=rows.arg,
+            ddr_write=none, worker=np.repeat(np.array(trial.workers, np.uint8), count), arg=rows.arg,
         ), QUEUE_DEPTH, float(self.machine.dma.port_bytes), self.machine.ddr_bytes_per_cycle / self._busy_tiles(plan))  # fmt: skip
-        ends = result.end[last[computes] - 1]
-        if ragged:
+        ends = result.end[last[trial.computes] - 1]
+        if self.low.skipping:
             half = max(1, len(ends) // 2)
-            left = count_steps(low, plan) - len(ends)
+            left = count_steps(self.low, plan) - len(ends)
             missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
         else:
-            missing = _left_out(short, [plan.trips[f] for f in loops], ends)
+            missing = left_out(*trial.trips, ends)
         return result.cycles + round(missing) + self.end_cycles
 
     def _busy_tiles(self, plan: Plan) -> float:
@@ -215,23 +245,37 @@ class PlanTimer:
         """Return the blocks of the actions, their shifts and register windows, and per step the block of its compute."""
         blocks, shifts, workers = [self._prologue()], [0], [0]
         computes: list[int] = []
-        n_read = len(self.low.reads)
-        stored = [n_read + j for j in range(len(self.low.writes)) if n_read + j not in held]
+        low, n_read = self.low, len(self.low.reads)
+        stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in held]
+        steps = order.steps
+        shapes = [(s.lo, s.hi) if low.positional else tuple(map(sub, s.hi, s.lo)) for s in steps]
+        forms = [low.slice_form(s.lo, s.hi) for s in steps]
+        copy_shifts = [self._copy_shift(s.copy) for s in steps]
+        fills: dict[tuple, int] = {}  # what an exchange or the load of a part depends on -> block
         for kind, i, access, worker, f in order.actions:
-            s = order.steps[i]
+            s = steps[i]
+            shift = 0
             if kind == "load" or kind == "store":
                 for k in stored if kind == "store" else (access,):
-                    blocks.append(self._transfer(k, s))
+                    block = self.transfers[k].get(shapes[i])
+                    if block is None:
+                        block = self.transfers[k][shapes[i]] = self._transfer(k, s)
+                    blocks.append(block)
                     shifts.append(self._shift(((k, s.copy[k]),)) if s.copy[k] else 0)
                     workers.append(worker)
                 continue
             if kind == "meet":
                 continue  # it is in the exchange
-            shift = 0
-            if kind == "part":
-                block = self._part(access, order.fills[f], order.steps, groups)
-            elif kind == "exchange":
-                block = self._exchange(order, f, groups)
+            if kind == "part" or kind == "exchange":
+                fill = order.fills[f]
+                turn = fill.version[access] % 2 if kind == "part" else int(f > 0)
+                key = access, turn, shapes[fill.step], fill.changed
+                block = fills.get(key)
+                if block is None:
+                    block = (
+                        self._part(access, fill, steps, groups) if kind == "part" else self._exchange(order, f, groups)
+                    )
+                    fills[key] = block
             elif kind == "wait_worker":
                 block, worker = self._row(kind, workers=worker), 0
             elif kind in SYNC_KINDS:
@@ -239,12 +283,19 @@ class PlanTimer:
             else:
                 if kind != "back":
                     computes.append(len(blocks))
-                block = self._compute(kind, s, order.parity[i])
-                shift = self._shift(tuple(enumerate(s.copy))) if any(s.copy) else 0
+                block = self._compute(kind, s, forms[i], order.parity[i])
+                shift = copy_shifts[i]
             blocks.append(block)
             shifts.append(shift)
             workers.append(worker)
         return blocks, shifts, workers, computes
+
+    def _copy_shift(self, copy: tuple[int, ...]) -> int:
+        """Return the number of the distances to these copies of all buffers."""
+        found = self.copy_shifts.get(copy)
+        if found is None:
+            found = self.copy_shifts[copy] = self._shift(tuple(enumerate(copy))) if any(copy) else 0
+        return found
 
     def _shift(self, moves: tuple[tuple[int, int], ...]) -> int:
         """Return the number of the distances to copies (access, number), from the first ones."""
@@ -315,9 +366,9 @@ class PlanTimer:
             found = self.pool.pause(key, made.cycles(sizes))
         return found
 
-    def _compute(self, phase: str, step: LoopStep, turn: int) -> int:
+    def _compute(self, phase: str, step: LoopStep, form: tuple, turn: int) -> int:
         parity = turn * self.low.overlaps
-        key = (phase, self.low.slice_form(step.lo, step.hi), step.first, step.last, parity)
+        key = (phase, form, step.first, step.last, parity)
         found = self.pool.number.get(key)
         if found is None:
             em = Emitter()
@@ -327,36 +378,6 @@ class PlanTimer:
             getattr(self.low, phase)(em, made)
             found = self.pool.want(key, em.rows)
         return found
-
-
-def _shortened(trips: Sequence[int]) -> list[int]:
-    """Return the trips to try of nested loops, outermost first: the longest are cut until few steps are left."""
-    out = list(trips)
-    least = [MIN_TRIPS] * (len(out) - 1) + [MIN_INNER]
-    while math.prod(out) > MAX_STEPS and any(n > m for n, m in zip(out, least, strict=True)):
-        j = max(range(len(out)), key=lambda i: out[i] / least[i])
-        out[j] = max(least[j], out[j] // 2)
-    return out
-
-
-def _left_out(tried: Sequence[int], full: Sequence[int], ends: np.ndarray) -> float:
-    """Return the cycles that the trips left out of nested loops add; ends: of every step that was tried.
-
-    A trip of a loop takes the trips of the loop inside it, and what changes between two of its own: measured here
-    with the shortened loop inside, then put together with the full one. The last trip is often a shorter one.
-    """
-    grid = ends.reshape(tuple(tried))
-    usual = [n - 2 if n > 2 else n - 1 for n in tried]
-    measured = longer = 0.0  # cycles of one trip of the loop at hand, with shortened and full loops inside
-    inner = inner_full = 0
-    for j in reversed(range(len(tried))):
-        span = max(1, (tried[j] - 1) // 4 * 2)  # even: buffers take turns
-        after = (-1,) * (len(tried) - j - 1)
-        at = lambda i: float(grid[(*usual[:j], i, *after)])  # noqa: B023, E731
-        took = (at(usual[j]) - at(usual[j] - span)) / span
-        longer = took + inner_full * longer - inner * measured
-        measured, inner, inner_full = took, tried[j], full[j]
-    return inner_full * longer - inner * measured
 
 
 def _dma(name: str, d: Descriptor, address: int) -> tuple:
