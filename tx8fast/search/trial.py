@@ -79,14 +79,15 @@ class Block:
 
 
 class Pool:
-    """Numbered blocks of rows, each made once. Blocks asked for are made together by `fill`."""
+    """Numbered blocks of rows, each made once. Blocks asked for are made together by `fill`.
+
+    begin, size (n,): first row of every block, and its rows."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.rows = Block.of(machine, isa.rows([]))
         self.number: dict[tuple, int] = {}
-        self.begin: list[int] = []  # first row of every block, and
-        self.size: list[int] = []  # its rows
+        self.begin = self.size = np.zeros(0, np.int64)
         self.wanted: list[Sequence[tuple]] = []
         self.pauses: dict[int, int] = {}  # wanted block -> cycles in which the kernel core is busy, and nothing else
 
@@ -107,28 +108,25 @@ class Pool:
         if not self.wanted:
             return
         rows = Block.of(self.machine, isa.rows([row for w in self.wanted for row in w]))
-        old = at = len(self.rows.kind)
-        for w in self.wanted:
-            self.begin.append(at)
-            self.size.append(len(w))
-            at += len(w)
+        size = np.array([len(w) for w in self.wanted], np.int64)
+        begin = np.cumsum(size) - size
         for number, cycles in self.pauses.items():
-            i = self.begin[number] - old
+            i = begin[number - len(self.begin)]
             rows.issue[i], rows.fixed[i] = cycles, 0
+        self.begin = np.concatenate([self.begin, begin + len(self.rows.kind)])
+        self.size = np.concatenate([self.size, size])
         self.rows = Block.join([self.rows, rows])
         self.wanted, self.pauses = [], {}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried of a plan: numbers of blocks one after the other, with the distances of their ranges (an index) and
-    their register windows; computes: which of the blocks end a step. trips: tried and all of every loop."""
+    """What is tried of a plan. actions: block, distance of its ranges (an index) and register window of each, one after the
+    other; computes: which of them end a step; trips: tried and all of every loop."""
 
     plan: Plan
     trips: tuple[list[int], list[int]]
-    blocks: list[int]
-    shifts: list[int]
-    workers: list[int]
+    actions: list[int]
     computes: list[int]
 
 
@@ -193,20 +191,21 @@ class PlanTimer:
         return Trial(plan, (short, full), *self._blocks(order, groups, plan.held))
 
     def _run(self, trial: Trial) -> int:
-        plan, pool, blocks = trial.plan, self.pool, trial.blocks
-        count = np.array([pool.size[i] for i in blocks])
+        plan, pool = trial.plan, self.pool
+        block, shift, worker = np.array(trial.actions).reshape(-1, 3).T
+        count = pool.size[block]
         last = np.cumsum(count)
         # row numbers of all blocks, one after the other
-        at = np.arange(last[-1]) + np.repeat([pool.begin[i] for i in blocks] - last + count, count)
+        at = np.arange(last[-1]) + np.repeat(pool.begin[block] - last + count, count)
         rows = pool.rows.take(at)
-        distance, shift = np.array(self.distances), np.repeat(trial.shifts, count)[:, None]
+        distance, moved = np.array(self.distances), np.repeat(shift, count)[:, None]
         for ranges in (rows.read, rows.write):
-            ranges += distance[shift, ranges[..., 0] // SPACE][..., None]
+            ranges += distance[moved, ranges[..., 0] // SPACE][..., None]
         n, none = len(at), np.zeros((len(at), 2), np.int64)
         result = simulate_events(EventInput(
             kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
             tile_begin=np.array([0, n], np.int64), fixed=rows.fixed, ddr_bytes=rows.ddr_bytes, ddr_read=none,
-            ddr_write=none, worker=np.repeat(np.array(trial.workers, np.uint8), count), arg=rows.arg,
+            ddr_write=none, worker=np.repeat(worker.astype(np.uint8), count), arg=rows.arg,
         ), QUEUE_DEPTH, float(self.machine.dma.port_bytes), self.machine.ddr_bytes_per_cycle / self._busy_tiles(plan))  # fmt: skip
         ends = result.end[last[trial.computes] - 1]
         if self.low.skipping:
@@ -241,54 +240,48 @@ class PlanTimer:
         return tuple(lo), tuple(hi)
 
     def _blocks(self, order: Order, groups: dict[int, Groups],
-                held: frozenset[int]) -> tuple[list[int], list[int], list[int], list[int]]:  # fmt: skip
-        """Return the blocks of the actions, their shifts and register windows, and per step the block of its compute."""
-        blocks, shifts, workers = [self._prologue()], [0], [0]
+                held: frozenset[int]) -> tuple[list[int], list[int]]:  # fmt: skip
+        """Return block, shift and register window of every action, one after the other, and per step the number of the
+        action that computes it."""
+        out = [self._prologue(), 0, 0]
         computes: list[int] = []
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in held]
-        steps = order.steps
+        steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
         shapes = [(s.lo, s.hi) if low.positional else tuple(map(sub, s.hi, s.lo)) for s in steps]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
-        copy_shifts = [self._copy_shift(s.copy) for s in steps]
-        fills: dict[tuple, int] = {}  # what an exchange or the load of a part depends on -> block
+        shifts = [self._copy_shift(s.copy) for s in steps]
+        known: dict[tuple, int] = {}  # what an action that several tiles or none are part of depends on -> block
         for kind, i, access, worker, f in order.actions:
-            s = steps[i]
-            shift = 0
             if kind == "load" or kind == "store":
+                s, shape = steps[i], shapes[i]
                 for k in stored if kind == "store" else (access,):
-                    block = self.transfers[k].get(shapes[i])
+                    block = transfers[k].get(shape)
                     if block is None:
-                        block = self.transfers[k][shapes[i]] = self._transfer(k, s)
-                    blocks.append(block)
-                    shifts.append(self._shift(((k, s.copy[k]),)) if s.copy[k] else 0)
-                    workers.append(worker)
-                continue
-            if kind == "meet":
-                continue  # it is in the exchange
-            if kind == "part" or kind == "exchange":
-                fill = order.fills[f]
+                        block = transfers[k][shape] = self._transfer(k, s)
+                    out += block, self._shift(((k, s.copy[k]),)) if s.copy[k] else 0, worker
+            elif kind == "part" or kind == "exchange":
+                fill = fills[f]
                 turn = fill.version[access] % 2 if kind == "part" else int(f > 0)
                 key = access, turn, shapes[fill.step], fill.changed
-                block = fills.get(key)
+                block = known.get(key)
                 if block is None:
-                    block = (
+                    made = (
                         self._part(access, fill, steps, groups) if kind == "part" else self._exchange(order, f, groups)
                     )
-                    fills[key] = block
-            elif kind == "wait_worker":
-                block, worker = self._row(kind, workers=worker), 0
+                    block = known[key] = made
+                out += block, 0, worker
             elif kind in SYNC_KINDS:
-                block = self._row(kind)
-            else:
+                key = kind, worker
+                block = known.get(key)
+                if block is None:
+                    block = known[key] = self._row(kind, **({"workers": worker} if kind == "wait_worker" else {}))
+                out += block, 0, 0
+            elif kind != "meet":  # that is in the exchange
                 if kind != "back":
-                    computes.append(len(blocks))
-                block = self._compute(kind, s, forms[i], order.parity[i])
-                shift = copy_shifts[i]
-            blocks.append(block)
-            shifts.append(shift)
-            workers.append(worker)
-        return blocks, shifts, workers, computes
+                    computes.append(len(out) // 3)
+                out += self._compute(kind, steps[i], forms[i], parity[i]), shifts[i], worker
+        return out, computes
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
         """Return the number of the distances to these copies of all buffers."""
