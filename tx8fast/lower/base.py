@@ -193,6 +193,7 @@ class Lowering:
     lags = False  # True: a deferred back reads operands of its slice, and may end as late as the next slice's front
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     backward: tuple[int, ...] = ()  # factors whose slices come last one first
+    twin = False  # True: plans with an uncut reduction are those of the record's other lowering
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all

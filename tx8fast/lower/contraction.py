@@ -199,7 +199,7 @@ class Contraction(Lowering):
             MatrixAccess(left, dims_l, *((self.k, self.m) if self.l_trs else (self.m, self.k)), self.batch),
             MatrixAccess(right, dims_r, *((self.k, self.n) if self.r_trs else (self.n, self.k)), self.batch),
         ]
-        self.resident = resident
+        self.resident = self.twin = resident
         if resident:
             if self.l_trs or self.batch:
                 raise NotLowerable("only a row-major, unbatched left operand can stay")

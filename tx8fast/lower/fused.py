@@ -98,6 +98,7 @@ class Fused(Lowering):
     def __init__(self, record: GroupRecord, machine: Machine, resident: bool = False) -> None:
         super().__init__(record, machine)
         self._begin()
+        self.twin = resident
         products = [as_product(op) if op.kind == "conv" else op for op in record.ops]
         if None in products:
             raise NotLowerable("a convolution with a window leads a group of its own kind")

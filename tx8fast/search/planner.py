@@ -25,6 +25,7 @@ from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
+from tx8fast.search.cuts import candidates
 from tx8fast.search.infeasible import no_plan
 from tx8fast.search.plan import (
     SHARE_MIN_BYTES,
@@ -46,8 +47,6 @@ PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly eve
 ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looked at last
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
 SAMPLE_POINTS = 1 << 17  # size of the slice whose instructions give the price per point
-MAX_SHARDINGS = 24
-MAX_CANDIDATES = 60_000
 BUFS = 2
 
 
@@ -72,14 +71,15 @@ class Draft:
         least = float(np.min(cycles[self.fits] if self.fits.any() else cycles))
         self.bound = least / (PRICED_ABOVE if low.overlaps else PRICED_ABOVE_ALONE)
 
-    def best(self, ceiling: float = math.inf) -> Plan | None:
-        """Return the best plan, or None if nothing that is priced near `ceiling` cycles or below fits. Without a ceiling,
-        raises InfeasibleError if even the finest slices exceed scratchpad."""
+    def best(self, ceiling: float = math.inf, uncut: dict[tuple, int] | None = None) -> Plan | None:
+        """Return the best plan, or None if nothing that is priced near `ceiling` cycles or below fits. uncut: what is known
+        of plans that twins have in common. Without a ceiling, raises InfeasibleError if even the finest slices exceed
+        scratchpad."""
         if self.only is not None:
             return self.only
         parts, slices, inner, cycles, size_bytes, bound = self.prices
         order = np.argsort(cycles, kind="stable")
-        trials = Trials(self.low, self.machine, len(order), ceiling)
+        trials = Trials(self.low, self.machine, len(order), ceiling, uncut)
         shardings: dict[bytes, int] = {}
         later: list[int] = []
         fits = self.fits[order]
@@ -128,10 +128,11 @@ class Trials:
 
     Candidates of nearly one price wait for each other, so that their instructions are made together."""
 
-    def __init__(self, low: Lowering, machine: Machine, n_candidates: int, ceiling: float = math.inf) -> None:
+    def __init__(self, low: Lowering, machine: Machine, n_candidates: int, ceiling: float = math.inf,
+                 uncut: dict[tuple, int] | None = None) -> None:  # fmt: skip
         self.low, self.n, self.ceiling = low, n_candidates, ceiling
         self.capacity = machine.spm_limit - machine.spm_base
-        self.timer = PlanTimer(low, machine)
+        self.timer = PlanTimer(low, machine, uncut)
         self.best: Plan | None = None
         self.runner_up: Plan | None = None
         self.smallest: Plan | None = None
@@ -220,56 +221,6 @@ def make_plan(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> P
 
 def _encodable(low: Lowering, plan: Plan) -> bool:
     return low.fits(plan.slices)
-
-
-def slice_options(size: int, unit: int, parts: int, limit: int, splittable: bool) -> list[int]:
-    """Slice lengths to try for one factor: the shard, then halves of it in whole units."""
-    shard = min(round_up(-(-size // parts), unit), size)
-    if not splittable:
-        return [shard]
-    options: list[int] = []
-    n = shard
-    while True:
-        n = min(round_up(n, unit), shard)
-        if n <= limit and (not options or n < options[-1]):
-            options.append(n)
-        if n <= unit:
-            break
-        n = -(-n // 2)
-    return options or [min(limit, shard)]
-
-
-def candidates(low: Lowering, n_tiles: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return parts, slices (n, n_factors) and the innermost parallel factor (n,), in a fixed order."""
-    nf = len(low.sizes)
-    limit = [n_tiles if ok else 1 for ok in low.shard]
-    vectors, eff, _ = enumerate_shardings(low.sizes, low.units, n_tiles, limit)
-    # a staged lowering reads more the finer its heads are cut: half the tiles may be enough to keep the DDR busy
-    least = 0.5 if low.staged else 0.75
-    good = [v for v, e in zip(vectors, eff, strict=True) if e >= eff[0] * least]
-    good = list({tuple(-(-s // -(-s // p)) for s, p in zip(low.sizes, v.tolist(), strict=True)): v
-                 for v in reversed(good)}.values())[::-1][:MAX_SHARDINGS]  # fmt: skip
-    if not len(good):
-        good = [np.ones(nf, np.int64)]
-    free = [f for f in range(nf) if not low.reduce[f]]
-    all_parts: list[np.ndarray] = []
-    all_slices: list[np.ndarray] = []
-    all_inner: list[np.ndarray] = []
-    for v in good:
-        lists = [slice_options(s, u, int(p), m, ok) for s, u, p, m, ok in
-                 zip(low.sizes, low.units, v, low.max_len, low.split, strict=True)]  # fmt: skip
-        while math.prod(len(x) for x in lists) > MAX_CANDIDATES // (2 * len(good)):
-            longest = max(range(nf), key=lambda f: len(lists[f]))
-            lists[longest] = lists[longest][:-1] if len(lists[longest]) > 2 else lists[longest][:1]
-        grid = np.array(list(itertools.product(*lists)), np.int64).reshape(math.prod(map(len, lists)), nf)
-        loops = [f for f in free if len(lists[f]) > 1] or [-1]
-        for f in loops:
-            keep = grid if f < 0 else grid[grid[:, f] < lists[f][0]] if f != loops[0] else grid
-            all_slices.append(keep)
-            all_parts.append(np.broadcast_to(v, keep.shape))
-            all_inner.append(np.full(len(keep), f, np.int64))
-    join = lambda xs: np.ascontiguousarray(np.concatenate(xs), dtype=np.int64)  # noqa: E731
-    return join(all_parts), join(all_slices), join(all_inner)
 
 
 def _slice_rows(low: Lowering, machine: Machine, lens: Sequence[int]) -> tuple[int, int]:

@@ -74,9 +74,10 @@ class Planner:
     def _best(self, drafts: list[Draft], reason: str) -> Planned:
         options: list[Planned] = []
         failed: InfeasibleError | None = None
+        uncut: dict[tuple, int] | None = {} if any(draft.low.twin for draft in drafts) else None
         for draft in drafts:
             try:
-                plan = draft.best(min([p.plan.estimate_cycles for p in options], default=math.inf))
+                plan = draft.best(min([p.plan.estimate_cycles for p in options], default=math.inf), uncut)
             except InfeasibleError as err:
                 failed = failed or err
                 continue

@@ -131,14 +131,16 @@ class Trial:
 
 
 class PlanTimer:
-    """Times plans of one lowering; blocks of rows that several plans have in common are made once."""
+    """Times plans of one lowering; blocks of rows that several plans have in common are made once. uncut: cycles of plans
+    whose reduction is whole, which the lowering has in common with its twin."""
 
-    def __init__(self, low: Lowering, machine: Machine) -> None:
+    def __init__(self, low: Lowering, machine: Machine, uncut: dict[tuple, int] | None = None) -> None:
         self.low, self.machine = low, machine
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
         self.own_factors = [sorted(a.factors) for a in self.accesses]
         self.known: dict[tuple, int] = {}
+        self.uncut = self.known if uncut is None else uncut
         self.end_cycles = rows_cycles(machine, "wait", "barrier")
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
@@ -170,13 +172,15 @@ class PlanTimer:
         same = [(p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held)
                 for p, nest in zip(plans, loops, strict=True)]  # fmt: skip
         trials: dict[tuple, Trial] = {}
-        for key, plan, nest in zip(same, plans, loops, strict=True):
-            if key not in self.known and key not in trials:
+        known = [self.known if any(map(self.low.reduce.__getitem__, nest)) else self.uncut for nest in loops]
+        for where, key, plan, nest in zip(known, same, plans, loops, strict=True):
+            if key not in where and key not in trials:
                 trials[key] = self._prepare(plan, nest)
         self.pool.fill()
-        for key, trial in trials.items():
-            self.known[key] = self._run(trial)
-        return [self.known[key] for key in same]
+        for where, key in zip(known, same, strict=True):
+            if key not in where:
+                where[key] = self._run(trials[key])
+        return [where[key] for where, key in zip(known, same, strict=True)]
 
     def _prepare(self, plan: Plan, loops: tuple[int, ...]) -> Trial:
         low = self.low
