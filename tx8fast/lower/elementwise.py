@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
 from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
@@ -129,8 +130,8 @@ class Elementwise(Lowering):
         local, n = self._geometry(lo, hi)
         fmt = self._work_fmt()
         e = ITEM_BYTES[fmt]
-        out = [n * e] * self._recipe_scratch()
-        if self._wide():
+        out = [n * e] * self._recipe_scratch
+        if self._wide:
             out += [n * e] * 2
         for mode, a in zip(self.modes, self.reads, strict=True):
             width = ITEM_BYTES[a.spec.dtype]
@@ -162,11 +163,11 @@ class Elementwise(Lowering):
         """A short first operand of an op that has no mirrored form is expanded to full size."""
         return access is self.reads[0] and len(self.reads) > 1 and self.op not in SWAPPED
 
-    @property
+    @cached_property
     def in_place(self) -> tuple[int, ...]:
         """Read accesses whose buffer may also be the result's: every instruction that reads it either comes before
         the first write of the result or writes the same elements it reads."""
-        if self._wide() or self.op in COMPARE or self.op in ("select", "convert"):
+        if self._wide or self.op in COMPARE or self.op in ("select", "convert"):
             return ()
         if self.op == "swiglu":
             return (1,)
@@ -175,22 +176,20 @@ class Elementwise(Lowering):
         recipe = recipe_of(self.op, self.reads[0].spec.dtype)
         return (0,) if recipe and recipe.scratch == 0 else ()
 
+    @cached_property
     def _wide(self) -> bool:
         recipe = recipe_of(self._unary_kind(), self.reads[0].spec.dtype)
         return bool(recipe and recipe.wide and self.reads[0].spec.dtype != WIDE)
 
     def _work_fmt(self) -> str:
         return (
-            WIDE
-            if self._wide()
-            else self.record.results[0].dtype
-            if self.op not in COMPARE
-            else self.reads[0].spec.dtype
+            WIDE if self._wide else self.record.results[0].dtype if self.op not in COMPARE else self.reads[0].spec.dtype
         )
 
     def _unary_kind(self) -> str:
         return dict(self.record.attrs)["act"] if self.op == "swiglu" else self.op
 
+    @cached_property
     def _recipe_scratch(self) -> int:
         recipe = recipe_of(self._unary_kind(), self.reads[0].spec.dtype)
         return (recipe.scratch if recipe else 0) + (self.op == "swiglu")
@@ -199,7 +198,7 @@ class Elementwise(Lowering):
         local, n = self._geometry(s.lo, s.hi)
         pool = list(s.scratch)
         srcs = list(s.reads)
-        n_own = self._recipe_scratch() + 2 * self._wide()
+        n_own = self._recipe_scratch + 2 * self._wide
         own, extra = pool[:n_own], pool[n_own:]
         modes = list(self.modes)
         for i, a in enumerate(self.reads):
@@ -236,7 +235,7 @@ class Elementwise(Lowering):
     def _unary(self, em: Emitter, op: str, x: int, y: int, n: int, fmt: str, scratch: Sequence[int]) -> None:
         recipe = recipe_of(op, fmt)
         assert recipe is not None
-        if not self._wide():
+        if not self._wide:
             recipe.emit(em, x, y, n, fmt, scratch, self.attrs)
             return
         *rest, wx, wy = scratch
@@ -301,8 +300,8 @@ class Elementwise(Lowering):
             em.broadcast_rows(src, ones, dst + cx * block, local.rows, tail, fmt)
 
     def ops_per_point(self) -> float:
-        rows = 4.0 if self._wide() else 1.0
-        return rows * ITEM_BYTES[self._work_fmt()] / self.machine.ct.bytes_per_cycle * (1 + self._recipe_scratch())
+        rows = 4.0 if self._wide else 1.0
+        return rows * ITEM_BYTES[self._work_fmt()] / self.machine.ct.bytes_per_cycle * (1 + self._recipe_scratch)
 
 
 def _code(fmt: str) -> int:

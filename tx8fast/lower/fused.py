@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, NotLowerable, Slice, round_up
@@ -23,6 +24,7 @@ from tx8fast.lower.rows import Norm, Rope
 from tx8fast.lower.transfer import Box, Descriptor
 from tx8fast.machine import Machine
 
+Ranges = tuple[tuple[int, ...], tuple[int, ...]]
 NORMS = ("layernorm", "rmsnorm")
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
 
@@ -38,7 +40,15 @@ class Link:
     def range(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
         if self.factor < 0:
             return 0, self.size
+        if self.scale == 1:
+            return lo[self.factor], hi[self.factor]
         return lo[self.factor] // self.scale, -(-hi[self.factor] // self.scale)
+
+
+def linked(links: Sequence[Link], lo: Sequence[int], hi: Sequence[int]) -> Ranges:
+    """Return the member's factor range that the group's range [lo, hi) means."""
+    pairs = [k.range(lo, hi) for k in links]
+    return tuple([a for a, _ in pairs]), tuple([b for _, b in pairs])
 
 
 @dataclass
@@ -49,9 +59,8 @@ class Member:
     links: list[Link]
     sources: list[tuple[str, int]]  # per read access: ("in", group read) or ("op", member)
 
-    def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        pairs = [k.range(lo, hi) for k in self.links]
-        return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+    def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
+        return linked(self.links, lo, hi)
 
 
 class LinkedAccess(Access):
@@ -63,9 +72,8 @@ class LinkedAccess(Access):
         self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
         self.dims = tuple(LinkedDim(d, links) for d in inner.dims)  # type: ignore[assignment]
 
-    def _own(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        pairs = [k.range(lo, hi) for k in self.links]
-        return tuple(a for a, _ in pairs), tuple(b for _, b in pairs)
+    def _own(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
+        return linked(self.links, lo, hi)
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return self.inner.box(*self._own(lo, hi))
@@ -225,9 +233,21 @@ class Fused(Lowering):
                 return k
         return -1
 
+    @cached_property
+    def _owners(self) -> list[int]:
+        """The owner of every member's result."""
+        return [self._owner(i) for i in range(len(self.members))]
+
+    @cached_property
     def _inner(self) -> list[int]:
         """Members that need a buffer of their own inside the group."""
-        return [i for i in range(len(self.members)) if i not in self.record.outputs and self._owner(i) == i]
+        return [i for i, owner in enumerate(self._owners) if i not in self.record.outputs and owner == i]
+
+    @cached_property
+    def _counts(self) -> list[tuple[int, int]]:
+        """Scratch buffers and constants of every member."""
+        zero = (0,) * len(self.units)
+        return [(len(m.low.scratch_bytes(*m.ranges(zero, self.units))), len(m.low.const_bytes())) for m in self.members]
 
     def _copies(self, i: int) -> int:
         """Copies of member i's scratch and of its intermediate result."""
@@ -240,7 +260,7 @@ class Fused(Lowering):
         sizes: list[int] = []
         for i, m in enumerate(self.members):
             sizes += m.low.scratch_bytes(*m.ranges(lo, hi)) * self._copies(i)
-        for i in self._inner():
+        for i in self._inner:
             m = self.members[i]
             sizes += [m.low.writes[0].size_bytes(*m.ranges(lo, hi))] * self._copies(i)
         return sizes
@@ -270,18 +290,17 @@ class Fused(Lowering):
     def _emit(self, em: Emitter, s: Slice, products: bool) -> None:
         scratch, consts = list(s.scratch), list(s.consts)
         own: list[tuple[list[int], list[int]]] = []
-        for i, m in enumerate(self.members):
-            n, c = len(m.low.scratch_bytes(*m.ranges(s.lo, s.hi))), len(m.low.const_bytes())
+        for i, (n, c) in enumerate(self._counts):
             at = n * (s.parity % self._copies(i))
             own.append((scratch[at : at + n], consts[:c]))
             scratch, consts = scratch[n * self._copies(i) :], consts[c:]
         place = {i: s.writes[j] for j, i in enumerate(self.record.outputs)}
-        for i in self._inner():
+        for i in self._inner:
             n = self._copies(i)
             place[i] = scratch[s.parity % n]
             scratch = scratch[n:]
         for i in range(len(self.members)):
-            place[i] = place[self._owner(i)]
+            place[i] = place[self._owners[i]]
         for i, m in enumerate(self.members):
             product = i in self.products
             if product != products:

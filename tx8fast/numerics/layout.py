@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,13 +17,15 @@ from tx8fast.errors import ConfigError
 from tx8fast.numerics.formats import ITEM_BYTES, np_dtype
 
 BATCH_ALIGN_BYTES = 256
+_BLOCKS = {dtype: 128 if size == 1 else 64 for dtype, size in ITEM_BYTES.items()}
 
 
 def block_size(dtype: str) -> int:
     """Return the channels of one block: 128 for one-byte formats, else 64."""
-    return 128 if ITEM_BYTES[dtype] == 1 else 64
+    return _BLOCKS[dtype]
 
 
+@lru_cache(maxsize=1 << 12)
 def blocked_params(c: int, dtype: str) -> tuple[int, int]:
     """Return (Cx full blocks, C0 channels of the tail) of `c` channels."""
     block = block_size(dtype)
