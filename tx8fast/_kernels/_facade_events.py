@@ -6,7 +6,6 @@ May import: numpy, errors, and the package's own door and kernels. Must not: kno
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +72,8 @@ class Routes:
     engines: int = 1  # transfer engines of a tile
     link_rate: int = 1  # bytes per cycle
     hop_cycles: int = 0
+    #: by number of tiles: the columns that the kernel gets
+    checked: dict[int, RouteColumns] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 NO_ROUTES = Routes()
@@ -239,29 +240,25 @@ def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -
             continue
         some = values[np.logical_or.reduce([what == one for one in kinds])]
         require(KERNEL, some.min() >= 0 and some.max() < top, f"{name} out of range")
-    sends = kind == KIND_SEND
-    if sends.any():
+    sends = np.flatnonzero(kind == KIND_SEND)
+    if len(sends):
         require(KERNEL, routes.tree_of.shape == (n_tiles, n_masks), "tree_of is not (n_tiles, n_masks)")
-    sizes = np.diff(rows.tile_begin)
-    for tile, begin in enumerate(np.asarray(rows.code_begin).tolist() if sends.any() else []):
-        at = np.flatnonzero(sends[begin : begin + int(sizes[tile])]) + begin
-        trees = routes.tree_of[tile][arg[at, 1]]
-        require(
-            KERNEL,
-            trees.min(initial=0) >= 0 and trees.max(initial=-1) < len(routes.tree_begin) - 1,
-            f"tile {tile} sends without a tree",
-        )
+        begin = np.asarray(rows.code_begin)
+        first, last = np.searchsorted(sends, [begin, begin + np.diff(rows.tile_begin)])
+        count = last - first  # sends of every tile's stretch of code
+        tile = np.repeat(np.arange(n_tiles), count)
+        at = sends[np.arange(len(tile)) + np.repeat(last - np.cumsum(count), count)]
+        trees = routes.tree_of[tile, arg[at, 1]]
+        bad = np.flatnonzero((trees < 0) | (trees >= len(routes.tree_begin) - 1))
+        require(KERNEL, not len(bad), f"tiles {sorted(set(tile[bad].tolist()))} send without a tree")
     return arg if len(arg) else np.zeros((1, 3), np.int64)
 
 
 def _checked_routes(r: Routes, n_tiles: int) -> RouteColumns:
-    """Return the arrays of `r` in kernel order, none empty."""
-    return _no_routes() if r is NO_ROUTES else _route_columns(r, n_tiles)
-
-
-@lru_cache(maxsize=1)
-def _no_routes() -> RouteColumns:
-    return _route_columns(NO_ROUTES, 0)
+    """Return copies of the arrays of `r` in kernel order, none empty. They are checked once."""
+    if n_tiles not in r.checked:
+        r.checked[n_tiles] = _route_columns(r, n_tiles)
+    return r.checked[n_tiles]
 
 
 def _route_columns(r: Routes, n_tiles: int) -> RouteColumns:
@@ -298,7 +295,7 @@ def _route_columns(r: Routes, n_tiles: int) -> RouteColumns:
 
     def column(name: str, ndim: int = 1) -> Ints:
         values = int_array(KERNEL, name, getattr(r, name), ndim)
-        return values if values.size else np.zeros((1,) * ndim, np.int64)
+        return values.copy() if values.size else np.zeros((1,) * ndim, np.int64)
 
     return (
         column("tree_of", 2), column("tree_begin"), column("hop_link"), column("hop_parent"),

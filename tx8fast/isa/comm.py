@@ -11,6 +11,7 @@ before the send and for the transfer (`send_wait`) before it reuses the source.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import floordiv, mod
 
 import numpy as np
 
@@ -204,9 +205,9 @@ def mask_of(tiles) -> int:
 
 def mask_diameter(machine, mask: int) -> int:
     """Return the hops between opposite corners of the smallest rectangle that holds the tiles of `mask`."""
-    tiles = np.array(mask_tiles(mask) or [0])
-    y, x = np.divmod(tiles, machine.chip.tiles_x)
-    return int(np.ptp(x) + np.ptp(y))
+    tiles = mask_tiles(mask) or [0]
+    x, y = ([f(t, machine.chip.tiles_x) for t in tiles] for f in (mod, floordiv))
+    return max(x) - min(x) + max(y) - min(y)
 
 
 def message_cycles(machine, tile: int, mask: int, nbytes: int) -> int:

@@ -101,7 +101,21 @@ class Exchange:
         return simulate_events(self.rows, QUEUE_DEPTH, port, self.machine.ddr_bytes_per_cycle).cycles
 
 
-@lru_cache(maxsize=1024)
-def exchange(machine: Machine, groups: tuple[Groups, ...], meet: bool) -> Exchange:
-    """Return the exchange of such groups; it is made once."""
-    return Exchange(machine, groups, meet)
+class Exchanges:
+    """The exchanges of a machine, each made once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.known: dict[tuple[tuple[Groups, ...], bool], Exchange] = {}
+
+    def of(self, groups: tuple[Groups, ...], meet: bool) -> Exchange:
+        """Return the exchange of such groups."""
+        if (groups, meet) not in self.known:
+            self.known[groups, meet] = Exchange(self.machine, groups, meet)
+        return self.known[groups, meet]
+
+
+@lru_cache(maxsize=4)
+def exchanges(machine: Machine) -> Exchanges:
+    """Return what is known of a machine's exchanges."""
+    return Exchanges(machine)

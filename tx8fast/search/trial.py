@@ -26,7 +26,7 @@ from tx8fast._kernels._facade_events import KIND_WAIT, KIND_WAIT_WORKER
 from tx8fast.lower.base import Emitter, Lowering, Slice
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import Machine
-from tx8fast.search.exchange import QUEUE_DEPTH, Groups, exchange, sharing_groups
+from tx8fast.search.exchange import QUEUE_DEPTH, Groups, exchanges, sharing_groups
 from tx8fast.search.nests import left_out, shortened
 from tx8fast.search.order import Fill, Order, tile_order
 from tx8fast.search.plan import LoopStep, Plan, busiest, copies, count_steps, part_of, reloads, rows_cycles, slice_bytes
@@ -155,6 +155,7 @@ class PlanTimer:
         self.distances = [np.zeros(self.n_spaces, np.int64)]
         self.shifts: dict[tuple, int] = {}  # (access, copy), ... -> index into it
         self.copy_shifts: dict[tuple[int, ...], int] = {}  # buffer copy of every access -> index into it
+        self.exchanges = exchanges(machine)
         self.group_numbers: dict[Groups, int] = {}
         self.moves: dict[tuple, list[Descriptor]] = {}
         self.transfers: list[dict[tuple, int]] = [
@@ -359,7 +360,7 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             sizes = [max(d.spm + d.size_bytes for d in self._moves(form, step)) for form in forms]
-            made = exchange(self.machine, tuple([groups[k] for k in fill.changed]), f > 0)
+            made = self.exchanges.of(tuple([groups[k] for k in fill.changed]), f > 0)
             found = self.pool.pause(key, made.cycles(sizes))
         return found
 
