@@ -93,7 +93,8 @@ def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
               given: Sequence[Option] = ()) -> list[Option]:  # fmt: skip
     """Return the cheapest sequence of groups (dynamic programming over end positions).
 
-    Groups count with a bound on their cycles until they are part of the cheapest sequence: only then are plans tried."""
+    Groups count with a bound on their cycles, single steps with a rough one, until they are part of the cheapest
+    sequence: only then are single steps priced, and plans tried."""
     found = list(intervals(fn, steps, given))
     number: dict[Record | None, int] = {}
     asked: list[Step] = []  # one step per distinct record
@@ -106,10 +107,16 @@ def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
             asked.append(step)
         at[end].append((start, number[record]))
         step_of[start, end, number[record]] = step
-    cost = [bound_of(step, planner) for step in asked]
+    rough = {j for j, step in enumerate(asked) if isinstance(step.record, OpRecord) and not step.is_empty}
+    cost = [(floor_of if j in rough else bound_of)(step, planner) for j, step in enumerate(asked)]
     tried = [False] * len(asked)
     while True:
         cuts = _cheapest(at, cost)
+        if vague := rough.intersection([j for _, _, j in cuts]):
+            rough -= vague
+            for j in vague:
+                cost[j] = bound_of(asked[j], planner)
+            continue
         hopes = [(end - start, j) for start, end, j in cuts if not tried[j]]
         if not hopes:
             planner.forget()
@@ -184,6 +191,11 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
 def cost_of(step: Step, planner: Planner) -> float:
     """Return the cycles of a step's plan, infinitely many if it cannot be a group."""
     return _ask(step, lambda record: planner.plan(record, step.name).plan.estimate_cycles)
+
+
+def floor_of(step: Step, planner: Planner) -> float:
+    """Return cycles that no plan of the step goes below."""
+    return _ask(step, planner.floor)
 
 
 def bound_of(step: Step, planner: Planner) -> float:

@@ -11,9 +11,15 @@ from dataclasses import replace
 from tx8fast.errors import InfeasibleError, InternalError
 from tx8fast.graph_table import ChainRecord, Record
 from tx8fast.lower import NotLowerable, lower, variants
+from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
+from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.search.plan import Planned
 from tx8fast.search.planner import Draft
+
+MATRIX_FORMATS = ("bf16", "f16", "f32", "i8", "u8")
+#: kinds of ops that write every element of their result
+WHOLE = frozenset({"gemm", "contract", "conv", "softmax", "layernorm", "rmsnorm", "rope", *BINARY, *UNARY})
 
 
 class Planner:
@@ -37,6 +43,14 @@ class Planner:
         if isinstance(found, Exception):
             raise found
         return found
+
+    def floor(self, record: Record) -> float:
+        """Return cycles that no plan of the record goes below, without lowering it: its multiplications at the peak rate, and
+        where every element of its results is written, what that takes the DDR."""
+        rates = [self.machine.peak_macs_per_cycle(s.dtype) for s in record.operands if s and s.dtype in MATRIX_FORMATS]
+        macs = record.useful_macs / max(rates) if rates else 0.0
+        stored = sum([math.prod(s.shape) * ITEM_BYTES[s.dtype] for s in record.results]) if record.kind in WHOLE else 0
+        return max(macs, stored / self.machine.ddr_bytes_per_cycle)
 
     def bound(self, record: Record, name: str) -> float:
         """Return cycles that the record's plan hardly goes below; those of the plan if there is one. Raises like `plan`
