@@ -34,8 +34,9 @@ Costs = dict[tuple[int, int], int]  # first and last op of a group -> cycles
 class Priced:
     """A planner that only looks costs up: single ops always have one, other groups only if listed."""
 
-    def __init__(self, costs: Costs, too_large: Collection[tuple[int, int]] = (), slack: float = 1.0) -> None:
-        self.costs, self.too_large, self.slack = costs, too_large, slack
+    def __init__(self, costs: Costs, too_large: Collection[tuple[int, int]] = (), slack: float = 1.0,
+                 rough: float = 0.0) -> None:  # fmt: skip
+        self.costs, self.too_large, self.slack, self.rough = costs, too_large, slack, rough
         self.tried: list[tuple[int, int]] = []
 
     def plan(self, record, name):
@@ -46,12 +47,19 @@ class Priced:
     def bound(self, record, name):
         return self.slack * self._known(record, name)[1]
 
+    def floor(self, record):
+        return self.rough * self.costs.get(self._key(record), 0)
+
     def forget(self) -> None:
         """There is nothing to forget."""
 
-    def _known(self, record, name) -> tuple[tuple[int, int], int]:
+    @staticmethod
+    def _key(record) -> tuple[int, int]:
         ids = [op.attr("id") for op in getattr(record, "ops", (record,))]
-        key = ids[0], ids[-1]
+        return ids[0], ids[-1]
+
+    def _known(self, record, name) -> tuple[tuple[int, int], int]:
+        key = self._key(record)
         if key in self.too_large:
             raise InfeasibleError(f"{name}: no split fits")
         if key not in self.costs:
@@ -90,10 +98,25 @@ def test_bounds_leave_out_trials_and_change_no_choice(data) -> None:
     n = data.draw(st.integers(1, 6))
     costs = {(i, j): data.draw(st.integers(1, 50)) for i in range(n) for j in range(i, min(n, i + 4))}
     cheapest = cut(n, costs, planner=Priced(costs, slack=0.0))
-    assert cut(n, costs, planner=Priced(costs, slack=data.draw(st.floats(0, 1)))) == cheapest
+    slack = data.draw(st.floats(0, 1))
+    assert cut(n, costs, planner=Priced(costs, slack=slack, rough=data.draw(st.floats(0, slack)))) == cheapest
     tight = Priced(costs)
     groups, _ = cut(n, costs, planner=tight)
     assert sorted(j for _, j in tight.tried) == groups
+
+
+@pytest.mark.feature("F-023", "B59")
+@pytest.mark.parametrize("kind", ["gemm", "softmax", "add", "gelu", "rmsnorm"])
+@pytest.mark.parametrize("shape", [(64, 64), (512, 1024), (7, 129)])
+def test_no_plan_goes_below_the_floor(kind: str, shape: tuple[int, int]) -> None:
+    """The floor needs no lowering: products at the peak rate, results written once."""
+    right = {"gemm": (shape[1], 256), "add": shape, "rmsnorm": shape[1:]}.get(kind)
+    args = [Arg(shape, "bf16", B)] + ([Arg(right, "bf16", B if len(right) > 1 else "dense")] if right else [])
+    record = one_op(kind, *args, out=B).lowering().record
+    known = Planner(TX8)
+    floor = known.floor(record)
+    assert 0 < floor <= known.bound(record, "op")
+    assert floor <= known.plan(record, "op").plan.estimate_cycles
 
 
 @pytest.mark.feature("F-023", "F-024", "F-031")
