@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TypeVar
 
 from tx8fast.errors import InfeasibleError, InternalError
 from tx8fast.graph_table import ChainRecord, Record
@@ -17,6 +18,7 @@ from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.search.plan import Planned
 from tx8fast.search.planner import Draft
 
+E = TypeVar("E", bound=Exception)
 MATRIX_FORMATS = ("bf16", "f16", "f32", "i8", "u8")
 #: kinds of ops that write every element of their result
 WHOLE = frozenset({"gemm", "contract", "conv", "softmax", "layernorm", "rmsnorm", "rope", *BINARY, *UNARY})
@@ -37,11 +39,11 @@ class Planner:
             try:
                 self.known[record] = self._best(*self._drafted(record, name))
             except (NotLowerable, InfeasibleError) as err:
-                self.known[record] = err
+                self.known[record] = _fresh(err)
             self.drafts.pop(record, None)
         found = self.known[record]
         if isinstance(found, Exception):
-            raise found
+            raise _fresh(found)
         return found
 
     def floor(self, record: Record) -> float:
@@ -59,7 +61,7 @@ class Planner:
             try:
                 return min(draft.bound for draft in self._drafted(record, name)[0])
             except (NotLowerable, InfeasibleError) as err:
-                self.known[record] = err
+                self.known[record] = _fresh(err)
         return float(self.plan(record, name).plan.estimate_cycles)
 
     def forget(self) -> None:
@@ -79,9 +81,9 @@ class Planner:
                 try:
                     drafts.append(Draft(option, self.machine, name))
                 except InfeasibleError as err:
-                    failed = failed or err
+                    failed = failed or _fresh(err)
             if failed is not None and not drafts:
-                raise failed
+                raise _fresh(failed)
             self.drafts[record] = sorted(drafts, key=lambda d: d.bound), reason
         return self.drafts[record]
 
@@ -93,13 +95,18 @@ class Planner:
             try:
                 plan = draft.best(min([p.plan.estimate_cycles for p in options], default=math.inf), uncut)
             except InfeasibleError as err:
-                failed = failed or err
+                failed = failed or _fresh(err)
                 continue
             if plan is not None:
                 options.append(Planned(draft.low, plan, reason))
         if failed is not None and not options:
-            raise failed
+            raise _fresh(failed)
         best = min(options, key=lambda p: p.plan.estimate_cycles)
         others = [p.plan for p in options if p is not best] + [p for p in [best.plan.runner_up] if p is not None]
         second = min(others, key=lambda p: p.estimate_cycles, default=None)
         return replace(best, plan=replace(best.plan, runner_up=second and replace(second, runner_up=None)))
+
+
+def _fresh(err: E) -> E:
+    """Return the same error without its traceback, whose frames would keep everything the search knows alive."""
+    return type(err)(*err.args)
