@@ -103,24 +103,26 @@ def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[in
     n_read = len(low.reads)
     filled = [0] * len(copies)
     seen: dict[tuple[int, int], tuple] = {}  # (access, its copy if kept) -> what it holds
+    summed = [f for f in plan.order if low.reduce[f]]
     steps: list[LoopStep] = []
-    for s in itertools.islice(loop_slices(low, plan, lo, hi), limit):
+    for a, b, _, _, first, last, done in itertools.islice(loop_slices(low, plan, lo, hi), limit):
         load = []
         turn = 0  # of the reduction
-        for f in plan.order:
-            if low.reduce[f]:
-                turn = turn * plan.trips[f] + (s.lo[f] - lo[f]) // plan.slices[f]
+        for f in summed if plan.kept else ():
+            turn = turn * plan.trips[f] + (a[f] - lo[f]) // plan.slices[f]
         for k in range(n_read):
-            key = low.content(k, s.lo, s.hi)
+            key = low.content(k, a, b)
             place = (k, turn if k in plan.kept else 0)
-            if key != seen.get(place) and low.needs(k, s.lo, s.hi):
+            if key != seen.get(place) and (k not in low.rare or low.needs(k, a, b)):
                 seen[place] = key
                 filled[k] += 1
                 if k not in plan.held:
                     load.append(k)
-        copy = [turn if k in plan.kept else max(0, filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
-        steps.append(LoopStep(s.lo, s.hi, tuple(load), tuple(copy), s.first, s.last, s.done))
-        if s.last:
+        copy = [0 if n == 1 else max(0, filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
+        for k in plan.kept:
+            copy[k] = turn
+        steps.append(LoopStep(a, b, tuple(load), tuple(copy), first, last, done))
+        if last:
             filled[n_read:] = [n + 1 for n in filled[n_read:]]
     return steps
 
@@ -167,13 +169,18 @@ def busiest(low: Lowering, plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]
 
 def slice_bytes(low: Lowering, access: Access, plan: Plan) -> int:
     """Largest scratchpad footprint of an access over all slices (windows differ at the borders)."""
-    found = access.known_bytes.get(plan.slices)
+    return lens_bytes(low, access, plan.slices)
+
+
+def lens_bytes(low: Lowering, access: Access, lens: tuple[int, ...]) -> int:
+    """Largest scratchpad footprint of an access over all slices of such factor lengths."""
+    found = access.known_bytes.get(lens)
     if found is None:
         if low.positional:
-            found = access.local(tuple((0, d.extent(plan.slices)) for d in access.dims)).size_bytes
+            found = access.local(tuple((0, d.extent(lens)) for d in access.dims)).size_bytes
         else:
-            found = access.size_bytes((0,) * len(plan.shard), plan.slices)
-        access.known_bytes[plan.slices] = found
+            found = access.size_bytes((0,) * len(lens), lens)
+        access.known_bytes[lens] = found
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.base import Emitter, Lowering, Slice
 from tx8fast.machine import Machine
-from tx8fast.search.plan import Plan, busiest, count_steps, reloads
+from tx8fast.search.plan import Plan, busiest, count_steps, lens_bytes, reloads
 
 NEVER = 1 << 40  # cycles of a slice that no scratchpad holds
 WORTH = 2  # candidates whose engines need this many times the least price are not priced further
@@ -35,16 +35,18 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
     same = [first.setdefault(key, i) for i, key in enumerate(map(tuple, np.hstack([shards, lens]).tolist()))]
     some = list(first.values())
     forms = [(tuple(n), w) for n, w in zip(lens[some].tolist(), whole[some].tolist(), strict=True)]
-    busy = _slice_cycles(low, machine, list(dict.fromkeys(forms)))
+    traffic = Traffic(low, machine)
+    busy = _slice_cycles(traffic, list(dict.fromkeys(forms)))
     price = np.zeros(len(parts))
     price[some] = trips[some][:, rest].prod(axis=1) * np.array([busy[form] for form in forms], np.float64)
     plan = lambda i: _plan(low, parts[i].tolist(), tuple(shards[i].tolist()), tuple(lens[i].tolist()))  # noqa: E731
     steps: dict[tuple, int] = {}  # shard and lengths of the own factors -> slices of them that have work
     for i, form in zip(some, map(tuple, np.hstack([shards[some][:, own], lens[some][:, own]]).tolist()), strict=True):
+        if price[i] >= NEVER:
+            continue
         if form not in steps:
             steps[form] = count_steps(low, plan(i)) // int(trips[i, rest].prod())
         price[i] *= steps[form]
-    traffic = Traffic(low, machine)
     least = math.inf
     for i in sorted(some, key=lambda i: price[i]):
         if price[i] > WORTH * least:
@@ -54,28 +56,22 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
     return price[same]
 
 
-def _too_large(low: Lowering, machine: Machine, lens: tuple[int, ...]) -> bool:
-    """True if one copy of every buffer of such a slice exceeds scratchpad."""
-    lo = (0,) * len(lens)
-    own = [a.size_bytes(lo, lens) for k, a in enumerate((*low.reads, *low.writes)) if k not in low.rare]
-    return sum(own) + sum(low.scratch_bytes(lo, lens)) > machine.spm_limit - machine.spm_base
-
-
 def _plan(low: Lowering, parts: Sequence[int], shard: tuple[int, ...], lens: tuple[int, ...]) -> Plan:
     order = sorted(range(len(shard)), key=lambda f: low.reduce[f])
     return Plan(tuple(parts), shard, lens, tuple(order), 2, 0, 0, "")
 
 
-def _slice_cycles(low: Lowering, machine: Machine, forms: Sequence[tuple[tuple[int, ...], bool]]) -> dict[tuple, int]:
+def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]]) -> dict[tuple, int]:
     """Return the cycles of the busiest engine for slices (lengths, whether they hold whole reductions) in the middle of
     the loop nest."""
+    low, machine = traffic.low, traffic.machine
     lo = (0,) * len(low.sizes)
     out: dict[tuple, int] = {}
     rows: list[tuple] = []
     begin: list[int] = []
     priced = []
     for lens, whole in forms:
-        if _too_large(low, machine, lens):
+        if not traffic.fits(lens):
             out[lens, whole] = NEVER
             continue
         em = Emitter()
@@ -99,38 +95,34 @@ class Traffic:
 
     def __init__(self, low: Lowering, machine: Machine) -> None:
         self.low, self.machine = low, machine
+        self.room = machine.spm_limit - machine.spm_base
         self.red = frozenset(f for f, r in enumerate(low.reduce) if r)
         self.accesses = [(k, a) for k, a in enumerate((*low.reads, *low.writes)) if k not in low.rare]
-        self.common = [k for k, a in self.accesses if k < len(low.reads) and self.red & a.factors]
-        self.rests = {k: a.factors - self.red for k, a in self.accesses}
-        self.sizes: dict[tuple[int, ...], dict[int, int]] = {}  # lengths of a slice -> bytes by access
+        self.common = [a for k, a in self.accesses if k < len(low.reads) and self.red & a.factors]
         self.scratch: dict[tuple[int, ...], int] = {}
         self.parts: dict[tuple[int, ...], float] = {}  # shard -> tiles times the part of their points that have work
+
+    def fits(self, lens: tuple[int, ...]) -> bool:
+        """True if scratchpad holds one copy of every buffer of such a slice."""
+        return sum([lens_bytes(self.low, a, lens) for _, a in self.accesses]) + self._scratch(lens) <= self.room
 
     def cycles(self, plan: Plan) -> float:
         """Return the cycles of a plan."""
         low, hi = self.low, plan.slices
         long = tuple([d if r else s for d, s, r in zip(plan.shard, hi, low.reduce, strict=True)])
-        size, size_long = self._bytes(hi), self._bytes(long)
-        if hi not in self.scratch:
-            self.scratch[hi] = sum(low.scratch_bytes((0,) * len(hi), hi))
-        keeps = (
-            sum([size_long[k] for k in self.common]) + self.scratch[hi]
-            <= self.machine.spm_limit - self.machine.spm_base
-        )
+        keeps = sum([lens_bytes(low, a, long) for a in self.common]) + self._scratch(hi) <= self.room
         total = 0
-        for k, a in self.accesses:
-            if keeps and k in self.common:
-                total += size_long[k] * reloads(low, plan, self.rests[k])
+        for _, a in self.accesses:
+            if keeps and a in self.common:
+                total += lens_bytes(low, a, long) * reloads(low, plan, a.factors - self.red)
             else:
-                total += size[k] * reloads(low, plan, a.factors)
+                total += lens_bytes(low, a, hi) * reloads(low, plan, a.factors)
         if plan.shard not in self.parts:
             tiles = math.prod([-(-n // d) for n, d in zip(low.sizes, plan.shard, strict=True)])
             self.parts[plan.shard] = tiles * low.density(*busiest(low, plan))
         return total * self.parts[plan.shard] / self.machine.ddr_bytes_per_cycle
 
-    def _bytes(self, lens: tuple[int, ...]) -> dict[int, int]:
-        if lens not in self.sizes:
-            lo = (0,) * len(lens)
-            self.sizes[lens] = {k: a.size_bytes(lo, lens) for k, a in self.accesses}
-        return self.sizes[lens]
+    def _scratch(self, lens: tuple[int, ...]) -> int:
+        if lens not in self.scratch:
+            self.scratch[lens] = sum(self.low.scratch_bytes((0,) * len(lens), lens))
+        return self.scratch[lens]
