@@ -253,14 +253,24 @@ def _sums(low: Lowering, plan: Plan) -> bool:
 
 def spm_demand(low: Lowering, plan: Plan) -> int:
     """Bytes that a plan's buffers take when all of them are alive at once: the sum of `spm_items`."""
-    sums = _sums(low, plan)
-    key = (*plan.slices, sums)
-    own = low.known_bytes.get(key)
-    if own is None:
-        lo = (0,) * len(plan.slices)
-        sizes = [*low.scratch_bytes(lo, plan.slices), *low.const_bytes(), *([low.acc_bytes(lo, plan.slices)] * sums)]
-        own = low.known_bytes[key] = sum([round_up(b, ALIGN_BYTES) for b in sizes])
-    return own + sum([n * size + part for _, n, size, part in _buffers(low, plan)])
+    buffers = sum([n * size + part for _, n, size, part in _buffers(low, plan)])
+    return buffers + _work_bytes(low, plan.slices, _sums(low, plan))
+
+
+def least_demand(low: Lowering, lens: tuple[int, ...]) -> int:
+    """Bytes that no plan with slices of such factor lengths goes below."""
+    return sum([lens_bytes(low, a, lens) for a in (*low.reads, *low.writes)]) + _work_bytes(low, lens, False)
+
+
+def _work_bytes(low: Lowering, lens: tuple[int, ...], sums: bool) -> int:
+    """Bytes of what a slice's instructions work with besides operands and results."""
+    key = (*lens, sums)
+    found = low.known_bytes.get(key)
+    if found is None:
+        lo = (0,) * len(lens)
+        sizes = [*low.scratch_bytes(lo, lens), *low.const_bytes(), *([low.acc_bytes(lo, lens)] * sums)]
+        found = low.known_bytes[key] = sum([round_up(b, ALIGN_BYTES) for b in sizes])
+    return found
 
 
 def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[Descriptor], int, int, int]:

@@ -30,6 +30,7 @@ from tx8fast.search.infeasible import no_plan
 from tx8fast.search.plan import (
     SHARE_MIN_BYTES,
     Plan,
+    least_demand,
     reloads,
     sharers,
     spm_demand,
@@ -136,6 +137,7 @@ class Trials:
         self.best: Plan | None = None
         self.runner_up: Plan | None = None
         self.smallest: Plan | None = None
+        self.hopeless = 0  # bytes: what needs as much does not fit, and is not the smallest
         self.tried = self.looked = 0
         self.waiting: list[Plan] = []
         self.least = math.inf  # price of the first one that waits
@@ -150,6 +152,9 @@ class Trials:
 
     def run(self, parts, slices, inner: int, bound: str, price: float = math.inf) -> bool:
         """Try a candidate with and, for the first few, without shared loads. Return False if it does not fit."""
+        if self.smallest is not None and least_demand(self.low, cut(self.low, parts, slices)[1]) >= self.hopeless:
+            self.looked += 1
+            return False
         plan = make_plan(self.low, parts, slices, inner, bound, self.n)
         if self.low.staged:
             plan = self._keep(plan)
@@ -162,6 +167,7 @@ class Trials:
         if used > self.capacity or not _encodable(self.low, plan):
             if self.smallest is None or used < self.smallest.spm_bytes:
                 self.smallest = replace(plan, spm_bytes=used)
+                self.hopeless = max(used, self.capacity + 1)
             return False
         self.tried += 1
         if not self.waiting:
@@ -210,13 +216,20 @@ def _kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
 
 
 def make_plan(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
-    shard = tuple(min(round_up(-(-s // int(p)), u), s) for s, p, u in zip(low.sizes, parts, low.units, strict=True))
-    length = tuple(min(int(s), d) for s, d in zip(slices, shard, strict=True))
+    shard, lens = cut(low, parts, slices)
     order = [f for f in range(len(shard)) if not low.reduce[f] and f != inner]
     order += [inner] if inner >= 0 else []
     order += [f for f in range(len(shard)) if low.reduce[f]]
-    plan = Plan(tuple(int(p) for p in parts), shard, length, tuple(order), BUFS, 0, 0, bound, n)
+    plan = Plan(tuple(parts.tolist()), shard, lens, tuple(order), BUFS, 0, 0, bound, n)
     return replace(plan, shared=sharers(low, plan))
+
+
+def cut(low: Lowering, parts: np.ndarray, slices: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return length per tile and length per slice of every factor."""
+    shard = tuple(
+        [min(round_up(-(-s // p), u), s) for s, p, u in zip(low.sizes, parts.tolist(), low.units, strict=True)]
+    )
+    return shard, tuple(map(min, slices.tolist(), shard))
 
 
 def _encodable(low: Lowering, plan: Plan) -> bool:

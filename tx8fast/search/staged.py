@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import add
 
 import numpy as np
 
@@ -63,9 +64,16 @@ def _plan(low: Lowering, parts: Sequence[int], shard: tuple[int, ...], lens: tup
 
 def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]]) -> dict[tuple, int]:
     """Return the cycles of the busiest engine for slices (lengths, whether they hold whole reductions) in the middle of
-    the loop nest."""
+    the loop nest: where it depends on the place what they do, far from the border of the slices without work."""
     low, machine = traffic.low, traffic.machine
-    lo = (0,) * len(low.sizes)
+    at = machine.spm_base
+    sizes = [
+        len(low.reads),
+        len(low.writes),
+        len(low.scratch_bytes((0,) * len(low.sizes), low.units)),
+        len(low.const_bytes()),
+    ]
+    buffers = [[at] * n for n in sizes]
     out: dict[tuple, int] = {}
     rows: list[tuple] = []
     begin: list[int] = []
@@ -75,9 +83,10 @@ def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]
             out[lens, whole] = NEVER
             continue
         em = Emitter()
-        sizes = [len(low.reads), len(low.writes), len(low.scratch_bytes(lo, lens)), len(low.const_bytes())]
-        reads, writes, scratch, consts = ([machine.spm_base] * n for n in sizes)
-        low.emit(em, Slice(lo, lens, reads, writes, scratch, consts, machine.spm_base, whole, whole))
+        # the last rows with the first keys
+        lo = tuple([n - size if f in low.skipping and not low.reduce[f] else 0
+                    for f, (n, size) in enumerate(zip(low.sizes, lens, strict=True))])  # fmt: skip
+        low.emit(em, Slice(lo, tuple(map(add, lo, lens)), *buffers, at, whole, whole))
         priced.append((lens, whole))
         begin.append(len(rows))
         rows += em.rows
