@@ -257,6 +257,20 @@ def spm_demand(low: Lowering, plan: Plan) -> int:
     return buffers + _work_bytes(low, plan.slices, _sums(low, plan))
 
 
+def ddr_cycles(low: Lowering, plan: Plan, machine: Machine) -> float:
+    """Cycles that the DDR needs for a plan in which every tile loads for itself, halos of windows left out; 0 of a staged
+    lowering, where slices may have no work and operands may stay."""
+    if low.staged:
+        return 0.0
+    total = 0.0
+    for access in (*low.reads, *low.writes):
+        passes = reloads(low, plan, access.factors) / math.prod([plan.trips[f] for f in access.factors])
+        tiles = math.prod([s / d if f in access.factors else -(-s // d)
+                           for f, (s, d) in enumerate(zip(low.sizes, plan.shard, strict=True))])  # fmt: skip
+        total += lens_bytes(low, access, plan.shard) * passes * tiles
+    return total / machine.ddr_bytes_per_cycle
+
+
 def least_demand(low: Lowering, lens: tuple[int, ...]) -> int:
     """Bytes that no plan with slices of such factor lengths goes below."""
     return sum([lens_bytes(low, a, lens) for a in (*low.reads, *low.writes)]) + _work_bytes(low, lens, False)

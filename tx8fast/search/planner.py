@@ -30,6 +30,7 @@ from tx8fast.search.infeasible import no_plan
 from tx8fast.search.plan import (
     SHARE_MIN_BYTES,
     Plan,
+    ddr_cycles,
     least_demand,
     reloads,
     sharers,
@@ -42,7 +43,10 @@ from tx8fast.search.trial import MAX_KEPT, PlanTimer
 REFINE = 5  # candidates tried on the event kernel, at most
 PER_SHARDING = 1  # of them with one sharding, then
 REFINE_BEST = 2  # more with the best sharding
-TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without
+TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without, unless
+FAR_BELOW = (
+    1.5  # times the best trial is less than what the DDR needs; sizes in scratchpad are somewhat above those in DDR
+)
 PRICED_ABOVE = 1.1  # times the truth: prices of groups, and of shared loads
 PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly ever above it
 ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looked at last
@@ -131,7 +135,7 @@ class Trials:
 
     def __init__(self, low: Lowering, machine: Machine, n_candidates: int, ceiling: float = math.inf,
                  uncut: dict[tuple, int] | None = None) -> None:  # fmt: skip
-        self.low, self.n, self.ceiling = low, n_candidates, ceiling
+        self.low, self.machine, self.n, self.ceiling = low, machine, n_candidates, ceiling
         self.capacity = machine.spm_limit - machine.spm_base
         self.timer = PlanTimer(low, machine, uncut)
         self.best: Plan | None = None
@@ -140,6 +144,7 @@ class Trials:
         self.hopeless = 0  # bytes: what needs as much does not fit, and is not the smallest
         self.tried = self.looked = 0
         self.waiting: list[Plan] = []
+        self.alone: list[Plan] = []  # plans of these that every tile loads for itself
         self.least = math.inf  # price of the first one that waits
 
     def done(self, limit: int, price: float) -> bool:
@@ -174,19 +179,24 @@ class Trials:
             self.least = price
         self.waiting.append(replace(plan, spm_bytes=used))
         if max(plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE:
-            alone = replace(plan, shared=())
-            self.waiting.append(replace(alone, spm_bytes=spm_demand(self.low, alone)))
+            self.alone.append(replace(plan, shared=()))
         return True
 
     def time(self) -> None:
-        """Time what waits."""
-        for plan, cost in zip(self.waiting, self.timer.all_cycles(self.waiting), strict=True):
+        """Time what waits, and of what is loaded by every tile for itself what the DDR does not rule out."""
+        self._time(self.waiting)
+        most = FAR_BELOW * self.best.estimate_cycles if self.best is not None else math.inf
+        hopeful = [p for p in self.alone if ddr_cycles(self.low, p, self.machine) < most]
+        self._time([replace(p, spm_bytes=spm_demand(self.low, p)) for p in hopeful])
+        self.waiting, self.alone, self.least = [], [], math.inf
+
+    def _time(self, plans: Sequence[Plan]) -> None:
+        for plan, cost in zip(plans, self.timer.all_cycles(plans), strict=True):
             made = replace(plan, estimate_cycles=cost)
             if self.best is None or cost < self.best.estimate_cycles:
                 self.best, self.runner_up = made, self.best
             elif self.runner_up is None or cost < self.runner_up.estimate_cycles:
                 self.runner_up = made
-        self.waiting, self.least = [], math.inf
 
     def _keep(self, plan: Plan) -> Plan:
         """Return the plan with its reduction's operands kept in scratchpad if there is room and a second use."""
