@@ -181,8 +181,10 @@ def simulate_events(
     arg = _checked_args(rows, kind, n_tiles)
     routes = _checked_routes(rows.routes, n_tiles)
     for name, values in (("issue", issue), ("fixed", fixed), ("ddr_bytes", ddr_bytes)):
-        require(KERNEL, values.min(initial=0) >= 0, f"negative value in {name}")
-        require(KERNEL, values.max(initial=0) < 1 << 40, f"value of 2**40 or more in {name}")
+        # a negative value has its highest bit set
+        require(
+            KERNEL, values.view(np.uint64).max(initial=0) < 1 << 40, f"value below 0, or of 2**40 or more, in {name}"
+        )
     require(KERNEL, n < 1 << 22 or float(fixed.sum()) < 2.0**61, "cycles add up to more than 2**61")
     require(
         KERNEL,

@@ -103,10 +103,10 @@ class Emitter:
         self.rows.append(isa.make(name, **fields))
 
     def v(self, fn: str, src: int, dst: int, n: int, fmt: str) -> None:
-        self.add(f"{fn}_v", src0=src, dst=dst, n=n, fmt=FORMAT_CODES[fmt])
+        self.rows.append(isa.make(f"{fn}_v", src0=src, dst=dst, n=n, fmt=FORMAT_CODES[fmt]))
 
     def vv(self, fn: str, a: int, b: int, dst: int, n: int, fmt: str) -> None:
-        self.add(f"{fn}_vv", src0=a, src1=b, dst=dst, n=n, fmt=FORMAT_CODES[fmt])
+        self.rows.append(isa.make(f"{fn}_vv", src0=a, src1=b, dst=dst, n=n, fmt=FORMAT_CODES[fmt]))
 
     def vs(self, fn: str, src: int, scalar: float, dst: int, n: int, fmt: str) -> None:
         bits = scalar_bits(scalar, fmt)
@@ -157,10 +157,11 @@ class Emitter:
     def gemm(self, *, left: int, right: int, out: int, m: int, k: int, n: int, fmt: str, batch: int = 1, l_trs: int = 0,
              r_trs: int = 0, out_fmt: str | None = None, psum: int = 0, psum_fmt: str = "f32", psum_en: int = 0,
              bias: int = 0, bias_en: int = 0, bias_fmt: str = "f32", act: int = 0) -> None:  # fmt: skip
-        self.add("gemm", left=left, right=right, out=out, psum=psum, bias=bias, scale_p=0, scale_n=0, m=m, k=k, n=n,
-                 batch_l=batch, batch_r=batch, l_trs=l_trs, r_trs=r_trs, out_fmt=FORMAT_CODES[out_fmt or fmt],
-                 psum_fmt=FORMAT_CODES[psum_fmt], psum_en=psum_en, bias_en=bias_en, bias_fmt=FORMAT_CODES[bias_fmt],
-                 act=act, fmt=FORMAT_CODES[fmt])  # fmt: skip
+        self.rows.append(isa.make(
+            "gemm", left=left, right=right, out=out, psum=psum, bias=bias, m=m, k=k, n=n, batch_l=batch, batch_r=batch,
+            l_trs=l_trs, r_trs=r_trs, out_fmt=FORMAT_CODES[out_fmt or fmt], psum_fmt=FORMAT_CODES[psum_fmt],
+            psum_en=psum_en, bias_en=bias_en, bias_fmt=FORMAT_CODES[bias_fmt], act=act, fmt=FORMAT_CODES[fmt],
+        ))  # fmt: skip
 
 
 def scalar_bits(value: float, fmt: str) -> int:

@@ -67,8 +67,7 @@ class Exchange:
                 args.append((0, 0, 0))
             begin.append(len(made))
         rows = isa.rows(kinds)
-        kind = isa.units(rows).astype(np.uint8)
-        network.arguments(rows, kind)
+        kind = np.array([network.SEND, network.RECV] + [network.BARRIER_SUB] * len(masks), np.uint8)
         fixed, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
         fixed[0] = machine.dte.setup_hw
         issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)

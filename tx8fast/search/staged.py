@@ -32,34 +32,40 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
     lens = np.minimum(slices, shards)
     trips = -(-shards // lens)
     whole = ((trips == 1) | ~np.array(low.reduce, bool)).all(axis=1)
-    first: dict[tuple, int] = {}  # shard and lengths -> the first candidate that has them
-    same = [first.setdefault(key, i) for i, key in enumerate(map(tuple, np.hstack([shards, lens]).tolist()))]
+    cuts = np.hstack([shards, lens])
+    first: dict[bytes, int] = {}  # shard and lengths -> the first candidate that has them
+    same = [
+        first.setdefault(key, i)
+        for i, key in enumerate(cuts.view(np.dtype((np.void, cuts[0].nbytes))).ravel().tolist())
+    ]
     some = list(first.values())
     forms = [(tuple(n), w) for n, w in zip(lens[some].tolist(), whole[some].tolist(), strict=True)]
     traffic = Traffic(low, machine)
     busy = _slice_cycles(traffic, list(dict.fromkeys(forms)))
     price = np.zeros(len(parts))
-    price[some] = trips[some][:, rest].prod(axis=1) * np.array([busy[form] for form in forms], np.float64)
-    plan = lambda i: _plan(low, parts[i].tolist(), tuple(shards[i].tolist()), tuple(lens[i].tolist()))  # noqa: E731
+    around = trips[some][:, rest].prod(axis=1)
+    price[some] = around * np.array([busy[form] for form in forms], np.float64)
+    plans = {i: _plan(low, parts[i], shards[i], lens[i]) for i in some if price[i] < NEVER}
     steps: dict[tuple, int] = {}  # shard and lengths of the own factors -> slices of them that have work
-    for i, form in zip(some, map(tuple, np.hstack([shards[some][:, own], lens[some][:, own]]).tolist()), strict=True):
-        if price[i] >= NEVER:
-            continue
-        if form not in steps:
-            steps[form] = count_steps(low, plan(i)) // int(trips[i, rest].prod())
-        price[i] *= steps[form]
+    for i, n in zip(some, around.tolist(), strict=True):
+        if i in plans:
+            plan = plans[i]
+            form = tuple([x[f] for x in (plan.shard, plan.slices) for f in own])
+            if form not in steps:
+                steps[form] = count_steps(low, plan) // n
+            price[i] *= steps[form]
     least = math.inf
-    for i in sorted(some, key=lambda i: price[i]):
+    for i in sorted(plans, key=lambda i: price[i]):
         if price[i] > WORTH * least:
             break
-        price[i] = max(price[i], traffic.cycles(plan(i)))
+        price[i] = max(price[i], traffic.cycles(plans[i]))
         least = min(least, price[i])
     return price[same]
 
 
-def _plan(low: Lowering, parts: Sequence[int], shard: tuple[int, ...], lens: tuple[int, ...]) -> Plan:
+def _plan(low: Lowering, parts: np.ndarray, shard: np.ndarray, lens: np.ndarray) -> Plan:
     order = sorted(range(len(shard)), key=lambda f: low.reduce[f])
-    return Plan(tuple(parts), shard, lens, tuple(order), 2, 0, 0, "")
+    return Plan(tuple(parts.tolist()), tuple(shard.tolist()), tuple(lens.tolist()), tuple(order), 2, 0, 0, "")
 
 
 def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]]) -> dict[tuple, int]:
