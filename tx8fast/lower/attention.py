@@ -204,6 +204,10 @@ class Attention(Lowering):
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return super().slice_form(lo, hi), self._hides(lo, hi)
 
+    def cost_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """Rows of grouped heads are rows like others, unless they have a mask in common."""
+        return self.slice_form(lo, hi) if self._hides(lo, hi) == "some" else self._extent(lo, hi)
+
     def may_share(self, k: int) -> bool:
         """Keys and values; a mask changes with every slice and would make the tiles meet as often."""
         return self.sharing and k in (1, 2)

@@ -261,6 +261,10 @@ class Lowering:
         """Return what the instructions of a slice depend on besides buffer addresses."""
         return (tuple(lo), tuple(hi)) if self.positional else tuple([b - a for a, b in zip(lo, hi, strict=True)])
 
+    def cost_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """Return what the cycles of a slice depend on."""
+        return self.slice_form(lo, hi)
+
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         """Bytes of each scratch buffer that `emit` needs for this slice."""
         return []

@@ -80,29 +80,31 @@ def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]
         len(low.const_bytes()),
     ]
     buffers = [[at] * n for n in sizes]
-    out: dict[tuple, int] = {}
     rows: list[tuple] = []
     begin: list[int] = []
-    priced = []
+    number: dict[tuple, int] = {}  # what the cycles of a slice depend on -> one of those that are measured
+    of: list[int] = []  # which of them every form is; -1: none
     for lens, whole in forms:
         if not traffic.fits(lens):
-            out[lens, whole] = NEVER
+            of.append(-1)
             continue
-        em = Emitter()
         # the last rows with the first keys
         lo = tuple([n - size if f in low.skipping and not low.reduce[f] else 0
                     for f, (n, size) in enumerate(zip(low.sizes, lens, strict=True))])  # fmt: skip
-        low.emit(em, Slice(lo, tuple(map(add, lo, lens)), *buffers, at, whole, whole))
-        priced.append((lens, whole))
-        begin.append(len(rows))
-        rows += em.rows
-    if priced:
-        made = isa.rows(rows)
-        cycles, _ = isa.durations(machine, made, np.zeros(len(made), np.int64))
-        units = isa.units(made)
-        engines = np.stack([np.add.reduceat(np.where(units == u, cycles, 0), begin) for u in set(units.tolist())])
-        out.update(zip(priced, engines.max(axis=0).tolist(), strict=True))
-    return out
+        hi = tuple(map(add, lo, lens))
+        form = low.cost_form(lo, hi), whole
+        if form not in number:
+            number[form] = len(begin)
+            begin.append(len(rows))
+            em = Emitter(rows)
+            low.emit(em, Slice(lo, hi, *buffers, at, whole, whole))
+        of.append(number[form])
+    made = isa.rows(rows)
+    cycles, _ = isa.durations(machine, made, np.zeros(len(made), np.int64))
+    units = isa.units(made)
+    engines = [np.add.reduceat(np.where(units == u, cycles, 0), begin) for u in set(units.tolist())]
+    busy = [*np.maximum.reduce(engines or [np.zeros(0, np.int64)]).tolist(), NEVER]
+    return {form: busy[i] for form, i in zip(forms, of, strict=True)}
 
 
 class Traffic:
