@@ -37,67 +37,76 @@ def sharing_groups(low: Lowering, plan: Plan, k: int) -> Groups:
 
 
 class Exchange:
-    """The rows of one exchange on all tiles: of which reads, by which groups, and whether the tiles meet before it."""
+    """One exchange on all tiles: of which reads, by which groups."""
 
-    def __init__(self, machine: Machine, groups: tuple[Groups, ...], meet: bool) -> None:
-        self.machine = machine
-        self.known: dict[tuple[int, ...], int] = {}
-        masks = sorted({mask for g in groups for mask in g})
+    def __init__(self, machine: Machine, groups: tuple[Groups, ...]) -> None:
+        self.machine, self.groups = machine, groups
+        self.known: dict[tuple, int] = {}
+        self.rows: dict[bool, tuple[EventInput, list[tuple[int, int, int, int]]]] = {}
+        self.masks = sorted({mask for g in groups for mask in g})
         # every row is one of these
-        kinds = [isa.make("send", src=0, dst=0, bytes=0, mask=0), isa.make("recv", monitor=0, bytes=0),
-                 *[isa.make("barrier_sub", mask=mask) for mask in masks]]  # fmt: skip
+        kinds = isa.rows([isa.make("send", src=0, dst=0, bytes=0, mask=0), isa.make("recv", monitor=0, bytes=0),
+                          *[isa.make("barrier_sub", mask=mask) for mask in self.masks]])  # fmt: skip
+        families = list(isa.by_family(kinds))
+        self.kind = np.array([network.SEND, network.RECV] + [network.BARRIER_SUB] * len(self.masks), np.uint8)
+        self.fixed, _ = isa.durations(machine, kinds, np.zeros(len(kinds), np.int64), families)
+        self.fixed[0] = machine.dte.setup_hw
+        self.issue = np.asarray(isa.issue_cycles(machine, kinds, families), np.int64)
+        senders = [(t, self.masks.index(mask)) for g in groups for mask in g for t in isa.comm.mask_tiles(mask)]
+        self.routes = network.build_routes(network.grid(machine), self.masks, senders, machine.dte.engines,
+                                           machine.noc.link_bytes, machine.noc.hop_cycles)  # fmt: skip
+
+    def cycles(self, sizes: Sequence[int], meet: bool) -> int:
+        """Return the cycles until every tile has slices of `sizes` bytes, read by read. meet: tiles meet before."""
+        key = (meet, *sizes)
+        if key not in self.known:
+            self.known[key] = self._cycles(sizes, meet)
+        return self.known[key]
+
+    def _cycles(self, sizes: Sequence[int], meet: bool) -> int:
+        if meet not in self.rows:
+            self.rows[meet] = self._input(meet)
+        events, bytes_at = self.rows[meet]
+        arg = events.arg
+        assert arg is not None
+        arg[:, 0] = 0
+        for row, k, rank, tiles in bytes_at:
+            part = part_bytes(sizes[k], tiles) if tiles else sizes[k]
+            arg[row, 0] += max(0, min(part, sizes[k] - max(0, rank) * part))
+        port = float(self.machine.dma.port_bytes)
+        return simulate_events(events, QUEUE_DEPTH, port, self.machine.ddr_bytes_per_cycle).cycles
+
+    def _input(self, meet: bool) -> tuple[EventInput, list[tuple[int, int, int, int]]]:
+        """Return the rows of all tiles, and where their bytes go: row, read, rank, tiles; rank < 0 for the sum of all."""
+        masks = self.masks
         made: list[int] = []
         args: list[tuple[int, int, int]] = []
-        self.bytes_at: list[tuple[int, int, int, int]] = []  # row, read, rank, tiles: rank < 0 for the sum of all
+        bytes_at: list[tuple[int, int, int, int]] = []
         begin = [0]
-        for tile in range(machine.n_tiles):
-            mine = [next((mask for mask in g if mask >> tile & 1), 0) for g in groups]
+        for tile in range(self.machine.n_tiles):
+            mine = [next((mask for mask in g if mask >> tile & 1), 0) for g in self.groups]
             for mask in sorted(set(mine) - {0}) if meet else ():
                 made.append(2 + masks.index(mask))
                 args.append((0, masks.index(mask), 0))
             for k, mask in enumerate(mine):
                 if mask:
                     rank = (mask & ((1 << tile) - 1)).bit_count()
-                    self.bytes_at.append((len(made), k, rank, mask.bit_count()))
+                    bytes_at.append((len(made), k, rank, mask.bit_count()))
                     made.append(0)
                     args.append((0, masks.index(mask), 0))
             if any(mine):
-                self.bytes_at += [(len(made), k, -1, 0) for k, mask in enumerate(mine) if mask]
+                bytes_at += [(len(made), k, -1, 0) for k, mask in enumerate(mine) if mask]
                 made.append(1)
                 args.append((0, 0, 0))
             begin.append(len(made))
-        rows = isa.rows(kinds)
-        kind = np.array([network.SEND, network.RECV] + [network.BARRIER_SUB] * len(masks), np.uint8)
-        fixed, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
-        fixed[0] = machine.dte.setup_hw
-        issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
-        senders = [(t, masks.index(mask)) for g in groups for mask in g for t in isa.comm.mask_tiles(mask)]
-        routes = network.build_routes(network.grid(machine), masks, senders, machine.dte.engines, machine.noc.link_bytes,
-                                      machine.noc.hop_cycles)  # fmt: skip
         n, none = len(made), np.zeros((len(made), 2), np.int64)
-        self.rows = EventInput(
-            kind=kind[made], issue=issue[made],
+        events = EventInput(
+            kind=self.kind[made], issue=self.issue[made],
             spm_read=np.zeros((n, 4, 2), np.int64), spm_write=np.zeros((n, 2, 2), np.int64),
-            code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=fixed[made],
-            ddr_bytes=np.zeros(n, np.int64), ddr_read=none, ddr_write=none, arg=np.array(args, np.int64), routes=routes,
+            code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=self.fixed[made],
+            ddr_bytes=np.zeros(n, np.int64), ddr_read=none, ddr_write=none, arg=np.array(args, np.int64), routes=self.routes,
         )  # fmt: skip
-
-    def cycles(self, sizes: Sequence[int]) -> int:
-        """Return the cycles until every tile has slices of `sizes` bytes, read by read."""
-        key = tuple(sizes)
-        if key not in self.known:
-            self.known[key] = self._cycles(sizes)
-        return self.known[key]
-
-    def _cycles(self, sizes: Sequence[int]) -> int:
-        arg = self.rows.arg
-        assert arg is not None
-        arg[:, 0] = 0
-        for row, k, rank, tiles in self.bytes_at:
-            part = part_bytes(sizes[k], tiles) if tiles else sizes[k]
-            arg[row, 0] += max(0, min(part, sizes[k] - max(0, rank) * part))
-        port = float(self.machine.dma.port_bytes)
-        return simulate_events(self.rows, QUEUE_DEPTH, port, self.machine.ddr_bytes_per_cycle).cycles
+        return events, bytes_at
 
 
 class Exchanges:
@@ -105,13 +114,13 @@ class Exchanges:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.known: dict[tuple[tuple[Groups, ...], bool], Exchange] = {}
+        self.known: dict[tuple[Groups, ...], Exchange] = {}
 
-    def of(self, groups: tuple[Groups, ...], meet: bool) -> Exchange:
+    def of(self, groups: tuple[Groups, ...]) -> Exchange:
         """Return the exchange of such groups."""
-        if (groups, meet) not in self.known:
-            self.known[groups, meet] = Exchange(self.machine, groups, meet)
-        return self.known[groups, meet]
+        if groups not in self.known:
+            self.known[groups] = Exchange(self.machine, groups)
+        return self.known[groups]
 
 
 @lru_cache(maxsize=4)

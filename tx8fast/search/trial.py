@@ -360,8 +360,8 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             sizes = [max(d.spm + d.size_bytes for d in self._moves(form, step)) for form in forms]
-            made = self.exchanges.of(tuple([groups[k] for k in fill.changed]), f > 0)
-            found = self.pool.pause(key, made.cycles(sizes))
+            made = self.exchanges.of(tuple([groups[k] for k in fill.changed]))
+            found = self.pool.pause(key, made.cycles(sizes, f > 0))
         return found
 
     def _compute(self, phase: str, step: LoopStep, form: tuple, turn: int) -> int:
