@@ -45,7 +45,9 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
     price = np.zeros(len(parts))
     around = trips[some][:, rest].prod(axis=1)
     price[some] = around * np.array([busy[form] for form in forms], np.float64)
-    plans = {i: _plan(low, parts[i], shards[i], lens[i]) for i in some if price[i] < NEVER}
+    order = tuple(sorted(range(len(low.sizes)), key=lambda f: low.reduce[f]))
+    plans = {i: Plan(tuple(p), tuple(shard), tuple(n), order, 2, 0, 0, "") for i, p, shard, n in
+             zip(some, *(x[some].tolist() for x in (parts, shards, lens)), strict=True) if price[i] < NEVER}  # fmt: skip
     steps: dict[tuple, int] = {}  # shard and lengths of the own factors -> slices of them that have work
     for i, n in zip(some, around.tolist(), strict=True):
         if i in plans:
@@ -63,23 +65,13 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
     return price[same]
 
 
-def _plan(low: Lowering, parts: np.ndarray, shard: np.ndarray, lens: np.ndarray) -> Plan:
-    order = sorted(range(len(shard)), key=lambda f: low.reduce[f])
-    return Plan(tuple(parts.tolist()), tuple(shard.tolist()), tuple(lens.tolist()), tuple(order), 2, 0, 0, "")
-
-
 def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]]) -> dict[tuple, int]:
     """Return the cycles of the busiest engine for slices (lengths, whether they hold whole reductions) in the middle of
     the loop nest: where it depends on the place what they do, far from the border of the slices without work."""
     low, machine = traffic.low, traffic.machine
     at = machine.spm_base
-    sizes = [
-        len(low.reads),
-        len(low.writes),
-        len(low.scratch_bytes((0,) * len(low.sizes), low.units)),
-        len(low.const_bytes()),
-    ]
-    buffers = [[at] * n for n in sizes]
+    reads, writes, consts = ([at] * len(x) for x in (low.reads, low.writes, low.const_bytes()))
+    scratch = [at] * len(low.scratch_bytes((0,) * len(low.sizes), low.units))
     rows: list[tuple] = []
     begin: list[int] = []
     number: dict[tuple, int] = {}  # what the cycles of a slice depend on -> one of those that are measured
@@ -97,7 +89,7 @@ def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]
             number[form] = len(begin)
             begin.append(len(rows))
             em = Emitter(rows)
-            low.emit(em, Slice(lo, hi, *buffers, at, whole, whole))
+            low.emit(em, Slice(lo, hi, reads, writes, scratch, consts, at, whole, whole))
         of.append(number[form])
     made = isa.rows(rows)
     cycles, _ = isa.durations(machine, made, np.zeros(len(made), np.int64))
