@@ -5,7 +5,9 @@ May import: numpy, errors, and the package's own door and kernels. Must not: kno
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -134,7 +136,7 @@ class EventResult:
 
 def simulate_events(
     rows: EventInput,
-    depth: npt.ArrayLike,
+    depth: Sequence[int] | Ints,
     port_rate: float,
     total_rate: float,
     serial: bool = False,
@@ -154,7 +156,7 @@ def simulate_events(
     ddr_bytes = int_array(KERNEL, "ddr_bytes", rows.ddr_bytes)
     ddr_read = int_array(KERNEL, "ddr_read", rows.ddr_read, 2)
     ddr_write = int_array(KERNEL, "ddr_write", rows.ddr_write, 2)
-    depth_ = int_array(KERNEL, "depth", depth)
+    depth_ = _queue_depths(tuple(depth))
     n_code, n, n_tiles = len(kind), len(fixed), len(code_begin)
     require(KERNEL, kind.ndim == 1 and issue.shape == (n_code,), "kind and issue differ in shape")
     require(KERNEL, spm_read.shape == (n_code, 4, 2), "spm_read is not (n_code, 4, 2)")
@@ -186,11 +188,6 @@ def simulate_events(
             KERNEL, values.view(np.uint64).max(initial=0) < 1 << 40, f"value below 0, or of 2**40 or more, in {name}"
         )
     require(KERNEL, n < 1 << 22 or float(fixed.sum()) < 2.0**61, "cycles add up to more than 2**61")
-    require(
-        KERNEL,
-        depth_.shape == (N_ENGINES,) and 1 <= depth_.min() and depth_.max() <= MAX_DEPTH,
-        f"queue depths must be {N_ENGINES} numbers in 1..{MAX_DEPTH}",
-    )
     require(KERNEL, port_rate > 0 and total_rate > 0, "rates must be positive")
     start = np.full(n, -1, np.int64)
     end = np.full(n, -1, np.int64)
@@ -215,6 +212,18 @@ def simulate_events(
     cycles = int(tile_cycles.max(initial=0))
     link_bytes = link_bytes[: rows.routes.n_links]
     return EventResult(start, end, busy, blocked, tile_cycles, cycles, link_bytes, monitors)
+
+
+@lru_cache(maxsize=16)
+def _queue_depths(depth: tuple[int, ...]) -> Ints:
+    """Return the queue depths as the kernel gets them."""
+    depths = int_array(KERNEL, "depth", depth)
+    require(
+        KERNEL,
+        depths.shape == (N_ENGINES,) and 1 <= depths.min() and depths.max() <= MAX_DEPTH,
+        f"queue depths must be {N_ENGINES} numbers in 1..{MAX_DEPTH}",
+    )
+    return depths
 
 
 def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -> Ints:

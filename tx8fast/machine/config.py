@@ -69,6 +69,10 @@ class Machine:
         """Practical DDR bandwidth of the whole chip in bytes per cycle."""
         return self.chip.ddr_bw * self.chip.ddr_efficiency
 
+    def __hash__(self) -> int:
+        """Machines are keys of what is known about them: sections are not walked every time."""
+        return hash(self.digest)
+
     def ne_groups(self, dtype: str) -> int:
         """Return the array groups for input format `dtype`; f32 runs on the tf32 groups."""
         names = {

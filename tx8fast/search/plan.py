@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -186,10 +186,15 @@ def lens_bytes(low: Lowering, access: Access, lens: tuple[int, ...]) -> int:
 
 def copies(low: Lowering, plan: Plan, k: int) -> int:
     """Return how many scratchpad buffers access k (reads, then writes) has: one if it is moved only once."""
-    access = (*low.reads, *low.writes)[k]
+    access = low.reads[k] if k < len(low.reads) else low.writes[k - len(low.reads)]
+    return _copies(low, plan, k, reloads(low, plan, access.factors))
+
+
+def _copies(low: Lowering, plan: Plan, k: int, times: int) -> int:
+    """Return the buffers of access k, which is moved so many times."""
     if k in plan.kept:
-        return math.prod(plan.trips[f] for f in range(len(plan.shard)) if low.reduce[f])
-    if reloads(low, plan, access.factors) == 1:
+        return math.prod(n for n, r in zip(plan.trips, low.reduce, strict=True) if r)
+    if times == 1:
         return 1
     shared = k < len(plan.shared) and plan.shared[k] > 1
     return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
@@ -240,10 +245,11 @@ def _buffers(low: Lowering, plan: Plan) -> Iterator[tuple[int, int, int, int]]:
     """Yield access, copies, bytes of a copy, and bytes of a tile's own parts before they are shared."""
     for k, a in enumerate((*low.reads, *low.writes)):
         size = round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
+        times = reloads(low, plan, a.factors)
         part = 0
         if k < len(plan.shared) and plan.shared[k] > 1:
-            part = part_bytes(size, plan.shared[k]) * (2 if reloads(low, plan, a.factors) > 1 else 1)
-        yield k, copies(low, plan, k), size, part
+            part = part_bytes(size, plan.shared[k]) * (2 if times > 1 else 1)
+        yield k, _copies(low, plan, k, times), size, part
 
 
 def _sums(low: Lowering, plan: Plan) -> bool:
@@ -297,6 +303,7 @@ def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[De
     return moved, a, b - a, total
 
 
+@lru_cache(maxsize=16)
 def rows_cycles(machine: Machine, *names: str) -> int:
     """Return the cycles of instructions without fields one after the other, waiting for nothing."""
     rows = isa.rows([isa.make(name) for name in names])
