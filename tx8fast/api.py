@@ -24,7 +24,7 @@ from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.program import io
-from tx8fast.program.model import Program, Tensor
+from tx8fast.program.model import Program, Tensor, input_shapes
 from tx8fast.program.params import pack_param, param_arrays
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
@@ -68,10 +68,12 @@ class CompiledProgram:
             debug: bool = False, progress: Progress | None = None, sanitize: bool = False,
             exact: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
         """Execute the program bit by bit; return one array per output name. `progress(done, total)` counts launches.
+        Of several chips, results have a leading axis over chips, and inputs may have one.
 
         `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
         `exact` computes element by element, adds in the specified order and fills `status`; for small programs.
         Raises SimulationError listing every missing, unknown or misshapen input."""
+        from tx8fast.simulator.chips import ChipsSimulator
         from tx8fast.simulator.functional import FunctionalSimulator
 
         self._check_inputs(inputs)
@@ -79,8 +81,13 @@ class CompiledProgram:
         if sanitize:
             from tx8fast.simulator.sanitizer import Sanitizer
 
+            if self.program.n_chips > 1:
+                raise SimulationError("the sanitizer watches programs of one chip; run this one without it")
             watch = Sanitizer(self.program)
-        sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
+        if self.program.n_chips > 1:
+            sim = ChipsSimulator(self.program, debug=debug, exact=exact)
+        else:
+            sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         for tensor, image in params:
             sim.store(tensor.address, image)
@@ -101,8 +108,9 @@ class CompiledProgram:
         for name, t in known.items():
             if name not in inputs:
                 problems.append(f"input '{name}' ({t.dtype}{list(t.shape)}) is missing")
-            elif tuple(np.shape(inputs[name])) != tuple(t.shape):
-                problems.append(f"input '{name}' has shape {list(np.shape(inputs[name]))}, required {list(t.shape)}")
+            elif tuple(np.shape(inputs[name])) not in input_shapes(self.program, t):
+                required = " or ".join(str(list(s)) for s in input_shapes(self.program, t))
+                problems.append(f"input '{name}' has shape {list(np.shape(inputs[name]))}, required {required}")
         raise_all(SimulationError, "reading inputs", problems)
 
 

@@ -25,7 +25,7 @@ N_ENGINES = 5
 N_WORKERS = 3
 N_MONITORS = 4
 MAX_DEPTH = 15  # the kernel remembers 16 rows per queue
-MAX_TILES = 62  # tile sets are bit masks
+MAX_TILES = 1 << 14  # of all chips
 MAX_ENGINES = 1 << 12
 MAX_LINKS = 2046  # of one tree; the kernel numbers them, and what lies before the first one, with 11 bits
 DEADLOCK = 4
@@ -74,6 +74,9 @@ class Routes:
     engines: int = 1  # transfer engines of a tile
     link_rate: int = 1  # bytes per cycle
     hop_cycles: int = 0
+    slow_links: int = 0  # so many links, the last ones, are between chips
+    slow_rate: int = 1
+    slow_cycles: int = 0  # of one such link
     #: by number of tiles: the columns that the kernel gets
     checked: dict[int, RouteColumns] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -92,7 +95,8 @@ class EventInput:
     wait_worker (mask of workers, 0, 0), otherwise not used. Tile sets are indices into `routes`.
     Tile rows: fixed (n,) cycles without the bandwidth part; ddr_bytes (n,) bytes of the bandwidth part,
     non-zero for rdma and wdma only; ddr_read, ddr_write (n, 2) half-open byte ranges.
-    code_begin (n_tiles,), tile_begin (n_tiles + 1,). All int64 unless said otherwise.
+    code_begin (n_tiles,), tile_begin (n_tiles + 1,). All int64 unless said otherwise. `chip_tiles` tiles after each other
+    share a DDR and meet at barriers, 0 = all of them.
     """
 
     kind: npt.NDArray[np.uint8]
@@ -108,6 +112,7 @@ class EventInput:
     worker: npt.NDArray[np.uint8] | None = None
     arg: Ints | None = None
     routes: Routes = NO_ROUTES
+    chip_tiles: int = 0
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ def simulate_events(
     serial: bool = False,
 ) -> EventResult:
     """Run all tiles from cycle 0. `depth` (5,) queue depths; rates in bytes per cycle: one transfer moves at most
-    `port_rate`, all transfers together at most `total_rate`, shared equally. `serial` = one queue, no overlap.
+    `port_rate`, all transfers of a chip together at most `total_rate`, shared equally. `serial` = one queue, no overlap.
 
     Raises EventDeadlock if tiles wait for each other.
     """
@@ -164,6 +169,8 @@ def simulate_events(
     require(KERNEL, ddr_bytes.shape == (n,), "ddr_bytes and fixed differ in length")
     require(KERNEL, ddr_read.shape == (n, 2) == ddr_write.shape, "ddr ranges are not (n, 2)")
     require(KERNEL, tile_begin.shape == (n_tiles + 1,), "tile_begin is not (n_tiles + 1,)")
+    chip_tiles = rows.chip_tiles or max(1, n_tiles)
+    require(KERNEL, chip_tiles > 0 and n_tiles % chip_tiles == 0, "chip_tiles does not divide the tiles")
     sizes = np.diff(tile_begin)
     require(
         KERNEL,
@@ -198,8 +205,9 @@ def simulate_events(
     stuck = np.full(n_tiles, -1, np.int64)
     status = _events.simulate(
         kind, issue, worker, arg, spm_read, spm_write, code_begin, tile_begin, fixed, ddr_bytes, ddr_read,
-        ddr_write, depth_, float(port_rate), float(total_rate), serial, *routes, rows.routes.engines,
-        rows.routes.link_rate, rows.routes.hop_cycles, start, end, busy, blocked, link_bytes, monitors, stuck,
+        ddr_write, depth_, float(port_rate), float(total_rate), serial, *routes, chip_tiles,
+        rows.routes.engines, rows.routes.link_rate, rows.routes.hop_cycles, rows.routes.slow_links, rows.routes.slow_rate,
+        rows.routes.slow_cycles, start, end, busy, blocked, link_bytes, monitors, stuck,
     )  # fmt: skip
     if status == DEADLOCK:
         where = np.flatnonzero(stuck >= 0).tolist()
@@ -276,7 +284,8 @@ def _route_columns(r: Routes, n_tiles: int) -> RouteColumns:
     hops, leaves, trees = len(r.hop_link), len(r.leaf_tile), len(r.tree_begin) - 1
     require(
         KERNEL,
-        1 <= r.engines <= MAX_ENGINES and r.link_rate >= 1 and r.hop_cycles >= 0,
+        1 <= r.engines <= MAX_ENGINES and r.link_rate >= 1 and r.hop_cycles >= 0
+        and 0 <= r.slow_links <= r.n_links and r.slow_rate >= 1 and r.slow_cycles >= 0,
         "bad link costs",
     )
     for begin, n in ((r.tree_begin, hops), (r.leaf_begin, leaves)):

@@ -2,7 +2,8 @@
 # Imports _heap and the C library. Must not allocate, or know tiles' programs.
 #
 # A message moves as one piece: its head needs `hop_cycles` per link and takes each link for the time its bytes
-# need, behind the messages whose heads were there before. Links downstream follow at the same rate.
+# need, behind the messages whose heads were there before. Links downstream follow at the rate of the slowest link so
+# far; the last `slow_links` links, those between chips, have a rate and a time per hop of their own.
 
 from libc.stdint cimport int64_t
 
@@ -14,7 +15,9 @@ cdef enum:
 
 
 cdef struct Message:
-    int64_t row, tree, bytes, cycles, monitor
+    int64_t row, tree, bytes, monitor
+    int64_t cycles  # on a link of the mesh
+    int64_t reach  # on the slowest link of its tree
     int64_t left  # destinations not yet decided
     int64_t end
 
@@ -32,6 +35,7 @@ cdef struct Noc:
     const int64_t* leaf_turn
     const int64_t* mask_size
     int64_t n_masks, engines, link_rate, hop_cycles
+    int64_t first_slow, slow_rate, slow_cycles
     # outputs
     int64_t* link_bytes
     int64_t* monitors
@@ -43,6 +47,16 @@ cdef struct Noc:
     Message* messages  # (n_tiles, engines)
     Heap heads  # who: row * POSITIONS + position + 1 (0: entering the network); row: slot * POSITIONS + same
     Heap landings  # who: tile * MONITORS + monitor; row: bytes
+
+
+cdef inline void time_message(Noc* noc, Message* m) noexcept nogil:
+    """Set how long the message takes on links, from its bytes and its tree."""
+    cdef int64_t i
+    m.cycles = (m.bytes + noc.link_rate - 1) // noc.link_rate
+    m.reach = m.cycles
+    for i in range(noc.tree_begin[m.tree], noc.tree_begin[m.tree + 1]):
+        if noc.hop_link[i] >= noc.first_slow:
+            m.reach = max(m.cycles, (m.bytes + noc.slow_rate - 1) // noc.slow_rate)
 
 
 cdef inline void arrive(Noc* noc, Message* m, int64_t leaf, int64_t when) noexcept nogil:
@@ -66,14 +80,17 @@ cdef inline void take_link(Noc* noc, int64_t slot, int64_t pos, int64_t when) no
     cdef Message* m = &noc.messages[slot]
     cdef int64_t first = noc.tree_begin[m.tree], child
     cdef int64_t link = noc.hop_link[first + pos]
-    cdef int64_t begin = max(when, noc.link_free[link])
-    noc.link_free[link] = begin + m.cycles
+    cdef int64_t begin = max(when, noc.link_free[link]), hop = noc.hop_cycles, cycles = m.cycles
+    if link >= noc.first_slow:
+        hop = noc.slow_cycles
+        cycles = (m.bytes + noc.slow_rate - 1) // noc.slow_rate
+    noc.link_free[link] = begin + cycles
     noc.link_bytes[link] += m.bytes
-    land(noc, slot, pos, begin + noc.hop_cycles + m.cycles)
+    land(noc, slot, pos, begin + hop + m.reach)
     for child in range(pos + 1, noc.tree_begin[m.tree + 1] - first):
         if noc.hop_parent[first + child] == pos:
             push(
-                &noc.heads, <double>(begin + noc.hop_cycles), m.row * POSITIONS + child + 1,
+                &noc.heads, <double>(begin + hop), m.row * POSITIONS + child + 1,
                 slot * POSITIONS + child + 1,
             )
 

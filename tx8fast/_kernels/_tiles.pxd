@@ -3,6 +3,7 @@
 
 from libc.stdint cimport int64_t, uint8_t
 
+from tx8fast._kernels._ddr cimport Ddr
 from tx8fast._kernels._heap cimport Heap
 from tx8fast._kernels._noc cimport Noc
 
@@ -72,12 +73,14 @@ cdef struct World:
     int64_t* blocked
     # state
     Tile* tiles
-    int64_t n_tiles
+    int64_t n_tiles, chip_tiles  # a chip is so many tiles after each other
+    int64_t n_rounds  # most barriers of a tile
     int64_t* ready
     int64_t n_ready
-    int64_t* round_missing
+    int64_t* round_missing  # (chips, n_rounds)
     int64_t* round_time
-    Heap arrivals, flows
+    Heap arrivals
+    Ddr* ddr  # one per chip
     Noc noc
 
 

@@ -3,16 +3,16 @@
 #
 # Inside a tile every time follows from older rows by max and plus, so a tile runs ahead in its own
 # time until it needs the end of a DDR transfer or something from another tile. Only transfers and messages
-# share something, so only they are global events. All transfers in their data phase have the same rate, so one
-# virtual clock (bytes served per transfer) orders their ends. A time that becomes known while an event is
-# handled is never earlier than that event.
+# share something, so only they are global events. Every chip has its own DDR and its own barrier of all tiles.
+# A time that becomes known while an event is handled is never earlier than that event.
 
-from libc.math cimport ceil
+from libc.math cimport INFINITY, ceil
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
-from tx8fast._kernels._heap cimport Entry, Heap, pop, push
-from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, move_head
+from tx8fast._kernels._ddr cimport Ddr, begin_flow, end_flow, next_end
+from tx8fast._kernels._heap cimport Entry, pop, push
+from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, move_head, time_message
 from tx8fast._kernels._status cimport DEADLOCK, OK, OUT_OF_MEMORY
 from tx8fast._kernels._tiles cimport (
     AT_BARRIER, AT_GROUP, AT_HANDSHAKE, BARRIER, BARRIER_SUB, CORE, DONE, DTE, ENGINES, HANDSHAKE, ISSUE, KCORE, RDMA,
@@ -21,7 +21,6 @@ from tx8fast._kernels._tiles cimport (
 )
 
 cdef double ROUND_SLACK = 1e-6  # a transfer that ends this much after a cycle ended in that cycle
-cdef double FOREVER = 1e300
 
 
 cdef inline bint start_pending(World* w, int64_t t, int q) noexcept nogil:
@@ -76,7 +75,7 @@ cdef inline bint send(World* w, int64_t t, int64_t row, int64_t code, int64_t be
     m.bytes = w.arg[code * 3]
     m.tree = noc.tree_of[t * noc.n_masks + w.arg[code * 3 + 1]]
     m.monitor = w.arg[code * 3 + 2]
-    m.cycles = (m.bytes + noc.link_rate - 1) // noc.link_rate
+    time_message(noc, m)
     m.left = noc.leaf_begin[m.tree + 1] - noc.leaf_begin[m.tree]
     m.end = when
     push(&noc.heads, <double>(when + w.fixed[row]), row * POSITIONS, slot * POSITIONS)
@@ -99,16 +98,18 @@ cdef void meet(World* w, int64_t t, int kind, int64_t code, int64_t begin) noexc
     """Tile t arrives where it waits for others; the last one to arrive releases them all."""
     cdef Tile* tile = &w.tiles[t]
     cdef Tile* peer
-    cdef int64_t other, when, group
+    cdef int64_t other, when, group, chip, at
     w.start[tile.base + tile.pc] = begin
     tile.arrived = begin
     if kind == BARRIER:
         tile.state = AT_BARRIER
-        w.round_time[tile.barriers] = max(w.round_time[tile.barriers], begin)
-        w.round_missing[tile.barriers] -= 1
-        if w.round_missing[tile.barriers] == 0:
-            group, when = tile.barriers, w.round_time[tile.barriers]
-            for other in range(w.n_tiles):
+        chip = t // w.chip_tiles
+        at = chip * w.n_rounds + tile.barriers
+        w.round_time[at] = max(w.round_time[at], begin)
+        w.round_missing[at] -= 1
+        if w.round_missing[at] == 0:
+            group, when = tile.barriers, w.round_time[at]
+            for other in range(chip * w.chip_tiles, (chip + 1) * w.chip_tiles):
                 peer = &w.tiles[other]
                 if peer.state == AT_BARRIER and peer.barriers == group:
                     peer.barriers += 1
@@ -238,9 +239,10 @@ cdef void next_message_event(World* w, double landing, double head) noexcept nog
 
 
 cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
-    cdef double now = 0.0, served = 0.0, rate = port_rate, arrive, finish, landing, head, message
+    cdef double arrive, finish, end, landing, head, message
     cdef Entry item
-    cdef int64_t t
+    cdef Ddr* ddr
+    cdef int64_t t, chip, first
     for t in range(w.n_tiles - 1, -1, -1):
         w.ready[w.n_ready] = t
         w.n_ready += 1
@@ -248,31 +250,31 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
         while w.n_ready > 0:
             w.n_ready -= 1
             advance(w, w.ready[w.n_ready])
-        landing = w.noc.landings.items[0].key if w.noc.landings.size > 0 else FOREVER
-        head = w.noc.heads.items[0].key if w.noc.heads.size > 0 else FOREVER
+        landing = w.noc.landings.items[0].key if w.noc.landings.size > 0 else INFINITY
+        head = w.noc.heads.items[0].key if w.noc.heads.size > 0 else INFINITY
         message = min(landing, head)
-        if w.arrivals.size == 0 and w.flows.size == 0 and message == FOREVER:
+        arrive = w.arrivals.items[0].key if w.arrivals.size > 0 else INFINITY
+        finish = INFINITY
+        first = 0
+        for chip in range(w.n_tiles // w.chip_tiles):
+            end = next_end(&w.ddr[chip], port_rate, total_rate)
+            if end < finish:
+                finish = end
+                first = chip
+        if message == INFINITY and arrive == INFINITY and finish == INFINITY:
             return
-        arrive = w.arrivals.items[0].key if w.arrivals.size > 0 else FOREVER
-        finish = FOREVER
-        if w.flows.size > 0:
-            rate = min(port_rate, total_rate / <double>w.flows.size)
-            finish = now + (w.flows.items[0].key - served) / rate
-        if message < FOREVER and message <= arrive and message <= finish:
+        if message <= arrive and message <= finish:
             next_message_event(w, landing, head)
             continue
         if arrive <= finish:
-            if w.flows.size > 0 and arrive > now:
-                served += (arrive - now) * rate
-            now = max(now, arrive)
             item = pop(&w.arrivals)
-            push(&w.flows, served + <double>w.ddr_bytes[item.row], item.who, item.row)
+            ddr = &w.ddr[(item.who >> 1) // w.chip_tiles]
+            begin_flow(ddr, arrive, &item, w.ddr_bytes[item.row])
             continue
-        item = pop(&w.flows)
-        now = max(now, finish)
-        served = item.key if w.flows.size > 0 else 0.0
+        ddr = &w.ddr[first]
+        item = end_flow(ddr, finish)
         t = item.who >> 1
-        w.end[item.row] = <int64_t>ceil(now - ROUND_SLACK)
+        w.end[item.row] = <int64_t>ceil(ddr.now - ROUND_SLACK)
         w.busy[t * UNITS + RDMA + (item.who & 1)] += w.end[item.row] - w.start[item.row]
         w.ready[w.n_ready] = t
         w.n_ready += 1
@@ -289,7 +291,8 @@ def simulate(
     const int64_t[::1] hop_parent, const int64_t[::1] hop_turn, const int64_t[::1] leaf_begin,
     const int64_t[::1] leaf_tile, const int64_t[::1] leaf_hop, const int64_t[::1] leaf_turn,
     const int64_t[::1] mask_size,
-    int64_t engines, int64_t link_rate, int64_t hop_cycles,
+    int64_t chip_tiles, int64_t engines, int64_t link_rate, int64_t hop_cycles,
+    int64_t slow_links, int64_t slow_rate, int64_t slow_cycles,
     int64_t[::1] start, int64_t[::1] end, int64_t[:, ::1] busy, int64_t[:, ::1] blocked,
     int64_t[::1] link_bytes, int64_t[:, ::1] monitors, int64_t[::1] stuck,
 ):
@@ -297,12 +300,13 @@ def simulate(
 
     Code rows (kind, issue, worker, arg, spm_*) are shared between tiles: row i of tile t is code row
     `code_begin[t] + i`; everything else is indexed by `tile_begin[t] + i`. The trees, from tree_of on, are those
-    of _facade_events.Routes. start, end and stuck must come filled with -1, the other outputs with 0.
+    of _facade_events.Routes; `chip_tiles` tiles make a chip. start, end and stuck must come filled with -1, the other outputs with 0.
     """
     cdef World w
-    cdef int64_t n_tiles = code_begin.shape[0], t, i, n, most = 0
+    cdef int64_t n_tiles = code_begin.shape[0], n_chips = code_begin.shape[0] // chip_tiles, t, i, n
     cdef int64_t n_links = link_bytes.shape[0], n_masks = mask_size.shape[0]
     cdef int64_t flying = n_tiles * engines * n_tiles + 1
+    cdef Entry* flows
     cdef int status = OK
     if start.shape[0] == 0:
         return OK
@@ -320,13 +324,15 @@ def simulate(
     w.noc.leaf_turn = &leaf_turn[0]
     w.noc.mask_size, w.noc.n_masks = &mask_size[0], n_masks
     w.noc.engines, w.noc.link_rate, w.noc.hop_cycles = engines, link_rate, hop_cycles
+    w.noc.first_slow, w.noc.slow_rate, w.noc.slow_cycles = n_links - slow_links, slow_rate, slow_cycles
     w.noc.link_bytes, w.noc.monitors = &link_bytes[0], &monitors[0, 0]
-    w.n_tiles, w.n_ready = n_tiles, 0
-    w.arrivals.size = w.flows.size = w.noc.heads.size = w.noc.landings.size = 0
+    w.n_tiles, w.chip_tiles, w.n_rounds, w.n_ready = n_tiles, chip_tiles, 0, 0
+    w.arrivals.size = w.noc.heads.size = w.noc.landings.size = 0
     w.tiles = <Tile*>calloc(n_tiles, sizeof(Tile))
     w.ready = <int64_t*>calloc(4 * n_tiles + 4, sizeof(int64_t))
     w.arrivals.items = <Entry*>calloc(2 * n_tiles + 1, sizeof(Entry))
-    w.flows.items = <Entry*>calloc(2 * n_tiles + 1, sizeof(Entry))
+    w.ddr = <Ddr*>calloc(n_chips, sizeof(Ddr))
+    flows = <Entry*>calloc(n_chips * (2 * chip_tiles + 1), sizeof(Entry))
     w.noc.heads.items = <Entry*>calloc(flying, sizeof(Entry))
     w.noc.landings.items = <Entry*>calloc(flying, sizeof(Entry))
     w.noc.messages = <Message*>calloc(n_tiles * engines, sizeof(Message))
@@ -338,13 +344,16 @@ def simulate(
     w.round_time = NULL
     try:
         if (
-            w.tiles == NULL or w.ready == NULL or w.arrivals.items == NULL or w.flows.items == NULL
+            w.tiles == NULL or w.ready == NULL or w.arrivals.items == NULL or w.ddr == NULL or flows == NULL
             or w.noc.heads.items == NULL or w.noc.landings.items == NULL or w.noc.messages == NULL
             or w.noc.link_free == NULL or w.noc.landed == NULL or w.noc.group_missing == NULL
             or w.noc.group_time == NULL
         ):
             return OUT_OF_MEMORY
         with nogil:
+            for i in range(n_chips):
+                w.ddr[i].flows.items = flows + i * (2 * chip_tiles + 1)
+                w.ddr[i].rate = port_rate
             for i in range(n_masks):
                 w.noc.group_missing[i] = w.noc.mask_size[i]
             for t in range(n_tiles):
@@ -355,13 +364,13 @@ def simulate(
                 for i in range(w.tiles[t].rows):
                     n += w.kind[code_begin[t] + i] == BARRIER
                 w.tiles[t].arrived = n  # until the run begins: this tile's number of barriers
-                most = max(most, n)
-            w.round_missing = <int64_t*>calloc(most + 1, sizeof(int64_t))
-            w.round_time = <int64_t*>calloc(most + 1, sizeof(int64_t))
+                w.n_rounds = max(w.n_rounds, n)
+            w.round_missing = <int64_t*>calloc(n_chips * w.n_rounds + 1, sizeof(int64_t))
+            w.round_time = <int64_t*>calloc(n_chips * w.n_rounds + 1, sizeof(int64_t))
             if w.round_missing != NULL and w.round_time != NULL:
                 for t in range(n_tiles):
                     for i in range(w.tiles[t].arrived):
-                        w.round_missing[i] += 1
+                        w.round_missing[t // chip_tiles * w.n_rounds + i] += 1
                 run(&w, port_rate, total_rate)
                 for t in range(n_tiles):
                     if w.tiles[t].state != DONE:
@@ -373,7 +382,8 @@ def simulate(
         free(w.tiles)
         free(w.ready)
         free(w.arrivals.items)
-        free(w.flows.items)
+        free(w.ddr)
+        free(flows)
         free(w.noc.heads.items)
         free(w.noc.landings.items)
         free(w.noc.messages)

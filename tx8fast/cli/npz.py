@@ -62,9 +62,12 @@ def _member(archive: Any, name: str, doing: str) -> np.ndarray:
     return array
 
 
-def fit_inputs(arrays: Mapping[str, np.ndarray], tensors: Sequence[Named], where: str) -> dict[str, np.ndarray]:
+def fit_inputs(
+    arrays: Mapping[str, np.ndarray], tensors: Sequence[Named], where: str, chips: int = 1
+) -> dict[str, np.ndarray]:
     """Return one array per tensor in its format. Raises SimulationError listing all that do not fit.
 
+    Of several `chips`, an array may have a leading axis over them.
     A uint16 array for a bf16 tensor is a bit pattern; any float format is converted to any other, nearest even;
     integers may be of any width as long as their values fit.
     """
@@ -77,8 +80,9 @@ def fit_inputs(arrays: Mapping[str, np.ndarray], tensors: Sequence[Named], where
             problems.append(f"input '{t.name}', {t.dtype}{list(t.shape)}, is missing")
             continue
         array = arrays[t.name]
-        if array.shape != tuple(t.shape):
-            problems.append(f"input '{t.name}' has shape {list(array.shape)}, required {list(t.shape)}")
+        if array.shape != tuple(t.shape) and (chips == 1 or array.shape != (chips, *t.shape)):
+            also = f", or {[chips, *t.shape]} with a part for each chip" if chips > 1 else ""
+            problems.append(f"input '{t.name}' has shape {list(array.shape)}, required {list(t.shape)}{also}")
             continue
         fitted, why = _convert(array, t.dtype)
         if fitted is None:

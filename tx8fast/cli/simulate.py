@@ -114,7 +114,7 @@ def run_(
         compiled, given, length = serves.fit(given)
     if not sanitize:  # it names the same faults, and where they show
         verify(compiled.program)
-    given = fit_inputs(given, compiled.inputs, str(inputs))
+    given = fit_inputs(given, compiled.inputs, str(inputs), compiled.program.n_chips)
     started = time.perf_counter()
     with progress("executing", as_json) as callback:
         results = compiled.run(given, weights, progress=callback, sanitize=sanitize, exact=exact)

@@ -1,7 +1,8 @@
 """Rows that involve other tiles: transfers of the DTE, partial barriers, handshakes.
 
 May import: numpy, errors, isa.base, isa.control, isa.strided. Must not: know which tile a row runs on, or keep any state.
-Source: TX8 hardware manual 14, 16.6, 16.7. Tile sets are bit masks, bit t = tile t.
+Source: TX8 hardware manual 4.3, 14, 16.6, 16.7. Tile sets are bit masks, bit t = tile t. Where a row can name another
+chip, field `chip` is 0 for the tile's own chip and c + 1 for chip c.
 
 A message puts bytes into the scratchpads of other tiles and adds their number to a monitor there; a recv
 takes them off again. Nothing orders a transfer against the engines: the sender waits for its engines
@@ -54,7 +55,13 @@ class Message(Instruction):
 
 
 class Send(Message):
-    """Copy `bytes` from `src` to every tile of `mask`: unicast for one tile, broadcast for several."""
+    """Copy `bytes` from `src` to every tile of `mask`: unicast for one tile, broadcast for several.
+
+    A message to another chip has one destination.
+    """
+
+    FIELDS_P = ("bytes", "mask", "monitor", "chip")
+    DEFAULTS = {"monitor": 0, "chip": 0}
 
     @staticmethod
     def cycles(machine, r):
@@ -145,8 +152,10 @@ def _tiles(r):
 
 
 def _send(cls: type[Message]):
+    to_chips = "chip" in cls.FIELDS_P
+
     def run(state, fmt, rnd, spm, p, ddr):
-        state.send(cls.pieces(state.spm, spm[0], p), spm[1], p[2])
+        state.send(cls.pieces(state.spm, spm[0], p), spm[1], p[2], p[3] if to_chips else 0)
 
     return run
 
@@ -184,9 +193,10 @@ class BarrierSub(Sync):
 
 
 class Handshake(Sync):
-    """Wait until tile `peer` does a handshake with this tile."""
+    """Wait until tile `peer` (of `chip`) does a handshake with this tile."""
 
-    FIELDS_P = ("peer",)
+    FIELDS_P = ("peer", "chip")
+    DEFAULTS = {"chip": 0}
 
     @staticmethod
     def cycles(machine, r):

@@ -68,6 +68,15 @@ class Topology:
         return list(zip(path, path[1:], strict=False))
 
     @cached_property
+    def link_numbers(self) -> dict[tuple[int, int], int]:
+        """The number of every directed link (from tile, to tile)."""
+        return {(a, b): i for i, (a, b) in enumerate(np.argwhere(self.hops == 1).tolist())}
+
+    @property
+    def n_links(self) -> int:
+        return len(self.link_numbers)
+
+    @cached_property
     def snake(self) -> tuple[int, ...]:
         """Row-snake order: odd rows run backwards, neighbours differ by one hop."""
         out: list[int] = []

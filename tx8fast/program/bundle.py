@@ -44,12 +44,13 @@ def share_data(programs: Sequence[Program]) -> tuple[list[memoryview], list[Prog
         params = []
         for t in program.params:
             if t.embedded >= 0:
-                image = view[t.embedded : t.embedded + t.size_bytes]
-                key = hashlib.blake2b(image, digest_size=16).digest() + t.size_bytes.to_bytes(8, "little")
+                size = t.size_bytes * (program.n_chips if t.per_chip else 1)
+                image = view[t.embedded : t.embedded + size]
+                key = hashlib.blake2b(image, digest_size=16).digest() + size.to_bytes(8, "little")
                 if key not in at:
                     at[key] = total
                     chunks.append(image)
-                    total += t.size_bytes
+                    total += size
                 t = replace(t, embedded=at[key])
             params.append(t)
         out.append(replace(program, params=params))

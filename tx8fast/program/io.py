@@ -19,7 +19,7 @@ import numpy as np
 from tx8fast.errors import ProgramError
 from tx8fast.isa.record import RECORD
 from tx8fast.program.container import ALIGN, Chunks, Container, write
-from tx8fast.program.model import FORMAT_VERSION, Launch, Program, Segment, Tensor
+from tx8fast.program.model import FORMAT_VERSION, MAX_CHIPS, Launch, Program, Segment, Tensor
 
 CHUNK_BYTES = 1 << 24
 EAGER_DATA_BYTES = 64 << 20  # embedded data up to this size is checked when a file is loaded
@@ -76,6 +76,7 @@ def body_of(program: Program) -> dict[str, Any]:
             }
         )  # fmt: skip
     return {
+        **({} if program.chips == (1, 1) else {"chips": list(program.chips)}),
         "machine": program.machine,
         "segments": segments,
         "launches": [[launch.name, len(launch.args)] for launch in program.launches],
@@ -91,7 +92,7 @@ def _tensor_body(t: Tensor) -> dict[str, Any]:
     return {
         "name": t.name, "shape": [int(n) for n in t.shape], "dtype": t.dtype, "ddr_dtype": t.ddr_dtype,
         "layout": t.layout, "address": int(t.address), "size_bytes": int(t.size_bytes),
-        "source": t.source, "embedded": int(t.embedded),
+        "source": t.source, "embedded": int(t.embedded), **({"per_chip": True} if t.per_chip else {}),
     }  # fmt: skip
 
 
@@ -146,7 +147,7 @@ def read(container: Container, body: Any, prefix: str = "", verify_data: bool | 
         raise ProgramError(f"reading program file {path}: malformed content ({type(e).__name__}: {e})") from e
     program.data = container.section("data", check=False)
     for tensor in program.params:
-        end = tensor.embedded + tensor.size_bytes
+        end = tensor.embedded + tensor.size_bytes * (program.n_chips if tensor.per_chip else 1)
         if tensor.embedded >= 0 and end > len(program.data):
             raise ProgramError(
                 f"reading program file {path}: parameter '{tensor.name}' ends at byte {end} of a data section of "
@@ -215,11 +216,20 @@ class _Reader:
             ddr_bytes=self.count(body["ddr_bytes"], "ddr_bytes"),
             meta=self.need(body["meta"], dict, "meta"),
             container=self.container,
+            chips=self.chips(),
         )
         for name, array in self.arrays.items():
             if self.at.get(name, 0) != len(array):
                 raise self.fail(f"section '{name}' has {len(array) - self.at.get(name, 0)} entries too many")
         return program
+
+    def chips(self) -> tuple[int, int]:
+        found = self.items(self.body, "chips", int, "program") if "chips" in self.body else [1, 1]
+        if len(found) != 2:
+            raise self.fail(f"'chips' has {len(found)} entries, required 2")
+        x, y = (self.count(n, "a side of the chip grid", MAX_CHIPS, 1) for n in found)
+        self.count(x * y, "the number of chips", MAX_CHIPS)
+        return x, y
 
     def segment(self, tree: dict[str, Any]) -> Segment:
         name = self.need(tree["name"], str, "a segment's name")
@@ -277,6 +287,7 @@ class _Reader:
             size_bytes=self.count(tree["size_bytes"], f"size of '{name}'"),
             source=self.need(tree["source"], dict, f"source of '{name}'"),
             embedded=self.count(tree["embedded"], f"embedded offset of '{name}'", least=-1),
+            per_chip=self.need(tree.get("per_chip", False), bool, f"per_chip of '{name}'"),
         )
 
 

@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 FORMAT_VERSION = (1, 1)
+MAX_CHIPS = 1024
 
 
 @dataclass
 class Segment:
     """Code of one group. Tiles with equal slice shapes share one code array.
 
-    codes: RECORD arrays with LOOP/END rows (isa.control); `tile_code[t]` indexes it, -1 = tile idle.
+    codes: RECORD arrays with LOOP/END rows (isa.control); `tile_code[t]` indexes it, -1 = tile idle. Of a segment that
+    spans chips, t counts on over the tiles of all chips; any other is the same on every chip.
     slot_arg: (n_slots,) int32, the launch argument that each DDR slot belongs to.
     tile_offset: (n_tiles, n_slots) int64 bytes, added to the argument's address.
     routines: kernel-core routine descriptors (isa.kcore) that KCORE rows index.
@@ -56,7 +58,8 @@ class Tensor:
     `shape`, `dtype` are the logical ones that users see; `ddr_dtype` and `layout` ("dense" | "blocked") say how
     its bytes lie in DDR; `address` is absolute, `size_bytes` the DDR footprint (padding included).
     For parameters `source` says where the bytes come from (program/params.py), `embedded` the byte offset
-    in the file's data section or -1.
+    in the file's data section or -1. Of several chips every one has the tensor at this address; `per_chip`: with
+    bytes of its own, their images lie one after the other in the data section.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Tensor:
     size_bytes: int
     source: dict[str, Any] = field(default_factory=dict)
     embedded: int = -1
+    per_chip: bool = False
 
 
 @dataclass
@@ -83,3 +87,14 @@ class Program:
     ddr_bytes: int  # highest used DDR byte offset (from the DDR base) + 1
     meta: dict[str, Any]
     data: bytes | memoryview = b""  # embedded parameter bytes, packed as they lie in DDR
+    chips: tuple[int, int] = (1, 1)  # grid (x, y) of chips that run it together, each with a DDR of its own
+
+    @property
+    def n_chips(self) -> int:
+        return self.chips[0] * self.chips[1]
+
+
+def input_shapes(program: Program, tensor: Tensor) -> list[tuple[int, ...]]:
+    """Return the shapes in which an input may be given: the same for every chip, or with a leading axis over chips."""
+    shape = tuple(tensor.shape)
+    return [shape] if program.n_chips == 1 else [shape, (program.n_chips, *shape)]

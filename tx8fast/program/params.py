@@ -5,7 +5,8 @@ parameter at a time.
 
 A `Tensor.source` is what `WeightTable.describe` returns (`{"kind": "file", "file", "offset", "nbytes", "dtype",
 "shape"}` or `{"kind": "derived", ...}`), optionally with "key" (name in the checkpoint) and "transform": steps
-`["transpose", perm]`, `["reshape", shape]`, `["slice", start, size]`, applied in order.
+`["transpose", perm]`, `["reshape", shape]`, `["slice", start, size]`, applied in order. Where chips hold different bytes it
+is `{"kind": "chips", "sources": [one per chip]}`.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def _transform(array: np.ndarray, tensor: Tensor) -> np.ndarray:
 def param_arrays(
     program: Program, weights_dir: str | os.PathLike[str] | None = None
 ) -> Iterator[tuple[Tensor, np.ndarray]]:
-    """Yield every parameter with its DDR image (size_bytes,) uint8, read-only or fresh, one at a time.
+    """Yield every parameter with its DDR image (size_bytes,) uint8, read-only or fresh, one at a time; (chips, size_bytes)
+    if chips hold different bytes.
 
     All sources are looked up before the first one is read. Raises ProgramError naming the parameters whose files
     are not in `weights_dir` or beside the file it names (default: the working directory), or one whose bytes do not fit.
@@ -121,16 +123,20 @@ def _files(source: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the files that a source reads."""
     if "file" in source:
         yield str(source["file"])
-    for inner in source.get("inputs") or []:
+    for inner in _parts(source):
         yield from _files(inner)
+
+
+def _parts(source: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the sources that a source is made of."""
+    return source.get("inputs") or source.get("sources") or []
 
 
 def _absent(source: Mapping[str, Any], root: Path) -> str:
     """Return what is missing for `source`, "" if all its files exist."""
     kind = source.get("kind", "file" if "file" in source else "missing")
-    if kind == "derived":
-        inputs = source.get("inputs") or []
-        return next((why for d in inputs if (why := _absent(d, root))), "")
+    if kind in ("derived", "chips"):
+        return next((why for d in _parts(source) if (why := _absent(d, root))), "")
     if kind != "file":
         return "no file is known for it"
     name = str(source.get("file"))
@@ -138,15 +144,27 @@ def _absent(source: Mapping[str, Any], root: Path) -> str:
 
 
 def _image(program: Program, tensor: Tensor, root: Path) -> np.ndarray:
+    n = program.n_chips if tensor.per_chip else 1
     if tensor.embedded >= 0:
-        view = memoryview(program.data)[tensor.embedded : tensor.embedded + tensor.size_bytes]
-        if len(view) != tensor.size_bytes:
+        end = tensor.embedded + n * tensor.size_bytes
+        view = memoryview(program.data)[tensor.embedded : end]
+        if len(view) != n * tensor.size_bytes:
             raise ProgramError(
-                f"reading parameter '{tensor.name}': bytes [{tensor.embedded}, {tensor.embedded + tensor.size_bytes}) "
+                f"reading parameter '{tensor.name}': bytes [{tensor.embedded}, {end}) "
                 f"required, the data section has {len(program.data)}"
             )
-        return np.frombuffer(view, np.uint8)
-    source = {"kind": "file", **tensor.source}
+        images = np.frombuffer(view, np.uint8)
+        return images.reshape(n, -1) if tensor.per_chip else images
+    if tensor.per_chip:
+        sources = tensor.source.get("sources") or []
+        if len(sources) != n:
+            raise ProgramError(f"reading parameter '{tensor.name}': found {len(sources)} sources for {n} chips")
+        return np.stack([_packed(tensor, source, root) for source in sources])
+    return _packed(tensor, tensor.source, root)
+
+
+def _packed(tensor: Tensor, source: Mapping[str, Any], root: Path) -> np.ndarray:
+    source = {"kind": "file", **source}
     try:
         array = resolve(source, root)
     except ImportModelError as e:

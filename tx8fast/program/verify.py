@@ -64,7 +64,7 @@ def verify(program: Program) -> None:
     if not 0 <= program.ddr_bytes <= machine.chip.ddr_bytes:
         found.add(f"uses {program.ddr_bytes} bytes of DDR, the machine has {machine.chip.ddr_bytes}")
     _tensors(program, found)
-    extents = [_segment(machine, s, found) for s in program.segments]
+    extents = [_segment(machine, s, found, program.n_chips) for s in program.segments]
     _launches(program, extents, found)
     found.raise_if_any("verifying a program")
 
@@ -115,10 +115,12 @@ class _Extent:
         np.maximum.at(self.hi[side], arg, hi)
 
 
-def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
+def _segment(machine: Machine, s: Segment, found: _Problems, n_chips: int) -> _Extent | None:
     """Check one segment; None if it is too broken for its launches to be checked."""
     what = f"segment '{s.name}'"
     n_tiles, n_slots = machine.n_tiles, np.asarray(s.slot_arg).size
+    spans_chips = np.shape(s.tile_code) == (n_tiles * n_chips,)
+    n_tiles = n_tiles * n_chips if spans_chips else n_tiles
     before = found.count
     if np.shape(s.tile_code) != (n_tiles,):
         found.add(f"{what}: tile_code has shape {np.shape(s.tile_code)}, required ({n_tiles},)")
@@ -162,7 +164,7 @@ def _segment(machine: Machine, s: Segment, found: _Problems) -> _Extent | None:
     if len(set(barriers.values())) > 1:
         found.add(f"{what}: tiles meet different numbers of barriers: {barriers} (by tile)")
     if len(exchanges) == len(s.codes):
-        check_exchange(machine, s.name, exchanges, found)
+        check_exchange(machine, s.name, exchanges, found, n_chips if spans_chips else 1)
     return extent if found.count == before else None
 
 

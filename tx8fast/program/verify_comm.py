@@ -37,17 +37,19 @@ class _Traffic:
         self.got: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
         # (where, row, interval) -> targets that the sender does not wait for before the barrier
         self.open: dict[tuple[str, int, int], set[tuple[int, int]]] = {}
-        self.groups: dict[int, dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        self.groups: dict[tuple[int, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
         self.shakes: dict[tuple[int, int], int] = defaultdict(int)
 
 
-def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found: Any) -> None:
-    """Add to `found` what is wrong with the rows of segment `name` that involve other tiles."""
+def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found: Any, n_chips: int = 1) -> None:
+    """Add to `found` what is wrong with the rows of segment `name` that involve other tiles, of other chips too.
+
+    Tiles are counted on over the chips."""
     traffic = _Traffic()
     before = found.count
     some = False
     for code in codes:
-        some |= _one_code(machine, code, traffic, found)
+        some |= _one_code(machine, code, traffic, found, n_chips)
     if not some or found.count > before:
         return
     what = f"segment '{name}'"
@@ -63,8 +65,8 @@ def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found
                 f"{where} instruction {at}: a message to tile {late[0][0]} may be under way at barrier {interval}; "
                 f"a send_wait, or the matching recv before that barrier, ends it"
             )
-    for mask, counts in sorted(traffic.groups.items()):
-        times = {t: counts[t] for t in _members(mask)}
+    for (chip, mask), counts in sorted(traffic.groups.items()):
+        times = {t: counts[t] for t in (chip * machine.n_tiles + m for m in _members(mask))}
         if len(set(times.values())) > 1:
             found.add(f"{what}: tiles meet at partial barrier {mask:#x} differently often: {times} (by tile)")
     for a, b in sorted(traffic.shakes):
@@ -81,7 +83,7 @@ def _members(mask: int) -> list[int]:
     return [t for t in range(mask.bit_length()) if mask >> t & 1]
 
 
-def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any) -> bool:
+def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any, n_chips: int) -> bool:
     """Add one code's part to `traffic`; return whether it has any."""
     rows = code.rows
     opcode = rows["opcode"]
@@ -92,7 +94,7 @@ def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any) -
         p[name] = {f: rows["p"][at[name], i] for i, f in enumerate(cls.FIELDS_P)}
     if not any(len(where) for where in at.values()):
         return False
-    if not _fields(machine, code, at, p, found):
+    if not _fields(machine, code, at, p, found, n_chips):
         return True
     barrier = opcode == isa.INSTRUCTIONS["barrier"].OPCODE
     interval = np.cumsum(barrier) - barrier
@@ -101,12 +103,16 @@ def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any) -
     waits[interval[at["send_wait"]]] = at["send_wait"]
     sent = np.concatenate([at[name] for name in MESSAGES])
     mask, monitor, size = (np.concatenate([p[n][f] for n in MESSAGES]) for f in ("mask", "monitor", "bytes"))
-    for when, mask, monitor, total, last in _sums(interval[sent], mask, monitor, size, sent):
-        targets = {(t, monitor) for t in _members(mask)}
-        for t, _ in targets:
-            traffic.sent[t, monitor][when] += total * len(code.tiles)
-        if when < barriers and last > waits[when]:
-            traffic.open.setdefault((code.where, last, when), set()).update(targets)
+    there = np.concatenate([p[n].get("chip", np.zeros(len(at[n]), np.int64)) for n in MESSAGES])
+    for chip in np.unique(there).tolist():
+        some = there == chip
+        for when, m, mon, total, last in _sums(interval[sent][some], mask[some], monitor[some], size[some], sent[some]):
+            for home, senders in _homes(machine, code, chip).items():
+                targets = {(home + t, mon) for t in _members(m)}
+                for target in targets:
+                    traffic.sent[target][when] += total * senders
+                if when < barriers and last > waits[when]:
+                    traffic.open.setdefault((code.where, last, when), set()).update(targets)
     zeros = np.zeros(len(at["recv"]), np.int64)
     recv = p["recv"]
     for when, _, monitor, total, _ in _sums(interval[at["recv"]], zeros, recv["monitor"], recv["bytes"], at["recv"]):
@@ -114,10 +120,22 @@ def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any) -
             traffic.got[t, monitor][when] += total
     for tile in code.tiles:
         for mask, n in zip(*np.unique(p["barrier_sub"]["mask"], return_counts=True)):
-            traffic.groups[int(mask)][tile] += int(n)
-        for peer, n in zip(*np.unique(p["handshake"]["peer"], return_counts=True)):
-            traffic.shakes[tile, int(peer)] += int(n)
+            traffic.groups[tile // machine.n_tiles, int(mask)][tile] += int(n)
+        shakes = np.stack([p["handshake"]["peer"], p["handshake"]["chip"]], axis=1)
+        for (peer, chip), n in zip(*np.unique(shakes, axis=0, return_counts=True)):
+            home = chip - 1 if chip else tile // machine.n_tiles
+            traffic.shakes[tile, int(home * machine.n_tiles + peer)] += int(n)
     return True
+
+
+def _homes(machine: Machine, code: TileRows, chip: int) -> dict[int, int]:
+    """Return, of the chips that rows with field `chip` mean, the first tile and how many tiles of `code` mean it."""
+    if chip:
+        return {(chip - 1) * machine.n_tiles: len(code.tiles)}
+    out: dict[int, int] = defaultdict(int)
+    for tile in code.tiles:
+        out[tile - tile % machine.n_tiles] += 1
+    return out
 
 
 def _sums(interval, mask, monitor, nbytes, at) -> list[tuple[int, int, int, int, int]]:
@@ -130,7 +148,7 @@ def _sums(interval, mask, monitor, nbytes, at) -> list[tuple[int, int, int, int,
     return list(zip(*(v.tolist() for v in (*keys, total, last))))
 
 
-def _fields(machine: Machine, code: TileRows, at, p, found: Any) -> bool:
+def _fields(machine: Machine, code: TileRows, at, p, found: Any, n_chips: int) -> bool:
     """Check ranges of fields; return whether all are good."""
     n, before = machine.n_tiles, found.count
     for name, field, low, high in (
@@ -141,6 +159,8 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any) -> bool:
         ("recv", "monitor", 0, MONITORS),
         ("barrier_sub", "mask", 1, 1 << n),
         ("handshake", "peer", 0, n),
+        ("handshake", "chip", 0, n_chips + 1),
+        ("send", "chip", 0, n_chips + 1),
         ("wait_worker", "workers", 1, 1 << machine.tile.workers),
     ):
         value = p[name][field]
@@ -148,13 +168,17 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any) -> bool:
         if bad.any():
             text = f"{field} {int(value[np.argmax(bad)])} of a {name} outside [{low}, {high})"
             found.rows(code.where, at[name][bad], text)
+    far = (p["send"]["chip"] > 0) & (p["send"]["mask"] & (p["send"]["mask"] - 1) != 0)
+    found.rows(code.where, at["send"][far], "a message to several tiles of another chip")
     g = p["gather"]
     found.rows(code.where, at["gather"][g["mask"] & (g["mask"] - 1) != 0], "a gather for more than one tile")
     whole = g["run_bytes"] * g["n0"] * g["n1"] * g["n2"]
     found.rows(code.where, at["gather"][whole != g["bytes"]], "the runs of a gather do not add up to its bytes")
     for tile in code.tiles:
-        absent = p["barrier_sub"]["mask"] >> tile & 1 == 0
+        chip, own = divmod(tile, n)
+        absent = p["barrier_sub"]["mask"] >> own & 1 == 0
         found.rows(code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier")
-        alone = p["handshake"]["peer"] == tile
+        there = p["handshake"]["chip"]
+        alone = (p["handshake"]["peer"] == own) & ((there == 0) | (there == chip + 1))
         found.rows(code.where, at["handshake"][alone], f"tile {tile} does a handshake with itself")
     return found.count == before

@@ -45,7 +45,7 @@ def settle(
     times, made = run(rows), rows
     for _ in range(MAX_ROUNDS):
         fixed = rows.fixed.copy()
-        for tile in range(machine.n_tiles):
+        for tile in range(len(rows.code_begin)):
             span = slice(int(rows.tile_begin[tile]), int(rows.tile_begin[tile + 1]))
             if span.stop > span.start:
                 fixed[span] = _tile(machine, parts, tile, rows, times, span)

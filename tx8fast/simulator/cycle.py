@@ -9,7 +9,7 @@ simulated once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from tx8fast.machine import Machine
 from tx8fast.program.model import Program
 from tx8fast.simulator import banks, counters, losses, network, timing
 from tx8fast.simulator.roofline import Roofline, group_roofline, roofline
-from tx8fast.simulator.waiting import leftover_lines, waiting_line
+from tx8fast.simulator.waiting import leftover_lines, tile_name, waiting_line
 
 UNITS: tuple[str, ...] = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "issue", "dte")
 # A DMA engine is bound by the DDR if this much of its busy time is DDR time at full rate.
@@ -34,7 +34,8 @@ LARGEST = 1 << 40
 class Group:
     """Launches that take the same time. busy, blocked: cycles by unit, summed over tiles, of ONE launch.
 
-    noc_bytes: bytes over links between tiles, added up over the links. losses: cycles of ONE launch above its bound,
+    noc_bytes: bytes over links between tiles, added up over the links; c2c_bytes: the same of links between chips.
+    Of a program for several chips the rest is of one chip: the mean where chips differ. losses: cycles of ONE launch above its bound,
     by name (`losses.LOSSES`).
     """
 
@@ -48,6 +49,7 @@ class Group:
     busy: dict[str, int]
     blocked: dict[str, int]
     noc_bytes: int = 0
+    c2c_bytes: int = 0
     roofline: Roofline = Roofline(0.0, 0.0)
     losses: dict[str, float] = field(default_factory=dict)
     engine_instructions: dict[str, int] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class Group:
             "instructions": self.instructions,
             "ddr_bytes": self.ddr_bytes,
             "noc_bytes": self.noc_bytes,
+            **({"c2c_bytes": self.c2c_bytes} if self.c2c_bytes else {}),
             "busy": self.busy,
             "blocked": self.blocked,
             **self.roofline.to_json(),
@@ -75,7 +78,7 @@ class Group:
 
 @dataclass
 class CycleResult:
-    """Times in cycles. busy, blocked: by unit, summed over all tiles and launches; noc_bytes as in Group.
+    """Times in cycles. busy, blocked: by unit, summed over all tiles and launches; noc_bytes, c2c_bytes as in Group.
 
     timeline: per stretch (name, index of its group, start cycle), in execution order.
     """
@@ -90,6 +93,8 @@ class CycleResult:
     roofline: Roofline
     timeline: list[tuple[str, int, int]] = field(default_factory=list)
     noc_bytes: int = 0
+    c2c_bytes: int = 0
+    chips: tuple[int, int] = (1, 1)
 
     @property
     def seconds(self) -> float:
@@ -109,11 +114,15 @@ class CycleResult:
         whole = self.cycles * self.machine.n_tiles
         out = {unit: busy / whole if whole else 0.0 for unit, busy in self.busy.items()}
         out["dte"] /= self.machine.dte.engines
-        links = len(network.all_links(network.grid(self.machine)))
+        links = network.grid(self.machine).n_links
         carried = self.cycles * links * self.machine.noc.link_bytes
         out["noc"] = self.noc_bytes / carried if carried else 0.0
         usable = self.cycles * self.machine.ddr_bytes_per_cycle
         out["ddr"] = self.ddr_bytes / usable if usable else 0.0
+        if self.chips != (1, 1):
+            between = network.grid(self.machine, self.chips).chip_links
+            carried = self.cycles * len(between) * self.machine.c2c.link_bytes
+            out["c2c"] = self.c2c_bytes / carried if carried else 0.0
         return out
 
     @property
@@ -145,6 +154,7 @@ class CycleResult:
             "blocked_cycles": self.blocked,
             "ddr_bytes": self.ddr_bytes,
             "noc_bytes": self.noc_bytes,
+            **({} if self.chips == (1, 1) else {"chips": list(self.chips), "c2c_bytes": self.c2c_bytes}),
             "instructions": self.instructions,
             "counters": self.counters,
             "groups": [g.to_json() for g in self.groups],
@@ -183,7 +193,7 @@ def simulate(
     serial: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> CycleResult:
-    """Simulate all launches. `serial` = one instruction at a time per tile; None takes the machine's mode.
+    """Simulate all launches; chips begin every stretch together. `serial` = one instruction at a time per tile; None takes the machine's mode.
 
     `progress(done, total)` counts launches.
     Raises ProgramError if launches do not fit their segments, SimulationError for instructions without a timing
@@ -201,7 +211,7 @@ def simulate(
         name = _name(program, stretch)
         if key not in found:
             found[key] = len(groups)
-            groups.append(_simulate_group(machine, parts, name, serial, program.meta))
+            groups.append(_simulate_group(machine, program, parts, name, serial))
         group = groups[found[key]]
         group.count += 1
         timeline.append((name, found[key], clock))
@@ -219,6 +229,8 @@ def simulate(
         roofline=roofline(machine, program.meta),
         timeline=timeline,
         noc_bytes=sum(g.noc_bytes * g.count for g in groups),
+        c2c_bytes=sum(g.c2c_bytes * g.count for g in groups),
+        chips=program.chips,
     )
 
 
@@ -236,7 +248,7 @@ def trace(program: Program, launch: int, serial: bool | None = None) -> list[Til
 
 
 def traces(program: Program, serial: bool | None = None) -> Iterator[StretchTrace]:
-    """Yield what all tiles do, stretch by stretch; equal stretches are simulated once. Raises as `simulate`."""
+    """Yield what all tiles (of the first chip) do, stretch by stretch; equal stretches are simulated once. Raises as `simulate`."""
     machine = Machine.from_dict(program.machine)
     segments = _unroll(machine, program)
     known: dict[tuple, StretchTrace] = {}
@@ -252,7 +264,7 @@ def traces(program: Program, serial: bool | None = None) -> Iterator[StretchTrac
 def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode], stretch: list[int],
            serial: bool | None, start: int) -> StretchTrace:  # fmt: skip
     parts, name = _parts(program, segments, stretch), _name(program, stretch)
-    rows = timing.event_input(machine, parts)
+    rows = timing.event_input(machine, parts, timing.chips_of(parts, program.chips))
     times = _run(machine, rows, serial, parts, name)
     tiles, counts, ddr_bytes = [], [], []
     for tile in range(machine.n_tiles):
@@ -266,7 +278,7 @@ def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode
 
 def _unroll(machine: Machine, program: Program) -> list[timing.SegmentCode]:
     for segment in program.segments:
-        if len(segment.tile_code) != machine.n_tiles:
+        if len(segment.tile_code) not in (machine.n_tiles, machine.n_tiles * program.n_chips):
             raise ProgramError(
                 f"cycle simulation of segment '{segment.name}': code for {len(segment.tile_code)} tiles, "
                 f"the machine has {machine.n_tiles}"
@@ -310,6 +322,7 @@ def _run(
             )
     where = f"cycle simulation of launch '{name}'"
     port, total = float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle
+    per_chip = machine.n_tiles if len(rows.code_begin) > machine.n_tiles else 0
 
     def run(rows: timing.EventInput) -> EventResult:
         return simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
@@ -317,34 +330,37 @@ def _run(
     try:
         times = run(rows) if machine.tile.spm_model == 1 else banks.settle(machine, parts, rows, run)
     except EventDeadlock as error:
-        lines = [_stuck_line(parts, t, at, error.monitors[t].tolist()) for t, at in error.stuck.items()]
+        lines = [_stuck_line(parts, t, at, error.monitors[t].tolist(), per_chip) for t, at in error.stuck.items()]
         text = "\n  - ".join([f"{where}: no tile can go on:", *lines])
         raise SimulationError(text) from error
-    left = leftover_lines(times.monitors)
+    left = leftover_lines(times.monitors, per_chip)
     if left:
         raise SimulationError("\n  - ".join([f"{where}: messages are left over:", *left]))
     return times
 
 
-def _stuck_line(parts: list[timing.Part], tile: int, at: int, monitors: list[int]) -> str:
+def _stuck_line(parts: list[timing.Part], tile: int, at: int, monitors: list[int], per_chip: int) -> str:
     """Return what a tile waits for at row `at` of its stretch."""
     for part in parts:
         rows = part.code.code(tile).rows
         if at < len(rows):
-            line = waiting_line(tile, at, rows[at], part.code.segment.ops, monitors)
+            line = waiting_line(tile, at, rows[at], part.code.segment.ops, monitors, per_chip)
             return f"segment '{part.code.segment.name}', {line}"
         at -= len(rows)
-    return f"tile {tile}, after its last instruction"
+    return f"{tile_name(tile, per_chip)}, after its last instruction"
 
 
-def _simulate_group(machine: Machine, parts: list[timing.Part], name: str, serial: bool | None,
-                    meta: Mapping[str, Any]) -> Group:  # fmt: skip
-    rows = timing.event_input(machine, parts)
+def _simulate_group(machine: Machine, program: Program, parts: list[timing.Part], name: str,
+                    serial: bool | None) -> Group:  # fmt: skip
+    chips = timing.chips_of(parts, program.chips)
+    n = chips[0] * chips[1]
+    rows = timing.event_input(machine, parts, chips)
     times = _run(machine, rows, serial, parts, name)
-    ddr_bytes = int(rows.ddr_bytes.sum())
+    ddr_bytes = int(rows.ddr_bytes.sum()) // n
     ddr_cycles = ddr_bytes / machine.ddr_bytes_per_cycle
-    limit = group_roofline(machine, [p.code.segment.info for p in parts], meta, ddr_bytes)
-    busy = dict(zip(UNITS, times.busy.sum(axis=0).tolist()))
+    limit = group_roofline(machine, [p.code.segment.info for p in parts], program.meta, ddr_bytes)
+    busy = dict(zip(UNITS, (times.busy.sum(axis=0) // n).tolist()))
+    between = len(times.link_bytes) - rows.routes.slow_links
     # the transfer engines of a tile count together
     times.busy[:, UNITS.index("dte")] //= machine.dte.engines
     return Group(
@@ -353,15 +369,16 @@ def _simulate_group(machine: Machine, parts: list[timing.Part], name: str, seria
         cycles=times.cycles,
         count=0,
         bound=_bound(times.busy.max(axis=0), ddr_cycles),
-        instructions=sum(p.code.instructions for p in parts),
+        instructions=len(rows.fixed) // n if n > 1 else sum(p.code.instructions for p in parts),
         ddr_bytes=ddr_bytes,
         busy=busy,
-        blocked=dict(zip(UNITS, times.blocked.sum(axis=0).tolist())),
-        noc_bytes=int(times.link_bytes.sum()),
+        blocked=dict(zip(UNITS, (times.blocked.sum(axis=0) // n).tolist())),
+        noc_bytes=int(times.link_bytes[:between].sum()) // n,
+        c2c_bytes=int(times.link_bytes[between:].sum()),
         roofline=limit,
         losses=losses.account(rows, times, limit, ddr_cycles),
-        engine_instructions=counters.engine_instructions(rows),
-        union_busy=counters.union_busy(rows, times),
+        engine_instructions={k: v // n for k, v in counters.engine_instructions(rows).items()},
+        union_busy=counters.union_busy(rows, times) // n,
     )
 
 

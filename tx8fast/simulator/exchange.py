@@ -70,28 +70,34 @@ class Stream:
 class Exchange:
     """Everything the streams of one launch share.
 
-    `spm(tile)` returns a tile's scratchpad (u8); `where` begins the messages of errors. `observer` is told when a
-    tile arrives at a row that may stop it and when it passes.
+    Tiles are counted on over the chips. `spm(tile)` returns a tile's scratchpad (u8); `where` begins the messages of errors.
+    `observer` is told when a tile arrives at a row that may stop it and when it passes.
     """
 
-    def __init__(self, machine: Machine, spm: Callable[[int], np.ndarray], where: str, observer: Any = None) -> None:
+    def __init__(
+        self, machine: Machine, spm: Callable[[int], np.ndarray], where: str, observer: Any = None, n_chips: int = 1
+    ) -> None:
         self.machine = machine
+        self.n_chips = n_chips
         self.observer = observer
         self.where = where
         self.spm = spm
-        self.monitors = [[0] * N_MONITORS for _ in range(machine.n_tiles)]
+        self.monitors = [[0] * N_MONITORS for _ in range(machine.n_tiles * n_chips)]
         self.streams: list[Stream] = []
         self.met: Counter[tuple[Any, ...]] = Counter()  # (what, tile) -> times arrived
 
-    def send(self, pieces: Sequence[tuple[int, np.ndarray]], dst: int, monitor: int) -> None:
-        """Put bytes at `dst` of each tile. Raises SimulationError for what does not exist."""
+    def send(self, pieces: Sequence[tuple[int, np.ndarray]], dst: int, monitor: int, chip: int = 0) -> None:
+        """Put bytes at `dst` of each tile of a chip. Raises SimulationError for what does not exist."""
         tiles = [t for t, _ in pieces]
+        if not 0 <= chip < self.n_chips:
+            raise SimulationError(f"sending to chip {chip}: required is a chip below {self.n_chips}")
         if not 0 <= monitor < N_MONITORS or not tiles or max(tiles) >= self.machine.n_tiles:
             raise SimulationError(
                 f"sending to tiles {tiles}, monitor {monitor}: required are tiles below "
                 f"{self.machine.n_tiles}, at least one, and a monitor below {N_MONITORS}"
             )
         for tile, data in pieces:
+            tile += chip * self.machine.n_tiles
             self.spm(tile)[dst : dst + data.size] = data
             self.monitors[tile][monitor] += data.size
 
@@ -103,9 +109,12 @@ class Exchange:
             moved = [self._advance(s) for s in waiting]
             waiting = [s for s in waiting if not s.done]
             if waiting and not any(moved):
-                lines = [waiting_line(s.tile, s.at, s.rows[s.at], s.ops, self.monitors[s.tile]) for s in waiting]
+                per_chip = self.machine.n_tiles if self.n_chips > 1 else 0
+                lines = [
+                    waiting_line(s.tile, s.at, s.rows[s.at], s.ops, self.monitors[s.tile], per_chip) for s in waiting
+                ]
                 raise SimulationError(f"{self.where}: no tile can go on:\n  - " + "\n  - ".join(lines))
-        left = leftover_lines(self.monitors)
+        left = leftover_lines(self.monitors, self.machine.n_tiles if self.n_chips > 1 else 0)
         if left:
             raise SimulationError(f"{self.where}: messages are left over:\n  - " + "\n  - ".join(left))
 
@@ -137,13 +146,18 @@ class Exchange:
         if opcode == BARRIER:
             self.met[BARRIER, tile] += 1
         elif opcode == BARRIER_SUB:
-            if not p[0] >> tile & 1:
+            if not p[0] >> tile % self.machine.n_tiles & 1:
                 raise SimulationError(
                     f"{self.where}: tile {tile} arrives at a barrier of tiles {mask_tiles(p[0])}, which it is not one of"
                 )
             self.met[BARRIER_SUB, p[0], tile] += 1
         elif opcode == HANDSHAKE:
-            self.met[HANDSHAKE, p[0], tile] += 1
+            self.met[HANDSHAKE, self._peer(tile, p), tile] += 1
+
+    def _peer(self, tile: int, p: Sequence[int]) -> int:
+        """Return the tile that a handshake of `tile` names."""
+        chip = p[1] - 1 if p[1] > 0 else tile // self.machine.n_tiles
+        return chip * self.machine.n_tiles + p[0]
 
     def _may_pass(self, tile: int, opcode: int, p: Sequence[int]) -> bool:
         met = self.met
@@ -155,8 +169,15 @@ class Exchange:
             return True
         if opcode == BARRIER:
             mine = met[BARRIER, tile]
-            return all(s.barriers < mine or met[BARRIER, s.tile] >= mine for s in self.streams)
+            chip = tile // self.machine.n_tiles
+            return all(
+                s.barriers < mine or met[BARRIER, s.tile] >= mine
+                for s in self.streams
+                if s.tile // self.machine.n_tiles == chip
+            )
         if opcode == BARRIER_SUB:
             mine = met[BARRIER_SUB, p[0], tile]
-            return all(met[BARRIER_SUB, p[0], other] >= mine for other in mask_tiles(p[0]))
-        return met[HANDSHAKE, tile, p[0]] >= met[HANDSHAKE, p[0], tile]
+            home = tile - tile % self.machine.n_tiles
+            return all(met[BARRIER_SUB, p[0], home + other] >= mine for other in mask_tiles(p[0]))
+        peer = self._peer(tile, p)
+        return met[HANDSHAKE, tile, peer] >= met[HANDSHAKE, peer, tile]

@@ -30,8 +30,9 @@ MAX_REPORTED = 4
 class TileState:
     """What instructions see: `spm` of the running tile, `ddr`, register results `wb`, and options."""
 
-    def __init__(self, machine: Machine, ddr: Ddr, exact: bool = False) -> None:
+    def __init__(self, machine: Machine, ddr: Ddr, exact: bool = False, chip: int = 0) -> None:
         self.spm = new_spm(machine)
+        self.chip = chip
         self.ddr = ddr
         self.wb = (0, 0)
         self.logic_value_mode = "raw"
@@ -66,11 +67,11 @@ class TileState:
             raise SimulationError(f"calling kernel-core routine {index}: no segment is running")
         self.routine(index)
 
-    def send(self, pieces: Sequence[tuple[int, np.ndarray]], dst: int, monitor: int) -> None:
-        """Put bytes into the scratchpads of other tiles: (tile, bytes) pairs, all at address `dst`."""
+    def send(self, pieces: Sequence[tuple[int, np.ndarray]], dst: int, monitor: int, chip: int = 0) -> None:
+        """Put bytes into the scratchpads of other tiles: (tile, bytes) pairs, all at address `dst`; `chip` as in rows."""
         if self.exchange is None:
             raise SimulationError("sending to other tiles: no launch is running, so there are none")
-        self.exchange.send(pieces, dst, monitor)
+        self.exchange.send(pieces, dst, monitor, chip - 1 if chip else self.chip)
 
 
 class _Code:
@@ -118,11 +119,17 @@ class FunctionalSimulator:
 
     `debug=True` fills the scratchpad with NaN patterns before every launch, so that reads of bytes
     that the launch never wrote show up in the results. `observer` sees every row before it runs
-    (`sanitizer.Sanitizer`); the tiles of all launches take turns then.
+    (`sanitizer.Sanitizer`); the tiles of all launches take turns then. `chip`: the one of the program's chips that
+    this is (`chips.ChipsSimulator` runs all of them, with common `codes`).
     """
 
-    def __init__(self, program: Program, *, debug: bool = False, observer: Any = None, exact: bool = False) -> None:
+    def __init__(
+        self, program: Program, *, debug: bool = False, observer: Any = None, exact: bool = False, chip: int = 0,
+        codes: dict[tuple[int, int], _Code] | None = None,
+    ) -> None:
         self.program = program
+        self.chip = chip
+        self.name = f"chip {chip}, " if program.n_chips > 1 else ""
         self.exact = exact
         self._meanings: Sequence[Any] = [cls.run if cls else None for cls in BY_OPCODE]
         if exact:
@@ -136,7 +143,7 @@ class FunctionalSimulator:
         self.state = TileState(self.machine, self.ddr, exact)
         self._states: dict[int, TileState] = {}
         self.instructions_executed = 0
-        self._codes: dict[tuple[int, int], _Code] = {}
+        self._codes: dict[tuple[int, int], _Code] = {} if codes is None else codes
         self._tensors = {t.name: t for t in (*program.inputs, *program.outputs, *program.params)}
 
     # --- tensors -------------------------------------------------------------------------------
@@ -227,17 +234,8 @@ class FunctionalSimulator:
 
         Raises SimulationError for an illegal row, and if tiles wait for each other without end.
         """
-        segment = self.program.segments[launch.segment]
-        if len(launch.args) != segment.n_args:
-            raise SimulationError(
-                f"launch '{launch.name}' of segment '{segment.name}': found {len(launch.args)} arguments, "
-                f"required {segment.n_args}"
-            )
-        codes = [
-            (tile, self._code(launch.segment, index))
-            for tile, index in enumerate(np.asarray(segment.tile_code).tolist())
-            if index >= 0
-        ]
+        segment = self.segment_of(launch)
+        codes = self.codes_of(launch)
         with np.errstate(all="ignore"), one_blas_thread():
             if self.observer is not None or any(code.takes_turns for _, code in codes):
                 self._run_together(launch, segment, codes)
@@ -245,13 +243,41 @@ class FunctionalSimulator:
             for tile, code in codes:
                 self._stream(launch, segment, tile, code, self.state).run(0, len(code.rows))
 
+    def segment_of(self, launch: Launch) -> Segment:
+        """Return a launch's segment. Raises SimulationError if its arguments do not fit."""
+        segment = self.program.segments[launch.segment]
+        if len(launch.args) != segment.n_args:
+            raise SimulationError(
+                f"launch '{launch.name}' of segment '{segment.name}': found {len(launch.args)} arguments, "
+                f"required {segment.n_args}"
+            )
+        return segment
+
+    def codes_of(self, launch: Launch) -> list[tuple[int, _Code]]:
+        """Return (tile, code) of the tiles of this chip that have code."""
+        own = np.asarray(self.program.segments[launch.segment].tile_code)
+        if len(own) > self.machine.n_tiles:
+            own = own[self.chip * self.machine.n_tiles :][: self.machine.n_tiles]
+        return [(t, self._code(launch.segment, index)) for t, index in enumerate(own.tolist()) if index >= 0]
+
+    def streams_of(self, launch: Launch, exchange: Exchange) -> list[Stream]:
+        """Return the streams of this chip's tiles in a launch that several chips run together."""
+        segment, first, out = self.segment_of(launch), self.chip * self.machine.n_tiles, []
+        for tile, code in self.codes_of(launch):
+            state = self.state_of(tile)
+            state.exchange = exchange
+            stream = self._stream(launch, segment, tile, code, state)
+            stream.tile += first
+            out.append(stream)
+        return out
+
     def _run_together(self, launch: Launch, segment: Segment, codes: list[tuple[int, _Code]]) -> None:
         """Run the tiles in turns, each in its own scratchpad."""
         where = f"launch '{launch.name}', segment '{segment.name}'"
-        exchange = Exchange(self.machine, lambda tile: self._state(tile).spm, where, self.observer)
+        exchange = Exchange(self.machine, lambda tile: self.state_of(tile).spm, where, self.observer)
         streams = []
         for tile, code in codes:
-            state = self._state(tile)
+            state = self.state_of(tile)
             state.exchange = exchange
             streams.append(self._stream(launch, segment, tile, code, state))
         if self.observer is not None:
@@ -260,11 +286,11 @@ class FunctionalSimulator:
         if self.observer is not None:
             self.observer.end()
 
-    def _state(self, tile: int) -> TileState:
+    def state_of(self, tile: int) -> TileState:
         """Return the state of a tile that exchanges data; its scratchpad is made when first needed."""
         found = self._states.get(tile)
         if found is None:
-            found = self._states[tile] = TileState(self.machine, self.ddr, self.exact)
+            found = self._states[tile] = TileState(self.machine, self.ddr, self.exact, self.chip)
         return found
 
     def _code(self, segment_index: int, code_index: int) -> _Code:
@@ -277,7 +303,8 @@ class FunctionalSimulator:
 
     def _stream(self, launch: Launch, segment: Segment, tile: int, code: _Code, state: TileState) -> Stream:
         """Prepare a tile for a launch; all its DDR addresses are checked here."""
-        slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[tile]
+        row = tile + (self.chip * self.machine.n_tiles if len(segment.tile_offset) > self.machine.n_tiles else 0)
+        slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[row]
         addresses = self._addresses(code, slots, launch, segment, tile).tolist()
         state.tile = tile
         state.routine = lambda index: self._run_routine(segment.routines[index], slots)
@@ -298,7 +325,7 @@ class FunctionalSimulator:
             except (SimulationError, ValueError, IndexError, KeyError, TypeError) as error:
                 row = isa.decode(code.rows[at])
                 raise SimulationError(
-                    f"launch '{launch.name}', segment '{segment.name}', tile {tile}, instruction {at} "
+                    f"{self.name}launch '{launch.name}', segment '{segment.name}', tile {tile}, instruction {at} "
                     f"({row['name']}): {error}; fields {row}"
                 ) from error
 
@@ -321,7 +348,7 @@ class FunctionalSimulator:
                 for at in bad[:MAX_REPORTED].tolist()
             ]
             raise SimulationError(
-                f"launch '{launch.name}', segment '{segment.name}', tile {tile}: {'; '.join(lines)}; required within "
+                f"{self.name}launch '{launch.name}', segment '{segment.name}', tile {tile}: {'; '.join(lines)}; required within "
                 f"[{DDR_BASE:#x}, {hi:#x})"
             )
         return address

@@ -9,7 +9,9 @@ tree in which every link is used once (TX8 hardware manual 4.1, 16.6).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -17,48 +19,42 @@ from tx8fast import isa
 from tx8fast._kernels import Routes
 from tx8fast.errors import SimulationError
 from tx8fast.isa.comm import N_MONITORS, mask_tiles
-from tx8fast.machine import Machine, Topology, topology
+from tx8fast.machine import ChipGrid, Machine, Topology, chip_grid, topology
 
 LARGEST = 1 << 40  # bytes that one row may name; the event kernel adds up in 64 bits
 #: kinds of rows in the event kernel
 SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE, CORE = 8, 9, 10, 11, 12, 13, 14
 SCATTER = 15  # a send whose tiles get their parts one after the other; the kernel sees it in the tile set's tree
-#: instruction -> (kind, fields that become the three arguments)
+#: instruction -> (kind, fields that become the three arguments of the kernel, and the chip that is meant)
 ROWS: Mapping[str, tuple[int, tuple[str | None, ...]]] = {
-    "send": (SEND, ("bytes", "mask", "monitor")),
+    "send": (SEND, ("bytes", "mask", "monitor", "chip")),
     "gather": (SEND, ("bytes", "mask", "monitor")),
     "scatter": (SCATTER, ("bytes", "mask", "monitor")),
     "recv": (RECV, ("bytes", None, "monitor")),
-    "send_wait": (SEND_WAIT, (None, None, None)),
-    "wait_worker": (WAIT_WORKER, ("workers", None, None)),
-    "barrier_sub": (BARRIER_SUB, (None, "mask", None)),
-    "handshake": (HANDSHAKE, ("peer", None, None)),
-    "fence": (CORE, (None, None, None)),
-} | {cls.NAME: (CORE, (None, None, None)) for cls in isa.INSTRUCTIONS.values() if cls.UNIT == "scalar"}
+    "send_wait": (SEND_WAIT, ()),
+    "wait_worker": (WAIT_WORKER, ("workers",)),
+    "barrier_sub": (BARRIER_SUB, (None, "mask")),
+    "handshake": (HANDSHAKE, ("peer", None, None, "chip")),
+    "fence": (CORE, ()),
+} | {cls.NAME: (CORE, ()) for cls in isa.INSTRUCTIONS.values() if cls.UNIT == "scalar"}
 
 
-def grid(machine: Machine) -> Topology:
-    """Return the machine's tile grid."""
-    return topology(machine.chip.tiles_x, machine.chip.tiles_y)
+def grid(machine: Machine, chips: tuple[int, int] = (1, 1)) -> Any:
+    """Return the machine's tile grid: a Topology, of several chips a ChipGrid."""
+    return chip_grid(chips, topology(machine.chip.tiles_x, machine.chip.tiles_y))
 
 
 def all_links(tiles: Topology) -> list[tuple[int, int]]:
     """Return the directed links (from tile, to tile) in the order of their numbers."""
-    return list(_numbers(tiles))
-
-
-@lru_cache(maxsize=64)
-def _numbers(tiles: Topology) -> dict[tuple[int, int], int]:
-    """Return the number of every directed link."""
-    return {(a, b): i for i, (a, b) in enumerate(np.argwhere(tiles.hops == 1).tolist())}
+    return list(tiles.link_numbers)
 
 
 def arguments(rows: np.ndarray, kind: np.ndarray) -> np.ndarray | None:
-    """Set `kind` of the rows that involve other tiles or single workers; return their arguments (n, 3), or None.
+    """Set `kind` of the rows that involve other tiles or single workers; return their arguments (n, 4), or None.
 
-    Tile sets are still bit masks.
+    Tile sets are still bit masks; the last column is the chip as rows name it.
     """
-    arg = np.zeros((len(rows), 3), np.int64)
+    arg = np.zeros((len(rows), 4), np.int64)
     some = False
     for name, (number, fields) in ROWS.items():
         cls = isa.INSTRUCTIONS[name]
@@ -79,43 +75,67 @@ def connect(
     arg: np.ndarray,
     code_begin: Sequence[int],
     fixed: Sequence[np.ndarray],
+    chips: tuple[int, int] = (1, 1),
 ) -> Routes:
-    """Number the tile sets in `arg`, make scatters sends, add the hops of handshakes to `fixed` (one array per tile); return the routes.
+    """Number the tile sets in `arg`, make scatters sends, add the way of handshakes to `fixed` (one array per tile); return the routes.
 
-    kind (n,), arg (n, 3): code rows; tile t runs `len(fixed[t])` of them from `code_begin[t]`.
-    Raises SimulationError for tiles, monitors or workers that do not exist.
+    kind (n,), arg (n, 4): code rows; tile t (of all `chips`) runs `len(fixed[t])` of them from `code_begin[t]`; tiles of
+    different chips share no rows. Raises SimulationError for chips, tiles, monitors or workers that do not exist.
     """
-    tiles = grid(machine)
+    tiles = grid(machine, chips)
     named = (kind == SEND) | (kind == SCATTER) | (kind == BARRIER_SUB)
-    sets, index = np.unique(np.stack([arg[named, 1], kind[named] == SCATTER]), axis=1, return_inverse=True)
+    for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
+        span = slice(begin, begin + len(cycles))
+        special = np.flatnonzero(kind[span] >= SEND)
+        _check(machine, tile, kind[span][special], arg[span][special], special, chips[0] * chips[1])
+    home = np.zeros(len(kind), np.int64)  # the chip that runs a row
+    for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
+        home[begin : begin + len(cycles)] = tile // machine.n_tiles
+    chip = np.where(arg[:, 3] > 0, arg[:, 3] - 1, home)
+    sets, index = np.unique(
+        np.stack([arg[named, 1], kind[named] == SCATTER, chip[named]]), axis=1, return_inverse=True
+    )
     index = index.reshape(-1)
     mask_at = np.full(len(kind), -1, np.int64)
     mask_at[named] = index
     senders: list[tuple[int, int]] = []
     for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
         span = slice(begin, begin + len(cycles))
-        special = np.flatnonzero(kind[span] >= SEND)
-        _check(machine, tile, kind[span][special], arg[span][special], special)
         sends = (kind[span] == SEND) | (kind[span] == SCATTER)
         senders += [(tile, int(m)) for m in np.unique(mask_at[span][sends])]
-        shake = np.flatnonzero(kind[span] == HANDSHAKE)
-        cycles[shake] += tiles.hops[tile][arg[span][shake, 0]] * machine.noc.hop_cycles
+        for at in np.flatnonzero(kind[span] == HANDSHAKE).tolist():
+            peer = int(chip[begin + at] * machine.n_tiles + arg[begin + at, 0])
+            cycles[at] += way_cycles(machine, tiles, tile, peer)
+    shakes = kind == HANDSHAKE
+    arg[shakes, 0] += chip[shakes] * machine.n_tiles
     arg[named, 1] = index
     kind[kind == SCATTER] = SEND
-    return build_routes(
+    routes = build_routes(
         tiles,
-        sets[0].tolist(),
+        [m << c * machine.n_tiles for m, c in zip(sets[0].tolist(), sets[2].tolist())],
         senders,
         machine.dte.engines,
         machine.noc.link_bytes,
         machine.noc.hop_cycles,
         sets[1].tolist(),
     )
+    if isinstance(tiles, ChipGrid):
+        routes = replace(routes, slow_links=len(tiles.chip_links), slow_rate=machine.c2c.link_bytes,
+                         slow_cycles=machine.c2c.latency)  # fmt: skip
+    return routes
 
 
-def _check(machine: Machine, tile: int, kind: np.ndarray, arg: np.ndarray, at: np.ndarray) -> None:
+def way_cycles(machine: Machine, tiles: Topology | ChipGrid, src: int, dst: int) -> int:
+    """Return the cycles of a flag from tile to tile."""
+    hops, crossings = len(tiles.links(src, dst)), 0
+    if isinstance(tiles, ChipGrid):
+        crossings = tiles.crossings(src, dst)
+    return (hops - crossings) * machine.noc.hop_cycles + crossings * machine.c2c.latency
+
+
+def _check(machine: Machine, tile: int, kind: np.ndarray, arg: np.ndarray, at: np.ndarray, n_chips: int) -> None:
     n, workers = machine.n_tiles, machine.tile.workers
-    first, mask, monitor = arg.T
+    first, mask, monitor, chip = arg.T
     message = (kind == SEND) | (kind == SCATTER)
     sets = message | (kind == BARRIER_SUB)
     sized = message | (kind == RECV)
@@ -131,10 +151,12 @@ def _check(machine: Machine, tile: int, kind: np.ndarray, arg: np.ndarray, at: n
             f"moves less than 0 or more than {LARGEST - 1} bytes",
         ),
         (
-            shake & ((first < 0) | (first >= n) | (first == tile)),
+            shake & ((first < 0) | (first >= n) | ((first == tile % n) & ((chip == 0) | (chip == tile // n + 1)))),
             "shakes hands with itself or no tile",
         ),
-        ((kind == BARRIER_SUB) & (mask >> tile & 1 == 0), "is at a barrier it is not part of"),
+        ((chip < 0) | (chip > n_chips), f"names a chip outside 0..{n_chips - 1}"),
+        (message & (chip > 0) & (mask & (mask - 1) != 0), "sends to several tiles of another chip"),
+        ((kind == BARRIER_SUB) & (mask >> tile % n & 1 == 0), "is at a barrier it is not part of"),
         (
             (kind == WAIT_WORKER) & ((first < 0) | (first >= 1 << workers)),
             f"waits for workers beyond {workers}",
@@ -147,7 +169,7 @@ def _check(machine: Machine, tile: int, kind: np.ndarray, arg: np.ndarray, at: n
 
 
 def build_routes(
-    tiles: Topology,
+    tiles: Topology | ChipGrid,
     masks: Sequence[int],
     senders: Iterable[tuple[int, int]],
     engines: int,
@@ -173,7 +195,7 @@ def build_routes(
     links, parents, hop_turns = np.array(hops, np.int64).reshape(-1, 3).T
     ends, last, leaf_turns = np.array(leaves, np.int64).reshape(-1, 3).T
     return Routes(
-        n_links=len(_numbers(tiles)),
+        n_links=tiles.n_links,
         mask_size=np.array([len(mask_tiles(m)) for m in masks], np.int64),
         tree_of=tree_of,
         tree_begin=np.array(hop_begin, np.int64),
@@ -191,9 +213,9 @@ def build_routes(
 
 
 @lru_cache(maxsize=4096)
-def _tree(tiles: Topology, src: int, mask: int, scatter: bool) -> tuple[list[tuple[int, int, int]], ...]:
+def _tree(tiles: Topology | ChipGrid, src: int, mask: int, scatter: bool) -> tuple[list[tuple[int, int, int]], ...]:
     """Return the tree from `src` to the tiles of `mask`: hops (link, parent, turn), leaves (tile, last link, turn)."""
-    number = _numbers(tiles)
+    number = tiles.link_numbers
     hops: list[tuple[int, int, int]] = []
     leaves: list[tuple[int, int, int]] = []
     place = {src: -1}  # tile -> position of the link that reaches it
@@ -210,5 +232,5 @@ def _tree(tiles: Topology, src: int, mask: int, scatter: bool) -> tuple[list[tup
 
 
 @lru_cache(maxsize=4096)
-def _links(tiles: Topology, src: int, dst: int) -> list[tuple[int, int]]:
+def _links(tiles: Topology | ChipGrid, src: int, dst: int) -> list[tuple[int, int]]:
     return tiles.links(src, dst)

@@ -156,6 +156,7 @@ class SegmentCode:
         for code in segment.codes:
             isa.check_fields(code, len(segment.slot_arg), where)
         self.codes = [Code(machine, isa.expand(code), where) for code in segment.codes]
+        self.spans_chips = len(segment.tile_code) > machine.n_tiles
         used = [self.codes[c] for c in sorted({int(c) for c in segment.tile_code if c >= 0})]
         barriers = max((code.n_barriers for code in used), default=0)
         row = make_rows([isa.make("barrier")] * barriers)
@@ -166,13 +167,13 @@ class SegmentCode:
         self._extent()
 
     def code(self, tile: int) -> Code:
-        """Return the code of a tile."""
-        index = int(self.segment.tile_code[tile])
+        """Return the code of a tile; tiles of all chips are counted on, and most segments are the same on every chip."""
+        index = int(self.segment.tile_code[tile % len(self.segment.tile_code)])
         return self.codes[index] if index >= 0 else self.idle
 
     def base(self, args: np.ndarray, tile: int) -> np.ndarray:
         """Return the DDR addresses (n_slots,) where the tile's slots begin."""
-        return args[self.segment.slot_arg] + self.segment.tile_offset[tile]
+        return args[self.segment.slot_arg] + self.segment.tile_offset[tile % len(self.segment.tile_offset)]
 
     def _extent(self) -> None:
         """Bytes [lo, hi) relative to each argument that transfers of any tile touch; `written` if one writes."""
@@ -231,16 +232,22 @@ def key(parts: Sequence[Part], page: int) -> tuple:
     return tuple(p.index for p in parts), tuple((where % page).tolist()), overlap
 
 
-def event_input(machine: Machine, parts: Sequence[Part]) -> EventInput:
-    """Return the event kernel's rows of a stretch, all parts one after the other on every tile."""
+def chips_of(parts: Sequence[Part], chips: tuple[int, int]) -> tuple[int, int]:
+    """Return the chips that a stretch has to be simulated on: one stands for all if no part goes beyond its chip."""
+    return chips if any(p.code.spans_chips for p in parts) else (1, 1)
+
+
+def event_input(machine: Machine, parts: Sequence[Part], chips: tuple[int, int] = (1, 1)) -> EventInput:
+    """Return the event kernel's rows of a stretch, all parts one after the other on every tile of `chips`."""
     bodies: dict[tuple[int, ...], int] = {}
     code_begin, kinds, issues, reads, writes, workers, args = [], [], [], [], [], [], []
     n_code = 0
     fixed, ddr_bytes, ddr_read, ddr_write, sizes = [], [], [], [], []
     late: dict[tuple[int, ...], np.ndarray] = {}
-    for tile in range(machine.n_tiles):
+    n_tiles = machine.n_tiles * chips[0] * chips[1]
+    for tile in range(n_tiles):
         codes = [p.code.code(tile) for p in parts]
-        signature = tuple(id(c) for c in codes)
+        signature = (tile // machine.n_tiles, *(id(c) for c in codes))
         if signature not in bodies:
             bodies[signature] = n_code
             kind = np.concatenate([c.kind for c in codes])
@@ -266,8 +273,9 @@ def event_input(machine: Machine, parts: Sequence[Part]) -> EventInput:
         fixed.append(np.concatenate(cycles) + late[signature])
     kind, arg, routes = np.concatenate(kinds), None, Routes()
     if any(a is not None for a, _ in args):
-        arg = np.concatenate([np.zeros((n, 3), np.int64) if a is None else a for a, n in args])
-        routes = network.connect(machine, kind, arg, code_begin, fixed)
+        arg = np.concatenate([np.zeros((n, 4), np.int64) if a is None else a for a, n in args])
+        routes = network.connect(machine, kind, arg, code_begin, fixed, chips)
+        arg = np.ascontiguousarray(arg[:, :3])
     return EventInput(
         kind=kind,
         issue=np.concatenate(issues),
@@ -282,6 +290,7 @@ def event_input(machine: Machine, parts: Sequence[Part]) -> EventInput:
         worker=np.concatenate(workers),
         arg=arg,
         routes=routes,
+        chip_tiles=machine.n_tiles,
     )
 
 

@@ -13,8 +13,16 @@ from tx8fast import isa
 from tx8fast.isa.comm import mask_tiles
 
 
-def waiting_line(tile: int, at: int, record: np.ndarray, ops: Sequence[str], monitors: Sequence[int]) -> str:
-    """Return one line for a tile stopped at instruction `at`; `monitors`: bytes arrived and not yet taken."""
+def tile_name(tile: int, per_chip: int) -> str:
+    """Return what a tile is called; `per_chip`: tiles of a chip if there are several chips, else 0."""
+    return f"chip {tile // per_chip} tile {tile % per_chip}" if per_chip else f"tile {tile}"
+
+
+def waiting_line(
+    tile: int, at: int, record: np.ndarray, ops: Sequence[str], monitors: Sequence[int], per_chip: int = 0
+) -> str:
+    """Return one line for a tile stopped at instruction `at`; `monitors`: bytes arrived and not yet taken; `per_chip` as
+    for `tile_name`."""
     row = isa.decode(record)
     name = row["name"]
     if name == "recv":
@@ -25,17 +33,18 @@ def waiting_line(tile: int, at: int, record: np.ndarray, ops: Sequence[str], mon
     elif name == "barrier_sub":
         waits = f"tiles {mask_tiles(row['mask'])} at their barrier"
     elif name == "handshake":
-        waits = f"a handshake with tile {row['peer']}"
+        chip = f" of chip {row['chip'] - 1}" if row["chip"] else ""
+        waits = f"a handshake with tile {row['peer']}{chip}"
     else:
         waits = "work that does not end"
     of = f" of op '{ops[row['op']]}'" if 0 <= row["op"] < len(ops) else ""
-    return f"tile {tile}, instruction {at} ({name}){of} waits for {waits}"
+    return f"{tile_name(tile, per_chip)}, instruction {at} ({name}){of} waits for {waits}"
 
 
-def leftover_lines(monitors) -> list[str]:
+def leftover_lines(monitors, per_chip: int = 0) -> list[str]:
     """Return one line per (tile, monitor) of `monitors` (n_tiles, 4) that still holds bytes."""
     return [
-        f"tile {tile} monitor {m}: {int(n)} bytes were sent to it and never received"
+        f"{tile_name(tile, per_chip)} monitor {m}: {int(n)} bytes were sent to it and never received"
         for tile, row in enumerate(monitors)
         for m, n in enumerate(row)
         if n

@@ -11,6 +11,7 @@ occupies it for the time of the message's bytes and stands at the next link, or 
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from math import ceil
 
@@ -68,9 +69,35 @@ class _Message:
         self.last = 0
 
 
+def chip_path(src, dst, tiles_x, tiles_y, chips_x):
+    """Return the links from src to dst where the meshes of chips continue each other, along x first.
+
+    A link is a pair of tiles, or of chips ("chip", from, to): all rows that cross a side share it.
+    """
+
+    def place(tile):
+        chip, own = divmod(tile, tiles_x * tiles_y)
+        return [chip % chips_x * tiles_x + own % tiles_x, chip // chips_x * tiles_y + own // tiles_x]
+
+    def tile(x, y):
+        chip = y // tiles_y * chips_x + x // tiles_x
+        return chip * tiles_x * tiles_y + y % tiles_y * tiles_x + x % tiles_x
+
+    at, to, links = place(src), place(dst), []
+    for axis in (0, 1):
+        while at[axis] != to[axis]:
+            a = tile(*at)
+            at[axis] += 1 if to[axis] > at[axis] else -1
+            b = tile(*at)
+            chips = a // (tiles_x * tiles_y), b // (tiles_x * tiles_y)
+            links.append((a, b) if chips[0] == chips[1] else ("chip", *chips))
+    return links
+
+
 class Mesh:
-    def __init__(self, n_tiles, tiles_x, link_rate, hop, engines):
+    def __init__(self, n_tiles, tiles_x, link_rate, hop, engines, chips=None):
         self.tiles_x, self.link_rate, self.hop, self.engines = tiles_x, link_rate, hop, engines
+        self.chips = chips  # (tiles_y, chips_x, bytes per cycle of a link between chips, its cycles)
         self.monitors = [[0] * 4 for _ in range(n_tiles)]
         self.heads = []  # (time, key, link, message): on their way to a link
         self.queues = {}  # link -> messages whose heads wait
@@ -78,11 +105,16 @@ class Mesh:
         self.landings = []  # (time, tile, message)
         self.link_bytes = {}
 
+    def path(self, src, dst):
+        if self.chips is None:
+            return path(src, dst, self.tiles_x)
+        return chip_path(src, dst, self.tiles_x, *self.chips[:2])
+
     def send(self, src, number, row, at):
         if row.get("scatter"):
             step, parts = self._cycles_of(row), []
             for k, dst in enumerate(sorted(row["tiles"])):
-                links = path(src, dst, self.tiles_x)
+                links = self.path(src, dst)
                 chain = dict(zip([None, *links], [[link] for link in links]))
                 parts.append(_Message((src, number), row, chain, src, {dst}, parts))
                 self.heads.append((at + k * step, (src, number), None, parts[-1]))
@@ -90,7 +122,7 @@ class Mesh:
         tree = {}
         for dst in row["tiles"]:
             before = None
-            for link in path(src, dst, self.tiles_x):
+            for link in self.path(src, dst):
                 branches = tree.setdefault(before, [])
                 if link not in branches:
                     branches.append(link)
@@ -135,16 +167,19 @@ class Mesh:
     def _cycles(self, message):
         return self._cycles_of(message.row)
 
-    def _cycles_of(self, row):
-        return -(-row["bytes"] // self.link_rate)
+    def _cycles_of(self, row, link=None):
+        return -(-row["bytes"] // (self.chips[2] if _between_chips(link) else self.link_rate))
 
     def _grant(self, link, message, now):
-        self.free[link] = now + self._cycles(message)
+        hop = self.chips[3] if _between_chips(link) else self.hop
+        self.free[link] = now + self._cycles_of(message.row, link)
         self.link_bytes[link] = self.link_bytes.get(link, 0) + message.row["bytes"]
         for behind in message.tree.get(link, []):
-            self.heads.append((now + self.hop, message.key, behind, message))
-        if link[1] in message.open:
-            self._land(message, link[1], now + self.hop + self._cycles(message))
+            self.heads.append((now + hop, message.key, behind, message))
+        here = [t for t in message.open if self.path(message.src, t)[-1:] == [link]]
+        for tile in here:
+            slowest = max(self._cycles_of(message.row, each) for each in self.path(message.src, tile))
+            self._land(message, tile, now + hop + slowest)
 
     def _land(self, message, tile, at):
         message.open.discard(tile)
@@ -152,6 +187,10 @@ class Mesh:
         message.last = max(message.last, at)
         if not any(m.open for m in message.parts):
             message.row["end"] = max(m.last for m in message.parts)
+
+
+def _between_chips(link):
+    return link is not None and link[0] == "chip"
 
 
 def _hits(ranges_a, ranges_b):
@@ -177,12 +216,13 @@ def conflicts(new, old):
     )
 
 
-def simulate(tiles, depth, port_rate, total_rate, serial=False, mesh=None):
+def simulate(tiles, depth, port_rate, total_rate, serial=False, mesh=None, chip_tiles=0):
     """Simulate `tiles`: per tile a list of row dicts with keys kind, issue, fixed, ddr_bytes,
     spm_read, spm_write, ddr_read, ddr_write (lists of half-open ranges), and where they apply worker, bytes,
     tiles (of a send or a partial barrier), scatter (of a send), monitor, workers, peer.
 
-    mesh: (tiles_x, link bytes per cycle, cycles per hop, transfer engines per tile).
+    mesh: (tiles_x, link bytes per cycle, cycles per hop, transfer engines per tile), for several chips of `chip_tiles`
+    tiles also (tiles_y, chips_x, bytes per cycle between chips, cycles per hop between chips).
     Returns (start, end, busy, blocked, link bytes by (from, to), monitors): lists of lists for the first two,
     (n_tiles, 9) arrays for the next two. Raises Stuck.
     """
@@ -190,18 +230,21 @@ def simulate(tiles, depth, port_rate, total_rate, serial=False, mesh=None):
     state = [_Tile(i, [dict(r) for r in rows]) for i, rows in enumerate(tiles)]
     busy = np.zeros((len(tiles), 9), np.int64)
     blocked = np.zeros((len(tiles), 9), np.int64)
+    chip_tiles = chip_tiles or max(1, len(tiles))
     flows = []  # [remaining bytes, tile, row]
     n_barriers = [sum(r["kind"] == BARRIER for r in rows) for rows in tiles]
     now = Fraction(0)
     while True:
         while any(_step(tile, now, depth, serial, flows, busy, blocked, mesh) for tile in state) or _release(
-            state, n_barriers, now, busy, blocked
+            state, n_barriers, now, busy, blocked, chip_tiles
         ):
             pass
         if mesh.step(now):
             continue
-        rate = min(Fraction(port_rate), Fraction(total_rate) / len(flows)) if flows else None
-        times = [now + f[0] / rate for f in flows]
+        sharing = Counter(f[1].index // chip_tiles for f in flows)  # transfers by chip
+        rates = {chip: min(Fraction(port_rate), Fraction(total_rate) / n) for chip, n in sharing.items()}
+        rate = lambda flow: rates[flow[1].index // chip_tiles]  # noqa: E731
+        times = [now + f[0] / rate(f) for f in flows]
         for tile in state:
             times += [r["end"] for r in tile.running.values() if r.get("end") is not None]
             times += [r["data_at"] for r in tile.running.values() if r.get("data_at") is not None]
@@ -211,7 +254,7 @@ def simulate(tiles, depth, port_rate, total_rate, serial=False, mesh=None):
             break
         later = min(times)
         for flow in flows:
-            flow[0] -= (later - now) * rate
+            flow[0] -= (later - now) * rate(flow)
         now = later
         for flow in [f for f in flows if f[0] == 0]:
             flow[2]["end"] = ceil(now)
@@ -320,14 +363,15 @@ def _ended(row, now):
     return row.get("end") is not None and row["end"] <= now
 
 
-def _release(state, n_barriers, now, busy, blocked):
+def _release(state, n_barriers, now, busy, blocked, chip_tiles):
     """Let the first complete meeting end; False if there is none."""
     for tile in state:
         if tile.meeting is None:
             continue
         what, which = tile.meeting
         if what == "all":
-            takers = [t for t in state if n_barriers[t.index] > which]
+            chip = tile.index // chip_tiles
+            takers = [t for t in state if t.index // chip_tiles == chip and n_barriers[t.index] > which]
             complete = all(t.meeting == tile.meeting for t in takers)
         elif what == "some":
             takers = [state[i] for i in which]
