@@ -18,6 +18,7 @@ import numpy as np
 
 from tx8fast.errors import ConfigError, SimulationError, raise_all
 from tx8fast.frontend import open_model
+from tx8fast.ir.chips import bind_chips
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.view import View, build_view
 from tx8fast.machine import Machine, load_machine
@@ -25,7 +26,7 @@ from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor, input_shapes
-from tx8fast.program.params import pack_param, param_arrays
+from tx8fast.program.params import pack_param, param_arrays, sources_of
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
 from tx8fast.schedule.given_groups import form_given_groups
@@ -161,6 +162,9 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         if key in view.inline:
             array = view.inline[key]
             return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
+        if ir.weights.varies(key):
+            parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
+            return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
         return ir.weights.describe(key)
 
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
@@ -191,6 +195,7 @@ def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None
     """Run the passes on `ir` in place and return its tables: the graph as search and schedule see it."""
     from tx8fast.passes.pipeline import standard_pipeline
 
+    bind_chips(ir, options.chips)
     after_pass = None
     if dump is not None:
         dump("import", ir)
@@ -224,15 +229,19 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
         generated = t.source.get("kind") == "derived" and not t.source.get("inputs")
         return not generated and t.source["key"] not in missing
 
-    everything = sum(t.size_bytes for t in program.params if readable(t)) <= limit_bytes
+    copies = {True: program.n_chips, False: 1}
+    everything = sum(t.size_bytes * copies[t.per_chip] for t in program.params if readable(t)) <= limit_bytes
     chunks: list[bytes] = []
     at = 0
     for t in program.params:
-        if not readable(t) or (t.source.get("kind") in ("file", "derived") and not everything):
+        if not readable(t) or (
+            not everything and all(s.get("kind") in ("file", "derived") for s in sources_of(t.source))
+        ):
             continue
         key = t.source["key"]
-        array = inline[key] if key in inline else ir.weights.view(key)  # type: ignore[union-attr]
-        image = bytes(pack_param(np.asarray(array), t))
+        chips = range(program.n_chips) if t.per_chip else (None,)
+        arrays = (inline[key] if key in inline else ir.weights.view(key, chip) for chip in chips)  # type: ignore[union-attr]
+        image = b"".join(bytes(pack_param(np.asarray(array), t)) for array in arrays)
         t.embedded = at
         chunks.append(image)
         at += len(image)

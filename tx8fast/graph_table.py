@@ -194,6 +194,7 @@ class FunctionTable:
 
 @dataclass(slots=True)
 class GraphTable:
-    """All functions; "main" is the entry."""
+    """All functions; "main" is the entry. chips: grid (x, y) of chips that run them together."""
 
     functions: dict[str, FunctionTable]
+    chips: tuple[int, int] = (1, 1)

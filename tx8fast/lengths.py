@@ -146,6 +146,10 @@ def compile_lengths(model: str | os.PathLike[str], name: str, bounds: Sequence[i
     for i, chosen in enumerate(each):
         part = None if progress is None else _part(progress, i, len(each))
         programs.append(api.compile(model, chosen, progress=part))
+        if programs[-1].program.n_chips > 1:
+            raise ConfigError(
+                "compiling for several lengths: programs of several chips have one length each; give one size"
+            )
         for name_, axes in found.outputs.items():
             shape = next(t.shape for t in programs[-1].outputs if t.name == name_)
             if any(shape[a] != bounds[i] for a in axes):

@@ -14,6 +14,7 @@ from tx8fast.errors import ConfigError, raise_all
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")
 MAX_DIM = 2**31 - 1
+MAX_SIDE = 32  # of a chip grid
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class CompileOptions:
     dtype None keeps the model's own float format. sharing lets tiles load common operands together;
     search_seconds is the last resort of opt 3: the integer program ends then, and the outcome depends on the machine.
     dims binds symbolic dimensions; constants binds model inputs to
-    values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file.
+    values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file. chips: the
+    grid (x, y) of chips that run the program together, None = as many in a row as the model was made for.
     """
 
     phase: str | None = None
@@ -39,6 +41,7 @@ class CompileOptions:
     dims: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
     embed_limit_bytes: int = 64 << 20
+    chips: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -59,6 +62,10 @@ class CompileOptions:
                 problems.append(f"{name} is {value!r}, expected a whole number of at least 1")
             elif value is not None and value > MAX_DIM:
                 problems.append(f"{name} is {value}, expected at most {MAX_DIM}")
+        if self.chips is not None and (
+            len(self.chips) != 2 or any(type(c) is not int or not 1 <= c <= MAX_SIDE for c in self.chips)
+        ):
+            problems.append(f"chips is {self.chips!r}, expected two whole numbers from 1 to {MAX_SIDE}")
         for name, value in self.dims.items():
             if type(value) is not int or value < 0:
                 problems.append(f"dimension {name} is {value!r}, expected a whole number of at least 0")
@@ -76,5 +83,6 @@ class CompileOptions:
     def import_options(self) -> dict[str, Any]:
         """The part that model readers take, absent values left out."""
         given = {"phase": self.phase, "seq": self.seq, "past": self.past, "batch": self.batch,
-                 "dims": dict(self.dims), "constants": dict(self.constants)}  # fmt: skip
+                 "dims": dict(self.dims), "constants": dict(self.constants),
+                 "chips": None if self.chips is None else self.chips[0] * self.chips[1]}  # fmt: skip
         return {k: v for k, v in given.items() if v not in (None, {})}

@@ -284,8 +284,12 @@ def _route_columns(r: Routes, n_tiles: int) -> RouteColumns:
     hops, leaves, trees = len(r.hop_link), len(r.leaf_tile), len(r.tree_begin) - 1
     require(
         KERNEL,
-        1 <= r.engines <= MAX_ENGINES and r.link_rate >= 1 and r.hop_cycles >= 0
-        and 0 <= r.slow_links <= r.n_links and r.slow_rate >= 1 and r.slow_cycles >= 0,
+        1 <= r.engines <= MAX_ENGINES
+        and r.link_rate >= 1
+        and r.hop_cycles >= 0
+        and 0 <= r.slow_links <= r.n_links
+        and r.slow_rate >= 1
+        and r.slow_cycles >= 0,
         "bad link costs",
     )
     for begin, n in ((r.tree_begin, hops), (r.leaf_begin, leaves)):

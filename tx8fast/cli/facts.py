@@ -30,6 +30,7 @@ def program_facts(program: Program) -> dict[str, Any]:
     return {
         **_known(meta, what, str, "model", "phase", "compute_dtype", "machine_digest"),
         **_known(meta, what, dict, "options", "kernel_core", "search"),
+        **({"chips": list(program.chips)} if program.n_chips > 1 else {}),
         "segments": len(program.segments),
         "launches": len(program.launches),
         "spm_peak_bytes": max((s.spm_peak_bytes for s in program.segments), default=0),

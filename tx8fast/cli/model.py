@@ -33,6 +33,21 @@ class SizesType(click.ParamType):
         return sizes[0] if len(sizes) == 1 else sizes
 
 
+class ChipsType(click.ParamType):
+    """Reads "4" (a row) or "4x8"."""
+
+    name = "chips"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if not isinstance(value, str):
+            return value
+        x, _, y = value.partition("x")
+        try:
+            return int(x), int(y) if y else 1
+        except ValueError:
+            self.fail(f"'{value}' is not a number of chips, nor a grid such as 4x2", param, ctx)
+
+
 def _dims(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> dict[str, Sizes]:
     """Turn NAME=VALUE texts into a mapping. A name may hold '='; the last one separates."""
     dims: dict[str, Sizes] = {}
@@ -62,6 +77,7 @@ _OPTIONS = (
                  help="Bind model inputs to values known at compile time."),
     click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "int8"]),
                  help="Format to compute in (default: the model's own)."),
+    click.option("--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."),
     click.option("--machine", default="tx8", metavar="NAME|FILE.toml", show_default=True, help="Machine description."),
 )  # fmt: skip
 

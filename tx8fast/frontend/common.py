@@ -34,7 +34,7 @@ class ImportOptions:
     """How to make a model static. `dims` binds symbolic dimensions, `constants` binds graph inputs to values.
 
     `phase` is "prefill" or "decode" ("" = what the file says); `seq`, `past` and `batch` are in tokens and
-    sequences and bind the usual names of those dimensions.
+    sequences and bind the usual names of those dimensions. `chips`: how many will run it together, 0 = what the model says.
     """
 
     phase: str = ""
@@ -43,6 +43,7 @@ class ImportOptions:
     batch: int | None = None
     dims: dict[str, int] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
+    chips: int = 0
 
     def __post_init__(self) -> None:
         if self.phase not in ("", "prefill", "decode"):

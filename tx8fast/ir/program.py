@@ -63,6 +63,11 @@ class IRProgram:
         """Return a copy with its own ops, the same context and the same weight table."""
         return IRProgram(self.ctx, clone_op(self.module), self.weights, self.name)
 
+    @property
+    def chips(self) -> tuple[int, int]:
+        """The grid (x, y) of chips that run the program together."""
+        return self.module.attrs["chip_x"], self.module.attrs["chip_y"]
+
     def text(self, locations: bool = False) -> str:
         return print_op(self.module, locations)
 

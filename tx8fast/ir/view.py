@@ -17,7 +17,7 @@ import numpy as np
 
 from tx8fast.errors import InternalError
 from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, TensorSpec
-from tx8fast.ir.core import Op, Value
+from tx8fast.ir.core import COLLECTIVE, Op, Value
 from tx8fast.ir.ops.base import rule_for
 from tx8fast.ir.program import IRProgram
 from tx8fast.numerics.layout import npc
@@ -37,7 +37,7 @@ class View:
 
 def build_view(program: IRProgram) -> View:
     """Return all functions as tables. Every tensor must be static and every op grouped or an alias."""
-    view = View(GraphTable({}))
+    view = View(GraphTable({}, program.chips))
     for fn in program.functions:
         view.table.functions[fn.attrs["sym_name"]] = _FunctionReader(fn, view).read()
     return view
@@ -149,6 +149,8 @@ class _FunctionReader:
         specs = tuple(self.table.values[i] if i >= 0 else None for i in inputs)
         results = tuple(self.table.values[i] for i in outs)
         attrs = tuple((k, v) for k, v in op.attrs.items() if k not in SKIPPED_ATTRS and not k.startswith("rt_"))
+        if op.has(COLLECTIVE):
+            attrs = (*attrs, ("grid", self.view.table.chips))
         rule = rule_for(op)
         useful = op.attrs.get("useful_macs", -1)
         macs = rule.macs() if rule is not None and useful < 0 else max(useful, 0)

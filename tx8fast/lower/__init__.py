@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tx8fast.collectives import KINDS
+from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.attention import ATTENTION, Attention
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.batchnorm import BatchNorm
 from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.collective import Collective
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.conv_chain import ConvChain
 from tx8fast.lower.conv_fused import FusedConvolution
@@ -62,7 +65,8 @@ FAMILIES: dict[str, Family] = {
 def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, str]:
     """Return the lowering of a record and, when it falls to the kernel core, the reason why.
 
-    Raises NotLowerable for a group whose ops cannot share one loop nest."""
+    Raises NotLowerable for a group whose ops cannot share one loop nest, InfeasibleError for a collective that no engine
+    can do: there is no kernel core that could step in."""
     if isinstance(record, GroupRecord):
         kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
         if sum(kind in WINDOWS for kind in kinds) > 1:
@@ -74,6 +78,11 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         if "softmax" in kinds and kinds != ATTENTION:
             return SequenceStream(record, machine), ""
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
+    if record.kind in KINDS:
+        try:
+            return Collective(record, machine), ""
+        except NotLowerable as err:
+            raise InfeasibleError(str(err)) from None
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"
     if any(s is not None and 0 in s.shape for s in record.operands):

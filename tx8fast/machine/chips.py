@@ -77,9 +77,7 @@ class ChipGrid:
         """The number of the link of every step between neighbouring tiles; the last ones are those between chips."""
         n, per_chip = self.chip.n_tiles, self.chip.link_numbers
         found = {
-            (c * n + a, c * n + b): c * len(per_chip) + i
-            for c in range(self.n_chips)
-            for (a, b), i in per_chip.items()
+            (c * n + a, c * n + b): c * len(per_chip) + i for c in range(self.n_chips) for (a, b), i in per_chip.items()
         }
         between = {link: self.n_chips * len(per_chip) + i for i, link in enumerate(self.chip_links)}
         for a, b in np.argwhere(self._whole.hops == 1).tolist():

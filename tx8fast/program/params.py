@@ -55,6 +55,11 @@ def pack_param(source_array: np.ndarray, tensor: Tensor) -> memoryview:
     return image.data
 
 
+def sources_of(source: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the source of each chip, or the one of all."""
+    return source["sources"] if source.get("kind") == "chips" else [source]
+
+
 def _format(array: np.ndarray, tensor: Tensor) -> str:
     try:
         return dtype_name(array.dtype)

@@ -88,6 +88,7 @@ def length_tables(path: str, file_bytes: int, name: str, rows: Sequence[Facts], 
 def _head(f: Facts) -> list[tuple[str, str]]:
     return [
         ("model", " ".join(filter(None, (f["model"], f["phase"], f["compute_dtype"])))),
+        *([("chips", " x ".join(map(str, f["chips"])))] if "chips" in f else []),
         ("segments", f"{f['segments']:,}, launched {f['launches']:,} times"),
         ("scratchpad peak", f"{size_text(f['spm_peak_bytes'])} per tile"),
         ("DDR", f"{size_text(f['ddr_footprint_bytes'])}, of it weights {size_text(f['weight_bytes'])}"),
@@ -106,6 +107,7 @@ def cycle_tables(f: Facts) -> list[Table]:
         ("lost to", losses_text(f["losses"], f["cycles"], 6)),
         ("busy", "  ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
         ("DDR traffic", f"{size_text(f['ddr_bytes'])}, at least {size_text(f['unique_ddr_bytes'])}"),
+        *([("chip links", f"{size_text(f['c2c_bytes'])}, busy {used['c2c']:.1%}")] if "c2c_bytes" in f else []),
         ("scratchpad peak", f"{size_text(f['spm_peak_bytes'])} per tile"),
         ("instructions", f"{f['instructions']:,}"),
     ])  # fmt: skip

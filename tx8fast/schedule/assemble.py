@@ -13,10 +13,12 @@ import numpy as np
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step, TensorSpec
+from tx8fast.lower.collective import Collective
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Launch, Program, Segment, Tensor
 from tx8fast.schedule.chain import build_chain
+from tx8fast.schedule.collective import collective_segment
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search.plan import Planned
@@ -54,6 +56,8 @@ class SegmentTable:
 
 
 def _build_single(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
+    if isinstance(p.low, Collective):
+        return collective_segment(p.low, p.plan, machine, step.name, step.op_names, step.barrier)
     return build_segment(p.low, p.plan, machine, step.name, step.op_names, step.barrier, meet)
 
 
@@ -109,7 +113,7 @@ class _Linker:
                  "spm_peak_bytes": max((s.spm_peak_bytes for s in self.code.segments), default=0),
                  "weight_bytes": sum(t.size_bytes for t in self.params.values())}  # fmt: skip
         return Program(self.machine.to_dict(), self.code.segments, self.launches, inputs, outputs,
-                       list(self.params.values()), ddr_bytes, facts)  # fmt: skip
+                       list(self.params.values()), ddr_bytes, facts, chips=self.table.chips)  # fmt: skip
 
     def _interface_bytes(self, main: FunctionTable) -> int:
         """Inputs read and outputs written once; of an updated cache only the new rows are written."""
@@ -128,7 +132,7 @@ class _Linker:
             source = self.describe(key)
             shape, dtype = tuple(source.get("shape", spec.shape)), source.get("dtype", spec.dtype)
             found = Tensor(name, spec.shape, dtype, spec.dtype, spec.layout, self.arena.take(spec), spec_bytes(spec),
-                           {**source, "key": key, "shape": list(shape)})  # fmt: skip
+                           {**source, "key": key, "shape": list(shape)}, per_chip=source["kind"] == "chips")  # fmt: skip
             self.params[key, spec] = found
         return found
 

@@ -19,6 +19,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast._kernels import BOUNDS, PlanSpace, enumerate_shardings, plan_costs
 from tx8fast.lower.base import Emitter, Lowering, Slice, round_up
+from tx8fast.lower.collective import Collective
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.rounds import Stream
@@ -64,6 +65,8 @@ class Draft:
         self.only: Plan | None = None
         if isinstance(low, KernelCore):
             self.only = _kernel_core_plan(low, machine)
+        elif isinstance(low, Collective):
+            self.only = Plan((), (), (), (), 1, low.estimate_cycles(), low.spm_bytes, "dte")
         elif isinstance(low, Stream):
             self.only = stream_plan(low, machine, name or low.record.kind)
         if self.only is not None:

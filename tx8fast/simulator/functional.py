@@ -124,7 +124,13 @@ class FunctionalSimulator:
     """
 
     def __init__(
-        self, program: Program, *, debug: bool = False, observer: Any = None, exact: bool = False, chip: int = 0,
+        self,
+        program: Program,
+        *,
+        debug: bool = False,
+        observer: Any = None,
+        exact: bool = False,
+        chip: int = 0,
         codes: dict[tuple[int, int], _Code] | None = None,
     ) -> None:
         self.program = program

@@ -92,9 +92,7 @@ def connect(
     for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
         home[begin : begin + len(cycles)] = tile // machine.n_tiles
     chip = np.where(arg[:, 3] > 0, arg[:, 3] - 1, home)
-    sets, index = np.unique(
-        np.stack([arg[named, 1], kind[named] == SCATTER, chip[named]]), axis=1, return_inverse=True
-    )
+    sets, index = np.unique(np.stack([arg[named, 1], kind[named] == SCATTER, chip[named]]), axis=1, return_inverse=True)
     index = index.reshape(-1)
     mask_at = np.full(len(kind), -1, np.int64)
     mask_at[named] = index

@@ -222,7 +222,7 @@ class WeightTable:
         if isinstance(source, ArraySource):
             return source.array
         if isinstance(source, DerivedSource):
-            inputs = [self.view(k, chip if self[k].variants else None) for k in source.inputs]
+            inputs = [self.view(k, chip if self.varies(k) else None) for k in source.inputs]
             return evaluate(source.expr, source.attrs, inputs, weight.shape, dtype)
         if isinstance(source, FileSource):
             if source.path not in self._maps:
@@ -257,7 +257,7 @@ class WeightTable:
     def const_view(self, key: str, limit_bytes: int = CONST_LIMIT_BYTES) -> np.ndarray | None:
         """Return the tensor if passes may treat it as a constant: immutable, available, at most `limit_bytes`."""
         weight = self[key]
-        if weight.mutable or weight.variants or weight.nbytes > limit_bytes or self._is_missing(key):
+        if weight.mutable or self.varies(key) or weight.nbytes > limit_bytes or self._is_missing(key):
             return None
         return self.view(key)
 
@@ -270,10 +270,15 @@ class WeightTable:
             total.update(data[at : at + DIGEST_CHUNK_BYTES].data)
         return total.hexdigest()
 
-    def describe(self, key: str) -> dict[str, Any]:
-        """Return the JSON-able place of the bytes; `resolve` turns it back into an array."""
+    def varies(self, key: str) -> bool:
+        """True if chips hold different bytes, directly or through an input."""
         weight = self[key]
-        source = weight.source
+        return bool(weight.variants) or any(self.varies(k) for k in getattr(weight.source, "inputs", ()))
+
+    def describe(self, key: str, chip: int | None = None) -> dict[str, Any]:
+        """Return the JSON-able place of the bytes (as `chip` holds them); `resolve` turns it back into an array."""
+        weight = self[key]
+        source = weight.source_on(chip)
         typed = {"dtype": weight.dtype, "shape": list(weight.shape)}
         if isinstance(source, FileSource):
             name = os.path.basename(source.path)
@@ -284,7 +289,7 @@ class WeightTable:
             return {"kind": "file", "file": name.replace(os.sep, "/"), "offset": source.offset,
                     "nbytes": source.nbytes, **typed}  # fmt: skip
         if isinstance(source, DerivedSource):
-            inputs = [self.describe(k) for k in source.inputs]
+            inputs = [self.describe(k, chip if self.varies(k) else None) for k in source.inputs]
             return {
                 "kind": "derived",
                 "expr": source.expr,

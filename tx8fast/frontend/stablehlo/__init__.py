@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnusedOptionWarning, raise_all
+from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnsupportedError, UnusedOptionWarning, raise_all
 from tx8fast.frontend.common import Emitter, ImportOptions, Tensor, build_program, np_type
 from tx8fast.frontend.stablehlo import clusters
 from tx8fast.frontend.stablehlo.importer import Importer
@@ -31,10 +31,10 @@ __all__ = ["import_module", "import_stablehlo", "supported_ops"]
 
 @lru_cache(maxsize=1)
 def _handlers() -> dict[str, Handler]:
-    from tx8fast.frontend.stablehlo import contraction, control, elementwise, index, reduce, shape
+    from tx8fast.frontend.stablehlo import collective, contraction, control, elementwise, index, reduce, shape
 
     found: dict[str, Handler] = {}
-    for family in (elementwise, shape, contraction, reduce, index, control):
+    for family in (elementwise, shape, contraction, reduce, index, control, collective):
         found.update(family.HANDLERS)
     return found
 
@@ -81,12 +81,15 @@ def import_module(
         if _needs_chlo(module):
             legalise(module, "chlo-legalize-to-stablehlo")
 
+        devices = _devices(module, what, options)
+
         def fill(block) -> tuple[list[str], list[str], list]:
             emitter = Emitter(ctx, block, weights)
-            importer = Importer(module, what, emitter, _handlers(), clusters.find)
+            importer = Importer(module, what, emitter, _handlers(), clusters.find, devices)
             main = _main(importer)
-            names, args, positions = _arguments(importer, main, block, options, weights_file)
-            found = importer.run_block(main.regions[0].blocks[0], args)
+            entry = _entry(main)
+            names, args, positions = _arguments(importer, main, entry, block, options, weights_file)
+            found = importer.run_block(entry, args)
             importer.finish()
             results = importer.needed(found)
             donated.extend(_donated(main, positions))
@@ -99,6 +102,7 @@ def import_module(
 
         donated: list[int] = []
         program = build_program(ctx, weights, Path(path).stem if path else "model", fill)
+    program.module.attrs["chip_x"] = devices[0] * devices[1]
     if donated:
         func = next(op for op in program.module.regions[0].blocks[0] if op.kind == "func")
         func.attrs["donated"] = tuple(donated)
@@ -121,6 +125,33 @@ def _needs_chlo(module: Any) -> bool:
     return False
 
 
+def _devices(module: Any, what: str, options: ImportOptions) -> tuple[int, int]:
+    """Return (replicas, partitions) of a module: what it says, else so many partitions as chips are asked for."""
+    attrs = module.operation.attributes
+    replicas, partitions = (
+        int(attrs[name].value) if name in attrs else 1 for name in ("mhlo.num_replicas", "mhlo.num_partitions")
+    )
+    if not (replicas >= 1 and partitions >= 1 and min(replicas, partitions) == 1):
+        raise UnsupportedError(
+            f"importing {what}: {replicas} replicas of {partitions} partitions; export with several of one kind only"
+        )
+    declared = replicas * partitions
+    if options.chips and declared not in (1, options.chips):
+        raise ConfigError(f"importing {what}: it was made for {declared} devices, {options.chips} chips are asked for")
+    return (replicas, partitions) if declared > 1 else (1, options.chips or 1)
+
+
+def _entry(main: Any) -> Any:
+    """Return the block that one device runs: that of `main`, or of the manual computation that is all it does."""
+    block = main.regions[0].blocks[0]
+    ops = [o.operation for o in block.operations]
+    if len(ops) == 2 and ops[0].name == "sdy.manual_computation":
+        inner = ops[0]
+        if list(inner.operands) == list(block.arguments) and list(ops[1].operands) == list(inner.results):
+            return inner.regions[0].blocks[0]
+    return block
+
+
 def _main(importer: Importer) -> Any:
     """The entry function: main, or the only public one."""
     functions = importer.functions
@@ -139,12 +170,14 @@ def _main(importer: Importer) -> Any:
     return public[0]
 
 
-def _arguments(importer: Importer, main: Any, block: Any, options: ImportOptions, weights_file: Path | None):
+def _arguments(
+    importer: Importer, main: Any, entry: Any, block: Any, options: ImportOptions, weights_file: Path | None
+):
     """Declare the arguments; return (names of those that stay, a view or None for each, result position of each)."""
     from tx8fast.weights import FileSource, Weight
 
-    formals = list(main.regions[0].blocks[0].arguments)
-    names = _names(main, formals)
+    formals = list(entry.arguments)
+    names = _names(main, list(main.regions[0].blocks[0].arguments))
     problems, types = [], []
     for name, formal in zip(names, formals):
         try:
@@ -173,12 +206,18 @@ def _arguments(importer: Importer, main: Any, block: Any, options: ImportOptions
                 raise ConfigError(f"binding argument '{name}': found shape {list(array.shape)}, required {list(shape)}")
             args.append(whole(emitter.const(array.astype(np_type(dtype), copy=False), dtype)))
         elif name in stored:
-            entry = stored[name]
-            if (tuple(entry.shape), entry.dtype) != (shape, dtype):
+            found, n = stored[name], importer.devices[0] * importer.devices[1]
+            if (tuple(found.shape), found.dtype) == (shape, dtype):
+                emitter.weights.add(Weight(name, shape, dtype, FileSource(found.path, found.offset, found.nbytes)))
+            elif (tuple(found.shape), found.dtype) == ((n, *shape), dtype) and n > 1:
+                size = found.nbytes // n
+                parts = {c: FileSource(found.path, found.offset + c * size, size) for c in range(n)}
+                emitter.weights.add_per_chip(name, parts, shape, dtype)
+            else:
+                also = f", or {[n, *shape]} with a part for each chip" if n > 1 else ""
                 raise ImportModelError(
-                    f"{weights_file}: '{name}' is {entry.dtype}{list(entry.shape)}, the argument {dtype}{list(shape)}"
+                    f"{weights_file}: '{name}' is {found.dtype}{list(found.shape)}, the argument {dtype}{list(shape)}{also}"
                 )
-            emitter.weights.add(Weight(name, shape, dtype, FileSource(entry.path, entry.offset, entry.nbytes)))
             args.append(whole(Tensor(shape, dtype, key=name)))
         else:
             args.append(whole(Tensor(shape, dtype, value=block.add_arg(emitter.ctx.tensor(shape, dtype), name))))

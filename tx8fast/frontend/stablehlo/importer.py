@@ -18,7 +18,7 @@ from tx8fast.frontend.stablehlo.view import Val, Views, whole
 MAX_DEPTH = 64
 #: ops imported from one module, loops unrolled and calls expanded; more are a mistake or an attack
 MAX_OPS = 2_000_000
-_TERMINATORS = frozenset({"func.return", "stablehlo.return"})
+_TERMINATORS = frozenset({"func.return", "stablehlo.return", "sdy.return"})
 
 
 class Failed(Exception):
@@ -32,8 +32,10 @@ class TooLarge(ImportModelError):
 class Importer:
     """The state of one import. `values` maps MLIR values to views (None: its producer failed)."""
 
-    def __init__(self, module: Any, what: str, emitter: Emitter, handlers: dict[str, Handler], clusters: Any) -> None:
+    def __init__(self, module: Any, what: str, emitter: Emitter, handlers: dict[str, Handler], clusters: Any,
+                 devices: tuple[int, int] = (1, 1)) -> None:  # fmt: skip
         self.what, self.emitter, self.handlers, self.clusters = what, emitter, handlers, clusters
+        self.devices = devices  # replicas, partitions
         self.views = Views(emitter)
         self.types = Types()
         self.dialect = bindings()[2]
@@ -170,6 +172,8 @@ def _reason(name: str) -> str:
         return "; random numbers cannot be drawn on the chip, pass them as an argument"
     if "dynamic_" in name or name in ("stablehlo.get_dimension_size", "stablehlo.set_dimension_size"):
         return "; export the model with fixed shapes"
-    if any(w in name for w in ("all_", "collective", "partition_id", "replica_id", "reduce_scatter", "send", "recv")):
-        return "; export the program of a single device"
+    if name in ("stablehlo.send", "stablehlo.recv"):
+        return "; exchange data by collective_permute"
+    if name == "sdy.manual_computation":
+        return "; it must be all that the main function does"
     return ""

@@ -84,20 +84,49 @@ _GROUP_ATTRS: dict[str, tuple[Any, Any]] = {
 _STREAM = {"StreamConfig": {"stream_config": stream_config}}
 
 
-def _collective(name: str, infer, **attrs) -> OpDef:
+def _grouped(infer):
+    """Check the groups: chips, one group of `parts` after the other; () is one group of all chips, -1 fills up."""
+
+    def checked(op: Op):
+        groups, parts = op.attrs["groups"], op.attrs["parts"]
+        named = [c for c in groups if c != -1]
+        if any(type(c) is not int or c < -1 for c in groups) or len(set(named)) < len(named):
+            raise fail(op, "groups", list(groups), "chips, each at most once")
+        if groups and (parts < 1 or len(groups) % parts):
+            raise fail(op, "groups", list(groups), f"groups of {parts} chips")
+        if -1 in groups and op.kind != "all_reduce":
+            raise fail(op, "groups", list(groups), "groups of one size")
+        return infer(op)
+
+    return checked
+
+
+def _permute(op: Op):
+    pairs = op.attrs["pairs"]
+    sources, targets = pairs[::2], pairs[1::2]
+    if len(pairs) % 2 or any(type(c) is not int or c < 0 for c in pairs):
+        raise fail(op, "pairs", list(pairs), "pairs of chips")
+    if len(set(sources)) < len(sources) or len(set(targets)) < len(targets):
+        raise fail(op, "pairs", list(pairs), "no chip twice as source or twice as target")
+    return _same(op)
+
+
+def _collective(name: str, infer, align: str = "nalign", **attrs) -> OpDef:
     spec = {"axis_name": (str, "x"), **attrs}
-    return OpDef(name, ("x",), attrs=spec, traits=PURE | VALUE_SEMANTICS | COLLECTIVE, infer=infer, engine="dte",
-                 align="both", routine="", interfaces=_STREAM)  # fmt: skip
+    return OpDef(name, ("x",), attrs=spec, traits=COMPUTE | COLLECTIVE, infer=infer, engine="dte",
+                 align=align, routine="", interfaces=_STREAM)  # fmt: skip
 
 
-_P = {"parts": (int, REQUIRED)}
+_G = {"groups": (tuple, ())}
+_P = {"parts": (int, REQUIRED), **_G}
+_ANY = {"parts": (int, 1), **_G}
 _COLLECTIVES = (
-    _collective("all_reduce", _same, combine=(str, "add")),
-    _collective("all_gather", _scaled("dim", True), dim=(int, REQUIRED), **_P),
-    _collective("reduce_scatter", _scaled("dim", False), dim=(int, REQUIRED), combine=(str, "add"), **_P),
-    _collective("all_to_all", _all_to_all, split_dim=(int, REQUIRED), concat_dim=(int, REQUIRED), **_P),
-    _collective("permute", _same, pairs=(tuple, REQUIRED)),
-    _collective("broadcast_dev", _same, root=(int, 0)),
+    _collective("all_reduce", _grouped(_same), "both", combine=(str, "add"), **_ANY),
+    _collective("all_gather", _grouped(_scaled("dim", True)), dim=(int, REQUIRED), **_P),
+    _collective("reduce_scatter", _grouped(_scaled("dim", False)), dim=(int, REQUIRED), combine=(str, "add"), **_P),
+    _collective("all_to_all", _grouped(_all_to_all), split_dim=(int, REQUIRED), concat_dim=(int, REQUIRED), **_P),
+    _collective("permute", _permute, "both", pairs=(tuple, REQUIRED)),
+    _collective("broadcast_dev", _grouped(_same), "both", root=(int, 0), **_ANY),
     OpDef("send", ("x", "token?"), ("token",), {"peer": (int, REQUIRED), "channel": (int, 0)}, 0, engine="dte",
           routine="", effects=_channel, interfaces=_STREAM),
     OpDef("recv", ("token?",), ("x",), {"peer": (int, REQUIRED), "channel": (int, 0)}, 0, engine="dte",
