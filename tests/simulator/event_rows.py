@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tx8fast._kernels import EventInput, Routes, simulate_events
 from tx8fast._kernels.reference.events import simulate as twin
-from tx8fast.machine import topology
-from tx8fast.simulator.network import all_links, build_routes
+from tx8fast.machine import ChipGrid, topology
+from tx8fast.simulator.network import build_routes
 
 CT, NE, RDMA, WDMA, TDMA, KCORE, WAIT, BARRIER = range(8)
 SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE, CORE = range(8, 15)
 DEPTH = (6, 6, 6, 6, 4)
 MESH = (4, 128, 8, 3)  # tiles_x, bytes per cycle of a link, cycles per hop, transfer engines
+#: the same for several chips: then also tiles_y, chips_x, bytes per cycle and cycles per hop between chips
 
 
 def row(kind, fixed=0, issue=1, ddr_bytes=0, read=(), write=(), ddr_read=(), ddr_write=(), **more):
@@ -54,10 +57,12 @@ def to_input(tiles, mesh=None) -> EventInput:
     masks = sorted({set_of(r) for r in rows if "tiles" in r})
     routes = Routes()
     if mesh is not None:
-        tiles_x, rate, hop, engines = mesh
+        tiles_x, rate, hop, engines = mesh[:4]
         senders = [(t, masks.index(set_of(r))) for t, tile in enumerate(tiles) for r in tile if r["kind"] == SEND]
-        grid = topology(tiles_x, len(tiles) // tiles_x)
+        grid = grid_of(tiles, mesh)
         routes = build_routes(grid, [m for m, _ in masks], senders, engines, rate, hop, [s for _, s in masks])
+        if mesh[4:]:
+            routes = replace(routes, slow_links=len(grid.chip_links), slow_rate=mesh[6], slow_cycles=mesh[7])
     return EventInput(
         kind=np.array([r["kind"] for r in rows], np.uint8),
         issue=column["issue"],
@@ -72,7 +77,21 @@ def to_input(tiles, mesh=None) -> EventInput:
         worker=np.array([r.get("worker", 0) for r in rows], np.uint8),
         arg=np.array([arguments(r, masks) for r in rows], np.int64).reshape(-1, 3),
         routes=routes,
+        chip_tiles=chip_tiles(mesh),
     )
+
+
+def chip_tiles(mesh):
+    """Return the tiles of one chip, 0 if there is one chip."""
+    return mesh[0] * mesh[4] if mesh is not None and mesh[4:] else 0
+
+
+def grid_of(tiles, mesh):
+    """Return the grid of a `mesh` with or without chips."""
+    if not mesh[4:]:
+        return topology(mesh[0], len(tiles) // mesh[0])
+    chip = topology(mesh[0], mesh[4])
+    return ChipGrid(mesh[5], len(tiles) // chip.n_tiles // mesh[5], chip)
 
 
 def run(tiles, serial=False, port=32.0, total=150.0, depth=DEPTH, mesh=None):
@@ -82,13 +101,18 @@ def run(tiles, serial=False, port=32.0, total=150.0, depth=DEPTH, mesh=None):
 def same_as_twin(tiles, serial=False, port=32, total=150, depth=DEPTH, mesh=None):
     """Return the kernel's result after comparing everything with the twin's."""
     got = run(tiles, serial, float(port), float(total), depth, mesh)
-    start, end, busy, blocked, link_bytes, monitors = twin(tiles, depth, port, total, serial, mesh)
+    start, end, busy, blocked, link_bytes, monitors = twin(tiles, depth, port, total, serial, mesh and (*mesh[:4], mesh[4:] or None),
+                                                           chip_tiles(mesh))  # fmt: skip
     assert got.start.tolist() == [t for rows in start for t in rows]
     assert got.end.tolist() == [t for rows in end for t in rows]
     assert np.array_equal(got.busy, busy)
     assert np.array_equal(got.blocked, blocked)
     assert got.monitors.tolist() == monitors
     if mesh is not None:
-        links = all_links(topology(mesh[0], len(tiles) // mesh[0]))
-        assert got.link_bytes.tolist() == [link_bytes.get(link, 0) for link in links]
+        grid = grid_of(tiles, mesh)
+        links = {number: link for link, number in grid.link_numbers.items()}
+        if mesh[4:]:
+            first = grid.n_links - len(grid.chip_links)
+            links |= {first + i: ("chip", a, b) for i, (a, b) in enumerate(grid.chip_links)}
+        assert got.link_bytes.tolist() == [link_bytes.get(links[i], 0) for i in range(grid.n_links)]
     return got

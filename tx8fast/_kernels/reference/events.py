@@ -178,7 +178,8 @@ class Mesh:
             self.heads.append((now + hop, message.key, behind, message))
         here = [t for t in message.open if self.path(message.src, t)[-1:] == [link]]
         for tile in here:
-            slowest = max(self._cycles_of(message.row, each) for each in self.path(message.src, tile))
+            # the engine that sends it is as fast as a link of the mesh
+            slowest = max(self._cycles_of(message.row, each) for each in (None, *self.path(message.src, tile)))
             self._land(message, tile, now + hop + slowest)
 
     def _land(self, message, tile, at):
