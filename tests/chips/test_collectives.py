@@ -94,7 +94,14 @@ def test_random_shapes_grids_and_groups(data):
         shape[dim] *= parts
     if kind == "broadcast_dev":
         attrs["root"] = data.draw(st.integers(0, parts - 1))
-    check(kind, tuple(shape), data.draw(st.sampled_from(["f32", "bf16", "f16"])), chips, seed=data.draw(st.integers(0, 99)), **attrs)
+    check(
+        kind,
+        tuple(shape),
+        data.draw(st.sampled_from(["f32", "bf16", "f16"])),
+        chips,
+        seed=data.draw(st.integers(0, 99)),
+        **attrs,
+    )
 
 
 @pytest.mark.parametrize("name", ["sum", "gather", "scatter", "turn", "shift", "copy"])

@@ -40,9 +40,7 @@ def collective(kind, x, attrs, ring_of, unit=64):
         if kind == "all_reduce":
             flat = x.reshape(n, -1)
             chunk = -(-(-(-flat.shape[1] // size)) // unit) * unit if size > 1 else flat.shape[1]
-            pieces = [
-                combined(flat[:, k * chunk : (k + 1) * chunk], ring, k, attrs["combine"]) for k in range(size)
-            ]
+            pieces = [combined(flat[:, k * chunk : (k + 1) * chunk], ring, k, attrs["combine"]) for k in range(size)]
             found = [np.concatenate(pieces).reshape(x.shape[1:])] * size
         elif kind == "reduce_scatter":
             found = []

@@ -41,9 +41,9 @@ class ChipsType(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         if not isinstance(value, str):
             return value
-        x, _, y = value.partition("x")
+        x, by, y = value.partition("x")
         try:
-            return int(x), int(y) if y else 1
+            return int(x), int(y) if by else 1
         except ValueError:
             self.fail(f"'{value}' is not a number of chips, nor a grid such as 4x2", param, ctx)
 
