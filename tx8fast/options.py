@@ -25,7 +25,8 @@ class CompileOptions:
     search_seconds is the last resort of opt 3: the integer program ends then, and the outcome depends on the machine.
     dims binds symbolic dimensions; constants binds model inputs to
     values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file. chips: the
-    grid (x, y) of chips that run the program together, None = as many in a row as the model was made for.
+    grid (x, y) of chips that run the program together, None = as many in a row as the model was made for. tp: chips
+    that share every layer of a transformer.
     """
 
     phase: str | None = None
@@ -42,6 +43,7 @@ class CompileOptions:
     constants: Mapping[str, Any] = field(default_factory=dict)
     embed_limit_bytes: int = 64 << 20
     chips: tuple[int, int] | None = None
+    tp: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -56,7 +58,7 @@ class CompileOptions:
             problems.append(f"search_seconds is {self.search_seconds!r}, expected a positive number of seconds")
         if not isinstance(self.group_table, str):
             problems.append(f"group_table is {self.group_table!r}, expected the name of a file or a number as text")
-        for name in ("seq", "past", "batch"):
+        for name in ("seq", "past", "batch", "tp"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 problems.append(f"{name} is {value!r}, expected a whole number of at least 1")
@@ -84,5 +86,5 @@ class CompileOptions:
         """The part that model readers take, absent values left out."""
         given = {"phase": self.phase, "seq": self.seq, "past": self.past, "batch": self.batch,
                  "dims": dict(self.dims), "constants": dict(self.constants),
-                 "chips": None if self.chips is None else self.chips[0] * self.chips[1]}  # fmt: skip
+                 "chips": None if self.chips is None else self.chips[0] * self.chips[1], "tp": self.tp}  # fmt: skip
         return {k: v for k, v in given.items() if v not in (None, {})}

@@ -1,4 +1,7 @@
-"""Numpy models of the collectives: arrays have a leading axis over chips; sums are rounded after every chip, in ring order."""
+"""Numpy models of the collectives: arrays have a leading axis over chips; sums are rounded after every chip, in ring order.
+
+The elements of a chunk are cut over the tiles in equal contiguous parts; parts of odd tiles go round the ring the other way.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,24 @@ def combined(x, ring, first, how):
     return total
 
 
-def collective(kind, x, attrs, ring_of, unit=64):
+def both_ways(x, ring, first_of, how, per_tile):
+    """Return the combined values of x [chips, elements], `per_tile` elements one way round, as many the other way, and so on."""
+    ways = [combined(x, r, first_of(r), how) for r in (ring, ring[::-1])]
+    return np.where(np.arange(x.shape[1]) // per_tile % 2 == 1, ways[1], ways[0])
+
+
+def collective(kind, x, attrs, ring_of, unit=64, tiles=1, rounds=1):
     """Return what every chip has afterwards; ring_of(chips) is the order of a group's ring.
 
-    Of an all_reduce, chunk k of the n equal parts (in multiples of `unit` elements) begins with ring device k.
+    Of an all_reduce, chunk k of the n equal parts (in multiples of `unit` elements) begins with device k of the ring; a part that
+    a reduce_scatter leaves on a chip begins with the chip behind it. `tiles`: of a chip; `rounds`: in which they share a chunk.
     """
-    n, out = len(x), None
+
+    def per_tile(elements):
+        part = -(-(-(-elements // tiles)) // unit) * unit
+        return -(-(-(-part // rounds)) // unit) * unit * rounds
+
+    n = len(x)
     if kind == "permute":
         out = np.zeros_like(x)
         for source, target in zip(attrs["pairs"][::2], attrs["pairs"][1::2]):
@@ -39,14 +54,18 @@ def collective(kind, x, attrs, ring_of, unit=64):
         size, ring = len(members), ring_of(members)
         if kind == "all_reduce":
             flat = x.reshape(n, -1)
-            chunk = -(-(-(-flat.shape[1] // size)) // unit) * unit if size > 1 else flat.shape[1]
-            pieces = [combined(flat[:, k * chunk : (k + 1) * chunk], ring, k, attrs["combine"]) for k in range(size)]
+            chunk = -(-(-(-flat.shape[1] // size)) // unit) * unit
+            share = per_tile(min(chunk, flat.shape[1]))
+            cuts = [flat[:, k * chunk : (k + 1) * chunk] for k in range(size)]
+            pieces = [both_ways(cut, ring, lambda r, k=k: k, attrs["combine"], share) for k, cut in enumerate(cuts)]
             found = [np.concatenate(pieces).reshape(x.shape[1:])] * size
         elif kind == "reduce_scatter":
             found = []
             for i, chip in enumerate(members):
-                part = np.split(x, size, axis=attrs["dim"] + 1)[i]
-                found.append(combined(part, ring, ring.index(chip) + 1, attrs["combine"]))
+                cut = np.split(x, size, axis=attrs["dim"] + 1)[i]
+                first = lambda r, chip=chip: r.index(chip) + 1  # noqa: E731
+                made = both_ways(cut.reshape(n, -1), ring, first, attrs["combine"], per_tile(cut[0].size))
+                found.append(made.reshape(cut.shape[1:]))
         elif kind == "all_gather":
             found = [np.concatenate([x[c] for c in members], axis=attrs["dim"])] * size
         elif kind == "all_to_all":

@@ -51,12 +51,21 @@ def open_model(path: str | os.PathLike[str], **options: Any):
     return _open_onnx(where, options)
 
 
+def _no_tp(path: Path, options: dict[str, Any]) -> None:
+    if options.get("tp"):
+        raise ConfigError(
+            f"opening model {path}: tp cuts the layers of Hugging Face and GGUF models; in another format, export the program of "
+            "one device with its collectives"
+        )
+
+
 def _open_onnx(path: Path, options: dict[str, Any]):
     from dataclasses import fields
 
     from tx8fast.frontend.common import ImportOptions
     from tx8fast.frontend.onnx import import_onnx
 
+    _no_tp(path, options)
     known = {f.name for f in fields(ImportOptions)}
     return import_onnx(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
 
@@ -82,6 +91,7 @@ def _open_stablehlo(path: Path, options: dict[str, Any]):
     from tx8fast.frontend.common import ImportOptions
     from tx8fast.frontend.stablehlo import import_stablehlo
 
+    _no_tp(path, options)
     known = {f.name for f in fields(ImportOptions)}
     return import_stablehlo(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
 

@@ -3,9 +3,10 @@
 May import: graph_table, collectives, isa, machine, numerics, lower.base. Must not: know programs.
 
 Every chunk of the tensor is cut over the tiles; tile t of a chip exchanges its part with tile t of other chips only, so a
-ring of chips is as many rings as a chip has tiles, which share the links between the chips. What does not fit the
-scratchpad goes in rounds. A round begins with handshakes: a message may only be sent where the tile has arrived at the same
-round. Sums are formed in the tensor's format by the vector engine, one chip after the other in the order of the ring.
+ring of chips is as many rings as a chip has tiles, which share the links between the chips. Rings of odd tiles go the other
+way round, so that both directions of a link are used. What does not fit the scratchpad goes in rounds. A round begins with
+handshakes: a message may only be sent where the tile has arrived at the same round. Sums are formed in the tensor's format by
+the vector engine, one chip after the other in the order of the ring.
 """
 
 from __future__ import annotations
@@ -90,7 +91,11 @@ class Collective(Lowering):
         self.grid = ChipGrid(*record.attr("grid"), topology(machine.chip.tiles_x, machine.chip.tiles_y))
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> tuple[list[Group], list[Group]]:
+        """The groups as even tiles see them, and as odd ones do."""
+        return self._groups(1), self._groups(-1)
+
+    def _groups(self, direction: int) -> list[Group]:
         record = self.record
         if record.kind == "permute":
             everyone = tuple(range(self.grid.n_chips))
@@ -100,7 +105,7 @@ class Collective(Lowering):
         found = []
         for i in range(0, len(flat), n):
             members = [c for c in flat[i : i + n] if c >= 0]
-            ring = self.grid.ring(members)
+            ring = self.grid.ring(members)[::direction]
             root = ring.index(members[record.attr("root")]) if record.kind == "broadcast_dev" else 0
             sent = transfers(record.kind, len(ring), root=root)
             found.append(Group(ring, tuple(members.index(c) for c in ring), tuple(sent)))
@@ -150,8 +155,8 @@ class Collective(Lowering):
     def part_bytes(self) -> tuple[int, int]:
         """Return (bytes of a chunk that a tile has in one round, rounds)."""
         machine, unit = self.machine, UNIT * self.item
-        largest = max(self.operand(g, c).nbytes for g in self.groups for c in self._chunks(g))
-        cells = max(self.cells(g) for g in self.groups)
+        largest = max(self.operand(g, c).nbytes for g in self.groups[0] for c in self._chunks(g))
+        cells = max(self.cells(g) for g in self.groups[0])
         room = (machine.spm_limit - machine.spm_base) // cells // ALIGN_BYTES * ALIGN_BYTES // unit * unit
         if room < unit:
             raise NotLowerable(
@@ -163,14 +168,14 @@ class Collective(Lowering):
 
     @property
     def spm_bytes(self) -> int:
-        return max(self.cells(g) for g in self.groups) * round_up(self.part_bytes[0], ALIGN_BYTES)
+        return max(self.cells(g) for g in self.groups[0]) * round_up(self.part_bytes[0], ALIGN_BYTES)
 
     def _chunks(self, group: Group) -> range:
         return range(len(group.ring) if self.record.kind in ("all_reduce", "reduce_scatter", "all_to_all") else 1)
 
     def rows(self, chip: int, tile: int) -> list[tuple]:
         """Return the instructions of one tile of one chip, up to the end of its work; slot 0 is the operand, 1 the result."""
-        group = next((g for g in self.groups if chip in g.ring), None)
+        group = next((g for g in self.groups[tile % 2] if chip in g.ring), None)
         em = Emitter()
         part, rounds = self.part_bytes
         for r in range(rounds if group is not None else 0):
@@ -182,30 +187,28 @@ class Collective(Lowering):
     # ---- what it takes
 
     def estimate_cycles(self) -> int:
-        """Return the cycles by closed formulas: every step as long as its longest message and the software around it."""
-        machine, part, rounds = self.machine, *self.part_bytes
+        """Return the cycles by closed formulas: every step as long as its fullest link and the software around it."""
+        machine, (part, rounds), both = self.machine, self.part_bytes, self.groups
         fixed = machine.dte.setup_sw + machine.dte.setup_hw + machine.kcore.wait_cycles
-        worst = 0
-        for group in self.groups:
-            cycles = len(group.handshakes()) * (machine.sync.handshake + machine.c2c.latency)
-            for step in sorted({t.step for t in group.transfers}):
-                carried: dict[int, int] = {}
-                far = 0
-                for t in (t for t in group.transfers if t.step == step):
-                    a, b = (group.ring[d] * machine.n_tiles for d in (t.source, t.target))
-                    links = [self.grid.link_numbers[s] for s in self.grid.links(a, b)]
+        cycles = max(len(g.handshakes()) for g in both[0]) * (machine.sync.handshake + machine.c2c.latency)
+        for step in sorted({t.step for g in both[0] for t in g.transfers}):
+            carried: dict[int, int] = {}  # link -> messages
+            far = 0
+            for direction, groups in enumerate(both):
+                for a, b in (
+                    (g.ring[t.source], g.ring[t.target]) for g in groups for t in g.transfers if t.step == step
+                ):
+                    a, b = a * machine.n_tiles, b * machine.n_tiles
                     far = max(far, self.grid.crossings(a, b))
-                    for link in set(links):
-                        carried[link] = carried.get(link, 0) + 1
-                messages = max(carried.values(), default=0) * machine.n_tiles
-                cycles += fixed + far * machine.c2c.latency + -(-messages * part // machine.c2c.link_bytes)
-            chunks = len(self._chunks(group)) + (len(group.ring) if self.record.kind != "reduce_scatter" else 1)
-            moved = chunks * part * machine.n_tiles
-            cycles += int(moved / machine.ddr_bytes_per_cycle) + machine.rdma.startup + machine.wdma.startup
-            worst = max(worst, cycles * rounds)
+                    for link in {self.grid.link_numbers[s] for s in self.grid.links(a, b)}:
+                        carried[link] = carried.get(link, 0) + (machine.n_tiles + 1 - direction) // 2
+            messages = max(carried.values(), default=0)
+            cycles += fixed + far * machine.c2c.latency + -(-messages * part // machine.c2c.link_bytes)
+        moved = 2 * max(len(g.ring) for g in both[0]) * part * machine.n_tiles
+        cycles += int(moved / machine.ddr_bytes_per_cycle) + machine.rdma.startup + machine.wdma.startup
         barrier = isa.rows([isa.make("wait"), isa.make("barrier")])
         ends, _ = isa.durations(machine, barrier, np.zeros(2, np.int64))
-        return worst + int(ends.sum())
+        return cycles * rounds + int(ends.sum())
 
 
 class _Round:

@@ -85,7 +85,7 @@ def test_every_collective_of_a_grid(tmp_path):
     rows, columns, all4 = (0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 2, 3)  # along b, along a
 
     def model(kind, x, groups, parts, **attrs):
-        return collective(kind, x, {"groups": groups, "parts": parts, **attrs}, ring)
+        return collective(kind, x, {"groups": groups, "parts": parts, **attrs}, ring, tiles=16)
 
     gathered = model("all_gather", x, columns, 2, dim=1)
     want = [
@@ -209,5 +209,5 @@ def test_bfloat16_sums_round_after_every_chip(tmp_path):
     x = rand((4, 16, 16)).astype(np_dtype("bf16"))
     (got,) = made.run({made.inputs[0].name: x}).values()
     ring = ChipGrid(4, 1, topology(4, 4)).ring
-    want = collective("all_reduce", x, {"combine": "add", "groups": (0, 1, 2, 3), "parts": 4}, ring)
+    want = collective("all_reduce", x, {"combine": "add", "groups": (0, 1, 2, 3), "parts": 4}, ring, tiles=16)
     assert np.array_equal(got.view(np.uint16), want.view(np.uint16))

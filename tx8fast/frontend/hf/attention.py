@@ -52,7 +52,7 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
         useful_macs=_macs(m, i, q, past),
         loc=at + ".mix",
     )
-    return m.linear(o, at + ".o_proj"), (k, v)
+    return m.out_linear(o, at + ".o_proj"), (k, v)
 
 
 def _normed(m: Blocks, x: Value, heads: int, name: str) -> Value:
@@ -139,7 +139,7 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value
         )
         o = m.b("contract", o, m.param(at + ".v.weight"), equation="b s (h r), (h d) r -> b s (h d)",
                 sizes=("h", c.heads, "d", latent.value), loc=at + ".values")  # fmt: skip
-    return m.linear(o, at + ".o_proj"), (rows, turned)
+    return m.out_linear(o, at + ".o_proj"), (rows, turned)
 
 
 def _times(pairs: int, width: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.frontend.hf.checkpoint import ModelWeights
+from tx8fast.frontend.hf.parallel import Parallel
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.ir.attrs import DenseAttr
 from tx8fast.ir.core import Builder, Context, Value
@@ -20,8 +21,10 @@ from tx8fast.weights import np_dtype
 class Blocks:
     """Emits ops at the end of a function block. `dtype`: the activations' format; `mask_value`: what hides a score."""
 
-    def __init__(self, ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, mask_value: float) -> None:
-        self.ctx, self.b, self.c, self.weights = ctx, b, c, weights
+    def __init__(
+        self, ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, mask_value: float, p: Parallel
+    ) -> None:
+        self.ctx, self.b, self.c, self.weights, self.parallel = ctx, b, c, weights, p
         self.table, self.dtype, self.mask_value = weights.table, weights.dtype, mask_value
         self.ropes: dict[int, tuple[Value, Value]] = {}
         self.masks: dict[int, Value] = {}  # by window
@@ -59,13 +62,30 @@ class Blocks:
 
     # ------------------------------------------------------------ layers
 
-    def linear(self, x: Value, name: str, useful_macs: int = -1, dtype: str | None = None) -> Value:
+    def linear(self, x: Value, name: str, useful_macs: int = -1, dtype: str | None = None, bias: bool = True) -> Value:
         """y = x W^T (+ bias), or x W for a matrix stored [in, out]."""
         flipped = self.weights.slots[name + ".weight"].flipped
         operands = [x, self.param(name + ".weight", dtype)]
-        if self.has(name + ".bias"):
+        if bias and self.has(name + ".bias"):
             operands.append(self.param(name + ".bias", dtype))
         return self.b("gemm", *operands, trans_b=not flipped, useful_macs=useful_macs, loc=name)
+
+    def out_linear(self, x: Value, name: str, useful_macs: int = -1) -> Value:
+        """The linear layer out of heads or hidden units: where chips share these, the sum of what they give."""
+        if self.parallel.parts == 1:
+            return self.linear(x, name, useful_macs)
+        y = self.summed(self.linear(x, name, useful_macs, bias=False), name)
+        return self.b("add", y, self.param(name + ".bias"), loc=name) if self.has(name + ".bias") else y
+
+    def summed(self, x: Value, name: str) -> Value:
+        """Add up what the chips of a group have."""
+        p = self.parallel
+        return self.b("all_reduce", x, combine="add", groups=p.groups, parts=p.parts, loc=name + ".sum")
+
+    def gathered(self, x: Value, name: str) -> Value:
+        """Put together the last dimension, of which every chip of a group has a part."""
+        p = self.parallel
+        return self.b("all_gather", x, dim=len(x.shape) - 1, groups=p.groups, parts=p.parts, loc=name + ".gather")
 
     def norm(self, x: Value, name: str, eps: float | None = None) -> Value:
         """The family's norm, or nothing if the model has none at this place."""

@@ -24,12 +24,12 @@ def feed_forward(m: Blocks, i: int, x: Value) -> Value:
 
 
 def _plain(m: Blocks, name: str, x: Value) -> Value:
-    return m.linear(m.b(m.c.activation, m.linear(x, name + "up_proj"), loc=name + "act"), name + "down_proj")
+    return m.out_linear(m.b(m.c.activation, m.linear(x, name + "up_proj"), loc=name + "act"), name + "down_proj")
 
 
 def _gated(m: Blocks, name: str, x: Value) -> Value:
     gate, up = m.linear(x, name + "gate_proj"), m.linear(x, name + "up_proj")
-    return m.linear(m.b("swiglu", gate, up, act=m.c.activation, loc=name + "act"), name + "down_proj")
+    return m.out_linear(m.b("swiglu", gate, up, act=m.c.activation, loc=name + "act"), name + "down_proj")
 
 
 def _experts(m: Blocks, name: str, x: Value) -> Value:
@@ -48,7 +48,7 @@ def _experts(m: Blocks, name: str, x: Value) -> Value:
     spread = m.b("gemm", m.b("reshape", weights, shape=(batch, seq, e.count), loc=at + "weights"), ones, useful_macs=0,
                  loc=at + "spread")  # fmt: skip
     units = m.b("mul", units, spread, loc=at + "weighted")
-    y = m.linear(units, at + "down_proj", macs)
+    y = m.out_linear(units, at + "down_proj", macs)
     return m.b("add", y, _gated(m, name + "shared_experts.", x), loc=at + "shared") if e.shared else y
 
 

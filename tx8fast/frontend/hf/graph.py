@@ -11,6 +11,7 @@ from tx8fast.frontend.hf.attention import Past, attention, visible_pairs
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.checkpoint import ModelWeights
 from tx8fast.frontend.hf.feed_forward import feed_forward
+from tx8fast.frontend.hf.parallel import Parallel
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.ir.core import Builder, Context, Value
 from tx8fast.weights import MASK_VALUE
@@ -19,8 +20,8 @@ __all__ = ["build", "visible_pairs"]
 
 
 def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args: dict[str, Value], *, compute_dtype: str,
-          past: int | None, last_only: bool) -> dict[str, Value]:  # fmt: skip
-    """Emit the whole model; return the named results.
+          past: int | None, last_only: bool, parallel: Parallel) -> dict[str, Value]:  # fmt: skip
+    """Emit the whole model, as one chip of `parallel` computes it; return the named results.
 
     Decoders: logits, then present.{i}.<cache> of every layer; `args`: input_ids and, for decode (`past` slots),
     position and past.{i}.<cache>. Encoders: last_hidden_state and, where the checkpoint has them, pooler_output
@@ -28,7 +29,7 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
     the format the graph is stored in and in the one it will be computed in.
     """
     mask_value = max(MASK_VALUE[weights.dtype], MASK_VALUE[compute_dtype])
-    m = Blocks(ctx, b, c, weights, mask_value)
+    m = Blocks(ctx, b, c, weights, mask_value, parallel)
     if c.encoder:
         return _encoder(m, args)
     x = _embed(m, args["input_ids"], args.get("position"), past)
@@ -110,7 +111,8 @@ def _head(m: Blocks, x: Value, last_only: bool) -> Value:
         x = m.linear(x, "project_out")
     w = m.param("embed_tokens.weight" if c.tied else "lm_head.weight")
     logits = m.scaled(m.b("gemm", x, w, trans_b=True, loc="lm_head"), c.logits_divisor, "lm_head", "div")
-    return m.capped(logits, c.logits_cap, "lm_head.cap") if c.logits_cap else logits
+    logits = m.capped(logits, c.logits_cap, "lm_head.cap") if c.logits_cap else logits
+    return logits if logits.shape[-1] == c.vocab else m.gathered(logits, "lm_head")
 
 
 def _encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:

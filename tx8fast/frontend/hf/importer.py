@@ -15,6 +15,7 @@ from tx8fast.frontend.hf.config import ModelConfig, parse_config
 from tx8fast.frontend.hf.gguf import read_gguf
 from tx8fast.frontend.hf.graph import build
 from tx8fast.frontend.hf.options import DTYPES, HfOptions
+from tx8fast.frontend.hf.parallel import Parallel, split
 from tx8fast.ir import new_context
 from tx8fast.ir.core import Builder, Context
 from tx8fast.ir.program import IRProgram
@@ -60,13 +61,15 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     options.check(config.model_type if config.encoder else "")
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)
+    parallel = Parallel(options.tp, max(options.tp, options.chips))
+    config, weights = split(config, weights, parallel, f"cutting {config.model_type}")
     past = options.past if options.phase == "decode" else None
     seq = 1 if past is not None else options.seq or 1
 
     ctx = new_context()
     name = (path.stem if config.gguf else (path if directory else path.parent).resolve().name) or config.model_type
     types = _arguments(ctx, config, options.batch, seq, past, weights.dtype)
-    module = ctx.create("module", n_regions=1)
+    module = ctx.create("module", n_regions=1, chip_x=parallel.chips)
     donated = _donated(config) if past is not None else ()
     func = ctx.create("func", n_regions=1, sym_name="main", arg_names=tuple(types), donated=donated, loc=name)
     module.regions[0].add_block().append(func)
@@ -74,7 +77,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     args = {n: block.add_arg(t, n) for n, t in types.items()}
     b = Builder(ctx, block)
     named = build(ctx, b, config, weights, args, compute_dtype=wanted or weights.dtype, past=past,
-                  last_only=options.logits == "last")  # fmt: skip
+                  last_only=options.logits == "last", parallel=parallel)  # fmt: skip
     func.attrs["result_names"] = tuple(named)
     b.op("return", *named.values())
     program = IRProgram(ctx, module, weights.table, name)

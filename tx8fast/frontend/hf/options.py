@@ -26,6 +26,8 @@ class HfOptions:
     past: int | None = None
     dtype: str | None = None
     logits: str = "all"  # prefill: of all positions, or of the "last" one
+    tp: int = 1  # chips that share every layer
+    chips: int = 1  # that run the program
 
     def check(self, encoder: str = "") -> None:
         """Raise ConfigError that lists every contradiction. `encoder`: the model type if it keeps no cache."""
@@ -36,7 +38,9 @@ class HfOptions:
             problems.append(f"logits '{self.logits}' is not one of all, last")
         if self.dtype is not None and self.dtype not in DTYPES:
             problems.append(f"dtype '{self.dtype}' is not one of bf16, fp16, fp32")
-        for name, value in (("batch", self.batch), ("seq", self.seq), ("past", self.past)):
+        if type(self.tp) is int and self.tp > 0 and self.chips > 1 and self.chips % self.tp:
+            problems.append(f"chips is {self.chips}, required a multiple of tp, {self.tp}")
+        for name, value in (("batch", self.batch), ("seq", self.seq), ("past", self.past), ("tp", self.tp)):
             if value is not None and (type(value) is not int or value < 1):
                 problems.append(f"{name} is {value!r}, required a whole number >= 1")
         if encoder:

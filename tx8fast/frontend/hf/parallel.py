@@ -1,0 +1,114 @@
+"""Tensor parallelism: every chip of a group holds a part of each layer's matrices.
+
+May import: ir, weights, errors, frontend.hf. Must not: read tensor bytes.
+
+What leads into heads and hidden units is cut by its outputs, what leads out of them by its inputs, so that a layer needs two
+sums over the chips and nothing else. Chip c holds part c mod n; chips of a group follow each other. Where there are fewer key
+heads than chips, several chips hold the same key head. Norms, routers, the latent rows and the embedding are on every chip.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tx8fast.errors import ConfigError, UnsupportedError, raise_all
+from tx8fast.frontend.hf.checkpoint import Bound, ModelWeights
+from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.weights import DerivedSource
+
+#: modules of a layer that are cut by their outputs (rows of a matrix [out, in], elements of a bias), by what the outputs are
+HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
+COLUMNS = {
+    "self_attn.q_proj": HEADS, "self_attn.k_proj": KEY_HEADS, "self_attn.v_proj": KEY_HEADS,
+    "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
+    "mlp.gate_proj": UNITS, "mlp.up_proj": UNITS, "shared_experts.gate_proj": UNITS, "shared_experts.up_proj": UNITS,
+    "experts.gate_proj": EXPERT_UNITS, "experts.up_proj": EXPERT_UNITS,
+}  # fmt: skip
+#: modules that are cut by their inputs; what they give is a summand, and a bias is added behind the sum
+ROWS = {
+    "self_attn.o_proj": HEADS,
+    "mlp.down_proj": UNITS,
+    "shared_experts.down_proj": UNITS,
+    "experts.down_proj": EXPERT_UNITS,
+}
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """`parts` chips share a layer; `chips` run the program, group after group."""
+
+    parts: int = 1
+    chips: int = 1
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return tuple(range(self.chips))
+
+
+def split(c: ModelConfig, weights: ModelWeights, p: Parallel, what: str) -> tuple[ModelConfig, ModelWeights]:
+    """Return the model that one chip computes: its sizes, and its slots bound to entries that differ by chip.
+
+    Raises ConfigError listing all sizes that do not divide, UnsupportedError for what cannot be cut.
+    """
+    if p.parts == 1:
+        return c, weights
+    if c.qk_norm == "full":
+        raise UnsupportedError(
+            f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"
+        )
+    n = p.parts
+    problems = [f"{size} {name} do not divide by {n}" for name, size in _sizes(c).items() if size % n]
+    if c.latent is None and c.kv_heads % n and n % c.kv_heads:
+        problems.append(f"{c.kv_heads} key heads neither divide by {n} nor divide it")
+    raise_all(ConfigError, f"{what} over {n} chips", problems)
+    slots = {name: _cut(c, weights, p, name, bound) for name, bound in weights.slots.items()}
+    experts = c.experts and replace(c.experts, intermediate=c.experts.intermediate // n, shared=c.experts.shared // n)
+    small = replace(
+        c, heads=c.heads // n, kv_heads=max(1, c.kv_heads // n), intermediate=c.intermediate // n, experts=experts
+    )
+    return small, replace(weights, slots=slots)
+
+
+def _sizes(c: ModelConfig) -> dict[str, int]:
+    """Return what has to divide."""
+    out = {"heads": c.heads}
+    if not all(c.sparse):
+        out["hidden units"] = c.intermediate
+    if c.experts is not None and any(c.sparse):
+        out |= {
+            "hidden units of an expert": c.experts.intermediate,
+            "hidden units of the shared experts": c.experts.shared,
+        }
+    return out
+
+
+def _cut(c: ModelConfig, weights: ModelWeights, p: Parallel, name: str, bound: Bound) -> Bound:
+    """Return the slot's entry as the chips hold it."""
+    module, _, kind = name.rpartition(".")
+    if name.startswith("layers."):
+        module = module.split(".", 2)[2]
+    by_rows = module in ROWS
+    what = ROWS.get(module) or COLUMNS.get(module)
+    if module == "lm_head" and c.vocab % p.parts == 0:
+        what = "vocabulary"
+    if what is None or (by_rows and kind == "bias"):
+        return bound
+    w = weights.table[bound.key]
+    axis = 0 if kind == "bias" else int(by_rows) ^ int(bound.flipped)
+    size = w.shape[axis]
+    outer = c.experts.count if what == EXPERT_UNITS and c.experts is not None else 1
+    held = p.parts if what != KEY_HEADS else min(p.parts, c.kv_heads)  # so many different parts
+    part = size // outer // held
+    shape = tuple(outer * part if a == axis else s for a, s in enumerate(w.shape))
+    key = f"%part/{name}"
+    if key not in weights.table:
+        sources = {}
+        for chip in range(p.chips):
+            at = chip % p.parts * held // p.parts * part
+            wide = (*w.shape[:axis], outer, size // outer, *w.shape[axis + 1 :])
+            start = [at if a == axis + 1 else 0 for a in range(len(wide))]
+            take = [part if a == axis + 1 else s for a, s in enumerate(wide)]
+            steps = [["reshape", list(wide)], ["slice", start, take], ["reshape", list(shape)]]
+            sources[chip] = DerivedSource("view", {"steps": steps}, (bound.key,))
+        weights.table.add_per_chip(key, sources, shape, w.dtype)
+    return replace(bound, key=key)
