@@ -74,7 +74,7 @@ def test_what_only_moves_has_any_format(dtype):
     assert np.array_equal(made.run({"x": x})["y"], np.stack([x.reshape(18, 8)] * 3))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_random_shapes_grids_and_groups(data):
     chips = data.draw(st.sampled_from([(2, 1), (3, 1), (1, 5), (3, 2), (4, 2)]))
@@ -151,7 +151,7 @@ def test_a_ring_all_reduce_takes_what_its_closed_form_says(chips, kib):
 
 
 def test_bytes_between_chips_are_those_of_the_algorithm():
-    for n in (2, 3, 4, 6):
+    for n in (2, 4):
         kinds = {
             "all_reduce": ({"combine": "add"}, 2 * (n - 1) / n),
             "reduce_scatter": ({"combine": "add", "dim": 0, "parts": n}, (n - 1) / n),

@@ -204,7 +204,9 @@ class Collective(Lowering):
                         carried[link] = carried.get(link, 0) + (machine.n_tiles + 1 - direction) // 2
             messages = max(carried.values(), default=0)
             cycles += fixed + far * machine.c2c.latency + -(-messages * part // machine.c2c.link_bytes)
-        moved = 2 * max(len(g.ring) for g in both[0]) * part * machine.n_tiles
+        group = max(both[0], key=lambda g: len(g.ring))
+        stored = len(group.ring) if self.record.kind in ("all_reduce", "all_gather", "all_to_all") else 1
+        moved = (len(self._chunks(group)) + stored) * part * machine.n_tiles
         cycles += int(moved / machine.ddr_bytes_per_cycle) + machine.rdma.startup + machine.wdma.startup
         barrier = isa.rows([isa.make("wait"), isa.make("barrier")])
         ends, _ = isa.durations(machine, barrier, np.zeros(2, np.int64))

@@ -1,0 +1,150 @@
+"""Layers cut over chips: every family against an independent reference of the whole model; what one chip holds; what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+import tx8fast
+from tests.support.checkpoints import make_checkpoint, model_config
+from tests.support.encoder_reference import EncoderReference
+from tests.support.family_checkpoints import CONFIGS, ENCODERS, VOCAB, make_family
+from tests.support.family_reference import FamilyReference
+from tx8fast.errors import ConfigError, InfeasibleError, UnsupportedError
+from tx8fast.machine import load_machine
+from tx8fast.program.verify import verify
+
+pytestmark = [pytest.mark.feature("B83"), pytest.mark.feature("B84")]
+BATCH, SEQ, PAST = 2, 12, 16
+IDS = np.random.default_rng(1).integers(0, VOCAB, (BATCH, SEQ))
+ALL = bool(os.environ.get("TX8FAST_ALL_MODELS"))
+CUT = [case for case in CONFIGS if case not in ENCODERS and not case.startswith("olmo2")]
+SOME = ("gpt2", "gemma2", "deepseek_v3")
+
+
+def compiled(path, **options):
+    made = tx8fast.compile(path, **options)
+    verify(made.program)
+    return made
+
+
+def joined(parts, wanted, held):
+    """Return what all chips of a group hold of a cache: parts side by side, of `held` different ones; or the same everywhere."""
+    if parts.shape[-1] == wanted.shape[-1]:
+        assert all(np.array_equal(parts[0], p) for p in parts[1:])
+        return parts[0]
+    step = len(parts) // held
+    assert all(np.array_equal(parts[i], parts[i // step * step]) for i in range(len(parts)))
+    return np.concatenate(list(parts[::step]), axis=-1)
+
+
+def check(found, wanted, tolerance=1e-4):
+    for name, want in wanted.items():
+        parts = found[name]
+        held = want.shape[-1] // parts.shape[-1] if name != "logits" else 1
+        got = joined(parts, want, held).astype(np.float64)
+        error = np.abs(got - want).max() / np.abs(want).max()
+        assert error <= tolerance, (name, error)
+
+
+@pytest.mark.parametrize("case", CUT if ALL else SOME)
+def test_every_family_over_two_chips(tmp_path, case):
+    config, weights = make_family(tmp_path, case)
+    wanted = FamilyReference(config, weights).prefill(IDS)
+    check(compiled(tmp_path, seq=SEQ, batch=BATCH, tp=2).run({"input_ids": IDS}), wanted)
+
+
+@pytest.mark.parametrize("case", [c for c in ENCODERS if ALL or c == "bert"])
+def test_encoders_over_two_chips(tmp_path, case):
+    config, weights = make_family(tmp_path, case)
+    reference = EncoderReference(config, weights)
+    if case == "vit":
+        pixels = np.random.default_rng(2).standard_normal((BATCH, 3, 16, 16)).astype(np.float32)
+        feed, wanted = {"pixel_values": pixels}, reference.image(pixels)
+    else:
+        types = np.random.default_rng(2).integers(0, 2, (BATCH, SEQ))
+        feed, wanted = {"input_ids": IDS, "token_type_ids": types}, reference.text(IDS, types)
+    options = {"batch": BATCH, "tp": 2, **({} if case == "vit" else {"seq": SEQ})}
+    found = compiled(tmp_path, **options).run(feed)
+    check({k: found[k] for k in wanted}, wanted)
+
+
+@pytest.mark.parametrize(("tp", "chips"), [(4, None), (2, (2, 2))])
+def test_prefill_and_decode_agree_with_one_chip(tmp_path, tp, chips):
+    """Four chips and two key heads: two chips each hold the same one. Two groups of two chips: other inputs for each."""
+    make_checkpoint(tmp_path, dtype="bfloat16")
+    rng = np.random.default_rng(3)
+    ids = rng.integers(0, 128, (1, 9))
+    one, many = (compiled(tmp_path, seq=9, **o) for o in ({}, {"tp": tp, "chips": chips}))
+    assert many.program.n_chips == (4 if chips else tp)
+    alone, together = one.run({"input_ids": ids}), many.run({"input_ids": ids})
+    assert all(np.array_equal(together["logits"][0], x) for x in together["logits"][1:])
+    a, b = alone["logits"].astype(np.float32), together["logits"][0].astype(np.float32)
+    assert np.abs(a - b).max() <= 0.03 * np.abs(a).max()
+    step = {"input_ids": rng.integers(0, 128, (1, 1)), "position": np.array([9])}
+    decode = [compiled(tmp_path, phase="decode", past=12, **o) for o in ({}, {"tp": tp, "chips": chips})]
+    for t in decode[0].inputs[2:]:
+        step[t.name] = rng.standard_normal(t.shape).astype(np.float32)
+    cut = dict(step)
+    for t in decode[1].inputs[2:]:
+        per_head = np.split(step[t.name], step[t.name].shape[-1] // t.shape[-1], axis=-1)
+        cut[t.name] = np.stack([per_head[(c % tp) * len(per_head) // tp] for c in range(many.program.n_chips)])
+    a, b = (d.run(feed)["logits"].astype(np.float32) for d, feed in zip(decode, (step, cut)))
+    assert np.abs(a - b).max() <= 0.03 * np.abs(a).max()
+
+
+def test_what_one_chip_holds(tmp_path):
+    make_checkpoint(tmp_path, dtype="bfloat16")
+    shapes = {t.name.rpartition("%part/")[2]: t for t in compiled(tmp_path, seq=8, tp=2).program.params}
+    at = "layers.1."
+    assert shapes[at + "self_attn.q_proj.weight"].shape in ((32, 64), (64, 32))
+    assert shapes[at + "mlp.down_proj.weight"].shape in ((64, 48), (48, 64))
+    assert shapes[at + "mlp.down_proj.weight"].per_chip
+    whole = [t for t in shapes.values() if not t.per_chip]
+    assert {t.source["key"].rpartition("/")[2].split(".")[-2] for t in whole if t.source["kind"] != "derived"} >= {
+        "embed_tokens",
+        "norm",
+    }
+
+
+def test_a_model_that_one_chip_cannot_hold(tmp_path):
+    """Weights of 4.3 MiB, 2 MiB of DDR on a chip: four chips hold them."""
+    config = model_config(hidden=256, intermediate=1024, layers=3, heads=8, kv_heads=4, dtype="bfloat16", vocab=256)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    machine = tmp_path / "small.toml"
+    text = tx8fast.machine.__path__[0] + "/configs/tx8.toml"
+    with open(text) as f:
+        machine.write_text(f.read().replace("ddr_bytes = 68719476736", "ddr_bytes = 2621440"))
+    with pytest.raises(InfeasibleError, match="more chips would help"):
+        tx8fast.compile(tmp_path / "config.json", phase="decode", past=16, machine=str(machine))
+    made = compiled(tmp_path / "config.json", phase="decode", past=16, machine=str(machine), tp=4)
+    assert made.program.ddr_bytes <= load_machine(str(machine)).chip.ddr_bytes
+    assert made.simulate().c2c_bytes > 0
+
+
+def test_what_is_refused(tmp_path):
+    make_checkpoint(tmp_path, dtype="bfloat16")
+    with pytest.raises(
+        ConfigError,
+        match="over 3 chips.*\n.*4 heads do not divide by 3.*\n.*2 key heads neither divide by 3 nor divide it",
+    ):
+        tx8fast.compile(tmp_path, seq=8, tp=3)
+    with pytest.raises(ConfigError, match="96 hidden units do not divide by 64"):
+        tx8fast.compile(tmp_path, seq=8, tp=64)
+    with pytest.raises(ConfigError, match="chips is 6, required a multiple of tp, 4"):
+        tx8fast.compile(tmp_path, seq=8, tp=4, chips=(6, 1))
+    with pytest.raises(ConfigError, match="tp is 0"):
+        tx8fast.compile(tmp_path, seq=8, tp=0)
+    other = tmp_path / "olmo"
+    other.mkdir()
+    make_family(other, "olmo2")
+    with pytest.raises(UnsupportedError, match="olmo2 normalises all heads together"):
+        tx8fast.compile(other, seq=8, tp=2)
+    (tmp_path / "m.mlir").write_text(
+        "module { func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> } }"
+    )
+    with pytest.raises(ConfigError, match="tp cuts the layers of Hugging Face and GGUF models"):
+        tx8fast.compile(tmp_path / "m.mlir", tp=2)
