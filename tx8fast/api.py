@@ -170,6 +170,8 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": options.opt, "sharing": options.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
+    if options.tp is not None:
+        meta["options"]["tp"] = options.tp
     if options.group_table:
         meta["options"]["group_table"] = options.group_table
         form_given_groups(view.table, machine)

@@ -88,7 +88,8 @@ class Collective(Lowering):
                 f"{record.kind} by {record.attr('combine')} of {x.dtype}: the vector engine combines {', '.join(FLOATS)} "
                 f"by {', '.join(ADDERS)}"
             )
-        self.grid = ChipGrid(*record.attr("grid"), topology(machine.chip.tiles_x, machine.chip.tiles_y))
+        across, down = record.attr("grid")
+        self.grid = ChipGrid(across, down, topology(machine.chip.tiles_x, machine.chip.tiles_y))
 
     @cached_property
     def groups(self) -> tuple[list[Group], list[Group]]:
@@ -232,7 +233,7 @@ class _Round:
         kind, n = low.record.kind, len(group.ring)
         if not first:
             self.em.add("wait")
-        pairs = low.record.attr("pairs") if kind == "permute" else ()
+        pairs: tuple[int, ...] = low.record.attr("pairs") if kind == "permute" else ()
         sends = {t.chunk for t in group.transfers if t.source == me}
         stays = kind == "permute" and (me, me) in zip(pairs[::2], pairs[1::2])
         root = kind == "broadcast_dev" and not any(t.target == me for t in group.transfers)

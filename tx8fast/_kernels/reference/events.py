@@ -168,10 +168,11 @@ class Mesh:
         return self._cycles_of(message.row)
 
     def _cycles_of(self, row, link=None):
-        return -(-row["bytes"] // (self.chips[2] if _between_chips(link) else self.link_rate))
+        rate = self.chips[2] if self.chips is not None and _between_chips(link) else self.link_rate
+        return -(-row["bytes"] // rate)
 
     def _grant(self, link, message, now):
-        hop = self.chips[3] if _between_chips(link) else self.hop
+        hop = self.chips[3] if self.chips is not None and _between_chips(link) else self.hop
         self.free[link] = now + self._cycles_of(message.row, link)
         self.link_bytes[link] = self.link_bytes.get(link, 0) + message.row["bytes"]
         for behind in message.tree.get(link, []):
