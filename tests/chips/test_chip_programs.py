@@ -63,6 +63,20 @@ def test_two_chips_swap_their_inputs(tmp_path):
     assert len(list(traces(made))[0].tiles) == M.n_tiles
 
 
+def test_tiles_of_every_chip_exchange_among_themselves():
+    """A segment that is the same on every chip: tile 0 loads, tile 1 stores what it gets."""
+    a = CodeBuilder().add("rdma", dst=A, run_bytes=N, slot=0).add("wait").add("send", src=A, dst=B, bytes=N, mask=2)
+    b = CodeBuilder().add("recv", monitor=0, bytes=N).add("wdma", src=B, run_bytes=N, slot=1)
+    made = program([a.add("send_wait").finish(), b.finish()], chips=(3, 1))
+    verify(made)
+    x = np.random.default_rng(0).integers(0, 256, (3, N)).astype(np.uint8)
+    assert np.array_equal(CompiledProgram(made).run({"x": x})["y"], x)
+    assert simulate(made).c2c_bytes == 0
+    far = program([CodeBuilder().add("send", src=A, dst=B, bytes=N, mask=2, chip=2).finish(), b], chips=(3, 1))
+    with pytest.raises(ProgramError, match=r"chip 2 of a send outside \[0, 1\)"):
+        verify(far)
+
+
 def test_a_handshake_crosses_the_link():
     codes = [
         CodeBuilder().add("handshake", peer=0, chip=2).finish(),

@@ -164,7 +164,7 @@ def _segment(machine: Machine, s: Segment, found: _Problems, n_chips: int) -> _E
     if len(set(barriers.values())) > 1:
         found.add(f"{what}: tiles meet different numbers of barriers: {barriers} (by tile)")
     if len(exchanges) == len(s.codes):
-        check_exchange(machine, s.name, exchanges, found, n_chips if spans_chips else 1)
+        check_exchange(machine, s.name, exchanges, found, n_chips if spans_chips else 0)
     return extent if found.count == before else None
 
 

@@ -44,7 +44,7 @@ class _Traffic:
 def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found: Any, n_chips: int = 1) -> None:
     """Add to `found` what is wrong with the rows of segment `name` that involve other tiles, of other chips too.
 
-    Tiles are counted on over the chips."""
+    Tiles are counted on over the chips; `n_chips` that rows may name, 0: none, the segment is the same on every chip."""
     traffic = _Traffic()
     before = found.count
     some = False

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tx8fast.errors import SimulationError
 from tx8fast.program.model import Launch, Program, Tensor
 from tx8fast.simulator.blas import one_blas_thread
 from tx8fast.simulator.exchange import Exchange
@@ -23,9 +24,15 @@ class ChipsSimulator:
     def __init__(self, program: Program, *, debug: bool = False, exact: bool = False) -> None:
         self.program = program
         codes: dict[Any, Any] = {}
-        self.chips = [
-            FunctionalSimulator(program, debug=debug, exact=exact, chip=c, codes=codes) for c in range(program.n_chips)
-        ]
+        try:
+            self.chips = [
+                FunctionalSimulator(program, debug=debug, exact=exact, chip=c, codes=codes)
+                for c in range(program.n_chips)
+            ]
+        except MemoryError:
+            raise SimulationError(
+                f"running {program.n_chips} chips: their memories of {program.ddr_bytes:,} bytes each exceed this machine's"
+            ) from None
         self.machine = self.chips[0].machine
 
     def store(self, address: int, image: np.ndarray) -> None:

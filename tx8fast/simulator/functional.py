@@ -30,9 +30,9 @@ MAX_REPORTED = 4
 class TileState:
     """What instructions see: `spm` of the running tile, `ddr`, register results `wb`, and options."""
 
-    def __init__(self, machine: Machine, ddr: Ddr, exact: bool = False, chip: int = 0) -> None:
+    def __init__(self, machine: Machine, ddr: Ddr, exact: bool = False) -> None:
         self.spm = new_spm(machine)
-        self.chip = chip
+        self.chip = 0  # the own chip among those that exchange data
         self.ddr = ddr
         self.wb = (0, 0)
         self.logic_value_mode = "raw"
@@ -271,7 +271,7 @@ class FunctionalSimulator:
         segment, first, out = self.segment_of(launch), self.chip * self.machine.n_tiles, []
         for tile, code in self.codes_of(launch):
             state = self.state_of(tile)
-            state.exchange = exchange
+            state.exchange, state.chip = exchange, self.chip
             stream = self._stream(launch, segment, tile, code, state)
             stream.tile += first
             out.append(stream)
@@ -284,7 +284,7 @@ class FunctionalSimulator:
         streams = []
         for tile, code in codes:
             state = self.state_of(tile)
-            state.exchange = exchange
+            state.exchange, state.chip = exchange, 0
             streams.append(self._stream(launch, segment, tile, code, state))
         if self.observer is not None:
             self.observer.begin(launch, segment, [tile for tile, _ in codes])
@@ -296,7 +296,7 @@ class FunctionalSimulator:
         """Return the state of a tile that exchanges data; its scratchpad is made when first needed."""
         found = self._states.get(tile)
         if found is None:
-            found = self._states[tile] = TileState(self.machine, self.ddr, self.exact, self.chip)
+            found = self._states[tile] = TileState(self.machine, self.ddr, self.exact)
         return found
 
     def _code(self, segment_index: int, code_index: int) -> _Code:

@@ -51,19 +51,20 @@ def test_a_feed_forward_layer_cut_over_four_chips(tmp_path):
     def layer(x, up, down):
         return lax.psum(jax.nn.relu(x @ up) @ down, "t")
 
-    args = [((24, 64), P()), ((64, 256), P(None, "t")), ((256, 64), P("t", None))]
+    args = [((96, 256), P()), ((256, 1024), P(None, "t")), ((1024, 256), P("t", None))]
     made = compiled(tmp_path, module(layer, (4,), ("t",), args, outs=P()))
     assert made.program.chips == (4, 1)
-    x, up, down = rand((24, 64)), rand((64, 256), 1), rand((256, 64), 2)
+    assert any(g > 1 for s in made.program.segments for g in s.info.get("shared", ()))  # tiles of a chip share operands
+    x, up, down = rand((96, 256)), rand((256, 1024), 1), rand((1024, 256), 2)
     names = [t.name for t in made.inputs]
     feed = {names[0]: x, names[1]: np.stack(np.split(up, 4, 1)), names[2]: np.stack(np.split(down, 4, 0))}
     (got,) = made.run(feed).values()
     want = np.maximum(x @ up, 0) @ down
-    assert got.shape == (4, 24, 64)
+    assert got.shape == (4, 96, 256)
     np.testing.assert_allclose(got, np.stack([want] * 4), rtol=0, atol=1e-4 * np.abs(want).max())
     assert all(np.array_equal(got[0], g) for g in got[1:])  # every chip has the same sum, bit for bit
     result = made.simulate()
-    ring = 2 * 3 / 4 * 24 * 64 * 4
+    ring = 2 * 3 / 4 * 96 * 256 * 4
     assert result.c2c_bytes == pytest.approx(ring * 6, rel=0.1)  # a folded ring: 6 links for 4 steps
 
 
