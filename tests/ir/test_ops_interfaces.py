@@ -7,7 +7,7 @@ from test_ops import CTX, op
 
 from tx8fast.errors import VerifyError
 from tx8fast.ir import Block, Builder
-from tx8fast.ir.core import REAL, Context
+from tx8fast.ir.core import COLLECTIVE, REAL, Context
 from tx8fast.ir.interfaces import (
     OpAttr,
     back_window,
@@ -166,7 +166,8 @@ def test_layouts_both_ways():
 def test_every_compute_kind_answers_shape_sharding_facts_and_reference():
     from tx8fast.numerics.routines import ROUTINES as routines
 
-    compute = [i.decl for i in CTX.infos.values() if i.traits & REAL]
+    # collectives work on several chips: no rule of one tile's box says what they do
+    compute = [i.decl for i in CTX.infos.values() if i.traits & REAL and not i.traits & COLLECTIVE]
     assert len(compute) > 90
     assert [d.name for d in compute if d.infer is None or d.rule_of is None] == []
     assert [d.name for d in compute if d.routine not in routines] == []
