@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tx8fast.errors import VerifyError
 
+MAX_CHIPS = 128  # that run one program together
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast_dev")
 
 

@@ -14,7 +14,7 @@ from tx8fast.errors import ConfigError, raise_all
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")
 MAX_DIM = 2**31 - 1
-MAX_SIDE = 32  # of a chip grid
+MAX_SIDE = 128  # of a chip grid
 
 
 @dataclass(frozen=True)

@@ -305,11 +305,14 @@ def simulate(
     cdef World w
     cdef int64_t n_tiles = code_begin.shape[0], n_chips = code_begin.shape[0] // chip_tiles, t, i, n
     cdef int64_t n_links = link_bytes.shape[0], n_masks = mask_size.shape[0]
-    cdef int64_t flying = n_tiles * engines * n_tiles + 1
+    cdef int64_t flying = 1  # entries of `heads` or `landings`: a message has at most one per link or destination
     cdef Entry* flows
     cdef int status = OK
     if start.shape[0] == 0:
         return OK
+    for i in range(tree_begin.shape[0] - 1):
+        flying = max(flying, tree_begin[i + 1] - tree_begin[i], leaf_begin[i + 1] - leaf_begin[i])
+    flying = n_tiles * engines * (flying + 1) + 1
     w.kind, w.issue, w.worker = &kind[0], &issue[0], &worker[0]
     w.arg, w.spm_read, w.spm_write = &arg[0, 0], &spm_read[0, 0, 0], &spm_write[0, 0, 0]
     w.fixed, w.ddr_bytes = &fixed[0], &ddr_bytes[0]

@@ -1,10 +1,11 @@
 """Which chips run a program together, and whether its collectives fit them.
 
-May import: ir.core, ir.program, errors. Must not: know ring orders or links.
+May import: collectives, ir.core, ir.program, errors. Must not: know ring orders or links.
 """
 
 from __future__ import annotations
 
+from tx8fast.collectives import MAX_CHIPS
 from tx8fast.errors import ConfigError, raise_all
 from tx8fast.ir.core import COLLECTIVE, Op
 from tx8fast.ir.program import IRProgram
@@ -27,6 +28,8 @@ def bind_chips(program: IRProgram, chips: tuple[int, int] | None) -> None:
             )
         program.module.attrs["chip_x"], program.module.attrs["chip_y"] = chips
     n = program.chips[0] * program.chips[1]
+    if n > MAX_CHIPS:
+        raise ConfigError(f"placing model '{program.name}' on {n} chips: at most {MAX_CHIPS} run one program together")
     problems = [text for op in program.module.walk() if op.has(COLLECTIVE) for text in _problems(op, n)]
     raise_all(ConfigError, f"placing model '{program.name}' on {n} chip{'s' * (n > 1)}", problems)
 

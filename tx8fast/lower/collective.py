@@ -59,15 +59,25 @@ class Group:
     place: tuple[int, ...]
     transfers: tuple[Transfer, ...]
 
-    def handshakes(self) -> list[list[tuple[int, int]]]:
-        """Return the pairs of devices that exchange anything, in rounds in which every device occurs at most once."""
-        rounds: list[list[tuple[int, int]]] = []
-        for pair in sorted({(min(t.source, t.target), max(t.source, t.target)) for t in self.transfers}):
-            free = next((r for r in rounds if all(set(pair).isdisjoint(p) for p in r)), None)
+    @cached_property
+    def handshakes(self) -> list[dict[int, int]]:
+        """Return device -> device of those that exchange anything, in turns in which every device meets at most one other."""
+        turns: list[dict[int, int]] = []
+        for a, b in sorted({(min(t.source, t.target), max(t.source, t.target)) for t in self.transfers}):
+            free = next((turn for turn in turns if a not in turn and b not in turn), None)
             if free is None:
-                rounds.append(free := [])
-            free.append(pair)
-        return rounds
+                turns.append(free := {})
+            free[a], free[b] = b, a
+        return turns
+
+    @cached_property
+    def of_device(self) -> list[list[Transfer]]:
+        """The transfers of every device; in a step it sends before it waits for what arrives."""
+        out: list[list[Transfer]] = [[] for _ in self.ring]
+        for t in self.transfers:
+            out[t.source].append(t)
+            out[t.target].append(t)
+        return [sorted(mine, key=lambda t: (t.step, t.source != i)) for i, mine in enumerate(out)]
 
 
 class Collective(Lowering):
@@ -191,7 +201,7 @@ class Collective(Lowering):
         """Return the cycles by closed formulas: every step as long as its fullest link and the software around it."""
         machine, (part, rounds), both = self.machine, self.part_bytes, self.groups
         fixed = machine.dte.setup_sw + machine.dte.setup_hw + machine.kcore.wait_cycles
-        cycles = max(len(g.handshakes()) for g in both[0]) * (machine.sync.handshake + machine.c2c.latency)
+        cycles = max(len(g.handshakes) for g in both[0]) * (machine.sync.handshake + machine.c2c.latency)
         for step in sorted({t.step for g in both[0] for t in g.transfers}):
             carried: dict[int, int] = {}  # link -> messages
             far = 0
@@ -234,9 +244,10 @@ class _Round:
         if not first:
             self.em.add("wait")
         pairs: tuple[int, ...] = low.record.attr("pairs") if kind == "permute" else ()
-        sends = {t.chunk for t in group.transfers if t.source == me}
+        mine = group.of_device[me]
+        sends = any(t.source == me for t in mine)
         stays = kind == "permute" and (me, me) in zip(pairs[::2], pairs[1::2])
-        root = kind == "broadcast_dev" and not any(t.target == me for t in group.transfers)
+        root = kind == "broadcast_dev" and not any(t.target == me for t in mine)
         if kind in ("all_reduce", "reduce_scatter", "all_to_all"):
             for c in range(n):
                 self.move("rdma", low.operand(group, c), c)
@@ -244,12 +255,10 @@ class _Round:
             self.move("rdma", low.operand(group, me), me)
         elif (kind == "permute" and (sends or stays)) or root:
             self.move("rdma", low.operand(group, 0), 0)
-        for pairs_ in group.handshakes():
-            for a, b in pairs_:
-                if me in (a, b):
-                    self.em.add("handshake", peer=self.tile, chip=group.ring[b if a == me else a] + 1)
-        mine = [t for t in group.transfers if me in (t.source, t.target)]
-        for t in sorted(mine, key=lambda t: (t.step, t.source != me)):
+        for turn in group.handshakes:
+            if me in turn:
+                self.em.add("handshake", peer=self.tile, chip=group.ring[turn[me]] + 1)
+        for t in mine:
             (self.send if t.source == me else self.receive)(t)
         self.store(stays)
         if sends:
@@ -304,7 +313,7 @@ class _Round:
                 self.move("wdma", low.target(group, d), me if d == me else n + d)
         elif kind == "permute":
             whole = low.target(group, 0)
-            if not stays and not any(t.target == me for t in group.transfers):
+            if not stays and not any(t.target == me for t in group.of_device[me]):
                 fmt = FORMAT_CODES["i8"]
                 self.em.add(
                     "memset", dst=self.at(1), value=0, n=self.size(whole), s0=0, n0=1, s1=0, n1=1, s2=0, n2=1, fmt=fmt

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 FORMAT_VERSION = (1, 1)
-MAX_CHIPS = 1024
+MAX_CHIPS = 128
 
 
 @dataclass

@@ -197,6 +197,8 @@ def test_what_is_refused(tmp_path):
         compiled(tmp_path, summed(1, 4, "[[0, 1, 2, 3]]", "1x4xi64", op="subtract"))
     with pytest.raises(UnsupportedError, match="2 replicas of 2 partitions"):
         compiled(tmp_path, summed(2, 2, "[[0, 1]]", "1x2xi64"))
+    with pytest.raises(UnsupportedError, match="it is for 100000000 devices, at most 128 are supported"):
+        compiled(tmp_path, summed(1, 100000000, "[[0, 1]]", "1x2xi64"))
     with pytest.raises(ConfigError, match="made for 4 devices, 8 chips are asked for"):
         compiled(tmp_path, summed(1, 4, "[[0, 1, 2, 3]]", "1x4xi64"), chips=(4, 2))
     with pytest.raises(ConfigError, match="chip 2, 3 is in none of its groups"):

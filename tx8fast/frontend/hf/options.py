@@ -1,6 +1,6 @@
 """What the caller chooses about an imported transformer: phase, sizes, element format.
 
-May import: errors. Must not: know config files or the IR.
+May import: ir.chips, errors. Must not: know config files or graphs.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tx8fast.errors import ConfigError, raise_all
+from tx8fast.ir.chips import MAX_CHIPS
 
 #: names accepted on the command line -> our format names
 DTYPES = {
@@ -60,4 +61,8 @@ class HfOptions:
                 problems.append("decode needs the number of KV cache slots, give --past")
             if self.seq not in (None, 1):
                 problems.append(f"seq is {self.seq} but decode handles one token per step; drop --seq or use prefill")
+        if type(self.tp) is int and max(self.tp, self.chips) > MAX_CHIPS:
+            problems.append(
+                f"tp is {self.tp} of {max(self.tp, self.chips)} chips, at most {MAX_CHIPS} run one program together"
+            )
         raise_all(ConfigError, "import options", problems)

@@ -22,6 +22,7 @@ from tx8fast.frontend.stablehlo.node import Handler
 from tx8fast.frontend.stablehlo.reader import bindings, legalise, new_mlir_context, parse
 from tx8fast.frontend.stablehlo.view import whole
 from tx8fast.ir import new_context
+from tx8fast.ir.chips import MAX_CHIPS
 from tx8fast.ir.program import IRProgram
 from tx8fast.weights import WeightTable
 from tx8fast.weights.safetensors import open_checkpoint
@@ -136,6 +137,8 @@ def _devices(module: Any, what: str, options: ImportOptions) -> tuple[int, int]:
             f"importing {what}: {replicas} replicas of {partitions} partitions; export with several of one kind only"
         )
     declared = replicas * partitions
+    if declared > MAX_CHIPS:
+        raise UnsupportedError(f"importing {what}: it is for {declared} devices, at most {MAX_CHIPS} are supported")
     if options.chips and declared not in (1, options.chips):
         raise ConfigError(f"importing {what}: it was made for {declared} devices, {options.chips} chips are asked for")
     return (replicas, partitions) if declared > 1 else (1, options.chips or 1)
