@@ -132,7 +132,7 @@ class _Linker:
             source = self.describe(key)
             shape, dtype = tuple(source.get("shape", spec.shape)), source.get("dtype", spec.dtype)
             found = Tensor(name, spec.shape, dtype, spec.dtype, spec.layout, self.arena.take(spec), spec_bytes(spec),
-                           {**source, "key": key, "shape": list(shape)}, per_chip=source["kind"] == "chips")  # fmt: skip
+                           {**source, "key": key, "shape": list(shape)}, per_chip=source.get("kind") == "chips")  # fmt: skip
             self.params[key, spec] = found
         return found
 
