@@ -116,6 +116,14 @@ def test_what_exceeds_the_scratchpad_goes_in_rounds(name):
     assert made.simulate().cycles > 0
 
 
+def test_an_exact_run_gives_the_same_bits():
+    made = compiled("all_reduce", (100,), "bf16", (3, 1), combine="add")
+    x = values((100,), "bf16", 3)
+    plain, exact = (made.run({"x": x}, exact=e)["y"] for e in (False, True))
+    assert np.array_equal(plain.view(np.uint16), exact.view(np.uint16))
+    assert made.status == ["inexact"]
+
+
 def test_groups_of_different_sizes():
     check("all_reduce", (40,), "f32", (5, 1), combine="add", groups=(4, 0, 2, 1, 3, -1), parts=3)
 
