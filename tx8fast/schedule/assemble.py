@@ -105,7 +105,7 @@ class _Linker:
         if ddr_bytes > self.machine.chip.ddr_bytes:
             raise InfeasibleError(
                 f"placing the model in DDR: it needs {ddr_bytes:,} bytes, one chip has {self.machine.chip.ddr_bytes:,}; "
-                "a smaller batch, a narrower dtype or more chips would help"
+                "a smaller batch, a narrower dtype or more chips (--tp N) would help"
             )
         unique = sum(self.read_bytes.values()) + self._interface_bytes(main)
         facts = {**meta, "useful_macs": self.useful_macs, "unique_ddr_bytes": unique,

@@ -30,5 +30,5 @@ def check_capacity(table: GraphTable, machine: Machine) -> None:
         raise InfeasibleError(
             f"placing the model in DDR: weights take {weights:,} bytes, inputs {inputs:,} and results {results:,}; one "
             f"chip has {machine.chip.ddr_bytes:,}; the largest: {largest}; a smaller batch or cache, a narrower dtype or "
-            "more chips would help"
+            "more chips (--tp N) would help"
         )

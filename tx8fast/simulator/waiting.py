@@ -27,7 +27,8 @@ def waiting_line(
     name = row["name"]
     if name == "recv":
         m = row["monitor"]
-        waits = f"{row['bytes']} bytes on monitor {m}, {int(monitors[m])} have arrived"
+        arrived = int(monitors[m]) if 0 <= m < len(monitors) else 0
+        waits = f"{row['bytes']} bytes on monitor {m}, {arrived} have arrived"
     elif name == "barrier":
         waits = "all tiles at the barrier"
     elif name == "barrier_sub":
