@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "alloc": {"machine", "_kernels", "errors"},
     "search": {"graph_table", "lower", "machine", "isa", "numerics", "_kernels", "simulator.network", "errors"},
     "schedule": {
-        "graph_table", "lower", "isa", "machine", "numerics", "search.plan", "search.order", "alloc", "program", "weights",
+        "graph_table", "lower", "isa", "machine", "numerics", "search.plan", "search.loops", "search.order", "alloc", "program", "weights",
         "_kernels", "errors",
     },
     "simulator": {"program", "isa", "machine", "numerics", "weights", "_kernels", "errors"},

@@ -21,7 +21,8 @@ from tx8fast.machine import Machine
 from tx8fast.search import planner as planner_module
 from tx8fast.search import planning
 from tx8fast.search.grouping import group_table
-from tx8fast.search.plan import Plan, copies, loop_steps, slice_bytes
+from tx8fast.search.loops import loop_steps
+from tx8fast.search.plan import Plan, copies, slice_bytes
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
 

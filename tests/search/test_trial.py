@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.one_op import Arg, one_op, random_plan, with_plan
 
-from tx8fast.search.plan import Plan, copies, loop_steps
+from tx8fast.search.loops import loop_steps
+from tx8fast.search.plan import Plan, copies
 from tx8fast.search.trial import PlanTimer
 from tx8fast.simulator.cycle import simulate
 

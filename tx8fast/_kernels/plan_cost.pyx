@@ -36,7 +36,7 @@ def plan_cost(
     const uint8_t[::1] store,         # IN (na,) 1 = result
     const int64_t[::1] item,          # IN (na,) bytes per element
     const uint8_t[::1] blocked,       # IN (na,) DDR layout
-    const uint8_t[::1] share,         # IN (na,) 1 = tiles that need the same bytes may pass them on
+    const uint8_t[::1] share,         # IN (na,) 1 = tiles that need the same bytes may pass them on, 2 = with a read before it
     const uint8_t[::1] local_blocked,  # IN (na,) scratchpad layout
     const int64_t[::1] block,         # IN (na,) channel block
     const int64_t[::1] dim_ptr,       # IN (na+1,)
@@ -184,7 +184,7 @@ def plan_cost(
                             sharers = sharers // pieces[f]
                 one = startup + (runs * run_overhead + pages * page_penalty + bytes_ / bw) / sharers
                 if sharers > 1:
-                    exchange = exchange_cycles + bytes_ / link_bytes
+                    exchange = (exchange_cycles if share[a] == 1 else 0.0) + bytes_ / link_bytes
                     noc += times * exchange
                     first += exchange
                     spm += 2 * ceil_div(ceil_div(local, sharers), 256) * 256

@@ -21,7 +21,7 @@ from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.feed_forward import FeedForward, is_feed_forward
-from tx8fast.lower.fused import Fused
+from tx8fast.lower.fused import NORMS, Fused
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.movement import ChannelNorm, Movement
 from tx8fast.lower.pooling import Pool, PositionReduce
@@ -116,7 +116,7 @@ def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]
         windows = [op for op in record.ops if op.kind in WINDOWS]
         if len(windows) > 1:
             return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
-        if is_feed_forward(record):
+        if is_feed_forward(record) or record.ops[0].kind in NORMS:
             return []
         if any(op.kind == "softmax" for op in record.ops) or (windows and as_product(windows[0]) is None):
             return []

@@ -87,6 +87,7 @@ class Slice:
     first: bool = True
     last: bool = True
     parity: int = 0  # alternates from one finished result slice to the next; of a staged lowering, from slice to slice
+    fresh: bool = True  # False: what the lowering prepares is there already, from a slice before
 
     @property
     def lens(self) -> tuple[int, ...]:
@@ -199,6 +200,7 @@ class Lowering:
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
+    prepared = -1  # read access that is worked on in place, by `front` of the first slice after it was loaded
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
         self.record: Any = record
@@ -244,6 +246,10 @@ class Lowering:
     def own_factors(self) -> list[list[int]]:
         """Factors of each read access, sorted."""
         return [sorted(a.factors) for a in self.reads]
+
+    def prepares(self, changed: Sequence[int]) -> bool:
+        """True if a slice for which these reads change prepares one of them first."""
+        return self.prepared in changed
 
     def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
         """Return the part of the points in [lo, hi) that slices with work must cover."""

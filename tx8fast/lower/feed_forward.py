@@ -20,7 +20,7 @@ from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.elementwise import Elementwise
-from tx8fast.lower.fused import NORMS, Fused, Link, LinkedAccess
+from tx8fast.lower.fused import NORMS, Fused, Link, LinkedAccess, result_factors
 from tx8fast.lower.rows import Norm
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
@@ -80,10 +80,10 @@ class FeedForward(Fused):
                 products.append(i)
             elif op.kind in NORMS:
                 norm = Norm(op, machine)
-                self._add(i, norm, self._mapped(self._row_links(norm)))
+                self._add(i, norm, self._mapped(self._row_links(norm, result_factors(self.lead))))
             else:
                 point = Elementwise(op, machine)
-                self._add(i, point, self._mapped(self._elementwise_links(point)))
+                self._add(i, point, self._mapped(self._elementwise_links(point, result_factors(self.lead))))
         self.products = products
         if [k for k, _ in self.members[self.second].sources].count("op") != 1 or any(
             kind == "op" for i in products for kind, _ in self.members[i].sources

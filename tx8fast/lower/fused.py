@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tx8fast.graph_table import GroupRecord
@@ -20,29 +20,38 @@ from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, NotLowera
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import as_product
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.row_lead import RowLead
 from tx8fast.lower.rows import Norm, Rope
 from tx8fast.lower.transfer import Box, Descriptor
 from tx8fast.machine import Machine
 
 Ranges = tuple[tuple[int, ...], tuple[int, ...]]
 NORMS = ("layernorm", "rmsnorm")
+PRODUCTS = ("gemm", "contract", "conv")
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
 
 
 @dataclass(frozen=True)
 class Link:
-    """One member factor in terms of the group's: [lo, hi) of `factor` divided by `scale`, or whole if factor < 0."""
+    """One member factor in terms of the group's: [lo, hi) of `factor` times `width` divided by `scale`, or whole if
+    factor < 0."""
 
     factor: int
     size: int
     scale: int = 1
+    width: int = 1
 
     def range(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
         if self.factor < 0:
             return 0, self.size
-        if self.scale == 1:
+        if self.scale == self.width == 1:
             return lo[self.factor], hi[self.factor]
-        return lo[self.factor] // self.scale, -(-hi[self.factor] // self.scale)
+        a, b = lo[self.factor] * self.width, hi[self.factor] * self.width
+        return min(a // self.scale, self.size), min(-(-b // self.scale), self.size)
+
+    def unit(self, own: int) -> int:
+        """Return the least number of the group's points that are whole units of `own` points of the member."""
+        return own * self.scale // math.gcd(own * self.scale, self.width)
 
 
 def linked(links: Sequence[Link], lo: Sequence[int], hi: Sequence[int]) -> Ranges:
@@ -90,13 +99,42 @@ class LinkedDim:
 
     def __init__(self, dim, links: Sequence[Link]) -> None:
         self.size, self.full = dim.size, dim.full
-        self.terms = tuple((links[f].factor, c // links[f].scale or 1) for f, c in dim.terms if links[f].factor >= 0)
-        fixed = sum(abs(c) * (links[f].size - 1) for f, c in dim.terms if links[f].factor < 0)
-        self.reach = fixed + getattr(dim, "reach", 0)
+        own = [(links[f], c) for f, c in dim.terms]
+        self.terms = tuple((k.factor, c * k.width // k.scale or 1) for k, c in own if k.factor >= 0)
+        fixed = sum(abs(c) * (k.size - 1) for k, c in own if k.factor < 0)
+        self.reach = fixed + getattr(dim, "reach", 0) + sum(k.width - 1 for k, _ in own if k.factor >= 0)
+
+
+Dims = Sequence[tuple[int, int]]  # product factor (or -1) and size of each dimension of a product's result
+
+
+def result_factors(product: Contraction) -> Dims:
+    return [(d.identity if d.identity is not None else -1, d.size) for d in product.writes[0].dims]
+
+
+def _width(product: Contraction, lead: Contraction) -> int:
+    """Return how many columns of the product one of the lead's stands for; all other factors are equal."""
+    sizes, own = list(product.sizes), list(lead.sizes)
+    if product.groups() != lead.groups() or len(sizes) != len(own):
+        raise NotLowerable("products of a group must have equal factors")
+    width = 1
+    if sizes != own and len(lead.n) == 1:
+        (f,) = lead.n
+        width = sizes[f] // own[f]
+        own[f] *= width
+    if sizes != own:
+        raise NotLowerable("products of a group must have equal factors, or columns in a whole ratio")
+    return width
+
+
+def _first_wire(record: GroupRecord, i: int) -> int:
+    """Return the first member whose result op `i` reads."""
+    return next(w[1] for w in record.wires[i] if w is not None and w[0] == "op")
 
 
 class Fused(Lowering):
-    """Matrix products of equal extent followed by members on their results: element-wise, rotary, whole rows."""
+    """Matrix products of equal extent, or with columns in whole ratios, followed by members on their results: element-wise,
+    rotary, whole rows. A normalisation of the products' left operand may come before them."""
 
     kind = "fused"
     shares = True
@@ -107,38 +145,48 @@ class Fused(Lowering):
         super().__init__(record, machine)
         self._begin()
         self.twin = resident
+        led = record.ops[0].kind in NORMS
+        if led:
+            self._check_lead()
+            resident, self.prepared = True, 0
         products = [as_product(op) if op.kind == "conv" else op for op in record.ops]
         if None in products:
             raise NotLowerable("a convolution with a window leads a group of its own kind")
-        lead = Contraction(products[0], machine, resident=resident)  # type: ignore[arg-type]
-        self.lead = lead
+        made = {i: Contraction(products[i], machine, resident=resident)  # type: ignore[arg-type]
+                for i, op in enumerate(record.ops) if op.kind in PRODUCTS}  # fmt: skip
+        self.lead = lead = min(made.values(), key=lambda low: math.prod(low.sizes))
+        base: list[Contraction] = []  # the product that every member follows
         if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
             raise NotLowerable("a batched product has no row-major result slice")
         whole: set[int] = set()  # factors that a member needs uncut
         for i, op in enumerate(record.ops):
-            if op.kind in ("gemm", "contract", "conv"):
-                low: Lowering = Contraction(products[i], machine, resident=resident)  # type: ignore[arg-type]
+            leads = led and i == 0
+            product = lead if leads else made[i] if i in made else base[_first_wire(record, i)]
+            base.append(product)
+            dims = result_factors(product)
+            low: Lowering
+            if i in made or leads:
+                low = RowLead(op, machine, product) if leads else product
                 links = [Link(f, n) for f, n in enumerate(low.sizes)]
-                if low.sizes != lead.sizes or low.groups() != lead.groups():  # type: ignore[attr-defined]
-                    raise NotLowerable("products of a group must have equal factors")
             elif op.kind in NORMS:
                 low = Norm(op, machine)
-                links = self._row_links(low)
+                links = self._row_links(low, dims)
                 whole |= {links[-1].factor}
             elif op.kind == "rope":
                 low = Rope(op, machine)
-                links = self._rope_links(low)
+                links = self._rope_links(low, dims)
             else:
                 low = Elementwise(op, machine)
-                links = self._elementwise_links(low)
-            self._add(i, low, links)
+                links = self._elementwise_links(low, dims)
+            width = _width(product, lead)
+            self._add(i, low, [replace(k, width=width) if width > 1 and k.factor in lead.n else k for k in links])
         self.products = [i for i, m in enumerate(self.members) if isinstance(m.low, Contraction)]
         self.writes = [LinkedAccess(self.members[i].low.writes[0], self.members[i].links) for i in record.outputs]
         units = list(lead.units)
         for m in self.members:
             for link, u in zip(m.links, m.low.units, strict=True):
                 if link.factor >= 0:
-                    units[link.factor] = max(units[link.factor], min(u * link.scale, lead.sizes[link.factor]))
+                    units[link.factor] = max(units[link.factor], min(link.unit(u), lead.sizes[link.factor]))
         shard, split = ([ok and f not in whole for f, ok in enumerate(x)] for x in (lead.shard, lead.split))
         self.set_factors(lead.sizes, units, shard, split, lead.reduce, lead.max_len)
         if any(lead.sizes[f] > lead.max_len[f] for f in whole):
@@ -149,26 +197,27 @@ class Fused(Lowering):
         self.args: list[int] = []
         self.forms: dict[tuple, int] = {}
 
-    def _result_factors(self) -> list[tuple[int, int]]:
-        """Group factor (or -1) and size of each dimension of the lead's result."""
-        return [(d.identity if d.identity is not None else -1, d.size) for d in self.lead.writes[0].dims]
+    def _check_lead(self) -> None:
+        """A normalisation that leads works in the buffer from which the products read."""
+        users = [(op.kind in PRODUCTS, at) for op, wires in zip(self.record.ops, self.record.wires, strict=True)
+                 for at, wire in enumerate(wires) if wire == ("op", 0)]  # fmt: skip
+        n_products = sum(op.kind in PRODUCTS for op in self.record.ops)
+        if 0 in self.record.outputs or users != [(True, 0)] * n_products:
+            raise NotLowerable("a normalisation leads products whose left operand it makes, and nothing else")
 
-    def _elementwise_links(self, low: Lowering) -> list[Link]:
-        dims = self._result_factors()
+    def _elementwise_links(self, low: Lowering, dims: Dims) -> list[Link]:
         if any(f < 0 and n != 1 for f, n in dims) or len(low.sizes) != len(dims) or not low.writes[0].blocked:
             raise NotLowerable("an element-wise member must keep the product's dimensions")
         if tuple(n for _, n in dims) != low.sizes:
             raise NotLowerable("an element-wise member must keep the product's shape")
         return [Link(f, n) for f, n in dims]
 
-    def _row_links(self, low: Norm) -> list[Link]:
-        dims = self._result_factors()
+    def _row_links(self, low: Norm, dims: Dims) -> list[Link]:
         if tuple(n for _, n in dims) != low.sizes or any(f < 0 and n != 1 for f, n in dims) or dims[-1][0] < 0:
             raise NotLowerable("a normalisation must keep the product's shape")
         return [Link(f, n) for f, n in dims]
 
-    def _rope_links(self, low: Rope) -> list[Link]:
-        dims = self._result_factors()
+    def _rope_links(self, low: Rope, dims: Dims) -> list[Link]:
         if (
             [n for _, n in dims[:-1]] != list(low.sizes[:-1])
             or dims[-1][1] != low.sizes[-1] * low.dim
@@ -196,7 +245,7 @@ class Fused(Lowering):
 
     def _form(self, wire: int, access: Access, links: Sequence[Link]) -> tuple:
         """Return what tells apart how members read the group's operand `wire`."""
-        return wire, type(access), access.dims, access.blocked, tuple(links)
+        return wire, type(access), access.dims, access.blocked, tuple(links[f] for f in sorted(access.factors))
 
     def _access(self, access: Access, links: Sequence[Link]) -> Access:
         return LinkedAccess(access, links)
@@ -205,7 +254,9 @@ class Fused(Lowering):
         return self.args
 
     def fits(self, lens: Sequence[int]) -> bool:
-        return self.lead.fits(lens)
+        zero = (0,) * len(lens)
+        found = ((self.members[i], self.members[i].ranges(zero, lens)) for i in self.products)
+        return all(m.low.fits([b - a for a, b in zip(lo, hi, strict=True)]) for m, (lo, hi) in found)
 
     # -- buffers: two copies each of every member's scratch, then of the intermediates ------------------------------
 
@@ -241,7 +292,8 @@ class Fused(Lowering):
     @cached_property
     def _inner(self) -> list[int]:
         """Members that need a buffer of their own inside the group."""
-        return [i for i, owner in enumerate(self._owners) if i not in self.record.outputs and owner == i]
+        own = [i for i, owner in enumerate(self._owners) if i not in self.record.outputs and owner == i]
+        return own[1:] if self.prepared >= 0 else own
 
     @cached_property
     def _counts(self) -> list[tuple[int, int]]:
@@ -251,7 +303,7 @@ class Fused(Lowering):
 
     def _copies(self, i: int) -> int:
         """Copies of member i's scratch and of its intermediate result."""
-        return COPIES
+        return 1 if i == 0 and self.prepared >= 0 else COPIES
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return self.lead.slice_form(lo, hi)
@@ -276,10 +328,15 @@ class Fused(Lowering):
             rest = rest[n:]
 
     def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
-        return len(self.products) * round_up(self.lead.acc_bytes(lo, hi), ALIGN_BYTES)
+        return sum(self._acc_sizes(lo, hi))
+
+    def _acc_sizes(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
+        """Bytes of every product's partial sums."""
+        own = [self.members[i] for i in self.products]
+        return [round_up(m.low.acc_bytes(*m.ranges(lo, hi)), ALIGN_BYTES) for m in own]
 
     def front(self, em: Emitter, s: Slice) -> None:
-        """The matrix products."""
+        """The matrix products, and what prepares their left operand."""
         self._emit(em, s, True)
 
     def back(self, em: Emitter, s: Slice) -> None:
@@ -299,11 +356,13 @@ class Fused(Lowering):
             n = self._copies(i)
             place[i] = scratch[s.parity % n]
             scratch = scratch[n:]
+        led = self.prepared >= 0
+        if led:
+            place[0] = s.reads[self.prepared]
         for i in range(len(self.members)):
             place[i] = place[self._owners[i]]
         for i, m in enumerate(self.members):
-            product = i in self.products
-            if product != products:
+            if (i in self.products or led and i == 0) != products:
                 continue
             lo, hi = m.ranges(s.lo, s.hi)
             reads = [s.reads[k] if kind == "in" else place[k] for kind, k in m.sources]
@@ -313,10 +372,11 @@ class Fused(Lowering):
 
     def _slice(self, i: int, s: Slice, own: Slice) -> Slice | None:
         """Return what member i does in slice s, `own` with its place in the reduction; None if nothing."""
+        if i == 0 and self.prepared >= 0 and not s.fresh:
+            return None
         own.first, own.last = s.first, s.last
         if i in self.products and s.acc:
-            step = round_up(self.lead.acc_bytes(s.lo, s.hi), ALIGN_BYTES)
-            own.acc = s.acc + self.products.index(i) * step
+            own.acc = s.acc + sum(self._acc_sizes(s.lo, s.hi)[: self.products.index(i)])
         return own
 
     def ops_per_point(self) -> float:
@@ -325,7 +385,8 @@ class Fused(Lowering):
         depth = 1
         for f in lead.k:
             depth *= lead.sizes[f]
-        vector = sum(m.low.ops_per_point() / math.prod(k.scale for k in m.links)
-                     for i, m in enumerate(self.members) if i not in self.products)  # fmt: skip
-        return len(self.products) / self.machine.peak_macs_per_cycle(lead.reads[0].spec.dtype) * self.machine.n_tiles \
+        per_point = [math.prod(k.width / k.scale for k in m.links) for m in self.members]
+        vector = sum(m.low.ops_per_point() * n for i, (m, n) in enumerate(zip(self.members, per_point, strict=True))
+                     if i not in self.products and (i or self.prepared < 0))  # fmt: skip
+        return sum(per_point[i] for i in self.products) / self.machine.peak_macs_per_cycle(lead.reads[0].spec.dtype) * self.machine.n_tiles \
             + vector / depth  # fmt: skip

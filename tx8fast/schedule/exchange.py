@@ -10,18 +10,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.transfer import PIECES, Descriptor
+from tx8fast.lower.base import round_up
+from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, clip
 from tx8fast.schedule.segment import Share, TileCode
+from tx8fast.search.loops import LoopStep
 from tx8fast.search.order import Action, Fill, Order, tile_order
-from tx8fast.search.plan import LoopStep, part_of
+from tx8fast.search.plan import part_of
+
+LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
 
 
 class SharedTileCode(TileCode):
     """Builds the code of one tile of a segment with shared operands."""
 
-    def __init__(self, *args, shares: Sequence[Share]) -> None:
+    def __init__(self, *args, shares: Sequence[Share], late: int = 0) -> None:
+        """`late`: how many transfers more the tile takes for an early part, so that its loads run behind those of others."""
         super().__init__(*args)
         self.shares = {s.access: s for s in shares}
+        self.late = late
         self.part_memo: dict[tuple, tuple[list[Descriptor], int, int, int]] = {}
         self.forms: dict[tuple, tuple] = {}  # one step of every form of part load
         self.sync_memo: dict[tuple, np.ndarray] = {}
@@ -72,10 +78,16 @@ class SharedTileCode(TileCode):
     def _load_part(self, action: Action) -> None:
         """Start loading this tile's part of a shared read into staging."""
         k, fill = action.access, self.fills[action.fill]
+        if self.shares[k].rank < 0:
+            return
         slots = PIECES * (len(self.low.reads) + len(self.low.writes))
-        key, moved, shift, _, _, _ = self._part(k, self.steps[fill.step], self.shares[k].rank)
+        key, moved, shift, _, size, _ = self._part(k, self.steps[fill.step], self.shares[k].rank)
         at = self._staging(k, fill)
-        self._rows((*key, at, "part"), k, moved, shift, at, "rdma", action.worker, slots + PIECES * k)
+        pieces = 1 + self.late * (action.fill == LATE_FILL)
+        if pieces > 1:
+            step = round_up(-(-size // pieces), LINE_BYTES)
+            moved = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
+        self._rows((*key, at, "part", pieces), k, moved, shift, at, "rdma", action.worker, slots + PIECES * k)
 
     def _exchange(self, f: int) -> None:
         """Send this tile's parts of fill f to all tiles that share them and wait for all parts."""
@@ -108,7 +120,7 @@ class SharedTileCode(TileCode):
         for slot, value in seen.items():
             shift[slot] = value
         code = code.copy()
-        source = {at: k for k, copies in self.buffers.staging.items() for at in copies}
+        source = {at: k for k, copies in self.buffers.staging.items() if self.shares[k].rank >= 0 for at in copies}
         sends = np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["send"].OPCODE)
         for n in sends:
             k = source[int(code["spm"][n, 0])]

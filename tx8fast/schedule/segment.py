@@ -21,28 +21,33 @@ from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.rounds import Stream
-from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, ddr_offset, part_bytes, spec_bytes
+from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, ddr_offset, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.stream import stream_codes
 from tx8fast.schedule.tiles import code_key
+from tx8fast.search.loops import LoopStep
 from tx8fast.search.order import Action, Order, tile_order
 from tx8fast.search.plan import (
-    LoopStep,
     Plan,
     TileRange,
     copies,
     count_steps,
+    loaders,
     reloads,
     segment_cycles,
+    sharing_groups,
     slice_bytes,
+    staggered,
+    staging,
     tile_ranges,
 )
 
 
 @dataclass(frozen=True)
 class Share:
-    """One shared read access on one tile: who takes part, and which part this tile loads."""
+    """One shared read access on one tile: who takes part, and which of the parts that `tiles` tiles load is this tile's,
+    -1 for none."""
 
     access: int
     mask: int
@@ -81,6 +86,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     codes = []
     known: dict[tuple, int] = {}
     first: dict[tuple, tuple[TileCode, np.ndarray]] = {}
+    behind, late_tiles = staggered(low, plan), _late_tiles(low, plan, machine)
     for t, r in enumerate(ranges):
         if r.idle:
             continue
@@ -90,7 +96,8 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
                 offsets[t, PIECES * a + piece] = ddr_offset(access.spec, starts, piece)
         offsets[t, n_slots:] = offsets[t, : PIECES * len(low.reads)]
         shares = tile_shares(low, plan, ranges, t)
-        form = (code_key(low, r), tuple((s.access, s.tiles) for s in shares))
+        late = behind if late_tiles >> t & 1 else 0
+        form = (code_key(low, r), late, tuple((s.access, s.tiles, s.rank < 0) for s in shares))
         key = (form, shares)
         if key not in known:
             known[key] = len(codes)
@@ -99,7 +106,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
                 code, shift = first[form][0].for_tile(first[form][1], shares)
                 offsets[t, n_slots:] += shift
             if code is None:
-                builder = tile_builder(low, plan, buffers, r, offsets[t], shares)
+                builder = tile_builder(low, plan, buffers, r, offsets[t], shares, late)
                 builder.meet = meet
                 code = builder.build(barrier)
                 first.setdefault(form, (builder, code))
@@ -129,24 +136,37 @@ def _terms(record: OpRecord | GroupRecord) -> dict[str, int]:
 def tile_shares(low: Lowering, plan: Plan, ranges: Sequence[TileRange], tile: int) -> tuple[Share, ...]:
     """Return how tile `tile` takes part in each shared read: with the tiles that need the same slices."""
     out = []
-    for k, g in enumerate(plan.shared):
-        if g < 2:
-            continue
+    for k, (begin, count) in loaders(low, plan).items():
         factors = sorted(low.reads[k].factors)
         mine = [ranges[tile].lo[f] for f in factors]
         group = [t for t, r in enumerate(ranges) if not r.idle and [r.lo[f] for f in factors] == mine]
-        out.append(Share(k, sum(1 << t for t in group), group.index(tile), len(group)))
+        rank = group.index(tile) - begin
+        out.append(Share(k, sum(1 << t for t in group), rank if 0 <= rank < count else -1, count))
     return tuple(out)
 
 
+def _late_tiles(low: Lowering, plan: Plan, machine: Machine) -> int:
+    """Return the tiles, as a mask, that are to load behind the others: every second set of those that share the operand
+    that is filled most often, the smaller sets of several, so that nobody waits for them; the mesh's right half if all tiles are one set."""
+    shared = [k for k, g in enumerate(plan.shared) if g > 1]
+    if not shared:
+        return 0
+    most = max(shared, key=lambda k: (reloads(low, plan, low.reads[k].factors), -plan.shared[k]))
+    sets = sharing_groups(low, plan, most)
+    if len(sets) > 1:
+        return sum(sets[1::2])
+    width = machine.chip.tiles_x
+    return sum(1 << t for t in range(machine.n_tiles) if 2 * (t % width) >= width)
+
+
 def tile_builder(low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray,
-                 shares: tuple[Share, ...]) -> TileCode:  # fmt: skip
+                 shares: tuple[Share, ...], late: int = 0) -> TileCode:  # fmt: skip
     """Return the builder of one tile's code."""
     if not shares:
         return TileCode(low, plan, buffers, r, slot_base)
     from tx8fast.schedule.exchange import SharedTileCode
 
-    return SharedTileCode(low, plan, buffers, r, slot_base, shares=shares)
+    return SharedTileCode(low, plan, buffers, r, slot_base, shares=shares, late=late)
 
 
 def idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
@@ -207,13 +227,9 @@ class Buffers:
             self.copies.append(n)
             if k not in pinned:
                 want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
-        self.stages: list[int] = []
-        self.shared = {k: g for k, g in enumerate(plan.shared) if g > 1}
-        for k, g in self.shared.items():
-            size = round_up(slice_bytes(low, low.reads[k], plan), ALIGN_BYTES)
-            stages = 2 if reloads(low, plan, low.reads[k].factors) > 1 else 1
-            self.stages.append(stages)
-            want("load", part_bytes(size, g), stages)
+        stages = staging(low, plan)
+        for _, size, n in stages:
+            want("load", size, n)
         scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
         for size in scratch:
             want("scratch", size)
@@ -230,7 +246,9 @@ class Buffers:
         self.peak = max(ends, default=machine.spm_base) - machine.spm_base
         it = iter(addresses)
         self.access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(self.copies)]
-        self.staging = {k: [next(it) for _ in range(n)] for k, n in zip(self.shared, self.stages, strict=True)}
+        self.staging: dict[int, list[int]] = {}
+        for reads, _, n in stages:
+            self.staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
         self.scratch = [next(it) for _ in scratch]
         self.consts = [next(it) for _ in consts]
         self.acc = next(it) if split else 0
@@ -306,11 +324,13 @@ class TileCode:
     def _compute(self, s: LoopStep, turn: int, phase: str, worker: int) -> None:
         n_read, b, at = len(self.low.reads), self.buffers, self._at(s)
         parity = turn * self.low.overlaps
-        key = (phase, worker, self.low.slice_form(s.lo, s.hi), *at, s.first, s.last, parity)
+        fresh = self.low.prepares(s.new)
+        key = (phase, worker, self.low.slice_form(s.lo, s.hi), *at, s.first, s.last, parity, fresh)
         rows = self.compute_memo.get(key)
         if rows is None:
             em = Emitter()
-            made = Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last, parity)
+            made = Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last, parity,
+                         fresh)  # fmt: skip
             getattr(self.low, phase)(em, made)
             rows = self.compute_memo[key] = isa.rows(em.rows)
             rows["op"] = 0

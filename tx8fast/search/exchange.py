@@ -8,7 +8,6 @@ groups of tiles that exchange at the same time use the same links.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -16,31 +15,20 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
-from tx8fast.lower.base import Lowering
 from tx8fast.machine import Machine
-from tx8fast.search.plan import Plan, part_bytes
+from tx8fast.search.plan import Groups, part_bytes
 from tx8fast.simulator import network
 
 QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries per engine queue (hardware manual 2)
-#: the sets of tiles, as masks, that share one operand
-Groups = tuple[int, ...]
-
-
-def sharing_groups(low: Lowering, plan: Plan, k: int) -> Groups:
-    """Return the sets of tiles that load read k together, that of tile 0 first."""
-    own = low.reads[k].factors
-    groups: dict[tuple, int] = {}
-    for tile, point in enumerate(itertools.product(*map(range, plan.parts))):
-        mine = tuple([x for f, x in enumerate(point) if f in own])
-        groups[mine] = groups.get(mine, 0) | 1 << tile
-    return tuple(groups.values())
+#: of the tiles that share one operand, the rank of the first one that loads a part of it, and their number
+Loaders = tuple[int, int]
 
 
 class Exchange:
-    """One exchange on all tiles: of which reads, by which groups."""
+    """One exchange on all tiles: of which reads, by which groups and their loaders."""
 
-    def __init__(self, machine: Machine, groups: tuple[Groups, ...]) -> None:
-        self.machine, self.groups = machine, groups
+    def __init__(self, machine: Machine, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...]) -> None:
+        self.machine, self.groups, self.loaders = machine, groups, loaders
         self.known: dict[tuple, int] = {}
         self.rows: dict[bool, tuple[EventInput, list[tuple[int, int, int, int]]]] = {}
         self.masks = sorted({mask for g in groups for mask in g})
@@ -90,8 +78,11 @@ class Exchange:
                 args.append((0, masks.index(mask), 0))
             for k, mask in enumerate(mine):
                 if mask:
-                    rank = (mask & ((1 << tile) - 1)).bit_count()
-                    bytes_at.append((len(made), k, rank, mask.bit_count()))
+                    first, count = self.loaders[k]
+                    rank = (mask & ((1 << tile) - 1)).bit_count() - first
+                    if not 0 <= rank < count:
+                        continue
+                    bytes_at.append((len(made), k, rank, count))
                     made.append(0)
                     args.append((0, masks.index(mask), 0))
             if any(mine):
@@ -114,16 +105,23 @@ class Exchanges:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.known: dict[tuple[Groups, ...], Exchange] = {}
+        self.known: dict[tuple, Exchange] = {}
 
-    def of(self, groups: tuple[Groups, ...]) -> Exchange:
+    def of(self, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...]) -> Exchange:
         """Return the exchange of such groups."""
-        if groups not in self.known:
-            self.known[groups] = Exchange(self.machine, groups)
-        return self.known[groups]
+        key = groups, loaders
+        if key not in self.known:
+            self.known[key] = Exchange(self.machine, groups, loaders)
+        return self.known[key]
 
 
 @lru_cache(maxsize=4)
 def exchanges(machine: Machine) -> Exchanges:
     """Return what is known of a machine's exchanges."""
     return Exchanges(machine)
+
+
+def hidden_setup(fixed: np.ndarray, ddr_bytes: np.ndarray, share: float, port: float) -> np.ndarray:
+    """Return the cycles of transfers' setups (fixed) that cost nothing where half of the tiles set up while the other half
+    loads: what a tile's share of the DDR, in bytes per cycle, loses meanwhile it gets back as far as its port lets it."""
+    return np.minimum(fixed, ddr_bytes * (1 / share - 1 / port)).astype(np.int64)

@@ -19,11 +19,13 @@ from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord
 from tx8fast.lower import MAX_BANDED, NotLowerable
 from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.feed_forward import second_product
+from tx8fast.lower.fused import NORMS
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
 NO_PLAN = 1e18  # cycles of an op that does not fit: it is left to the end, where all such ops are reported
 MAX_GROUP = 4
+MAX_SIDE_BY_SIDE = 6  # ops of a group with three products of one operand
 MAX_CHAIN = 24  # ops of a chain of convolutions and pools by bands of rows
 Option = tuple[int, int, Step]  # steps [start, end) as one group
 PRODUCTS = frozenset({"gemm", "contract", "conv"})
@@ -175,7 +177,7 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     """Say whether an interval can be a group at all, without building it."""
     kinds = [s.record.kind if s.record is not None else "" for s in steps[start:end]]
     if sum(k in WINDOWS for k in kinds) < 2:
-        return end - start <= MAX_GROUP or second_product(kinds) >= 0
+        return end - start <= MAX_GROUP or second_product(kinds) >= 0 or _side_by_side(steps[start:end])
     if (
         sum(k in WINDOWS for k in kinds) > MAX_BANDED
         or not (narrow[start] and narrow[end])
@@ -186,6 +188,12 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     following = steps[end].record if end < len(steps) else None
     after = following is not None and following.kind in UNARY and narrow[end + 1]
     return not after and not (start and kinds[0] in UNARY)
+
+
+def _side_by_side(part: Sequence[Step]) -> bool:
+    """True for three products or more of one operand, with what follows each of them: the operand is loaded once."""
+    first = [s.inputs[0] for s in part if s.record is not None and s.record.kind in PRODUCTS]
+    return len(part) <= MAX_SIDE_BY_SIDE and len(first) > 2 and len(set(first)) == 1
 
 
 def cost_of(step: Step, planner: Planner) -> float:
@@ -270,7 +278,12 @@ def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[i
 
 def _follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
     """True for products of one operand, products and ops on their results, score, softmax and mix of attention, and
-    feed-forwards."""
+    feed-forwards. Products may follow the normalisation of their operand."""
+    if records[0].kind in NORMS and len(records) > 1:
+        led = all(
+            s.inputs[0] == part[0].outputs[0] for r, s in zip(records[1:], part[1:], strict=True) if r.kind in PRODUCTS
+        )
+        return led and _follows(records[1:], part[1:], {v: i for v, i in made.items() if i})
     product = [r.kind in PRODUCTS for r in records]
     uses = [any(v in made for v in s.inputs) for s in part]
     if len(records) == 3 and product == [True, False, True] and records[1].kind == "softmax":

@@ -20,7 +20,8 @@ from tx8fast.graph_table import Step
 from tx8fast.lower.base import Access, Emitter, Lowering, Slice
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.machine import Machine
-from tx8fast.search.plan import Plan, TileRange, copies, loop_steps, reloads, slice_bytes, tile_ranges
+from tx8fast.search.loops import loop_steps
+from tx8fast.search.plan import Plan, TileRange, copies, reloads, slice_bytes, tile_ranges
 
 SPACE = 1 << 22  # bytes between buffers of which only the writes count; more than any buffer
 

@@ -26,7 +26,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tx8fast.lower.base import Lowering
-from tx8fast.search.plan import LoopStep, Plan, loop_steps, staged_loads
+from tx8fast.search.loops import LoopStep, loop_steps, staged_loads
+from tx8fast.search.plan import Plan
 
 LOADS = 1  # register window of part loads
 ENGINES = (0, 2)  # windows of even and odd fills
@@ -137,9 +138,15 @@ class _Shared:
         self.loads = [[k for k in s.load if k not in shared] for s in steps]
         # a shared operand with one buffer that is filled again is not filled before its readers are done
         self.single = any(copies[k] == 1 for fill in fills[1:] for k in fill.changed)
-        self.actions: list[Action] = [Action("load", 0, k) for k in self.loads[0]]
-        self._parts(0)
-        self._add("wait")
+        self.actions: list[Action] = []
+        if low.prepares(self.loads[0]):  # while it is still being loaded, into the window of its first slice
+            self._parts(0)
+            self._load_all(self.loads[0], 0)
+            self._add("wait_worker", worker=1 << LOADS)
+        else:
+            self._load_all(self.loads[0], 0)
+            self._parts(0)
+            self._add("wait")
         self._parts(1)
         if meet:
             self._add("meet", fill=0)
@@ -192,8 +199,9 @@ class _Shared:
             if late:
                 self._add("wait")
                 for k in late:
-                    self._add("load", i + 1, k)
-                self._add("wait")
+                    self._add("load", i + 1, k, ENGINES[(i + 1) % 2])
+                if not self.low.prepares(late):
+                    self._add("wait")
             if last:
                 return
             self._bring(i, 1 << ENGINES[(i + 1) % 2])
@@ -201,6 +209,8 @@ class _Shared:
             if deferred:
                 self._load_all(early, i + 1)
             self._exchange(i + 1)
+            if self.low.prepares(self.steps[i].new):  # the next slice, in the other window, reads it too
+                self._add("wait_worker", worker=1 << ENGINES[i % 2])
 
     def _load_all(self, reads: Sequence[int], i: int) -> None:
         self.actions += [Action("load", i, k, ENGINES[i % 2]) for k in reads]

@@ -10,17 +10,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.errors import InternalError
 from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
 from tx8fast.lower.transfer import Descriptor, clip, part_bytes
 from tx8fast.machine import Machine
 
-LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
+#: the sets of tiles, as masks, that share one operand
+Groups = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -64,91 +63,6 @@ def reloads(low: Lowering, plan: Plan, factors: frozenset[int]) -> int:
         if f in factors and plan.trips[f] > 1:
             times = total
     return times
-
-
-class LoopStep(NamedTuple):
-    """One slice of a tile's loop nest. lo, hi: factor ranges; load: reads that must be loaded for it; copy: buffer
-    copy of every access, reads then writes; first, last: of a reduction; done: slices completed before."""
-
-    lo: tuple[int, ...]
-    hi: tuple[int, ...]
-    load: tuple[int, ...]
-    copy: tuple[int, ...]
-    first: bool
-    last: bool
-    done: int
-
-
-def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopStep]:
-    """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest; loads and copies are
-    left open."""
-    lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
-    for f in low.backward:
-        lists[plan.order.index(f)].reverse()
-    n_outer = sum(not low.reduce[f] for f in plan.order)  # reductions come last
-    place = [plan.order.index(f) for f in range(len(lists))]
-    inner = list(itertools.product(*lists[n_outer:]))
-    for done, outer in enumerate(itertools.product(*lists[:n_outer])):
-        points = [(*outer, *x) for x in inner]
-        ranges = [(tuple([x[i][0] for i in place]), tuple([x[i][1] for i in place])) for x in points]
-        if low.skipping:
-            ranges = [r for r in ranges if not low.skips(*r)]
-        for i, (a, b) in enumerate(ranges):
-            yield LoopStep(a, b, (), (), i == 0, i + 1 == len(ranges), done)
-
-
-def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
-               limit: int | None = None) -> list[LoopStep]:  # fmt: skip
-    """Return the steps of a tile's range [lo, hi), at most `limit`; copies: buffers per access, reads then writes."""
-    n_read = len(low.reads)
-    filled = [0] * len(copies)
-    seen: dict[tuple[int, int], tuple] = {}  # (access, its copy if kept) -> what it holds
-    summed = [f for f in plan.order if low.reduce[f]]
-    steps: list[LoopStep] = []
-    for a, b, _, _, first, last, done in itertools.islice(loop_slices(low, plan, lo, hi), limit):
-        load = []
-        turn = 0  # of the reduction
-        for f in summed if plan.kept else ():
-            turn = turn * plan.trips[f] + (a[f] - lo[f]) // plan.slices[f]
-        for k in range(n_read):
-            key = low.content(k, a, b)
-            place = (k, turn if k in plan.kept else 0)
-            if key != seen.get(place) and (k not in low.rare or low.needs(k, a, b)):
-                seen[place] = key
-                filled[k] += 1
-                if k not in plan.held:
-                    load.append(k)
-        copy = [0 if n == 1 else max(0, filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
-        for k in plan.kept:
-            copy[k] = turn
-        steps.append(LoopStep(a, b, tuple(load), tuple(copy), first, last, done))
-        if last:
-            filled[n_read:] = [n + 1 for n in filled[n_read:]]
-    return steps
-
-
-def staged_loads(low: Lowering, steps: Sequence[LoopStep]) -> tuple[list[list[tuple[int, int]]], list[list[int]]]:
-    """Say when a staged nest issues its loads: per step the loads (step, access) that follow the second half of the
-    step before, and the reads that must be loaded before its own first half, with nothing under way.
-
-    A load goes out as soon as its buffer's last readers have been issued, at most LOOK_AHEAD steps before its use. A
-    buffer whose last reader is the very step before has none to spare: both halves of that step come first."""
-    early: list[list[tuple[int, int]]] = [[] for _ in steps]
-    late: list[list[int]] = [[] for _ in steps]
-    used: dict[tuple[int, int], int] = {}  # (access, copy) -> last step that reads it
-    for i, s in enumerate(steps):
-        for k in s.load if i else ():
-            free = used.get((k, s.copy[k]), -1) + 1
-            if free == i:
-                if not s.first:
-                    raise InternalError(f"{low.kind}: read {k} of step {i} has no second buffer inside a reduction")
-                late[i].append(k)
-            else:
-                early[max(free, i - LOOK_AHEAD, 0)].append((i, k))
-        for k, c in enumerate(s.copy):
-            if k >= len(low.reads) or low.needs(k, s.lo, s.hi):
-                used[k, c] = i
-    return [sorted(x) for x in early], late
 
 
 def count_steps(low: Lowering, plan: Plan) -> int:
@@ -202,6 +116,8 @@ def _copies(low: Lowering, plan: Plan, k: int, times: int) -> int:
 
 #: slices below this are cheaper to load by every tile than to agree on
 SHARE_MIN_BYTES = 16384
+LAG = 1.25  # longest setups by which they begin later
+STAGGERED = 8  # fills of a shared operand from which on half of the tiles begin later
 
 
 def sharers(low: Lowering, plan: Plan) -> tuple[int, ...]:
@@ -224,6 +140,70 @@ def sharers(low: Lowering, plan: Plan) -> tuple[int, ...]:
     return tuple(counts)
 
 
+def sharing_groups(low: Lowering, plan: Plan, k: int) -> Groups:
+    """Return the sets of tiles that load read k together, that of tile 0 first."""
+    own = low.reads[k].factors
+    groups: dict[tuple, int] = {}
+    for tile, point in enumerate(itertools.product(*map(range, plan.parts))):
+        mine = tuple([x for f, x in enumerate(point) if f in own])
+        groups[mine] = groups.get(mine, 0) | 1 << tile
+    return tuple(groups.values())
+
+
+def loaders(low: Lowering, plan: Plan) -> dict[int, tuple[int, int]]:
+    """Return which of the tiles that share a read load it, per shared read: the first one's rank, and how many.
+
+    Reads that change together are loaded by different tiles, in numbers that suit their sizes: one part to load and one
+    message to send is cheaper for a tile than several small ones."""
+    together: dict[frozenset[int], list[int]] = {}
+    for k, g in enumerate(plan.shared):
+        if g > 1:
+            together.setdefault(low.reads[k].factors, []).append(k)
+    found: dict[int, tuple[int, int]] = {}
+    for reads in together.values():
+        tiles = plan.shared[reads[0]]
+        if len(reads) > tiles:
+            found |= dict.fromkeys(reads, (0, tiles))
+            continue
+        size = [slice_bytes(low, low.reads[k], plan) for k in reads]
+        count = [1] * len(reads)
+        for _ in range(tiles - len(reads)):
+            count[max(range(len(reads)), key=lambda i: size[i] / count[i])] += 1
+        found |= {k: (sum(count[:i]), count[i]) for i, k in enumerate(reads)}
+    return found
+
+
+def staging(low: Lowering, plan: Plan) -> list[tuple[tuple[int, ...], int, int]]:
+    """Return the buffers of own parts: (the shared reads that take turns in them, bytes, copies). A tile loads a part of
+    one of these reads."""
+    parts: dict[tuple, list[int]] = {}
+    of = loaders(low, plan)
+    for k, (first, count) in of.items():
+        key = (low.reads[k].factors,) if count < plan.shared[k] else (k, first)
+        parts.setdefault(key, []).append(k)
+    out = []
+    for reads in parts.values():
+        size = [round_up(slice_bytes(low, low.reads[k], plan), ALIGN_BYTES) for k in reads]
+        stages = 2 if reloads(low, plan, low.reads[reads[0]].factors) > 1 else 1
+        out.append((tuple(reads), max(part_bytes(n, of[k][1]) for k, n in zip(reads, size, strict=True)), stages))
+    return out
+
+
+def staggered(low: Lowering, plan: Plan) -> int:
+    """Return by how many transfers more half of the tiles begin to load shared operands, 0 if all tiles go in step.
+
+    Tiles in step set up their transfers all at the same time, and the DDR idles. Tiles that are behind by the longest
+    setup load meanwhile; in a long nest this pays."""
+    of = loaders(low, plan)
+    often = [k for k, a in enumerate(low.reads) if reloads(low, plan, a.factors) >= STAGGERED]
+    if not any(k in of for k in often):
+        return 0
+    machine = low.machine
+    pages = max(slice_bytes(low, low.reads[k], plan) // of.get(k, (0, 1))[1] for k in often) // machine.chip.ddr_page
+    setup_cycles = machine.rdma.startup + pages * machine.chip.ddr_page_penalty
+    return math.ceil(LAG * setup_cycles / max(1, machine.rdma.startup))
+
+
 def spm_items(low: Lowering, plan: Plan) -> list[tuple[str, int]]:
     """Return what a plan puts into scratchpad, with the bytes of all copies."""
     lo, hi = (0,) * len(plan.shard), plan.slices
@@ -231,25 +211,20 @@ def spm_items(low: Lowering, plan: Plan) -> list[tuple[str, int]]:
     items += [(f"constant {i}", b) for i, b in enumerate(low.const_bytes())]
     items = [(name, round_up(b, ALIGN_BYTES)) for name, b in items]
     n_read = len(low.reads)
-    for k, n, size, part in _buffers(low, plan):
+    for k, n, size in _buffers(low, plan):
         name = f"operand {k}" if k < n_read else f"result {k - n_read}"
         items.append((f"{name} ({n} copies)" if n > 1 else name, n * size))
-        if part:
-            items.append((f"own part of {name}", part))
+    for reads, size, stages in staging(low, plan):
+        items.append((f"own part of operand {', '.join(map(str, reads))}", stages * size))
     if _sums(low, plan):
         items.append(("partial sums", round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)))
     return items
 
 
-def _buffers(low: Lowering, plan: Plan) -> Iterator[tuple[int, int, int, int]]:
-    """Yield access, copies, bytes of a copy, and bytes of a tile's own parts before they are shared."""
+def _buffers(low: Lowering, plan: Plan) -> Iterator[tuple[int, int, int]]:
+    """Yield access, copies, and bytes of a copy."""
     for k, a in enumerate((*low.reads, *low.writes)):
-        size = round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
-        times = reloads(low, plan, a.factors)
-        part = 0
-        if k < len(plan.shared) and plan.shared[k] > 1:
-            part = part_bytes(size, plan.shared[k]) * (2 if times > 1 else 1)
-        yield k, _copies(low, plan, k, times), size, part
+        yield k, _copies(low, plan, k, reloads(low, plan, a.factors)), round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
 
 
 def _sums(low: Lowering, plan: Plan) -> bool:
@@ -259,7 +234,8 @@ def _sums(low: Lowering, plan: Plan) -> bool:
 
 def spm_demand(low: Lowering, plan: Plan) -> int:
     """Bytes that a plan's buffers take when all of them are alive at once: the sum of `spm_items`."""
-    buffers = sum([n * size + part for _, n, size, part in _buffers(low, plan)])
+    buffers = sum([n * size for _, n, size in _buffers(low, plan)])
+    buffers += sum([n * size for _, size, n in staging(low, plan)])
     return buffers + _work_bytes(low, plan.slices, _sums(low, plan))
 
 
@@ -294,9 +270,11 @@ def _work_bytes(low: Lowering, lens: tuple[int, ...], sums: bool) -> int:
 
 
 def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[Descriptor], int, int, int]:
-    """Return what tile `rank` of those that share a slice loads of it: transfers to a buffer of its own, the part's
+    """Return what tile `rank` (negative: none) of those that load a slice together loads of it: transfers to a buffer of its own, the part's
     start in the slice, its bytes, and the bytes of the whole slice."""
     total = max((d.spm + d.size_bytes for d in found), default=0)
+    if rank < 0:
+        return [], 0, 0, total
     size = part_bytes(total, tiles)
     a, b = min(total, rank * size), min(total, (rank + 1) * size)
     moved = [replace(c, spm=c.spm - a) for d in found for c in clip(d, a, b)]

@@ -340,11 +340,22 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
         i64(low.sizes), i64(low.units), u8(low.reduce), role, u8([0] * len(low.reads) + [1] * len(low.writes)),
         i64([ITEM_BYTES[a.spec.dtype] for a in accesses]),
         u8([a.spec.layout == "blocked" and len(a.spec.shape) > 1 for a in accesses]),
-        u8([low.may_share(k) for k in range(len(low.reads))] + [0] * len(low.writes)),
+        u8([*_sharing(low), *[0] * len(low.writes)]),
         u8([a.blocked for a in accesses]), i64([block_size(a.spec.dtype) for a in accesses]),
         i64(dim_ptr), i64(size), i64(reach), u8(full), i64(term_ptr), i64(fac), i64(coef),
         scalars, 1 if low.overlaps else BUFS, low.shared_copies, matrix, per_point, scratch,
     )  # fmt: skip
+
+
+def _sharing(low: Lowering) -> list[int]:
+    """Return per read 0 if tiles load it alone, 1 if they may share it, 2 if its parts then come with another read's."""
+    seen: set[frozenset[int]] = set()
+    out = []
+    for k, access in enumerate(low.reads):
+        out.append(int(low.may_share(k)) * (1 + (access.factors in seen)))
+        if out[-1]:
+            seen.add(access.factors)
+    return out
 
 
 def exchange_cycles(machine: Machine) -> float:

@@ -15,8 +15,9 @@ from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.rounds import Stream
 from tx8fast.lower.stream_code import StreamCode
 from tx8fast.machine import Machine
+from tx8fast.search.blocks import SYNC_KINDS, Block
+from tx8fast.search.exchange import QUEUE_DEPTH
 from tx8fast.search.plan import Plan
-from tx8fast.search.trial import QUEUE_DEPTH, SYNC_KINDS, Block
 
 CT, NE = isa.UNITS.index("ct"), isa.UNITS.index("ne")
 TRIED_IMAGES = 3  # the rest continues the rate of the last one

@@ -15,114 +15,47 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import sub
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
-from tx8fast._kernels._facade_events import KIND_WAIT, KIND_WAIT_WORKER
 from tx8fast.lower.base import Emitter, Lowering, Slice
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import Machine
-from tx8fast.search.exchange import QUEUE_DEPTH, Groups, exchanges, sharing_groups
+from tx8fast.search.blocks import SYNC_KINDS, Pool
+from tx8fast.search.exchange import QUEUE_DEPTH, Loaders, exchanges, hidden_setup
+from tx8fast.search.loops import LoopStep
 from tx8fast.search.nests import left_out, shortened
 from tx8fast.search.order import Fill, Order, tile_order
-from tx8fast.search.plan import LoopStep, Plan, busiest, copies, count_steps, part_of, reloads, rows_cycles, slice_bytes
+from tx8fast.search.plan import (
+    Groups,
+    Plan,
+    busiest,
+    copies,
+    count_steps,
+    loaders,
+    part_of,
+    reloads,
+    rows_cycles,
+    sharing_groups,
+    slice_bytes,
+    staggered,
+)
 
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
 MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are left out
 _LEVELS = (("s0", "n0"), ("s1", "n1"), ("s2", "n2"))  # stride and count fields of a transfer, innermost first
-#: what the event kernel calls them; sends are over when the tiles that wait for them are released
-SYNC_KINDS = {"wait": KIND_WAIT, "wait_worker": KIND_WAIT_WORKER, "send_wait": KIND_WAIT_WORKER}
-
-
-@dataclass(frozen=True)
-class Block:
-    """What the event kernel needs of rows. read (n, 4, 2), write (n, 2, 2) in scratchpad; arg (n, 3): what a wait
-    waits for."""
-
-    kind: np.ndarray
-    issue: np.ndarray
-    fixed: np.ndarray
-    ddr_bytes: np.ndarray
-    read: np.ndarray
-    write: np.ndarray
-    arg: np.ndarray
-
-    @classmethod
-    def of(cls, machine: Machine, rows: np.ndarray) -> Block:
-        address = np.maximum(rows["ddr"], 0)
-        families = list(isa.by_family(rows))
-        fixed, ddr_bytes = isa.durations(machine, rows, address, families)
-        spans = isa.ranges(rows, address, families)
-        issue = np.asarray(isa.issue_cycles(machine, rows, families), np.int64)
-        kind = isa.units(rows).astype(np.uint8)
-        arg = np.zeros((len(rows), 3), np.int64)
-        for name, code in SYNC_KINDS.items():
-            own = rows["opcode"] == isa.INSTRUCTIONS[name].OPCODE
-            kind[own] = code
-            if name == "wait_worker":
-                arg[own, 0] = rows["p"][own, 0]
-        return cls(kind, issue, np.asarray(fixed, np.int64), np.asarray(ddr_bytes, np.int64), spans["spm_read"],
-                   spans["spm_write"], arg)  # fmt: skip
-
-    def take(self, at: np.ndarray) -> Block:
-        return Block(*[getattr(self, f.name)[at] for f in fields(self)])
-
-    @staticmethod
-    def join(parts: Sequence[Block]) -> Block:
-        return Block(*[np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Block)])
-
-
-class Pool:
-    """Numbered blocks of rows, each made once. Blocks asked for are made together by `fill`.
-
-    begin, size (n,): first row of every block, and its rows."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.rows = Block.of(machine, isa.rows([]))
-        self.number: dict[tuple, int] = {}
-        self.begin = self.size = np.zeros(0, np.int64)
-        self.wanted: list[Sequence[tuple]] = []
-        self.pauses: dict[int, int] = {}  # wanted block -> cycles in which the kernel core is busy, and nothing else
-
-    def want(self, key: tuple, rows: Sequence[tuple]) -> int:
-        """Return the number of a new block."""
-        self.number[key] = number = len(self.begin) + len(self.wanted)
-        self.wanted.append(rows)
-        return number
-
-    def pause(self, key: tuple, cycles: int) -> int:
-        """Return the number of a new block in which the kernel core does something else."""
-        number = self.want(key, [isa.make("wait_worker", workers=0)])
-        self.pauses[number] = cycles
-        return number
-
-    def fill(self) -> None:
-        """Make what is wanted."""
-        if not self.wanted:
-            return
-        rows = Block.of(self.machine, isa.rows([row for w in self.wanted for row in w]))
-        size = np.array([len(w) for w in self.wanted], np.int64)
-        begin = np.cumsum(size) - size
-        for number, cycles in self.pauses.items():
-            i = begin[number - len(self.begin)]
-            rows.issue[i], rows.fixed[i] = cycles, 0
-        self.begin = np.concatenate([self.begin, begin + len(self.rows.kind)])
-        self.size = np.concatenate([self.size, size])
-        self.rows = Block.join([self.rows, rows])
-        self.wanted, self.pauses = [], {}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried of a plan. actions: block, distance of its ranges (an index) and register window of each, one after the
-    other; computes: which of them end a step; trips: tried and all of every loop."""
+    """What is tried of a plan. actions: block, distance of its ranges (an index), register window and whether other tiles' loads overlap
+    with it, of each, one after the other; computes: which of them end a step; trips: tried and all of every loop."""
 
     plan: Plan
     trips: tuple[list[int], list[int]]
@@ -156,7 +89,7 @@ class PlanTimer:
         self.shifts: dict[tuple, int] = {}  # (access, copy), ... -> index into it
         self.copy_shifts: dict[tuple[int, ...], int] = {}  # buffer copy of every access -> index into it
         self.exchanges = exchanges(machine)
-        self.group_numbers: dict[Groups, int] = {}
+        self.group_numbers: dict[tuple[Groups, Loaders], int] = {}
         self.moves: dict[tuple, list[Descriptor]] = {}
         self.transfers: list[dict[tuple, int]] = [
             {} for _ in self.accesses
@@ -190,14 +123,15 @@ class PlanTimer:
         short = shortened(full)
         lo, hi = busiest(low, plan) if ragged else self._range(plan, dict(zip(loops, short, strict=False)))
         shared = [k for k, g in enumerate(plan.shared) if g > 1]
-        groups = {k: sharing_groups(low, plan, k) for k in shared}
+        of = loaders(low, plan)
+        groups = {k: (sharing_groups(low, plan, k), of[k]) for k in shared}
         buffers = [copies(low, plan, k) for k in range(len(self.accesses))]
         order = tile_order(low, plan, buffers, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
         return Trial(plan, (short, full), *self._blocks(order, groups, plan.held))
 
     def _run(self, trial: Trial) -> int:
         plan, pool = trial.plan, self.pool
-        block, shift, worker = np.array(trial.actions).reshape(-1, 3).T
+        block, shift, worker, hidden = np.array(trial.actions).reshape(-1, 4).T
         count = pool.size[block]
         last = np.cumsum(count)
         # row numbers of all blocks, one after the other
@@ -207,11 +141,14 @@ class PlanTimer:
         for ranges in (rows.read, rows.write):
             ranges += distance[moved, ranges[..., 0] // SPACE][..., None]
         n, none = len(at), np.zeros((len(at), 2), np.int64)
+        share, port = self.machine.ddr_bytes_per_cycle / self._busy_tiles(plan), float(self.machine.dma.port_bytes)
+        if staggered(self.low, plan):
+            rows.fixed[:] -= np.repeat(hidden, count) * hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
         result = simulate_events(EventInput(
             kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
             tile_begin=np.array([0, n], np.int64), fixed=rows.fixed, ddr_bytes=rows.ddr_bytes, ddr_read=none,
             ddr_write=none, worker=np.repeat(worker.astype(np.uint8), count), arg=rows.arg,
-        ), QUEUE_DEPTH, float(self.machine.dma.port_bytes), self.machine.ddr_bytes_per_cycle / self._busy_tiles(plan))  # fmt: skip
+        ), QUEUE_DEPTH, port, share)  # fmt: skip
         ends = result.end[last[trial.computes] - 1]
         if self.low.skipping:
             half = max(1, len(ends) // 2)
@@ -225,12 +162,14 @@ class PlanTimer:
         """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share
         of the DDR to the others."""
         low, total, own = self.low, 0.0, 0.0
-        for access in self.accesses:
+        of = loaders(low, plan)
+        for k, access in enumerate(self.accesses):
             tiles = [s / d if f in access.factors else -(-s // d)
                      for f, (s, d) in enumerate(zip(low.sizes, plan.shard, strict=True))]  # fmt: skip
             size = slice_bytes(low, access, plan) * reloads(low, plan, access.factors)
-            own += size
-            total += size * math.prod(tiles)
+            first, count = of.get(k, (0, 1))
+            own += 0 if first else size / count
+            total += size * math.prod(tiles) / (plan.shared[k] if k in of else 1)
         return total / own
 
     def _range(self, plan: Plan, trips: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -244,11 +183,11 @@ class PlanTimer:
             hi[f] -= (plan.trips[f] - n) * plan.slices[f]
         return tuple(lo), tuple(hi)
 
-    def _blocks(self, order: Order, groups: dict[int, Groups],
+    def _blocks(self, order: Order, groups: dict[int, tuple[Groups, Loaders]],
                 held: frozenset[int]) -> tuple[list[int], list[int]]:  # fmt: skip
-        """Return block, shift and register window of every action, one after the other, and per step the number of the
-        action that computes it."""
-        out = [self._prologue(), 0, 0]
+        """Return block, shift, register window and "is a load that other tiles' loads overlap with" of every action, one
+        after the other, and per step the number of the action that computes it."""
+        out = [self._prologue(), 0, 0, 0]
         computes: list[int] = []
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in held]
@@ -264,28 +203,32 @@ class PlanTimer:
                     block = transfers[k].get(shape)
                     if block is None:
                         block = transfers[k][shape] = self._transfer(k, s)
-                    out += block, self._shift(((k, s.copy[k]),)) if s.copy[k] else 0, worker
+                    shift = self._shift(((k, s.copy[k]),)) if s.copy[k] else 0
+                    out += block, shift, worker, int(kind == "load" and i > 0)
             elif kind == "part" or kind == "exchange":
+                first, tiles = groups[access][1] if kind == "part" else (0, 0)
+                if first:
+                    continue  # the tile that is tried loads none of it
                 fill = fills[f]
                 turn = fill.version[access] % 2 if kind == "part" else int(f > 0)
                 key = access, turn, shapes[fill.step], fill.changed
                 block = known.get(key)
                 if block is None:
                     made = (
-                        self._part(access, fill, steps, groups) if kind == "part" else self._exchange(order, f, groups)
+                        self._part(access, fill, steps, tiles) if kind == "part" else self._exchange(order, f, groups)
                     )
                     block = known[key] = made
-                out += block, 0, worker
+                out += block, 0, worker, int(kind == "part" and f > 0)
             elif kind in SYNC_KINDS:
                 key = kind, worker
                 block = known.get(key)
                 if block is None:
                     block = known[key] = self._row(kind, **({"workers": worker} if kind == "wait_worker" else {}))
-                out += block, 0, 0
+                out += block, 0, 0, 0
             elif kind != "meet":  # that is in the exchange
                 if kind != "back":
-                    computes.append(len(out) // 3)
-                out += self._compute(kind, steps[i], forms[i], parity[i]), shifts[i], worker
+                    computes.append(len(out) // 4)
+                out += self._compute(kind, steps[i], forms[i], parity[i]), shifts[i], worker, 0
         return out, computes
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
@@ -339,9 +282,8 @@ class PlanTimer:
             found = self.pool.want(key, [_dma(name, d, self.base[k]) for d in self._moves(key, step)])
         return found
 
-    def _part(self, k: int, fill: Fill, steps: Sequence[LoopStep], groups: dict[int, Groups]) -> int:
+    def _part(self, k: int, fill: Fill, steps: Sequence[LoopStep], tiles: int) -> int:
         step, at = steps[fill.step], self.staging[k][fill.version[k] % 2]
-        tiles = groups[k][0].bit_count()
         form = self._form(k, step)
         key = ("part", at, tiles, form)
         found = self.pool.number.get(key)
@@ -350,7 +292,7 @@ class PlanTimer:
             found = self.pool.want(key, [_dma("rdma", d, at) for d in moved])
         return found
 
-    def _exchange(self, order: Order, f: int, groups: dict[int, Groups]) -> int:
+    def _exchange(self, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]) -> int:
         """Return the time of the meeting and of all parts' way through the mesh, as issue of an empty wait."""
         fill = order.fills[f]
         step = order.steps[fill.step]
@@ -360,19 +302,20 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             sizes = [max(d.spm + d.size_bytes for d in self._moves(form, step)) for form in forms]
-            made = self.exchanges.of(tuple([groups[k] for k in fill.changed]))
+            made = self.exchanges.of(*zip(*[groups[k] for k in fill.changed], strict=True))
             found = self.pool.pause(key, made.cycles(sizes, f > 0))
         return found
 
     def _compute(self, phase: str, step: LoopStep, form: tuple, turn: int) -> int:
         parity = turn * self.low.overlaps
-        key = (phase, form, step.first, step.last, parity)
+        fresh = self.low.prepares(step.new)
+        key = (phase, form, step.first, step.last, parity, fresh)
         found = self.pool.number.get(key)
         if found is None:
             em = Emitter()
             n_read = len(self.low.reads)
             made = Slice(step.lo, step.hi, self.base[:n_read], self.base[n_read:], self.scratch, self.consts, self.acc,
-                         step.first, step.last, parity)  # fmt: skip
+                         step.first, step.last, parity, fresh)  # fmt: skip
             getattr(self.low, phase)(em, made)
             found = self.pool.want(key, em.rows)
         return found

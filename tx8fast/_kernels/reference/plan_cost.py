@@ -105,7 +105,7 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
                 sharers = 1
             one = startup + (runs * m["run_overhead"] + pages * m["page_penalty"] + size / bw) / sharers
             if sharers > 1:
-                exchange = m["exchange"] + size / m["link_bytes"]
+                exchange = (m["exchange"] if t.share[a] == 1 else 0.0) + size / m["link_bytes"]
                 noc += times * exchange
                 first += exchange
                 spm += 2 * ceil_div(ceil_div(local, sharers), 256) * 256

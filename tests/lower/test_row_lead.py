@@ -1,0 +1,121 @@
+"""Products whose left operand is normalised in scratchpad, and products side by side with columns in whole ratios."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.one_op import Arg, build, check, grouped, random_plan, with_plan
+
+from tx8fast.lower import NotLowerable, lower
+from tx8fast.lower.fused import Fused
+from tx8fast.lower.row_lead import RowLead
+from tx8fast.simulator.cycle import simulate
+
+B = "blocked"
+LIMIT = {"bf16": 4e-2, "f16": 1e-2, "f32": 2e-4}
+
+
+def blocked(b):
+    return lambda kind, *v, **a: b.op(kind, *v, mem_layout=B, **a).result
+
+
+def side_by_side(
+    kind: str, dtype: str, rows: tuple[int, ...], depth: int, cols: tuple[int, ...], beta: bool, machine: str
+):
+    """[norm], then a product per entry of `cols`, the first with a ReLU behind it."""
+    args = [Arg((*rows, depth), dtype, B), *(Arg((depth, n), dtype, B) for n in cols)]
+    if kind:
+        args += [Arg((depth,), dtype, lo=0.5)] * (1 + beta)
+
+    def body(b, x, *rest):
+        op = blocked(b)
+        y = op(kind, x, *rest[len(cols) :]) if kind else x
+        made = [op("gemm", y, w) for w in rest[: len(cols)]]
+        return [op("relu", made[0]), *made[1:]]
+
+    return grouped(build(args, body, machine))
+
+
+def check_both(case, seed: int, dtype: str):
+    """Compare the searched plan and any other one with the reference."""
+    low = case.lowering()
+    assert isinstance(low, Fused)
+    rng = np.random.default_rng(seed)
+    feed = [a.values(rng) for a in case.args]
+    check(case, feed, tolerance=LIMIT[dtype])
+    plan = random_plan(case, rng, low)
+    if plan is not None:
+        check(with_plan(case, plan, low), feed, tolerance=LIMIT[dtype])
+    return low
+
+
+@pytest.mark.feature("B65")
+@settings(max_examples=15)
+@given(
+    st.sampled_from(["layernorm", "rmsnorm"]), st.sampled_from(["bf16", "f16", "f32"]), st.integers(1, 150),
+    st.sampled_from([20, 64, 130, 256, 300, 576]), st.sampled_from([(64,), (192,), (192, 192), (256, 64, 64)]),
+    st.booleans(), st.sampled_from(["tx8", "test_2x2"]), st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_norm_leads_products(kind, dtype, rows, depth, cols, beta, machine, seed) -> None:
+    case = side_by_side(kind, dtype, (1, rows), depth, cols, beta and kind == "layernorm", machine)
+    low = check_both(case, seed, dtype)
+    assert low.prepared == 0 and isinstance(low.members[0].low, RowLead)
+
+
+@pytest.mark.feature("B65")
+@settings(max_examples=10)
+@given(
+    st.sampled_from(["bf16", "f32"]), st.integers(1, 100), st.sampled_from([64, 130, 320]),
+    st.sampled_from([(256, 64), (64, 448, 64), (128, 384), (128, 128, 512)]), st.sampled_from(["tx8", "test_2x2"]),
+    st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_columns_in_whole_ratios(dtype, rows, depth, cols, machine, seed) -> None:
+    """The narrowest product's columns are the group's; a slice of the others is as much wider."""
+    low = check_both(side_by_side("", dtype, (1, rows), depth, cols, False, machine), seed, dtype)
+    assert low.sizes[low.lead.n[0]] == min(cols) and len(low.reads) == 1 + len(cols)
+
+
+@pytest.mark.feature("B65")
+def test_projections_with_rotations() -> None:
+    """Queries of 8 heads, keys and values of 2: all read the rows once."""
+    args = [Arg((1, 96, 256), "bf16", B), Arg((256,), "bf16", lo=0.5), Arg((256, 512), "bf16", B), Arg((256, 128), "bf16", B),
+            Arg((256, 128), "bf16", B), Arg((96, 64), "bf16", B), Arg((96, 64), "bf16", B)]  # fmt: skip
+
+    def body(b, x, gamma, q, k, v, cos, sin):
+        op = blocked(b)
+        y = op("rmsnorm", x, gamma)
+        first = op("rope", op("gemm", y, q), cos, sin, heads=8)
+        value = op("gemm", y, v)
+        return [first, value, op("rope", op("gemm", y, k), cos, sin, heads=2)]
+
+    low = check_both(grouped(build(args, body, "tx8")), 3, "bf16")
+    assert len(low.reads) == 7 and low.sizes[low.lead.n[0]] == 128
+
+
+def test_columns_in_no_whole_ratio_are_no_group() -> None:
+    case = side_by_side("", "f32", (1, 32), 64, (192, 192), False, "tx8")
+    ops = list(case.records[0].ops)
+    other = side_by_side("", "f32", (1, 32), 64, (128, 128), False, "tx8").records[0].ops
+    with pytest.raises(NotLowerable, match="whole ratio"):
+        lower(dataclasses.replace(case.records[0], ops=(ops[0], other[1], ops[2])), case.machine)
+
+
+def test_other_users_of_the_rows_keep_the_norm_apart() -> None:
+    case = side_by_side("rmsnorm", "f32", (1, 32), 64, (64, 64), False, "tx8")
+    record = case.records[0]
+    with pytest.raises(NotLowerable, match="nothing else"):
+        lower(dataclasses.replace(record, outputs=(0, *record.outputs)), case.machine)
+
+
+def test_statistics_hide_behind_the_load_of_the_rows() -> None:
+    """The estimate and the simulation agree, and the group beats the norm alone with the product behind it."""
+    args = [Arg((1, 1024, 2048), "bf16", B), Arg((2048,), "bf16"), Arg((2048, 2048), "bf16", B)]
+    body = lambda b, x, g, w: blocked(b)("gemm", blocked(b)("rmsnorm", x, g), w)  # noqa: E731
+    apart, case = build(args, body, opt=1), grouped(build(args, body))
+    found, single = simulate(case.program).cycles, simulate(apart.program).cycles
+    assert found < 0.85 * single
+    assert abs(case.segment.estimate_cycles / found - 1) < 0.03

@@ -1,0 +1,103 @@
+"""The slices of a tile's loop nest in order, and what has to be loaded for each.
+
+May import: lower, search.plan. Must not: choose plans, emit instructions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tx8fast.errors import InternalError
+from tx8fast.lower.base import Lowering
+from tx8fast.search.plan import Plan
+
+LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
+
+
+class LoopStep(NamedTuple):
+    """One slice of a tile's loop nest. lo, hi: factor ranges; load: reads that must be loaded for it; copy: buffer
+    copy of every access, reads then writes; first, last: of a reduction; done: slices completed before; new: reads that
+    change with it, loaded or handed over."""
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+    load: tuple[int, ...]
+    copy: tuple[int, ...]
+    first: bool
+    last: bool
+    done: int
+    new: tuple[int, ...] = ()
+
+
+def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopStep]:
+    """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest; loads and copies are
+    left open."""
+    lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
+    for f in low.backward:
+        lists[plan.order.index(f)].reverse()
+    n_outer = sum(not low.reduce[f] for f in plan.order)  # reductions come last
+    place = [plan.order.index(f) for f in range(len(lists))]
+    inner = list(itertools.product(*lists[n_outer:]))
+    for done, outer in enumerate(itertools.product(*lists[:n_outer])):
+        points = [(*outer, *x) for x in inner]
+        ranges = [(tuple([x[i][0] for i in place]), tuple([x[i][1] for i in place])) for x in points]
+        if low.skipping:
+            ranges = [r for r in ranges if not low.skips(*r)]
+        for i, (a, b) in enumerate(ranges):
+            yield LoopStep(a, b, (), (), i == 0, i + 1 == len(ranges), done)
+
+
+def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
+               limit: int | None = None) -> list[LoopStep]:  # fmt: skip
+    """Return the steps of a tile's range [lo, hi), at most `limit`; copies: buffers per access, reads then writes."""
+    n_read = len(low.reads)
+    filled = [0] * len(copies)
+    seen: dict[tuple[int, int], tuple] = {}  # (access, its copy if kept) -> what it holds
+    summed = [f for f in plan.order if low.reduce[f]]
+    steps: list[LoopStep] = []
+    for a, b, _, _, first, last, done, _ in itertools.islice(loop_slices(low, plan, lo, hi), limit):
+        new = []
+        turn = 0  # of the reduction
+        for f in summed if plan.kept else ():
+            turn = turn * plan.trips[f] + (a[f] - lo[f]) // plan.slices[f]
+        for k in range(n_read):
+            key = low.content(k, a, b)
+            place = (k, turn if k in plan.kept else 0)
+            if key != seen.get(place) and (k not in low.rare or low.needs(k, a, b)):
+                seen[place] = key
+                filled[k] += 1
+                new.append(k)
+        copy = [0 if n == 1 else max(0, filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
+        for k in plan.kept:
+            copy[k] = turn
+        load = tuple([k for k in new if k not in plan.held]) if plan.held else tuple(new)
+        steps.append(LoopStep(a, b, load, tuple(copy), first, last, done, tuple(new)))
+        if last:
+            filled[n_read:] = [n + 1 for n in filled[n_read:]]
+    return steps
+
+
+def staged_loads(low: Lowering, steps: Sequence[LoopStep]) -> tuple[list[list[tuple[int, int]]], list[list[int]]]:
+    """Say when a staged nest issues its loads: per step the loads (step, access) that follow the second half of the
+    step before, and the reads that must be loaded before its own first half, with nothing under way.
+
+    A load goes out as soon as its buffer's last readers have been issued, at most LOOK_AHEAD steps before its use. A
+    buffer whose last reader is the very step before has none to spare: both halves of that step come first."""
+    early: list[list[tuple[int, int]]] = [[] for _ in steps]
+    late: list[list[int]] = [[] for _ in steps]
+    used: dict[tuple[int, int], int] = {}  # (access, copy) -> last step that reads it
+    for i, s in enumerate(steps):
+        for k in s.load if i else ():
+            free = used.get((k, s.copy[k]), -1) + 1
+            if free == i:
+                if not s.first:
+                    raise InternalError(f"{low.kind}: read {k} of step {i} has no second buffer inside a reduction")
+                late[i].append(k)
+            else:
+                early[max(free, i - LOOK_AHEAD, 0)].append((i, k))
+        for k, c in enumerate(s.copy):
+            if k >= len(low.reads) or low.needs(k, s.lo, s.hi):
+                used[k, c] = i
+    return [sorted(x) for x in early], late
