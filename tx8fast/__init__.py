@@ -9,11 +9,12 @@ Names are imported when first used: `import tx8fast` costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False  # as type checkers know it, without the time that `typing` takes
 if TYPE_CHECKING:
+    from typing import Any
+
     from tx8fast.api import CompiledProgram, compile
     from tx8fast.errors import Tx8Error
     from tx8fast.lengths import LengthPrograms, compile_lengths, load

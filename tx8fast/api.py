@@ -11,6 +11,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +19,54 @@ import numpy as np
 
 from tx8fast.errors import ConfigError, SimulationError, raise_all
 from tx8fast.frontend import open_model
+from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.view import View, build_view
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
-from tx8fast.program import io
+from tx8fast.program import container, io
 from tx8fast.program.model import Program, Tensor, input_shapes
 from tx8fast.program.params import pack_param, param_arrays, sources_of
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
 from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.exact import SearchReport
-from tx8fast.search.program import plan_table
+from tx8fast.search.given import load_given
+from tx8fast.search.program import Plans, plan_table
+from tx8fast.search.results import results, to_text
 
 Progress = Callable[[int, int], None]
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
 Dump = Callable[[str, IRProgram], None]
 
 
-class CompiledProgram:
-    """A program with what users do with it: save, run, simulate. `weights_dir` is where parameters are read."""
+@dataclass(frozen=True)
+class Searched:
+    """A graph whose steps are the groups that were chosen, and their plans. opt, sharing: options of the search."""
 
-    def __init__(self, program: Program, weights_dir: Path | None = None, compile_seconds: float = 0.0) -> None:
+    table: GraphTable
+    machine: Machine
+    plans: Plans
+    report: SearchReport
+    opt: int
+    sharing: bool
+
+    def text(self) -> str:
+        """Return the results as a file that `load_plans` takes."""
+        found = results(self.table, self.plans, self.machine, self.opt, self.sharing, self.report)
+        return to_text(found) + "\n"
+
+
+class CompiledProgram:
+    """A program with what users do with it: save, run, simulate. `weights_dir` is where parameters are read; `searched`:
+    what the search found, unless the program comes from a file."""
+
+    def __init__(self, program: Program, weights_dir: Path | None = None, compile_seconds: float = 0.0,
+                 searched: Searched | None = None) -> None:  # fmt: skip
         self.program = program
+        self.searched = searched
         self.weights_dir = weights_dir
         self.compile_seconds = compile_seconds
         self.status: list[str] = []  # exception bits of the vector engines in the last exact run
@@ -58,6 +82,13 @@ class CompiledProgram:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the `.tx8` file; nothing is left behind on failure."""
         io.save(self.program, path)
+
+    def save_plans(self, path: str | os.PathLike[str]) -> None:
+        """Write what the search found, for the option `load_plans`; nothing is left behind on failure."""
+        if self.searched is None:
+            raise ConfigError(f"writing plans {path}: this program was loaded; only a compilation has plans")
+        with container.replacing(Path(path)) as f:
+            f.write(self.searched.text().encode("utf-8"))
 
     def simulate(self, serial: bool | None = None, progress: Progress | None = None):
         """Return the cycle simulation's `CycleResult`; `progress(done, total)` counts launches."""
@@ -157,6 +188,7 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
                progress: Progress | None = None, dump: Dump | None = None) -> CompiledProgram:  # fmt: skip
     """Compile an imported graph: passes, view, search, schedule, placement."""
     view = lower_graph(ir, options, dump)
+    found = search_graph(view.table, machine, options, _half(progress, 0))
 
     def describe(key: str) -> dict[str, Any]:
         if key in view.inline:
@@ -168,24 +200,31 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         return ir.weights.describe(key)
 
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
-            "options": {"dtype": options.dtype or "", "opt": options.opt, "sharing": options.sharing, "seq": options.seq, "past": options.past,
+            "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
     if options.tp is not None:
         meta["options"]["tp"] = options.tp
     if options.group_table:
         meta["options"]["group_table"] = options.group_table
-        form_given_groups(view.table, machine)
-    check_capacity(view.table, machine)
-    report = SearchReport()
-    plans = plan_table(
-        view.table, machine, _half(progress, 0), options.opt, options.sharing, options.search_seconds, report
-    )
-    if report.functions:
-        meta["search"] = report.to_json()
-    program = assemble(view.table, machine, plans, describe, meta, _half(progress, 1))
+    if found.report.functions:
+        meta["search"] = found.report.to_json()
+    program = assemble(view.table, machine, found.plans, describe, meta, _half(progress, 1))
     program.meta["compute_dtype"] = _compute_dtype(program, options)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
-    return CompiledProgram(program, root)
+    return CompiledProgram(program, root, searched=found)
+
+
+def search_graph(
+    table: GraphTable, machine: Machine, options: CompileOptions, progress: Progress | None = None
+) -> Searched:
+    """Form groups in `table` and plan them, or take both from `options.load_plans`."""
+    given = load_given(options.load_plans) if options.load_plans else None
+    opt, sharing = (given.opt, given.sharing) if given is not None else (options.opt, options.sharing)
+    form_given_groups(table, machine)
+    check_capacity(table, machine)
+    report = SearchReport()
+    plans = plan_table(table, machine, progress, opt, sharing, options.search_seconds, report, options.only, given)
+    return Searched(table, machine, plans, report, opt, sharing)
 
 
 def _half(progress: Progress | None, index: int) -> Progress | None:

@@ -157,7 +157,10 @@ Record = OpRecord | GroupRecord | ChainRecord
 
 @dataclass(slots=True)
 class Step:
-    """One step of a function: kind "group" (record), "call" (callee), "alias" (result 0 is operand 0's bytes)."""
+    """One step of a function: kind "group" (record), "call" (callee), "alias" (result 0 is operand 0's bytes).
+
+    nests: per loop nest the names, in `FunctionTable.base`, of the steps it was made of; fixed: the search leaves it as
+    it is."""
 
     kind: str
     name: str
@@ -167,6 +170,13 @@ class Step:
     callee: str = ""
     barrier: bool = True
     op_names: tuple[str, ...] = ()
+    nests: tuple[tuple[str, ...], ...] = ()
+    fixed: bool = False
+
+    @property
+    def members(self) -> list[str]:
+        """The names of all nests."""
+        return [name for nest in self.nests for name in nest]
 
     @property
     def is_empty(self) -> bool:
@@ -190,6 +200,7 @@ class FunctionTable:
     given: list[tuple[int, ...]] = field(
         default_factory=list
     )  # groups that the graph asks for: results of neighbouring steps
+    base: dict[str, Step] = field(default_factory=dict)  # the steps before the search, by names unique in the function
 
 
 @dataclass(slots=True)

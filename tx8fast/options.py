@@ -23,6 +23,8 @@ class CompileOptions:
 
     dtype None keeps the model's own float format. sharing lets tiles load common operands together;
     search_seconds is the last resort of opt 3: the integer program ends then, and the outcome depends on the machine.
+    only: patterns of op names; the search groups no other ops. load_plans: a file of search results that takes the place of
+    the search; opt and sharing are those of the file then, and what `only` selects is searched again.
     dims binds symbolic dimensions; constants binds model inputs to
     values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file. chips: the
     grid (x, y) of chips that run the program together, None = as many in a row as the model was made for. tp: chips
@@ -37,6 +39,8 @@ class CompileOptions:
     opt: int = 2
     search_seconds: float = 5.0
     sharing: bool = True
+    only: tuple[str, ...] = ()
+    load_plans: str = ""
     group_table: str = ""
     machine: str = "tx8"
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -58,6 +62,10 @@ class CompileOptions:
             problems.append(f"search_seconds is {self.search_seconds!r}, expected a positive number of seconds")
         if not isinstance(self.group_table, str):
             problems.append(f"group_table is {self.group_table!r}, expected the name of a file or a number as text")
+        if not isinstance(self.load_plans, str):
+            problems.append(f"load_plans is {self.load_plans!r}, expected the name of a file")
+        if not isinstance(self.only, tuple) or not all(isinstance(p, str) for p in self.only):
+            problems.append(f"only is {self.only!r}, expected a tuple of patterns")
         for name in ("seq", "past", "batch", "tp"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):

@@ -43,3 +43,32 @@ def test_norm_follows_a_product(kind, dtype, rows, depth, cols, residual, both, 
     plan = random_plan(case, rng, low)
     if plan is not None:
         check(with_plan(case, plan, low), feed, tolerance=limit)
+
+
+@pytest.mark.feature("B65")
+@settings(max_examples=8)
+@given(
+    st.sampled_from(["bf16", "f32"]), st.integers(2, 5), st.integers(2, 40), st.sampled_from([16, 64, 80]),
+    st.sampled_from(["tx8", "test_2x2"]), st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_an_op_follows_a_product_that_splits_heads(dtype, heads, rows, dim, machine, seed) -> None:
+    """The product's slice has the columns of all its heads side by side, the op's slice one head below the other."""
+    table = Arg((rows, dim), dtype)
+    args = [Arg((1, rows, 96), dtype, "blocked"), Arg((heads * dim, 96), dtype, "blocked"), table, table]
+
+    def body(b, x, w, cos, sin):
+        op = lambda kind, *v, **a: b.op(kind, *v, mem_layout="blocked", **a).result  # noqa: E731
+        y = op("contract", x, w, equation="b s k, (h d) k -> b h s d", sizes=("h", heads, "d", dim))
+        return op("rope", y, cos, sin, heads=1, style="half", rotary_dim=-1)
+
+    case = grouped(build(args, body, machine))
+    low = lower(case.records[0], case.machine)[0]
+    assert isinstance(low, Fused)
+    rng = np.random.default_rng(seed)
+    feed = [a.values(rng) for a in case.args]
+    limit = 4e-2 if dtype == "bf16" else 2e-4
+    check(case, feed, tolerance=limit)
+    for _ in range(3):
+        plan = random_plan(case, rng, low)
+        if plan is not None:
+            check(with_plan(case, plan, low), feed, tolerance=limit)

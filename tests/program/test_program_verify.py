@@ -132,10 +132,19 @@ def test_routine_operands_are_checked():
         ({"slot": 7}, "slot 7 of 2"),
         ({"strides": [64]}, "malformed operand"),
         ({"dtype": "f99"}, "malformed operand"),
+        ({"shape": ["a", 4]}, "numbers must be whole"),
+        ({"strides": [[1], 4]}, "numbers must be whole"),
+        ({"strides": [1 << 47, 4]}, "it reaches over more than"),
         ({"offset": 4096 - 192}, "outside 'y'"),
     ):
         with pytest.raises(ProgramError, match=message):
             verify(good([routine(**change)]))
+
+
+@pytest.mark.feature("B10")
+def test_routine_operands_that_are_no_list():
+    with pytest.raises(ProgramError, match="its inputs are 3, required a list"):
+        verify(good([{**routine(), "inputs": 3}]))
 
 
 @pytest.mark.feature("B10")

@@ -12,6 +12,7 @@ from support.one_op import MACHINES
 
 import tx8fast
 from tests.simulator.planting import findings
+from tx8fast import CompiledProgram
 from tx8fast.alloc import Placement, Problem, solve, validate
 from tx8fast.program.model import Program
 from tx8fast.program.verify import verify
@@ -21,7 +22,7 @@ MODELS = sorted((Path(__file__).parent.parent / "data" / "onnx").glob("*.onnx"))
 
 
 @cache
-def compiled(model: Path, opt: int) -> tuple[Program, list[tuple[Problem, Placement]]]:
+def compiled(model: Path, opt: int, plans: str = "") -> tuple[CompiledProgram, list[tuple[Problem, Placement]]]:
     """Return the program, and what was placed in scratchpad on the way."""
     seen: list[tuple[Problem, Placement]] = []
 
@@ -31,7 +32,23 @@ def compiled(model: Path, opt: int) -> tuple[Program, list[tuple[Problem, Placem
 
     with warnings.catch_warnings(), mock.patch.object(segment_module, "solve", recording):
         warnings.simplefilter("ignore")
-        return tx8fast.compile(model, opt=opt).program, seen
+        return tx8fast.compile(model, opt=opt, load_plans=plans), seen
+
+
+@pytest.mark.feature("H31", "F-170")
+@pytest.mark.parametrize("opt", [1, 2, 3])
+@pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
+def test_loaded_plans_make_the_same_bytes(model: Path, opt: int, tmp_path: Path) -> None:
+    """What is loaded is placed and verified like what was searched, and is the same file."""
+    first, plans = compiled(model, opt)[0], tmp_path / "plans.json"
+    first.save_plans(plans)
+    again, placements = compiled(model, opt, str(plans))
+    for problem, placed in placements:
+        validate(problem, placed.offsets)
+    verify(again.program)
+    again.save(tmp_path / "b.tx8")
+    first.save(tmp_path / "a.tx8")
+    assert (tmp_path / "b.tx8").read_bytes() == (tmp_path / "a.tx8").read_bytes()
 
 
 def code_of(program: Program) -> list[bytes]:
@@ -42,7 +59,8 @@ def code_of(program: Program) -> list[bytes]:
 @pytest.mark.parametrize("opt", [1, 2, 3])
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
 def test_placements_and_programs(model: Path, opt: int) -> None:
-    program, placements = compiled(model, opt)
+    made, placements = compiled(model, opt)
+    program = made.program
     verify(program)
     capacity = MACHINES["tx8"].spm_limit - MACHINES["tx8"].spm_base
     on_engines = sum(s.info["engine"] != "kernel core" for s in program.segments)
@@ -59,7 +77,7 @@ def test_placements_and_programs(model: Path, opt: int) -> None:
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
 def test_opt_3_has_no_faults(model: Path) -> None:
     """Programs of opt 1 and 2 are in the sanitizer's own corpus; that of opt 3 is run where it is another one."""
-    program, _ = compiled(model, 3)
-    if code_of(program) == code_of(compiled(model, 2)[0]):
+    program = compiled(model, 3)[0].program
+    if code_of(program) == code_of(compiled(model, 2)[0].program):
         pytest.skip("opt 3 makes the program of opt 2")
     assert not findings(program)

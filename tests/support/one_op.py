@@ -257,6 +257,7 @@ def random_plan(case: Case, rng: np.random.Generator, low: Any = None) -> Plan |
         plan = Plan(tuple(parts), tuple(shard), tuple(slices), order, 2, 0, 0, "", 1)
         if low.shares and rng.integers(2):
             plan = dataclasses.replace(plan, shared=_sharers(low, plan))
+        plan = dataclasses.replace(plan, bufs=int(rng.integers(1, 3)))
         if spm_demand(low, plan) <= capacity and math.prod(plan.trips) <= 64:
             return plan
     return None

@@ -18,6 +18,7 @@ from tx8fast.weights import (
     resolve,
     rope_frequencies,
 )
+from tx8fast.weights.derived import evaluate
 
 BF16 = ml_dtypes.bfloat16
 
@@ -314,3 +315,14 @@ def test_scalar_entries_keep_rank_zero():
     table.add_array("one", np.float32(1.0))
     assert table.view("zero").shape == table.view("one").shape == table["one"].shape == ()
     assert float(table.view("zero")) < -2.9e38
+
+
+@pytest.mark.feature("B80")
+@pytest.mark.parametrize(
+    ("expr", "attrs"),
+    [("rope_sin", "text"), ("rope_cos", {}), ("concat", {"axis": 7}), ("slice", {"start": [0]}), ([], {})],
+)
+def test_expressions_with_damaged_attributes(expr, attrs) -> None:
+    """They come from program files: what is wrong with them is the user's to know, not a defect."""
+    with pytest.raises(ImportModelError, match="weight expression"):
+        evaluate(expr, attrs, [np.zeros((2, 3), np.float32)], (4, 8), np.dtype(np.float32))

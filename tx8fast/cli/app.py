@@ -5,6 +5,7 @@ May import: click, the commands, errors. Must not: import the compiler.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -19,6 +20,7 @@ from tx8fast.cli.check import check
 from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
+from tx8fast.cli.output import tell
 from tx8fast.cli.simulate import run_, sim
 from tx8fast.errors import CompileWarning, Tx8Error
 
@@ -42,6 +44,9 @@ for _command in (check, compile_, sim, run_, inspect, opt):
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; print one message for a failure and return the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever called us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     with warnings.catch_warnings():
         plain, told = warnings.showwarning, set()
 
@@ -50,7 +55,7 @@ def run(argv: Sequence[str] | None = None) -> int:
                 plain(text, kind, *where, **more)
             elif str(text) not in told:  # several lengths are several imports
                 told.add(str(text))
-                click.echo(f"warning: {text}", err=True)
+                tell(f"warning: {text}")
 
         warnings.simplefilter("always", CompileWarning)
         warnings.showwarning = show
@@ -60,6 +65,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         code = cli.main(None if argv is None else list(argv), prog_name="tx8fast", standalone_mode=False)
+        sys.stdout.flush()
         return code if isinstance(code, int) else DONE
     except click.exceptions.NoArgsIsHelpError as e:
         click.echo(e.format_message(), err=True)
@@ -74,6 +80,11 @@ def _run(argv: Sequence[str] | None) -> int:
         return INTERRUPTED
     except Tx8Error as e:
         return _fail(str(e))
+    except (
+        BrokenPipeError,
+        SystemExit,
+    ):  # click ends the process if whoever reads our output has seen enough, as `head`
+        return _hush()  # files are written before anything is printed
     except MemoryError as e:
         return _fail(f"out of memory{f': {e}' if str(e) else ''}; a smaller model, batch or sequence would help")
     except (
@@ -90,6 +101,13 @@ def _run(argv: Sequence[str] | None) -> int:
         if _wants_traceback():
             traceback.print_exc(file=sys.stderr)
         return DEFECT
+
+
+def _hush() -> int:
+    """Let nothing more go to stdout, whose reader is gone; Python would complain when it ends."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return DONE
 
 
 def _fail(message: str) -> int:

@@ -12,7 +12,9 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import check_writable, json_option, progress, show, show_json
+from tx8fast.cli.output import check_writable, json_option, progress, show_json
+from tx8fast.cli.output import show as print_parts
+from tx8fast.cli.search import SearchArguments, record_line, search_fields, search_options
 from tx8fast.errors import ConfigError
 
 STAGES = ("import", "passes", "search", "program")
@@ -21,21 +23,7 @@ STAGES = ("import", "passes", "search", "program")
 @click.command("compile")
 @model_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT.tx8", help="Program file to write.")
-@click.option("--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search.")
-@click.option(
-    "--search-seconds",
-    type=float,
-    default=5.0,
-    show_default=True,
-    metavar="S",
-    help="Time limit of the integer program at --opt 3, the last resort behind its limits in work.",
-)
-@click.option(
-    "--sharing/--no-sharing",
-    default=True,
-    show_default=True,
-    help="Tiles load common operands together and pass them on.",
-)
+@search_options
 @click.option(
     "--group-table",
     default="",
@@ -63,33 +51,41 @@ STAGES = ("import", "passes", "search", "program")
     help="Stop early and print what exists then: the graph, the plans, or the program's figures.",
 )
 @json_option  # fmt: skip
-def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, group_table: str,
+def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...],
+             save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
              embed_limit_mib: int,
              dump_dir: Path | None, stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip
     """Compile MODEL into a program file."""
+    wanted = SearchArguments(save_plans, show, dot)
     if stop_after in STAGES[:-1] and output is not None:
         raise click.UsageError(f"--stop-after {stop_after} makes no program; drop -o, the text goes to stdout")
-    if stop_after is None and output is None:
-        raise click.UsageError("-o OUT.tx8 is required (or --stop-after)")
+    if stop_after in STAGES[:2] and wanted.files:
+        raise click.UsageError(f"--stop-after {stop_after} makes no plans; drop {' and '.join(wanted.files)}")
+    if stop_after != "search" and show:
+        raise click.UsageError("--show prints what the search knows; add --stop-after search")
+    if stop_after is None and output is None and not wanted.files:
+        raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --stop-after)")
     given, varying, lengths = split_lengths(given)
     options = read_options(
         **given,
-        opt=int(opt),
-        search_seconds=search_seconds,
-        sharing=sharing,
+        **search_fields(opt, search_seconds, sharing, only, load_plans, stop_after),
         group_table=group_table,
         embed_limit_bytes=embed_limit_mib << 20,
     )
+    inputs = [model, *([load_plans] if load_plans is not None else [])]
     if output is not None:
-        check_writable(output, "program", model)
+        check_writable(output, "program", *inputs)
+    wanted.check_files(output, model)
     if varying:
-        if output is None or dump_dir is not None or stop_after is not None:
-            raise click.UsageError(f"several sizes of {varying} need -o, and take no --dump-dir and no --stop-after")
+        if output is None or dump_dir is not None or stop_after is not None or wanted.files or load_plans is not None:
+            raise click.UsageError(
+                f"several sizes of {varying} need -o, and take no --dump-dir, --stop-after, --save-plans, --load-plans, --dot"
+            )
         _several(model, output, varying, lengths, options, as_json)
         return
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
-        _partly(model, options, stop_after, dump, as_json)
+        _partly(model, options, stop_after, dump, wanted, as_json)
         return
 
     from tx8fast import api
@@ -102,6 +98,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         from tx8fast.report.tables import segments_text
 
         dump.write("plans", "txt", segments_text(plans))
+    wanted.write(compiled.searched)
     if output is not None:
         compiled.save(output)
     facts = {"program": None if output is None else str(output),
@@ -112,7 +109,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
     else:
         from tx8fast.report.tables import program_tables
 
-        show(program_tables(facts))
+        print_parts(program_tables(facts))
 
 
 def _several(model: Path, output: Path, name: str, bounds: tuple[int, ...], options: Any, as_json: bool) -> None:
@@ -132,10 +129,12 @@ def _several(model: Path, output: Path, name: str, bounds: tuple[int, ...], opti
         return
     from tx8fast.report.tables import length_tables
 
-    show(length_tables(str(output), size, name, rows, made.compile_seconds))
+    print_parts(length_tables(str(output), size, name, rows, made.compile_seconds))
 
 
-def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_json: bool) -> None:
+def _partly(
+    model: Path, options: Any, stage: str, dump: Callable | None, wanted: SearchArguments, as_json: bool
+) -> None:
     """Run the stages up to `stage` and print their outcome."""
     from tx8fast import api
     from tx8fast.frontend import open_model
@@ -149,7 +148,10 @@ def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_jso
     else:
         view = api.lower_graph(ir, options, dump)
         if stage == "search":
-            _print_plans(view, machine, options, as_json)
+            with progress("searching", as_json) as callback:
+                searched = api.search_graph(view.table, machine, options, callback)
+            wanted.write(searched)
+            _print_search(searched, wanted, as_json)
             return
     if as_json:
         show_json({"stage": stage, "model": ir.name, "n_ops": ir.n_ops(), "text": ir.text()})
@@ -157,25 +159,23 @@ def _partly(model: Path, options: Any, stage: str, dump: Callable | None, as_jso
         click.echo(ir.text())
 
 
-def _print_plans(view: Any, machine: Any, options: Any, as_json: bool) -> None:
+def _print_search(searched: Any, wanted: SearchArguments, as_json: bool) -> None:
     from tx8fast.cli.plans import plan_facts
     from tx8fast.report.tables import search_tables, segments_table
-    from tx8fast.schedule.capacity import check_capacity
-    from tx8fast.schedule.given_groups import form_given_groups
-    from tx8fast.search.exact import SearchReport
-    from tx8fast.search.program import plan_table
 
-    form_given_groups(view.table, machine)
-    check_capacity(view.table, machine)
-    with progress("searching", as_json) as callback:
-        report = SearchReport()
-        plans = plan_table(view.table, machine, callback, options.opt, options.sharing, options.search_seconds, report)
-        rows = plan_facts(view.table, plans)
-    search = report.to_json() if report.functions else {}
+    if wanted.show:
+        rows = wanted.records(searched)
+        if as_json:
+            show_json({"stage": "search", "records": rows})
+        for row in () if as_json else rows:
+            click.echo(record_line(row))
+        return
+    rows = plan_facts(searched.table, searched.plans)
+    search = searched.report.to_json() if searched.report.functions else {}
     if as_json:
         show_json({"stage": "search", "segment_rows": rows, "search": search})
     else:
-        show([*search_tables(search), segments_table(rows)])
+        print_parts([*search_tables(search), segments_table(rows)])
 
 
 class Dumps:

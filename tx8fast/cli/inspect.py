@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import length_option, open_program
-from tx8fast.cli.output import json_option, show, show_json
+from tx8fast.cli.output import json_option, show, show_json, warn_unused
 from tx8fast.errors import ConfigError
 
 
@@ -26,6 +26,8 @@ def inspect(program: Path, code: str | None, streams: bool, show_all: bool, leng
     """Show the tensors, segments, plans and code of PROGRAM."""
     if code is not None and streams:
         raise click.UsageError("--code and --streams are two outputs; give one of them")
+    if show_all and (code is not None or as_json):
+        warn_unused({"--all"}, "nothing is left out of --code" if code is not None else "nothing is left out of --json")
     from tx8fast.cli.facts import inspect_facts
 
     loaded = open_program(program, length).program

@@ -10,13 +10,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import click
 
-from tx8fast.errors import ConfigError
+from tx8fast.errors import ConfigError, UnusedOptionWarning
 
 #: files that commands write: in the directory of a model they may be replaced, others there belong to the model
 RESULT_SUFFIXES = (".tx8", ".npz", ".pftrace")
@@ -52,8 +53,13 @@ def show(parts: Iterable[Any]) -> None:
     """Print rich renderables on stdout; names in them are never read as markup."""
     from rich.console import Console
 
+    class Quiet(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave a closed pipe to the caller; by default the process ends here, with an exit code of its own."""
+            raise BrokenPipeError
+
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    console = Console(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False)
+    console = Quiet(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False)
     for part in parts:
         console.print(part)
 
@@ -82,9 +88,21 @@ def _events(label: str) -> Progress:
         eta = (now - started) * (total - done) / done if done else None
         event = {"event": "progress", "task": label, "done": done, "total": total,
                  "eta_seconds": None if eta is None else round(eta, 3)}  # fmt: skip
-        click.echo(json.dumps(event), err=True)
+        tell(json.dumps(event))
 
     return report
+
+
+def warn_unused(options: Collection[str], why: str) -> None:
+    """Tell of options that change nothing in this command."""
+    for option in sorted(options):
+        warnings.warn(f"{option} has no effect: {why}", UnusedOptionWarning, stacklevel=3)
+
+
+def tell(line: str) -> None:
+    """Print a line on stderr. Work goes on if nobody listens any more."""
+    with contextlib.suppress(BrokenPipeError):
+        click.echo(line, err=True)
 
 
 class _Bar:

@@ -107,7 +107,14 @@ def _chain(record: GroupRecord, machine: Machine) -> Lowering:
 
 def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
     """Return further lowerings worth planning: products whose left operand stays while the reduction is cut, and chains
-    with whole images in scratchpad."""
+    with whole images in scratchpad. Their `variant` counts from 1."""
+    found = _variants(record, machine)
+    for i, low in enumerate(found):
+        low.variant = i + 1
+    return found
+
+
+def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
     try:
         if not isinstance(record, GroupRecord):
             product = as_product(record) or record

@@ -184,6 +184,7 @@ class Lowering:
     """One prepared op record. Subclasses set the fields and implement `emit`."""
 
     kind = "base"
+    variant = 0  # which of the record's lowerings this is; 0: the one `lower` returns
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     sharing = True  # option of the compile: False makes every tile load for itself
     shares = False  # True: tiles may load a common operand together and pass it on

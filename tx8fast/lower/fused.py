@@ -188,7 +188,12 @@ class Fused(Lowering):
                 if link.factor >= 0:
                     units[link.factor] = max(units[link.factor], min(link.unit(u), lead.sizes[link.factor]))
         shard, split = ([ok and f not in whole for f, ok in enumerate(x)] for x in (lead.shard, lead.split))
-        self.set_factors(lead.sizes, units, shard, split, lead.reduce, lead.max_len)
+        # a slice is one matrix of all rows only if its columns are those of the result's last dimension
+        columns = {d.identity for d in lead.writes[0].dims[:-1]}.intersection(lead.n)
+        limit = [
+            1 if f in columns and len(self.products) < len(self.members) else n for f, n in enumerate(lead.max_len)
+        ]
+        self.set_factors(lead.sizes, units, shard, split, lead.reduce, limit)
         if any(lead.sizes[f] > lead.max_len[f] for f in whole):
             raise NotLowerable("rows are longer than one instruction can write")
 

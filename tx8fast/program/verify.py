@@ -25,6 +25,7 @@ DMA_UNITS = (2, 3)
 ENGINE_UNITS = 5  # units below this one are engines
 KCORE_UNIT = 5
 PROBE = 1 << 44
+MAX_NUMBER = 1 << 48  # beyond every address and size
 FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
 
 
@@ -289,13 +290,20 @@ def _routine_spans(s: Segment, index: int, n_slots: int, found: _Problems) -> li
     where = f"segment '{s.name}' routine {index}"
     routine = s.routines[index]
     for side, key in enumerate(("inputs", "outputs")):
-        for operand in routine.get(key, ()):
+        operands = routine.get(key, [])
+        if not isinstance(operands, list):
+            found.add(f"{where}: its {key} are {operands!r:.60}, required a list")
+            continue
+        for operand in operands:
             if operand is None:
                 continue
             try:
-                slot, lo = int(operand["slot"]), int(operand["offset"])
-                shape, strides = operand["shape"], operand["strides"]
+                slot, lo, shape, strides = (operand[k] for k in ("slot", "offset", "shape", "strides"))
+                if any(type(v) is not int or abs(v) > MAX_NUMBER for v in (slot, lo, *shape, *strides)):
+                    raise ValueError(f"numbers must be whole, and at most {MAX_NUMBER}")
                 reach = [(n - 1) * step for n, step in zip(shape, strides, strict=True)]
+                if sum(map(abs, reach)) > MAX_NUMBER:
+                    raise ValueError(f"it reaches over more than {MAX_NUMBER} bytes")
                 size = ITEM_BYTES[operand["dtype"]]
             except (KeyError, TypeError, ValueError) as e:
                 found.add(f"{where}: malformed operand {operand!r:.120} ({type(e).__name__} {e})")

@@ -156,9 +156,26 @@ class Chains:
                 found[items] = self._chain(path, holds, held, cost)
         return found
 
+    def given(self, path: Sequence[Nest], holds: Sequence[Hold]) -> tuple[Step, Planned] | None:
+        """Return nests with hand-overs that were found before as one step, None if they are no chain."""
+        if not 2 <= len(path) <= MAX_NESTS or len(holds) != len(path) - 1:
+            return None
+        if not all(may_chain(n.how.low, n.step) for n in path):
+            return None
+        for i, (hold, a, b) in enumerate(zip(holds, path, path[1:], strict=False)):
+            if not (self._may_follow(path[: i + 1], b) and self.memory.local(a, b)):
+                return None
+            if hold is not None and not (
+                hold in (*handed(a, b), *common(a, b)) and self.memory.hands_over(a.how, hold[0], b.how, hold[1])
+            ):
+                return None
+        held, cycles = self._cost(path, holds)
+        step, _, planned = self._chain(path, holds, held, cycles)
+        return step, planned
+
     def _own(self, items: Items, step: Step) -> Nest | None:
         """Return a group with its own best plan, None if it cannot be part of a chain."""
-        if step.record is None or step.is_empty or isinstance(step.record, ChainRecord):
+        if step.record is None or step.is_empty or step.fixed or isinstance(step.record, ChainRecord):
             return None
         known = self.memory.planner.plan(step.record, step.name)
         return Nest(items, step, self.memory.planning(known.low, known.plan)) if may_chain(known.low, step) else None
@@ -314,7 +331,8 @@ def chain_step(fn: FunctionTable, path: Sequence[Nest], unstored: set[int]) -> S
     record = ChainRecord(tuple(n.step.record for n in path), tuple(wires), tuple(fn.values[v] for v in inputs), outputs)  # type: ignore[arg-type,misc]
     name = ">".join([path[0].step.name, *(n.step.name.rpartition(".")[2] for n in path[1:])])
     return Step("group", name, tuple(inputs), tuple(made[n] for n in outputs), record,
-                op_names=tuple(o for n in path for o in n.step.op_names))  # fmt: skip
+                op_names=tuple(o for n in path for o in n.step.op_names),
+                nests=tuple(tuple(n.step.members) for n in path))  # fmt: skip
 
 
 def _row_cycles(machine: Machine, row: tuple) -> int:

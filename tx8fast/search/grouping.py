@@ -234,13 +234,13 @@ def uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
 
 
 def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]],
-          follows: Callable[..., bool] | None = None) -> Step | None:  # fmt: skip
-    """Return the steps (at positions `inside`) as one group, or None if they cannot be. `follows` says which may; by default a
+          rule: Callable[..., bool] | None = None) -> Step | None:  # fmt: skip
+    """Return the steps (at positions `inside`) as one group, or None if they cannot be. `rule` says which may; by default a
     product leads, and every further member is a product too or works on a result of the group."""
     if not all(groupable(s) for s in part):
         return None
     made = {s.outputs[0]: i for i, s in enumerate(part)}
-    if not (follows or _follows)([s.record for s in part], part, made):  # type: ignore[misc]
+    if not (rule or follows)([s.record for s in part], part, made):  # type: ignore[misc]
         return None
     group = join(fn, part, inside, used)
     return group if group.outputs else None
@@ -248,7 +248,8 @@ def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[
 
 def groupable(step: Step) -> bool:
     """True for a step that computes one result and may be a member of a group."""
-    return isinstance(step.record, OpRecord) and len(step.record.results) == 1 and not step.is_empty
+    single = isinstance(step.record, OpRecord) and len(step.record.results) == 1
+    return single and not step.is_empty and not step.fixed
 
 
 def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]]) -> Step:
@@ -273,17 +274,18 @@ def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[i
     group = GroupRecord(records, tuple(wires), tuple(fn.values[v] for v in inputs), tuple(outputs))  # type: ignore[arg-type]
     name = part[0].name if len(part) == 1 else f"{part[0].name}+{part[-1].name.rpartition('.')[2]}"
     return Step("group", name, tuple(inputs), tuple(part[i].outputs[0] for i in outputs), group,
-                op_names=tuple(n for s in part for n in s.op_names))  # fmt: skip
+                op_names=tuple(n for s in part for n in s.op_names),
+                nests=(tuple(n for s in part for n in s.members),))  # fmt: skip
 
 
-def _follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
+def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
     """True for products of one operand, products and ops on their results, score, softmax and mix of attention, and
     feed-forwards. Products may follow the normalisation of their operand."""
     if records[0].kind in NORMS and len(records) > 1:
         led = all(
             s.inputs[0] == part[0].outputs[0] for r, s in zip(records[1:], part[1:], strict=True) if r.kind in PRODUCTS
         )
-        return led and _follows(records[1:], part[1:], {v: i for v, i in made.items() if i})
+        return led and follows(records[1:], part[1:], {v: i for v, i in made.items() if i})
     product = [r.kind in PRODUCTS for r in records]
     uses = [any(v in made for v in s.inputs) for s in part]
     if len(records) == 3 and product == [True, False, True] and records[1].kind == "softmax":

@@ -21,6 +21,7 @@ is never left to the hardware: whatever crosses them is waited for (hardware man
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -75,21 +76,22 @@ def tile_order(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[in
     # halves of neighbouring slices of a staged lowering work at the same time
     parity = [i % low.turns if low.turns else (i if low.staged else s.done) % 2 for i, s in enumerate(steps)]
     if not shared:
-        return Order(steps, parity, [], _alone(low, steps))
+        return Order(steps, parity, [], _alone(low, copies, steps))
     fills = _fills(steps, shared)
     return Order(steps, parity, fills, _Shared(low, copies, steps, fills, shared, meet).actions)
 
 
-def _alone(low: Lowering, steps: Sequence[LoopStep]) -> list[Action]:
+def _alone(low: Lowering, copies: Sequence[int], steps: Sequence[LoopStep]) -> list[Action]:
     out = [Action("load", 0, k) for k in steps[0].load]
     if low.staged:
         return _alone_staged(low, steps, out)
     for i, s in enumerate(steps):
-        if i + 1 < len(steps):
-            out += [Action("load", i + 1, k) for k in steps[i + 1].load]
+        coming = [Action("load", i + 1, k) for k in steps[i + 1].load] if i + 1 < len(steps) else []
+        out += [a for a in coming if copies[a.access] > 1]
         out.append(Action("emit", i))
         if s.last:
             out.append(Action("store", i))
+        out += [a for a in coming if copies[a.access] == 1]  # this step reads the buffer that they fill
     return out
 
 
@@ -151,11 +153,18 @@ class _Shared:
         if meet:
             self._add("meet", fill=0)
         self._add("exchange", fill=0)
-        if len(fills) == len(steps) and not self.single:
+        if len(fills) == len(steps) and not self.single and not self._one_copy():
             self._one_step_fills()
         else:
             self._long_fills()
         self._add("send_wait")
+
+    def _one_copy(self) -> bool:
+        """True if two steps that follow each other have one buffer for what they load, or for their results."""
+        n_read = len(self.low.reads)
+        loaded = any(self.copies[k] == 1 for a, b in itertools.pairwise(self.loads) for k in b if k in a)
+        made = any(a.last and b.last for a, b in itertools.pairwise(self.steps))
+        return loaded or made and any(self.copies[k] == 1 for k in range(n_read, len(self.copies)))
 
     def _add(self, kind: str, step: int = 0, access: int = -1, worker: int = 0, fill: int = -1) -> None:
         self.actions.append(Action(kind, step, access, worker, fill))

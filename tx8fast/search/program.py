@@ -6,30 +6,36 @@ May import: graph_table, machine, errors, search.*. Must not: emit programs.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tx8fast.errors import InfeasibleError, raise_all
 from tx8fast.graph_table import GraphTable, Record
 from tx8fast.machine import Machine
 from tx8fast.search.exact import SearchReport, exact_table
+from tx8fast.search.given import Given, take_given
 from tx8fast.search.grouping import group_table
+from tx8fast.search.members import fix_others, name_steps
 from tx8fast.search.partition import SECONDS
 from tx8fast.search.plan import Planned
 from tx8fast.search.planning import Planner
-from tx8fast.search.streams import stream_table
+from tx8fast.search.streams import inline_table, stream_table
 
 Plans = dict[Record, Planned]
 
 
 def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None = None,
                opt: int = 2, sharing: bool = True, seconds: float = SECONDS,
-               report: SearchReport | None = None) -> Plans:  # fmt: skip
+               report: SearchReport | None = None, only: Sequence[str] = (), given: Given | None = None) -> Plans:  # fmt: skip
     """Return a plan for every distinct record; from opt 2 on, steps of `table` are first merged into groups where
     the estimate says it pays. At opt 3 `seconds` bounds the integer program, and `report` is filled with what it
-    did. Raises InfeasibleError naming every op that cannot fit."""
+    did. only: patterns of op names; the search merges no others. given: groups and plans of an earlier search, with which there
+    is none, but for what `only` selects. Raises InfeasibleError naming every op that cannot fit, and ConfigError if `given` is
+    not of this graph and machine."""
     with _no_collections():
-        return _plan_table(table, machine, progress, opt, sharing, seconds, report)
+        return _plan_table(
+            table, machine, progress, opt, sharing, seconds, SearchReport() if report is None else report, only, given
+        )
 
 
 @contextmanager
@@ -45,13 +51,24 @@ def _no_collections() -> Iterator[None]:
 
 
 def _plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None, opt: int,
-                sharing: bool, seconds: float, report: SearchReport | None) -> Plans:  # fmt: skip
+                sharing: bool, seconds: float, report: SearchReport, only: Sequence[str],
+                given: Given | None) -> Plans:  # fmt: skip
     planner = Planner(machine, sharing)
-    options = stream_table(table, planner) if opt >= 2 else {}
-    if opt == 2:
-        group_table(table, planner, options)
-    elif opt == 3:
-        exact_table(table, planner, options, report if report is not None else SearchReport(), seconds)
+    if opt >= 2:
+        inline_table(table)
+    name_steps(table)
+    if only:
+        fix_others(table, only)
+    if given is not None:
+        take_given(table, planner, given, bool(only))
+    if given is None or only:
+        options = stream_table(table, planner) if opt >= 2 else {}
+        if opt == 2:
+            group_table(table, planner, options)
+        elif opt == 3:
+            exact_table(table, planner, options, report, seconds)
+    else:
+        report.functions += given.report
     names: dict[Record, str] = {}
     for fn in table.functions.values():
         for step in fn.steps:

@@ -45,13 +45,8 @@ class Stream:
 
 
 def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]:
-    """Inline blocks of convolutions, order the steps, and replace them by streams where that comes close to the bound.
-    Return the other streams by function: options that `group_table` compares with all other cuts."""
-    for fn in table.functions.values():
-        inline_chains(fn, table)
-    called = {s.callee for fn in table.functions.values() for s in fn.steps if s.kind == "call"}
-    for name in [n for n in table.functions if n != "main" and n not in called]:
-        del table.functions[name]
+    """Order the steps and replace them by streams where that comes close to the bound. Return the other streams by
+    function: options that `group_table` compares with all other cuts."""
     options: dict[str, list[Option]] = {}
     for fn in table.functions.values():
         steps, out = order_steps(fn), []
@@ -67,6 +62,15 @@ def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]
             out += steps[s.start : s.end]
         fn.steps = out + steps[at:]
     return options
+
+
+def inline_table(table: GraphTable) -> None:
+    """Inline blocks of convolutions everywhere, and drop functions that nobody calls any more."""
+    for fn in table.functions.values():
+        inline_chains(fn, table)
+    called = {s.callee for fn in table.functions.values() for s in fn.steps if s.kind == "call"}
+    for name in [n for n in table.functions if n != "main" and n not in called]:
+        del table.functions[name]
 
 
 def inline_chains(fn: FunctionTable, table: GraphTable) -> None:
@@ -146,7 +150,7 @@ def _sequences(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> li
 
 def _sequence(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]],
               planner: Planner) -> Stream | None:  # fmt: skip
-    merged = merge(fn, steps[start:end], set(range(start, end)), used, _in_stream)
+    merged = merge(fn, steps[start:end], set(range(start, end)), used, in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord) or not may_stream(merged.record, planner.machine):
         return None
     stream = _planned(merged, start, end, planner)
@@ -163,10 +167,15 @@ def _intake(steps: Sequence[Step]) -> int:
     return 0
 
 
-def _in_stream(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
+def in_stream(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
     """Every result but the last has a reader."""
     read = {v for s in part for v in s.inputs}
     return all(s.outputs[0] in read for s in part[:-1])
+
+
+def is_sequence(kinds: Sequence[str]) -> bool:
+    """True for kinds of ops that may go through scratchpad as whole sequences, attention among them."""
+    return "softmax" in kinds and len(kinds) <= MAX_SEQUENCE and SEQUENCE.issuperset(kinds)
 
 
 def _longest(ends: Sequence[int], stream: Callable[[int], Stream | None]) -> Stream | None:
@@ -190,7 +199,7 @@ def _stream(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used
     kinds = [s.record.kind for s in steps[start:end] if s.record is not None]
     if sum(k in WINDOWS for k in kinds) < 2:
         return None
-    merged = merge(fn, steps[start:end], set(range(start, end)), used, _in_stream)
+    merged = merge(fn, steps[start:end], set(range(start, end)), used, in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord):
         return None
     return _planned(merged, start, end, planner)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import ImportModelError
+from tx8fast.errors import ImportModelError, Tx8Error
 from tx8fast.weights.gguf_blocks import unpack_blocks
 from tx8fast.weights.quantized import dequantize, unpack_bits
 from tx8fast.weights.rope import rope_cos, rope_sin
@@ -108,12 +108,20 @@ def evaluate(
 ) -> np.ndarray:
     """Return a read-only C-contiguous array of `shape` and `dtype`.
 
-    Raises ImportModelError for an unknown expression or one whose result has another shape.
+    Raises ImportModelError for an unknown expression, or one whose attributes, inputs or result do not fit.
     """
-    function = EXPRESSIONS.get(expr)
+    function = EXPRESSIONS.get(expr) if isinstance(expr, str) else None
     if function is None:
         raise ImportModelError(f"unknown weight expression '{expr}', expected one of {', '.join(EXPRESSIONS)}")
-    result = np.asarray(function(inputs, attrs, shape))
+    try:
+        result = np.asarray(function(inputs, attrs, shape))
+    except Tx8Error:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:  # of a damaged program file
+        raise ImportModelError(
+            f"weight expression '{expr}' cannot be computed from its attributes {attrs!r:.80} and {len(inputs)} inputs: "
+            f"{type(e).__name__}: {e}"
+        ) from None
     if result.shape != shape:
         raise ImportModelError(f"weight expression '{expr}' gave shape {list(result.shape)}, required {list(shape)}")
     if result.dtype != dtype:

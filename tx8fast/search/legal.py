@@ -1,0 +1,86 @@
+"""Whether a plan that comes from outside may be used: rules that hold for every plan, checked without a search.
+
+May import: lower, machine, search.plan, search.trial. Must not: share code with what makes plans.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tx8fast.lower.base import Lowering, round_up
+from tx8fast.machine import Machine
+from tx8fast.search.plan import Plan, sharers, spm_demand
+from tx8fast.search.trial import MAX_KEPT
+
+MAX_BUFS = 2
+MAX_STEPS = 1 << 18  # slices of a tile: more take longer to emit than anyone waits
+
+
+def shard_of(low: Lowering, parts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the length per tile of every factor; parts: at least 1 each."""
+    return tuple([min(round_up(-(-s // p), u), s) for s, p, u in zip(low.sizes, parts, low.units, strict=True)])
+
+
+def plan_problems(low: Lowering, plan: Plan, machine: Machine) -> list[str]:
+    """Return what is wrong with `plan`, which has an entry per factor and a shard that follows from its parts."""
+    problems = _cuts(low, plan, machine) + _order(low, plan)
+    if not 1 <= plan.bufs <= MAX_BUFS:
+        problems.append(f"{plan.bufs} copies of a buffer, required 1 to {MAX_BUFS}")
+    if problems:
+        return problems
+    steps = math.prod(plan.trips)
+    if steps > MAX_STEPS:
+        problems.append(f"{steps:,} slices per tile, at most {MAX_STEPS:,} are allowed")
+    if not low.fits(plan.slices):
+        problems.append(f"slices {list(plan.slices)} exceed the fields of the instructions")
+    together = sharers(low, plan)
+    if plan.shared not in ((), together):
+        problems.append(f"operands shared by {list(plan.shared)} tiles, required {list(together)} or none")
+    problems += _kept(low, plan)
+    if problems:
+        return problems
+    used, capacity = spm_demand(low, plan), machine.spm_limit - machine.spm_base
+    if used > capacity:
+        problems.append(f"its buffers need {used:,} bytes of scratchpad, {capacity:,} are available per tile")
+    return problems
+
+
+def _cuts(low: Lowering, plan: Plan, machine: Machine) -> list[str]:
+    problems = []
+    if math.prod(plan.parts) > machine.n_tiles:
+        problems.append(f"parts {list(plan.parts)} need {math.prod(plan.parts)} tiles, the chip has {machine.n_tiles}")
+    for f, (part, shard, length) in enumerate(zip(plan.parts, plan.shard, plan.slices, strict=True)):
+        if part > 1 and not low.shard[f]:
+            problems.append(f"factor {f} is cut into {part} parts and cannot be")
+        whole = length == shard
+        if not 1 <= length <= shard:
+            problems.append(f"factor {f} has slices of {length} points, required 1 to {shard}")
+        elif not whole and not low.split[f]:
+            problems.append(f"factor {f} has slices of {length} of {shard} points and cannot be sliced")
+        elif low.split[f] and length > low.max_len[f]:
+            problems.append(f"factor {f} has slices of {length} points, at most {low.max_len[f]} are possible")
+        elif not whole and length % low.units[f] and length != low.max_len[f]:
+            problems.append(f"factor {f} has slices of {length} points, required a multiple of {low.units[f]}")
+    return problems
+
+
+def _order(low: Lowering, plan: Plan) -> list[str]:
+    n = len(low.sizes)
+    if sorted(plan.order) != list(range(n)):
+        return [f"loop order {list(plan.order)}, required each of 0 to {n - 1} once"]
+    sums = [low.reduce[f] for f in plan.order]
+    return [] if sums == sorted(sums) else [f"loop order {list(plan.order)}, required reductions last"]
+
+
+def _kept(low: Lowering, plan: Plan) -> list[str]:
+    if not plan.kept:
+        return []
+    summed = {f for f, r in enumerate(low.reduce) if r}
+    pieces = math.prod(plan.trips[f] for f in summed)
+    right = (
+        low.staged
+        and 1 < pieces <= MAX_KEPT
+        and sorted(set(plan.kept)) == list(plan.kept)
+        and all(0 <= k < len(low.reads) and k not in low.rare and summed & low.reads[k].factors for k in plan.kept)
+    )
+    return [] if right else [f"operands {list(plan.kept)} cannot be kept for all slices of the sum"]
