@@ -16,7 +16,7 @@ from tx8fast import isa
 from tx8fast.isa.control import END, LOOP
 from tx8fast.program.io import save
 from tx8fast.program.verify import verify
-from tx8fast.schedule.segment import Buffers
+from tx8fast.schedule.buffers import Buffers
 from tx8fast.search.plan import Plan, slice_bytes, tile_ranges
 from tx8fast.simulator.cycle import simulate
 

@@ -15,7 +15,7 @@ from tx8fast import isa
 from tx8fast.errors import InfeasibleError
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES
-from tx8fast.schedule.segment import Buffers
+from tx8fast.schedule.buffers import Buffers
 from tx8fast.search.plan import Plan, reloads
 from tx8fast.simulator.cycle import simulate
 

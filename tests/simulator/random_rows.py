@@ -161,8 +161,23 @@ def _dma(draw, name, cls):
     return {"run_bytes": size, "ddr": DDR_BASE + small(draw, 0, 64), cls.FIELDS_SPM[0]: region(draw)} | levels
 
 
+def _lookup(draw, name, cls):
+    """A row of a small table; `fresh` of the tests says where slot 0 is, and puts the number right."""
+    size, entries, stride = small(draw, 1, 20), small(draw, 1, 5), draw(st.integers(0, 40))
+    a = region(draw)
+    f = {"stride": stride, "entries": entries, "index_slot": 0, "index_ddr": 2048 + small(draw, 0, 9), "dst": a,
+         "fmt": draw(st.sampled_from(("i32", "u32", "i64")))}  # fmt: skip
+    if name == "rdma_row":
+        return f | {"run_bytes": size, "ddr": DDR_BASE + small(draw, 0, 64)}
+    n = small(draw, 1, 3)
+    f |= {"src0": region(draw, (a,)), "size": size, "sn0": n, "dn0": n}
+    return f | {"ss0": draw(st.integers(0, 30)), "ds0": size + small(draw, 0, 8)}
+
+
 def _maker(name):
     cls = isa.INSTRUCTIONS[name]
+    if issubclass(cls, isa.lookup.Lookup):
+        return _lookup
     if cls.UNIT in ("rdma", "wdma"):
         return _dma
     if cls.UNIT == "tdma":

@@ -41,7 +41,8 @@ def test_every_engine_instruction_alone_takes_its_formula():
         f |= {"n": 1} if "n" in f and name.startswith(SMALL_N) else {}
         if cls.UNIT in ("rdma", "wdma"):
             f["slot"] = 0
-        made = program([CodeBuilder().add(name, fmt="bf16", **f).finish().code()], [0] + [-1] * 15, 1)
+        fmt = "i64" if issubclass(cls, isa.lookup.Lookup) else "bf16"
+        made = program([CodeBuilder().add(name, fmt=fmt, **f).finish().code()], [0] + [-1] * 15, 1)
         rows = made.segments[0].codes[0]
         cycles, ddr_bytes = isa.durations(MACHINE, rows[:1], np.array([DDR_BASE]))
         times = trace(made, 0)[0]

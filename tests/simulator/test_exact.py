@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_rows import BASE, NAMES, REGION, REGIONS, rows
 
 from tx8fast import isa
-from tx8fast.machine import load_machine
+from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.numerics.formats import CODE_TO_DTYPE, np_dtype
 from tx8fast.simulator.exact import meanings
 from tx8fast.simulator.functional import TileState
@@ -35,7 +35,7 @@ def fresh(seed):
         state = TileState(MACHINE, Ddr(4096), exact)
         state.spm[BASE:END] = memory
         state.ddr.data[...] = ddr
-        state.tile = 3
+        state.tile, state.slots = 3, [DDR_BASE]
         out.append(state)
     return out
 
@@ -46,8 +46,12 @@ def run_exact(state, row):
 
 
 def legal_offsets(row, state):
-    """Bring the table offsets of a look-up into the table."""
+    """Bring the table offsets of a look-up into the table, and row numbers, which may count from the end."""
     name = isa.class_of(int(row["opcode"])).NAME
+    for _, _, offset, size in zip(*isa.lookup.numbers(row[None]), strict=True):
+        entries = int(row["p"][2])
+        view = state.ddr.view(DDR_BASE + int(offset), int(size)).view(np_dtype(CODE_TO_DTYPE[int(row["fmt"])]))
+        view[0] = int(view[0]) % (2 * entries) - entries if view.dtype.kind == "i" else int(view[0]) % entries
     if name.startswith("lut"):
         width = int(name[3:]) // 8
         n, entries = row["p"][:2].tolist()

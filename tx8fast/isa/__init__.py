@@ -8,7 +8,7 @@ May import: numpy, machine, numerics, _kernels, errors. Must not: know the compi
 
 import numpy as np
 
-from tx8fast.isa import comm, control, convert, dma, ne, peripheral, scalar, tdma, tensor, vector
+from tx8fast.isa import comm, control, convert, dma, lookup, ne, peripheral, scalar, tdma, tensor, vector
 from tx8fast.isa.base import (
     BY_OPCODE,
     INSTRUCTIONS,
@@ -50,6 +50,6 @@ def run(state, row, ddr_addr: int) -> None:
 __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
     "by_family", "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "expand", "field_problems", "instruction",
-    "issue_cycles", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "rows", "run",
+    "issue_cycles", "lookup", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "rows", "run",
     "scalar", "scalar_pattern", "tdma", "tensor", "units", "vector",
 ]  # fmt: skip

@@ -99,6 +99,11 @@ class Instruction:
         return None
 
     @staticmethod
+    def prepare(machine, r: np.ndarray):
+        """Return the cycles per row that the kernel core works before it writes registers, or None: none."""
+        return None
+
+    @staticmethod
     def run(state, fmt: int, rnd: int, spm: Sequence[int], p: Sequence[int], ddr: int) -> None:
         """Execute one row on `state`; `ddr` is the absolute DDR address (bytes) of its operand."""
 

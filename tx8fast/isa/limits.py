@@ -1,6 +1,6 @@
 """What the fields of a row may hold, so that everything computed from them stays within 64 bits.
 
-May import: numpy, errors, isa.base. Must not: know memory sizes or what a program does.
+May import: numpy, errors, isa.base, isa.lookup. Must not: know memory sizes or what a program does.
 Source: TX8 hardware manual 8.1 (counts are at least 1, strides not negative, a run is not empty). Upper bounds are
 wide: a count beyond the bits of a scratchpad cannot be right on any machine; the exact ranges of operands follow from them.
 """
@@ -13,6 +13,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.isa.base import BY_OPCODE, Instruction
+from tx8fast.isa.lookup import INDEX_FORMATS, NUMBER, numbers
 from tx8fast.numerics.formats import CODE_TO_DTYPE
 
 COUNT = (1, 1 << 25)
@@ -25,6 +26,7 @@ _COUNTS = ("n", "m", "k", "c", "oh", "ow", "oc", "kx", "ky", "sx", "sy", "dx", "
 LIMITS: dict[str, tuple[int, int]] = (
     dict.fromkeys(_COUNTS, COUNT)
     | {f"{side}s{level}": STRIDE for side in ("", "s", "d") for level in range(3)}
+    | {"stride": STRIDE, NUMBER[0]: (0, 1 << 31), NUMBER[1]: (0, 1 << 44)}
     | dict.fromkeys(("top", "bottom", "left", "right"), (0, 1 << 25))
     | dict.fromkeys(("h", "w"), (0, 1 << 25))  # a band of results may lie in the padding altogether
     | dict.fromkeys(("l_trs", "r_trs", "psum_en", "bias_en", "inverse"), FLAG)
@@ -35,7 +37,7 @@ FORMAT_FIELDS = ("out_fmt", "psum_fmt", "bias_fmt")
 PRODUCTS = (("n", "h", "w", "c"), ("n", "oh", "ow", "oc"), ("n", "oh", "ow", "c"), ("kx", "ky", "c", "oc"),
             ("batch_l", "m", "k"), ("batch_r", "k", "n"), ("batch_l", "batch_r", "m", "n"), ("run_bytes", "n0", "n1", "n2"),
             ("n", "n0", "n1", "n2"), ("size", "sn0", "sn1", "sn2"), ("size", "dn0", "dn1", "dn2"),
-            ("kx", "ky", "oh", "ow", "n"))  # fmt: skip
+            ("kx", "ky", "oh", "ow", "n"), ("entries", "stride"))  # fmt: skip
 DDR_OFFSET = 1 << 44
 _FORMATS = np.array(sorted(CODE_TO_DTYPE))
 
@@ -45,6 +47,9 @@ def field_problems(rows: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
     far = (np.abs(rows["ddr"]) >= DDR_OFFSET) | (np.abs(rows["ddr_step"]) >= DDR_OFFSET).any(axis=1)
     if far.any():
         yield np.flatnonzero(far), f"a DDR offset or step of {DDR_OFFSET} bytes or more"
+    at = numbers(rows)[0]
+    if len(bad := at[~np.isin(rows["fmt"][at], INDEX_FORMATS)]):
+        yield bad, f"row numbers of format code {int(rows['fmt'][bad[0]])}, required one of {INDEX_FORMATS}"
     for opcode in np.unique(rows["opcode"]).tolist():
         cls = BY_OPCODE[opcode]
         assert cls is not None
@@ -97,6 +102,12 @@ def check_fields(rows: np.ndarray, n_slots: int, where: str) -> None:
         at = int(lost[0])
         raise SimulationError(
             f"{where}, instruction {at}: found slot {int(rows['slot'][at])}, required -1 to {n_slots - 1}"
+        )
+    where_index, slot, _, _ = numbers(rows)
+    if len(far := np.flatnonzero((slot < 0) | (slot >= n_slots))):
+        raise SimulationError(
+            f"{where}, instruction {int(where_index[far[0]])}: found row numbers in slot {int(slot[far[0]])}, required 0 to "
+            f"{n_slots - 1}"
         )
     for bad, text in field_problems(rows):
         raise SimulationError(f"{where}, instruction {int(bad[0])}: found {text}")

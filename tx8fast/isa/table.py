@@ -31,11 +31,13 @@ def issue_cycles(machine, rows: np.ndarray, families: Families = None) -> np.nda
     Sending includes the software setup, which the hardware part of no other message can hide.
     """
     regs = Tables.regs[rows["opcode"]].copy()
+    setup = np.where(Tables.unit[rows["opcode"]] == DTE, machine.dte.setup_sw, 0)
     for family, index in families or by_family(rows):
-        own = family.registers(rows[index])
+        own, before = family.registers(rows[index]), family.prepare(machine, rows[index])
         if own is not None:
             regs[index] = own
-    setup = np.where(Tables.unit[rows["opcode"]] == DTE, machine.dte.setup_sw, 0)
+        if before is not None:
+            setup[index] += before
     return np.where(regs > 0, machine.kcore.issue_base + machine.kcore.issue_per_reg * regs + setup, 0)
 
 
@@ -52,8 +54,8 @@ def durations(
     charged = np.zeros(len(rows), np.int64)
     for family, index in families or by_family(rows):
         r = rows[index]
-        if family is Dma:
-            cycles[index], charged[index] = Dma.transfer(machine, r, np.asarray(ddr_addr)[index])
+        if issubclass(family, Dma):
+            cycles[index], charged[index] = family.transfer(machine, r, np.asarray(ddr_addr)[index])
         else:
             cycles[index] = family.cycles(machine, r)
     return cycles, charged
@@ -89,9 +91,9 @@ def ranges(rows: np.ndarray, ddr_addr: np.ndarray, families: Families = None) ->
                 present = np.asarray(size) > 0
                 out[name][index, k, 0] = np.where(present, start, 0)
                 out[name][index, k, 1] = np.where(present, start + size, 0)
-        if family is Dma:
+        if issubclass(family, Dma):
             start = np.asarray(ddr_addr, np.int64)[index]
-            span = np.stack([start, start + Dma.ddr_span(r)], axis=1)
+            span = np.stack([start, start + family.ddr_span(r)], axis=1)
             store = (r["opcode"] == 0x301)[:, None]
             out["ddr_read"][index] = np.where(store, 0, span)
             out["ddr_write"][index] = np.where(store, span, 0)

@@ -23,8 +23,10 @@ from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.feed_forward import FeedForward, is_feed_forward
 from tx8fast.lower.fused import NORMS, Fused
 from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.lookup import LOOKUPS, Lookup
 from tx8fast.lower.movement import ChannelNorm, Movement
 from tx8fast.lower.pooling import Pool, PositionReduce
+from tx8fast.lower.row_group import RowGroup, is_row_group
 from tx8fast.lower.rows import Norm, Reduce, Rope, Softmax
 from tx8fast.lower.sequence import SequenceStream
 from tx8fast.lower.sequences import BINARY, COMPARE, UNARY
@@ -57,6 +59,7 @@ FAMILIES: dict[str, Family] = {
     "reduce": _reduce,
     "rope": Rope,
     "channel_norm": ChannelNorm,
+    **dict.fromkeys(LOOKUPS, Lookup),
     **{k: Movement for k in ("transpose", "slice", "broadcast", "concat", "pad")},
     **{k: Elementwise for k in (*BINARY, *COMPARE, *UNARY, "select", "convert", "swiglu")},
 }
@@ -69,6 +72,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     can do: there is no kernel core that could step in."""
     if isinstance(record, GroupRecord):
         kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
+        if is_row_group(kinds):
+            return RowGroup(record, machine), ""
         if sum(kind in WINDOWS for kind in kinds) > 1:
             return _chain(record, machine), ""
         if kinds[0] == "conv" and as_product(record.ops[0]) is None:
@@ -117,10 +122,15 @@ def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]
 def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
     try:
         if not isinstance(record, GroupRecord):
+            if record.kind in LOOKUPS:
+                Lookup(record, machine)  # raises where the kernel core is the only choice
+                return [KernelCore(record, machine)]
             product = as_product(record) or record
             known = FAMILIES.get(product.kind) is Contraction
             return [Contraction(product, machine, resident=True)] if known else []
         windows = [op for op in record.ops if op.kind in WINDOWS]
+        if is_row_group([op.kind for op in record.ops]):
+            return []
         if len(windows) > 1:
             return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
         if is_feed_forward(record) or record.ops[0].kind in NORMS:

@@ -25,7 +25,7 @@ import numpy as np
 from tx8fast.graph_table import Dim, GroupRecord
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
-from tx8fast.lower.fused import Link, LinkedAccess
+from tx8fast.lower.links import Link, LinkedAccess
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES

@@ -20,7 +20,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.transfer import Box, Descriptor, Local, descriptors
+from tx8fast.lower.transfer import Box, Descriptor, Local, ddr_offset, descriptors
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES, np_dtype
 from tx8fast.numerics.layout import padded_channels
@@ -60,6 +60,10 @@ class Access:
 
     def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         return self.local(self.box(lo, hi)).size_bytes
+
+    def origin(self, box: Box, piece: int) -> int:
+        """Return the byte offset in the DDR tensor where the box begins in that piece of it."""
+        return ddr_offset(self.spec, [a for a, _ in box], piece)
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         box = self.box(lo, hi)

@@ -15,7 +15,8 @@ from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.base import Access, Lowering, NotLowerable
 from tx8fast.lower.convolution import Convolution, Windowed, convolution
 from tx8fast.lower.elementwise import Elementwise
-from tx8fast.lower.fused import Fused, Link, LinkedAccess, LinkedDim
+from tx8fast.lower.fused import Fused
+from tx8fast.lower.links import Link, LinkedAccess, LinkedDim
 from tx8fast.lower.windows import ROW, Spread
 from tx8fast.machine import Machine
 

@@ -20,7 +20,8 @@ from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.elementwise import Elementwise
-from tx8fast.lower.fused import NORMS, Fused, Link, LinkedAccess, result_factors
+from tx8fast.lower.fused import NORMS, Fused, result_factors
+from tx8fast.lower.links import Link, LinkedAccess
 from tx8fast.lower.rows import Norm
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine

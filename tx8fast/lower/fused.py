@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from tx8fast.graph_table import GroupRecord
@@ -20,92 +20,15 @@ from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, NotLowera
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import as_product
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.links import Link, LinkedAccess, Member
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.lower.rows import Norm, Rope
-from tx8fast.lower.transfer import Box, Descriptor
 from tx8fast.machine import Machine
 
-Ranges = tuple[tuple[int, ...], tuple[int, ...]]
 NORMS = ("layernorm", "rmsnorm")
+Dims = Sequence[tuple[int, int]]  # product factor (or -1) and size of each dimension of a product's result
 PRODUCTS = ("gemm", "contract", "conv")
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
-
-
-@dataclass(frozen=True)
-class Link:
-    """One member factor in terms of the group's: [lo, hi) of `factor` times `width` divided by `scale`, or whole if
-    factor < 0."""
-
-    factor: int
-    size: int
-    scale: int = 1
-    width: int = 1
-
-    def range(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
-        if self.factor < 0:
-            return 0, self.size
-        if self.scale == self.width == 1:
-            return lo[self.factor], hi[self.factor]
-        a, b = lo[self.factor] * self.width, hi[self.factor] * self.width
-        return min(a // self.scale, self.size), min(-(-b // self.scale), self.size)
-
-    def unit(self, own: int) -> int:
-        """Return the least number of the group's points that are whole units of `own` points of the member."""
-        return own * self.scale // math.gcd(own * self.scale, self.width)
-
-
-def linked(links: Sequence[Link], lo: Sequence[int], hi: Sequence[int]) -> Ranges:
-    """Return the member's factor range that the group's range [lo, hi) means."""
-    pairs = [k.range(lo, hi) for k in links]
-    return tuple([a for a, _ in pairs]), tuple([b for _, b in pairs])
-
-
-@dataclass
-class Member:
-    """An op of the group with its factor links and where its accesses come from."""
-
-    low: Lowering
-    links: list[Link]
-    sources: list[tuple[str, int]]  # per read access: ("in", group read) or ("op", member)
-
-    def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
-        return linked(self.links, lo, hi)
-
-
-class LinkedAccess(Access):
-    """A member's access seen over the group's factors."""
-
-    def __init__(self, inner: Access, links: Sequence[Link]) -> None:
-        super().__init__(inner.spec, inner.dims, inner.blocked, inner.positional)
-        self.inner, self.links = inner, list(links)
-        self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
-        self.dims = tuple(LinkedDim(d, links) for d in inner.dims)  # type: ignore[assignment]
-
-    def _own(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
-        return linked(self.links, lo, hi)
-
-    def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
-        return self.inner.box(*self._own(lo, hi))
-
-    def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
-        return self.inner.size_bytes(*self._own(lo, hi))
-
-    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
-        return self.inner.transfers(*self._own(lo, hi))
-
-
-class LinkedDim:
-    """A dimension over the group's factors, as the pricing kernel reads it: terms, extent beyond them, full."""
-
-    def __init__(self, dim, links: Sequence[Link]) -> None:
-        self.size, self.full = dim.size, dim.full
-        own = [(links[f], c) for f, c in dim.terms]
-        self.terms = tuple((k.factor, c * k.width // k.scale or 1) for k, c in own if k.factor >= 0)
-        fixed = sum(abs(c) * (k.size - 1) for k, c in own if k.factor < 0)
-        self.reach = fixed + getattr(dim, "reach", 0) + sum(k.width - 1 for k, _ in own if k.factor >= 0)
-
-
-Dims = Sequence[tuple[int, int]]  # product factor (or -1) and size of each dimension of a product's result
 
 
 def result_factors(product: Contraction) -> Dims:
@@ -366,7 +289,8 @@ class Fused(Lowering):
             place[0] = s.reads[self.prepared]
         for i in range(len(self.members)):
             place[i] = place[self._owners[i]]
-        for i, m in enumerate(self.members):
+        for i in self._sequence():
+            m = self.members[i]
             if (i in self.products or led and i == 0) != products:
                 continue
             lo, hi = m.ranges(s.lo, s.hi)
@@ -374,6 +298,10 @@ class Fused(Lowering):
             made = self._slice(i, s, Slice(lo, hi, reads, [place[i]], *own[i], parity=s.parity))
             if made is not None:
                 m.low.emit(em, made)
+
+    def _sequence(self) -> Sequence[int]:
+        """Members in the order of their instructions."""
+        return range(len(self.members))
 
     def _slice(self, i: int, s: Slice, own: Slice) -> Slice | None:
         """Return what member i does in slice s, `own` with its place in the reduction; None if nothing."""

@@ -210,6 +210,8 @@ def _raw_rows(where: str, s: Segment, code: np.ndarray, n_slots: int, workers: i
     )
     homeless = np.isin(isa.units(code), DMA_UNITS) & (code["slot"] == -1)
     found.rows(where, np.flatnonzero(homeless), "a DDR transfer without a slot")
+    at, slot, _, _ = isa.lookup.numbers(code)
+    found.rows(where, at[(slot < 0) | (slot >= n_slots)], f"row numbers in a slot outside [0, {n_slots})")
     kcore = code["opcode"] == isa.INSTRUCTIONS["kcore"].OPCODE
     used = _named(code, "kcore", "routine")
     wrong = (used < 0) | (used >= len(s.routines))
@@ -281,7 +283,8 @@ def _ranges(machine: Machine, where: str, s: Segment, rows: np.ndarray, found: _
         span = ranges[key]
         some = np.flatnonzero((span[:, 1] > span[:, 0]) & (rows["slot"] >= 0))
         out.append((side, rows["slot"][some], span[some, 0] - PROBE, span[some, 1] - PROBE))
-    return out
+    _, slot, offset, n_bytes = isa.lookup.numbers(rows)
+    return [*out, (0, slot, offset, offset + n_bytes)]
 
 
 def _routine_spans(s: Segment, index: int, n_slots: int, found: _Problems) -> list[tuple]:

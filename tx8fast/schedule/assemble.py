@@ -14,6 +14,7 @@ import numpy as np
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step, TensorSpec
 from tx8fast.lower.collective import Collective
+from tx8fast.lower.lookup import bytes_read
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Launch, Program, Segment, Tensor
@@ -174,24 +175,21 @@ class _Linker:
         new = step.record.operands[1] if step.record.kind == "kv_update" else None
         if new is not None:
             self.state_bytes += _dense_bytes(new)
-        for v in step.inputs:
+        for k, v in enumerate(step.inputs):
             if v in fn.params:
-                self._count_read(fn.params[v], fn.values[v], step.record)
+                self._count_read(fn.params[v], fn.values[v], bytes_read(step.record, k))
 
     def _count_arg_reads(self, fn: FunctionTable, step: Step) -> None:
         for v in step.inputs:
             if v in fn.params:
-                self._count_read(fn.params[v], fn.values[v], None)
+                self._count_read(fn.params[v], fn.values[v], _dense_bytes(fn.values[v]))
 
-    def _count_read(self, key: str, spec: TensorSpec, record: Record | None) -> None:
-        """A table is read only where it is indexed; constants that come from no weight are not the model's traffic."""
+    def _count_read(self, key: str, spec: TensorSpec, n_bytes: int) -> None:
+        """Constants that come from no weight are not the model's traffic."""
         source = self.params[key, spec].source
         if source.get("kind") == "derived" and not source.get("inputs"):
             return
-        n = _dense_bytes(spec)
-        if record is not None and record.kind in ("embedding", "gather"):
-            n = min(n, _dense_bytes(record.results[0]))
-        self.read_bytes[key] = max(n, self.read_bytes.get(key, 0))
+        self.read_bytes[key] = max(min(_dense_bytes(spec), n_bytes), self.read_bytes.get(key, 0))
 
 
 def _dense_bytes(spec: TensorSpec) -> int:

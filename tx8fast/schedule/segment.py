@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.graph_table import GroupRecord, OpRecord
-from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, Slice, round_up
+from tx8fast.lower.base import Access, Emitter, Lowering, Slice
 from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.lookup import TableRows, bytes_read
 from tx8fast.lower.rounds import Stream
-from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, ddr_offset, spec_bytes
+from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
+from tx8fast.schedule.buffers import Buffers
 from tx8fast.schedule.stream import stream_codes
 from tx8fast.schedule.tiles import code_key
 from tx8fast.search.loops import LoopStep
@@ -31,15 +32,12 @@ from tx8fast.search.order import Action, Order, tile_order
 from tx8fast.search.plan import (
     Plan,
     TileRange,
-    copies,
     count_steps,
     loaders,
     reloads,
     segment_cycles,
     sharing_groups,
-    slice_bytes,
     staggered,
-    staging,
     tile_ranges,
 )
 
@@ -91,9 +89,9 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
         if r.idle:
             continue
         for a, access in enumerate(accesses):
-            starts = [x for x, _ in access.box(r.lo, r.hi)]
+            box = access.box(r.lo, r.hi)
             for piece in range(PIECES):
-                offsets[t, PIECES * a + piece] = ddr_offset(access.spec, starts, piece)
+                offsets[t, PIECES * a + piece] = access.origin(box, piece)
         offsets[t, n_slots:] = offsets[t, : PIECES * len(low.reads)]
         shares = tile_shares(low, plan, ranges, t)
         late = behind if late_tiles >> t & 1 else 0
@@ -129,8 +127,8 @@ def _choices(plan: Plan | None) -> dict[str, Any]:
 
 def _terms(record: OpRecord | GroupRecord) -> dict[str, int]:
     """Return the terms of the roofline bound: multiplications, and bytes of operands and results, each once."""
-    specs = [s for s in (*record.operands, *record.results) if s is not None]
-    return {"useful_macs": record.useful_macs, "operand_bytes": sum(spec_bytes(s) for s in specs)}
+    moved = [*(bytes_read(record, k) for k in range(len(record.operands))), *map(spec_bytes, record.results)]
+    return {"useful_macs": record.useful_macs, "operand_bytes": sum(moved)}
 
 
 def tile_shares(low: Lowering, plan: Plan, ranges: Sequence[TileRange], tile: int) -> tuple[Share, ...]:
@@ -204,67 +202,6 @@ def _kernel_core_segment(low: KernelCore, ranges: Sequence[TileRange], plan: Pla
                    n_args, list(ops), routines, barrier, 0, segment_cycles(plan, machine, barrier), info)  # fmt: skip
 
 
-class Buffers:
-    """Scratchpad addresses of every buffer copy of a group; equal for all tiles. Pinned buffers lie at either end of
-    the scratchpad, the others between them."""
-
-    def __init__(self, low: Lowering, plan: Plan, machine: Machine, pinned: Mapping[int, int] | None = None) -> None:
-        pinned = pinned or {}
-        zero = (0,) * len(plan.shard)
-        self.copies: list[int] = []
-        items: list[Buffer] = []
-        once = all(t == 1 for t in plan.trips)
-        # load at step 0, compute at 1, store at 2; in a loop every buffer is alive throughout
-        life = {"load": (0, 2), "scratch": (1, 2), "store": (1, 3), "const": (0, 2)}
-
-        def want(kind: str, size: int, copies: int = 1) -> None:
-            lives = life[kind] if once else (0, 1)
-            for _ in range(copies):
-                items.append(Buffer(f"{kind}{len(items)}", (lives,), max(size, 1), ALIGN_BYTES))
-
-        for k, a in enumerate((*low.reads, *low.writes)):
-            n = copies(low, plan, k)
-            self.copies.append(n)
-            if k not in pinned:
-                want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
-        stages = staging(low, plan)
-        for _, size, n in stages:
-            want("load", size, n)
-        scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
-        for size in scratch:
-            want("scratch", size)
-        for size in consts:
-            want("const", size)
-        split = any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard)))
-        if split:
-            want("scratch", low.acc_bytes(zero, plan.slices))
-        low_end, high_end = self._room(low, plan, machine, pinned)
-        placed = solve(Problem(tuple(items), high_end - low_end))
-        addresses = [int(o) + low_end for o in placed.offsets]
-        ends = [a + i.size_bytes for a, i in zip(addresses, items, strict=True)]
-        ends += [a + slice_bytes(low, (*low.reads, *low.writes)[k], plan) for k, a in pinned.items()]
-        self.peak = max(ends, default=machine.spm_base) - machine.spm_base
-        it = iter(addresses)
-        self.access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(self.copies)]
-        self.staging: dict[int, list[int]] = {}
-        for reads, _, n in stages:
-            self.staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
-        self.scratch = [next(it) for _ in scratch]
-        self.consts = [next(it) for _ in consts]
-        self.acc = next(it) if split else 0
-
-    def _room(self, low: Lowering, plan: Plan, machine: Machine, pinned: Mapping[int, int]) -> tuple[int, int]:
-        """Return the addresses between which nothing is pinned."""
-        low_end, high_end = machine.spm_base, machine.spm_limit
-        for k, address in pinned.items():
-            end = address + round_up(slice_bytes(low, (*low.reads, *low.writes)[k], plan), ALIGN_BYTES)
-            if address == machine.spm_base:
-                low_end = max(low_end, end)
-            else:
-                high_end = min(high_end, address)
-        return low_end, high_end
-
-
 class TileCode:
     """Builds the instruction array of one tile class."""
 
@@ -273,7 +210,7 @@ class TileCode:
     def __init__(self, low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray) -> None:
         self.low, self.plan, self.buffers, self.range, self.slot_base = low, plan, buffers, r, slot_base
         self.out: list[np.ndarray] = []
-        self.compute_memo: dict[tuple, np.ndarray] = {}
+        self.compute_memo: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
         self.transfer_memo: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
         self.row_memo: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
         self.own_factors = [sorted(a.factors) for a in (*low.reads, *low.writes)]
@@ -298,7 +235,11 @@ class TileCode:
         if action.kind == "load":
             k = action.access
             at = self.buffers.access[k][s.copy[k]]
-            self._transfer(k, self.low.reads[k], s.lo, s.hi, at, "rdma", action.worker)
+            access = self.low.reads[k]
+            if isinstance(access, TableRows):
+                self._look_up(k, access, s, at, action.worker)
+            else:
+                self._transfer(k, access, s.lo, s.hi, at, "rdma", action.worker)
         elif action.kind == "store":
             self._store(s, action.worker)
         else:
@@ -326,27 +267,49 @@ class TileCode:
         parity = turn * self.low.overlaps
         fresh = self.low.prepares(s.new)
         key = (phase, worker, self.low.slice_form(s.lo, s.hi), *at, s.first, s.last, parity, fresh)
-        rows = self.compute_memo.get(key)
-        if rows is None:
+        if key not in self.compute_memo:
             em = Emitter()
             made = Slice(s.lo, s.hi, at[:n_read], at[n_read:], b.scratch, b.consts, b.acc, s.first, s.last, parity,
                          fresh)  # fmt: skip
             getattr(self.low, phase)(em, made)
-            rows = self.compute_memo[key] = isa.rows(em.rows)
-            rows["op"] = 0
-            rows["worker"] = worker
+            self._remember(key, em.rows, worker)
+        self._recall(key, s)
+
+    def _look_up(self, k: int, access: TableRows, s: LoopStep, address: int, worker: int) -> None:
+        """Append the rows that load a slice of a table's rows."""
+        box = access.box(s.lo, s.hi)
+        key = (k, tuple([b - a for a, b in box]), box[-1], address, worker)
+        if key not in self.compute_memo:
+            ddr = access.origin(box, 0) - int(self.slot_base[PIECES * k])
+            self._remember(key, access.load(s.lo, s.hi, address, slot=PIECES * k, ddr=ddr), worker)
+        self._recall(key, s)
+
+    def _remember(self, key: tuple, made: Sequence[tuple], worker: int) -> None:
+        """Keep the rows of a slice for others of its form."""
+        rows = isa.rows(made)
+        rows["op"] = 0
+        rows["worker"] = worker
+        self.compute_memo[key] = rows, isa.lookup.place_numbers(rows, lambda k: PIECES * k)
+
+    def _recall(self, key: tuple, s: LoopStep) -> None:
+        """Append the rows of a slice; row numbers count from the first one of the slice."""
+        rows, numbers = self.compute_memo[key]
+        rows = rows.copy() if numbers else rows
+        for k, at in numbers:
+            access = self.low.reads[k]
+            begin = access.origin(access.box(s.lo, s.hi), 0) - int(self.slot_base[PIECES * k])
+            isa.lookup.move_numbers(rows, at, begin)
         self.out.append(rows)
 
     def _moves(self, k: int, access: Access, lo, hi) -> tuple[tuple, list[Descriptor], list[int]]:
         """Return a key of the transfer's form, its descriptors at their first occurrence, and how far the DDR
         offsets of either piece have moved since: offsets are linear in the slice's start."""
         box = access.box(lo, hi)
-        starts = [a for a, _ in box]
         if access.positional or self.low.positional:
             return (k, lo, hi), [d for d in access.transfers(lo, hi) if d.run_bytes], [0, 0]
         form = channel_form(access.spec, *(box[-1] if box else (0, 1)))
         key = (k, tuple([hi[f] - lo[f] for f in self.own_factors[k]]), form)
-        base = [ddr_offset(access.spec, starts, piece) for piece in range(PIECES)]
+        base = [access.origin(box, piece) for piece in range(PIECES)]
         known = self.transfer_memo.get(key)
         if known is None:
             known = self.transfer_memo[key] = ([d for d in access.transfers(lo, hi) if d.run_bytes], base)

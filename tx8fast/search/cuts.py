@@ -59,9 +59,10 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
             longest = max(range(nf), key=lambda f: len(lists[f]))
             lists[longest] = lists[longest][:-1] if len(lists[longest]) > 2 else lists[longest][:1]
         grid = np.array(list(itertools.product(*lists)), np.int64).reshape(math.prod(map(len, lists)), nf)
-        loops = [f for f in free if len(lists[f]) > 1] or [-1]
+        whole = [min(round_up(-(-s // int(p)), u), s) for s, p, u in zip(low.sizes, v, low.units, strict=True)]
+        loops = [f for f in free if lists[f][-1] < whole[f]] or [-1]
         for f in loops:
-            keep = grid if f < 0 else grid[grid[:, f] < lists[f][0]] if f != loops[0] else grid
+            keep = grid if f < 0 else grid[grid[:, f] < whole[f]] if f != loops[0] else grid
             all_slices.append(keep)
             all_parts.append(np.broadcast_to(v, keep.shape))
             all_inner.append(np.full(len(keep), f, np.int64))

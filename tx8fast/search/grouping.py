@@ -20,6 +20,8 @@ from tx8fast.lower import MAX_BANDED, NotLowerable
 from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.feed_forward import second_product
 from tx8fast.lower.fused import NORMS
+from tx8fast.lower.lookup import LOOKUPS
+from tx8fast.lower.row_group import is_row_group
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
@@ -177,7 +179,9 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     """Say whether an interval can be a group at all, without building it."""
     kinds = [s.record.kind if s.record is not None else "" for s in steps[start:end]]
     if sum(k in WINDOWS for k in kinds) < 2:
-        return end - start <= MAX_GROUP or second_product(kinds) >= 0 or _side_by_side(steps[start:end])
+        if end - start <= MAX_GROUP or second_product(kinds) >= 0 or is_row_group(kinds):
+            return True
+        return _side_by_side(steps[start:end])
     if (
         sum(k in WINDOWS for k in kinds) > MAX_BANDED
         or not (narrow[start] and narrow[end])
@@ -288,6 +292,8 @@ def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, i
         return led and follows(records[1:], part[1:], {v: i for v, i in made.items() if i})
     product = [r.kind in PRODUCTS for r in records]
     uses = [any(v in made for v in s.inputs) for s in part]
+    if is_row_group([r.kind for r in records]):
+        return all(u != (r.kind in LOOKUPS) for u, r in zip(uses, records, strict=True))
     if len(records) == 3 and product == [True, False, True] and records[1].kind == "softmax":
         return uses[1] and uses[2]
     if sum(r.kind in WINDOWS for r in records) > 1:

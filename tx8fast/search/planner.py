@@ -22,6 +22,7 @@ from tx8fast.lower.base import Emitter, Lowering, Slice, round_up
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.lookup import looks_up
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -37,6 +38,7 @@ from tx8fast.search.plan import (
     sharers,
     spm_demand,
 )
+from tx8fast.search.row_prices import row_prices
 from tx8fast.search.staged import staged_prices
 from tx8fast.search.stream_trial import stream_plan
 from tx8fast.search.trial import MAX_KEPT, PlanTimer
@@ -126,6 +128,8 @@ def priced(low: Lowering, machine: Machine) -> tuple[np.ndarray, ...]:
     cycles, size_bytes, bound = plan_costs(plan_space(low, machine), parts, slices, inner)
     if low.row_factors and not low.overlaps:
         cycles = np.maximum(cycles, ComputeModel.of(low, machine).cycles(low, machine, parts, slices))
+    if looks_up(low):
+        cycles = row_prices(low, machine, parts, slices, inner)
     if low.staged:
         cycles = staged_prices(low, machine, parts, slices)
     return parts, slices, inner, cycles, size_bytes, bound

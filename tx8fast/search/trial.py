@@ -23,6 +23,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.base import Emitter, Lowering, Slice
+from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import Machine
 from tx8fast.search.blocks import SYNC_KINDS, Pool
@@ -279,7 +280,12 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             name = "rdma" if k < len(self.low.reads) else "wdma"
-            found = self.pool.want(key, [_dma(name, d, self.base[k]) for d in self._moves(key, step)])
+            access = self.accesses[k]
+            if isinstance(access, TableRows):
+                rows = access.load(step.lo, step.hi, self.base[k], slot=0)
+            else:
+                rows = [_dma(name, d, self.base[k]) for d in self._moves(key, step)]
+            found = self.pool.want(key, rows)
         return found
 
     def _part(self, k: int, fill: Fill, steps: Sequence[LoopStep], tiles: int) -> int:

@@ -64,6 +64,26 @@ def wdma(state, fmt, rnd, spm, p, ddr):
     copy_runs(dst, nest(p[1:7]), state.spm, places, p[0])
 
 
+def _number(state, fmt, p):
+    """Return the row number that a look-up reads from DDR."""
+    entries, slot, offset = p[2:5]
+    raw = bytes(state.ddr.view(state.slots[slot] + offset, 4 if fmt in (4, 10) else 8))
+    found = int.from_bytes(raw, "little", signed=fmt in (4, 11))
+    if not -entries <= found < entries:
+        raise SimulationError(f"looking up a row: found number {found}, required [-{entries}, {entries})")
+    return found % entries
+
+
+def rdma_row(state, fmt, rnd, spm, p, ddr):
+    src = state.ddr.view(ddr + _number(state, fmt, p) * p[1], p[0])
+    copy_runs(state.spm, iter([spm[0]]), src, iter([0]), p[0])
+
+
+def tdma_row(state, fmt, rnd, spm, p, ddr):
+    first, (ss, n, ds) = spm[0] + _number(state, fmt, p) * p[1], p[5:8]
+    copy_runs(state.spm, (spm[1] + k * ds for k in range(n)), state.spm, (first + k * ss for k in range(n)), p[0])
+
+
 def memset(state, fmt, rnd, spm, p, ddr):
     size = kind_of(fmt).size
     for at in nest(p[2:8]):
@@ -283,7 +303,7 @@ def bilinear(state, fmt, rnd, spm, p, ddr):
 
 def meanings() -> dict[str, Callable[..., None]]:
     """Return the meaning of every move, transfer with DDR and peripheral instruction by name."""
-    own = (gather_scatter, rdma, wdma, memset, pad, img2col, concat, tensor_norm, count, bitcount, factorize, bit2fp,
+    own = (gather_scatter, rdma, rdma_row, tdma_row, wdma, memset, pad, img2col, concat, tensor_norm, count, bitcount, factorize, bit2fp,
            rand_gen, elem_mask, bilinear)  # fmt: skip
     named = {f.__name__: f for f in own}
     return named | MOVES | {

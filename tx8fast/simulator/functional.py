@@ -40,6 +40,7 @@ class TileState:
         self.tile = 0
         self.position = 0
         self.routine: Callable[[int], None] | None = None
+        self.slots: Sequence[int] = ()  # DDR addresses of the running segment's slots
         self.exchange: Exchange | None = None
         self.exact = exact
         self.status = 0  # the CT's sticky exception byte; exact runs set it
@@ -313,6 +314,7 @@ class FunctionalSimulator:
         slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[row]
         addresses = self._addresses(code, slots, launch, segment, tile).tolist()
         state.tile = tile
+        state.slots = slots.tolist()
         state.routine = lambda index: self._run_routine(segment.routines[index], slots)
         if self.debug:
             state.spm[...] = POISON

@@ -24,7 +24,7 @@ from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics import layout
 from tx8fast.program.model import Launch, Program, Segment, Tensor
 from tx8fast.simulator.sanitizer_addresses import RDMA, WDMA, address_faults, first_undefined
-from tx8fast.simulator.sanitizer_bytes import Range, dma_pick, operand_pick
+from tx8fast.simulator.sanitizer_bytes import LOOKUPS, Range, dma_pick, number_pick, operand_pick, spans_of
 from tx8fast.simulator.sanitizer_clock import DTE, ENGINES, KCORE, ROUTINES, SENDS, Facts, Run
 from tx8fast.simulator.sanitizer_ddr import Races
 from tx8fast.simulator.sanitizer_order import Order
@@ -151,10 +151,13 @@ class Sanitizer:
         unit, name, row = f.unit_list[at], f.names[at], f.rows[at]
         if unit < ENGINES:
             self.order.engine_row(run, at)
+            reads, writes = f.spans(at)
+            if name in LOOKUPS:
+                row, ahead = self._look_up(run, at, state)
+                address, reads = address + ahead, spans_of(row)[0]
             if unit in (RDMA, WDMA):
                 self._transfer(run, at, row, address, unit == WDMA)
             else:
-                reads, writes = f.spans(at)
                 self.shadows[tile].row(
                     row, reads, writes, state.spm, lambda span, what: self._undefined(run, at, span, what)
                 )
@@ -261,6 +264,17 @@ class Sanitizer:
             byte = addr + int(np.argmax(spm != 0))
             self.stores.append((run, at, span, f"stores SPM byte {byte:#x}, {self._history(run, at, byte)}"))
         ddr[...] = (spm == 0).reshape(ddr.shape)
+
+    def _look_up(self, run: Run, at: int, state: Any) -> tuple[np.void, int]:
+        """The kernel core reads a row number from DDR. Return the transfer it starts, and how far behind the first row."""
+        row = run.facts.rows[at]
+        pick, span = number_pick(row, run.slots)
+        self.races.access(run, at, pick, span, False, core=True)
+        if not pick(self.made).all():
+            text = f"takes its row number from DDR bytes [{span[0]:#x}, {span[1]:#x}), {self._ddr_history(span)}"
+            self.fault("uninitialised read", run, at, text, span)
+        number = isa.lookup.row_number(state, int(row["fmt"]), row["p"].tolist())
+        return isa.class_of(int(row["opcode"])).plain(row, number)  # type: ignore[attr-defined]
 
     def _ddr_history(self, span: Range) -> str:
         """Say where undefined DDR bytes come from."""

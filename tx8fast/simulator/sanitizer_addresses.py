@@ -15,7 +15,7 @@ from tx8fast.isa.comm import N_MONITORS, mask_tiles
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics import layout
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.simulator.sanitizer_bytes import Range, dma_pick
+from tx8fast.simulator.sanitizer_bytes import Range, number_pick
 from tx8fast.simulator.sanitizer_clock import DTE, Run
 
 RDMA, WDMA = isa.UNITS.index("rdma"), isa.UNITS.index("wdma")
@@ -42,9 +42,15 @@ def address_faults(machine: Machine, ddr_bytes: int, run: Run) -> Iterator[Found
         if not 0 <= row["slot"] < len(run.slots):
             yield "DDR address", at, f"uses slot {row['slot']} of {len(run.slots)}", (0, 0)
             continue
-        _, (a, b) = dma_pick(int(run.slots[row["slot"]] + row["ddr"]), row["p"].tolist())
+        a = int(run.slots[row["slot"]] + row["ddr"])
+        b = a + int(isa.class_of(int(row["opcode"])).ddr_span(row[None])[0])  # type: ignore[attr-defined]
         if a < DDR_BASE or b > end:
             text = f"accesses DDR bytes [{a:#x}, {b:#x}); required within [{DDR_BASE:#x}, {end:#x})"
+            yield "DDR address", at, text, (a, b)
+    for at in isa.lookup.numbers(facts.rows)[0].tolist():
+        _, (a, b) = number_pick(facts.rows[at], run.slots)
+        if a < DDR_BASE or b > end:
+            text = f"reads its row number from DDR bytes [{a:#x}, {b:#x}); required within [{DDR_BASE:#x}, {end:#x})"
             yield "DDR address", at, text, (a, b)
     for at in np.flatnonzero(facts.units == DTE).tolist():
         _, mask, monitor = facts.rows["p"][at][:3].tolist()

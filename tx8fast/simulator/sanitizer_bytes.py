@@ -20,6 +20,8 @@ Range = tuple[int, int]
 #: picks an operand's bytes out of an array with one entry per DDR byte
 Pick = Callable[[np.ndarray], np.ndarray]
 
+#: instructions whose row number the kernel core reads from DDR
+LOOKUPS = frozenset(name for name, cls in isa.INSTRUCTIONS.items() if issubclass(cls, isa.lookup.Lookup))
 GATHER, MEMSET, COLLECT = (isa.INSTRUCTIONS[n].OPCODE for n in ("gather_scatter", "memset", "gather"))
 
 
@@ -65,6 +67,19 @@ def dma_pick(address: int, p) -> tuple[Pick, Range]:
     start, size, levels = address - DDR_BASE, p[0], p[1:7]
     end = address + size + sum((levels[2 * k + 1] - 1) * levels[2 * k] for k in range(3))
     return (lambda array: runs(array, start, size, levels)), (address, end)
+
+
+def number_pick(row: Any, slots: np.ndarray) -> tuple[Pick, Range]:
+    """Return the bytes of the row number that a look-up reads."""
+    _, slot, offset, size = (int(x[0]) for x in isa.lookup.numbers(row[None]))
+    address = int(slots[slot]) + offset
+    return (lambda array: array[address - DDR_BASE : address - DDR_BASE + size]), (address, address + size)
+
+
+def spans_of(row: Any) -> tuple[list[Range], list[Range]]:
+    """Return the SPM envelopes read and written by a row that is not in the code."""
+    found = isa.ranges(row[None], np.zeros(1, np.int64))
+    return tuple([(a, b) for a, b in found[k][0].tolist() if b > a] for k in ("spm_read", "spm_write"))  # type: ignore[return-value]
 
 
 def operand_pick(operand: Mapping[str, Any], slots: np.ndarray) -> tuple[Pick, Range]:

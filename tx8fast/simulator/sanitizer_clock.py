@@ -135,15 +135,15 @@ class Clocks:
 
     # -- order of two rows --------------------------------------------------------------------------------------
 
-    def ordered(self, a_run: Run, a: int, run: Run, at: int) -> bool:
-        """Return whether row `a` is finished, for certain, when row `at` (issued later) starts."""
+    def ordered(self, a_run: Run, a: int, run: Run, at: int, core: bool = False) -> bool:
+        """Return whether row `a` is finished, for certain, when row `at` (issued later) starts; `core`: when it is issued."""
         fa, fb = a_run.facts, run.facts
-        if a_run.tile == run.tile and fa.unit_list[a] < ENGINES and fb.unit_list[at] < ENGINES:
+        if not core and a_run.tile == run.tile and fa.unit_list[a] < ENGINES and fb.unit_list[at] < ENGINES:
             if fa.agent[a] == fb.agent[at] or fa.unit_list[a] == fb.unit_list[at]:
                 return True
         if a_run.base + a < self.finished(a_run.tile, fa.agent[a], run.tile):
             return True
-        return a_run is run and fb.unit_list[at] < ENGINES and self._path(run.facts, a, at)
+        return not core and a_run is run and fb.unit_list[at] < ENGINES and self._path(run.facts, a, at)
 
     def _path(self, f: Facts, a: int, b: int) -> bool:
         """Return whether rows between a and b order them: queue order, or conflicts inside one worker."""

@@ -38,8 +38,9 @@ class Races:
         self.reads = [[] for _ in range(self.order.n)]
         self.agents = [set() for _ in range(self.order.n)]
 
-    def access(self, run: Run, at: int, pick: Pick, span: Range, write: bool) -> None:
-        """Check one operand of a row and remember it. The row's reads come before its writes."""
+    def access(self, run: Run, at: int, pick: Pick, span: Range, write: bool, core: bool = False) -> None:
+        """Check one operand of a row and remember it; `core`: the kernel core itself accesses it, when it issues the
+        row. The row's reads come before its writes."""
         if span[1] <= span[0]:
             return
         t = run.tile
@@ -49,7 +50,7 @@ class Races:
             low = int(last.min())
             for number in [top] if low == top else np.unique(last).tolist():
                 if number:
-                    self._against(*self.accesses[number - 1], run, at, span, True, write)
+                    self._against(*self.accesses[number - 1], run, at, span, True, write, core)
         self.dirty.append((span[0] - DDR_BASE, span[1] - DDR_BASE))
         readers = pick(self.readers)
         agent = run.facts.agent[at]
@@ -73,11 +74,12 @@ class Races:
                     self._against(a_run, a, run, at, span, False, True)
                     return
 
-    def _against(self, a_run: Run, a: int, run: Run, at: int, span: Range, wrote: bool, write: bool) -> None:
-        if (a_run is run and a == at) or self.order.ordered(a_run, a, run, at):
+    def _against(self, a_run: Run, a: int, run: Run, at: int, span: Range, wrote: bool, write: bool,
+                 core: bool = False) -> None:  # fmt: skip
+        if (a_run is run and a == at) or self.order.ordered(a_run, a, run, at, core):
             return
         if a_run.tile == run.tile:
-            routine = "kcore" in (run.facts.names[at], a_run.facts.names[a])
+            routine = core or "kcore" in (run.facts.names[at], a_run.facts.names[a])
             kind = "kernel core without wait" if routine else "unsynchronised workers"
             missing = "no wait between them"
         elif a_run.index != run.index:

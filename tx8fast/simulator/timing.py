@@ -93,6 +93,8 @@ class Code:
         sizes = np.concatenate([self.spm_read, self.spm_write], axis=1)
         sizes = sizes[..., 1] - sizes[..., 0]
         sizes[:, :4] *= isa.rereads(self.machine, self.rows)
+        at = isa.lookup.numbers(self.rows)[0]
+        sizes[at, 0] = np.minimum(sizes[at, 0], sizes[at, 4])  # one row of a table
         sizes[self.kind == network.SEND, 4:] = 0  # what a message writes lies in other tiles
         return sizes
 

@@ -1,0 +1,89 @@
+"""How a member of a group sees the group's factors.
+
+May import: lower.base, lower.transfer. Must not: know kinds of ops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tx8fast.lower.base import Access, Lowering
+from tx8fast.lower.transfer import Box, Descriptor
+
+Ranges = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Link:
+    """One member factor in terms of the group's: [lo, hi) of `factor` times `width` divided by `scale`, or whole if
+    factor < 0."""
+
+    factor: int
+    size: int
+    scale: int = 1
+    width: int = 1
+
+    def range(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
+        if self.factor < 0:
+            return 0, self.size
+        if self.scale == self.width == 1:
+            return lo[self.factor], hi[self.factor]
+        a, b = lo[self.factor] * self.width, hi[self.factor] * self.width
+        return min(a // self.scale, self.size), min(-(-b // self.scale), self.size)
+
+    def unit(self, own: int) -> int:
+        """Return the least number of the group's points that are whole units of `own` points of the member."""
+        return own * self.scale // math.gcd(own * self.scale, self.width)
+
+
+def linked(links: Sequence[Link], lo: Sequence[int], hi: Sequence[int]) -> Ranges:
+    """Return the member's factor range that the group's range [lo, hi) means."""
+    pairs = [k.range(lo, hi) for k in links]
+    return tuple([a for a, _ in pairs]), tuple([b for _, b in pairs])
+
+
+@dataclass
+class Member:
+    """An op of the group with its factor links and where its accesses come from."""
+
+    low: Lowering
+    links: list[Link]
+    sources: list[tuple[str, int]]  # per read access: ("in", group read) or ("op", member)
+
+    def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
+        return linked(self.links, lo, hi)
+
+
+class LinkedAccess(Access):
+    """A member's access seen over the group's factors."""
+
+    def __init__(self, inner: Access, links: Sequence[Link]) -> None:
+        super().__init__(inner.spec, inner.dims, inner.blocked, inner.positional)
+        self.inner, self.links = inner, list(links)
+        self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
+        self.dims = tuple(LinkedDim(d, links) for d in inner.dims)  # type: ignore[assignment]
+
+    def _own(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
+        return linked(self.links, lo, hi)
+
+    def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
+        return self.inner.box(*self._own(lo, hi))
+
+    def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        return self.inner.size_bytes(*self._own(lo, hi))
+
+    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
+        return self.inner.transfers(*self._own(lo, hi))
+
+
+class LinkedDim:
+    """A dimension over the group's factors, as the pricing kernel reads it: terms, extent beyond them, full."""
+
+    def __init__(self, dim, links: Sequence[Link]) -> None:
+        self.size, self.full = dim.size, dim.full
+        own = [(links[f], c) for f, c in dim.terms]
+        self.terms = tuple((k.factor, c * k.width // k.scale or 1) for k, c in own if k.factor >= 0)
+        fixed = sum(abs(c) * (k.size - 1) for k, c in own if k.factor < 0)
+        self.reach = fixed + getattr(dim, "reach", 0) + sum(k.width - 1 for k, _ in own if k.factor >= 0)

@@ -1,0 +1,74 @@
+"""Where the buffers of a group lie in scratchpad.
+
+May import: lower, search.plan, alloc, machine. Must not: choose plans, emit instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tx8fast.alloc import Buffer, Problem, solve
+from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
+from tx8fast.machine import Machine
+from tx8fast.search.plan import Plan, copies, slice_bytes, staging
+
+
+class Buffers:
+    """Scratchpad addresses of every buffer copy of a group; equal for all tiles. Pinned buffers lie at either end of
+    the scratchpad, the others between them."""
+
+    def __init__(self, low: Lowering, plan: Plan, machine: Machine, pinned: Mapping[int, int] | None = None) -> None:
+        pinned = pinned or {}
+        zero = (0,) * len(plan.shard)
+        self.copies: list[int] = []
+        items: list[Buffer] = []
+        once = all(t == 1 for t in plan.trips)
+        # load at step 0, compute at 1, store at 2; in a loop every buffer is alive throughout
+        life = {"load": (0, 2), "scratch": (1, 2), "store": (1, 3), "const": (0, 2)}
+
+        def want(kind: str, size: int, copies: int = 1) -> None:
+            lives = life[kind] if once else (0, 1)
+            for _ in range(copies):
+                items.append(Buffer(f"{kind}{len(items)}", (lives,), max(size, 1), ALIGN_BYTES))
+
+        for k, a in enumerate((*low.reads, *low.writes)):
+            n = copies(low, plan, k)
+            self.copies.append(n)
+            if k not in pinned:
+                want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
+        stages = staging(low, plan)
+        for _, size, n in stages:
+            want("load", size, n)
+        scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
+        for size in scratch:
+            want("scratch", size)
+        for size in consts:
+            want("const", size)
+        split = any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard)))
+        if split:
+            want("scratch", low.acc_bytes(zero, plan.slices))
+        low_end, high_end = self._room(low, plan, machine, pinned)
+        placed = solve(Problem(tuple(items), high_end - low_end))
+        addresses = [int(o) + low_end for o in placed.offsets]
+        ends = [a + i.size_bytes for a, i in zip(addresses, items, strict=True)]
+        ends += [a + slice_bytes(low, (*low.reads, *low.writes)[k], plan) for k, a in pinned.items()]
+        self.peak = max(ends, default=machine.spm_base) - machine.spm_base
+        it = iter(addresses)
+        self.access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(self.copies)]
+        self.staging: dict[int, list[int]] = {}
+        for reads, _, n in stages:
+            self.staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
+        self.scratch = [next(it) for _ in scratch]
+        self.consts = [next(it) for _ in consts]
+        self.acc = next(it) if split else 0
+
+    def _room(self, low: Lowering, plan: Plan, machine: Machine, pinned: Mapping[int, int]) -> tuple[int, int]:
+        """Return the addresses between which nothing is pinned."""
+        low_end, high_end = machine.spm_base, machine.spm_limit
+        for k, address in pinned.items():
+            end = address + round_up(slice_bytes(low, (*low.reads, *low.writes)[k], plan), ALIGN_BYTES)
+            if address == machine.spm_base:
+                low_end = max(low_end, end)
+            else:
+                high_end = min(high_end, address)
+        return low_end, high_end
