@@ -16,7 +16,7 @@ from tx8fast import CompiledProgram
 from tx8fast.alloc import Placement, Problem, solve, validate
 from tx8fast.program.model import Program
 from tx8fast.program.verify import verify
-from tx8fast.schedule import segment as segment_module
+from tx8fast.schedule import buffers as buffers_module
 
 MODELS = sorted((Path(__file__).parent.parent / "data" / "onnx").glob("*.onnx"))
 
@@ -30,7 +30,7 @@ def compiled(model: Path, opt: int, plans: str = "") -> tuple[CompiledProgram, l
         seen.append((problem, solve(problem)))
         return seen[-1][1]
 
-    with warnings.catch_warnings(), mock.patch.object(segment_module, "solve", recording):
+    with warnings.catch_warnings(), mock.patch.object(buffers_module, "solve", recording):
         warnings.simplefilter("ignore")
         return tx8fast.compile(model, opt=opt, load_plans=plans), seen
 

@@ -84,7 +84,7 @@ class SharedTileCode(TileCode):
         key, moved, shift, _, size, _ = self._part(k, self.steps[fill.step], self.shares[k].rank)
         at = self._staging(k, fill)
         pieces = 1 + self.late * (action.fill == LATE_FILL)
-        if pieces > 1:
+        if pieces > 1 and size:  # a small operand has no part for every tile
             step = round_up(-(-size // pieces), LINE_BYTES)
             moved = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
         self._rows((*key, at, "part", pieces), k, moved, shift, at, "rdma", action.worker, slots + PIECES * k)

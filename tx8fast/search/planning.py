@@ -12,7 +12,6 @@ from typing import TypeVar
 from tx8fast.errors import InfeasibleError, InternalError
 from tx8fast.graph_table import ChainRecord, Record
 from tx8fast.lower import NotLowerable, lower, variants
-from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -99,8 +98,7 @@ class Planner:
                 failed = failed or _fresh(err)
                 continue
             if plan is not None:
-                chosen = reason or ("the transfers would take longer" if isinstance(draft.low, KernelCore) else "")
-                options.append(Planned(draft.low, plan, chosen))
+                options.append(Planned(draft.low, plan, reason))
         if failed is not None and not options:
             raise _fresh(failed)
         best = min(options, key=lambda p: p.plan.estimate_cycles)
