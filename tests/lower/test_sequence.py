@@ -38,9 +38,9 @@ pytestmark = pytest.mark.feature("B65", "H14", "H18")
 
 
 def layer(dtype: str, n: int, rows: int, kv: int, group: int, depth: int, hidden: int, act: str = "gelu", pre: bool = False,
-          mask: str = "", window: int = 0, bias: bool = True, machine: str = "test_2x2") -> Layer:  # fmt: skip
+          mask: str = "", window: int = 0, bias: bool = True, machine: str = "test_2x2", bare: bool = False) -> Layer:  # fmt: skip
     """One layer of an encoder, norms behind the sums or (`pre`) before the products. act: of the hidden values, or "swiglu";
-    mask: "" none, "own" one per sequence, "causal" (of `window` keys) one for all."""
+    mask: "" none, "own" one per sequence, "causal" (of `window` keys) one for all; bare: what comes in are the queries."""
     width, narrow = kv * group * depth, kv * depth
     small = {"lo": -2 / math.sqrt(width), "hi": 2 / math.sqrt(width)}
     args = [Arg((n, rows, width), dtype, "blocked")]
@@ -77,7 +77,7 @@ def layer(dtype: str, n: int, rows: int, kv: int, group: int, depth: int, hidden
         of = {name: [values[i] for i in which] for name, which in names.items()}
         norm = lambda v, name: op("layernorm", v, *of[name], axes=(-1,), eps=1e-5)  # noqa: E731
         y = norm(x, "norm1") if pre else x
-        q, k, v = (op("gemm", y, *of[name]) for name in "qkv")
+        q, k, v = (y if name == "q" and bare else op("gemm", y, *of[name]) for name in "qkv")
         s = op("contract", q, k, equation="b s (h g d), b t (h d) -> b (h g) s t", sizes=sizes)
         p = op("softmax", s, *of.get("mask", []), axis=-1, scale=1 / math.sqrt(depth), visible=visible)
         y = op("contract", p, v, equation="b (h g) s t, b t (h d) -> b s (h g d)", sizes=sizes)
@@ -202,6 +202,8 @@ def test_what_cannot_be_a_stream_says_why() -> None:
         SequenceStream(layer("f32", 4, 8, 2, 1, 32, 64).record, MACHINES["test_2x2"])
     with pytest.raises(NotLowerable, match="more than half of the tiles would have no image"):
         SequenceStream(layer("f32", 1, 8, 1, 1, 64, 64).record, MACHINES["test_2x2"])
+    with pytest.raises(NotLowerable, match="queries have no other reader than their attention"):
+        SequenceStream(layer("f32", 4, 8, 1, 1, 64, 64, bare=True).record, MACHINES["test_2x2"])
     low = SequenceStream(layer("f32", 4, 2048, 2, 1, 64, 64).record, MACHINES["test_2x2"])
     with pytest.raises(InfeasibleError, match="layer: a sequence and its weights do not fit"):
         low.lay_out("layer", lambda: 0)

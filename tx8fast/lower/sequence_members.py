@@ -94,14 +94,16 @@ class Members(Stream):
         self.by_result = {m.result: i for i, m in enumerate(self.members)}
         for m in self.members:
             if isinstance(m.low, Attention):
+                readers = [s for u in self.members for s in u.images.values() if s == m.images[0]]
+                if len(readers) > 1:  # attention scales its queries where they lie
+                    raise NotLowerable("queries have no other reader than their attention")
                 self._check_keys(m.images[1])
                 self._check_keys(m.images[2])
 
     def _check_keys(self, source: Source) -> None:
         """Keys and values of all positions lie together, so only attention can read them."""
-        queries = [not isinstance(m.low, Attention) or m.images[0] == source
-                   for m in self.members if source in m.images.values()]  # fmt: skip
-        if source[0] == "in" or not isinstance(self._maker(source).low, Contraction) or any(queries):
+        others = [m for m in self.members if source in m.images.values() and not isinstance(m.low, Attention)]
+        if source[0] == "in" or not isinstance(self._maker(source).low, Contraction) or others:
             raise NotLowerable("keys and values come from products of the stream")
 
     def _maker(self, source: Source) -> Member:
@@ -113,7 +115,7 @@ class Members(Stream):
         return spec
 
     def _own(self, member: Member) -> None:
-        shape = member.low.record.results[0].shape if member.result >= 0 else ()
+        shape = member.low.record.results[0].shape
         if shape[:2] != (self.n_images, self.positions) or len(shape) != 3:
             raise NotLowerable("every value of a sequence stream is [sequences, positions, channels]")
         self.members.append(member)
@@ -217,7 +219,6 @@ class Members(Stream):
 
     def _heads(self, low: Attention) -> None:
         """Check that every head is whole blocks of channels of its operands."""
-        self.batch_factor = 0
         for access in (*low.reads[:3], low.writes[0]):
             spec = access.spec
             if len(spec.shape) != 3 or spec.shape[:2] != (self.n_images, self.positions):
