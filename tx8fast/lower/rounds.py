@@ -8,6 +8,7 @@ becomes possible with one set of weights; while the engines work on a round, the
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -59,7 +60,7 @@ class Work:
     rows: np.ndarray
 
 
-class Stream(Lowering):
+class Stream(Lowering, ABC):
     """The part of a stream that its code builder and its plan need."""
 
     n_images: int
@@ -77,26 +78,26 @@ class Stream(Lowering):
             raise NotLowerable("more than half of the tiles would have no image")
         self.capacity = self.machine.spm_limit - self.machine.spm_base
 
+    @abstractmethod
     def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
         """Cut and place everything, in the way that takes the fewest `cycles` if there are several. Raises InfeasibleError
         if it does not fit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def transfers(self, fill: Fill, image: int = -1) -> list[Descriptor]:
         """Return how a fill comes from DDR; `image`: the one whose planes it is of."""
-        raise NotImplementedError
 
+    @abstractmethod
     def first_work(self, base: int) -> np.ndarray:
         """Return instructions that run once, before all others; `base` is the arena's address."""
-        raise NotImplementedError
 
+    @abstractmethod
     def image_loads(self) -> list[Move]:
         """Return what of an image is loaded before its first round."""
-        raise NotImplementedError
 
+    @abstractmethod
     def work(self, r: int, base: int) -> Iterator[Work | Move | Fill]:
         """Yield what the engines do in round r of an image; a fill: planes of the image that are loaded then."""
-        raise NotImplementedError
 
     def sharable(self, size_bytes: int) -> bool:
         """True for weights that the tiles load together."""

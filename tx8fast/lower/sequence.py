@@ -19,7 +19,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import depends, weave_rows
-from tx8fast.alloc import Buffer, Problem, merge_intervals, solve
+from tx8fast.alloc import Buffer, Problem, lower_bound_bytes, merge_intervals, solve
 from tx8fast.errors import AllocationError, InfeasibleError
 from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.attention import Attention
@@ -39,7 +39,6 @@ BAND_COUNTS = 2  # of those that fit
 REACH = 192  # instructions that may come before an older one
 CHUNK = 8  # instructions that are checked together against the other register window
 STORE_BYTES = 16384  # of the result in one transfer, if a block of a band is no more
-BLOCK_BYTES = 128  # of a row of one block of channels
 At = Callable[[tuple], int]  # name -> address
 #: instruction that stands for a transfer -> the part whose mask it loads; or band, first and last column that it stores;
 #: None for what comes in
@@ -101,7 +100,7 @@ class SequenceStream(Parts):
         self._drafted()
         self.order = np.arange(len(self.draft.rows))
         wishes = self._timed(round_bytes)
-        if not wishes or sum_alive(wishes) > self.capacity:
+        if not wishes or lower_bound_bytes(self._problem(wishes)) > self.capacity:
             return 0.0
         return next((m for m in MARGINS if self._placed(round_bytes, m)), 0.0)
 
@@ -197,16 +196,19 @@ class SequenceStream(Parts):
     def _place_all(self, wishes: Sequence[Wish]) -> bool:
         if not wishes:
             return False
-        items = [Buffer(str(name), tuple(merge_intervals(lives)), round_up(max(size, 1), ALIGN_BYTES), ALIGN_BYTES)
-                 for name, size, lives in wishes]  # fmt: skip
         try:
-            placed = solve(Problem(tuple(items), self.capacity), effort=EFFORT)
+            placed = solve(self._problem(wishes), effort=EFFORT)
         except AllocationError:
             return False
         self.code: dict[int, np.ndarray] = {}  # by the arena's address
         self.at = {name: at for (name, _, _), at in zip(wishes, placed.offsets, strict=True)}
         self.spm_bytes = placed.peak_bytes
         return True
+
+    def _problem(self, wishes: Sequence[Wish]) -> Problem:
+        items = [Buffer(str(name), merge_intervals(lives), round_up(max(size, 1), ALIGN_BYTES), ALIGN_BYTES)
+                 for name, size, lives in wishes]  # fmt: skip
+        return Problem(tuple(items), self.capacity)
 
     @staticmethod
     def _always(name: tuple) -> bool:
@@ -256,8 +258,9 @@ class SequenceStream(Parts):
     def _store_pieces(self) -> list[tuple[int, int]]:
         """Columns of the result that are stored together: a wait for what else goes through the same register window should
         not take long."""
-        width = self._spec(("op", len(self.record.ops) - 1)).shape[-1]
-        step = max(1, STORE_BYTES // (self.band_rows * BLOCK_BYTES)) * block_size(self.record.results[0].dtype)
+        result = self.record.results[0]
+        width, block = result.shape[-1], block_size(result.dtype)
+        step = max(1, STORE_BYTES // Local(self.band_rows, block, result.dtype, True).size_bytes) * block
         return [(c, min(c + step, width)) for c in range(0, width, step)]
 
     def _find_rounds(self, lives: dict[tuple, tuple[int, int]], round_bytes: int) -> None:
@@ -356,19 +359,6 @@ def may_stream(record: GroupRecord, machine: Machine) -> bool:
     tiles = -(-n // -(-n // machine.n_tiles))
     size_bytes = Local(positions, channels, result.dtype, True).size_bytes
     return 2 * tiles >= machine.n_tiles and size_bytes <= machine.spm_limit - machine.spm_base
-
-
-def sum_alive(wishes: Sequence[Wish]) -> int:
-    """Return the most bytes alive at one time."""
-    ends = [
-        (t, sign * size)
-        for _, size, lives in wishes
-        for a, b in merge_intervals(lives)
-        for t, sign in ((a, 1), (b, -1))
-    ]
-    at, size = np.array(ends, np.int64).T
-    order = np.lexsort((size, at))
-    return int(np.cumsum(size[order]).max())
 
 
 def _touched(spans: np.ndarray, bases: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -26,6 +26,7 @@ from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
+from tx8fast.search.plan import Planned
 from tx8fast.search.planning import Planner
 
 STREAM_RATIO = 0.6  # of the bound
@@ -153,8 +154,8 @@ def _sequence(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, us
     merged = merge(fn, steps[start:end], set(range(start, end)), used, in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord) or not may_stream(merged.record, planner.machine):
         return None
-    stream = _planned(merged, start, end, planner)
-    return stream and replace(stream, near_bound=False)  # groups are priced quickly, and only those below it are tried
+    # other cuts stay options: groups are priced quickly, and only those below the stream are tried
+    return Stream(start, end, merged, False) if _planned(merged, planner) is not None else None
 
 
 def _intake(steps: Sequence[Step]) -> int:
@@ -202,19 +203,21 @@ def _stream(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used
     merged = merge(fn, steps[start:end], set(range(start, end)), used, in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord):
         return None
-    return _planned(merged, start, end, planner)
-
-
-def _planned(merged: Step, start: int, end: int, planner: Planner) -> Stream | None:
-    """Return a merged step as a stream, or None if it is none or does not fit."""
-    assert merged.record is not None
-    try:
-        found = planner.plan(merged.record, merged.name)
-    except (NotLowerable, InfeasibleError):
+    found = _planned(merged, planner)
+    if found is None:
         return None
     work = found.low.work_cycles if isinstance(found.low, LoweredStream) else 0
     near = found.plan.estimate_cycles * STREAM_RATIO <= _bound(merged.record, work, planner.machine)
     return Stream(start, end, merged, near)
+
+
+def _planned(merged: Step, planner: Planner) -> Planned | None:
+    """Return the plan of merged steps, or None if they are no stream or do not fit."""
+    assert merged.record is not None
+    try:
+        return planner.plan(merged.record, merged.name)
+    except (NotLowerable, InfeasibleError):
+        return None
 
 
 def _bound(record: Record, work_cycles: int, machine: Machine) -> float:
