@@ -223,7 +223,10 @@ def test_facade_refuses_what_the_kernel_trusts():
         {"fixed": np.array([-1])},
         {"kind": np.array([15], np.uint8)},
         {"kind": np.array([8], np.uint8)},
+        {"kind": np.array([9], np.uint8), "arg": None},
         {"kind": np.array([9], np.uint8), "arg": np.array([[8, 0, 4]])},
+        {"kind": np.array([9], np.uint8), "arg": np.array([[-1, 0, 0]])},
+        {"kind": np.array([11], np.uint8), "arg": np.array([[8, 0, 0]])},
         {"kind": np.array([12], np.uint8), "arg": np.array([[0, 0, 0]])},
         {"kind": np.array([13], np.uint8), "arg": np.array([[1, 0, 0]])},
         {"worker": np.array([3], np.uint8)},
@@ -231,6 +234,10 @@ def test_facade_refuses_what_the_kernel_trusts():
         {"tile_begin": np.array([0, 2])},
         {"spm_read": np.zeros((1, 2, 2), np.int64)},
         {"ddr_bytes": np.zeros(2, np.int64)},
+        {"ddr_bytes": np.array([1 << 40])},
+        {"issue": np.array([-1])},
+        {"code_begin": np.array([-1])},
+        {"code_begin": np.array([1 << 62])},
     ):
         with pytest.raises(InternalError):
             simulate_events(EventInput(**{**vars(to_input(tiles)), **bad}), DEPTH, 32.0, 150.0)

@@ -33,6 +33,14 @@ DEADLOCK = 4
 # involves other tiles or single workers.
 KIND_KCORE, KIND_WAIT, KIND_BARRIER, KIND_SEND, KIND_RECV = 5, 6, 7, 8, 9
 KIND_SEND_WAIT, KIND_WAIT_WORKER, KIND_BARRIER_SUB, KIND_HANDSHAKE, KIND_CORE = 10, 11, 12, 13, 14
+#: what the kernel's check finds, by its numbers (_rows.pxd)
+UNSOUND = (
+    "", "unknown kind of row", f"worker of {N_WORKERS} or more",
+    "value below 0, or of 2**40 or more, in issue, fixed or ddr_bytes", "arg is missing", "bytes out of range",
+    "monitor out of range", "tile set out of range", "workers out of range", "peer out of range",
+    "tile_begin does not partition the rows", "a tile's code lies outside the code rows", "a tile sends without a tree",
+    "cycles add up to more than 2**61",
+)  # fmt: skip
 
 
 class EventDeadlock(SimulationError):
@@ -82,6 +90,7 @@ class Routes:
 
 
 NO_ROUTES = Routes()
+NO_ARGS = np.zeros((1, 3), np.int64)  # where no kind of row needs any
 
 
 @dataclass(frozen=True)
@@ -171,30 +180,13 @@ def simulate_events(
     require(KERNEL, tile_begin.shape == (n_tiles + 1,), "tile_begin is not (n_tiles + 1,)")
     chip_tiles = rows.chip_tiles or max(1, n_tiles)
     require(KERNEL, chip_tiles > 0 and n_tiles % chip_tiles == 0, "chip_tiles does not divide the tiles")
-    sizes = np.diff(tile_begin)
-    require(
-        KERNEL,
-        tile_begin[0] == 0 and tile_begin[-1] == n and (sizes >= 0).all(),
-        "tile_begin does not partition the rows",
-    )
-    require(
-        KERNEL,
-        bool(((code_begin >= 0) & (code_begin <= n_code) & (sizes <= n_code - code_begin)).all()),
-        "a tile's code lies outside the code rows",
-    )
-    require(KERNEL, kind.max(initial=0) <= KIND_CORE, "unknown kind of row")
-    worker = np.zeros(n_code, np.uint8) if rows.worker is None else rows.worker
-    worker = np.ascontiguousarray(worker, np.uint8)
+    require(KERNEL, n_tiles <= MAX_TILES, f"more than {MAX_TILES} tiles")
+    worker = np.zeros(n_code, np.uint8) if rows.worker is None else np.ascontiguousarray(rows.worker, np.uint8)
     require(KERNEL, worker.shape == (n_code,), "worker and kind differ in shape")
-    require(KERNEL, worker.max(initial=0) < N_WORKERS, f"worker of {N_WORKERS} or more")
-    arg = _checked_args(rows, kind, n_tiles)
+    arg = NO_ARGS if rows.arg is None else int_array(KERNEL, "arg", rows.arg, 2)
+    require(KERNEL, rows.arg is None or arg.shape == (n_code, 3), "arg is not (n_code, 3)")
+    arg = arg if n_code else NO_ARGS
     routes = _checked_routes(rows.routes, n_tiles)
-    for name, values in (("issue", issue), ("fixed", fixed), ("ddr_bytes", ddr_bytes)):
-        # a negative value has its highest bit set
-        require(
-            KERNEL, values.view(np.uint64).max(initial=0) < 1 << 40, f"value below 0, or of 2**40 or more, in {name}"
-        )
-    require(KERNEL, n < 1 << 22 or float(fixed.sum()) < 2.0**61, "cycles add up to more than 2**61")
     require(KERNEL, port_rate > 0 and total_rate > 0, "rates must be positive")
     start = np.full(n, -1, np.int64)
     end = np.full(n, -1, np.int64)
@@ -204,17 +196,18 @@ def simulate_events(
     monitors = np.zeros((n_tiles, N_MONITORS), np.int64)
     stuck = np.full(n_tiles, -1, np.int64)
     status = _events.simulate(
-        kind, issue, worker, arg, spm_read, spm_write, code_begin, tile_begin, fixed, ddr_bytes, ddr_read,
+        kind, issue, worker, arg, rows.arg is not None, spm_read, spm_write, code_begin, tile_begin, fixed, ddr_bytes, ddr_read,
         ddr_write, depth_, float(port_rate), float(total_rate), serial, *routes, chip_tiles,
         rows.routes.engines, rows.routes.link_rate, rows.routes.hop_cycles, rows.routes.slow_links, rows.routes.slow_rate,
         rows.routes.slow_cycles, start, end, busy, blocked, link_bytes, monitors, stuck,
     )  # fmt: skip
+    require(KERNEL, status >= 0, UNSOUND[-min(status, 0)])
     if status == DEADLOCK:
         where = np.flatnonzero(stuck >= 0).tolist()
         raise EventDeadlock({t: int(stuck[t]) for t in where}, monitors)
     check_status(KERNEL, status)
     tile_cycles = np.zeros(n_tiles, np.int64)
-    filled = np.flatnonzero(sizes)
+    filled = np.flatnonzero(np.diff(tile_begin))
     if len(filled):
         tile_cycles[filled] = np.maximum.reduceat(end, tile_begin[filled])
     cycles = int(tile_cycles.max(initial=0))
@@ -232,45 +225,6 @@ def _queue_depths(depth: tuple[int, ...]) -> Ints:
         f"queue depths must be {N_ENGINES} numbers in 1..{MAX_DEPTH}",
     )
     return depths
-
-
-def _checked_args(rows: EventInput, kind: npt.NDArray[np.uint8], n_tiles: int) -> Ints:
-    """Return the arguments of rows that involve other tiles or single workers; one unused row if there are none."""
-    special = np.flatnonzero(kind > KIND_BARRIER)
-    if rows.arg is None:
-        require(KERNEL, not len(special), "arg is missing")
-        return np.zeros((1, 3), np.int64)
-    arg = int_array(KERNEL, "arg", rows.arg, 2)
-    require(KERNEL, arg.shape == (len(kind), 3), "arg is not (n_code, 3)")
-    require(KERNEL, n_tiles <= MAX_TILES, f"more than {MAX_TILES} tiles exchange messages")
-    routes = rows.routes
-    n_masks = len(routes.mask_size)
-    first, second, third = arg[special].T
-    what = kind[special]
-    present = set(what.tolist())
-    for kinds, values, top, name in (
-        ((KIND_SEND, KIND_RECV), first, 1 << 40, "bytes"),
-        ((KIND_SEND, KIND_RECV), third, N_MONITORS, "monitor"),
-        ((KIND_WAIT_WORKER,), first, 1 << N_WORKERS, "workers"),
-        ((KIND_HANDSHAKE,), first, n_tiles, "peer"),
-        ((KIND_SEND, KIND_BARRIER_SUB), second, n_masks, "tile set"),
-    ):
-        if present.isdisjoint(kinds):
-            continue
-        some = values[np.logical_or.reduce([what == one for one in kinds])]
-        require(KERNEL, some.min() >= 0 and some.max() < top, f"{name} out of range")
-    sends = np.flatnonzero(kind == KIND_SEND)
-    if len(sends):
-        require(KERNEL, routes.tree_of.shape == (n_tiles, n_masks), "tree_of is not (n_tiles, n_masks)")
-        begin = np.asarray(rows.code_begin)
-        first, last = np.searchsorted(sends, [begin, begin + np.diff(rows.tile_begin)])
-        count = last - first  # sends of every tile's stretch of code
-        tile = np.repeat(np.arange(n_tiles), count)
-        at = sends[np.arange(len(tile)) + np.repeat(last - np.cumsum(count), count)]
-        trees = routes.tree_of[tile, arg[at, 1]]
-        bad = np.flatnonzero((trees < 0) | (trees >= len(routes.tree_begin) - 1))
-        require(KERNEL, not len(bad), f"tiles {sorted(set(tile[bad].tolist()))} send without a tree")
-    return arg if len(arg) else np.zeros((1, 3), np.int64)
 
 
 def _checked_routes(r: Routes, n_tiles: int) -> RouteColumns:
@@ -303,6 +257,7 @@ def _route_columns(r: Routes, n_tiles: int) -> RouteColumns:
         len(r.hop_parent) == hops == len(r.hop_turn) and len(r.leaf_hop) == leaves == len(r.leaf_turn),
         "tree columns differ in length",
     )
+    require(KERNEL, not trees or r.tree_of.shape == (n_tiles, len(r.mask_size)), "tree_of is not (n_tiles, n_masks)")
     require(KERNEL, np.diff(r.tree_begin).max(initial=0) <= MAX_LINKS, "a tree with too many links")
     require(KERNEL, np.diff(r.leaf_begin).max(initial=0) <= n_tiles, "a tree with too many destinations")
     position = np.arange(hops) - np.repeat(r.tree_begin[:-1], np.diff(r.tree_begin))

@@ -6,6 +6,7 @@ def simulate(
     issue: NDArray[np.int64],
     worker: NDArray[np.uint8],
     arg: NDArray[np.int64],
+    has_args: bool,
     spm_read: NDArray[np.int64],
     spm_write: NDArray[np.int64],
     code_begin: NDArray[np.int64],

@@ -13,6 +13,7 @@ from libc.stdlib cimport calloc, free
 from tx8fast._kernels._ddr cimport Ddr, begin_flow, end_flow, next_end
 from tx8fast._kernels._heap cimport Entry, pop, push
 from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, move_head, time_message
+from tx8fast._kernels._rows cimport check_rows
 from tx8fast._kernels._status cimport DEADLOCK, OK, OUT_OF_MEMORY
 from tx8fast._kernels._tiles cimport (
     AT_BARRIER, AT_GROUP, AT_HANDSHAKE, BARRIER, BARRIER_SUB, CORE, DONE, DTE, ENGINES, HANDSHAKE, ISSUE, KCORE, RDMA,
@@ -282,7 +283,7 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
 
 def simulate(
     const uint8_t[::1] kind, const int64_t[::1] issue, const uint8_t[::1] worker,
-    const int64_t[:, ::1] arg, const int64_t[:, :, ::1] spm_read, const int64_t[:, :, ::1] spm_write,
+    const int64_t[:, ::1] arg, bint has_args, const int64_t[:, :, ::1] spm_read, const int64_t[:, :, ::1] spm_write,
     const int64_t[::1] code_begin, const int64_t[::1] tile_begin,
     const int64_t[::1] fixed, const int64_t[::1] ddr_bytes,
     const int64_t[:, ::1] ddr_read, const int64_t[:, ::1] ddr_write,
@@ -296,10 +297,11 @@ def simulate(
     int64_t[::1] start, int64_t[::1] end, int64_t[:, ::1] busy, int64_t[:, ::1] blocked,
     int64_t[::1] link_bytes, int64_t[:, ::1] monitors, int64_t[::1] stuck,
 ):
-    """Fill the outputs and return a status. The facade has checked shapes, ranges and values.
+    """Fill the outputs and return a status, or the negative number of what is wrong with the rows (_rows). The facade
+    has checked shapes, trees and rates.
 
     Code rows (kind, issue, worker, arg, spm_*) are shared between tiles: row i of tile t is code row
-    `code_begin[t] + i`; everything else is indexed by `tile_begin[t] + i`. The trees, from tree_of on, are those
+    `code_begin[t] + i`; everything else is indexed by `tile_begin[t] + i`. Without args, `arg` has an unused row. The trees, from tree_of on, are those
     of _facade_events.Routes; `chip_tiles` tiles make a chip. start, end and stuck must come filled with -1, the other outputs with 0.
     """
     cdef World w
@@ -307,9 +309,10 @@ def simulate(
     cdef int64_t n_links = link_bytes.shape[0], n_masks = mask_size.shape[0]
     cdef int64_t flying = 1  # entries of `heads` or `landings`: a message has at most one per link or destination
     cdef Entry* flows
-    cdef int status = OK
-    if start.shape[0] == 0:
-        return OK
+    cdef int status = -<int>check_rows(kind, issue, worker, arg, has_args, code_begin, tile_begin, fixed, ddr_bytes,
+                                       tree_of, tree_begin.shape[0] - 1, mask_size)
+    if status < 0 or start.shape[0] == 0:
+        return status
     for i in range(tree_begin.shape[0] - 1):
         flying = max(flying, tree_begin[i + 1] - tree_begin[i], leaf_begin[i + 1] - leaf_begin[i])
     flying = n_tiles * engines * (flying + 1) + 1
@@ -343,14 +346,12 @@ def simulate(
     w.noc.landed = <int64_t*>calloc(n_tiles * MONITORS, sizeof(int64_t))
     w.noc.group_missing = <int64_t*>calloc(n_masks, sizeof(int64_t))
     w.noc.group_time = <int64_t*>calloc(n_masks, sizeof(int64_t))
-    w.round_missing = NULL
-    w.round_time = NULL
+    w.round_missing = w.round_time = NULL
     try:
         if (
             w.tiles == NULL or w.ready == NULL or w.arrivals.items == NULL or w.ddr == NULL or flows == NULL
             or w.noc.heads.items == NULL or w.noc.landings.items == NULL or w.noc.messages == NULL
-            or w.noc.link_free == NULL or w.noc.landed == NULL or w.noc.group_missing == NULL
-            or w.noc.group_time == NULL
+            or w.noc.link_free == NULL or w.noc.landed == NULL or w.noc.group_missing == NULL or w.noc.group_time == NULL
         ):
             return OUT_OF_MEMORY
         with nogil:
