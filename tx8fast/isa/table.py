@@ -71,27 +71,31 @@ def rereads(machine, rows: np.ndarray) -> np.ndarray:
     return out
 
 
-def ranges(rows: np.ndarray, ddr_addr: np.ndarray, families: Families = None) -> dict[str, np.ndarray]:
+def spm_ranges(rows: np.ndarray, families: Families = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return half-open byte envelopes in scratchpad, read (n, 4, 2) and written (n, 2, 2), int64; (0, 0) = none."""
+    read = np.zeros((len(rows), N_READ, 2), np.int64)
+    written = np.zeros((len(rows), N_WRITE, 2), np.int64)
+    for family, index in families or by_family(rows):
+        for out, spans in zip((read, written), family.spans(rows[index]), strict=True):
+            for k, (start, size) in enumerate(spans):
+                present = np.asarray(size) > 0
+                out[index, k, 0] = start * present
+                out[index, k, 1] = (start + size) * present
+    return read, written
+
+
+def ranges(rows: np.ndarray, ddr_addr: np.ndarray) -> dict[str, np.ndarray]:
     """Return half-open byte envelopes (int64); (0, 0) = none.
 
     spm_read (n, 4, 2), spm_write (n, 2, 2), ddr_read (n, 2), ddr_write (n, 2).
     """
-    n = len(rows)
-    out = {
-        "spm_read": np.zeros((n, N_READ, 2), np.int64),
-        "spm_write": np.zeros((n, N_WRITE, 2), np.int64),
-        "ddr_read": np.zeros((n, 2), np.int64),
-        "ddr_write": np.zeros((n, 2), np.int64),
-    }
-    for family, index in families or by_family(rows):
-        r = rows[index]
-        reads, writes = family.spans(r)
-        for name, spans in (("spm_read", reads), ("spm_write", writes)):
-            for k, (start, size) in enumerate(spans):
-                present = np.asarray(size) > 0
-                out[name][index, k, 0] = np.where(present, start, 0)
-                out[name][index, k, 1] = np.where(present, start + size, 0)
+    families = list(by_family(rows))
+    read, written = spm_ranges(rows, families)
+    out = {"spm_read": read, "spm_write": written}
+    out |= {name: np.zeros((len(rows), 2), np.int64) for name in ("ddr_read", "ddr_write")}
+    for family, index in families:
         if issubclass(family, Dma):
+            r = rows[index]
             start = np.asarray(ddr_addr, np.int64)[index]
             span = np.stack([start, start + family.ddr_span(r)], axis=1)
             store = (r["opcode"] == 0x301)[:, None]
