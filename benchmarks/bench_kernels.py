@@ -31,7 +31,8 @@ from tx8fast._kernels.reference import pages as pages_twin  # noqa: E402
 from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
 from tx8fast._kernels.reference import shard_enum as shard_twin  # noqa: E402
 from tx8fast._kernels.reference import weave as weave_twin  # noqa: E402
-from tx8fast.search import planner  # noqa: E402
+from tx8fast.search.cuts import candidates  # noqa: E402
+from tx8fast.search.prices import plan_space  # noqa: E402
 
 Pair = tuple[Callable[[], object], Callable[[], object]]
 REQUIRED = 20
@@ -87,9 +88,9 @@ def plan_cost() -> Pair:
     args = [Arg((1, 512, 4096), "bf16", "blocked"), Arg((1, 512, 1024), "bf16", "blocked")]
     low = one_op("contract", *args, out="blocked", equation="b s (h g d), b t (h d) -> b (h g) s t",
                  sizes=("h", 8, "d", 128)).lowering()  # fmt: skip
-    parts, slices, inner = planner.candidates(low, 16)
+    parts, slices, inner = candidates(low, 16)
     some = np.unique(np.linspace(0, len(inner) - 1, 500).astype(int))
-    given = planner.plan_space(low, MACHINES["tx8"]), *(np.ascontiguousarray(x[some]) for x in (parts, slices, inner))
+    given = plan_space(low, MACHINES["tx8"]), *(np.ascontiguousarray(x[some]) for x in (parts, slices, inner))
     out = np.empty(500), np.empty(500, np.int64), np.empty(500, np.int64)
     return lambda: _kernels.plan_costs(*given), lambda: plan_cost_twin.plan_cost(*given, *out)
 

@@ -14,8 +14,7 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 from tx8fast.lower import lower
 from tx8fast.lower.attention import Attention
 from tx8fast.search.loops import loop_slices, loop_steps
-from tx8fast.search.plan import Plan, busiest, copies, count_steps
-from tx8fast.search.planner import spm_demand
+from tx8fast.search.plan import Plan, busiest, copies, count_steps, spm_demand
 
 LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
 HIDDEN = {"bf16": -3e38, "f16": -65504.0, "f32": -3e38}

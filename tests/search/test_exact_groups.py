@@ -22,11 +22,12 @@ from tx8fast.program.model import Program
 from tx8fast.search import exact
 from tx8fast.search.candidates import candidates
 from tx8fast.search.exact import SearchReport, exact_table
+from tx8fast.search.fitting import make_plan
 from tx8fast.search.grouping import best_cuts, cost_of, intervals, order_steps
 from tx8fast.search.partition import Choice
 from tx8fast.search.plan import rows_cycles, spm_demand
-from tx8fast.search.planner import make_plan, priced
 from tx8fast.search.planning import Planner
+from tx8fast.search.prices import priced
 from tx8fast.search.program import plan_table
 from tx8fast.search.trial import PlanTimer
 

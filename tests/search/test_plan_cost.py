@@ -11,7 +11,7 @@ from support.one_op import MACHINES, Arg, one_op
 from tx8fast._kernels import BOUNDS, PlanSpace, plan_costs
 from tx8fast._kernels.reference import plan_cost as twin
 from tx8fast.errors import InternalError
-from tx8fast.search import planner
+from tx8fast.search import cuts, prices
 
 B = "blocked"
 OPS = {
@@ -47,8 +47,8 @@ def same(space: PlanSpace, parts, slices, inner) -> None:
 def test_kernel_equals_twin_on_real_ops(name: str, machine: str) -> None:
     kind, args, out, attrs = OPS[name]
     low = one_op(kind, *args, out=out, machine=machine, **attrs).lowering()
-    space = planner.plan_space(low, MACHINES[machine])
-    parts, slices, inner = planner.candidates(low, MACHINES[machine].n_tiles)
+    space = prices.plan_space(low, MACHINES[machine])
+    parts, slices, inner = cuts.candidates(low, MACHINES[machine].n_tiles)
     some = np.unique(np.linspace(0, len(inner) - 1, 300).astype(int))
     same(space, *(np.ascontiguousarray(x[some]) for x in (parts, slices, inner)))
 
@@ -63,7 +63,7 @@ def spaces(draw):
     dims = [int(rng.integers(1, 5)) for _ in range(na)]
     nd = sum(dims)
     terms = [int(rng.integers(0, 3)) for _ in range(nd)]
-    low = planner.plan_space(one_op("abs", Arg((5, 5))).lowering(), MACHINES["tx8"])
+    low = prices.plan_space(one_op("abs", Arg((5, 5))).lowering(), MACHINES["tx8"])
     i64 = lambda x: np.asarray(x, np.int64)  # noqa: E731
     u8 = lambda x: np.asarray(x, np.uint8)  # noqa: E731
     more = {}
@@ -96,7 +96,7 @@ def test_kernel_equals_twin_on_random_spaces(made) -> None:
 
 def test_the_door_refuses_what_the_kernel_trusts() -> None:
     low = one_op("abs", Arg((64, 64))).lowering()
-    space = planner.plan_space(low, MACHINES["tx8"])
+    space = prices.plan_space(low, MACHINES["tx8"])
     nf = len(space.size)
     one = np.ones((2, nf), np.int64)
     inner = np.full(2, -1, np.int64)

@@ -18,8 +18,10 @@ from tx8fast.options import CompileOptions
 from tx8fast.program.model import Program, Segment
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.segment import build_segment
-from tx8fast.search import planner
-from tx8fast.search.plan import Plan, Planned, segment_cycles
+from tx8fast.search.cuts import candidates
+from tx8fast.search.fitting import make_plan
+from tx8fast.search.plan import Plan, Planned, segment_cycles, spm_demand
+from tx8fast.search.prices import plan_space
 from tx8fast.search.program import plan_table
 from tx8fast.search.trial import PlanTimer
 from tx8fast.simulator.cycle import simulate
@@ -82,14 +84,14 @@ class Compiled:
 def other_plans(planned: Planned, machine: Machine, n: int) -> list[Plan]:
     """Return up to `n` candidates of the search that fit, at even distances in its order of prices."""
     low = planned.low
-    parts, slices, inner = planner.candidates(low, machine.n_tiles)
-    price, _, _ = plan_costs(planner.plan_space(low, machine), parts, slices, inner)
+    parts, slices, inner = candidates(low, machine.n_tiles)
+    price, _, _ = plan_costs(plan_space(low, machine), parts, slices, inner)
     capacity = machine.spm_limit - machine.spm_base
     out: list[Plan] = []
     order = np.argsort(price, kind="stable")
     for i in order[np.unique(np.linspace(0, len(order) // 2, 4 * n).astype(int))]:
-        plan = planner.make_plan(low, parts[i], slices[i], int(inner[i]), "", 1)
-        if planner.spm_demand(low, plan) <= capacity and low.fits(plan.slices):
+        plan = make_plan(low, parts[i], slices[i], int(inner[i]), "", 1)
+        if spm_demand(low, plan) <= capacity and low.fits(plan.slices):
             out.append(plan)
     return [out[i] for i in np.unique(np.linspace(0, len(out) - 1, min(n, len(out))).astype(int))] if out else []
 

@@ -29,8 +29,8 @@ from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search import plan as search_plan
-from tx8fast.search.plan import Plan
-from tx8fast.search.planner import Draft, spm_demand
+from tx8fast.search.plan import Plan, spm_demand
+from tx8fast.search.planner import Draft
 from tx8fast.search.program import plan_table
 from tx8fast.weights import WeightTable
 

@@ -36,7 +36,7 @@ class Block:
         address = np.maximum(rows["ddr"], 0)
         families = list(isa.by_family(rows))
         fixed, ddr_bytes = isa.durations(machine, rows, address, families)
-        spans = isa.ranges(rows, address, families)
+        read, written = isa.spm_ranges(rows, families)
         issue = np.asarray(isa.issue_cycles(machine, rows, families), np.int64)
         kind = isa.units(rows).astype(np.uint8)
         arg = np.zeros((len(rows), 3), np.int64)
@@ -45,8 +45,8 @@ class Block:
             kind[own] = code
             if name == "wait_worker":
                 arg[own, 0] = rows["p"][own, 0]
-        return cls(kind, issue, np.asarray(fixed, np.int64), np.asarray(ddr_bytes, np.int64), spans["spm_read"],
-                   spans["spm_write"], arg)  # fmt: skip
+        return cls(kind, issue, np.asarray(fixed, np.int64), np.asarray(ddr_bytes, np.int64), read, written,
+                   arg)  # fmt: skip
 
     def take(self, at: np.ndarray) -> Block:
         return Block(*[getattr(self, f.name)[at] for f in fields(self)])

@@ -23,12 +23,13 @@ from tx8fast.graph_table import ChainRecord, FunctionTable, Record, Step
 from tx8fast.lower import variants
 from tx8fast.lower.base import Lowering
 from tx8fast.machine import Machine
+from tx8fast.search.fitting import make_plan
 from tx8fast.search.grouping import uses
 from tx8fast.search.handover import Nest, Planning, can_hand_over, common, handed, is_local, may_chain, same_parts
 from tx8fast.search.partition import Edge, closure, items_of, mask_of
 from tx8fast.search.plan import Plan, Planned, slice_bytes, spm_demand
-from tx8fast.search.planner import make_plan, priced
 from tx8fast.search.planning import Planner
+from tx8fast.search.prices import priced
 from tx8fast.search.trial import PlanTimer
 
 MAX_NESTS = 5  # of one chain

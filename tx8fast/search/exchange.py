@@ -30,7 +30,7 @@ class Exchange:
     def __init__(self, machine: Machine, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...]) -> None:
         self.machine, self.groups, self.loaders = machine, groups, loaders
         self.known: dict[tuple, int] = {}
-        self.rows: dict[bool, tuple[EventInput, list[tuple[int, int, int, int]]]] = {}
+        self.rows: dict[bool, tuple[EventInput, np.ndarray]] = {}
         self.masks = sorted({mask for g in groups for mask in g})
         # every row is one of these
         kinds = isa.rows([isa.make("send", src=0, dst=0, bytes=0, mask=0), isa.make("recv", monitor=0, bytes=0),
@@ -54,22 +54,24 @@ class Exchange:
     def _cycles(self, sizes: Sequence[int], meet: bool) -> int:
         if meet not in self.rows:
             self.rows[meet] = self._input(meet)
-        events, bytes_at = self.rows[meet]
+        events, (row, read, rank) = self.rows[meet]
         arg = events.arg
         assert arg is not None
+        size = np.array(sizes, np.int64)
+        part = np.array([part_bytes(n, tiles) for n, (_, tiles) in zip(sizes, self.loaders, strict=True)], np.int64)
+        moved = np.where(rank < 0, size[read], np.clip(size[read] - rank * part[read], 0, part[read]))
         arg[:, 0] = 0
-        for row, k, rank, tiles in bytes_at:
-            part = part_bytes(sizes[k], tiles) if tiles else sizes[k]
-            arg[row, 0] += max(0, min(part, sizes[k] - max(0, rank) * part))
+        np.add.at(arg[:, 0], row, moved)
         port = float(self.machine.dma.port_bytes)
         return simulate_events(events, QUEUE_DEPTH, port, self.machine.ddr_bytes_per_cycle).cycles
 
-    def _input(self, meet: bool) -> tuple[EventInput, list[tuple[int, int, int, int]]]:
-        """Return the rows of all tiles, and where their bytes go: row, read, rank, tiles; rank < 0 for the sum of all."""
+    def _input(self, meet: bool) -> tuple[EventInput, np.ndarray]:
+        """Return the rows of all tiles, and what makes up their bytes (3, n): row, read, and the rank of the part that is
+        sent, -1 for all that arrives."""
         masks = self.masks
         made: list[int] = []
         args: list[tuple[int, int, int]] = []
-        bytes_at: list[tuple[int, int, int, int]] = []
+        bytes_at: list[tuple[int, int, int]] = []
         begin = [0]
         for tile in range(self.machine.n_tiles):
             mine = [next((mask for mask in g if mask >> tile & 1), 0) for g in self.groups]
@@ -82,11 +84,11 @@ class Exchange:
                     rank = (mask & ((1 << tile) - 1)).bit_count() - first
                     if not 0 <= rank < count:
                         continue
-                    bytes_at.append((len(made), k, rank, count))
+                    bytes_at.append((len(made), k, rank))
                     made.append(0)
                     args.append((0, masks.index(mask), 0))
             if any(mine):
-                bytes_at += [(len(made), k, -1, 0) for k, mask in enumerate(mine) if mask]
+                bytes_at += [(len(made), k, -1) for k, mask in enumerate(mine) if mask]
                 made.append(1)
                 args.append((0, 0, 0))
             begin.append(len(made))
@@ -97,7 +99,7 @@ class Exchange:
             code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=self.fixed[made],
             ddr_bytes=np.zeros(n, np.int64), ddr_read=none, ddr_write=none, arg=np.array(args, np.int64), routes=self.routes,
         )  # fmt: skip
-        return events, bytes_at
+        return events, np.array(bytes_at, np.int64).reshape(-1, 3).T
 
 
 class Exchanges:

@@ -11,6 +11,7 @@ the program, so a group is formed only where the estimate says it pays.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -97,8 +98,8 @@ def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
               given: Sequence[Option] = ()) -> list[Option]:  # fmt: skip
     """Return the cheapest sequence of groups (dynamic programming over end positions).
 
-    Groups count with a bound on their cycles, single steps with a rough one, until they are part of the cheapest
-    sequence: only then are single steps priced, and plans tried."""
+    What a group costs is found out by degrees (`LOOKS`), as long as it is part of the cheapest sequence: most groups are
+    never tried."""
     found = list(intervals(fn, steps, given))
     number: dict[Record | None, int] = {}
     asked: list[Step] = []  # one step per distinct record
@@ -111,22 +112,20 @@ def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
             asked.append(step)
         at[end].append((start, number[record]))
         step_of[start, end, number[record]] = step
-    rough = {j for j, step in enumerate(asked) if isinstance(step.record, OpRecord) and not step.is_empty}
-    cost = [(floor_of if j in rough else bound_of)(step, planner) for j, step in enumerate(asked)]
-    tried = [False] * len(asked)
+    look = [0 if isinstance(step.record, OpRecord) and not step.is_empty else 1 for step in asked]
+    cost = [LOOKS[n](step, planner) for n, step in zip(look, asked, strict=True)]
+    last = len(LOOKS) - 1
     while True:
         cuts = _cheapest(at, cost)
-        if vague := rough.intersection([j for _, _, j in cuts]):
-            rough -= vague
-            for j in vague:
-                cost[j] = bound_of(asked[j], planner)
-            continue
-        hopes = [(end - start, j) for start, end, j in cuts if not tried[j]]
-        if not hopes:
+        open_ = [(end - start, j) for start, end, j in cuts if look[j] < last]
+        if not open_:
             planner.forget()
             return [(start, end, step_of[start, end, j]) for start, end, j in cuts]
-        _, j = min(hopes)  # few ops are tried soon, and what is learnt may rule out the others
-        cost[j], tried[j] = cost_of(asked[j], planner), True
+        vague = {j for _, j in open_ if look[j] + 1 < last}
+        # few ops are tried soon, and what is learnt may rule out the others
+        for j in sorted(vague) or [min(open_)[1]]:
+            look[j] += 1
+            cost[j] = LOOKS[look[j]](asked[j], planner)
 
 
 def _cheapest(at: Sequence[Sequence[tuple[int, int]]], cost: Sequence[float]) -> list[tuple[int, int, int]]:
@@ -200,11 +199,6 @@ def _side_by_side(part: Sequence[Step]) -> bool:
     return len(part) <= MAX_SIDE_BY_SIDE and len(first) > 2 and len(set(first)) == 1
 
 
-def cost_of(step: Step, planner: Planner) -> float:
-    """Return the cycles of a step's plan, infinitely many if it cannot be a group."""
-    return _ask(step, lambda record: planner.plan(record, step.name).plan.estimate_cycles)
-
-
 def floor_of(step: Step, planner: Planner) -> float:
     """Return cycles that no plan of the step goes below."""
     return _ask(step, planner.floor)
@@ -215,15 +209,30 @@ def bound_of(step: Step, planner: Planner) -> float:
     return _ask(step, lambda record: planner.bound(record, step.name))
 
 
+def tight_bound_of(step: Step, planner: Planner) -> float:
+    """Return a bound that knows what fits scratchpad."""
+    return _ask(step, lambda record: planner.bound(record, step.name, tight=True))
+
+
+def cost_of(step: Step, planner: Planner) -> float:
+    """Return the cycles of a step's plan, infinitely many if it cannot be a group."""
+    return _ask(step, lambda record: planner.plan(record, step.name).plan.estimate_cycles)
+
+
 def _ask(step: Step, cycles: Callable[[Record], float]) -> float:
     if step.record is None or step.is_empty:
         return 0.0
     try:
-        return float(cycles(step.record))
+        found = float(cycles(step.record))
     except NotLowerable:
-        return float("inf")
+        return math.inf
     except InfeasibleError:
-        return NO_PLAN if isinstance(step.record, OpRecord) else float("inf")
+        found = math.inf
+    return min(found, NO_PLAN) if isinstance(step.record, OpRecord) else found
+
+
+#: what is asked about a step's cycles, one after the other; groups begin with the second, which knows whether they can be
+LOOKS = (floor_of, bound_of, tight_bound_of, cost_of)
 
 
 def uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:

@@ -114,6 +114,7 @@ def _copies(low: Lowering, plan: Plan, k: int, times: int) -> int:
     return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
 
 
+BUFS = 2  # copies of a buffer that is filled more than once
 #: slices below this are cheaper to load by every tile than to agree on
 SHARE_MIN_BYTES = 16384
 LAG = 1.25  # longest setups by which they begin later
@@ -135,7 +136,7 @@ def sharers(low: Lowering, plan: Plan) -> tuple[int, ...]:
     counts = []
     for k, access in enumerate(low.reads):
         count = math.prod([n for f, n in enumerate(pieces) if f not in access.factors]) if low.may_share(k) else 1
-        large = count > 1 and access.size_bytes((0,) * len(pieces), plan.slices) >= SHARE_MIN_BYTES
+        large = count > 1 and lens_bytes(low, access, plan.slices) >= SHARE_MIN_BYTES
         counts.append(count if large else 1)
     return tuple(counts)
 
@@ -165,12 +166,18 @@ def loaders(low: Lowering, plan: Plan) -> dict[int, tuple[int, int]]:
         if len(reads) > tiles:
             found |= dict.fromkeys(reads, (0, tiles))
             continue
-        size = [slice_bytes(low, low.reads[k], plan) for k in reads]
-        count = [1] * len(reads)
-        for _ in range(tiles - len(reads)):
-            count[max(range(len(reads)), key=lambda i: size[i] / count[i])] += 1
+        count = _spread(tuple([slice_bytes(low, low.reads[k], plan) for k in reads]), tiles)
         found |= {k: (sum(count[:i]), count[i]) for i, k in enumerate(reads)}
     return found
+
+
+@lru_cache(maxsize=256)
+def _spread(size: tuple[int, ...], tiles: int) -> tuple[int, ...]:
+    """Return how many of the tiles load each of so many bytes: one at least, further ones where a tile has most to do."""
+    count = [1] * len(size)
+    for _ in range(tiles - len(size)):
+        count[max(range(len(size)), key=lambda i: size[i] / count[i])] += 1
+    return tuple(count)
 
 
 def staging(low: Lowering, plan: Plan) -> list[tuple[tuple[int, ...], int, int]]:

@@ -54,12 +54,13 @@ class Planner:
         stored = sum([math.prod(s.shape) * ITEM_BYTES[s.dtype] for s in record.results]) if record.kind in WHOLE else 0
         return max(macs, stored / self.machine.ddr_bytes_per_cycle)
 
-    def bound(self, record: Record, name: str) -> float:
-        """Return cycles that the record's plan hardly goes below; those of the plan if there is one. Raises like `plan`
-        as far as it is known."""
+    def bound(self, record: Record, name: str, tight: bool = False) -> float:
+        """Return cycles that the record's plan hardly goes below; those of the plan if there is one. tight: after a look at what
+        fits scratchpad. Raises like `plan` as far as it is known."""
         if record not in self.known:
             try:
-                return min(draft.bound for draft in self._drafted(record, name)[0])
+                drafts, _ = self._drafted(record, name)
+                return min([draft.tighten() if tight else draft.bound for draft in drafts])
             except (NotLowerable, InfeasibleError) as err:
                 self.known[record] = _fresh(err)
         return float(self.plan(record, name).plan.estimate_cycles)
@@ -69,7 +70,7 @@ class Planner:
         self.drafts.clear()
 
     def _drafted(self, record: Record, name: str) -> tuple[list[Draft], str]:
-        """Return the record's lowerings with their candidates priced, the most promising first."""
+        """Return the record's lowerings with their candidates priced."""
         if isinstance(record, ChainRecord):
             raise InternalError(f"planning '{name}': a chain is planned where it is made")
         if record not in self.drafts:
@@ -84,14 +85,14 @@ class Planner:
                     failed = failed or _fresh(err)
             if failed is not None and not drafts:
                 raise _fresh(failed)
-            self.drafts[record] = sorted(drafts, key=lambda d: d.bound), reason
+            self.drafts[record] = drafts, reason
         return self.drafts[record]
 
     def _best(self, drafts: list[Draft], reason: str) -> Planned:
         options: list[Planned] = []
         failed: InfeasibleError | None = None
         uncut: dict[tuple, int] | None = {} if any(draft.low.twin for draft in drafts) else None
-        for draft in drafts:
+        for draft in sorted(drafts, key=lambda d: d.bound):
             try:
                 plan = draft.best(min([p.plan.estimate_cycles for p in options], default=math.inf), uncut)
             except InfeasibleError as err:

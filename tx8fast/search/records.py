@@ -18,10 +18,11 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.search.borders import Cuts
+from tx8fast.search.fitting import make_plan
 from tx8fast.search.members import check_patterns, record_key, selects
 from tx8fast.search.plan import Planned, spm_demand, spm_items
-from tx8fast.search.planner import make_plan, priced
 from tx8fast.search.planning import Planner
+from tx8fast.search.prices import priced
 from tx8fast.search.results import plan_row
 from tx8fast.search.trial import PlanTimer
 

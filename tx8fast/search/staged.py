@@ -39,30 +39,36 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
         for i, key in enumerate(cuts.view(np.dtype((np.void, cuts[0].nbytes))).ravel().tolist())
     ]
     some = list(first.values())
-    forms = [(tuple(n), w) for n, w in zip(lens[some].tolist(), whole[some].tolist(), strict=True)]
+    own_parts, shards, lens, trips = parts[some], shards[some], lens[some], trips[some]
+    forms = [(tuple(n), w) for n, w in zip(lens.tolist(), whole[some].tolist(), strict=True)]
     traffic = Traffic(low, machine)
     busy = _slice_cycles(traffic, list(dict.fromkeys(forms)))
-    price = np.zeros(len(parts))
-    around = trips[some][:, rest].prod(axis=1)
-    price[some] = around * np.array([busy[form] for form in forms], np.float64)
+    around = trips[:, rest].prod(axis=1)
+    price = around * np.array([busy[form] for form in forms], np.float64)
     order = tuple(sorted(range(len(low.sizes)), key=lambda f: low.reduce[f]))
-    plans = {i: Plan(tuple(p), tuple(shard), tuple(n), order, 2, 0, 0, "") for i, p, shard, n in
-             zip(some, *(x[some].tolist() for x in (parts, shards, lens)), strict=True) if price[i] < NEVER}  # fmt: skip
-    steps: dict[tuple, int] = {}  # shard and lengths of the own factors -> slices of them that have work
-    for i, n in zip(some, around.tolist(), strict=True):
-        if i in plans:
-            plan = plans[i]
-            form = tuple([x[f] for x in (plan.shard, plan.slices) for f in own])
-            if form not in steps:
-                steps[form] = count_steps(low, plan) // n
-            price[i] *= steps[form]
+
+    def plan(i: int) -> Plan:
+        cuts = (tuple(x[i].tolist()) for x in (own_parts, shards, lens))
+        return Plan(*cuts, order, 2, 0, 0, "")
+
+    _, first_of, tile_of = np.unique(shards, axis=0, return_index=True, return_inverse=True)
+    density = np.array([low.density(*busiest(low, plan(i))) for i in first_of.tolist()])
+    # about so many slices of the factors whose place matters have work; they are counted where it may matter
+    found = price * trips[:, own].prod(axis=1) * density[tile_of.reshape(-1)]
+    steps: dict[bytes, int] = {}  # shard and lengths of these factors -> slices of them that have work
+    own_cuts = np.hstack([shards[:, own], lens[:, own]])
     least = math.inf
-    for i in sorted(plans, key=lambda i: price[i]):
-        if price[i] > WORTH * least:
+    for i in np.argsort(found, kind="stable").tolist():
+        if found[i] > WORTH * least or price[i] >= NEVER:
             break
-        price[i] = max(price[i], traffic.cycles(plans[i]))
-        least = min(least, price[i])
-    return price[same]
+        key, made = own_cuts[i].tobytes(), plan(i)
+        if key not in steps:
+            steps[key] = count_steps(low, made) // int(around[i])
+        found[i] = max(price[i] * steps[key], traffic.cycles(made))
+        least = min(least, found[i])
+    out = np.zeros(len(parts))
+    out[some] = found
+    return out[same]
 
 
 def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]]) -> dict[tuple, int]:
