@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -82,8 +82,22 @@ class TensorSpec:
     layout: str = "dense"
 
 
+class Hashed:
+    """A record that remembers its hash: records are large, and what is known of them is looked up often."""
+
+    __slots__ = ("_hash",)
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            found = hash(tuple([getattr(self, f.name) for f in fields(self)]))  # type: ignore[arg-type]
+            object.__setattr__(self, "_hash", found)
+            return found
+
+
 @dataclass(frozen=True, slots=True)
-class OpRecord:
+class OpRecord(Hashed):
     """One compute op as lowering sees it; hashable, so equal ops share plans and code."""
 
     kind: str
@@ -93,6 +107,7 @@ class OpRecord:
     rule: Rule | None
     useful_macs: int = 0
     routine: str = ""  # reference routine that the kernel core may run
+    __hash__ = Hashed.__hash__
 
     def attr(self, name: str) -> Any:
         for n, v in self.attrs:
@@ -102,7 +117,7 @@ class OpRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRecord:
+class GroupRecord(Hashed):
     """Several ops whose intermediate values stay in scratchpad; hashable like `OpRecord`.
 
     wires[i][j]: where operand j of op i comes from: ("in", k) the group's operand k, ("op", k) the result of op
@@ -112,6 +127,7 @@ class GroupRecord:
     wires: tuple[tuple[tuple[str, int] | None, ...], ...]
     operands: tuple[TensorSpec | None, ...]
     outputs: tuple[int, ...]
+    __hash__ = Hashed.__hash__
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:
@@ -127,7 +143,7 @@ class GroupRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class ChainRecord:
+class ChainRecord(Hashed):
     """Ops and groups that one launch runs one after the other, every tile on its own; hashable like `OpRecord`.
 
     wires[i][j]: where operand j of part i comes from: ("in", k) the chain's operand k, ("op", n) result n of all parts
@@ -137,6 +153,7 @@ class ChainRecord:
     wires: tuple[tuple[tuple[str, int] | None, ...], ...]
     operands: tuple[TensorSpec | None, ...]
     outputs: tuple[int, ...]
+    __hash__ = Hashed.__hash__
 
     @property
     def results(self) -> tuple[TensorSpec, ...]:

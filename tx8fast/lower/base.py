@@ -48,13 +48,18 @@ class Access:
         self.blocked = blocked
         self.positional = positional
         self.factors = frozenset(f for d in self.dims for f, _ in d.terms)
-        self.known_bytes: dict[tuple[int, ...], int] = {}  # largest slice by factor lengths (`search.plan.slice_bytes`)
+        self.known_bytes: dict[tuple[int, ...], int] = {}  # largest slice by lengths of its factors (`search.plan`)
+
+    @cached_property
+    def sorted_factors(self) -> tuple[int, ...]:
+        """The factors in order; they are known once the access is made."""
+        return tuple(sorted(self.factors))
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
-        return tuple(d.box(lo, hi) for d in self.dims)
+        return tuple([d.box(lo, hi) for d in self.dims])
 
     def local(self, box: Box) -> Local:
-        rows = math.prod(b - a for a, b in box[:-1])
+        rows = math.prod([b - a for a, b in box[:-1]])
         cols = box[-1][1] - box[-1][0] if box else 1
         return Local(rows, cols, self.spec.dtype, self.blocked)
 
@@ -245,12 +250,7 @@ class Lowering:
 
     def content(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         """Return what the bytes of read access k depend on: slices with equal contents share a load."""
-        return tuple([lo[f] for f in self.own_factors[k]])
-
-    @cached_property
-    def own_factors(self) -> list[list[int]]:
-        """Factors of each read access, sorted."""
-        return [sorted(a.factors) for a in self.reads]
+        return tuple([lo[f] for f in self.reads[k].sorted_factors])
 
     def prepares(self, changed: Sequence[int]) -> bool:
         """True if a slice for which these reads change prepares one of them first."""

@@ -149,7 +149,10 @@ def _merge_level(items: list[Descriptor]) -> list[Descriptor]:
 
 
 def _count(factors: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
-    return math.prod(hi[f] - lo[f] for f in factors)
+    n = 1
+    for f in factors:
+        n *= hi[f] - lo[f]
+    return n
 
 
 def _radix(factors: Sequence[int], at: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:

@@ -173,7 +173,7 @@ class Fused(Lowering):
 
     def _form(self, wire: int, access: Access, links: Sequence[Link]) -> tuple:
         """Return what tells apart how members read the group's operand `wire`."""
-        return wire, type(access), access.dims, access.blocked, tuple(links[f] for f in sorted(access.factors))
+        return wire, type(access), access.dims, access.blocked, tuple(links[f] for f in access.sorted_factors)
 
     def _access(self, access: Access, links: Sequence[Link]) -> Access:
         return LinkedAccess(access, links)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tx8fast.lower.base import Access, Lowering
 from tx8fast.lower.transfer import Box, Descriptor
@@ -38,10 +39,20 @@ class Link:
         return own * self.scale // math.gcd(own * self.scale, self.width)
 
 
-def linked(links: Sequence[Link], lo: Sequence[int], hi: Sequence[int]) -> Ranges:
-    """Return the member's factor range that the group's range [lo, hi) means."""
-    pairs = [k.range(lo, hi) for k in links]
-    return tuple([a for a, _ in pairs]), tuple([b for _, b in pairs])
+class Links(list[Link]):
+    """All factors of a member, in its order, in terms of the group's."""
+
+    @cached_property
+    def equal(self) -> bool:
+        """True if the member's factors are the group's first ones."""
+        return all(k.factor == i and k.scale == k.width == 1 for i, k in enumerate(self))
+
+    def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
+        """Return the member's factor range that the group's range [lo, hi) means."""
+        if self.equal:
+            return tuple(lo[: len(self)]), tuple(hi[: len(self)])
+        pairs = [k.range(lo, hi) for k in self]
+        return tuple([a for a, _ in pairs]), tuple([b for _, b in pairs])
 
 
 @dataclass
@@ -49,11 +60,14 @@ class Member:
     """An op of the group with its factor links and where its accesses come from."""
 
     low: Lowering
-    links: list[Link]
+    links: Sequence[Link]
     sources: list[tuple[str, int]]  # per read access: ("in", group read) or ("op", member)
 
+    def __post_init__(self) -> None:
+        self.linked = Links(self.links)
+
     def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
-        return linked(self.links, lo, hi)
+        return self.linked.ranges(lo, hi)
 
 
 class LinkedAccess(Access):
@@ -61,21 +75,18 @@ class LinkedAccess(Access):
 
     def __init__(self, inner: Access, links: Sequence[Link]) -> None:
         super().__init__(inner.spec, inner.dims, inner.blocked, inner.positional)
-        self.inner, self.links = inner, list(links)
+        self.inner, self.links = inner, Links(links)
         self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
         self.dims = tuple(LinkedDim(d, links) for d in inner.dims)  # type: ignore[assignment]
 
-    def _own(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
-        return linked(self.links, lo, hi)
-
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
-        return self.inner.box(*self._own(lo, hi))
+        return self.inner.box(*self.links.ranges(lo, hi))
 
     def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
-        return self.inner.size_bytes(*self._own(lo, hi))
+        return self.inner.size_bytes(*self.links.ranges(lo, hi))
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
-        return self.inner.transfers(*self._own(lo, hi))
+        return self.inner.transfers(*self.links.ranges(lo, hi))
 
 
 class LinkedDim:

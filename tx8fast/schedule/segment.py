@@ -213,7 +213,6 @@ class TileCode:
         self.compute_memo: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
         self.transfer_memo: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
         self.row_memo: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
-        self.own_factors = [sorted(a.factors) for a in (*low.reads, *low.writes)]
 
     def build(self, barrier: bool) -> np.ndarray:
         low, b = self.low, self.buffers
@@ -308,7 +307,7 @@ class TileCode:
         if access.positional or self.low.positional:
             return (k, lo, hi), [d for d in access.transfers(lo, hi) if d.run_bytes], [0, 0]
         form = channel_form(access.spec, *(box[-1] if box else (0, 1)))
-        key = (k, tuple([hi[f] - lo[f] for f in self.own_factors[k]]), form)
+        key = (k, tuple([hi[f] - lo[f] for f in access.sorted_factors]), form)
         base = [access.origin(box, piece) for piece in range(PIECES)]
         known = self.transfer_memo.get(key)
         if known is None:

@@ -6,7 +6,6 @@ May import: lower, machine, search.plan. Must not: price or try plans.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -48,9 +47,9 @@ class Fitting:
         used = spm_demand(low, plan)
         if used > self.capacity and low.overlaps and not low.staged:
             # a group streams more operands than a single op; one copy each may still beat finer slices
-            plan = replace(plan, bufs=1)
+            plan = plan.but(bufs=1)
             used = spm_demand(low, plan)
-        return replace(plan, spm_bytes=used)
+        return plan.but(spm_bytes=used)
 
     def _keep(self, plan: Plan) -> Plan:
         """Return the plan with its reduction's operands kept in scratchpad if there is room and a second use."""
@@ -60,7 +59,7 @@ class Fitting:
             return plan
         again = [k for k, a in enumerate(self.low.reads)
                  if red & a.factors and k not in self.low.rare and reloads(self.low, plan, a.factors) > pieces]  # fmt: skip
-        kept = replace(plan, kept=tuple(again))
+        kept = plan.but(kept=tuple(again))
         return kept if spm_demand(self.low, kept) <= self.capacity else plan
 
 
@@ -70,7 +69,7 @@ def make_plan(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> P
     order += [inner] if inner >= 0 else []
     order += [f for f in range(len(shard)) if low.reduce[f]]
     plan = Plan(tuple(parts.tolist()), shard, lens, tuple(order), BUFS, 0, 0, bound, n)
-    return replace(plan, shared=sharers(low, plan))
+    return plan.but(shared=sharers(low, plan))
 
 
 def cut(low: Lowering, parts: np.ndarray, slices: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,12 @@ class Plan:
     def runner_up_cycles(self) -> int:
         """Cycles of the second best plan, 0 if there is none."""
         return self.runner_up.estimate_cycles if self.runner_up is not None else 0
+
+    def but(self, **fields: Any) -> Plan:
+        """Return the plan with other fields, neither `shard` nor `slices`: what follows from these is kept."""
+        out = object.__new__(Plan)
+        out.__dict__.update(self.__dict__, **fields)
+        return out
 
     @cached_property
     def trips(self) -> tuple[int, ...]:
@@ -88,13 +95,14 @@ def slice_bytes(low: Lowering, access: Access, plan: Plan) -> int:
 
 def lens_bytes(low: Lowering, access: Access, lens: tuple[int, ...]) -> int:
     """Largest scratchpad footprint of an access over all slices of such factor lengths."""
-    found = access.known_bytes.get(lens)
+    own = tuple([lens[f] for f in access.sorted_factors])
+    found = access.known_bytes.get(own)
     if found is None:
         if low.positional:
             found = access.local(tuple((0, d.extent(lens)) for d in access.dims)).size_bytes
         else:
             found = access.size_bytes((0,) * len(lens), lens)
-        access.known_bytes[lens] = found
+        access.known_bytes[own] = found
     return found
 
 

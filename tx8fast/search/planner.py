@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -138,7 +137,7 @@ class Draft:
                 trials.add(plan, price)
         trials.time()
         assert trials.best is not None
-        return replace(trials.best, runner_up=trials.runner_up)
+        return trials.best.but(runner_up=trials.runner_up)
 
 
 class Trials:
@@ -176,19 +175,19 @@ class Trials:
             self.least = price
         self.waiting.append(plan)
         if max(plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE:
-            self.alone.append(replace(plan, shared=()))
+            self.alone.append(plan.but(shared=()))
 
     def time(self) -> None:
         """Time what waits, and of what is loaded by every tile for itself what the DDR does not rule out."""
         self._time(self.waiting)
         most = FAR_BELOW * self.best.estimate_cycles if self.best is not None else math.inf
         hopeful = [p for p in self.alone if ddr_cycles(self.low, p, self.machine) < most]
-        self._time([replace(p, spm_bytes=spm_demand(self.low, p)) for p in hopeful])
+        self._time([p.but(spm_bytes=spm_demand(self.low, p)) for p in hopeful])
         self.waiting, self.alone, self.least = [], [], math.inf
 
     def _time(self, plans: Sequence[Plan]) -> None:
         for plan, cost in zip(plans, self.timer.all_cycles(plans), strict=True):
-            made = replace(plan, estimate_cycles=cost)
+            made = plan.but(estimate_cycles=cost)
             self.missed = 0 if cost < self.least_cycles else self.missed + 1
             self.least_cycles = min(self.least_cycles, cost)
             if self.best is None or cost < self.best.estimate_cycles:

@@ -72,7 +72,6 @@ class PlanTimer:
         self.low, self.machine = low, machine
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
-        self.own_factors = [sorted(a.factors) for a in self.accesses]
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
         self.end_cycles = rows_cycles(machine, "wait", "barrier")
@@ -265,7 +264,7 @@ class PlanTimer:
 
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
-        lens = tuple([step.hi[f] - step.lo[f] for f in self.own_factors[k]])
+        lens = tuple([step.hi[f] - step.lo[f] for f in self.accesses[k].sorted_factors])
         clipped = tuple([b - a for a, b in self.accesses[k].box(step.lo, step.hi)]) if self.low.positional else ()
         return (k, lens, clipped)
 
