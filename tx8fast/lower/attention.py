@@ -306,9 +306,10 @@ class Attention(Lowering):
         at = under = 0
         for width in [64] * cx + [c0] * bool(c0):
             part = seen.rows * width
-            for _ in range(local.rows // seen.rows):
-                em.vv("add", scores + at * e, mask + under * e, scores + at * e, part, fmt)
-                at += part
+            n = local.rows // seen.rows
+            blocks = range(scores + at * e, scores + (at + n * part) * e, part * e)
+            em.vv_each("add", [(x, mask + under * e, x) for x in blocks], part, fmt)
+            at += n * part
             under += part
 
     def _scale_rows(self, em: Emitter, mixed: int, factor: int, spread: int, ones: int, rows: int) -> None:
@@ -319,8 +320,7 @@ class Attention(Lowering):
         block = rows * 64 * ITEM_BYTES[SUM]
         if full:
             em.broadcast_rows(factor, ones, spread, rows, 64, SUM)
-            for j in range(full):
-                em.vv("mul", mixed + j * block, spread, mixed + j * block, rows * 64, SUM)
+            em.vv_each("mul", [(x, spread, x) for x in range(mixed, mixed + full * block, block)], rows * 64, SUM)
         if tail:
             at = mixed + full * block
             em.broadcast_rows(factor, ones, spread, rows, tail, SUM)

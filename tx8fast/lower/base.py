@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -118,6 +118,11 @@ class Emitter:
     def vv(self, fn: str, a: int, b: int, dst: int, n: int, fmt: str) -> None:
         self.rows.append(isa.make(f"{fn}_vv", src0=a, src1=b, dst=dst, n=n, fmt=FORMAT_CODES[fmt]))
 
+    def vv_each(self, fn: str, places: Iterable[tuple[int, int, int]], n: int, fmt: str) -> None:
+        """`vv` at every place: both sources and the destination."""
+        *head, spm, p = isa.make(f"{fn}_vv", src0=0, src1=0, dst=0, n=n, fmt=FORMAT_CODES[fmt])
+        self.rows += [(*head, (*place, *spm[3:]), p) for place in places]
+
     def vs(self, fn: str, src: int, scalar: float, dst: int, n: int, fmt: str) -> None:
         bits = scalar_bits(scalar, fmt)
         self.add(f"{fn}_vs", src0=src, dst=dst, n=n, scalar=bits, fmt=FORMAT_CODES[fmt])
@@ -223,9 +228,9 @@ class Lowering:
         self.reduce: tuple[bool, ...] = ()
         self.reads: list[Access] = []
         self.writes: list[Access] = []
-        self.known_bytes: dict[
-            tuple[int, ...], int
-        ] = {}  # of what `emit` works with, by factor lengths (`search.plan`)
+        # by factor lengths, filled by `search.plan`: bytes of what `emit` works with, and of every access's slice
+        self.known_bytes: dict[tuple[int, ...], int] = {}
+        self.known_slices: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def set_factors(self, sizes, units=None, shard=None, split=None, reduce=None, max_len=None) -> None:
         n = len(sizes)

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import sub
 
 from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, NotLowerable, Slice, round_up
@@ -124,6 +125,7 @@ class Fused(Lowering):
         self.members: list[Member] = []
         self.args: list[int] = []
         self.forms: dict[tuple, int] = {}
+        self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
 
     def _check_lead(self) -> None:
         """A normalisation that leads works in the buffer from which the products read."""
@@ -238,12 +240,22 @@ class Fused(Lowering):
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         sizes: list[int] = []
-        for i, m in enumerate(self.members):
-            sizes += m.low.scratch_bytes(*m.ranges(lo, hi)) * self._copies(i)
+        for i in range(len(self.members)):
+            sizes += self._member_bytes(i, lo, hi)[0] * self._copies(i)
         for i in self._inner:
-            m = self.members[i]
-            sizes += [m.low.writes[0].size_bytes(*m.ranges(lo, hi))] * self._copies(i)
+            sizes += [self._member_bytes(i, lo, hi)[1]] * self._copies(i)
         return sizes
+
+    def _member_bytes(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...]) -> tuple[list[int], int]:
+        """Bytes of a member's scratch, and of its result."""
+        m = self.members[i]
+        own_lo, own_hi = m.ranges(lo, hi)
+        key = (i, own_lo, own_hi) if self.positional else (i, *map(sub, own_hi, own_lo))
+        found = self._known_bytes.get(key)
+        if found is None:
+            size = m.low.writes[0].size_bytes(own_lo, own_hi)
+            found = self._known_bytes[key] = m.low.scratch_bytes(own_lo, own_hi), size
+        return found
 
     def const_bytes(self) -> list[int]:
         return [b for m in self.members for b in m.low.const_bytes()]

@@ -130,8 +130,7 @@ class RowLead(Norm):
         size = self.block_bytes(chunk)
         if blocks and not channel:
             em.broadcast_rows(stat, ones, spread, chunk.rows, BLOCK, WORK)
-        for j in range(blocks):
-            em.vv(fn, x + j * size, spread, y + j * size, chunk.rows * BLOCK, WORK)
+        em.vv_each(fn, [(x + j * size, spread, y + j * size) for j in range(blocks)], chunk.rows * BLOCK, WORK)
         if rest:
             em.broadcast_rows(stat, ones, spread, chunk.rows, chunk.cols % BLOCK, WORK)
             em.vv(fn, x + blocks * size, spread, y + blocks * size, chunk.rows * rest, WORK)

@@ -92,8 +92,7 @@ class RowOp(Lowering):
         block = self.block_bytes(local)
         if cx:
             em.broadcast_rows(stat, ones, spread, local.rows, 64, WORK)
-            for j in range(cx):
-                em.vv(fn, x + j * block, spread, y + j * block, local.rows * 64, WORK)
+            em.vv_each(fn, [(x + j * block, spread, y + j * block) for j in range(cx)], local.rows * 64, WORK)
         if c0:
             tail = local.cols - cx * 64
             em.broadcast_rows(stat, ones, spread, local.rows, tail, WORK)

@@ -24,25 +24,32 @@ QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries per engine queue (hardware manual 2)
 Loaders = tuple[int, int]
 
 
-class Exchange:
-    """One exchange on all tiles: of which reads, by which groups and their loaders."""
+class Meeting:
+    """What exchanges of the same sets of tiles have in common: every row is one of `kinds`, and messages take the same
+    ways."""
 
-    def __init__(self, machine: Machine, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...]) -> None:
-        self.machine, self.groups, self.loaders = machine, groups, loaders
-        self.known: dict[tuple, int] = {}
-        self.rows: dict[bool, tuple[EventInput, np.ndarray]] = {}
-        self.masks = sorted({mask for g in groups for mask in g})
-        # every row is one of these
+    def __init__(self, machine: Machine, masks: Sequence[int]) -> None:
         kinds = isa.rows([isa.make("send", src=0, dst=0, bytes=0, mask=0), isa.make("recv", monitor=0, bytes=0),
-                          *[isa.make("barrier_sub", mask=mask) for mask in self.masks]])  # fmt: skip
+                          *[isa.make("barrier_sub", mask=mask) for mask in masks]])  # fmt: skip
         families = list(isa.by_family(kinds))
-        self.kind = np.array([network.SEND, network.RECV] + [network.BARRIER_SUB] * len(self.masks), np.uint8)
+        self.kind = np.array([network.SEND, network.RECV] + [network.BARRIER_SUB] * len(masks), np.uint8)
         self.fixed, _ = isa.durations(machine, kinds, np.zeros(len(kinds), np.int64), families)
         self.fixed[0] = machine.dte.setup_hw
         self.issue = np.asarray(isa.issue_cycles(machine, kinds, families), np.int64)
-        senders = [(t, self.masks.index(mask)) for g in groups for mask in g for t in isa.comm.mask_tiles(mask)]
-        self.routes = network.build_routes(network.grid(machine), self.masks, senders, machine.dte.engines,
+        senders = [(t, i) for i, mask in enumerate(masks) for t in isa.comm.mask_tiles(mask)]
+        self.routes = network.build_routes(network.grid(machine), masks, senders, machine.dte.engines,
                                            machine.noc.link_bytes, machine.noc.hop_cycles)  # fmt: skip
+
+
+class Exchange:
+    """One exchange on all tiles: of which reads, by which groups and their loaders. masks: all of the groups, in order."""
+
+    def __init__(self, machine: Machine, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...], masks: Sequence[int],
+                 meeting: Meeting) -> None:  # fmt: skip
+        self.machine, self.groups, self.loaders = machine, groups, loaders
+        self.masks, self.meeting = masks, meeting
+        self.known: dict[tuple, int] = {}
+        self.rows: dict[bool, tuple[EventInput, np.ndarray]] = {}
 
     def cycles(self, sizes: Sequence[int], meet: bool) -> int:
         """Return the cycles until every tile has slices of `sizes` bytes, read by read. meet: tiles meet before."""
@@ -68,7 +75,7 @@ class Exchange:
     def _input(self, meet: bool) -> tuple[EventInput, np.ndarray]:
         """Return the rows of all tiles, and what makes up their bytes (3, n): row, read, and the rank of the part that is
         sent, -1 for all that arrives."""
-        masks = self.masks
+        masks, common = self.masks, self.meeting
         made: list[int] = []
         args: list[tuple[int, int, int]] = []
         bytes_at: list[tuple[int, int, int]] = []
@@ -94,10 +101,10 @@ class Exchange:
             begin.append(len(made))
         n, none = len(made), np.zeros((len(made), 2), np.int64)
         events = EventInput(
-            kind=self.kind[made], issue=self.issue[made],
+            kind=common.kind[made], issue=common.issue[made],
             spm_read=np.zeros((n, 4, 2), np.int64), spm_write=np.zeros((n, 2, 2), np.int64),
-            code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=self.fixed[made],
-            ddr_bytes=np.zeros(n, np.int64), ddr_read=none, ddr_write=none, arg=np.array(args, np.int64), routes=self.routes,
+            code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=common.fixed[made],
+            ddr_bytes=np.zeros(n, np.int64), ddr_read=none, ddr_write=none, arg=np.array(args, np.int64), routes=common.routes,
         )  # fmt: skip
         return events, np.array(bytes_at, np.int64).reshape(-1, 3).T
 
@@ -108,12 +115,16 @@ class Exchanges:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.known: dict[tuple, Exchange] = {}
+        self.meetings: dict[tuple[int, ...], Meeting] = {}
 
     def of(self, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...]) -> Exchange:
         """Return the exchange of such groups."""
         key = groups, loaders
         if key not in self.known:
-            self.known[key] = Exchange(self.machine, groups, loaders)
+            masks = tuple(sorted({mask for g in groups for mask in g}))
+            if masks not in self.meetings:
+                self.meetings[masks] = Meeting(self.machine, masks)
+            self.known[key] = Exchange(self.machine, groups, loaders, masks, self.meetings[masks])
         return self.known[key]
 
 

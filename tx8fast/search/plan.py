@@ -106,6 +106,14 @@ def lens_bytes(low: Lowering, access: Access, lens: tuple[int, ...]) -> int:
     return found
 
 
+def all_bytes(low: Lowering, lens: tuple[int, ...]) -> tuple[int, ...]:
+    """Largest scratchpad footprint of every access, reads then writes, over all slices of such factor lengths."""
+    found = low.known_slices.get(lens)
+    if found is None:
+        found = low.known_slices[lens] = tuple([lens_bytes(low, a, lens) for a in (*low.reads, *low.writes)])
+    return found
+
+
 def copies(low: Lowering, plan: Plan, k: int) -> int:
     """Return how many scratchpad buffers access k (reads, then writes) has: one if it is moved only once."""
     access = low.reads[k] if k < len(low.reads) else low.writes[k - len(low.reads)]
@@ -141,10 +149,10 @@ def sharers(low: Lowering, plan: Plan) -> tuple[int, ...]:
         rest = low.sizes[f] - (n - 1) * plan.shard[f]
         if n != plan.parts[f] or -(-rest // plan.slices[f]) != plan.trips[f]:
             return alone
-    counts = []
+    counts, size = [], all_bytes(low, plan.slices)
     for k, access in enumerate(low.reads):
         count = math.prod([n for f, n in enumerate(pieces) if f not in access.factors]) if low.may_share(k) else 1
-        large = count > 1 and lens_bytes(low, access, plan.slices) >= SHARE_MIN_BYTES
+        large = count > 1 and size[k] >= SHARE_MIN_BYTES
         counts.append(count if large else 1)
     return tuple(counts)
 
@@ -174,7 +182,8 @@ def loaders(low: Lowering, plan: Plan) -> dict[int, tuple[int, int]]:
         if len(reads) > tiles:
             found |= dict.fromkeys(reads, (0, tiles))
             continue
-        count = _spread(tuple([slice_bytes(low, low.reads[k], plan) for k in reads]), tiles)
+        sizes = all_bytes(low, plan.slices)
+        count = _spread(tuple([sizes[k] for k in reads]), tiles)
         found |= {k: (sum(count[:i]), count[i]) for i, k in enumerate(reads)}
     return found
 
@@ -198,7 +207,7 @@ def staging(low: Lowering, plan: Plan) -> list[tuple[tuple[int, ...], int, int]]
         parts.setdefault(key, []).append(k)
     out = []
     for reads in parts.values():
-        size = [round_up(slice_bytes(low, low.reads[k], plan), ALIGN_BYTES) for k in reads]
+        size = [round_up(all_bytes(low, plan.slices)[k], ALIGN_BYTES) for k in reads]
         stages = 2 if reloads(low, plan, low.reads[reads[0]].factors) > 1 else 1
         out.append((tuple(reads), max(part_bytes(n, of[k][1]) for k, n in zip(reads, size, strict=True)), stages))
     return out
@@ -238,8 +247,8 @@ def spm_items(low: Lowering, plan: Plan) -> list[tuple[str, int]]:
 
 def _buffers(low: Lowering, plan: Plan) -> Iterator[tuple[int, int, int]]:
     """Yield access, copies, and bytes of a copy."""
-    for k, a in enumerate((*low.reads, *low.writes)):
-        yield k, _copies(low, plan, k, reloads(low, plan, a.factors)), round_up(slice_bytes(low, a, plan), ALIGN_BYTES)
+    for k, (a, size) in enumerate(zip((*low.reads, *low.writes), all_bytes(low, plan.slices), strict=True)):
+        yield k, _copies(low, plan, k, reloads(low, plan, a.factors)), round_up(size, ALIGN_BYTES)
 
 
 def _sums(low: Lowering, plan: Plan) -> bool:
@@ -270,7 +279,7 @@ def ddr_cycles(low: Lowering, plan: Plan, machine: Machine) -> float:
 
 def least_demand(low: Lowering, lens: tuple[int, ...]) -> int:
     """Bytes that no plan with slices of such factor lengths goes below."""
-    return sum([lens_bytes(low, a, lens) for a in (*low.reads, *low.writes)]) + _work_bytes(low, lens, False)
+    return sum(all_bytes(low, lens)) + _work_bytes(low, lens, False)
 
 
 def _work_bytes(low: Lowering, lens: tuple[int, ...], sums: bool) -> int:

@@ -9,9 +9,9 @@ the earlier candidate, so the result never depends on the machine the compiler r
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -40,8 +40,7 @@ FAR_BELOW = (
 )
 PRICED_ABOVE = 1.1  # times the truth: prices of groups, and of shared loads
 PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly ever above it
-ROOM = 1.06  # times scratchpad: candidates the size formula puts above are looked at last
-ROOM_ALONE = 1.2  # of single ops
+ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looked at last
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
 
 
@@ -65,8 +64,7 @@ class Draft:
         self.fitting = Fitting(low, machine, self.prices)
         _, _, _, cycles, size_bytes, _ = self.prices
         # the formula is rough, and knows nothing of staged lowerings: what may fit is looked at by price
-        room = (ROOM if low.overlaps else ROOM_ALONE) * self.fitting.capacity
-        self.fits = low.staged | (size_bytes <= room)
+        self.fits = low.staged | (size_bytes <= ROOM * self.fitting.capacity)
         least = float(np.min(cycles[self.fits] if self.fits.any() else cycles))
         self.slack = PRICED_ABOVE if low.overlaps else PRICED_ABOVE_ALONE
         self.bound = least / self.slack
@@ -75,20 +73,19 @@ class Draft:
         """Raise the bound to what candidates that fit allow, and return it; infinite if none does."""
         if self.only is None:
             cycles = self.prices[3]
-            some = itertools.islice(self._order(), MAX_LOOKED)
-            first = next((i for i in some if self.fitting.plan(i) is not None), None)
+            first = next((i for i in self._order[:MAX_LOOKED] if self.fitting.plan(i) is not None), None)
             if first is not None:
                 self.bound = max(self.bound, float(cycles[first]) / self.slack)
             elif len(cycles) <= MAX_LOOKED:
                 self.bound = math.inf
         return self.bound
 
-    def _order(self) -> Iterator[int]:
-        """Yield candidates by price, those that hardly fit at the end."""
+    @cached_property
+    def _order(self) -> list[int]:
+        """Candidates by price, those that hardly fit at the end."""
         order = np.argsort(self.prices[3], kind="stable")
         fits = self.fits[order]
-        yield from order[fits].tolist()
-        yield from order[~fits].tolist()
+        return [*order[fits].tolist(), *order[~fits].tolist()]
 
     def best(self, ceiling: float = math.inf, uncut: dict[tuple, int] | None = None) -> Plan | None:
         """Return the best plan, or None if nothing that is priced near `ceiling` cycles or below fits. uncut: what is known
@@ -101,7 +98,7 @@ class Draft:
         shardings: dict[bytes, int] = {}
         later: list[int] = []
         looked = 0
-        for i in self._order():
+        for i in self._order:
             price = float(cycles[i])
             if trials.done(REFINE, price) or not trials.tried and looked == MAX_LOOKED:
                 break

@@ -22,7 +22,7 @@ from tx8fast.search.exchange import QUEUE_DEPTH
 from tx8fast.search.plan import Plan, least_demand, lens_bytes, reloads
 
 NEVER = float(1 << 40)  # cycles of a slice that no scratchpad holds
-WORTH = 2  # candidates whose rows need this many times the least price are not priced further
+WORTH = 1.3  # candidates whose rows need this many times the least price are not priced further
 RDMA = isa.UNITS.index("rdma")
 
 

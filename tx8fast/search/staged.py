@@ -17,7 +17,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.base import Emitter, Lowering, Slice
 from tx8fast.machine import Machine
-from tx8fast.search.plan import Plan, busiest, count_steps, lens_bytes, reloads
+from tx8fast.search.plan import Plan, all_bytes, busiest, count_steps, lens_bytes, reloads
 
 NEVER = 1 << 40  # cycles of a slice that no scratchpad holds
 WORTH = 2  # candidates whose engines need this many times the least price are not priced further
@@ -64,7 +64,9 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
         key, made = own_cuts[i].tobytes(), plan(i)
         if key not in steps:
             steps[key] = count_steps(low, made) // int(around[i])
-        found[i] = max(price[i] * steps[key], traffic.cycles(made))
+        found[i] = price[i] * steps[key]
+        if found[i] <= WORTH * least:
+            found[i] = max(found[i], traffic.cycles(made))
         least = min(least, found[i])
     out = np.zeros(len(parts))
     out[some] = found
@@ -119,7 +121,8 @@ class Traffic:
 
     def fits(self, lens: tuple[int, ...]) -> bool:
         """True if scratchpad holds one copy of every buffer of such a slice."""
-        return sum([lens_bytes(self.low, a, lens) for _, a in self.accesses]) + self._scratch(lens) <= self.room
+        size = all_bytes(self.low, lens)
+        return sum([size[k] for k, _ in self.accesses]) + self._scratch(lens) <= self.room
 
     def cycles(self, plan: Plan) -> float:
         """Return the cycles of a plan."""
