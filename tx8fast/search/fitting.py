@@ -12,7 +12,7 @@ import numpy as np
 from tx8fast._kernels import BOUNDS
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
-from tx8fast.search.plan import BUFS, Plan, least_demand, reloads, sharers, spm_demand
+from tx8fast.search.plan import BUFS, Plan, least_demand, moved_bytes, reloads, sharers, spm_demand, work_bytes
 from tx8fast.search.trial import MAX_KEPT
 
 
@@ -27,29 +27,30 @@ class Fitting:
     def plan(self, i: int) -> Plan | None:
         """Return candidate i as a plan with its scratchpad demand, None if it does not fit."""
         if i not in self.known:
-            lens = cut(self.low, self.prices[0][i], self.prices[1][i])[1]
+            shard, lens = cut(self.low, self.prices[0][i], self.prices[1][i])
             plan = None
             if least_demand(self.low, lens) <= self.capacity and self.low.fits(lens):
-                plan = self._made(i)
+                plan = self._made(i, shard, lens)
             self.known[i] = plan if plan is not None and plan.spm_bytes <= self.capacity else None
         return self.known[i]
 
     def smallest(self) -> Plan:
         """Return the plan with the least demand of those that were looked at."""
-        return min([self._made(i) for i in self.known], key=lambda plan: plan.spm_bytes)
+        made = [self._made(i, *cut(self.low, self.prices[0][i], self.prices[1][i])) for i in self.known]
+        return min(made, key=lambda plan: plan.spm_bytes)
 
-    def _made(self, i: int) -> Plan:
+    def _made(self, i: int, shard: tuple[int, ...], lens: tuple[int, ...]) -> Plan:
         low = self.low
-        parts, slices, inner, cycles, _, bound = self.prices
-        plan = make_plan(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+        parts, _, inner, cycles, _, bound = self.prices
+        plan = _plan(low, parts[i], shard, lens, int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
         if low.staged:
             plan = self._keep(plan)
-        used = spm_demand(low, plan)
-        if used > self.capacity and low.overlaps and not low.staged:
+        work, moved = work_bytes(low, plan), moved_bytes(low, plan)
+        if work + moved > self.capacity and low.overlaps and not low.staged:
             # a group streams more operands than a single op; one copy each may still beat finer slices
             plan = plan.but(bufs=1)
-            used = spm_demand(low, plan)
-        return plan.but(spm_bytes=used)
+            moved = moved_bytes(low, plan)
+        return plan.but(spm_bytes=work + moved)
 
     def _keep(self, plan: Plan) -> Plan:
         """Return the plan with its reduction's operands kept in scratchpad if there is room and a second use."""
@@ -63,12 +64,16 @@ class Fitting:
         return kept if spm_demand(self.low, kept) <= self.capacity else plan
 
 
-def make_plan(low: Lowering, parts, slices, inner: int, bound: str, n: int) -> Plan:
-    shard, lens = cut(low, parts, slices)
-    order = [f for f in range(len(shard)) if not low.reduce[f] and f != inner]
-    order += [inner] if inner >= 0 else []
-    order += [f for f in range(len(shard)) if low.reduce[f]]
-    plan = Plan(tuple(parts.tolist()), shard, lens, tuple(order), BUFS, 0, 0, bound, n)
+def make_plan(low: Lowering, parts: np.ndarray, slices: np.ndarray, inner: int, bound: str, n: int) -> Plan:
+    """Return the plan of one of n candidates, with sharing as far as it goes."""
+    return _plan(low, parts, *cut(low, parts, slices), inner, bound, n)
+
+
+def _plan(low: Lowering, parts: np.ndarray, shard: tuple[int, ...], lens: tuple[int, ...], inner: int, bound: str,
+          n: int) -> Plan:  # fmt: skip
+    free = [f for f, r in enumerate(low.reduce) if not r and f != inner]
+    order = (*free, *([inner] if inner >= 0 else []), *(f for f, r in enumerate(low.reduce) if r))
+    plan = Plan(tuple(parts.tolist()), shard, lens, order, BUFS, 0, 0, bound, n)
     return plan.but(shared=sharers(low, plan))
 
 

@@ -51,10 +51,15 @@ class Plan:
         return self.runner_up.estimate_cycles if self.runner_up is not None else 0
 
     def but(self, **fields: Any) -> Plan:
-        """Return the plan with other fields, neither `shard` nor `slices`: what follows from these is kept."""
+        """Return the plan with other fields, none of `shard`, `slices` and `order`: what follows from these is kept."""
         out = object.__new__(Plan)
         out.__dict__.update(self.__dict__, **fields)
         return out
+
+    @cached_property
+    def fills(self) -> dict[frozenset[int], int]:
+        """What `reloads` found, by factors."""
+        return {}
 
     @cached_property
     def trips(self) -> tuple[int, ...]:
@@ -64,12 +69,15 @@ class Plan:
 
 def reloads(low: Lowering, plan: Plan, factors: frozenset[int]) -> int:
     """How often a buffer that depends on `factors` is filled during the whole loop nest."""
-    times = total = 1
-    for f in plan.order:
-        total *= plan.trips[f]
-        if f in factors and plan.trips[f] > 1:
-            times = total
-    return times
+    found = plan.fills.get(factors)
+    if found is None:
+        found = total = 1
+        for f in plan.order:
+            total *= plan.trips[f]
+            if f in factors and plan.trips[f] > 1:
+                found = total
+        plan.fills[factors] = found
+    return found
 
 
 def count_steps(low: Lowering, plan: Plan) -> int:
@@ -258,9 +266,18 @@ def _sums(low: Lowering, plan: Plan) -> bool:
 
 def spm_demand(low: Lowering, plan: Plan) -> int:
     """Bytes that a plan's buffers take when all of them are alive at once: the sum of `spm_items`."""
-    buffers = sum([n * size for _, n, size in _buffers(low, plan)])
-    buffers += sum([n * size for _, size, n in staging(low, plan)])
-    return buffers + _work_bytes(low, plan.slices, _sums(low, plan))
+    return moved_bytes(low, plan) + work_bytes(low, plan)
+
+
+def moved_bytes(low: Lowering, plan: Plan) -> int:
+    """Bytes of the buffers from and to which slices are moved; `plan.bufs` matters to these alone."""
+    return sum([n * size for _, n, size in _buffers(low, plan)])
+
+
+def work_bytes(low: Lowering, plan: Plan) -> int:
+    """Bytes of all other buffers."""
+    own = sum([n * size for _, size, n in staging(low, plan)]) if max(plan.shared, default=1) > 1 else 0
+    return own + _work_bytes(low, plan.slices, _sums(low, plan))
 
 
 def ddr_cycles(low: Lowering, plan: Plan, machine: Machine) -> float:
