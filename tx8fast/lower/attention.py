@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -181,11 +182,12 @@ class Attention(Lowering):
         ends = np.minimum((last + offset) // step, (self.keys - 1) // step)
         return int((ends - np.maximum(first + offset - window + 1, 0) // step + 1).sum())
 
-    def content(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+    def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Of a known band the place along the diagonal does not matter."""
-        if k < 3 or self.visible is None:
-            return super().content(k, lo, hi)
-        return tuple([x[f] - lo[self.range] for x in (lo, hi) for f in (self.band, self.range)])
+        found = super().contents(lo, hi)
+        if self.visible is not None:
+            found[3] = tuple([x[f] - lo[self.range] for x in (lo, hi) for f in (self.band, self.range)])
+        return found
 
     def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
         if self.visible is None:

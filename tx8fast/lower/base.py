@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,11 @@ class Access:
     def sorted_factors(self) -> tuple[int, ...]:
         """The factors in order; they are known once the access is made."""
         return tuple(sorted(self.factors))
+
+    @cached_property
+    def place(self) -> Callable[[Sequence[int]], Any]:
+        """What picks, of a value per factor, those of the access's own factors."""
+        return itemgetter(*self.sorted_factors) if self.factors else lambda _: ()
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return tuple([d.box(lo, hi) for d in self.dims])
@@ -253,9 +259,9 @@ class Lowering:
         """Return how many slices of the `skipping` factors in [lo, hi) have work."""
         return 1
 
-    def content(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        """Return what the bytes of read access k depend on: slices with equal contents share a load."""
-        return tuple([lo[f] for f in self.reads[k].sorted_factors])
+    def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
+        """Return per read access what its bytes depend on: slices with equal contents share a load."""
+        return [access.place(lo) for access in self.reads]
 
     def prepares(self, changed: Sequence[int]) -> bool:
         """True if a slice for which these reads change prepares one of them first."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tx8fast.errors import InternalError
 from tx8fast.lower.base import Lowering
@@ -31,9 +31,18 @@ class LoopStep(NamedTuple):
     new: tuple[int, ...] = ()
 
 
-def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopStep]:
-    """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest; loads and copies are
-    left open."""
+class LoopSlice(NamedTuple):
+    """One slice of a tile's loop nest, as `LoopStep` has it."""
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+    first: bool
+    last: bool
+    done: int
+
+
+def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopSlice]:
+    """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest."""
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
     for f in low.backward:
         lists[plan.order.index(f)].reverse()
@@ -42,11 +51,11 @@ def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int])
     inner = list(itertools.product(*lists[n_outer:]))
     for done, outer in enumerate(itertools.product(*lists[:n_outer])):
         points = [(*outer, *x) for x in inner]
-        ranges = [(tuple([x[i][0] for i in place]), tuple([x[i][1] for i in place])) for x in points]
+        ranges = [tuple(zip(*[x[i] for i in place], strict=True)) for x in points]
         if low.skipping:
             ranges = [r for r in ranges if not low.skips(*r)]
         for i, (a, b) in enumerate(ranges):
-            yield LoopStep(a, b, (), (), i == 0, i + 1 == len(ranges), done)
+            yield LoopSlice(a, b, i == 0, i + 1 == len(ranges), done)
 
 
 def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
@@ -54,22 +63,28 @@ def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[in
     """Return the steps of a tile's range [lo, hi), at most `limit`; copies: buffers per access, reads then writes."""
     n_read = len(low.reads)
     filled = [0] * len(copies)
-    seen: dict[tuple[int, int], tuple] = {}  # (access, its copy if kept) -> what it holds
+    held: dict[tuple[int, int], Any] = {}  # (access that is kept, copy) -> what it holds
+    before: list[Any] = [None] * n_read  # what the others hold
     summed = [f for f in plan.order if low.reduce[f]]
+    several = [(k, n) for k, n in enumerate(copies) if n > 1]
     steps: list[LoopStep] = []
-    for a, b, _, _, first, last, done, _ in itertools.islice(loop_slices(low, plan, lo, hi), limit):
-        new = []
+    for a, b, first, last, done in itertools.islice(loop_slices(low, plan, lo, hi), limit):
         turn = 0  # of the reduction
         for f in summed if plan.kept else ():
             turn = turn * plan.trips[f] + (a[f] - lo[f]) // plan.slices[f]
-        for k in range(n_read):
-            key = low.content(k, a, b)
-            place = (k, turn if k in plan.kept else 0)
-            if key != seen.get(place) and (k not in low.rare or low.needs(k, a, b)):
-                seen[place] = key
-                filled[k] += 1
-                new.append(k)
-        copy = [0 if n == 1 else max(0, filled[k] - (k < n_read)) % n for k, n in enumerate(copies)]
+        keys = low.contents(a, b)
+        for k in low.rare:
+            if not low.needs(k, a, b):
+                keys[k] = before[k]
+        for k in plan.kept:
+            before[k], held[k, turn] = held.get((k, turn)), keys[k]
+        new = [k for k, (old, key) in enumerate(zip(before, keys, strict=True)) if key != old]
+        before = keys
+        for k in new:
+            filled[k] += 1
+        copy = [0] * len(copies)
+        for k, n in several:
+            copy[k] = max(0, filled[k] - (k < n_read)) % n
         for k in plan.kept:
             copy[k] = turn
         load = tuple([k for k in new if k not in plan.held]) if plan.held else tuple(new)
