@@ -126,6 +126,7 @@ class Fused(Lowering):
         self.args: list[int] = []
         self.forms: dict[tuple, int] = {}
         self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
+        self._known_acc: dict[tuple, list[int]] = {}
 
     def _check_lead(self) -> None:
         """A normalisation that leads works in the buffer from which the products read."""
@@ -272,8 +273,13 @@ class Fused(Lowering):
 
     def _acc_sizes(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
         """Bytes of every product's partial sums."""
-        own = [self.members[i] for i in self.products]
-        return [round_up(m.low.acc_bytes(*m.ranges(lo, hi)), ALIGN_BYTES) for m in own]
+        key = tuple(map(sub, hi, lo))
+        found = self._known_acc.get(key)
+        if found is None:
+            own = [self.members[i] for i in self.products]
+            sizes = [round_up(m.low.acc_bytes(*m.ranges(lo, hi)), ALIGN_BYTES) for m in own]
+            found = self._known_acc[key] = sizes
+        return found
 
     def front(self, em: Emitter, s: Slice) -> None:
         """The matrix products, and what prepares their left operand."""
@@ -285,31 +291,42 @@ class Fused(Lowering):
             self._emit(em, s, False)
 
     def _emit(self, em: Emitter, s: Slice, products: bool) -> None:
-        scratch, consts = list(s.scratch), list(s.consts)
-        own: list[tuple[list[int], list[int]]] = []
-        for i, (n, c) in enumerate(self._counts):
-            at = n * (s.parity % self._copies(i))
-            own.append((scratch[at : at + n], consts[:c]))
-            scratch, consts = scratch[n * self._copies(i) :], consts[c:]
-        place = {i: s.writes[j] for j, i in enumerate(self.record.outputs)}
-        for i in self._inner:
-            n = self._copies(i)
-            place[i] = scratch[s.parity % n]
-            scratch = scratch[n:]
-        led = self.prepared >= 0
-        if led:
-            place[0] = s.reads[self.prepared]
-        for i in range(len(self.members)):
-            place[i] = place[self._owners[i]]
         for i in self._sequence():
-            m = self.members[i]
-            if (i in self.products or led and i == 0) != products:
+            if (i in self.products or i == 0 and self.prepared >= 0) != products:
                 continue
+            m, (scratch, n, const, c) = self.members[i], self._places[i]
             lo, hi = m.ranges(s.lo, s.hi)
-            reads = [s.reads[k] if kind == "in" else place[k] for kind, k in m.sources]
-            made = self._slice(i, s, Slice(lo, hi, reads, [place[i]], *own[i], parity=s.parity))
+            scratch += n * (s.parity % self._copies(i))
+            reads = [s.reads[k] if kind == "in" else self._home(k, s) for kind, k in m.sources]
+            made = self._slice(i, s, Slice(lo, hi, reads, [self._home(i, s)], s.scratch[scratch : scratch + n],
+                                           s.consts[const : const + c], parity=s.parity))  # fmt: skip
             if made is not None:
                 m.low.emit(em, made)
+
+    @cached_property
+    def _places(self) -> list[tuple[int, int, int, int]]:
+        """First scratch buffer and their number, first constant and their number, of every member."""
+        out, scratch, const = [], 0, 0
+        for i, (n, c) in enumerate(self._counts):
+            out.append((scratch, n, const, c))
+            scratch, const = scratch + n * self._copies(i), const + c
+        return out
+
+    @cached_property
+    def _inner_places(self) -> dict[int, int]:
+        """First scratch buffer of every intermediate result."""
+        at = sum(n * self._copies(i) for i, (n, _) in enumerate(self._counts))
+        copies = [self._copies(i) for i in self._inner]
+        return {i: at + sum(copies[:j]) for j, i in enumerate(self._inner)}
+
+    def _home(self, i: int, s: Slice) -> int:
+        """Return where member i's result is in slice s."""
+        i = self._owners[i]
+        if i in self._inner_places:
+            return s.scratch[self._inner_places[i] + s.parity % self._copies(i)]
+        if i == 0 and self.prepared >= 0:
+            return s.reads[self.prepared]
+        return s.writes[self.record.outputs.index(i)]
 
     def _sequence(self) -> Sequence[int]:
         """Members in the order of their instructions."""
