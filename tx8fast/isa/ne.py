@@ -6,6 +6,8 @@ Source: TX8 hardware manual 12, 16.3. Operands are channel-blocked; an address 0
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from tx8fast.errors import SimulationError
@@ -22,13 +24,16 @@ EXACT_F32_TERMS = 512
 _LEGAL = ("i8", "u8", "f16", "bf16", "tf32", "f32")
 
 
+@lru_cache(maxsize=4)
 def _by_format(machine):
-    """Return (columns per step, passes) by format code; formats the engine rejects count as f32."""
+    """Return (columns per step, passes) by format code, read-only; formats the engine rejects count as f32."""
     step = np.full(N_FORMATS, machine.ne.pe_n * machine.ne_groups("f32"), np.int64)
     passes = np.full(N_FORMATS, machine.ne_passes("f32"), np.int64)
     for name in _LEGAL:
         step[FORMAT_CODES[name]] = machine.ne.pe_n * machine.ne_groups(name)
         passes[FORMAT_CODES[name]] = machine.ne_passes(name)
+    for column in (step, passes):
+        column.setflags(write=False)
     return step, passes
 
 
@@ -57,6 +62,8 @@ def _extras(parts):
 def _vectors(r, channels, bias_en, bias_fmt, scale_n, quant):
     """Return the envelope of bias and scale vectors of `channels` elements."""
     spm = r["spm"]
+    if not (bias_en.any() or scale_n.any() or spm[:, 5].any()):  # nearly always
+        return np.zeros(len(r), np.int64), np.zeros(len(r), np.int64)
     scale_fmt = np.where(quant & 1, I16, F32)
     size = span_bytes(1, 1, channels, scale_fmt)
     bias = np.where(bias_en != 0, span_bytes(1, 1, channels, bias_fmt), 0)

@@ -5,6 +5,7 @@ May import: isa, machine, _kernels. Must not: know plans.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -57,17 +58,20 @@ class Block:
 
 
 class Pool:
-    """Numbered blocks of rows, each made once. Blocks asked for are made together by `fill`.
+    """Numbered blocks of rows, each made once. Blocks asked for are made together by `fill`; rows that blocks have in
+    common are worked out once.
 
-    begin, size (n,): first row of every block, and its rows."""
+    rows: the distinct ones; place: of the rows of all blocks among them; begin, size (n,): first of every block in
+    `place`, and its rows."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.rows = Block.of(machine, isa.rows([]))
+        self.place = self.begin = self.size = np.zeros(0, np.int64)
         self.number: dict[tuple, int] = {}
-        self.begin = self.size = np.zeros(0, np.int64)
         self.wanted: list[Sequence[tuple]] = []
-        self.pauses: dict[int, int] = {}  # wanted block -> cycles in which the kernel core is busy, and nothing else
+        self.known: dict[tuple, int] = {}  # row -> its place in `rows`
+        self.pauses: dict[tuple, int] = {}  # rows in which the kernel core is busy, and nothing else -> cycles
 
     def want(self, key: tuple, rows: Sequence[tuple]) -> int:
         """Return the number of a new block."""
@@ -77,21 +81,25 @@ class Pool:
 
     def pause(self, key: tuple, cycles: int) -> int:
         """Return the number of a new block in which the kernel core does something else."""
-        number = self.want(key, [isa.make("wait_worker", workers=0)])
-        self.pauses[number] = cycles
-        return number
+        row = isa.make("wait_worker", workers=0, op=cycles)  # not an op of any program: what tells pauses apart
+        if row not in self.known:
+            self.pauses[row] = cycles
+        return self.want(key, [row])
 
     def fill(self) -> None:
         """Make what is wanted."""
         if not self.wanted:
             return
-        rows = Block.of(self.machine, isa.rows([row for w in self.wanted for row in w]))
+        known, before = self.known, len(self.known)
+        place = [known.setdefault(row, len(known)) for rows in self.wanted for row in rows]
+        new = list(itertools.islice(known, before, None))
+        if new:
+            rows = Block.of(self.machine, isa.rows(new))
+            for row, cycles in self.pauses.items():
+                rows.issue[known[row] - before], rows.fixed[known[row] - before] = cycles, 0
+            self.rows, self.pauses = Block.join([self.rows, rows]), {}
         size = np.array([len(w) for w in self.wanted], np.int64)
-        begin = np.cumsum(size) - size
-        for number, cycles in self.pauses.items():
-            i = begin[number - len(self.begin)]
-            rows.issue[i], rows.fixed[i] = cycles, 0
-        self.begin = np.concatenate([self.begin, begin + len(self.rows.kind)])
+        self.begin = np.concatenate([self.begin, np.cumsum(size) - size + len(self.place)])
         self.size = np.concatenate([self.size, size])
-        self.rows = Block.join([self.rows, rows])
-        self.wanted, self.pauses = [], {}
+        self.place = np.concatenate([self.place, place])
+        self.wanted = []

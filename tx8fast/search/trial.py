@@ -134,8 +134,8 @@ class PlanTimer:
         block, shift, worker, hidden = np.array(trial.actions).reshape(-1, 4).T
         count = pool.size[block]
         last = np.cumsum(count)
-        # row numbers of all blocks, one after the other
-        at = np.arange(last[-1]) + np.repeat(pool.begin[block] - last + count, count)
+        # rows of all blocks, one after the other
+        at = pool.place[np.arange(last[-1]) + np.repeat(pool.begin[block] - last + count, count)]
         rows = pool.rows.take(at)
         distance, moved = np.array(self.distances), np.repeat(shift, count)[:, None]
         for ranges in (rows.read, rows.write):
