@@ -118,13 +118,13 @@ def test_slices_with_work_are_counted(rows, offset, window, band_cuts, key_cuts,
     assert len(steps) == count_steps(low, plan)
     seen = band(rows, keys, offset, window, "f32") == 0
     covered = np.zeros_like(seen)
-    for s in steps:
-        box = (slice(s.lo[-2], s.hi[-2]), slice(s.lo[-1], s.hi[-1]))
+    for a, b, *_ in steps:
+        box = (slice(a[-2], b[-2]), slice(a[-1], b[-1]))
         covered[box] = True
         assert seen[box].any(), "a slice without visible keys has no work"
-        assert low.needs(3, s.lo, s.hi) or seen[box].all(), "an unmasked slice hides nothing"
+        assert low.needs(3, a, b) or seen[box].all(), "an unmasked slice hides nothing"
     assert covered[lo[-2] : hi[-2]][seen[lo[-2] : hi[-2]]].all()
-    assert sum(s.first for s in steps) == sum(s.last for s in steps) == -(-(hi[-2] - lo[-2]) // lens[-2])
+    assert sum(s[2] for s in steps) == sum(s[3] for s in steps) == -(-(hi[-2] - lo[-2]) // lens[-2])
 
 
 def test_kept_keys_are_loaded_once() -> None:

@@ -16,6 +16,9 @@ from tx8fast.search.plan import Plan
 LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
 
 
+Slice = tuple[tuple[int, ...], tuple[int, ...], bool, bool, int]
+
+
 class LoopStep(NamedTuple):
     """One slice of a tile's loop nest. lo, hi: factor ranges; load: reads that must be loaded for it; copy: buffer
     copy of every access, reads then writes; first, last: of a reduction; done: slices completed before; new: reads that
@@ -31,18 +34,9 @@ class LoopStep(NamedTuple):
     new: tuple[int, ...] = ()
 
 
-class LoopSlice(NamedTuple):
-    """One slice of a tile's loop nest, as `LoopStep` has it."""
-
-    lo: tuple[int, ...]
-    hi: tuple[int, ...]
-    first: bool
-    last: bool
-    done: int
-
-
-def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopSlice]:
-    """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest."""
+def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[Slice]:
+    """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest: factor ranges, whether it is
+    the first and the last of a reduction, slices completed before."""
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
     for f in low.backward:
         lists[plan.order.index(f)].reverse()
@@ -55,7 +49,7 @@ def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int])
         if low.skipping:
             ranges = [r for r in ranges if not low.skips(*r)]
         for i, (a, b) in enumerate(ranges):
-            yield LoopSlice(a, b, i == 0, i + 1 == len(ranges), done)
+            yield a, b, i == 0, i + 1 == len(ranges), done
 
 
 def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],

@@ -49,8 +49,7 @@ class Action(NamedTuple):
     fill: int = -1
 
 
-@dataclass(frozen=True)
-class Fill:
+class Fill(NamedTuple):
     """Shared reads that change before step `step`. version: how often each shared read had been filled before."""
 
     step: int
@@ -185,7 +184,7 @@ class _Shared:
         The second half of a deferred step is issued behind the first half of the next one, when that of its own is
         done: the wait for a free shared buffer is then a wait for the matrix engine alone."""
         # reads that are not loaded anew for every step: both windows use a copy
-        slow = {k for step in self.loads for k in step if any(k not in other for other in self.loads)}
+        slow = set().union(*self.loads) - set(self.loads[0]).intersection(*self.loads)
         deferred = self.low.deferred
         # what reads operands of its own slice goes to the window that is waited for before they are filled again
         lag = int(self.low.lags)

@@ -32,8 +32,10 @@ from tx8fast.search.trial import PlanTimer
 REFINE = 5  # candidates tried on the event kernel, at most
 PER_SHARDING = 1  # of them with one sharding, then
 REFINE_BEST = 2  # more with the best sharding
-PATIENCE = 2  # of these that are no better; then only what is
+PATIENCE = 2  # of these that are no better, and
+PATIENCE_AGAIN = 1  # of a record's further lowering, whatever the sharding; then only what is
 PROMISING = 0.96  # times the best trial or less, by its price
+BETTER = 0.999  # times the best trial before
 TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without, unless
 FAR_BELOW = (
     1.5  # times the best trial is less than what the DDR needs; sizes in scratchpad are somewhat above those in DDR
@@ -97,10 +99,14 @@ class Draft:
         trials = Trials(self.low, self.machine, ceiling, uncut)
         shardings: dict[bytes, int] = {}
         later: list[int] = []
-        looked = 0
+        looked, again = 0, ceiling < math.inf
         for i in self._order:
             price = float(cycles[i])
+            if again and len(trials.waiting) == PATIENCE_AGAIN:
+                trials.time()
             if trials.done(REFINE, price) or not trials.tried and looked == MAX_LOOKED:
+                break
+            if again and trials.missed >= PATIENCE_AGAIN and not trials.promising(price):
                 break
             sharding = parts[i].tobytes()
             tried = shardings.get(sharding, 0)
@@ -128,7 +134,9 @@ class Draft:
             price = float(cycles[i])
             if len(trials.waiting) == PATIENCE:
                 trials.time()
-            if trials.done(REFINE + REFINE_BEST, price) or trials.hopeless(price):
+            if trials.done(REFINE + REFINE_BEST, price):
+                break
+            if trials.missed >= PATIENCE and not trials.promising(price):
                 break
             if (plan := self.fitting.plan(i)) is not None:
                 trials.add(plan, price)
@@ -149,7 +157,7 @@ class Trials:
         self.timer = PlanTimer(low, machine, uncut)
         self.best: Plan | None = None
         self.runner_up: Plan | None = None
-        self.tried = self.missed = 0  # missed: how many of the last ones were no better than those before
+        self.tried = self.missed = 0  # missed: how many of the last ones were hardly better than those before
         self.waiting: list[Plan] = []
         self.alone: list[Plan] = []  # plans of these that every tile loads for itself
         self.least = math.inf  # price of the first one that waits
@@ -161,9 +169,9 @@ class Trials:
         # prices are seldom above the truth: what is priced well above the best trial cannot win
         return price > PRICED_ABOVE * self.least_cycles or self.tried >= limit
 
-    def hopeless(self, price: float) -> bool:
-        """Say whether several were tried in vain and this price promises nothing either."""
-        return self.missed >= PATIENCE and price > PROMISING * self.least_cycles
+    def promising(self, price: float) -> bool:
+        """Say whether a candidate of this price may be worth a trial where others of its kind were not."""
+        return price <= PROMISING * self.least_cycles
 
     def add(self, plan: Plan, price: float = math.inf) -> None:
         """Try a candidate that fits with and, for the first few, without shared loads."""
@@ -185,7 +193,7 @@ class Trials:
     def _time(self, plans: Sequence[Plan]) -> None:
         for plan, cost in zip(plans, self.timer.all_cycles(plans), strict=True):
             made = plan.but(estimate_cycles=cost)
-            self.missed = 0 if cost < self.least_cycles else self.missed + 1
+            self.missed = 0 if cost < BETTER * self.least_cycles else self.missed + 1
             self.least_cycles = min(self.least_cycles, cost)
             if self.best is None or cost < self.best.estimate_cycles:
                 self.best, self.runner_up = made, self.best

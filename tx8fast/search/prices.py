@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -114,17 +115,7 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
     scratch = sum(low.scratch_bytes((0,) * len(sample), sample)) / max(1, results)
     i64 = lambda x: np.array(x, np.int64)  # noqa: E731
     u8 = lambda x: np.array(x, np.uint8)  # noqa: E731
-    ne_groups = machine.ne_groups(fmt) if matrix else 4
-    scalars = {
-        "total_bw": machine.chip.ddr_bw * machine.chip.ddr_efficiency, "port": machine.dma.port_bytes,
-        "load_startup": machine.rdma.startup, "store_startup": machine.wdma.startup,
-        "run_overhead": machine.dma.run_overhead, "page_penalty": machine.chip.ddr_page_penalty,
-        "page": machine.chip.ddr_page, "ne_startup": machine.ne.startup, "lanes": machine.ne.pe_n * ne_groups,
-        "passes": machine.ne_passes(fmt) if matrix else 1, "ct_startup": machine.ct.startup,
-        "issue_compute": machine.kcore.issue_base + 16 * machine.kcore.issue_per_reg,
-        "issue_dma": machine.kcore.issue_base + 9 * machine.kcore.issue_per_reg,
-        "share_min": SHARE_MIN_BYTES, "link_bytes": machine.noc.link_bytes, "exchange": exchange_cycles(machine),
-    }  # fmt: skip
+    scalars = dict(_machine_scalars(machine, fmt if matrix else ""))
     per_point = low.ops_per_point()
     if not matrix and not low.overlaps:
         model = ComputeModel.of(low, machine)
@@ -139,6 +130,22 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
         i64(dim_ptr), i64(size), i64(reach), u8(full), i64(term_ptr), i64(fac), i64(coef),
         scalars, 1 if low.overlaps else BUFS, low.shared_copies, matrix, per_point, scratch,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def _machine_scalars(machine: Machine, fmt: str) -> tuple[tuple[str, float], ...]:
+    """Return what the pricing kernel needs of the machine; fmt: format of a product's operands, or none."""
+    ne_groups = machine.ne_groups(fmt) if fmt else 4
+    return tuple({
+        "total_bw": machine.chip.ddr_bw * machine.chip.ddr_efficiency, "port": machine.dma.port_bytes,
+        "load_startup": machine.rdma.startup, "store_startup": machine.wdma.startup,
+        "run_overhead": machine.dma.run_overhead, "page_penalty": machine.chip.ddr_page_penalty,
+        "page": machine.chip.ddr_page, "ne_startup": machine.ne.startup, "lanes": machine.ne.pe_n * ne_groups,
+        "passes": machine.ne_passes(fmt) if fmt else 1, "ct_startup": machine.ct.startup,
+        "issue_compute": machine.kcore.issue_base + 16 * machine.kcore.issue_per_reg,
+        "issue_dma": machine.kcore.issue_base + 9 * machine.kcore.issue_per_reg,
+        "share_min": SHARE_MIN_BYTES, "link_bytes": machine.noc.link_bytes, "exchange": exchange_cycles(machine),
+    }.items())  # fmt: skip
 
 
 def _sharing(low: Lowering) -> list[int]:
