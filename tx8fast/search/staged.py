@@ -48,8 +48,8 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
     order = tuple(sorted(range(len(low.sizes)), key=lambda f: low.reduce[f]))
 
     def plan(i: int) -> Plan:
-        cuts = (tuple(x[i].tolist()) for x in (own_parts, shards, lens))
-        return Plan(*cuts, order, 2, 0, 0, "")
+        pieces, shard, length = (tuple(x[i].tolist()) for x in (own_parts, shards, lens))
+        return Plan(pieces, shard, length, order, 2, 0, 0, "")
 
     _, first_of, tile_of = np.unique(shards, axis=0, return_index=True, return_inverse=True)
     density = np.array([low.density(*busiest(low, plan(i))) for i in first_of.tolist()])
