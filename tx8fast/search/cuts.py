@@ -5,8 +5,8 @@ May import: lower, _kernels. Must not: price or choose anything.
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
         while math.prod(len(x) for x in lists) > MAX_CANDIDATES // (2 * len(good)):
             longest = max(range(nf), key=lambda f: len(lists[f]))
             lists[longest] = lists[longest][:-1] if len(lists[longest]) > 2 else lists[longest][:1]
-        grid = np.array(list(itertools.product(*lists)), np.int64).reshape(math.prod(map(len, lists)), nf)
+        grid = _grid(lists)
         whole = [min(round_up(-(-s // int(p)), u), s) for s, p, u in zip(low.sizes, v, low.units, strict=True)]
         loops = [f for f in free if lists[f][-1] < whole[f]] or [-1]
         for f in loops:
@@ -71,6 +71,16 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
         made.setflags(write=False)
     parts, slices, inner = joined
     return parts, slices, inner
+
+
+def _grid(lists: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return all combinations (n, n_lists), the last list's values changing fastest."""
+    n = rest = math.prod(map(len, lists))
+    out = np.empty((n, len(lists)), np.int64)
+    for f, values in enumerate(lists):
+        before, rest = n // rest, rest // len(values)
+        out[:, f].reshape(before, len(values), rest)[:] = np.array(values, np.int64)[:, None]
+    return out
 
 
 def slice_options(size: int, unit: int, parts: int, limit: int, splittable: bool) -> list[int]:

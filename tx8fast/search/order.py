@@ -49,6 +49,9 @@ class Action(NamedTuple):
     fill: int = -1
 
 
+SENT, LOADED = Action("send_wait"), Action("wait_worker", worker=1 << LOADS)
+
+
 class Fill(NamedTuple):
     """Shared reads that change before step `step`. version: how often each shared read had been filled before."""
 
@@ -267,12 +270,10 @@ class _Shared:
 
     def _bring(self, f: int, previous: int) -> None:
         """Wait until this tile can take part in the exchange of fill f + 1."""
-        self._add("send_wait")
-        self._add("wait_worker", worker=1 << LOADS)
+        self.actions += (SENT, LOADED)
         self._parts(f + 2)
         if previous:
-            self._add("wait_worker", worker=previous)
+            self._add("wait_worker", 0, -1, previous)
 
     def _exchange(self, f: int) -> None:
-        self._add("meet", fill=f)
-        self._add("exchange", fill=f)
+        self.actions += (Action("meet", 0, -1, 0, f), Action("exchange", 0, -1, 0, f))
