@@ -212,6 +212,7 @@ class TileCode:
         self.out: list[np.ndarray] = []
         self.compute_memo: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
         self.transfer_memo: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
+        self.moves_memo: dict[tuple, tuple[tuple, list[Descriptor], list[int]]] = {}  # by access and place of its slice
         self.row_memo: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
 
     def build(self, barrier: bool) -> np.ndarray:
@@ -303,9 +304,16 @@ class TileCode:
     def _moves(self, k: int, access: Access, lo, hi) -> tuple[tuple, list[Descriptor], list[int]]:
         """Return a key of the transfer's form, its descriptors at their first occurrence, and how far the DDR
         offsets of either piece have moved since: offsets are linear in the slice's start."""
-        box = access.box(lo, hi)
         if access.positional or self.low.positional:
             return (k, lo, hi), [d for d in access.transfers(lo, hi) if d.run_bytes], [0, 0]
+        place = (k, access.place(lo), access.place(hi))
+        found = self.moves_memo.get(place)
+        if found is None:
+            found = self.moves_memo[place] = self._new_moves(k, access, lo, hi)
+        return found
+
+    def _new_moves(self, k: int, access: Access, lo, hi) -> tuple[tuple, list[Descriptor], list[int]]:
+        box = access.box(lo, hi)
         form = channel_form(access.spec, *(box[-1] if box else (0, 1)))
         key = (k, tuple([hi[f] - lo[f] for f in access.sorted_factors]), form)
         base = [access.origin(box, piece) for piece in range(PIECES)]
