@@ -18,8 +18,8 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step, TensorSpec
 from tx8fast.lower import NotLowerable, lower
 from tx8fast.machine import Machine
+from tx8fast.search import cuts, planning
 from tx8fast.search import planner as planner_module
-from tx8fast.search import planning
 from tx8fast.search.cuts import candidates
 from tx8fast.search.grouping import group_table
 from tx8fast.search.loops import loop_steps
@@ -118,8 +118,16 @@ def test_no_plan_goes_below_the_floor(kind: str, shape: tuple[int, int]) -> None
     record = one_op(kind, *args, out=B).lowering().record
     known = Planner(TX8)
     floor = known.floor(record)
-    assert 0 < floor <= known.bound(record, "op")
-    assert floor <= known.plan(record, "op").plan.estimate_cycles
+    bound, tight = known.bound(record, "op"), known.bound(record, "op", tight=True)
+    assert 0 < floor <= bound <= tight
+    cycles = known.plan(record, "op").plan.estimate_cycles
+    assert floor <= cycles == known.bound(record, "op", tight=True)
+
+
+@pytest.mark.feature("F-068")
+@given(st.lists(st.lists(st.integers(1, 4096), min_size=1, max_size=4), min_size=1, max_size=5))
+def test_candidates_are_all_combinations(lists: list[list[int]]) -> None:
+    assert cuts._grid(lists).tolist() == [list(x) for x in itertools.product(*lists)]
 
 
 @pytest.mark.feature("F-023", "F-024", "F-031")

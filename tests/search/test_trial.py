@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from support.one_op import Arg, one_op, random_plan, with_plan
 
+from tx8fast import isa
+from tx8fast.search.blocks import Block, Pool
 from tx8fast.search.loops import loop_steps
 from tx8fast.search.plan import Plan, copies
 from tx8fast.search.trial import PlanTimer
@@ -80,3 +82,26 @@ def test_steps_load_what_changes_and_alternate_copies() -> None:
     steps = loop_steps(low, whole, [copies(low, whole, k) for k in range(3)], (0, 0, 0, 0), plan.shard)
     assert [s.load for s in steps] == [(0, 1), (1,), (0, 1), (1,)]
     assert [s.copy for s in steps] == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]
+
+
+@pytest.mark.feature("B74")
+def test_rows_that_blocks_have_in_common_are_those_of_every_block() -> None:
+    """Blocks of a pool, put together from distinct rows, are what their rows give one by one; pauses of one length are one row."""
+    machine = one_op("abs", Arg((5, 5))).machine
+    add = [isa.make("add_vv", src0=4096 * i, src1=0, dst=8192, n=64 + 64 * (i % 2), fmt=3) for i in range(3)]
+    load = isa.make("rdma", slot=0, ddr=128, dst=4096, run_bytes=640)
+    blocks = [[add[0], load], [load, add[1], add[0]], [add[2], load, load]]
+    pool = Pool(machine)
+    numbers = [pool.want(("block", 0), blocks[0]), pool.pause(("pause", 0), 70)]
+    pool.fill()
+    numbers += [pool.want(("block", i), rows) for i, rows in enumerate(blocks[1:], 1)]
+    numbers += [pool.pause(("pause", 1), 70), pool.pause(("pause", 2), 90)]
+    pool.fill()
+    assert numbers == list(range(6)) and len(pool.rows.kind) == 4 + 2
+    for number, rows in zip([0, 2, 3], blocks, strict=True):
+        begin = pool.begin[number]
+        found = pool.rows.take(pool.place[begin : begin + pool.size[number]])
+        for name, column in vars(Block.of(machine, isa.rows(rows))).items():
+            assert (getattr(found, name) == column).all(), name
+    pauses = [int(pool.rows.issue[pool.place[pool.begin[n]]]) for n in (1, 4, 5)]
+    assert pauses == [70, 70, 90]

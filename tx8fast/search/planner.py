@@ -32,14 +32,12 @@ from tx8fast.search.trial import PlanTimer
 REFINE = 5  # candidates tried on the event kernel, at most
 PER_SHARDING = 1  # of them with one sharding, then
 REFINE_BEST = 2  # more with the best sharding
-PATIENCE = 2  # of these that are no better, and
-PATIENCE_AGAIN = 1  # of a record's further lowering, whatever the sharding; then only what is
-PROMISING = 0.96  # times the best trial or less, by its price
-BETTER = 0.999  # times the best trial before
 TRIED_ALONE = 2  # of these, plans with shared loads that are also tried without, unless
 FAR_BELOW = (
     1.5  # times the best trial is less than what the DDR needs; sizes in scratchpad are somewhat above those in DDR
 )
+PROMISING = 0.96  # times the best trial: prices above it are not tried when a record's further lowering was no better
+BETTER = 0.999  # times the best trial before
 PRICED_ABOVE = 1.1  # times the truth: prices of groups, and of shared loads
 PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly ever above it
 ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looked at last
@@ -72,8 +70,9 @@ class Draft:
         self.bound = least / self.slack
 
     def tighten(self) -> float:
-        """Raise the bound to what candidates that fit allow, and return it; infinite if none does."""
-        if self.only is None:
+        """Raise a group's bound to what candidates that fit allow, and return it; infinite if none does. Prices of single ops
+        are too often above the truth for the first one that fits to be a bound."""
+        if self.only is None and self.low.overlaps:
             cycles = self.prices[3]
             first = next((i for i in self._order[:MAX_LOOKED] if self.fitting.plan(i) is not None), None)
             if first is not None:
@@ -102,11 +101,11 @@ class Draft:
         looked, again = 0, ceiling < math.inf
         for i in self._order:
             price = float(cycles[i])
-            if again and len(trials.waiting) == PATIENCE_AGAIN:
+            if again and trials.waiting:
                 trials.time()
             if trials.done(REFINE, price) or not trials.tried and looked == MAX_LOOKED:
                 break
-            if again and trials.missed >= PATIENCE_AGAIN and not trials.promising(price):
+            if again and trials.missed and not trials.promising(price):
                 break
             sharding = parts[i].tobytes()
             tried = shardings.get(sharding, 0)
@@ -129,14 +128,9 @@ class Draft:
             trials.time()
         best = trials.best
         assert best is not None
-        trials.missed = 0
         for i in (i for i in later if tuple(parts[i]) == best.parts):
             price = float(cycles[i])
-            if len(trials.waiting) == PATIENCE:
-                trials.time()
-            if trials.done(REFINE + REFINE_BEST, price):
-                break
-            if trials.missed >= PATIENCE and not trials.promising(price):
+            if trials.done(REFINE + REFINE_BEST, price) or again and trials.missed and not trials.promising(price):
                 break
             if (plan := self.fitting.plan(i)) is not None:
                 trials.add(plan, price)
@@ -157,7 +151,8 @@ class Trials:
         self.timer = PlanTimer(low, machine, uncut)
         self.best: Plan | None = None
         self.runner_up: Plan | None = None
-        self.tried = self.missed = 0  # missed: how many of the last ones were hardly better than those before
+        self.tried = 0
+        self.missed = False  # True: the last one was hardly better than those before
         self.waiting: list[Plan] = []
         self.alone: list[Plan] = []  # plans of these that every tile loads for itself
         self.least = math.inf  # price of the first one that waits
@@ -193,7 +188,7 @@ class Trials:
     def _time(self, plans: Sequence[Plan]) -> None:
         for plan, cost in zip(plans, self.timer.all_cycles(plans), strict=True):
             made = plan.but(estimate_cycles=cost)
-            self.missed = 0 if cost < BETTER * self.least_cycles else self.missed + 1
+            self.missed = cost >= BETTER * self.least_cycles
             self.least_cycles = min(self.least_cycles, cost)
             if self.best is None or cost < self.best.estimate_cycles:
                 self.best, self.runner_up = made, self.best
