@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -57,6 +58,11 @@ class Block:
         return Block(*[np.concatenate([getattr(p, f.name) for p in parts]) for f in fields(Block)])
 
 
+@lru_cache(maxsize=4)
+def _no_rows(machine: Machine) -> Block:
+    return Block.of(machine, isa.rows([]))
+
+
 class Pool:
     """Numbered blocks of rows, each made once. Blocks asked for are made together by `fill`; rows that blocks have in
     common are worked out once.
@@ -66,7 +72,7 @@ class Pool:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.rows = Block.of(machine, isa.rows([]))
+        self.rows = _no_rows(machine)
         self.place = self.begin = self.size = np.zeros(0, np.int64)
         self.number: dict[tuple, int] = {}
         self.wanted: list[Sequence[tuple]] = []

@@ -179,6 +179,8 @@ class Trials:
 
     def time(self) -> None:
         """Time what waits, and of what is loaded by every tile for itself what the DDR does not rule out."""
+        if not self.waiting:
+            return
         self._time(self.waiting)
         most = FAR_BELOW * self.best.estimate_cycles if self.best is not None else math.inf
         hopeful = [p for p in self.alone if ddr_cycles(self.low, p, self.machine) < most]
