@@ -219,27 +219,27 @@ def test_two_unequal_flows():
 @pytest.mark.feature("H27")
 def test_facade_refuses_what_the_kernel_trusts():
     tiles = [[row(CT, fixed=1)]]
-    for bad in (
-        {"fixed": np.array([-1])},
-        {"kind": np.array([15], np.uint8)},
-        {"kind": np.array([8], np.uint8)},
-        {"kind": np.array([9], np.uint8), "arg": None},
-        {"kind": np.array([9], np.uint8), "arg": np.array([[8, 0, 4]])},
-        {"kind": np.array([9], np.uint8), "arg": np.array([[-1, 0, 0]])},
-        {"kind": np.array([11], np.uint8), "arg": np.array([[8, 0, 0]])},
-        {"kind": np.array([12], np.uint8), "arg": np.array([[0, 0, 0]])},
-        {"kind": np.array([13], np.uint8), "arg": np.array([[1, 0, 0]])},
-        {"worker": np.array([3], np.uint8)},
-        {"code_begin": np.array([1])},
-        {"tile_begin": np.array([0, 2])},
-        {"spm_read": np.zeros((1, 2, 2), np.int64)},
-        {"ddr_bytes": np.zeros(2, np.int64)},
-        {"ddr_bytes": np.array([1 << 40])},
-        {"issue": np.array([-1])},
-        {"code_begin": np.array([-1])},
-        {"code_begin": np.array([1 << 62])},
+    for bad, text in (
+        ({"fixed": np.array([-1])}, "value below 0"),
+        ({"ddr_bytes": np.array([1 << 40])}, "value below 0"),
+        ({"issue": np.array([-1])}, "value below 0"),
+        ({"kind": np.array([15], np.uint8)}, "unknown kind"),
+        ({"kind": np.array([8], np.uint8)}, "tile set"),
+        ({"kind": np.array([9], np.uint8), "arg": None}, "arg is missing"),
+        ({"kind": np.array([9], np.uint8), "arg": np.array([[8, 0, 4]])}, "monitor"),
+        ({"kind": np.array([9], np.uint8), "arg": np.array([[-1, 0, 0]])}, "bytes"),
+        ({"kind": np.array([11], np.uint8), "arg": np.array([[8, 0, 0]])}, "workers"),
+        ({"kind": np.array([12], np.uint8), "arg": np.array([[0, 0, 0]])}, "tile set"),
+        ({"kind": np.array([13], np.uint8), "arg": np.array([[1, 0, 0]])}, "peer"),
+        ({"worker": np.array([3], np.uint8)}, "worker of"),
+        ({"code_begin": np.array([1])}, "outside the code"),
+        ({"code_begin": np.array([-1])}, "outside the code"),
+        ({"code_begin": np.array([1 << 62])}, "outside the code"),
+        ({"tile_begin": np.array([0, 2])}, "does not partition"),
+        ({"spm_read": np.zeros((1, 2, 2), np.int64)}, "spm_read"),
+        ({"ddr_bytes": np.zeros(2, np.int64)}, "differ in length"),
     ):
-        with pytest.raises(InternalError):
+        with pytest.raises(InternalError, match=text):
             simulate_events(EventInput(**{**vars(to_input(tiles)), **bad}), DEPTH, 32.0, 150.0)
     for depth, port in (((0, 6, 6, 6, 6), 1.0), ((6, 6, 6, 6, 16), 1.0), (DEPTH, 0.0)):
         with pytest.raises(InternalError):

@@ -1,6 +1,6 @@
 """Candidates made into plans, and which of them fit scratchpad.
 
-May import: lower, machine, search.plan. Must not: price or try plans.
+May import: lower, machine, _kernels, search.plan, search.trial. Must not: price or try plans.
 """
 
 from __future__ import annotations

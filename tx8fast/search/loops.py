@@ -16,7 +16,7 @@ from tx8fast.search.plan import Plan
 LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
 
 
-Slice = tuple[tuple[int, ...], tuple[int, ...], bool, bool, int]
+LoopSlice = tuple[tuple[int, ...], tuple[int, ...], bool, bool, int]
 
 
 class LoopStep(NamedTuple):
@@ -34,7 +34,7 @@ class LoopStep(NamedTuple):
     new: tuple[int, ...] = ()
 
 
-def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[Slice]:
+def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopSlice]:
     """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest: factor ranges, whether it is
     the first and the last of a reduction, slices completed before."""
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
