@@ -6,8 +6,9 @@ KERNELS := build/.kernels
 JOBS ?= 2
 
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
+# replay: every program of the corpus is the recorded one, byte for byte; GATE=cycles: none is slower.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
-.PHONY: demo test test-all test-debug lint bench clean
+.PHONY: demo test test-all test-debug replay lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -23,6 +24,9 @@ test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
 	$(BIN)/python -m pytest -q tests/kernels tests/alloc tests/simulator; status=$$?; \
 	$(BIN)/python setup.py --quiet build_ext --inplace && exit $$status
+
+replay: $(KERNELS)
+	$(BIN)/python -m tests.replay.record --gate $(or $(GATE),bytes) -j $(JOBS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

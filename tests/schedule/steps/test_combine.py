@@ -22,7 +22,7 @@ from tx8fast.schedule.steps.combine import (
 )
 from tx8fast.schedule.steps.cost import row_cycles
 from tx8fast.schedule.steps.place import Memory
-from tx8fast.schedule.steps.replay import find_violations
+from tests.schedule.steps.replay import find_violations
 from tx8fast.schedule.steps.table import LOAD, STORE, Life, Move, Row, StepOp, Table, lifetimes
 
 ROOMY = Setting(Memory(1 << 16, 0, 16), {})
