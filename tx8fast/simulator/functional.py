@@ -20,7 +20,7 @@ from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics import layout
 from tx8fast.numerics.formats import convert, dtype_name, np_dtype
 from tx8fast.program.model import Launch, Program, Segment, Tensor
-from tx8fast.simulator.blas import one_blas_thread
+from tx8fast.simulator.blas import one_blas_thread, plain_product
 from tx8fast.simulator.exchange import Exchange, Stream, stop_rows, takes_turns
 from tx8fast.simulator.memory import POISON, Ddr, new_spm
 
@@ -50,13 +50,12 @@ class TileState:
         self.status |= bits
 
     def product(self, a: np.ndarray, b: np.ndarray, fmt: int, acc: np.ndarray | None = None) -> np.ndarray:
-        """Return acc + a @ b, (m, k) by (k, n), maybe in `acc`: the library's sum, in exact runs the specified order."""
+        """Return acc + a @ b, (m, k) by (k, n), maybe in `acc`: exact runs add in the specified order."""
         if self.exact:
             from tx8fast.simulator.exact_tensor import ordered_product
 
             return ordered_product(a, b, fmt, acc)
-        made = np.matmul(a, b)
-        return made if acc is None else np.add(acc, made, out=acc)
+        return plain_product(a, b, fmt, acc)
 
     def seed(self) -> int:
         """Return the seed of stochastic rounding: tile and instruction index, so that runs repeat."""
