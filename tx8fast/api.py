@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tx8fast.program.model import Program, Tensor, input_shapes
 from tx8fast.program.params import pack_param, param_arrays, sources_of
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
+from tx8fast.schedule.demand import demand
 from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
@@ -188,17 +190,9 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
                progress: Progress | None = None, dump: Dump | None = None) -> CompiledProgram:  # fmt: skip
     """Compile an imported graph: passes, view, search, schedule, placement."""
     view = lower_graph(ir, options, dump)
+    describe = partial(param_source, ir, view)
+    needed = demand(view.table, describe, options.compute_dtype)  # before the search changes the table
     found = search_graph(view.table, machine, options, _half(progress, 0))
-
-    def describe(key: str) -> dict[str, Any]:
-        if key in view.inline:
-            array = view.inline[key]
-            return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
-        if ir.weights.varies(key):
-            parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
-            return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
-        return ir.weights.describe(key)
-
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
@@ -208,8 +202,7 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         meta["options"]["group_table"] = options.group_table
     if found.report.functions:
         meta["search"] = found.report.to_json()
-    program = assemble(view.table, machine, found.plans, describe, meta, _half(progress, 1))
-    program.meta["compute_dtype"] = _compute_dtype(program, options)
+    program = assemble(view.table, machine, found.plans, describe, {**meta, **needed}, _half(progress, 1))
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root, searched=found)
 
@@ -247,19 +240,21 @@ def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None
     return build_view(ir)
 
 
+def param_source(ir: IRProgram, view: View, key: str) -> dict[str, Any]:
+    """Return where the parameter `key` of a lowered graph comes from: kind, shape, dtype and what finds its bytes."""
+    if key in view.inline:
+        array = view.inline[key]
+        return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
+    if ir.weights.varies(key):
+        parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
+        return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
+    return ir.weights.describe(key)
+
+
 def _dtype_name(array: np.ndarray) -> str:
     from tx8fast.numerics.formats import dtype_name
 
     return dtype_name(array.dtype)
-
-
-def _compute_dtype(program: Program, options: CompileOptions) -> str:
-    """The format of most matrix work: the one asked for, else that of the largest parameter."""
-    if options.dtype is not None:
-        return options.ir_dtype
-    floats = [t for t in program.params if t.ddr_dtype in ("bf16", "f16", "f32")]
-    largest = max(floats, key=lambda t: t.size_bytes, default=None)
-    return largest.ddr_dtype if largest is not None else "bf16"
 
 
 def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], limit_bytes: int) -> None:

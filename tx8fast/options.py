@@ -88,7 +88,12 @@ class CompileOptions:
     @property
     def ir_dtype(self) -> str:
         """The compute dtype in IR terms, "keep" for the model's own."""
-        return DTYPES[self.dtype] if self.dtype is not None else "keep"
+        return self.compute_dtype or "keep"
+
+    @property
+    def compute_dtype(self) -> str | None:
+        """The compute dtype in IR terms, None for the model's own."""
+        return DTYPES[self.dtype] if self.dtype is not None else None
 
     def import_options(self) -> dict[str, Any]:
         """The part that model readers take, absent values left out."""

@@ -1,10 +1,11 @@
 """`tx8fast check`: what will become of a model, without compiling it.
 
-May import: click, cli.*, and late: api, machine, report. Must not: search or emit code.
+May import: click, cli.*, and late: api, machine, schedule.demand, report. Must not: search or emit code.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,29 +28,18 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
     from tx8fast.cli.support import support_facts
     from tx8fast.frontend import open_model
     from tx8fast.machine import load_machine
+    from tx8fast.schedule.demand import demand
 
     machine = load_machine(options.machine)
     ir = open_model(model, **options.import_options())
     view = api.lower_graph(ir, options)
 
-    def is_derived(key: str) -> bool:
-        return key not in view.inline and ir.weights.describe(key).get("kind") == "derived"
-
-    dtype = options.ir_dtype if options.dtype is not None else _largest_float(view.table)
+    needed = demand(view.table, partial(api.param_source, ir, view), options.compute_dtype)
     facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
-             **support_facts(view.table, machine, is_derived, dtype)}  # fmt: skip
+             **support_facts(view.table, machine, needed)}  # fmt: skip
     if as_json:
         show_json(facts)
     else:
         from tx8fast.report.check import support_tables
 
         show(support_tables(facts))
-
-
-def _largest_float(table: Any) -> str:
-    """Return the format of the largest parameter of a float type the matrix engine knows."""
-    from tx8fast.lower.transfer import spec_bytes
-
-    specs = [fn.values[v] for fn in table.functions.values() for v in fn.params]
-    floats = [s for s in specs if s.dtype in ("bf16", "f16", "f32")]
-    return max(floats, key=spec_bytes).dtype if floats else "bf16"
