@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, SimulationError, raise_all
+from tx8fast.errors import ConfigError, SimulationError, SlowFormatWarning, UnusedOptionWarning, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
@@ -29,7 +30,7 @@ from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.program import container, io
 from tx8fast.program.model import Program, Tensor, input_shapes
-from tx8fast.program.params import pack_param, param_arrays, sources_of
+from tx8fast.program.params import pack_param, param_arrays, reads_files, sources_of
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
 from tx8fast.schedule.demand import demand
@@ -122,6 +123,9 @@ class CompiledProgram:
             sim = ChipsSimulator(self.program, debug=debug, exact=exact)
         else:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
+        if weights_dir is not None and not reads_files(self.program):
+            why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
+            warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=2)
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         for tensor, image in params:
             sim.store(tensor.address, image)
@@ -191,15 +195,17 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     """Compile an imported graph: passes, view, search, schedule, placement."""
     view = lower_graph(ir, options, dump)
     describe = partial(param_source, ir, view)
-    needed = demand(view.table, describe, options.compute_dtype)  # before the search changes the table
+    needed = model_demand(ir, view, machine, options)  # before the search changes the table
     found = search_graph(view.table, machine, options, _half(progress, 0))
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
+    if options.io_dtype is not None:
+        meta["options"]["io_dtype"] = options.io_dtype
     if options.tp is not None:
         meta["options"]["tp"] = options.tp
     if options.group_table:
-        meta["options"]["group_table"] = options.group_table
+        meta["options"]["group_table"] = Path(options.group_table).name
     if found.report.functions:
         meta["search"] = found.report.to_json()
     program = assemble(view.table, machine, found.plans, describe, {**meta, **needed}, _half(progress, 1))
@@ -234,10 +240,20 @@ def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None
     if dump is not None:
         dump("import", ir)
         after_pass = lambda p, program: dump(p.name, program)  # noqa: E731
-    run_pipeline(
-        ir, standard_pipeline(options.ir_dtype, groups=options.group_table), verify_between=False, dump=after_pass
-    )
+    passes = standard_pipeline(options.ir_dtype, groups=options.group_table, io_dtype=options.ir_io_dtype)
+    run_pipeline(ir, passes, verify_between=False, dump=after_pass)
     return build_view(ir)
+
+
+def model_demand(ir: IRProgram, view: View, machine: Machine, options: CompileOptions) -> dict[str, Any]:
+    """Return the `demand` of a lowered graph; warn if a configuration alone has chosen a slow format."""
+    needed = demand(view.table, partial(param_source, ir, view), options.compute_dtype)
+    factor = machine.peak_macs_per_cycle("bf16") / machine.peak_macs_per_cycle("f32")
+    if options.dtype is None and ir.config_dtype == "f32" and factor > 1:
+        warnings.warn(
+            f"the configuration or checkpoint says float32, and matrix products take {factor:.3g} times as long in fp32 as in bf16: "
+            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant", SlowFormatWarning, stacklevel=3)  # fmt: skip
+    return needed
 
 
 def param_source(ir: IRProgram, view: View, key: str) -> dict[str, Any]:

@@ -1,11 +1,10 @@
 """`tx8fast check`: what will become of a model, without compiling it.
 
-May import: click, cli.*, and late: api, machine, schedule.demand, report. Must not: search or emit code.
+May import: click, cli.*, and late: api, machine, report. Must not: search or emit code.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,11 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
     from tx8fast.cli.support import support_facts
     from tx8fast.frontend import open_model
     from tx8fast.machine import load_machine
-    from tx8fast.schedule.demand import demand
 
     machine = load_machine(options.machine)
     ir = open_model(model, **options.import_options())
     view = api.lower_graph(ir, options)
-
-    needed = demand(view.table, partial(api.param_source, ir, view), options.compute_dtype)
+    needed = api.model_demand(ir, view, machine, options)
     facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
              **support_facts(view.table, machine, needed)}  # fmt: skip
     if as_json:
