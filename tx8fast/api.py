@@ -24,6 +24,7 @@ from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.stages import check_closed
 from tx8fast.ir.view import View, build_view
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
@@ -235,6 +236,7 @@ def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None
     """Run the passes on `ir` in place and return its tables: the graph as search and schedule see it."""
     from tx8fast.passes.pipeline import standard_pipeline
 
+    check_closed(ir)
     bind_chips(ir, options.chips)
     after_pass = None
     if dump is not None:

@@ -112,7 +112,9 @@ def test_numbers_stay(corpus, cls):
     if cls.name in BUFFERS:
         assert not changed, "a reader gave an aliasable tensor: the standard pipeline needs the value passes"
     else:
-        assert changed or cls.name in ASKED or (cls is LiftStablehlo and not HAS_JAXLIB), "the corpus has nothing for this pass"
+        assert changed or cls.name in ASKED or (cls is LiftStablehlo and not HAS_JAXLIB), (
+            "the corpus has nothing for this pass"
+        )
 
 
 def same(wanted, found, tolerance, what):
