@@ -192,6 +192,8 @@ def check_closed(program: IRProgram) -> None:
     """Raise UnsupportedError naming every op that changes a weight, or exchanges data with a peer, outside the program."""
     problems = []
     for op in program.module.walk():
+        if op.regions:  # has the effects of the ops inside
+            continue
         where = f"{op.kind}{f' ({op.loc})' if op.loc else ''}"
         if "channel" in op.attrs:
             problems.append(f"{where} exchanges data with peer {op.attrs.get('peer')} on channel {op.attrs['channel']}: programs "
