@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from hunt.execute import Failed, Failure, Refused, Setting, compiled, digest, run
 from hunt.formats import FORMAT_OF_OPTION, subgraphs, widen
-from hunt.oracle import Expected, Oracle
+from hunt.oracle import SLACK, Expected, Oracle
 from hunt.reference import Arrays, NoReference, Session
 from onnx import ModelProto
 
@@ -27,7 +27,7 @@ class Case:
     feeds: Arrays
     setting: Setting
     seed: int = 0
-    slack: float = 2.0
+    slack: float = SLACK
     excess: float = 0.0  # of the worst value: its error in units of what is allowed
     _made: dict[Setting, CompiledProgram] = field(default_factory=dict)
     _outputs: dict[Setting, Arrays] = field(default_factory=dict)

@@ -160,6 +160,8 @@ class Draft:
         node = helper.make_node(op, names, outputs, name=f"n{k}", domain=domain, **attrs)
         given = [*(v for v in inputs if v is not None), *also]
         found = self._evaluate(node, given)
+        if not _typed(node, inputs):
+            raise Unfit(f"{op} does not take these element types")
         codes = _output_codes(node, given, found)
         for a in found:
             if a.dtype.kind == "f" and not (np.isfinite(a).all() and np.abs(a).max(initial=0) < 3e4):
@@ -219,6 +221,29 @@ def _model(graph: GraphProto) -> ModelProto:
 
 def _inner(node: NodeProto) -> list[GraphProto]:
     return [a.g for a in node.attribute if a.type == AttributeProto.GRAPH]
+
+
+def type_text(code: int) -> str:
+    """Return ONNX's word for a tensor of an element type."""
+    return f"tensor({helper.tensor_dtype_to_string(code).removeprefix('TensorProto.').lower()})"
+
+
+def _typed(node: NodeProto, inputs: Sequence[Value | None]) -> bool:
+    """True if the declaration admits the operands' element types; the reference sees narrow floats as f32."""
+    s = schema(node.op_type, node.domain)
+    if s is None:
+        return True
+    table = {c.type_param_str: c.allowed_type_strs for c in s.type_constraints}
+    bound: dict[str, int] = {}
+    for k, v in enumerate(inputs):
+        if v is None:
+            continue
+        formal = s.inputs[min(k, len(s.inputs) - 1)]
+        if type_text(v.code) not in table.get(formal.type_str, [formal.type_str]):
+            return False
+        if formal.is_homogeneous and bound.setdefault(formal.type_str, v.code) != v.code:
+            return False
+    return True
 
 
 def _output_codes(node: NodeProto, given: list[Value], found: list[np.ndarray]) -> list[int]:

@@ -27,9 +27,17 @@ INNER = frozenset((
     "Elu Celu Selu Softplus Mish Sinh Cosh Tanh Sin Cos Tan Asinh Acosh Atanh Acos Asin Atan LogSoftmax Gelu FastGelu QuickGelu BiasGelu Erf "
     "Log Swish ReduceLogSumExp ReduceLogSum GRU LSTM RNN HardSwish HardSigmoid Sigmoid Shrink Resize GridSample RoiAlign AffineGrid "
     "DequantizeLinear Mod LRN DFT STFT BatchNormalization").split())  # fmt: skip
+#: ops whose results are each made of a few operands; all others may add up many numbers
+ELEMENTWISE = INNER - {"ReduceLogSumExp", "ReduceLogSum", "LogSoftmax", "GRU", "LSTM", "RNN", "LRN", "DFT", "STFT"} | frozenset((
+    "Add Sub Mul Div Pow Sqrt Exp Reciprocal LeakyRelu PRelu Softsign Cast CastLike Max Min Mean Sum QuantizeLinear").split())
+#: ops that jump: a small change of an operand may change what they give by much
+DECISIONS = frozenset((
+    "ArgMax ArgMin Ceil Floor Round Sign Equal Greater GreaterOrEqual Less LessOrEqual Hardmax IsInf IsNaN NonZero TopK Unique Mod Cast "
+    "CastLike QuantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MaxPool Shrink ThresholdedRelu GridSample RoiAlign").split())
 #: how many times the measured deviation is allowed
-SLACK = 2.0
-SMALL_RUNS, LARGE_RUNS, LARGE = 4, 3, 4.0
+SLACK = 3.0
+NEAR = "noise of equality"
+SMALL_RUNS, LARGE_RUNS, DECISION_RUNS, LARGE = 4, 3, 18, 4.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,8 @@ class Oracle:
     def expected(self, compute: int | None = None, slack: float = SLACK) -> dict[str, Expected]:
         """Return what each output may be. compute: the float format that replaces the model's own. Raises NoReference."""
         small = [self._disturbed(compute, s, 1.0) for s in range(SMALL_RUNS)]
-        large = [self._disturbed(compute, 100 + s, LARGE) for s in range(LARGE_RUNS)]
+        count = DECISION_RUNS if any(n.op_type in DECISIONS for n in self.model.graph.node) else LARGE_RUNS
+        large = [self._disturbed(compute, 100 + s, LARGE) for s in range(count)]
         runs = [r for r in small if r], [r for r in large if r]
         if len(runs[0]) < 2 or not runs[1]:
             raise NoReference("the model does not survive a disturbance")
@@ -115,12 +124,16 @@ class Oracle:
         session, places = self._noisy
         rng = np.random.default_rng(seed)
         feeds = dict(self.feeds)
+        step = LARGE * EPS[compute if compute is not None else max((c for c in self.codes.values() if c in FLOATS), key=EPS.__getitem__)]
+        feeds[NEAR] = np.asarray(8 * step if seed % 2 else -1, np.float32)
         for factor, value, code, extra, inner in places:
             shape = self.values[value].shape
             fmt = compute if compute is not None and code in FLOATS else code
             eps = size * EPS[fmt]
             accumulated = size * EPS[F32] * extra
-            feeds[factor] = np.asarray(1 + (eps + accumulated) * rng.uniform(-1, 1, shape), np.float32)
+            # the whole step up or down where a decision may hang on it: half of the large runs then flip what is near
+            noise = rng.uniform(-1, 1, shape) if size == 1 else rng.integers(0, 2, shape) * 2.0 - 1
+            feeds[factor] = np.asarray(1 + (eps + accumulated) * noise, np.float32)
             tiny = 2.0**-24 if fmt == F16 else 0.0
             if inner:
                 inner = max(inner, float(np.abs(self.values[value]).max(initial=0)))
@@ -148,9 +161,14 @@ class Oracle:
             nodes.append(helper.make_node("Mul", [value if into != value else value + "@", factor], [factor + "*"]))
             nodes.append(helper.make_node("Add", [factor + "*", factor + "+"], [into]))
 
+        tainted = self.tainted()
         for node in self.wide.graph.node:
             new = type(node)()
             new.CopyFrom(node)
+            floats = [n for n in node.input if n in self.values and self.values[n].dtype == np.float32]
+            if node.op_type == "Equal" and any(n in tainted for n in floats):
+                nodes += _nearly_equal(node)
+                continue
             if self._is_exact(node):
                 nodes.append(new)
                 continue
@@ -164,17 +182,29 @@ class Oracle:
             for k, name in enumerate(node.output):
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
-                    disturb(name, name, 1.0, inner)
+                    disturb(name, name, 1 + terms / 2, inner)
+        g.input.append(helper.make_tensor_value_info(NEAR, F32, ()))
         del g.node[:]
         g.node.extend(nodes)
         return Session(noisy), places
 
     def _terms(self, node) -> float:
         """How many numbers an element of the result may be the sum of, roughly."""
+        if node.op_type in ELEMENTWISE:
+            return 1.0
         shapes = [self.values[n].shape for n in node.input if n in self.values]
         sizes = [float(np.prod(s)) for s in shapes] or [1.0]
         out = float(np.prod(self.values[node.output[0]].shape)) if node.output[0] in self.values else 1.0
         return max([1.0, sizes[0] / max(out, 1.0), *(float(max(s, default=1)) for s in shapes[:1])])
+
+
+def _nearly_equal(node) -> list:
+    """Equality of rounded numbers: true for near ones in one run, for none in the next, so that no such result is sure."""
+    a, b = node.input
+    y = node.output[0]
+    make = helper.make_node
+    return [make("Sub", [a, b], [y + "-"]), make("Abs", [y + "-"], [y + "|"]), make("Abs", [a], [y + "a"]), make("Abs", [b], [y + "b"]),
+            make("Add", [y + "a", y + "b"], [y + "s"]), make("Mul", [y + "s", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
 
 
 def _with_all_values(model: ModelProto) -> ModelProto:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from hunt.draft import Draft, Unfit, Value, schema
-from onnx import defs, helper
+from hunt.draft import Draft, Unfit, Value, schema, type_text
+from onnx import defs
 
 from tx8fast.frontend.onnx import supported_ops
 
@@ -64,6 +64,7 @@ def apply(d: Draft, x: Value, kind: Kind) -> Value:
     return d.pick(known)(d, x, kind[1]) if known else declared_call(d, x, kind[1])
 
 
+@lru_cache(maxsize=None)
 def admitted(kind: Kind) -> frozenset[str] | None:
     """Return the ONNX type texts that any input admits (None: unknown)."""
     s = schema(kind[1]) if not kind[0] else None
@@ -73,6 +74,7 @@ def admitted(kind: Kind) -> frozenset[str] | None:
     return frozenset(t for i in s.inputs for t in table.get(i.type_str, [i.type_str]))
 
 
+@lru_cache(maxsize=None)
 def produced(kind: Kind) -> frozenset[str] | None:
     """Return the ONNX type texts of an operator's first result (None: unknown)."""
     s = schema(kind[1]) if not kind[0] else None
@@ -84,8 +86,7 @@ def produced(kind: Kind) -> frozenset[str] | None:
 
 def accepts(kind: Kind, x: Value) -> bool:
     types = admitted(kind)
-    text = helper.tensor_dtype_to_string(x.code).removeprefix("TensorProto.").lower()
-    return types is None or f"tensor({text})" in types
+    return types is None or type_text(x.code) in types
 
 
 def possible(producer: Kind, consumer: Kind) -> bool:
@@ -102,7 +103,7 @@ def declared_call(d: Draft, x: Value, op: str) -> Value:
     table = {c.type_param_str: c.allowed_type_strs for c in s.type_constraints}
     inputs: list[Value | None] = []
     formals = [i for i in s.inputs if i.option != Optional]
-    text = f"tensor({helper.tensor_dtype_to_string(x.code).removeprefix('TensorProto.').lower()})"
+    text = type_text(x.code)
     places = [k for k, i in enumerate(formals) if text in table.get(i.type_str, [i.type_str])]
     if not places:
         raise Unfit(f"{op} does not take this element type")

@@ -136,6 +136,8 @@ def unique(d: Draft, x: Value, op: str) -> Value:
         "ReduceSum", "ReduceSumSquare")  # fmt: skip
 def reduce(d: Draft, x: Value, op: str) -> Value:
     keep = d.int(0, 1)
+    if not x.is_float and op in ("ReduceLogSum", "ReduceLogSumExp", "ReduceL2", "ReduceMean"):
+        raise Unfit("a whole number cut from one that is not")
     if not x.rank or d.chance(0.15):
         return d.op(op, x, keepdims=keep)
     n = d.pick([1, 1, 1, min(2, x.rank)])

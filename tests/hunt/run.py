@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx.printer
 from hunt.checks import Case, judge
 from hunt.coverage import Coverage
 from hunt.draft import Unfit
@@ -27,6 +28,7 @@ from hunt.generate import Generator, Program, pairs_of
 from hunt.reference import NoReference
 from hunt.shrink import shrink
 from hunt.store import save
+from onnx import ModelProto
 
 MEMORY_BYTES = 4 << 30
 #: seconds without a word from the child before it is ended
@@ -91,6 +93,11 @@ class Hunt:
         path = save(small, self.out / f"{failure.stage}-{ops}-{program.seed}.onnx")
         path.with_suffix(".txt").write_text(f"{again.bucket}\n{small.setting}\n{again.text}\n", encoding="utf-8")
         self.say({"found": failure.bucket, "path": str(path), "setting": str(small.setting), "text": again.text[-600:]})
+
+
+def explain(model: ModelProto, failure: Failure | None) -> str:
+    """Return the model as text and what is wrong with it."""
+    return f"{onnx.printer.to_text(model.graph)}\n{failure.bucket}\n{failure.text}" if failure is not None else ""
 
 
 def child(pipe: int, first: int, out: Path, coverage: Coverage) -> None:

@@ -72,6 +72,10 @@ def _stored(d: Draft) -> Value:
     return d.weight(d.rng.integers(0, 6, shape).astype(np.int64) if kind == 1 else d.rng.random(shape) < 0.5)
 
 
+def _number(d: Draft) -> Value:
+    return d.weight(np.asarray(d.pick([3, 16, 65]), np.int64), I64)
+
+
 def _sizes(d: Draft) -> Value:
     return d.weight(d.rng.integers(1, 6, (d.int(1, 4),)).astype(np.int64), I64)
 
@@ -80,5 +84,5 @@ STARTS: dict[str, Callable[[Draft], Value]] = {
     **{f"floats{rank}-{profile}": _floats(rank, profile) for rank in range(6) for profile in PROFILES},
     "image": _image, "rows": _rows, "heads": _heads, "square": _square, "signal": _signal, "turns": _turns,
     "i64": _ints(np.int64, 0, 8), "i32": _ints(np.int32, -5, 6), "u8": _ints(np.uint8, 0, 200),
-    "i8": _ints(np.int8, -9, 9), "bools": _bools, "bytes": _bytes_image, "ids": _ids, "stored": _stored, "sizes": _sizes,
+    "i8": _ints(np.int8, -9, 9), "bools": _bools, "bytes": _bytes_image, "ids": _ids, "stored": _stored, "sizes": _sizes, "number": _number,
 }  # fmt: skip

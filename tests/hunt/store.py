@@ -11,8 +11,6 @@ from hunt.execute import Setting
 from hunt.reference import Arrays
 from onnx import ModelProto
 
-CORPUS = Path(__file__).parent / "corpus"
-
 
 def save(case: Case, path: Path) -> Path:
     """Write a case; its setting goes into the model's description."""

@@ -1,0 +1,34 @@
+"""Every graph that a hunt has found, at levels 1 to 3: right values, a clean sanitizer, the same program twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hunt.checks import Case, judge
+from hunt.corpus_list import graphs, open_cases
+from hunt.run import explain
+from hunt.store import load, setting_of
+
+OPEN = open_cases()
+
+
+def _params():
+    for path in graphs():
+        for level in (1, 2, 3):
+            name = f"{path.stem}-{level}"
+            marks = [pytest.mark.xfail(reason=OPEN[name])] if name in OPEN else []
+            yield pytest.param(path, level, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("path", "level"), _params())
+def test_found_graph(path, level):
+    model, feeds = load(path)
+    case = Case(model, feeds, replace(setting_of(model), level=level))
+    failure = judge(case, every=level == setting_of(model).level)
+    assert failure is None, explain(model, failure)
+
+
+def test_what_is_open_exists():
+    stems = {p.stem for p in graphs()}
+    assert {n.rpartition("-")[0] for n in OPEN if not n.startswith("seed ")} <= stems
