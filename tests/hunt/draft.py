@@ -257,6 +257,8 @@ def _output_codes(node: NodeProto, given: list[Value], found: list[np.ndarray]) 
     except shape_inference.InferenceError:
         pass
     floats = [v.code for v in given if v.is_float]
+    if node.op_type == "CastLike":  # inference passes on the type of the wrong operand
+        known = {node.output[0]: given[-1].code}
     codes = []
     for name, a in zip(node.output, found):
         code = known.get(name, 0)

@@ -105,7 +105,7 @@ def gated(d: Draft) -> None:
     if act == "silu":
         y = d.op("Mul", gate, d.op("Sigmoid", gate))
     elif act == "erf":
-        inner = d.op("Erf", d.op("Div", gate, d.weight(np.asarray(1.4140625, np.float32), x.code)))
+        inner = d.op("Erf", d.op("Div", gate, d.weight(np.asarray(d.pick([2**0.5, 2**0.5, 1.5]), np.float32), x.code)))
         inner = d.op("Add", inner, d.weight(np.asarray(1.0, np.float32), x.code))
         y = d.op("Mul", d.op("Mul", gate, inner), d.weight(np.asarray(0.5, np.float32), x.code))
     elif act == "gelu":

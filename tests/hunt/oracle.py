@@ -128,7 +128,7 @@ class Oracle:
         feeds[NEAR] = np.asarray(8 * step if seed % 2 else -1, np.float32)
         for factor, value, code, extra, inner in places:
             shape = self.values[value].shape
-            fmt = compute if compute is not None and code in FLOATS else code
+            fmt = max((compute or code, code), key=EPS.__getitem__)  # what a model stores in a narrow format stays so
             eps = size * EPS[fmt]
             accumulated = size * EPS[F32] * extra
             # the whole step up or down where a decision may hang on it: half of the large runs then flip what is near

@@ -136,7 +136,7 @@ def roi(d: Draft, x: Value, op: str) -> Value:
         rows = np.concatenate([np.zeros((2, 1), np.float32), boxes], 1)
         return d.op(op, x, d.weight(short(rows), x.code), pooled_shape=[2, 2])
     return d.op(op, x, d.weight(short(boxes), x.code), d.weight(np.asarray([0, n - 1], np.int64)), output_height=2,
-                output_width=2, sampling_ratio=2, mode=d.pick(["avg", "max"]))  # fmt: skip
+                output_width=2, sampling_ratio=2)  # fmt: skip
 
 
 def short(a: np.ndarray) -> np.ndarray:

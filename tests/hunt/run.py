@@ -37,6 +37,9 @@ SHRINK_SECONDS = 25.0
 #: graphs that are shrunk per bucket and origin in one run: they mostly have one cause
 PER_BUCKET = 3
 
+#: the model that a child is working at
+LAST = "last.onnx"
+
 Say = Callable[[dict], None]
 
 
@@ -60,6 +63,7 @@ class Hunt:
             self.say({"unfit": seed})
             return
         case = Case(program.model, program.feeds, program.setting, seed)
+        save(case, self.out / LAST)  # so that it is known if it takes this process with it
         try:
             failure = judge(case)
         except Refused as e:
@@ -78,12 +82,15 @@ class Hunt:
         if self.seen[failure.bucket, program.origin] > PER_BUCKET:
             self.say({"again": failure.bucket})
             return
+        whole = save(case, self.out / f"{failure.stage}-{program.seed}-whole.onnx")  # kept if shrinking ends this process
         self.say({"begin": program.seed, "shrinking": failure.bucket})
         small = shrink(case, failure, self.shrink_seconds, lambda: self.say({"beat": 1}))
         try:
             again = judge(small) or failure
         except (Refused, NoReference):
             again = failure
+        for suffix in (".onnx", ".npz"):
+            whole.with_suffix(suffix).unlink()
         shape = (failure.bucket, *sorted(n.op_type for n in small.model.graph.node))
         if shape in self.shapes:
             self.say({"again": failure.bucket})
@@ -156,11 +163,21 @@ class Parent:
                 if time.monotonic() < end:
                     kind = "killed: the process died" if ready else f"hang: nothing for {PATIENCE:.0f} s"
                     self.counts[kind] += 1
-                    self.log(f"{kind}, seed {self.next - 1}")
+                    self.log(f"FOUND {kind}, seed {self.next - 1}, {self._keep_last(kind.partition(':')[0])}")
                 return
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 self._take(json.loads(line))
+
+    def _keep_last(self, kind: str) -> Path | None:
+        """Keep the model that ended a child."""
+        if not (self.out / LAST).exists():
+            return None
+        kept = self.out / f"{kind}-{self.next - 1}.onnx"
+        for suffix in (".onnx", ".npz"):
+            (self.out / LAST).with_suffix(suffix).replace(kept.with_suffix(suffix))
+        self.found.append({"found": kind, "path": str(kept)})
+        return kept
 
     def _take(self, m: dict) -> None:
         if "begin" in m:
