@@ -124,8 +124,8 @@ class Oracle:
         session, places = self._noisy
         rng = np.random.default_rng(seed)
         feeds = dict(self.feeds)
-        step = LARGE * EPS[compute if compute is not None else max((c for c in self.codes.values() if c in FLOATS), key=EPS.__getitem__)]
-        feeds[NEAR] = np.asarray(8 * step if seed % 2 else -1, np.float32)
+        coarsest = max((EPS[c] for c in (compute, *self.codes.values()) if c in FLOATS), default=0.0)
+        feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
         for factor, value, code, extra, inner in places:
             shape = self.values[value].shape
             fmt = max((compute or code, code), key=EPS.__getitem__)  # what a model stores in a narrow format stays so

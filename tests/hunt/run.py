@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx.printer
+from hunt.again import in_another_process, remember
 from hunt.checks import Case, judge
 from hunt.coverage import Coverage
 from hunt.draft import Unfit
@@ -37,6 +39,8 @@ SHRINK_SECONDS = 25.0
 #: graphs that are shrunk per bucket and origin in one run: they mostly have one cause
 PER_BUCKET = 3
 
+#: one model of so many is compiled once more in a process with other hashes
+AGAIN = 25
 #: the model that a child is working at
 LAST = "last.onnx"
 
@@ -74,6 +78,8 @@ class Hunt:
             return
         grouped = sorted({pair for p in case.programs() for pair in grouped_pairs(p)})
         self.say({"done": sorted(pairs_of(program.model)), "grouped": grouped})
+        if failure is None and seed % AGAIN == 0:
+            remember(case, self.out.parent / "again", seed)
         if failure is not None:
             self._found(program, case, failure)
 
@@ -218,6 +224,11 @@ def main(argv: list[str] | None = None) -> int:
         parent.run(args.seconds)
     except KeyboardInterrupt:
         pass
+    for path in in_another_process(args.out / "again", 1 + first % 1000):
+        parent.counts["bytes: hashes decide"] += 1
+        parent.found.append({"found": "bytes: hashes decide", "path": path})
+        parent.log(f"FOUND bytes: hashes decide {path}")
+    shutil.rmtree(args.out / "again", ignore_errors=True)
     state.write_text(f"{parent.next}\n")
     coverage.save()
     print(coverage.report())

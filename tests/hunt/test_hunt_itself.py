@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from hunt import run as runner
+from hunt.again import in_another_process, remember
 from hunt.checks import CHECKS, Case, differences, judge, renamed
 from hunt.coverage import Coverage
 from hunt.draft import Draft, Unfit
@@ -128,7 +129,7 @@ def test_narrow_models_are_widened_for_the_reference():
 # ---- what it finds
 
 
-def first_failure(needs: str, seeds=range(400), every: bool = False):
+def first_failure(needs: str, seeds=range(400)):
     generator = Generator(fixed=True)
     for seed in seeds:
         try:
@@ -139,7 +140,7 @@ def first_failure(needs: str, seeds=range(400), every: bool = False):
             continue
         case = Case(program.model, program.feeds, program.setting, seed)
         try:
-            failure = judge(case, every)
+            failure = judge(case)
         except Refused:
             continue
         if failure is not None:
@@ -241,6 +242,16 @@ def test_a_refusal_is_no_failure():
 
 
 # ---- around it
+
+
+def test_programs_do_not_hang_on_hashes(tmp_path):
+    generator = Generator(fixed=True)
+    for seed in (1, 5, 9):
+        program = generator.program(seed)
+        remember(Case(program.model, program.feeds, program.setting), tmp_path, seed)
+    assert in_another_process(tmp_path, 7) == []
+    (tmp_path / "5.sha").write_text("another")
+    assert in_another_process(tmp_path, 7) == [str(tmp_path / "5.onnx")]
 
 
 def test_other_names_change_names_alone():
