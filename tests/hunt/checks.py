@@ -105,7 +105,9 @@ def batch_is_its_parts(case: Case) -> Failure | None:
     for name, want in case.expected.items():
         error = np.abs(found[name].astype(np.float64) - whole[name][:size].astype(np.float64))
         if (bad := (error > 2 * want.allowed[:size]) & ~want.unsure[:size]).any():
-            return Failure("batch", "a batch is not its parts", f"{name}: {int(bad.sum())} of {bad.size} at {case.setting}")
+            return Failure(
+                "batch", "a batch is not its parts", f"{name}: {int(bad.sum())} of {bad.size} at {case.setting}"
+            )
     return None
 
 

@@ -51,7 +51,9 @@ class Coverage:
         for n in named:
             before = [(a, b) for a, b in wanted if a == n]
             behind = [(a, b) for a, b in wanted if b == n]
-            lines.append(f"{n:34} {sum(p in met for p in before):5}/{len(before):<5} {sum(p in met for p in behind):5}/{len(behind):<5}")
+            lines.append(
+                f"{n:34} {sum(p in met for p in before):5}/{len(before):<5} {sum(p in met for p in behind):5}/{len(behind):<5}"
+            )
         members = sorted({k for pair in self.grouped for k in pair})
         lines += ["", "in one group (producer: consumers):"]
         lines += [f"{a}: {', '.join(b for b in members if (a, b) in self.grouped)}" for a in members

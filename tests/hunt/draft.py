@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class Value:
         return self.code in FLOATS
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema(op: str, domain: str = "") -> Any:
     """Return ONNX's declaration of an operator, or None."""
     try:

@@ -9,7 +9,7 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 from onnx import ModelProto
@@ -25,22 +25,24 @@ from tx8fast.program.verify import verify
 
 #: scratchpad of the small machine, bytes per tile: rounds, spills and refusals at sizes that execute at once
 SMALL_BYTES = 131072 + 49152
+#: the machine; with a small scratchpad; a chip of four tiles, which executes in a quarter of the time
+MACHINES = {"": ("tx8", None), "small": ("tx8", {"tile.spm_bytes": SMALL_BYTES}), "2x2": ("test_2x2", None)}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is compiled. dtype "": the model's own."""
+    """How a model is compiled. dtype "": the model's own; machine_name: of `MACHINES`."""
 
     level: int = 2
     sharing: bool = True
     dtype: str = ""
-    small: bool = False
+    machine_name: str = ""
 
     def __str__(self) -> str:
         words = [f"--opt {self.level}"]
         words += [] if self.sharing else ["--no-sharing"]
         words += [f"--dtype {self.dtype}"] if self.dtype else []
-        return " ".join([*words, *(["(small machine)"] if self.small else [])])
+        return " ".join([*words, *([f"(machine {self.machine_name})"] if self.machine_name else [])])
 
     @property
     def options(self) -> CompileOptions:
@@ -48,12 +50,12 @@ class Setting:
 
     @property
     def machine(self) -> Machine:
-        return machine(self.small)
+        return machine(self.machine_name)
 
 
-@lru_cache(maxsize=2)
-def machine(small: bool) -> Machine:
-    return load_machine("tx8", {"tile.spm_bytes": SMALL_BYTES} if small else None)
+@cache
+def machine(name: str) -> Machine:
+    return load_machine(*MACHINES[name])
 
 
 @dataclass(frozen=True)

@@ -88,4 +88,3 @@ def _widen_graph(g: GraphProto) -> None:
 def _widen_tensor(t: TensorProto) -> None:
     if t.data_type in NARROW:
         t.CopyFrom(tensor(t.name, array_of(t), F32))
-

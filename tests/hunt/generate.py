@@ -70,7 +70,7 @@ class Generator:
 
     def _setting(self, d: Draft) -> Setting:
         override = d.pick(["bf16", "fp16", "fp32"]) if d.chance(0.15) else ""
-        return Setting(d.pick([1, 2, 2, 3]), d.chance(0.75), override, d.chance(0.2))
+        return Setting(d.pick([1, 2, 2, 3]), d.chance(0.75), override, d.pick(["", "", "small", "2x2", "2x2"]))
 
     # ---- walks
 

@@ -10,7 +10,22 @@ from hunt.formats import F32, I64
 
 Idiom = Callable[[Draft], None]
 IDIOMS: dict[str, Idiom] = {}
-UNARY = ("Relu", "Sigmoid", "Tanh", "Gelu", "HardSwish", "Softplus", "Mish", "Elu", "LeakyRelu", "Neg", "Abs", "Exp", "Erf", "Sign")
+UNARY = (
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Gelu",
+    "HardSwish",
+    "Softplus",
+    "Mish",
+    "Elu",
+    "LeakyRelu",
+    "Neg",
+    "Abs",
+    "Exp",
+    "Erf",
+    "Sign",
+)
 ROWS = (1, 3, 8, 31, 32, 33, 63, 64, 65, 127, 129)
 CHANNELS = (16, 32, 63, 64, 65, 96, 127, 128, 129, 192)
 
@@ -50,7 +65,13 @@ def some(d: Draft, x: Value) -> Value:
 @idiom
 def scores(d: Draft) -> None:
     """Attention, or almost: no scale, mask elsewhere, another axis, another second operand, an extra reader."""
-    b, h, s, t, w = d.pick([1, 1, 2, 3]), d.pick([1, 2, 4]), d.pick([1, 8, 33, 64, 65]), d.pick([8, 33, 64, 65, 129]), d.pick([8, 16, 32, 64])
+    b, h, s, t, w = (
+        d.pick([1, 1, 2, 3]),
+        d.pick([1, 2, 4]),
+        d.pick([1, 8, 33, 64, 65]),
+        d.pick([8, 33, 64, 65, 129]),
+        d.pick([8, 16, 32, 64]),
+    )
     lead = d.pick([(b, h), (b,), ()])
     q, k = d.input(d.draw((*lead, s, w))), d.input(d.draw((*lead, t, w)))
     perm = [*range(len(lead)), len(lead) + 1, len(lead)]
@@ -284,7 +305,9 @@ def compared(d: Draft) -> None:
     """Comparisons and masks behind a product: results of other element sizes in between."""
     x = rows_of(d)
     y = linear(d, x, d.pick(CHANNELS))
-    test = d.op(d.pick(["Greater", "Less", "GreaterOrEqual", "LessOrEqual"]), y, d.floats(y, d.pick([y.shape[-1:], ()])))
+    test = d.op(
+        d.pick(["Greater", "Less", "GreaterOrEqual", "LessOrEqual"]), y, d.floats(y, d.pick([y.shape[-1:], ()]))
+    )
     way = d.int(0, 4)
     if way == 0:
         d.op("Where", test, y, d.like(y, y.shape[-1:]))

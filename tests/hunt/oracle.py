@@ -28,12 +28,28 @@ INNER = frozenset((
     "Log Swish ReduceLogSumExp ReduceLogSum GRU LSTM RNN HardSwish HardSigmoid Sigmoid Shrink Resize GridSample RoiAlign AffineGrid "
     "DequantizeLinear Mod LRN DFT STFT BatchNormalization").split())  # fmt: skip
 #: ops whose results are each made of a few operands; all others may add up many numbers
-ELEMENTWISE = INNER - {"ReduceLogSumExp", "ReduceLogSum", "LogSoftmax", "GRU", "LSTM", "RNN", "LRN", "DFT", "STFT"} | frozenset((
-    "Add Sub Mul Div Pow Sqrt Exp Reciprocal LeakyRelu PRelu Softsign Cast CastLike Max Min Mean Sum QuantizeLinear").split())
+ELEMENTWISE = INNER - {
+    "ReduceLogSumExp",
+    "ReduceLogSum",
+    "LogSoftmax",
+    "GRU",
+    "LSTM",
+    "RNN",
+    "LRN",
+    "DFT",
+    "STFT",
+} | frozenset(
+    (
+        "Add Sub Mul Div Pow Sqrt Exp Reciprocal LeakyRelu PRelu Softsign Cast CastLike Max Min Mean Sum QuantizeLinear"
+    ).split()
+)
 #: ops that jump: a small change of an operand may change what they give by much
-DECISIONS = frozenset((
-    "ArgMax ArgMin Ceil Floor Round Sign Equal Greater GreaterOrEqual Less LessOrEqual Hardmax IsInf IsNaN NonZero TopK Unique Mod Cast "
-    "CastLike QuantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MaxPool Shrink ThresholdedRelu GridSample RoiAlign").split())
+DECISIONS = frozenset(
+    (
+        "ArgMax ArgMin Ceil Floor Round Sign Equal Greater GreaterOrEqual Less LessOrEqual Hardmax IsInf IsNaN NonZero TopK Unique Mod Cast "
+        "CastLike QuantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MaxPool Shrink ThresholdedRelu GridSample RoiAlign"
+    ).split()
+)
 #: how many times the measured deviation is allowed
 SLACK = 3.0
 NEAR = "noise of equality"

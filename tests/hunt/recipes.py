@@ -7,7 +7,7 @@ or raises Unfit. Operators without a recipe are called as their ONNX declaration
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from hunt.draft import Draft, Unfit, Value, schema, type_text
 from onnx import defs
@@ -64,7 +64,7 @@ def apply(d: Draft, x: Value, kind: Kind) -> Value:
     return d.pick(known)(d, x, kind[1]) if known else declared_call(d, x, kind[1])
 
 
-@lru_cache(maxsize=None)
+@cache
 def admitted(kind: Kind) -> frozenset[str] | None:
     """Return the ONNX type texts that any input admits (None: unknown)."""
     s = schema(kind[1]) if not kind[0] else None
@@ -74,7 +74,7 @@ def admitted(kind: Kind) -> frozenset[str] | None:
     return frozenset(t for i in s.inputs for t in table.get(i.type_str, [i.type_str]))
 
 
-@lru_cache(maxsize=None)
+@cache
 def produced(kind: Kind) -> frozenset[str] | None:
     """Return the ONNX type texts of an operator's first result (None: unknown)."""
     s = schema(kind[1]) if not kind[0] else None

@@ -224,7 +224,9 @@ def gelu(d: Draft, x: Value, op: str) -> Value:
 @recipe("Clip")
 def clip(d: Draft, x: Value, op: str) -> Value:
     dtype = x.array.dtype
-    low, high = (d.weight(np.asarray(v, dtype), x.code) if d.chance(0.8) else None for v in (-0.5 if x.is_float else 1, 2))
+    low, high = (
+        d.weight(np.asarray(v, dtype), x.code) if d.chance(0.8) else None for v in (-0.5 if x.is_float else 1, 2)
+    )
     return d.op(op, x, low, high)
 
 

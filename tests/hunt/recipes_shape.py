@@ -209,7 +209,6 @@ def reverse_sequence(d: Draft, x: Value, op: str) -> Value:
     return d.op(op, x, d.weight(lengths), batch_axis=batch, time_axis=time)
 
 
-
 @recipe("Dropout")
 def dropout(d: Draft, x: Value, op: str) -> Value:
     return d.op(op, x, d.weight(np.asarray(0.25, np.float32), F32))

@@ -81,11 +81,16 @@ class _Parts:
 
     def _session(self, node: NodeProto, given: Arrays):
         reads = _reads(node)
-        infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in given.items()]
+        infos = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in given.items()
+        ]
         graph = helper.make_graph([node], "one", infos, [helper.make_empty_tensor_value_info(o) for o in node.output if o],
                                   [self.stored[n] for n in dict.fromkeys(reads) if n in self.stored])  # fmt: skip
         for limit in (None, OLD_OPSET):
-            opsets = [helper.make_opsetid(o.domain, min(o.version, limit or o.version)) for o in self.model.opset_import]
+            opsets = [
+                helper.make_opsetid(o.domain, min(o.version, limit or o.version)) for o in self.model.opset_import
+            ]
             one = helper.make_model(graph, opset_imports=opsets, ir_version=self.model.ir_version)
             try:
                 if (session := _ort_session(one)) is not None:

@@ -88,7 +88,9 @@ class Hunt:
         if self.seen[failure.bucket, program.origin] > PER_BUCKET:
             self.say({"again": failure.bucket})
             return
-        whole = save(case, self.out / f"{failure.stage}-{program.seed}-whole.onnx")  # kept if shrinking ends this process
+        whole = save(
+            case, self.out / f"{failure.stage}-{program.seed}-whole.onnx"
+        )  # kept if shrinking ends this process
         self.say({"begin": program.seed, "shrinking": failure.bucket})
         small = shrink(case, failure, self.shrink_seconds, lambda: self.say({"beat": 1}))
         try:

@@ -220,4 +220,3 @@ def pruned(model: ModelProto, outputs: list, feeds: Arrays) -> Candidate:
         part.extend(copies)
     del g.value_info[:]
     return new, {k: a for k, a in feeds.items() if k in need}
-

@@ -47,4 +47,5 @@ def setting_of(model: ModelProto) -> Setting:
     words = model.doc_string.split()
     dtype = words[words.index("--dtype") + 1] if "--dtype" in words else ""
     level = int(words[words.index("--opt") + 1]) if "--opt" in words else 2
-    return Setting(level, "--no-sharing" not in words, dtype, "(small" in words)
+    machine = words[words.index("(machine") + 1].rstrip(")") if "(machine" in words else ""
+    return Setting(level, "--no-sharing" not in words, dtype, machine)

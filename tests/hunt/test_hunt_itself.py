@@ -221,7 +221,9 @@ def test_a_batch_that_is_not_its_parts_is_found(monkeypatch):
     case = Case(model, feeds, Setting(1), 6)
     assert checks.halved(case) is not None and checks.batch_is_its_parts(case) is None
     right = checks.run
-    monkeypatch.setattr(checks, "run", lambda p, f, sanitize: {k: a + (len(a) == 2) for k, a in right(p, f, sanitize).items()})
+    monkeypatch.setattr(
+        checks, "run", lambda p, f, sanitize: {k: a + (len(a) == 2) for k, a in right(p, f, sanitize).items()}
+    )
     failure = checks.batch_is_its_parts(case)
     assert failure is not None and failure.stage == "batch"
 
@@ -265,7 +267,7 @@ def test_other_names_change_names_alone():
 
 def test_found_graphs_are_stored_with_inputs_and_setting(tmp_path):
     model, feeds = model_of(F16, "Exp", "Gather")
-    setting = Setting(3, False, "bf16", True)
+    setting = Setting(3, False, "bf16", "small")
     path = save(Case(model, feeds, setting), tmp_path / "x.onnx")
     again, arrays = load(path)
     assert setting_of(again) == setting
