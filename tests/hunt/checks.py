@@ -29,6 +29,7 @@ class Case:
     seed: int = 0
     slack: float = SLACK
     excess: float = 0.0  # of the worst value: its error in units of what is allowed
+    failed: tuple[Check, Setting] | None = None  # the judge that saw the first failure, and the setting it looked at
     _made: dict[Setting, CompiledProgram] = field(default_factory=dict)
     _outputs: dict[Setting, Arrays] = field(default_factory=dict)
 
@@ -67,17 +68,21 @@ def other_setting(case: Case) -> Failure | None:
     """Values at another level, and with sharing the other way at the highest."""
     level = case.setting.level % 3 + 1
     other = replace(case.setting, level=level, sharing=case.setting.sharing != (level == 3 and case.seed % 2 == 0))
-    try:
-        found = case.outputs(other, sanitize=case.seed % 4 == 0)
-    except Failed as e:
-        raise Failed(replace(e.failure, text=f"at {other}: {e.failure.text}")) from e
-    return _compare(case, found, f"at {other}")
+    return _elsewhere(case, other, sanitize=case.seed % 4 == 0)
 
 
 def without_sharing(case: Case) -> Failure | None:
     """Values with sharing the other way."""
-    other = replace(case.setting, sharing=not case.setting.sharing)
-    return _compare(case, case.outputs(other, sanitize=False), f"at {other}")
+    return _elsewhere(case, replace(case.setting, sharing=not case.setting.sharing), sanitize=False)
+
+
+def _elsewhere(case: Case, other: Setting, sanitize: bool) -> Failure | None:
+    """Values at another setting; a failure there is one of `right_values`."""
+    case.failed = right_values, other
+    try:
+        return _compare(case, case.outputs(other, sanitize), f"at {other}")
+    except Failed as e:
+        raise Failed(replace(e.failure, text=f"at {other}: {e.failure.text}")) from e
 
 
 def same_bytes(case: Case) -> Failure | None:
@@ -120,12 +125,14 @@ CHECKS: list[tuple[Check, int]] = [
 def judge(case: Case, checks: Sequence[Check] | None = None) -> Failure | None:
     """Return the first failure of `checks` (None: of those that are due). Raises Refused, NoReference."""
     for check in checks if checks is not None else [c for c, often in CHECKS if case.seed % often == 0]:
+        case.failed = check, case.setting
         try:
             failure = check(case)
         except Failed as e:
             return e.failure
         if failure is not None:
             return failure
+    case.failed = None
     return None
 
 

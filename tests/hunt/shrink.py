@@ -6,10 +6,10 @@ Works on any ONNX model with its inputs. Every step is tried on a copy; one that
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from hunt.checks import Case, judge
+from hunt.checks import Case, Check, judge
 from hunt.execute import Failure, Refused
 from hunt.formats import array_of, subgraphs, tensor
 from hunt.oracle import Oracle
@@ -20,10 +20,10 @@ Candidate = tuple[ModelProto, Arrays]
 SMALLER = (1, 2, 3, 4, 5, 8, 16, 32, 63, 64, 65, 127, 128)
 
 
-def fails(case: Case, bucket: str, excess: float) -> bool:
+def fails(case: Case, bucket: str, excess: float, checks: Sequence[Check] | None = None) -> bool:
     """True if a case fails in the way `bucket`; a wrong value must stay as clearly wrong."""
     try:
-        failure = judge(case)
+        failure = judge(case, checks)
     except (Refused, NoReference):
         return False
     return failure is not None and failure.bucket == bucket and case.excess >= min(excess / 4, 8.0)
@@ -32,7 +32,7 @@ def fails(case: Case, bucket: str, excess: float) -> bool:
 def shrink(case: Case, failure: Failure, seconds: float = 30.0, beat: Callable[[], None] = lambda: None) -> Case:
     """Return a case that fails in the same bucket and of which no step leaves less; the best found in `seconds`."""
     end = time.monotonic() + seconds
-    best = case
+    best, checks = _narrowed(case, failure)
     again = True
     while again and time.monotonic() < end:
         again = False
@@ -44,17 +44,27 @@ def shrink(case: Case, failure: Failure, seconds: float = 30.0, beat: Callable[[
                     if time.monotonic() > end:
                         break
                     beat()
-                    trial = Case(model, feeds, case.setting, case.seed, case.slack)
-                    if _size(trial) < _size(best) and _holds(trial, failure.bucket, case.excess):
+                    trial = Case(model, feeds, best.setting, case.seed, case.slack)
+                    if _size(trial) < _size(best) and _holds(trial, failure.bucket, case.excess, checks):
                         best = trial
                         again = progress = True
                         break
     return best
 
 
-def _holds(trial: Case, bucket: str, excess: float) -> bool:
+def _narrowed(case: Case, failure: Failure) -> tuple[Case, Sequence[Check] | None]:
+    """Return the case at the setting where it failed, and the one judge that sees it; the case as it is if that is not enough."""
+    if case.failed is not None:
+        check, setting = case.failed
+        trial = Case(case.model, case.feeds, setting, case.seed, case.slack)
+        if _holds(trial, failure.bucket, case.excess, [check]):
+            return trial, [check]
+    return case, None
+
+
+def _holds(trial: Case, bucket: str, excess: float, checks: Sequence[Check] | None) -> bool:
     try:
-        return fails(trial, bucket, excess)
+        return fails(trial, bucket, excess, checks)
     except Exception:  # a candidate that is no model at all; onnx and the reference have many words for it
         return False
 
