@@ -48,12 +48,8 @@ class Coverage:
         lines = [f"{self.programs} programs; {len(met)} of {len(wanted)} pairs of operators whose element types fit stood "
                  f"next to each other; {len(self.grouped)} pairs of ops shared a group", "",
                  f"{'operator':34} {'before':>11} {'behind':>11}"]  # fmt: skip
-        for n in named:
-            before = [(a, b) for a, b in wanted if a == n]
-            behind = [(a, b) for a, b in wanted if b == n]
-            lines.append(
-                f"{n:34} {sum(p in met for p in before):5}/{len(before):<5} {sum(p in met for p in behind):5}/{len(behind):<5}"
-            )
+        tables = [Counter(pair[side] for pair in pairs) for side in (0, 1) for pairs in (met, wanted)]
+        lines += [f"{n:34} {tables[0][n]:5}/{tables[1][n]:<5} {tables[2][n]:5}/{tables[3][n]:<5}" for n in named]
         members = sorted({k for pair in self.grouped for k in pair})
         lines += ["", "in one group (producer: consumers):"]
         lines += [f"{a}: {', '.join(b for b in members if (a, b) in self.grouped)}" for a in members

@@ -140,7 +140,7 @@ class Oracle:
         session, places = self._noisy
         rng = np.random.default_rng(seed)
         feeds = dict(self.feeds)
-        coarsest = max((EPS[c] for c in (compute, *self.codes.values()) if c in FLOATS), default=0.0)
+        coarsest = max((EPS.get(c or 0, 0.0) for c in (compute, *self.codes.values())), default=0.0)
         feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
         for factor, value, code, extra, inner in places:
             shape = self.values[value].shape

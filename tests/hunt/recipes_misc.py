@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hunt.draft import MICROSOFT, Draft, Unfit, Value
 from hunt.formats import F32, I32, I64, U8, tensor
@@ -11,7 +13,7 @@ from onnx import helper
 
 @recipe("Div", "Mod")
 def divide(d: Draft, x: Value, op: str) -> Value:
-    more = {"fmod": 1} if op == "Mod" and (x.is_float or d.chance(0.3)) else {}
+    more: dict[str, Any] = {"fmod": 1} if op == "Mod" and (x.is_float or d.chance(0.3)) else {}
     other = broadcastable(d, x, "positive")
     if x.array.size and (np.abs(x.array.astype(np.float64)) > 0.2).all() and d.chance(0.4):
         return d.op(op, other, x, **more)
@@ -165,8 +167,8 @@ def scan(d: Draft, x: Value, op: str) -> Value:
 
 @recipe("DFT")
 def dft(d: Draft, x: Value, op: str) -> Value:
-    if x.rank != 3 or x.shape[-1] > 2 or x.shape[1] > 130:
-        raise Unfit("no signal")
+    if x.rank != 3 or x.shape[-1] > 2 or x.shape[1] not in (2, 4, 8, 16, 32, 64, 128):
+        raise Unfit("no signal, or of a length for which the reference is far from exact")
     return d.op(op, x, None, d.weight(np.asarray(1, np.int64)))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hunt.draft import MICROSOFT, Draft, Unfit, Value
 from hunt.formats import I32, I64
@@ -203,7 +205,12 @@ def lp_norm(d: Draft, x: Value, op: str) -> Value:
 
 @recipe("MeanVarianceNormalization")
 def mvn(d: Draft, x: Value, op: str) -> Value:
-    return d.op(op, _spread(x), axes=[0, 2, 3]) if x.rank == 4 else d.op(op, _spread(x), axes=[d.int(0, x.rank - 1)])
+    axes = [0, 2, 3] if x.rank == 4 else [d.int(0, x.rank - 1)]
+    if (
+        np.prod([x.shape[a] for a in axes]) < 16
+    ):  # the mean of a few is near each of them: roundings are all that is left
+        raise Unfit("too few numbers for a variance")
+    return d.op(op, _spread(x), axes=axes)
 
 
 @recipe("LRN")
@@ -256,7 +263,7 @@ def recurrent(d: Draft, x: Value, op: str) -> Value:
     w = d.floats(x, (n, gates * hidden, x.shape[2]), scale=x.shape[2] ** -0.5)
     r = d.floats(x, (n, gates * hidden, hidden), scale=hidden**-0.5)
     b = d.floats(x, (n, 2 * gates * hidden)) if d.chance(0.6) else None
-    more = {"linear_before_reset": d.int(0, 1)} if op == "GRU" else {}
+    more: dict[str, Any] = {"linear_before_reset": d.int(0, 1)} if op == "GRU" else {}
     return d.pick(d.node(op, [x, w, r, b], 3 if op == "LSTM" else 2, hidden_size=hidden, direction=way, **more))
 
 
@@ -267,7 +274,7 @@ def attention(d: Draft, x: Value, op: str) -> Value:
     keys = d.pick([1, x.shape[2], 65])
     k, v = d.like(x, (*x.shape[:2], keys, x.shape[3])), d.like(x, (*x.shape[:2], keys, d.pick([x.shape[3], 32])))
     mask = d.floats(x, d.pick([(x.shape[2], keys), (1, 1, x.shape[2], keys)])) if d.chance(0.4) else None
-    more = {"scale": 0.25} if d.chance(0.3) else {}
+    more: dict[str, Any] = {"scale": 0.25} if d.chance(0.3) else {}
     return d.op(op, x, k, v, mask, is_causal=d.int(0, 1) if keys == x.shape[2] else 0, **more)
 
 

@@ -25,7 +25,7 @@ def cast_like(d: Draft, x: Value, op: str) -> Value:
 
 @recipe("BitCast")
 def bit_cast(d: Draft, x: Value, op: str) -> Value:
-    same = {U8: I8, I8: U8}
+    same: dict[int, int] = {U8: I8, I8: U8}
     if x.code not in same:
         raise Unfit("the bits of a rounded number are anything")
     return d.op(op, x, to=same[x.code])
@@ -108,7 +108,7 @@ def split(d: Draft, x: Value, op: str) -> Value:
     else:
         cuts = sorted(int(c) for c in d.rng.choice(np.arange(1, x.shape[axis]), n - 1, replace=False))
         sizes = np.diff([0, *cuts, x.shape[axis]])
-        made = d.node(op, [x, d.ints(*sizes)], n, axis=axis)
+        made = d.node(op, [x, d.ints(*map(int, sizes))], n, axis=axis)
     return d.pick(made)
 
 
@@ -127,7 +127,9 @@ def slice_(d: Draft, x: Value, op: str) -> Value:
         if step < 0:
             lo, hi = hi - 1, lo - 1
             hi = hi if hi >= 0 else -n - 1
-        starts.append(lo), ends.append(hi), steps.append(step)
+        starts.append(lo)
+        ends.append(hi)
+        steps.append(step)
     return d.op(op, x, d.ints(*starts), d.ints(*ends), d.ints(*chosen), d.ints(*steps))
 
 

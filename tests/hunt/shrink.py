@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from hunt.checks import Case, Check, judge
@@ -221,8 +222,8 @@ def pruned(model: ModelProto, outputs: list, feeds: Arrays) -> Candidate:
     stored = [t for t in g.initializer if t.name in need]
     ins = [i for i in g.input if i.name in need]
     for part, items in ((g.node, kept[::-1]), (g.initializer, stored), (g.input, ins), (g.output, outputs)):
-        copies = []
-        for item in items:
+        copies: list[Any] = []
+        for item in list[Any](items):
             copy = type(item)()
             copy.CopyFrom(item)
             copies.append(copy)

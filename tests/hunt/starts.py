@@ -38,7 +38,7 @@ def _square(d: Draft) -> Value:
 
 
 def _signal(d: Draft) -> Value:
-    return d.input(d.draw((d.int(1, 3), d.pick([16, 64, 127]), d.pick([1, 2]))))
+    return d.input(d.draw((d.int(1, 3), d.pick([16, 64, 128]), d.pick([1, 2]))))
 
 
 def _turns(d: Draft) -> Value:

@@ -152,7 +152,7 @@ def test_a_planted_wrong_lowering_is_found_and_shrunk(monkeypatch):
     right = sequences.UNARY["leaky_relu"]
     wrong = sequences.Recipe(right.scratch, right.wide, lambda em, x, y, n, f, t, a: em.vs("mul", x, 0.75, y, n, f))
     monkeypatch.setitem(sequences.UNARY, "leaky_relu", wrong)
-    case, failure = first_failure("LeakyRelu")
+    case, failure = first_failure("LeakyRelu", range(52, 400))
     assert failure.stage == "wrong"
     small = shrink(case, failure, 20.0)
     assert [n.op_type for n in small.model.graph.node] == ["LeakyRelu"]
@@ -248,7 +248,7 @@ def test_a_refusal_is_no_failure():
 
 def test_programs_do_not_hang_on_hashes(tmp_path):
     generator = Generator(fixed=True)
-    for seed in (1, 5, 9):
+    for seed in (1, 5):
         program = generator.program(seed)
         remember(Case(program.model, program.feeds, program.setting), tmp_path, seed)
     assert in_another_process(tmp_path, 7) == []
@@ -307,7 +307,7 @@ def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_p
 
 
 def test_the_command_says_what_it_did(tmp_path, capsys):
-    assert runner.main(["--seconds", "4", "--seed", "100001", "--out", str(tmp_path)]) in (0, 1)
+    assert runner.main(["--seconds", "3", "--seed", "100001", "--out", str(tmp_path)]) in (0, 1)
     out = capsys.readouterr().out
     assert "pairs of operators" in out and "judged" in out and (tmp_path / "coverage.json").exists()
 
