@@ -70,13 +70,18 @@ class Draft:
     # ---- choices
 
     def pick(self, options: Sequence[Any]) -> Any:
+        """Return one of the options. Raises Unfit if there are none."""
+        if not options:
+            raise Unfit("nothing to choose from")
         return options[int(self.rng.integers(len(options)))]
 
     def chance(self, p: float) -> bool:
         return bool(self.rng.random() < p)
 
     def int(self, low: int, high: int) -> int:
-        """Return a number of low..high, both included."""
+        """Return a number of low..high, both included. Raises Unfit if there is none."""
+        if high < low:
+            raise Unfit("nothing to choose from")
         return int(self.rng.integers(low, high + 1))
 
     def axis(self, x: Value) -> int:

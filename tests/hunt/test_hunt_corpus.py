@@ -21,7 +21,7 @@ def _params():
             yield pytest.param(path, level, id=name, marks=marks)
 
 
-@pytest.mark.parametrize(("path", "level"), _params())
+@pytest.mark.parametrize(("path", "level"), list(_params()))
 def test_found_graph(path, level):
     model, feeds = load(path)
     case = Case(model, feeds, replace(setting_of(model), level=level))
