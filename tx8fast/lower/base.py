@@ -210,6 +210,7 @@ class Lowering:
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     sharing = True  # option of the compile: False makes every tile load for itself
     shares = False  # True: tiles may load a common operand together and pass it on
+    chains = True  # False: it is no loop nest over slices that load all they need, and runs alone in its launch
     staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
     deferred = (
         False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later

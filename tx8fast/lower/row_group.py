@@ -61,6 +61,7 @@ class RowGroup(Fused):
     """Group factors: those of the look-ups."""
 
     kind = "rows of tables"
+    chains = False  # numbers of rows stay in DDR
     shares = False
     deferred = False
 

@@ -101,7 +101,7 @@ class Memory:
         assert record is not None and not isinstance(record, ChainRecord)
         if record not in self.options:
             n_read = len(b.how.low.reads)
-            more = [low for low in variants(record, self.machine) if len(low.reads) == n_read]
+            more = [low for low in variants(record, self.machine) if low.chains and len(low.reads) == n_read]
             for low in more:
                 low.sharing = self.planner.sharing
             self.options[record] = [b.how.low, *more]
