@@ -86,6 +86,14 @@ def count_steps(low: Lowering, plan: Plan) -> int:
     return rest * low.working(*busiest(low, plan), plan.slices) if low.skipping else rest
 
 
+def slices_above(low: Lowering, plan: Plan) -> int:
+    """Return the number of steps of the tile with the most work if it is above `MAX_SLICES`, else 0."""
+    if math.prod(plan.trips) <= MAX_SLICES:
+        return 0
+    steps = count_steps(low, plan)
+    return steps if steps > MAX_SLICES else 0
+
+
 def busiest(low: Lowering, plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the factor range of the tile with the most work: the first, or the last along factors of which it
     depends which slices have work."""
@@ -138,6 +146,7 @@ def _copies(low: Lowering, plan: Plan, k: int, times: int) -> int:
     return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
 
 
+MAX_SLICES = 1 << 18  # of a tile in one launch: each is some rows of code, and a minute goes by while more are emitted
 BUFS = 2  # copies of a buffer that is filled more than once
 #: slices below this are cheaper to load by every tile than to agree on
 SHARE_MIN_BYTES = 16384
@@ -352,22 +361,19 @@ def tile_ranges(low: Lowering, plan: Plan, n_tiles: int) -> list[TileRange]:
 
     Tile t takes the shard whose coordinates are t written in the mixed radix of `plan.parts`, last factor fastest
     (back-end notes 2.3)."""
-    total = math.prod(plan.parts)
+    return list(_tile_ranges(low.sizes, plan.parts, plan.shard, n_tiles))
+
+
+@lru_cache(maxsize=1024)
+def _tile_ranges(sizes: tuple[int, ...], parts: tuple[int, ...], shard: tuple[int, ...],
+                 n_tiles: int) -> tuple[TileRange, ...]:  # fmt: skip
+    none = (0,) * max(1, len(parts))
     ranges = []
-    for t in range(n_tiles):
-        if t >= total:
-            none = (0,) * max(1, len(plan.parts))
-            ranges.append(TileRange(none, none))
-            continue
-        rest, coords = t, []
-        for p in reversed(plan.parts):
-            rest, k = divmod(rest, p)
-            coords.append(k)
-        coords.reverse()
-        lo = tuple(min(k * d, s) for k, d, s in zip(coords, plan.shard, low.sizes, strict=True))
-        hi = tuple(min(a + d, s) for a, d, s in zip(lo, plan.shard, low.sizes, strict=True))
+    for coords in itertools.islice(itertools.product(*map(range, parts)), n_tiles):
+        lo = tuple([min(k * d, s) for k, d, s in zip(coords, shard, sizes, strict=True)])
+        hi = tuple([min(a + d, s) for a, d, s in zip(lo, shard, sizes, strict=True)])
         ranges.append(TileRange(lo, hi))
-    return ranges
+    return (*ranges, *[TileRange(none, none)] * (n_tiles - len(ranges)))
 
 
 @dataclass(frozen=True)
