@@ -197,7 +197,7 @@ class Composition:
         kind = self.pick((F, F, B, I))
         found = self.last(kind)
         if found is not None:
-            to = self.pick([k for k in (F, B, I, TensorProto.FLOAT16, TensorProto.INT32) if k != kind])
+            to = self.pick([k for k in (F, B, I, TensorProto.INT32) if k != kind])
             x, shape = found
             name = self.add("Cast", [x], shape, to, to=to)
             if to not in (F, B, I):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
@@ -19,9 +20,10 @@ import tx8fast
 
 Arrays = dict[str, np.ndarray]
 ROUNDING = {"fp32": 2.0**-19, "bf16": 2.0**-8, "fp16": 2.0**-11}
-DRAWS = 6  # moved references
+DRAWS = 4  # moved references
 TIMES = 6.0  # of what was seen of an element
-SHARE = 2.0  # roundings of the largest value that every element may be wrong by
+SHARE = 2.0  # roundings of the largest value
+FLIPS = 0.005  # part of the elements in 16-bit formats: what comparisons turn over was not all seen
 
 
 def random_inputs(model: onnx.ModelProto, seed: int = 0) -> Arrays:
@@ -76,10 +78,9 @@ def _moved(x: np.ndarray, rounding: float, rng: np.random.Generator) -> np.ndarr
 
 
 def wrong_values(model: onnx.ModelProto | Path, dtype: str, opt: int, seed: int = 0, sanitize: bool = True,
-                 folder: Path | None = None, **options) -> list[str]:  # fmt: skip
-    """Compile and execute a model; say per result how many of its elements are wrong."""
-    from tempfile import TemporaryDirectory
-
+                 folder: Path | None = None, share: float = SHARE, **options) -> list[str]:  # fmt: skip
+    """Compile and execute a model; say per result how many of its elements are wrong. share: roundings of the largest value
+    that every element may be wrong by; folder: where a model that is no file yet is put."""
     proto = onnx.load(str(model)) if isinstance(model, Path) else model
     inputs, want, moved = _seen(proto.SerializeToString(), seed, ROUNDING[dtype])
     with TemporaryDirectory() as own:
@@ -90,14 +91,17 @@ def wrong_values(model: onnx.ModelProto | Path, dtype: str, opt: int, seed: int 
     found = program.run(inputs, sanitize=sanitize)
     problems = []
     for n, (info, right) in enumerate(zip(proto.graph.output, want, strict=True)):
-        bad = differences(np.asarray(found[info.name]), right, [m[n] for m in moved], ROUNDING[dtype])
+        bad = differences(np.asarray(found[info.name]), right, [m[n] for m in moved], share * ROUNDING[dtype],
+                          0.0 if dtype == "fp32" else FLIPS)
         if bad:
             problems.append(f"{info.name}{list(right.shape)}: {bad}")
     return problems
 
 
-def differences(found: np.ndarray, right: np.ndarray, moved: list[np.ndarray], rounding: float) -> str:
-    """Say how many elements are wrong, and where the first is; empty if none."""
+def differences(found: np.ndarray, right: np.ndarray, moved: list[np.ndarray], share: float,
+                flips: float = 0.0) -> str:  # fmt: skip
+    """Say how many elements are wrong, and where the first is; empty if none. share: of the largest value; flips: part of the
+    elements that may be wrong."""
     if found.shape != right.shape:
         return f"shape {found.shape}, expected {right.shape}"
     if right.dtype.kind != "f":
@@ -112,9 +116,9 @@ def differences(found: np.ndarray, right: np.ndarray, moved: list[np.ndarray], r
                 spread = np.maximum(spread, np.nan_to_num(np.abs(m.astype(np.float64) - b), nan=0.0, posinf=1e30))
             finite = b[np.isfinite(b)]
             most = np.abs(finite).max() if finite.size else 0.0
-            ok = np.abs(a - b) <= TIMES * spread + SHARE * rounding * most
+            ok = np.abs(a - b) <= TIMES * spread + share * most
             ok |= (a == b) | (np.isnan(a) & np.isnan(b))
-    if ok.all():
+    if (~ok).sum() <= flips * ok.size:
         return ""
     at = tuple(int(i) for i in np.argwhere(~ok)[0])
     return f"{(~ok).sum()} of {ok.size} wrong, first at {at}: {found[at]}, expected {right[at]}"

@@ -21,6 +21,7 @@ from tx8fast.machine import Machine
 
 #: the sets of tiles, as masks, that share one operand
 Groups = tuple[int, ...]
+CUTS = frozenset({"shard", "slices", "order"})  # fields of a plan from which `trips` and `fills` follow
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Plan:
         return self.runner_up.estimate_cycles if self.runner_up is not None else 0
 
     def but(self, **fields: Any) -> Plan:
-        """Return the plan with other fields, none of `shard`, `slices` and `order`: what follows from these is kept."""
+        """Return the plan with other fields. What follows from shard, slices and order is kept if these are."""
+        if CUTS & fields.keys():
+            return replace(self, **fields)
         out = object.__new__(Plan)
         out.__dict__.update(self.__dict__, **fields)
         return out
@@ -146,7 +149,7 @@ def _copies(low: Lowering, plan: Plan, k: int, times: int) -> int:
     return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
 
 
-MAX_SLICES = 1 << 18  # of a tile in one launch: each is some rows of code, and a minute goes by while more are emitted
+MAX_SLICES = 1 << 17  # of a tile in one launch: each is some rows of code, and a minute goes by while so many are emitted
 BUFS = 2  # copies of a buffer that is filled more than once
 #: slices below this are cheaper to load by every tile than to agree on
 SHARE_MIN_BYTES = 16384
