@@ -30,9 +30,13 @@ def test_found_model_is_right(name: str, dtype: str) -> None:
 
 def model(nodes: list, inputs: dict, outputs: dict, weights: dict) -> onnx.ModelProto:
     """Return a model; inputs, outputs: (shape, element type) by name."""
-    sides = [[helper.make_tensor_value_info(n, kind, shape) for n, (shape, kind) in x.items()] for x in (inputs, outputs)]
+    sides = [
+        [helper.make_tensor_value_info(n, kind, shape) for n, (shape, kind) in x.items()] for x in (inputs, outputs)
+    ]
     tensors = [onnx.numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()]
-    made = helper.make_model(helper.make_graph(nodes, "g", *sides, tensors), opset_imports=[helper.make_opsetid("", 20)])
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", *sides, tensors), opset_imports=[helper.make_opsetid("", 20)]
+    )
     made.ir_version = 9
     return made
 
@@ -61,7 +65,10 @@ def test_comparisons_and_choices_behind_a_product(columns: int, dtype: str) -> N
 @pytest.mark.parametrize("axis", [0, 1])
 def test_more_operands_than_one_launch_takes(axis: int) -> None:
     shape = tuple(131 * n if d == axis else n for d, n in enumerate((2, 3)))
-    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Concat", ["x", "r"] * 65 + ["x"], ["y"], axis=axis)]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Concat", ["x", "r"] * 65 + ["x"], ["y"], axis=axis),
+    ]
     made = model(nodes, {"x": ((2, 3), F)}, {"y": (shape, F)}, {})
     wrong = {opt: wrong_values(made, "fp32", opt) for opt in LEVELS["fp32"]}
     assert not any(wrong.values()), wrong

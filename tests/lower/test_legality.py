@@ -60,7 +60,7 @@ def groups(fn: FunctionTable, seed: int) -> Iterator[GroupRecord]:
             yield join(fn, [steps[i] for i in items], set(items), used).record  # type: ignore[misc]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 1 << 20), dtype=st.sampled_from(["fp32", "bf16"]))
 def test_a_lowering_or_a_refusal(tmp_path_factory, seed, dtype):
     path = tmp_path_factory.mktemp("legality") / "model.onnx"
@@ -86,7 +86,7 @@ def refused(family, record) -> bool:
     return False
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 1 << 20), dtype=st.sampled_from(["fp32", "bf16"]))
 def test_a_plan_or_a_refusal(tmp_path_factory, seed, dtype):
     path = tmp_path_factory.mktemp("legality") / "model.onnx"

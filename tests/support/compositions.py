@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-F, B, I = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
+F, B, INT = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 UNARY = ("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Softplus", "Erf", "Gelu", "LeakyRelu", "Elu", "HardSigmoid",
          "HardSwish", "Mish", "Softsign", "Sign", "Sqrt", "Log", "Floor", "Selu", "ThresholdedRelu", "Shrink")  # fmt: skip
 BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu", "Pow")
@@ -43,7 +43,7 @@ class Composition:
         name = f"x{len(self.inputs) + len(self.weights)}"
         if weight or weight is None and self.chance(0.5):
             data = self.rng.standard_normal(shape) * (0.3 if len(shape) > 1 else 1.0)
-            array = {F: data.astype(np.float32), B: data > 0, I: (data * 4).astype(np.int64)}[kind]
+            array = {F: data.astype(np.float32), B: data > 0, INT: (data * 4).astype(np.int64)}[kind]
             self.weights.append(onnx.numpy_helper.from_array(np.asarray(array), name))
         else:
             self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
@@ -194,25 +194,25 @@ class Composition:
         self.add("Where", [cond, y, x] if self.chance(0.5) else [cond, x, y], shape)
 
     def cast(self) -> None:
-        kind = self.pick((F, F, B, I))
+        kind = self.pick((F, F, B, INT))
         found = self.last(kind)
         if found is not None:
-            to = self.pick([k for k in (F, B, I, TensorProto.INT32) if k != kind])
+            to = self.pick([k for k in (F, B, INT, TensorProto.INT32) if k != kind])
             x, shape = found
             name = self.add("Cast", [x], shape, to, to=to)
-            if to not in (F, B, I):
+            if to not in (F, B, INT):
                 self.add("Cast", [name], shape, F, to=F)
 
     def integer(self) -> None:
-        found = self.last(I)
+        found = self.last(INT)
         if found is None:
             return self.cast()
         x, shape = found
-        y, _ = self.beside(shape, I)
+        y, _ = self.beside(shape, INT)
         if self.chance(0.4):
             self.add(self.pick(COMPARE), [x, y], shape, B)
         else:
-            self.add(self.pick(("Add", "Sub", "Mul", "Max")), [x, y], shape, I)
+            self.add(self.pick(("Add", "Sub", "Mul", "Max")), [x, y], shape, INT)
 
     def softmax(self) -> None:
         found = self.last(rank=1)

@@ -91,8 +91,13 @@ def wrong_values(model: onnx.ModelProto | Path, dtype: str, opt: int, seed: int 
     found = program.run(inputs, sanitize=sanitize)
     problems = []
     for n, (info, right) in enumerate(zip(proto.graph.output, want, strict=True)):
-        bad = differences(np.asarray(found[info.name]), right, [m[n] for m in moved], share * ROUNDING[dtype],
-                          0.0 if dtype == "fp32" else FLIPS)
+        bad = differences(
+            np.asarray(found[info.name]),
+            right,
+            [m[n] for m in moved],
+            share * ROUNDING[dtype],
+            0.0 if dtype == "fp32" else FLIPS,
+        )
         if bad:
             problems.append(f"{info.name}{list(right.shape)}: {bad}")
     return problems

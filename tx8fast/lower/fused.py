@@ -81,7 +81,9 @@ class Fused(Lowering):
             raise NotLowerable("a convolution with a window leads a group of its own kind")
         made = {i: Contraction(products[i], machine, resident=resident)  # type: ignore[arg-type]
                 for i, op in enumerate(record.ops) if op.kind in PRODUCTS}  # fmt: skip
-        if not made or any(w is not None and w[0] == "op" and not (led and w[1] == 0) for i in made for w in record.wires[i]):
+        if not made or any(
+            w is not None and w[0] == "op" and not (led and w[1] == 0) for i in made for w in record.wires[i]
+        ):
             raise NotLowerable("matrix products lead a group, and read nothing that it makes")
         self.lead = lead = min(made.values(), key=lambda low: math.prod(low.sizes))
         base: list[Contraction] = []  # the product that every member follows

@@ -149,7 +149,9 @@ def _copies(low: Lowering, plan: Plan, k: int, times: int) -> int:
     return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
 
 
-MAX_SLICES = 1 << 17  # of a tile in one launch: each is some rows of code, and a minute goes by while so many are emitted
+MAX_SLICES = (
+    1 << 17
+)  # of a tile in one launch: each is some rows of code, and a minute goes by while so many are emitted
 BUFS = 2  # copies of a buffer that is filled more than once
 #: slices below this are cheaper to load by every tile than to agree on
 SHARE_MIN_BYTES = 16384
