@@ -74,7 +74,8 @@ def _seen(model_bytes: bytes, seed: int, rounding: float) -> tuple[Arrays, list[
 def _moved(x: np.ndarray, rounding: float, rng: np.random.Generator) -> np.ndarray:
     if x.dtype.kind != "f":
         return x
-    return (x * (1 + rounding * rng.uniform(-1, 1, x.shape))).astype(x.dtype)
+    with np.errstate(over="ignore"):
+        return (x * (1 + rounding * rng.uniform(-1, 1, x.shape))).astype(x.dtype)
 
 
 def wrong_values(model: onnx.ModelProto | Path, dtype: str, opt: int, seed: int = 0, sanitize: bool = True,
