@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tx8fast.ir.core import TERMINATOR, Block, Op, Value
+from tx8fast.ir.core import TERMINATOR, Block, Op
 from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.layout_forms import is_alias
@@ -72,19 +72,16 @@ def layer_and_sort(block: Block, segment: list[Op]) -> None:
 def layers(segment: list[Op]) -> dict[Op, float]:
     """Return a sort key per op: groups have whole layers, 0 the last; aliases stand half a step before their users.
 
-    An op without operands comes first. A group that updates its operand in place comes after all readers of it.
+    An op without operands comes first. What a group writes over is read by groups that it needs, directly or not
+    (`passes/functional_to_inplace.py`): they have higher layers.
     """
     inside = set(segment)
     keys: dict[Op, float] = {}
-    writers: dict[Value, float] = {}  # value overwritten -> layer of the group that does it
     for op in reversed(segment):
         users = [u for r in op.results for u in r.users if u in inside]
         top = max((keys[u] for u in users), default=-1.0)
         if op.kind == "group":
-            top = max(int(top + 1), *(int(writers.get(v, -1)) + 1 for v in op.operands), 0)
-            keys[op] = float(top)
-            for v in overwritten(op):
-                writers[v] = keys[op]
+            keys[op] = float(max(int(top + 1), 0))
         elif not op.operands:
             keys[op] = float("inf")
         elif is_alias(op):
@@ -92,17 +89,3 @@ def layers(segment: list[Op]) -> dict[Op, float]:
         else:
             keys[op] = float(int(top + 1)) + 0.25 if users else -0.75
     return keys
-
-
-def overwritten(group: Op) -> list[Value]:
-    """The outer values whose storage a group's in-place op takes over."""
-    out = []
-    for op in group.body:
-        if op.kind not in ("kv_update", "kv_update_"):
-            continue
-        v = op.operands[0]
-        while v.op is not None and v.op.kind == "load_var":
-            v = v.op.operands[0]
-        if v.op is None:
-            out.append(group.operands[v.index])
-    return out

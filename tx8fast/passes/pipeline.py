@@ -87,7 +87,7 @@ def backend_passes(layout_method: str = "mincut", barriers: bool = True, groups:
     patterns: list[CompilerPass] = [GroupPatterns(groups)] if groups else []
     return [
         LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method, "keep"), LayoutOpt(), ConstNorm(),
-        *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
+        FunctionalToInplace(), *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
     ]  # fmt: skip
 
 
