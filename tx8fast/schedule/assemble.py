@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import InfeasibleError
+from tx8fast.errors import InfeasibleError, InternalError
 from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step, TensorSpec
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.lookup import bytes_read
@@ -21,6 +21,7 @@ from tx8fast.program.model import Launch, Program, Segment, Tensor
 from tx8fast.schedule.chain import build_chain
 from tx8fast.schedule.collective import collective_segment
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
+from tx8fast.schedule.overwrites import find_overwrites
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search.plan import Planned
 
@@ -69,7 +70,11 @@ def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned
 
     Raises InfeasibleError if the model needs more DDR than the chip has."""
     frames = plan_frames(table.functions, machine.chip.ddr_bytes)
-    return _Linker(table, machine, SegmentTable(machine, plans, progress=progress), frames, describe).program(meta)
+    program = _Linker(table, machine, SegmentTable(machine, plans, progress=progress), frames, describe).program(meta)
+    problems = find_overwrites(table, program)
+    if problems:
+        raise InternalError("the program would read what has been written over: " + "; ".join(problems))
+    return program
 
 
 class _Linker:
