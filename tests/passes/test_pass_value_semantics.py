@@ -11,7 +11,6 @@ from tx8fast.ir import Builder, new_context
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.reorder import Order, may_swap, reorder
 from tx8fast.ir.stages import check_stage
-from tx8fast.passes.functional_to_inplace import REUSE
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.weights import WeightTable
 
@@ -320,47 +319,3 @@ def test_an_illegal_order_is_refused_with_both_ops_and_the_reason():
     assert not may_swap(ops["write"], ops["view"]) and may_swap(ops["write"], ops["get"]) and s is ops["set"]
     with pytest.raises(VerifyError, match="a permutation of its"):
         reorder(g.block, list(g.block)[1:])
-
-
-@pytest.mark.feature("IR-24")
-def test_destination_reuse_returns_where_storage_is_dead():
-    g = Graph(kind="vtensor", n_args=2)
-    g.func.attrs["donated"] = (1, 1)  # argument 1 lies where result 1 will
-    x = g.b("exp", g.args[0])  # an argument of the caller
-    y = g.b("relu", x)  # x dies
-    z = g.b("reshape", y, shape=(8,))
-    u = g.b("neg", y)  # z is another name of y, and lives
-    w = g.b("add", u, g.b("abs", u))  # abs: u lives on; add: u dies
-    d = g.b("tanh", g.args[1])  # donated and returned in its place
-    wide = g.b("convert", w, dtype="f64")
-    other = g.b("sigmoid", g.b("get_param", key="k", result_types=[g.t]))
-    g.program.weights.add_missing("k", (2, 4), "f32")
-    g.ret(z, d, wide, other)
-    assert run_pipeline(g.program, "functional-to-inplace")[0].result.stats == {"reused": 3}
-    found = {op.kind: op.attrs.get(REUSE) for op in g.block if REUSE in op.attrs}
-    assert found == {"relu": 0, "add": 0, "tanh": 0}
-    run_pipeline(g.program, "functional-to-inplace")
-    assert {op.kind for op in g.block if REUSE in op.attrs} == {"relu", "add", "tanh"}
-
-
-@pytest.mark.feature("IR-24")
-@pytest.mark.parametrize("seed", range(20))
-def test_overwriting_where_reuse_is_marked_keeps_the_numbers(seed):
-    """Replay with shared memory: reshapes are views, marked ops write their result over the operand."""
-    rng = np.random.default_rng(seed)
-    g = Graph(kind="vtensor", n_args=2)
-    values = list(g.args)
-    for _ in range(25):
-        kind = str(rng.choice(["add", "mul", "tanh", "neg", "reshape"]))
-        x = values[int(rng.integers(len(values)))]
-        if kind == "reshape":
-            values.append(g.b("reshape", g.b("reshape", x, shape=(4, 2)), shape=(2, 4)))
-        else:
-            others = [values[int(rng.integers(len(values)))]] if kind in ("add", "mul") else []
-            values.append(g.b(kind, x, *others))
-    g.ret(*values[-3:])
-    marked = run_pipeline(g.program, "dce,functional-to-inplace")[1].result.stats["reused"]
-    expected = run_aliased(g.program, inputs(g.program, seed))
-    for a, b in zip(run_aliased(g.program, inputs(g.program, seed), reuse=REUSE), expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert marked >= 1

@@ -98,7 +98,7 @@ class _Linker:
         arg_at = [self.arena.take(main.values[a]) for a in main.args]
         dest: dict[int, int] = {}
         for r in frame.result_roots:
-            if r not in main.args and r not in main.params and r not in dest:
+            if r not in main.args and r not in frame.params and r not in dest:
                 dest[r] = self.arena.take(main.values[r])
         top = self._place(main, arg_at, dest, self.arena.top, "")
         inputs = [
@@ -149,8 +149,8 @@ class _Linker:
         """Return the absolute address of every value of one function instance."""
         frame = self.frames[fn.name]
         own: dict[int, int] = {a: at for a, at in zip(fn.args, args, strict=True)}
-        for v, key in fn.params.items():
-            own[v] = self.params[key, fn.values[v]].address
+        for v, (key, spec) in frame.params.items():
+            own[v] = self.params[key, spec].address
         own |= {r: base + o for r, o in frame.offset.items()} | dest
         return [own.get(frame.root[v], base) for v in range(len(fn.values))]
 
@@ -162,9 +162,10 @@ class _Linker:
         for step in fn.steps:
             if step.kind == "call":
                 callee = self.table.functions[step.callee]
-                roots = self.frames[step.callee].result_roots
+                its = self.frames[step.callee]
                 inner = [address[v] for v in step.inputs]
-                wanted = {r: address[v] for r, v in zip(roots, step.outputs, strict=True) if r not in callee.args}
+                wanted = {r: address[v] for r, v in zip(its.result_roots, step.outputs, strict=True)
+                          if r not in callee.args and r not in its.params}  # fmt: skip
                 top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/"))
                 self._count_arg_reads(fn, step)
             elif step.kind == "group" and not step.is_empty:

@@ -20,9 +20,11 @@ PAGE = 4096
 
 @dataclass
 class Frame:
-    """Layout of one function's values. root[v]: value id whose bytes v shares; offset[v]: temporary's offset."""
+    """Layout of one function's values. root[v]: value id whose bytes v shares; params: key and form of every root that is a
+    parameter, of this function or of one it calls; offset[v]: temporary's offset."""
 
     root: list[int]
+    params: dict[int, tuple[str, TensorSpec]]
     offset: dict[int, int] = field(default_factory=dict)
     size_bytes: int = 0
     result_roots: list[int] = field(default_factory=list)
@@ -51,6 +53,7 @@ def plan_frames(functions: dict[str, FunctionTable], capacity_bytes: int) -> dic
 def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[str, Frame],
            capacity: int) -> Frame:  # fmt: skip
     root = list(range(len(fn.values)))
+    params = {v: (key, fn.values[v]) for v, key in fn.params.items()}
     epoch = _epochs(fn)
     for step in fn.steps:
         if step.kind == "alias":
@@ -63,6 +66,8 @@ def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[
             for out, r in zip(step.outputs, frame.result_roots, strict=True):
                 if r in callee.args:
                     root[out] = root[step.inputs[callee.args.index(r)]]
+                elif r in frame.params:
+                    params[out] = frame.params[r]
                 else:
                     root[out] = first.setdefault(r, out)
     args = set(fn.args)
@@ -72,9 +77,9 @@ def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[
         for v in (*step.inputs, *step.outputs):
             if v >= 0:
                 life.setdefault(root[v], [epoch[i], epoch[i]])[1] = epoch[i]
-    own = [r for r in life if r not in args and r not in fn.params and r not in result_roots]
+    own = [r for r in life if r not in args and r not in params and r not in result_roots]
     buffers = [Buffer(f"v{r}", ((life[r][0], life[r][1] + 1),), max(1, spec_bytes(fn.values[r])), PAGE) for r in own]
-    frame = Frame(root, result_roots=result_roots)
+    frame = Frame(root, params, result_roots=result_roots)
     if buffers:
         placed = allocate_ddr(buffers, capacity)
         frame.offset = {r: int(o) for r, o in zip(own, placed.offsets, strict=True)}
