@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from tx8fast.ir.core import TERMINATOR, Block, Op
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.layout_forms import is_alias
 
@@ -63,10 +64,15 @@ def layer_and_sort(block: Block, segment: list[Op]) -> None:
             op.detach()
         for op in ordered:
             block.insert_before(anchor, op)
-    last: dict[float, Op] = {keys[op]: op for op in ordered if op.kind == "group"}
+    last: dict[float, Op] = {keys[op]: op for op in ordered if op.kind == "group" and not _is_empty(op)}
     for op in ordered:
         if op.kind == "group":
-            op.attrs["need_barrier"] = last[keys[op]] is op
+            op.attrs["need_barrier"] = last.get(keys[op]) is op
+
+
+def _is_empty(group: Op) -> bool:
+    """True if the group makes no element: it has no code, and no barrier."""
+    return all(isinstance(r.type, TensorType) and 0 in r.type.shape for r in group.results)
 
 
 def layers(segment: list[Op]) -> dict[Op, float]:

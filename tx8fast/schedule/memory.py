@@ -93,7 +93,7 @@ def _epochs(fn: FunctionTable) -> list[int]:
     epochs, now = [], 0
     for step in fn.steps:
         epochs.append(now)
-        now += step.kind == "call" or (step.kind == "group" and step.barrier)
+        now += step.kind == "call" or (step.kind == "group" and step.barrier and not step.is_empty)
     return epochs
 
 
