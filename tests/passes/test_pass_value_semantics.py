@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from support.alias_machine import run_aliased
 
+from tx8fast.api import compile_ir
 from tx8fast.errors import VerifyError
 from tx8fast.ir import Builder, new_context
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.reorder import Order, may_swap, reorder
 from tx8fast.ir.stages import check_stage
-from tx8fast.passes.pipeline import run_pipeline
+from tx8fast.machine import load_machine
+from tx8fast.options import CompileOptions
+from tx8fast.passes.pipeline import run_pipeline, value_passes
 from tx8fast.weights import WeightTable
 
 VALUE = "inplace-to-functional,wrap-value,fold-copies,dce"
@@ -319,3 +322,50 @@ def test_an_illegal_order_is_refused_with_both_ops_and_the_reason():
     assert not may_swap(ops["write"], ops["view"]) and may_swap(ops["write"], ops["get"]) and s is ops["set"]
     with pytest.raises(VerifyError, match="a permutation of its"):
         reorder(g.block, list(g.block)[1:])
+
+
+@pytest.mark.feature("IR-13", "IR-23")
+def test_a_compile_has_values_only():
+    """From the first passes on; the program computes what the buffers held."""
+    g = Graph()
+    x = g.b("sigmoid", g.args[0])
+    view = g.b("reshape_view", g.b("neg", x), shape=(8,))
+    y = g.b("relu_", x)
+    g.ret(view, y, g.b("exp", x))  # x after the write means y
+    before = g.program.clone()
+    found = compile_ir(g.program, load_machine(), CompileOptions(dtype="fp32")).run({"a": inputs(before)[0]})
+    for value, right in zip(found.values(), run_aliased(before, inputs(before)), strict=False):
+        np.testing.assert_allclose(value, right, rtol=1e-5)
+
+
+@pytest.mark.feature("IR-13", "IR-23")
+def test_what_still_writes_is_refused_by_name():
+    g = Graph()
+    x = g.b("sigmoid", g.args[0])
+    view = g.b("reshape_view", x, shape=(8,))
+    y = g.b("tanh_", x, loc="late")
+    g.ret(g.b("exp", view), y, g.b("relu_", g.args[0], loc="input"))
+    with pytest.raises(VerifyError) as caught:
+        compile_ir(g.program, load_machine(), CompileOptions(dtype="fp32"))
+    message = str(caught.value)
+    assert "tx8be.tanh_ 'late' writes to a buffer" in message and "tx8be.relu_ 'input'" in message
+    assert "tx8be.tanh, which makes a new value, would help" in message
+
+
+@pytest.mark.feature("IR-23", "IR-24")
+def test_random_graphs_become_values_or_are_refused():
+    done = 0
+    for seed in range(60):
+        g = random_graph(seed, 8)
+        before = g.program.clone()
+        try:
+            run_pipeline(g.program, value_passes())
+        except VerifyError as err:
+            assert "writes to a buffer" in str(err)
+            continue
+        done += 1
+        assert not any(v.type.kind == "tensor" for op in g.block for v in (*op.operands, *op.results))
+        expected = run_aliased(before, inputs(before, seed))
+        for x, right in zip(run_aliased(g.program, inputs(before, seed)), expected, strict=True):
+            np.testing.assert_array_equal(x, right)
+    assert 5 < done < 60
