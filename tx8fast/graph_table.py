@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-
 #: attribute of an `OpRecord` that writes its first result over an operand: the index of that operand
 IN_PLACE = "in_place"
 

@@ -49,7 +49,9 @@ def check_random(seed: int, tmp_path) -> None:
         dtype = "fp32" if (seed + opt) % 3 else "bf16"
         found = tx8fast.compile(path, opt=opt, dtype=dtype).run(g.inputs, sanitize=True)
         for name, right in g.outputs.items():
-            np.testing.assert_array_equal(found[name].astype(np.float32), right, f"{name} of graph {seed} at {opt}, {dtype}")
+            np.testing.assert_array_equal(
+                found[name].astype(np.float32), right, f"{name} of graph {seed} at {opt}, {dtype}"
+            )
 
 
 @pytest.mark.feature("B71")
@@ -76,7 +78,9 @@ def test_random_graphs_have_what_they_are_for(tmp_path) -> None:
         table = api.lower_graph(ir, options).table
         deepest = max(deepest, len(table.functions))
         for name, fn in table.functions.items():
-            steps = [s for s in fn.steps if s.record is not None and s.record.kind in ("kv_update", "scatter", "scatter_nd")]
+            steps = [
+                s for s in fn.steps if s.record is not None and s.record.kind in ("kv_update", "scatter", "scatter_nd")
+            ]
             seen |= {(s.record.kind, s.in_place >= 0, name == "main") for s in steps}
     assert len(seen) == 12 and deepest > 2
 

@@ -108,7 +108,9 @@ def _work(record: OpRecord) -> int:
         copied = 0 if record.in_place >= 0 else _words(record.results[0], 0)
         return copied + _words(new, record.attr("axis"))
     if record.in_place >= 0:
-        return max(1, *(math.prod(s.shape) for i, s in enumerate(record.operands) if s is not None and i != record.in_place))
+        return max(
+            1, *(math.prod(s.shape) for i, s in enumerate(record.operands) if s is not None and i != record.in_place)
+        )
     if record.kind in ("embedding", "gather"):
         table, indices = record.operands[:2]
         assert table is not None and indices is not None

@@ -59,8 +59,7 @@ class FunctionalToInplace(CompilerPass):
 def updated(op: Op) -> int:
     """Return the operand that an update may write over, or -1 if the op is none."""
     d = op.info.decl
-    works_in_ddr = d is not None and d.need_load == 0 and op.has(REAL) and not is_alias(op)
-    return d.inplace if works_in_ddr else -1
+    return d.inplace if d is not None and d.need_load == 0 and op.has(REAL) and not is_alias(op) else -1
 
 
 @dataclass(eq=False)

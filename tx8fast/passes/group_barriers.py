@@ -72,7 +72,7 @@ def layer_and_sort(block: Block, segment: list[Op]) -> None:
 
 def _is_empty(group: Op) -> bool:
     """True if the group makes no element: it has no code, and no barrier."""
-    return all(isinstance(r.type, TensorType) and 0 in r.type.shape for r in group.results)
+    return all(isinstance(r.type, TensorType) and 0 in (r.type.shape or ()) for r in group.results)
 
 
 def layers(segment: list[Op]) -> dict[Op, float]:
