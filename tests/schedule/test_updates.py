@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import onnx
 import pytest
@@ -40,7 +42,9 @@ def test_models_that_were_wrong(name: str, data_dir) -> None:
                                            err_msg=f"{key} at level {opt}, {dtype}")  # fmt: skip
 
 
-def check_random(seed: int, tmp_path) -> None:
+@pytest.mark.feature("B71")
+@pytest.mark.parametrize("seed", range(200 if os.environ.get("TX8FAST_ALL_MODELS") else 8))
+def test_random_views_and_updates(seed: int, tmp_path) -> None:
     """Exact at every level; which of them in bf16 goes by the seed."""
     g = random_graph(seed)
     path = tmp_path / "model.onnx"
@@ -49,22 +53,8 @@ def check_random(seed: int, tmp_path) -> None:
         dtype = "fp32" if (seed + opt) % 3 else "bf16"
         found = tx8fast.compile(path, opt=opt, dtype=dtype).run(g.inputs, sanitize=True)
         for name, right in g.outputs.items():
-            np.testing.assert_array_equal(
-                found[name].astype(np.float32), right, f"{name} of graph {seed} at {opt}, {dtype}"
-            )
-
-
-@pytest.mark.feature("B71")
-@pytest.mark.parametrize("seed", range(8))
-def test_random_views_and_updates(seed: int, tmp_path) -> None:
-    check_random(seed, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.feature("B71")
-@pytest.mark.parametrize("seed", range(8, 200))
-def test_more_random_views_and_updates(seed: int, tmp_path) -> None:
-    check_random(seed, tmp_path)
+            what = f"{name} of graph {seed} at {opt}, {dtype}"
+            np.testing.assert_array_equal(found[name].astype(np.float32), right, what)
 
 
 def test_random_graphs_have_what_they_are_for(tmp_path) -> None:
