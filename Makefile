@@ -8,10 +8,11 @@ SECONDS ?= 600
 SEED ?= 0
 
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
+# replay: every program of the corpus is the recorded one, byte for byte; GATE=cycles: none is slower.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead.
-.PHONY: demo test test-all test-debug hunt lint bench clean
+.PHONY: demo test test-all test-debug replay hunt lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -27,6 +28,9 @@ test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
 	$(BIN)/python -m pytest -q tests/kernels tests/alloc tests/simulator; status=$$?; \
 	$(BIN)/python setup.py --quiet build_ext --inplace && exit $$status
+
+replay: $(KERNELS)
+	$(BIN)/python -m tests.replay.record --gate $(or $(GATE),bytes) -j $(JOBS)
 
 hunt: $(KERNELS)
 	PYTHONPATH=tests $(BIN)/python -m hunt.run --seconds $(SECONDS) --seed $(SEED) --out build/hunt

@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lower": {"graph_table", "collectives", "isa", "machine", "numerics", "alloc", "_kernels", "errors"},
     "frontend": {"ir", "weights", "numerics", "errors"},
     "passes": {"ir", "weights", "machine", "numerics", "graph_table", "errors"},
+    "tile": {"graph_table", "errors"},
     "alloc": {"machine", "_kernels", "errors"},
     "search": {"graph_table", "lower", "machine", "isa", "numerics", "_kernels", "simulator.network", "errors"},
     "schedule": {
