@@ -46,5 +46,5 @@ def stream_table(low: Stream, machine: Machine) -> np.ndarray:
     fills = [*low.resident, *(f for r in low.rounds for f in (*r.shared, *r.private))]
     owner = {(kind, f.key): argument[f.read] for f in fills for kind in ("fill", "part")}
     return buffer_table(
-        (machine.spm_base + low.at[name], size, owner.get(name, SEVERAL)) for name, size in low.sizes.items()
+        (machine.spm_base + low.at[name], size, owner.get(name, SEVERAL)) for name, size in low.held_bytes.items()
     )
