@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, SimulationError, raise_all
+from tx8fast.errors import ConfigError, InternalError, ProgramError, SimulationError, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
@@ -29,6 +29,7 @@ from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.program import container, io
 from tx8fast.program.model import Program, Tensor, input_shapes
 from tx8fast.program.params import pack_param, param_arrays, sources_of
+from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
 from tx8fast.schedule.given_groups import form_given_groups
@@ -210,8 +211,17 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         meta["search"] = found.report.to_json()
     program = assemble(view.table, machine, found.plans, describe, meta, _half(progress, 1))
     program.meta["compute_dtype"] = _compute_dtype(program, options)
+    _check(program)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root, searched=found)
+
+
+def _check(program: Program) -> None:
+    """Look for defects of our own in what was compiled. Raises InternalError."""
+    try:
+        verify(program)
+    except ProgramError as error:
+        raise InternalError(f"compiling '{program.meta['model']}': the program breaks rules of its own; {error}") from error
 
 
 def search_graph(
