@@ -114,11 +114,9 @@ class CompiledProgram:
         if sanitize:
             from tx8fast.simulator.sanitizer import Sanitizer
 
-            if self.program.n_chips > 1:
-                raise SimulationError("the sanitizer watches programs of one chip; run this one without it")
             watch = Sanitizer(self.program)
         if self.program.n_chips > 1:
-            sim = ChipsSimulator(self.program, debug=debug, exact=exact)
+            sim = ChipsSimulator(self.program, debug=debug, exact=exact, observer=watch)
         else:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
         params = param_arrays(self.program, weights_dir or self.weights_dir)
@@ -221,7 +219,9 @@ def _check(program: Program) -> None:
     try:
         verify(program)
     except ProgramError as error:
-        raise InternalError(f"compiling '{program.meta['model']}': the program breaks rules of its own; {error}") from error
+        raise InternalError(
+            f"compiling '{program.meta['model']}': the program breaks rules of its own; {error}"
+        ) from error
 
 
 def search_graph(

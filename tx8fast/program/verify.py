@@ -9,7 +9,6 @@ Problems are named by segment, tile and instruction, or by launch, and raised to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from tx8fast.errors import ConfigError, ProgramError
 from tx8fast.isa.record import RECORD
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.numerics.layout import blocked_bytes, dense_bytes, npc
+from tx8fast.numerics.layout import image_bytes
 from tx8fast.program.model import ROLES, SEVERAL, Program, Segment
 from tx8fast.program.problems import Problems
 from tx8fast.program.verify_code import KCORE, Batch, Code, Flow, batches
@@ -69,11 +68,6 @@ def _tensors(program: Program, found: Problems) -> None:
             need = image_bytes(t.shape, t.ddr_dtype, t.layout)
             if t.size_bytes < need:
                 found.add(f"{what}: {t.size_bytes} bytes reserved, {t.layout} {t.ddr_dtype} {t.shape} needs {need}")
-
-
-def image_bytes(shape: Sequence[int], dtype: str, layout: str) -> int:
-    """Return the bytes of a tensor in DDR."""
-    return dense_bytes(shape, dtype) if layout == "dense" else blocked_bytes(*npc(shape), dtype)
 
 
 class _Extent:
