@@ -5,9 +5,10 @@ STAMP := .venv/.stamp
 KERNELS := build/.kernels
 JOBS ?= 2
 
+# mutation: 120 mutants of each of three programs, with three seeds; prints who sees what.
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
-.PHONY: demo test test-all test-debug lint bench clean
+.PHONY: demo test test-all test-debug mutation lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -23,6 +24,9 @@ test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
 	$(BIN)/python -m pytest -q tests/kernels tests/alloc tests/simulator; status=$$?; \
 	$(BIN)/python setup.py --quiet build_ext --inplace && exit $$status
+
+mutation: $(KERNELS)
+	TX8FAST_MUTANTS=120 $(BIN)/python -m pytest -q -s tests/mutation
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

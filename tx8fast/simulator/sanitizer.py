@@ -31,6 +31,7 @@ from tx8fast.simulator.sanitizer_ddr import Races
 from tx8fast.simulator.sanitizer_order import Order
 from tx8fast.simulator.sanitizer_report import MAX_FINDINGS, Enough, Finding, SanitizerError
 from tx8fast.simulator.sanitizer_results import Memory
+from tx8fast.simulator.sanitizer_uses import Uses
 from tx8fast.simulator.sanitizer_values import Shadow
 
 
@@ -52,6 +53,7 @@ class Sanitizer:
         self.index = 0  # of the launch
         self.barriers: dict[int, int] = {}
         self.epochs = [0 for _ in chips]
+        self.uses = Uses(machine.tile.spm_bytes)
         self.stores: list[tuple[Run, int, Range, str]] = []  # transfers to DDR that had undefined bytes
 
     # -- reports ------------------------------------------------------------------------------------------------
@@ -174,6 +176,7 @@ class Sanitizer:
             else:
                 self.shadows[tile] = Shadow(self.machine.tile.spm_bytes)
         self.order.begin(list(self.runs.values()))
+        self.uses.begin(self.runs.values())
         self.barriers = dict.fromkeys(tiles, 0)
 
     def row(self, tile: int, at: int, state: Any, address: int) -> None:
@@ -188,6 +191,8 @@ class Sanitizer:
             if name in LOOKUPS:
                 row, ahead = self._look_up(run, at, state)
                 address, reads = address + ahead, spans_of(row)[0]
+            self.uses.read(tile, reads)
+            self.uses.write(run, at, writes)
             if unit in (RDMA, WDMA):
                 self._transfer(run, at, row, address, unit == WDMA)
             else:
@@ -254,6 +259,10 @@ class Sanitizer:
     def end(self, complete: bool = True) -> None:
         """The launch is over; not `complete`: the tiles could not go on."""
         if complete:
+            for run, at in self.uses.unused():
+                self.fault(
+                    "unused result", run, at, "writes bytes of which nothing reads a single one before they are lost"
+                )
             self._open_sends("the end of its segment", self.runs)
         for tile, monitors in enumerate(self.order.monitors):
             for number, monitor in enumerate(monitors):
@@ -325,11 +334,13 @@ class Sanitizer:
         chip = p[3] - 1 if "chip" in cls.FIELDS_P and p[3] > 0 else self._chip(run.tile)
         home = chip * self.machine.n_tiles
         self.order.send(run, at, span, (dst, dst + p[0]), [home + t for t in mask_tiles(p[1])], p[2])
+        self.uses.read(run.tile, [span])
         for other, data in cls.pieces(self.shadows[run.tile].spm, src, p):  # type: ignore[attr-defined]
             if p[0] and data.all():
                 self._undefined(run, at, span, "sends")
             if home + other in self.shadows:
                 self.shadows[home + other].spm[dst : dst + p[0]] = data
+                self.uses.write(run, at, [(dst, dst + p[0])], home + other)
 
     def _routine(self, run: Run, at: int, routine: dict[str, Any]) -> None:
         chip = self._chip(run.tile)
