@@ -125,9 +125,8 @@ class Sanitizer:
                 self._end_finding("stopped", launch.name, segment.name, str(error), (0, 0))
             self.end(not stopped)
             raise Enough from error
-        if len(self.findings) == before:
-            for chip, memory in enumerate(self.memory):
-                self._results(launch, segment, chip, memory)
+        for chip, memory in enumerate(self.memory):
+            self._results(launch, segment, chip, memory)
 
     def _results(self, launch: Launch, segment: Segment, chip: int, memory: Memory) -> None:
         """Report results that the launch has not stored."""
