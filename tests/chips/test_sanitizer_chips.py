@@ -67,9 +67,10 @@ def test_a_read_where_a_message_of_another_chip_lands():
 
 
 def test_tiles_of_one_chip_race_and_those_of_two_do_not():
-    store = lambda: (
-        CodeBuilder().add("rdma", dst=A, run_bytes=N, slot=0).add("wdma", src=A, run_bytes=N, slot=1).finish()
-    )  # noqa: E731
+    def store() -> CodeBuilder:
+        b = CodeBuilder().add("rdma", dst=A, run_bytes=N, slot=0)
+        return b.add("wdma", src=A, run_bytes=N, slot=1).finish()
+
     idle = lambda: CodeBuilder().finish()  # noqa: E731
     assert not found(program([store(), idle(), store(), idle()]))
     races = found(program([idle(), idle(), store(), store()]))
