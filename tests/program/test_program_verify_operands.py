@@ -76,7 +76,7 @@ def test_an_update_needs_some_bytes_only():
     ("conv", {**CONV, "left": 1}, "other columns than window, stride and pads give"),
     ("depthwise", {**CONV, "oc": 16}, "other channels in its result"),
     ("conv", {**CONV, "src": A + 8}, "conv operand at SPM 0x10008, required a multiple of 16"),
-    ("gemm", {**GEMM, "out": A + 65536 + 64}, "required a multiple of 256"),
+    ("gemm", {**GEMM, "out": A + 65536 + 8}, "required a multiple of 16"),
     ("gemm", {**GEMM, "batch_l": 2, "batch_r": 3}, "different batches"),
     ("pool_max", {**POOL, "dst": B + 8}, "required a multiple of 16"),
     ("pool_max", {**POOL, "kx": 9}, "window is larger than its operand"),

@@ -142,7 +142,11 @@ class Gemm(Instruction):
 
     @staticmethod
     def alignment(r):
-        return OPERAND_BYTES
+        # parts of an operand in scratchpad begin at any of its positions: 256 bytes are preferred, not required
+        m, k, n, _, _, l_trs, r_trs, out_fmt, psum_fmt = r["p"][:, :9].T
+        left, right = (position_bytes(np.where(turned, a, k), r["fmt"]) for turned, a in ((l_trs, m), (r_trs, n)))
+        out, psum, bias = (position_bytes(n, f) for f in (out_fmt, psum_fmt, r["p"][:, 12]))
+        return np.stack([left, right, out, psum, bias, np.full(len(r), 2)], axis=1)
 
     @staticmethod
     def rules(r):

@@ -26,7 +26,6 @@ from tx8fast.lower.base import (
 )
 from tx8fast.lower.transfer import Descriptor, Local, descriptors
 from tx8fast.machine import Machine
-from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 
 MAX_DIM = 16384  # field range of m, k, n
@@ -255,11 +254,6 @@ class Contraction(Lowering):
     def fits(self, lens: Sequence[int]) -> bool:
         """True if one instruction can hold a slice of these factor lengths."""
         size = [math.prod(lens[f] for f in g) for g in self.groups()]
-        if self.resident and size[3] < math.prod(self.sizes[f] for f in self.k):
-            # parts of the operand that stays begin at whole blocks of all rows
-            dtype = self.reads[0].spec.dtype
-            if size[1] * block_size(dtype) * ITEM_BYTES[dtype] % ALIGN_BYTES:
-                return False
         return size[0] <= MAX_BATCH and max(size[1:]) <= MAX_DIM
 
     def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
