@@ -120,7 +120,7 @@ def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any, n
                 for target in targets:
                     traffic.sent[target][when] += total * senders
                 if when < flow.barriers and flow.last[last] > flow.waits[when]:
-                    traffic.open.setdefault((code.where, int(code.place(last)), when), set()).update(targets)
+                    traffic.open.setdefault((code.where, int(code.places[flow.row[last]]), when), set()).update(targets)
     recv, zeros = p["recv"], np.zeros(len(at["recv"]), np.int64)
     for when, _, monitor, total, _ in _sums(flow, at["recv"], zeros, recv["monitor"], recv["bytes"]):
         for t in code.tiles:

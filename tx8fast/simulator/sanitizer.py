@@ -249,6 +249,8 @@ class Sanitizer:
     def _open_sends(self, where: str, tiles: Iterable[int]) -> None:
         for tile in tiles:
             run = self.runs.get(tile)
+            if run is None:
+                continue
             done = self.order.finished(tile, SENDS, tile)
             for m in self.order.sends[tile]:
                 if m.run is run and m.run.base + m.at >= done and any(leg.done < 0 for leg in m.legs):

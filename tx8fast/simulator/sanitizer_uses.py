@@ -60,6 +60,6 @@ class Uses:
             if not any(run.segment.arguments):
                 continue
             wrote = (run.facts.writes[..., 1] > run.facts.writes[..., 0]).any(axis=1)
-            first = self.first[run.tile]
-            for at in np.flatnonzero(wrote & ~self.used[first : first + len(wrote)]).tolist():
+            first, count = self.first[run.tile], len(run.facts.rows)
+            for at in np.flatnonzero(wrote & ~self.used[first : first + count]).tolist():
                 yield run, at
