@@ -220,8 +220,8 @@ def _routines(s: Segment, extent: _Extent, found: Problems) -> None:
         called = code["p"][code["opcode"] == KCORE, isa.INSTRUCTIONS["kcore"].FIELDS_P.index("routine")]
         for r in np.unique(called).tolist():
             for side, slot, lo, hi, moved in spans[r]:
-                one = (np.array([v], np.int64) for v in (side, slot, lo, hi))
-                extent.add(s, tiles, *one, np.array([float(moved)]))
+                sides, slots, first, last = (np.array([v], np.int64) for v in (side, slot, lo, hi))
+                extent.add(s, tiles, sides, slots, first, last, np.array([float(moved)]))
 
 
 def _arguments(s: Segment, extent: _Extent, n_chips: int, found: Problems) -> None:
