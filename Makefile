@@ -7,12 +7,13 @@ JOBS ?= 2
 SECONDS ?= 600
 SEED ?= 0
 
+# mutation: 120 mutants of each of three programs, with three seeds; prints who sees what.
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
 # replay: every program of the corpus is the recorded one, byte for byte; GATE=cycles: none is slower.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead.
-.PHONY: demo test test-all test-debug replay hunt lint bench clean
+.PHONY: demo test test-all test-debug replay hunt mutation lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -34,6 +35,9 @@ replay: $(KERNELS)
 
 hunt: $(KERNELS)
 	PYTHONPATH=tests $(BIN)/python -m hunt.run --seconds $(SECONDS) --seed $(SEED) --out build/hunt
+
+mutation: $(KERNELS)
+	TX8FAST_MUTANTS=120 $(BIN)/python -m pytest -q -s tests/mutation
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
