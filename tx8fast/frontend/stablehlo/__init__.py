@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnsupportedError, UnusedOptionWarning, raise_all
+from tx8fast.files import read_input
 from tx8fast.frontend.common import Emitter, ImportOptions, Tensor, build_program, np_type
 from tx8fast.frontend.stablehlo import clusters
 from tx8fast.frontend.stablehlo.importer import Importer
@@ -26,6 +27,9 @@ from tx8fast.ir.chips import MAX_CHIPS
 from tx8fast.ir.program import IRProgram
 from tx8fast.weights import WeightTable
 from tx8fast.weights.safetensors import open_checkpoint
+
+#: largest file that is read: the parser needs several times its size
+MAX_FILE_BYTES = 1 << 32
 
 __all__ = ["import_module", "import_stablehlo", "supported_ops"]
 
@@ -53,7 +57,7 @@ def import_stablehlo(path: str | os.PathLike[str], options: ImportOptions | None
     """
     where = Path(path)
     try:
-        data = where.read_bytes()
+        data = read_input(where, MAX_FILE_BYTES)
     except OSError as e:
         raise ImportModelError(f"reading StableHLO {where}: {e.strerror or e}") from e
     beside = where.with_suffix(".safetensors")
