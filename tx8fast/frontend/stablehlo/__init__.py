@@ -18,6 +18,7 @@ from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnsupportedE
 from tx8fast.files import read_input
 from tx8fast.frontend.common import Emitter, ImportOptions, Tensor, build_program, np_type
 from tx8fast.frontend.stablehlo import clusters
+from tx8fast.frontend.stablehlo.guard import survive
 from tx8fast.frontend.stablehlo.importer import Importer
 from tx8fast.frontend.stablehlo.node import Handler
 from tx8fast.frontend.stablehlo.reader import bindings, legalise, new_mlir_context, parse
@@ -78,14 +79,11 @@ def import_module(
     if options.phase:
         warnings.warn("phase has no effect, StableHLO has fixed shapes", UnusedOptionWarning, stacklevel=2)
     bindings()  # says what to install
-    context = new_mlir_context()
+    survive(lambda: _parsed(data, what, threads=False), len(data), f"reading StableHLO {what}")
+    context, module = _parsed(data, what)
     ctx = new_context()
     weights = WeightTable(Path(path).parent if path else None)
     with context:
-        module = parse(data, f"reading StableHLO {what}", context)
-        if _needs_chlo(module):
-            legalise(module, "chlo-legalize-to-stablehlo")
-
         devices = _devices(module, what, options)
 
         def fill(block) -> tuple[list[str], list[str], list]:
@@ -112,6 +110,17 @@ def import_module(
         func = next(op for op in program.module.regions[0].blocks[0] if op.kind == "func")
         func.attrs["donated"] = tuple(donated)
     return program
+
+
+def _parsed(data: bytes, what: str, threads: bool = True) -> tuple[Any, Any]:
+    """Return a new MLIR context and the module in it, of CHLO only what has handlers."""
+    context = new_mlir_context()
+    context.enable_multithreading(threads)
+    with context:
+        module = parse(data, f"reading StableHLO {what}", context)
+        if _needs_chlo(module):
+            legalise(module, "chlo-legalize-to-stablehlo")
+    return context, module
 
 
 def _needs_chlo(module: Any) -> bool:
