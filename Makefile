@@ -4,10 +4,12 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 KERNELS := build/.kernels
 JOBS ?= 2
+SEED ?= 1
 
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
+# fuzz-readers: 500 damaged files of every kind that is read, and 40 processes ended at random; SEED names others.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
-.PHONY: demo test test-all test-debug lint bench clean
+.PHONY: demo test test-all test-debug fuzz-readers lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -23,6 +25,10 @@ test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
 	$(BIN)/python -m pytest -q tests/kernels tests/alloc tests/simulator; status=$$?; \
 	$(BIN)/python setup.py --quiet build_ext --inplace && exit $$status
+
+fuzz-readers: $(KERNELS)
+	TX8FAST_FUZZ_READERS=500 TX8FAST_FUZZ_SEED=$(SEED) TX8FAST_KILLS=40 \
+	$(BIN)/python -m pytest -q -n $(JOBS) tests/readers tests/cli/test_kills.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -15,7 +15,6 @@ import os
 import stat
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import IO
 
 from tx8fast.errors import ConfigError
@@ -32,14 +31,14 @@ PathLike = str | os.PathLike[str]
 _Key = str | tuple[int, int]  # a real path, or (device, inode): hard links are one file
 
 
-@dataclass
 class Registry:
     """The files that one call reads or refers to, those it is going to write, and the names it has made so far."""
 
-    inputs: dict[_Key, str] = field(default_factory=dict)
-    folders: dict[_Key, str] = field(default_factory=dict)
-    outputs: dict[_Key, tuple[PathLike, str]] = field(default_factory=dict)  # name, and what is being done
-    made: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.inputs: dict[_Key, str] = {}
+        self.folders: dict[_Key, str] = {}
+        self.outputs: dict[_Key, tuple[PathLike, str]] = {}  # name, and what is being done
+        self.made: list[str] = []
 
     def undo(self) -> None:
         """Remove what this call has made where nothing was before: files, then directories."""
@@ -180,13 +179,11 @@ def same_output(a: PathLike, b: PathLike) -> bool:
     return bool(set(_keys(a)) & set(_keys(b)))
 
 
-@dataclass
 class _Unfinished:
     """A temporary file beside its `target`; open, and so locked, until it has its name or is gone."""
 
-    temporary: str
-    target: str
-    file: IO[bytes]
+    def __init__(self, temporary: str, target: str, file: IO[bytes]) -> None:
+        self.temporary, self.target, self.file = temporary, target, file
 
     def finish(self) -> None:
         """Give the file its name and make that last."""
@@ -222,26 +219,22 @@ def replacing(path: PathLike, what: str = "file") -> Iterator[IO[bytes]]:
     if "\0" in os.fspath(path):
         raise OSError(errno.EINVAL, "the name has a null character", _shown(path))
     _check_inputs(path, f"writing {what} {_shown(path)}")
-    waiting, new = _waiting.get(), None
-    try:
+    waiting = _waiting.get()
+    with _all_or_nothing():
         target = os.path.realpath(path)
         _sweep(target)
         new = _create(target)
-        yield new.file
-        new.file.flush()
-        os.fsync(new.file.fileno())
-        if waiting is None:
-            new.finish()
-        else:
-            waiting.append(new)
-            new = None
-    except OSError:
-        for registry in _registries.get():
-            registry.undo()
-        raise
-    finally:
-        if new is not None:
-            new.drop()
+        try:
+            yield new.file
+            new.file.flush()
+            os.fsync(new.file.fileno())
+            if waiting is None:
+                new.finish()
+            else:
+                waiting.append(new)
+        finally:
+            if waiting is None or new not in waiting:
+                new.drop()
 
 
 @contextlib.contextmanager
@@ -249,18 +242,26 @@ def together() -> Iterator[None]:
     """Files written in this block take their names at its end: all of them, or none if the block fails."""
     waiting: list[_Unfinished] = []
     token = _waiting.set(waiting)
+    with _all_or_nothing():
+        try:
+            yield
+            for new in waiting:
+                new.finish()
+        finally:
+            _waiting.reset(token)
+            for new in waiting:
+                new.drop()
+
+
+@contextlib.contextmanager
+def _all_or_nothing() -> Iterator[None]:
+    """If the disk fails, undo what this call has made before."""
     try:
         yield
-        for new in waiting:
-            new.finish()
     except OSError:
         for registry in _registries.get():
             registry.undo()
         raise
-    finally:
-        _waiting.reset(token)
-        for new in waiting:
-            new.drop()
 
 
 def make_folder(path: PathLike) -> None:

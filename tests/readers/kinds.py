@@ -91,7 +91,9 @@ def _external(d: Path) -> None:
 
     _small_onnx(d / "in.onnx")
     model = onnx.load(d / "in.onnx")
-    onnx.save(model, d / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0, convert_attribute=True)
+    onnx.save(
+        model, d / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0, convert_attribute=True
+    )
 
 
 def _damage_external(d: Path, r: Random) -> None:

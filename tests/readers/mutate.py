@@ -11,7 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 Random = random.Random
-WORDS = (b"\0" * 8, b"\xff" * 8, b"\xff\xff\xff\x7f", b"\0\0\0\x80", b"{" * 50, b"[" * 3000, b"9" * 5000, b"\xf0\x28\x8c")
+WORDS = (
+    b"\0" * 8,
+    b"\xff" * 8,
+    b"\xff\xff\xff\x7f",
+    b"\0\0\0\x80",
+    b"{" * 50,
+    b"[" * 3000,
+    b"9" * 5000,
+    b"\xf0\x28\x8c",
+)
 NUMBERS = (0, -1, 1, 2, 127, 255, 65536, 2**31 - 1, 2**31, 2**32, 2**48, 2**63 - 1, 2**63, 2**64, 10**400, -(2**63))
 TEXTS = ("", "x", "\0", "../x", "/dev/zero", "\ud800", "a" * 5000, "nan", "\u00e9", "model.onnx", "f32", "bf16")
 
@@ -189,7 +198,9 @@ def _change(inside: Any, field: Any, r: Random) -> None:
         inside.ClearField(field.name)
     elif field.type == field.TYPE_MESSAGE:
         if _repeated(field) and len(value):
-            r.choice((lambda: value.append(r.choice(value)), lambda: value.pop(r.randrange(len(value))), value.reverse))()
+            r.choice(
+                (lambda: value.append(r.choice(value)), lambda: value.pop(r.randrange(len(value))), value.reverse)
+            )()
         elif not _repeated(field):
             inside.ClearField(field.name)
     elif _repeated(field):
@@ -212,10 +223,17 @@ def _scalar(field: Any, old: Any, r: Random) -> Any:
         return bytes_of(old, r)
     if field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE):
         return r.choice((0.0, -1.0, float("inf"), float("nan"), 1e30))
-    choices: list[Callable[[], int]] = [lambda: r.choice(NUMBERS), lambda: int(old) + 1, lambda: -int(old), lambda: r.randrange(30)]
+    choices: list[Callable[[], int]] = [
+        lambda: r.choice(NUMBERS),
+        lambda: int(old) + 1,
+        lambda: -int(old),
+        lambda: r.randrange(30),
+    ]
     n = r.choice(choices)()
     wide = field.type in (field.TYPE_INT64, field.TYPE_UINT64, field.TYPE_SINT64)
-    low, high = (0, 2**32 - 1) if field.type == field.TYPE_UINT32 else (-(2**63), 2**63 - 1) if wide else (-(2**31), 2**31 - 1)
+    low, high = (
+        (0, 2**32 - 1) if field.type == field.TYPE_UINT32 else (-(2**63), 2**63 - 1) if wide else (-(2**31), 2**31 - 1)
+    )
     if field.type == field.TYPE_UINT64:
         low, high = 0, 2**64 - 1
     return max(low, min(high, n))

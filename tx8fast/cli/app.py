@@ -27,6 +27,7 @@ from tx8fast.files import Registry, watching
 
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 TRACEBACK = "TX8FAST_TRACEBACK"
+MAX_LINE = 2000  # characters of a message's line
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -117,10 +118,18 @@ def _hush() -> int:
 
 
 def _fail(message: str) -> int:
-    click.echo(f"error: {message}", err=True)
+    click.echo("\n".join(map(_short, f"error: {message}".split("\n"))), err=True)
     if _wants_traceback():
         traceback.print_exc(file=sys.stderr)
     return BAD_INPUT
+
+
+def _short(line: str) -> str:
+    """A line that repeats a name or a number of thousands of characters, without most of it."""
+    half = MAX_LINE // 2
+    return (
+        line if len(line) <= MAX_LINE else f"{line[:half]} ... {len(line) - 2 * half:,} characters ... {line[-half:]}"
+    )
 
 
 def _wants_traceback() -> bool:

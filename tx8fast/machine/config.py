@@ -30,7 +30,7 @@ DDR_BASE = 0x2_8000_0000
 SPM_BASE = 0x10000
 MAX_FILE_BYTES = 1 << 16
 MAX_DEPTH = 8
-#: largest whole number of a machine file: products with counts stay within 64 bits
+#: largest whole number that is looked at
 _MAX_INT = 2**48
 #: most tiles: instructions name sets of tiles by bits of a signed 64-bit mask
 MAX_TILES = 63
@@ -173,7 +173,7 @@ def _check_value(key: str, value: Any, meta: Mapping) -> str:
         kind = "a whole number" if want is int else "a number"
         return f"$.{key}: found {type(value).__name__} {reprlib.repr(value)}, required {kind}"
     if isinstance(value, int) and abs(value) > _MAX_INT:
-        return f"$.{key}: found a number beyond {_MAX_INT}, required at most that"
+        return f"$.{key}: found a number beyond {_MAX_INT}, required at most {_MAX_INT}"
     if not math.isfinite(value):
         return f"$.{key}: found {value}, required a finite number"
     if (low is None and value <= 0) or (low is not None and value < low):
@@ -183,7 +183,11 @@ def _check_value(key: str, value: Any, meta: Mapping) -> str:
 
 def _check_together(values: Mapping[str, Any]) -> list[str]:
     """Return the rules between or beyond single keys that `values` breaks."""
-    problems = []
+    problems = [
+        f"$.{key}: found {values[key]}, required {meta['least']:g} to {meta['most']:g}"
+        for key, (meta, _) in _SCHEMA.items()
+        if not meta["least"] <= values[key] <= meta["most"]
+    ]
     low, high = values["tile.spm_reserved_low"], values["tile.spm_reserved_high"]
     if low + high >= values["tile.spm_bytes"]:
         problems.append(

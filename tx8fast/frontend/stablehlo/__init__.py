@@ -104,7 +104,14 @@ def import_module(
             )
 
         donated: list[int] = []
-        program = build_program(ctx, weights, Path(path).stem if path else "model", fill)
+        try:
+            program = build_program(ctx, weights, Path(path).stem if path else "model", fill)
+        except (RuntimeError, UnicodeError) as e:
+            if type(e) is not RuntimeError and not isinstance(e, UnicodeError):
+                raise
+            raise ImportModelError(  # the bindings' word for names that are no text, and for data that do not fit
+                f"importing {what}: the bindings of jaxlib cannot read an entry of it ({e}); the file is damaged"
+            ) from e
     program.module.attrs["chip_x"] = devices[0] * devices[1]
     if donated:
         func = next(op for op in program.module.regions[0].blocks[0] if op.kind == "func")
