@@ -30,23 +30,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 128 + came[0] if came and code else code
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal asked the process to end. Python itself ends by SIGINT, whoever handles it, if a plain KeyboardInterrupt
+    came while it ran the text of a function, as `dataclass` does when a module is loaded."""
+
+
 def _listen(came: list[int]) -> Callable[[], None]:
     """Let the signals by which systems end a process clean up as Ctrl-C does; `came` will list them. Return what undoes it."""
     import signal
 
     def stop(number: int, _frame: object) -> None:
         came.append(number)
-        if len(came) == 1:  # the next one must not stop the cleaning
-            raise KeyboardInterrupt
+        if len(came) == 1 or number == signal.SIGINT:  # the system's second one must not stop the cleaning
+            raise Stopped
 
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    try:  # those that are ignored stay so: `nohup` wants it
-        changed = [n for n in numbers if signal.getsignal(n) == signal.SIG_DFL and signal.signal(n, stop) is not None]
+    usual = (signal.SIG_DFL, signal.default_int_handler)  # those that are ignored stay so: `nohup` wants it
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {}
+    try:
+        for number in numbers:
+            if signal.getsignal(number) in usual:
+                before[number] = signal.signal(number, stop)
     except ValueError:  # only the main thread may
-        changed = []
+        pass
 
     def restore() -> None:
-        for number in changed:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     return restore
