@@ -4,12 +4,15 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 KERNELS := build/.kernels
 JOBS ?= 2
-SEED ?= 1
+SECONDS ?= 600
+SEED ?= 0
 
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
 # fuzz-readers: 500 damaged files of every kind that is read, and 40 processes ended at random; SEED names others.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
-.PHONY: demo test test-all test-debug fuzz-readers lint bench clean
+# hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
+# the last one's seeds and adds to its table of pairs; SEED=N begins at N instead.
+.PHONY: demo test test-all test-debug fuzz-readers hunt lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -29,6 +32,9 @@ test-debug: $(STAMP)
 fuzz-readers: $(KERNELS)
 	TX8FAST_FUZZ_READERS=500 TX8FAST_FUZZ_SEED=$(SEED) TX8FAST_KILLS=40 \
 	$(BIN)/python -m pytest -q -n $(JOBS) tests/readers tests/cli/test_kills.py
+
+hunt: $(KERNELS)
+	PYTHONPATH=tests $(BIN)/python -m hunt.run --seconds $(SECONDS) --seed $(SEED) --out build/hunt
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -18,6 +18,7 @@ KERNELS = (
     "pack",
     "pages",
     "plan_cost",
+    "product",
     "shard_enum",
     "weave",
 )

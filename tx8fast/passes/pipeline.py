@@ -28,6 +28,7 @@ from tx8fast.passes.group_patterns import GroupPatterns
 from tx8fast.passes.group_single import GroupSingle
 from tx8fast.passes.inline import Inline
 from tx8fast.passes.inplace_to_functional import InplaceToFunctional
+from tx8fast.passes.interface_dtype import InterfaceDtype
 from tx8fast.passes.layout_align import LayoutAlign
 from tx8fast.passes.layout_calls import LayoutCalls
 from tx8fast.passes.layout_init import LayoutInit
@@ -48,14 +49,21 @@ from tx8fast.passes.raise_views import RaiseViews
 from tx8fast.passes.sink_constants import SinkConstants
 from tx8fast.passes.sink_transposes import SinkTransposes
 from tx8fast.passes.strip_runtime import StripRuntime
+from tx8fast.passes.values_only import ValuesOnly
 from tx8fast.passes.wrap_value import WrapValue
 
 PASSES: tuple[type[CompilerPass], ...] = (
-    Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
+    Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, InterfaceDtype, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
-    LiftContract, LiftStablehlo, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
+    LiftContract, LiftStablehlo, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, ValuesOnly,
+    FunctionalToInplace,
 )  # fmt: skip
+
+
+def value_passes() -> list[CompilerPass]:
+    """The passes that leave no buffer: from here to `functional-to-inplace` every tensor is a value."""
+    return [InplaceToFunctional(), WrapValue(), FoldCopies(), ValuesOnly()]
 
 
 def lifting_passes() -> list[CompilerPass]:
@@ -67,15 +75,16 @@ def lifting_passes() -> list[CompilerPass]:
     ]  # fmt: skip
 
 
-def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass]:
-    """The passes up to one body per kind of layer, in the compute format `dtype` (bf16, f16, f32 or keep).
+def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "keep") -> list[CompilerPass]:
+    """The passes up to one body per kind of layer, in the compute format `dtype` (bf16, f16, f32 or keep), inputs, outputs
+    and caches in `io_dtype`.
 
     Folding comes before the format is chosen: it reads weights in the format of the table.
     """
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     return [
-        Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
-        ComputeDtype(dtype), Canonicalize(), Cse(), *repeat, Dce(),
+        *value_passes(), Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
+        InterfaceDtype(io_dtype), ComputeDtype(dtype), Canonicalize(), Cse(), *repeat, Dce(),
     ]  # fmt: skip
 
 
@@ -87,14 +96,14 @@ def backend_passes(layout_method: str = "mincut", barriers: bool = True, groups:
     patterns: list[CompilerPass] = [GroupPatterns(groups)] if groups else []
     return [
         LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method, "keep"), LayoutOpt(), ConstNorm(),
-        *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
+        FunctionalToInplace(), *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
     ]  # fmt: skip
 
 
 def standard_pipeline(dtype: str = "bf16", outline: bool = True, layout_method: str = "mincut",
-                      barriers: bool = True, groups: str = "") -> list[CompilerPass]:  # fmt: skip
+                      barriers: bool = True, groups: str = "", io_dtype: str = "keep") -> list[CompilerPass]:  # fmt: skip
     """What a compile runs on an imported graph before it leaves for arrays."""
-    return [*graph_passes(dtype, outline), *backend_passes(layout_method, barriers, groups)]
+    return [*graph_passes(dtype, outline, io_dtype), *backend_passes(layout_method, barriers, groups)]
 
 
 @dataclass(frozen=True)
