@@ -1,6 +1,6 @@
 """The weight table: key -> logical shape, dtype and source; bytes appear only through `view`.
 
-May import: numpy, errors, weights.derived, weights.dtypes, weights.safetensors. Must not: rename keys,
+May import: numpy, errors, files, weights.derived, weights.dtypes, weights.safetensors. Must not: rename keys,
 hash or copy tensor data. Files are mapped read-only, one map per file, dropped when its last entry goes.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tx8fast.errors import ImportModelError
+from tx8fast.files import open_input
 from tx8fast.weights.derived import evaluate
 from tx8fast.weights.dtypes import ITEM_BYTES, dtype_name, np_dtype
 
@@ -332,7 +333,7 @@ def _paths(weight: Weight) -> set[str]:
 
 def _map(path: str) -> mmap.mmap | bytes:
     try:
-        with open(path, "rb") as f:
+        with open_input(path) as f:
             if os.fstat(f.fileno()).st_size == 0:
                 return b""
             return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
