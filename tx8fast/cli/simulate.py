@@ -30,7 +30,7 @@ _PROGRAM = click.argument("program", type=PATH, metavar="PROGRAM.tx8")
 @json_option  # fmt: skip
 def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) -> None:
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
-    from tx8fast.cli.facts import program_facts
+    from tx8fast.cli.facts import simulation_facts
     from tx8fast.program.verify import verify
 
     if trace is not None:
@@ -45,17 +45,7 @@ def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) ->
     if trace is not None:
         with replacing(trace, "trace") as f:
             write_trace(compiled.program, f, trace.suffix)
-    head = program_facts(compiled.program)
-    kept = (
-        "model",
-        "phase",
-        "compute_dtype",
-        "spm_peak_bytes",
-        "ddr_footprint_bytes",
-        "useful_macs",
-        "unique_ddr_bytes",
-    )
-    facts = {"program": str(program), **{k: head[k] for k in kept}, **result.to_json()}
+    facts = simulation_facts(str(program), compiled.program, result)
     if as_json:
         show_json(facts)
     else:
