@@ -1,0 +1,220 @@
+"""The field: pairs of residues as numbers, exact and without an order of summation.
+
+May import: numpy, the kernels, proof.cells, proof.constants, proof.primes. Must not: know rows, ops or memory.
+
+An element is a pair (x modulo p, x modulo q), p = 2 q + 1 both prime, and exponentials are a homomorphism from the
+second to the first: exp(x) = omega^(x mod q) mod p, omega of order q, so exp(a + b) = exp(a) exp(b). What has been an
+exponential has no value modulo q (ABSENT) until it is sealed. Source: Mirage's equivalence by random tests over two
+finite fields (Wu et al. 2024), maxima as sums of hashes (multiset hashing, Clarke et al. 2003).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tx8fast._kernels.reference import field as k
+from tx8fast.errors import SimulationError
+from tx8fast.proof import products
+from tx8fast.proof.cells import ABSENT, HIDDEN, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements
+from tx8fast.proof.constants import HIDING, Constants
+from tx8fast.proof.primes import primes_of, word
+
+
+class Field:
+    """Arithmetic of one seed. Operands broadcast as in numpy; results are new arrays.
+
+    Special cases: undefined spreads; hidden + x and hidden - x are hidden, x - hidden is undefined, hidden * 0 is 0,
+    hidden * x hidden, exp(hidden) is exact zero; the inverse of zero is zero; exp of an element that has no q side is
+    undefined. `constants` takes the graph's constants (`constants.register`), before the first use.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.p, self.q, self.omega = primes_of(seed)
+        self.constants = Constants(seed, self.p, self.q)
+        self._order, self._maximum = word("order", seed), word("maximum", seed)
+
+    # --- where elements come from --------------------------------------------------------------------------------
+
+    def random(self, key: str, shape: tuple[int, ...], first: int = 0) -> Elements:
+        """Return random elements number `first` and on of the stream `key`; element i depends on seed, key and i alone."""
+        count = int(np.prod(shape))
+        p, q = k.counters(self.key(key), first, count, self.p, self.q)
+        return Elements(p.reshape(shape), q.reshape(shape))
+
+    def key(self, name: str) -> int:
+        """Return the 64-bit key of a named stream or function."""
+        return word("key", self.seed, name)
+
+    def constant(self, value: float, fmt: str = "f32", shape: tuple[int, ...] = ()) -> Elements:
+        """Return a constant as the format `fmt` ("f32", "bf16", "f16", "tf32") holds it, repeated to `shape`.
+
+        At most -1e30 hides; +inf and NaN are undefined.
+        """
+        p, q = self.constant_words(value, fmt)
+        return Elements(np.full(shape, p, np.uint32), np.full(shape, q, np.uint32))
+
+    def constant_words(self, value: float, fmt: str) -> tuple[int, int]:
+        """Return the words (p, q) of a constant."""
+        if value <= HIDING:
+            return HIDDEN, 0
+        return (UNDEFINED, 0) if not np.isfinite(value) else self.constants.pair(value, fmt)
+
+    def numbers(self, values: np.ndarray, fmt: str = "f32") -> Elements:
+        """Return concrete numbers (integers, truth values or floats of any shape) as elements."""
+        values = np.asarray(values)
+        if values.dtype.kind in "iub":
+            wide = values.astype(np.int64)
+            return Elements((wide % self.p).astype(np.uint32), (wide % self.q).astype(np.uint32))
+        found, where = np.unique(values.astype(np.float64), return_inverse=True)
+        table = np.array([self.constant_words(x, fmt) for x in found.tolist()], np.uint32).reshape(-1, 2)
+        where = where.reshape(values.shape)
+        return Elements(table[where, 0], table[where, 1])
+
+    def undefined(self, shape: tuple[int, ...]) -> Elements:
+        return Elements(np.full(shape, UNDEFINED, np.uint32), np.zeros(shape, np.uint32))
+
+    def seal(self, a: Elements) -> Elements:
+        """Return fresh elements with both sides, a hash of each one's p side: what the next launch starts from.
+
+        Hidden and undefined stay so; maxima lose their mark.
+        """
+        p, q = k.hash_pq(a.p, self.key("seal"), self.p, self.q)
+        return Elements(np.where(a.p & HIDDEN, np.uint32(HIDDEN), p), q)
+
+    # --- arithmetic ----------------------------------------------------------------------------------------------
+
+    def add(self, a: Elements, b: Elements) -> Elements:
+        return self._two(k.add_p, k.add_q, a, b)
+
+    def sub(self, a: Elements, b: Elements) -> Elements:
+        return self._two(k.sub_p, k.sub_q, a, b)
+
+    def mul(self, a: Elements, b: Elements) -> Elements:
+        return self._two(k.mul_p, k.mul_q, a, b)
+
+    def square(self, a: Elements) -> Elements:
+        return self.mul(a, a)
+
+    def neg(self, a: Elements) -> Elements:
+        """Return -a; minus a maximum is the minimum of the negatives."""
+        return Elements(k.neg_p(a.p, self.p), None if a.q is None else k.neg_q(a.q, self.q))
+
+    def inv(self, a: Elements) -> Elements:
+        return Elements(k.inv_p(a.p, self.p), None if a.q is None else k.inv_q(a.q, self.q))
+
+    def div(self, a: Elements, b: Elements) -> Elements:
+        return self.mul(a, self.inv(b))
+
+    def exp(self, a: Elements) -> Elements:
+        """Return omega^a, without a q side."""
+        q = np.full_like(a.p, ABSENT) if a.q is None else a.q
+        return Elements(k.exp_p(a.p, q, self.p, self.omega), None)
+
+    def pow2(self, a: Elements) -> Elements:
+        """Return exp(a ln 2), ln 2 a symbol whose inverse is the constant log2(e)."""
+        p, q = self.constants.ln2
+        return self.exp(self.mul(a, Elements(np.uint32(p).reshape(()), np.uint32(q).reshape(()))))
+
+    def rsqrt(self, a: Elements) -> Elements:
+        """Return the inverse of the atom sqrt."""
+        return self.inv(self.atom("sqrt", a))
+
+    def atom(self, name: str, *operands: Elements) -> Elements:
+        """Return a function of which nothing is known but that equal operands give equal results: a hash of the p sides."""
+        words = np.zeros((), np.uint64)
+        undefined = np.zeros((), bool)
+        for a in operands:
+            state = (a.p & (RESIDUE | HIDDEN)).astype(np.uint64)
+            words = k.mix(np.uint64(self.key(name)) + (state + np.uint64(1)) * k._M1 + words)
+            undefined = undefined | (a.p & UNDEFINED != 0)
+        p, q = k.both(words, self.p, self.q)
+        return Elements(np.where(undefined, np.uint32(UNDEFINED), p), np.where(undefined, np.uint32(0), q))
+
+    # --- sums and products ---------------------------------------------------------------------------------------
+
+    def sum(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
+        """Return sums over an axis or several; of hidden elements: hidden."""
+        states = np.bitwise_or.reduce(a.p, axis=axis, keepdims=keepdims) & np.uint32(SPECIAL)
+        total = np.sum(a.p & RESIDUE, axis=axis, keepdims=keepdims, dtype=np.int64) % self.p
+        p = np.where(
+            states & UNDEFINED, np.uint32(UNDEFINED), np.where(states, np.uint32(HIDDEN), total.astype(np.uint32))
+        )
+        if a.q is None:
+            return Elements(p, None)
+        absent = np.any(a.q == ABSENT, axis=axis, keepdims=keepdims)
+        total = np.sum(np.where(a.q == ABSENT, 0, a.q), axis=axis, keepdims=keepdims, dtype=np.int64) % self.q
+        return Elements(p, np.where(absent, np.uint32(ABSENT), total.astype(np.uint32)))
+
+    def mean(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
+        """Return sums over an axis or several times the inverse of the count."""
+        axes = (axis,) if isinstance(axis, int) else axis
+        count = int(np.prod([a.shape[x] for x in axes]))
+        pair = pow(count, -1, self.p), pow(count, -1, self.q)
+        return self.mul(self.sum(a, axis, keepdims), Elements(*(np.array(x, np.uint32) for x in pair)))
+
+    def matmul(self, a: Elements, b: Elements, sides: str = "pq") -> Elements:
+        """Return the product (..., m, k) by (..., k, n); batch axes broadcast. `sides` "p" leaves the q side out.
+
+        The sum over no terms is zero; a special element makes its whole row or column undefined.
+        """
+        if a.shape[-1] != b.shape[-2]:
+            raise SimulationError(
+                f"product over the field: found shapes {a.shape} and {b.shape}, required equal inner axes"
+            )
+        p = products.matmul(a.p & RESIDUE, b.p & RESIDUE, self.p)
+        bad = (a.p & SPECIAL).any(-1)[..., None] | (b.p & SPECIAL).any(-2)[..., None, :]
+        if bad.any():
+            p = np.where(bad, np.uint32(UNDEFINED), p)
+        if a.q is None or b.q is None or sides == "p":
+            return Elements(p, None)
+        q = products.matmul(a.q, b.q, self.q)
+        absent = (a.q == ABSENT).any(-1)[..., None] | (b.q == ABSENT).any(-2)[..., None, :]
+        return Elements(p, np.where(absent, np.uint32(ABSENT), q) if absent.any() else q)
+
+    # --- order ---------------------------------------------------------------------------------------------------
+
+    def maximum(self, a: Elements, b: Elements) -> Elements:
+        """Return the maximum as a sum of hashes: each operand counts once, a maximum adds what it stands for, hidden adds nothing.
+
+        Commutative and associative, not idempotent: an operand that comes in twice counts twice.
+        """
+        a, b = self._share(a), self._share(b)
+        return self._two(k.join_p, k.add_q, a, b)
+
+    def minimum(self, a: Elements, b: Elements) -> Elements:
+        return self.neg(self.maximum(self.neg(a), self.neg(b)))
+
+    def reduce_max(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
+        """Return the maximum over an axis or several; of hidden elements alone: hidden."""
+        a = self._share(a)
+        assert a.q is not None
+        hidden = np.all(a.p & HIDDEN, axis=axis, keepdims=keepdims)
+        undefined = np.any(a.p & UNDEFINED, axis=axis, keepdims=keepdims)
+        p = (np.sum(a.p & RESIDUE, axis=axis, keepdims=keepdims, dtype=np.int64) % self.p).astype(
+            np.uint32
+        ) | np.uint32(MAXIMUM)
+        q = np.sum(a.q, axis=axis, keepdims=keepdims, dtype=np.int64) % self.q
+        p = np.where(undefined, np.uint32(UNDEFINED), np.where(hidden, np.uint32(HIDDEN), p))
+        return Elements(p, np.asarray(q, np.uint32))
+
+    def reduce_min(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
+        return self.neg(self.reduce_max(self.neg(a), axis, keepdims))
+
+    def relu(self, a: Elements) -> Elements:
+        """Return max(a, 0)."""
+        return self.maximum(a, Elements(np.zeros((), np.uint32), np.zeros((), np.uint32)))
+
+    def order(self, a: Elements) -> np.ndarray:
+        """Return int64 keys of a total order of elements: odd under negation, hidden lowest. For comparisons, sorting, top-k."""
+        return k.order_key(a.p, self._order, self.p)
+
+    # --- helpers -------------------------------------------------------------------------------------------------
+
+    def _share(self, a: Elements) -> Elements:
+        q = np.full_like(a.p, ABSENT) if a.q is None else a.q
+        return Elements(*k.share_pq(a.p, q, self._maximum, self.p, self.q))
+
+    def _two(self, f_p, f_q, a: Elements, b: Elements) -> Elements:
+        p = f_p(*np.broadcast_arrays(a.p, b.p), self.p)
+        return Elements(p, None if a.q is None or b.q is None else f_q(*np.broadcast_arrays(a.q, b.q), self.q))
