@@ -34,9 +34,22 @@ _ATOMS = {
     "sign": "sign", "tan": "tan", "sinh": "sinh", "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan", "asinh": "asinh",
     "acosh": "acosh", "atanh": "atanh", "floor": "floor", "ceil": "ceil", "round": "round", "softplus": "softplus",
 }  # fmt: skip
-_INTEGER_UNARY = {"neg": np.negative, "abs": np.abs, "sign": np.sign, "square": np.square, "relu": lambda x: np.maximum(x, 0)}
+_INTEGER_UNARY = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "square": np.square,
+    "relu": lambda x: np.maximum(x, 0),
+}
 _SAME = ("floor", "ceil", "round")
-_COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+_COMPARE = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
 
 
 def _quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -143,7 +156,9 @@ def activation(scope: Scope, name: str, a: Elements, attrs: dict) -> Elements:
     if name == "mish":
         return f.mul(a, f.atom("tanh", f.atom("softplus", a)))
     if name in ("gelu", "gelu_tanh", "elu", "selu", "celu", "thresholded_relu"):
-        return f.atom(name, a, *(scope.number(v).broadcast_to(a.shape) for _, v in sorted(attrs.items()) if type(v) is float))
+        return f.atom(
+            name, a, *(scope.number(v).broadcast_to(a.shape) for _, v in sorted(attrs.items()) if type(v) is float)
+        )
     raise NotExpressed(f"activation '{name}'")
 
 

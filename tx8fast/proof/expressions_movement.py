@@ -63,20 +63,24 @@ def joined(scope: Scope, parts: list[Value], axis: int) -> Value:
 @expression("slice")
 def slice_(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """size[i] elements of axis i from start[i] on, step[i] apart."""
-    at = [first + by * np.arange(n) for first, n, by in zip(op.attr("start"), op.attr("size"), op.attr("step"), strict=True)]
+    at = [
+        first + by * np.arange(n)
+        for first, n, by in zip(op.attr("start"), op.attr("size"), op.attr("step"), strict=True)
+    ]
     return [moved(need(operands, 0), lambda a: a[np.ix_(*at)] if at else a)]
 
 
 @expression("pad")
 def pad(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
-    """Every axis grows by lo[i] and hi[i] elements; negative amounts crop."""
+    """Every axis grows by lo[i] and hi[i] elements."""
     x, mode = need(operands, 0), op.attr("mode")
     at = []
     for n, lo, hi in zip(x.shape, op.attr("lo"), op.attr("hi"), strict=True):
-        kept = np.arange(max(0, -lo), n - max(0, -hi))
-        grow = max(0, lo), max(0, hi)
-        at.append(np.pad(kept, grow, constant_values=-1) if mode == "constant" else np.pad(kept, grow, mode=mode))
-    made = moved(x, lambda a: a[np.ix_(*[np.maximum(i, 0) for i in at])] if a.size else np.zeros([len(i) for i in at], a.dtype))
+        own = np.arange(n)
+        at.append(np.pad(own, (lo, hi), constant_values=-1) if mode == "constant" else np.pad(own, (lo, hi), mode=mode))
+    made = moved(
+        x, lambda a: a[np.ix_(*[np.maximum(i, 0) for i in at])] if a.size else np.zeros([len(i) for i in at], a.dtype)
+    )
     if mode != "constant":
         return [made]
     outside = np.zeros(made.shape, bool)
@@ -205,5 +209,9 @@ def kv_update(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     if not 0 <= begin <= end <= cache.shape[axis]:
         raise NotExpressed(f"kv_update: [{begin}, {end}) lies outside a cache of {cache.shape[axis]}")
     lead = (slice(None),) * axis
-    parts = [moved(cache, lambda a: a[(*lead, slice(0, begin))]), new, moved(cache, lambda a: a[(*lead, slice(end, None))])]
+    parts = [
+        moved(cache, lambda a: a[(*lead, slice(0, begin))]),
+        new,
+        moved(cache, lambda a: a[(*lead, slice(end, None))]),
+    ]
     return [joined(scope, parts, axis)]

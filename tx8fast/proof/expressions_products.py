@@ -150,7 +150,9 @@ def _pads(x: Elements, lo: Sequence[int], hi: Sequence[int], fill: Elements) -> 
 def _taps(x: Elements, kernel, out, stride, dilation) -> Iterator[tuple[tuple[int, ...], Elements]]:
     """Yield every place of the kernel with the elements of a padded input that it meets."""
     for tap in itertools.product(*map(range, kernel)):
-        window = [slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, dilation, out, stride, strict=True)]
+        window = [
+            slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, dilation, out, stride, strict=True)
+        ]
         yield tap, x.at((slice(None), *window))
 
 
@@ -181,7 +183,9 @@ def conv(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
         return _finish(scope, op, made, operands)
     patches = join(parts, axis=0, stack=True).reshape(len(parts), rows, groups, c).transpose(2, 1, 0, 3)
     patches = patches.reshape(groups, rows, len(parts) * c)
-    weights = w.reshape(len(parts), groups, o // groups, c).transpose(1, 0, 3, 2).reshape(groups, len(parts) * c, o // groups)
+    weights = (
+        w.reshape(len(parts), groups, o // groups, c).transpose(1, 0, 3, 2).reshape(groups, len(parts) * c, o // groups)
+    )
     made = f.matmul(patches, weights).transpose(1, 0, 2).reshape(*op.results[0].shape)
     return _finish(scope, op, made, operands)
 

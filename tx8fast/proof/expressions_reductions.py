@@ -33,9 +33,9 @@ _INTEGERS = {"add": np.sum, "mul": np.prod, "max": np.max, "min": np.min}
 
 @expression("reduce")
 def reduce(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
-    """One operation along axes; no axes are all axes."""
+    """One operation along axes."""
     f, x, kind, keep = scope.field, need(operands, 0), op.attr("op"), op.attr("keepdims")
-    axes = axes_of(op.attr("axes"), len(x.shape)) or tuple(range(len(x.shape)))
+    axes = axes_of(op.attr("axes"), len(x.shape))
     if isinstance(x, np.ndarray):
         if kind not in _INTEGERS or 0 in x.shape:
             raise NotExpressed(f"reduce with '{kind}' of integers")
