@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.isa.base import N_FORMATS, Instruction, ceil_div, declare
+from tx8fast.isa.base import N_FORMATS, OPERAND_BYTES, Instruction, ceil_div, declare
 from tx8fast.isa.blocked import load, span_bytes, store, used_bytes
 from tx8fast.isa.quant import postprocess, quantised, unpack_quant
 from tx8fast.numerics.formats import FORMAT_CODES
@@ -141,6 +141,15 @@ class Gemm(Instruction):
         return m, k, n, batch_l, batch_r, left, right
 
     @staticmethod
+    def alignment(r):
+        return OPERAND_BYTES
+
+    @staticmethod
+    def rules(r):
+        left, right = r["p"][:, 3], r["p"][:, 4]
+        yield (left != right) & (left != 1) & (right != 1), "a gemm of different batches, neither of which is 1"
+
+    @staticmethod
     def cycles(machine, r):
         m, k, n, batch_l, batch_r, left, right = Gemm._shapes(r)
         fmt, p = r["fmt"], r["p"]
@@ -231,6 +240,28 @@ class Conv(Instruction):
         c, oc, taps = p[:, 3], p[:, 6], p[:, 11] * p[:, 12]
         pos = np.where(kind == 0, taps * oc, np.where(kind == 1, taps, taps * c))
         return pos, np.where(kind == 2, oc, c)
+
+    @staticmethod
+    def alignment(r):
+        # a part of a result may begin at any position of a block of 64 16-bit channels
+        return np.array([OPERAND_BYTES, OPERAND_BYTES, 128, 128, OPERAND_BYTES, OPERAND_BYTES])
+
+    @staticmethod
+    def rules(r):
+        _, h, w, c, oh, ow, oc, top, bottom, left, right, kx, ky, sx, sy, dx, dy = r["p"][:, :17].T
+        kind = r["opcode"] - 0x200
+        for size, out, before, behind, kernel, step, dilation, what in (
+            (h, oh, top, bottom, ky, sy, dy, "rows"),
+            (w, ow, left, right, kx, sx, dx, "columns"),
+        ):
+            reach = (kernel - 1) * np.where(kind == 1, 1, dilation) + 1
+            forward = (size + before + behind - reach) // step + 1
+            back = (size - 1) * step + reach - before - behind
+            yield (
+                np.where(kind == 2, back, forward) != out,
+                f"a convolution with other {what} than window, stride and pads give",
+            )
+        yield (kind == 1) & (c != oc), "a depthwise convolution with other channels in its result"
 
     @staticmethod
     def cycles(machine, r):

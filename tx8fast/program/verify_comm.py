@@ -21,7 +21,7 @@ MESSAGES = ("send", "scatter", "gather")
 
 
 class TileRows(NamedTuple):
-    """Loop-free rows, the tiles that run them, and how messages name them."""
+    """Rows in order of execution, their places in the code as field `ddr`; the tiles that run them, and how messages name them."""
 
     where: str
     tiles: list[int]
@@ -112,7 +112,7 @@ def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any, n
                 for target in targets:
                     traffic.sent[target][when] += total * senders
                 if when < barriers and last > waits[when]:
-                    traffic.open.setdefault((code.where, last, when), set()).update(targets)
+                    traffic.open.setdefault((code.where, int(rows["ddr"][last]), when), set()).update(targets)
     zeros = np.zeros(len(at["recv"]), np.int64)
     recv = p["recv"]
     for when, _, monitor, total, _ in _sums(interval[at["recv"]], zeros, recv["monitor"], recv["bytes"], at["recv"]):
@@ -140,16 +140,20 @@ def _homes(machine: Machine, code: TileRows, chip: int) -> dict[int, int]:
 
 def _sums(interval, mask, monitor, nbytes, at) -> list[tuple[int, int, int, int, int]]:
     """Return (interval, mask, monitor, bytes, last row) per distinct first three."""
-    keys, index = np.unique(np.stack([interval, mask, monitor]), axis=1, return_inverse=True)
-    index = index.reshape(-1)
-    total, last = np.zeros(keys.shape[1], np.int64), np.zeros(keys.shape[1], np.int64)
+    columns = [np.unique(v, return_inverse=True) for v in (interval, mask, monitor)]
+    key = np.zeros(len(at), np.int64)
+    for values, index in columns:
+        key = key * len(values) + index
+    some, first, index = np.unique(key, return_index=True, return_inverse=True)
+    total, last = np.zeros(len(some), np.int64), np.zeros(len(some), np.int64)
     np.add.at(total, index, nbytes)
     np.maximum.at(last, index, at)
-    return list(zip(*(v.tolist() for v in (*keys, total, last))))
+    return list(zip(*(v.tolist() for v in (interval[first], mask[first], monitor[first], total, last))))
 
 
 def _fields(machine: Machine, code: TileRows, at, p, found: Any, n_chips: int) -> bool:
     """Check ranges of fields; return whether all are good."""
+    at = {name: code.rows["ddr"][where] for name, where in at.items()}
     n, before = machine.n_tiles, found.count
     for name, field, low, high in (
         *((name, "mask", 1, 1 << n) for name in MESSAGES),
