@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
 from tx8fast.search.program import Plans, plan_table
 from tx8fast.search.results import results, to_text
+
+if TYPE_CHECKING:
+    from tx8fast.proof.report import Report
 
 Progress = Callable[[int, int], None]
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
@@ -190,15 +193,6 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     view = lower_graph(ir, options, dump)
     found = search_graph(view.table, machine, options, _half(progress, 0))
 
-    def describe(key: str) -> dict[str, Any]:
-        if key in view.inline:
-            array = view.inline[key]
-            return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
-        if ir.weights.varies(key):
-            parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
-            return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
-        return ir.weights.describe(key)
-
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
@@ -208,10 +202,25 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         meta["options"]["group_table"] = options.group_table
     if found.report.functions:
         meta["search"] = found.report.to_json()
-    program = assemble(view.table, machine, found.plans, describe, meta, _half(progress, 1))
+    program = assemble(view.table, machine, found.plans, _describer(ir, view), meta, _half(progress, 1))
     program.meta["compute_dtype"] = _compute_dtype(program, options)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root, searched=found)
+
+
+def _describer(ir: IRProgram, view: View) -> Callable[[str], dict[str, Any]]:
+    """Return what says where the bytes of a weight key come from."""
+
+    def describe(key: str) -> dict[str, Any]:
+        if key in view.inline:
+            array = view.inline[key]
+            return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
+        if ir.weights.varies(key):
+            parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
+            return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
+        return ir.weights.describe(key)
+
+    return describe
 
 
 def search_graph(
@@ -287,6 +296,49 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
         chunks.append(image)
         at += len(image)
     program.data = b"".join(chunks)
+
+
+def options_of(program: Program, constants: Mapping[str, np.ndarray] | None = None) -> CompileOptions:
+    """Return the options that a program was compiled with, as far as they decide its graph. constants: those of the model's
+    inputs that were bound, which a program does not keep. Raises ConfigError if the program's facts are damaged."""
+    kept = program.meta.get("options")
+    if not isinstance(kept, dict):
+        raise ConfigError("reading the program's options: it does not say what it was compiled with")
+    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table")
+    given = {n: kept[n] for n in names if kept.get(n) is not None}
+    chips = program.chips if program.n_chips > 1 else None
+    return CompileOptions(phase=program.meta.get("phase") or None, dtype=kept.get("dtype") or None, chips=chips,
+                          constants=dict(constants or {}), **given)  # fmt: skip
+
+
+def prove(program: Program, model: str | os.PathLike[str], options: CompileOptions | None = None, *, quick: bool = False,
+          progress: Progress | None = None) -> Report:  # fmt: skip
+    """Prove that a program computes the model at a path (docs/proof.md); weights are not read.
+
+    options: what the program was compiled with, by default what it says itself. quick: one seed. Raises Tx8Error if the
+    program is not of this model."""
+    from tx8fast.proof.evaluate import Sources
+    from tx8fast.proof.prove import prove as prove_table
+    from tx8fast.proof.runner import MachineRunner
+
+    options = options or options_of(program)
+    with quiet_collector():
+        ir = open_model(model, **options.import_options())
+        view = lower_graph(ir, options)
+
+        def known(key: str, chip: int) -> np.ndarray | None:
+            if key in view.inline:
+                return view.inline[key]
+            source = ir.weights.describe(key, None if chip < 0 else chip)
+            generated = source.get("kind") == "derived" and not source.get("inputs")
+            return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
+
+        def varies(key: str) -> bool:
+            return key not in view.inline and ir.weights.varies(key)
+
+        return prove_table(
+            program, view.table, Sources(known, varies), _describer(ir, view), MachineRunner, quick, progress
+        )
 
 
 def load(path: str | os.PathLike[str]) -> CompiledProgram:

@@ -19,6 +19,8 @@ import click
 
 from tx8fast.errors import ConfigError, UnusedOptionWarning
 
+#: exit codes of all commands
+DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 #: files that commands write: in the directory of a model they may be replaced, others there belong to the model
 RESULT_SUFFIXES = (".tx8", ".npz", ".pftrace")
 #: columns of tables that go to a file or a pipe

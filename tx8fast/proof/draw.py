@@ -9,7 +9,6 @@ positions, scalars) keep their values: what hides, hides, and zeros and ones are
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -26,16 +25,26 @@ from tx8fast.proof.primes import word
 Known = Callable[[str, int], "np.ndarray | None"]
 
 #: kind -> operands that hold places, and the operand and axis attribute that they are places of
-_INDEX = {"gather": 1, "embedding": 1, "gather_elements": 1, "gather_nd": 1, "scatter": 1, "scatter_nd": 1, "kv_update": 2}
+_INDEX = {
+    "gather": 1,
+    "embedding": 1,
+    "gather_elements": 1,
+    "gather_nd": 1,
+    "scatter": 1,
+    "scatter_nd": 1,
+    "kv_update": 2,
+}
 #: kinds whose integer results keep to the range of their operands, as far as a limit is concerned
-_KEEPS = frozenset({"convert", "broadcast", "transpose", "slice", "concat", "channel_norm", "reshape", "select", "gather"})
+_KEEPS = frozenset(
+    {"convert", "broadcast", "transpose", "slice", "concat", "channel_norm", "reshape", "select", "gather"}
+)
 #: constants of more distinct values than this are drawn, but for zeros, ones and what hides
 MOST_CONSTANTS = 1024
 
 
 def limits(graph: Graph) -> dict[str, int]:
-    """Return for every input of integers (root) how many values it may take: places of the smallest axis it indexes."""
-    source: dict[str, set[str]] = {r: {r} for r in graph.inputs if graph.specs[r].dtype in CONCRETE}
+    """Return for inputs and parameters of integers (roots) that index an axis how many places the smallest such axis has."""
+    source: dict[str, set[str]] = {r: {r} for r in (*graph.inputs, *graph.params) if graph.spec_of(r).dtype in CONCRETE}
     found: dict[str, int] = {}
     for op in graph.instances:
         roots = [graph.roots[n] if n else "" for n in op.inputs]
@@ -91,8 +100,8 @@ def constant_value(field: Field, key: str, values: np.ndarray, dtype: str) -> Va
     return Elements(p, np.where(own, exact.q, drawn.q))
 
 
-def param_value(field: Field, key: str, chip: int, spec: TensorSpec, known: Known) -> Value:
-    """Return the value of a parameter on a chip; weights are drawn, and are not read."""
+def param_value(field: Field, key: str, chip: int, spec: TensorSpec, known: Known, limit: int | None) -> Value:
+    """Return the value of a parameter on a chip (-1: on all); weights are drawn, and are not read."""
     values = known(key, chip)
     stream = key if chip < 0 else f"{key} of chip {chip}"
     if values is not None:
@@ -100,8 +109,11 @@ def param_value(field: Field, key: str, chip: int, spec: TensorSpec, known: Know
     if spec.dtype not in CONCRETE:
         return field.random(f"param {stream}", spec.shape)
     kind = CONCRETE[spec.dtype]
-    low, high = (0, 1) if kind is np.bool_ else (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
-    if spec.dtype in ("i4", "u4"):
-        low, high = (-8, 7) if spec.dtype == "i4" else (0, 15)
+    if limit is not None or kind is np.bool_:
+        low, high = 0, limit or 2
+    elif spec.dtype in ("i4", "u4"):
+        low, high = (-8, 8) if spec.dtype == "i4" else (0, 16)
+    else:
+        low, high = max(np.iinfo(kind).min, -(1 << 31)), min(np.iinfo(kind).max, 1 << 31)
     rng = np.random.Generator(np.random.PCG64(word("param", field.seed, stream)))
-    return rng.integers(low, high, spec.shape, dtype=np.int64 if math.log2(high + 1) < 63 else kind, endpoint=True).astype(kind)
+    return rng.integers(low, high, spec.shape).astype(kind)

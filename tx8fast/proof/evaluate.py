@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from tx8fast.graph_table import TensorSpec
 from tx8fast.proof.cells import ABSENT, SPECIAL, Elements
 from tx8fast.proof.draw import Known, input_value, limits, param_value
-from tx8fast.proof.expression import NotExpressed, Scope, Value, evaluate, moved
+from tx8fast.proof.expression import CONCRETE, NotExpressed, Scope, Value, evaluate, moved
 from tx8fast.proof.expressions_chips import COLLECTIVES
 from tx8fast.proof.families import load
 from tx8fast.proof.field import Field
@@ -116,17 +117,28 @@ class Evaluation:
             return [value] * n
         if root in g.params:
             key = g.params[root]
-            spec = self._spec(root)
+            spec = g.spec_of(root)
+            limit = self.limits.get(root)
             if self.origin.known(key, -1) is not None:
                 self.exact.add(root)
             if self.origin.varies(key):
-                return [param_value(self.field, key, c, spec, self.origin.known) for c in range(n)]
-            return [param_value(self.field, key, -1, spec, self.origin.known)] * n
-        # a result of a launch that equals one that was proved
+                return [param_value(self.field, key, c, spec, self.origin.known, limit) for c in range(n)]
+            return [param_value(self.field, key, -1, spec, self.origin.known, limit)] * n
+        # what a launch stored: numbers, sealed
         return [self.field.random(f"value {root} chip {c}", g.specs[root].shape) for c in range(n)]
 
-    def _spec(self, root: str) -> TensorSpec:
-        return next(self.graph.specs[name] for name, r in self.graph.roots.items() if r == root)
+    def is_exact(self, root: str) -> bool:
+        """Say whether a stored value is concrete or a constant, so that which one it is matters."""
+        g = self.graph
+        if root in g.params:
+            return root in self.exact or self.origin.known(g.params[root], -1) is not None
+        return root in self.exact or (root in g.inputs and g.specs[root].dtype in CONCRETE)
+
+    def invent(self, results: Sequence[Any]) -> None:
+        """Store something for results that are outside the proof: numbers are drawn, integers are zero."""
+        for a in results:
+            if a.spec.dtype in CONCRETE:
+                self.stored[a.root] = [np.zeros(a.spec.shape, CONCRETE[a.spec.dtype])] * self.graph.n_chips
 
     def shaped(self, root: str, spec: TensorSpec) -> PerChip:
         """Return a stored value in the shape of one of its names."""
@@ -150,7 +162,9 @@ class Evaluation:
 
     def _op(self, scope: Scope, op: Instance, values: dict[str, PerChip]) -> list[PerChip]:
         g, record = self.graph, op.record
-        operands = [None if not n else _each(values[g.roots[n]], lambda v, n=n: _reshaped(v, g.specs[n])) for n in op.inputs]
+        operands = [
+            None if not n else _each(values[g.roots[n]], lambda v, n=n: _reshaped(v, g.specs[n])) for n in op.inputs
+        ]
         if record.kind in COLLECTIVES:
             (own,) = operands
             assert own is not None
@@ -169,8 +183,10 @@ class Evaluation:
 
     def seal(self, part: Slice, made: dict[str, PerChip]) -> None:
         """Keep what a launch stored for the launches behind it: fresh elements, but for what is concrete, constant or hides."""
-        fixed = all(root in self.exact for root in part.sources)
+        fixed = all(self.is_exact(root) for root in part.sources)
         for root, values in made.items():
+            if not fixed and self.plain({root: values}):
+                continue  # drawn when it is read
             self.stored[root] = _each(values, self._kept if fixed else self._sealed)
             if fixed or isinstance(values[0], np.ndarray):
                 self.exact.add(root)

@@ -39,6 +39,11 @@ class Graph:
     params: dict[str, str] = field(default_factory=dict)
     results: list[str] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
+    first: dict[str, str] = field(default_factory=dict)  # root of a parameter -> its first name
+
+    def spec_of(self, root: str) -> TensorSpec:
+        """Return the shape and format of a root; of a parameter those under which it is read first."""
+        return self.specs[self.first.get(root, root)]
 
     @property
     def n_chips(self) -> int:
@@ -72,6 +77,7 @@ class _Reader:
         for v, key in fn.params.items():
             g.roots[names[v]] = f"param {key}"
             g.params[f"param {key}"] = key
+            g.first.setdefault(f"param {key}", names[v])
         for step in fn.steps:
             inputs = tuple([names[v] if v >= 0 else "" for v in step.inputs])
             outputs = tuple([names[v] for v in step.outputs])
@@ -79,7 +85,9 @@ class _Reader:
                 g.roots[outputs[0]] = g.roots[inputs[0]]
             elif step.kind == "call":
                 callee = self.table.functions[step.callee]
-                inner = self.visit(callee, (*calls, step.call_number), f"{prefix}{step.name}/", [g.roots[n] for n in inputs])
+                inner = self.visit(
+                    callee, (*calls, step.call_number), f"{prefix}{step.name}/", [g.roots[n] for n in inputs]
+                )
                 for name, result in zip(outputs, inner, strict=True):
                     g.roots[name] = g.roots[result]
             else:
