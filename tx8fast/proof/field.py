@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast._kernels.reference import field as k
+from tx8fast._kernels import _facade_field as k
 from tx8fast.errors import SimulationError
 from tx8fast.proof import products
 from tx8fast.proof.cells import ABSENT, HIDDEN, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements
@@ -38,9 +38,7 @@ class Field:
 
     def random(self, key: str, shape: tuple[int, ...], first: int = 0) -> Elements:
         """Return random elements number `first` and on of the stream `key`; element i depends on seed, key and i alone."""
-        count = int(np.prod(shape))
-        p, q = k.counters(self.key(key), first, count, self.p, self.q)
-        return Elements(p.reshape(shape), q.reshape(shape))
+        return Elements(*k.counters(self.key(key), first, shape, self.p, self.q))
 
     def key(self, name: str) -> int:
         """Return the 64-bit key of a named stream or function."""
@@ -79,29 +77,29 @@ class Field:
 
         Hidden and undefined stay so; maxima lose their mark.
         """
-        p, q = k.hash_pq(a.p, self.key("seal"), self.p, self.q)
+        p, q = k.hashes(a.p, self.key("seal"), self.p, self.q)
         return Elements(np.where(a.p & HIDDEN, np.uint32(HIDDEN), p), q)
 
     # --- arithmetic ----------------------------------------------------------------------------------------------
 
     def add(self, a: Elements, b: Elements) -> Elements:
-        return self._two(k.add_p, k.add_q, a, b)
+        return self._two("add_p", "add_q", a, b)
 
     def sub(self, a: Elements, b: Elements) -> Elements:
-        return self._two(k.sub_p, k.sub_q, a, b)
+        return self._two("sub_p", "sub_q", a, b)
 
     def mul(self, a: Elements, b: Elements) -> Elements:
-        return self._two(k.mul_p, k.mul_q, a, b)
+        return self._two("mul_p", "mul_q", a, b)
 
     def square(self, a: Elements) -> Elements:
         return self.mul(a, a)
 
     def neg(self, a: Elements) -> Elements:
         """Return -a; minus a maximum is the minimum of the negatives."""
-        return Elements(k.neg_p(a.p, self.p), None if a.q is None else k.neg_q(a.q, self.q))
+        return Elements(k.negate(a.p, self.p), None if a.q is None else k.negate(a.q, self.q, True))
 
     def inv(self, a: Elements) -> Elements:
-        return Elements(k.inv_p(a.p, self.p), None if a.q is None else k.inv_q(a.q, self.q))
+        return Elements(k.invert(a.p, self.p), None if a.q is None else k.invert(a.q, self.q, True))
 
     def div(self, a: Elements, b: Elements) -> Elements:
         return self.mul(a, self.inv(b))
@@ -109,12 +107,12 @@ class Field:
     def exp(self, a: Elements) -> Elements:
         """Return omega^a, without a q side."""
         q = np.full_like(a.p, ABSENT) if a.q is None else a.q
-        return Elements(k.exp_p(a.p, q, self.p, self.omega), None)
+        return Elements(k.exponential(a.p, q, self.p, self.omega), None)
 
     def pow2(self, a: Elements) -> Elements:
         """Return exp(a ln 2), ln 2 a symbol whose inverse is the constant log2(e)."""
         p, q = self.constants.ln2
-        return self.exp(self.mul(a, Elements(np.uint32(p).reshape(()), np.uint32(q).reshape(()))))
+        return self.exp(self.mul(a, Elements(np.full((), p, np.uint32), np.full((), q, np.uint32))))
 
     def rsqrt(self, a: Elements) -> Elements:
         """Return the inverse of the atom sqrt."""
@@ -122,14 +120,14 @@ class Field:
 
     def atom(self, name: str, *operands: Elements) -> Elements:
         """Return a function of which nothing is known but that equal operands give equal results: a hash of the p sides."""
-        words = np.zeros((), np.uint64)
-        undefined = np.zeros((), bool)
-        for a in operands:
-            state = (a.p & (RESIDUE | HIDDEN)).astype(np.uint64)
-            words = k.mix(np.uint64(self.key(name)) + (state + np.uint64(1)) * k._M1 + words)
-            undefined = undefined | (a.p & UNDEFINED != 0)
-        p, q = k.both(words, self.p, self.q)
-        return Elements(np.where(undefined, np.uint32(UNDEFINED), p), np.where(undefined, np.uint32(0), q))
+        if not operands:
+            raise SimulationError(f"function '{name}' over the field: found no operand, required one at least")
+        p, q = k.hashes(operands[0].p, self.key(name), self.p, self.q)
+        for i, other in enumerate(operands[1:]):
+            # a chain of hashes: the result so far, moved by a hash of the next operand
+            more, _ = k.hashes(other.p, self.key(f"{name} {i}"), self.p, self.q)
+            p, q = k.hashes(k.binary("add_p", p, more, self.p), self.key(f"{name} chain"), self.p, self.q)
+        return Elements(p, q)
 
     # --- sums and products ---------------------------------------------------------------------------------------
 
@@ -163,13 +161,13 @@ class Field:
                 f"product over the field: found shapes {a.shape} and {b.shape}, required equal inner axes"
             )
         p = products.matmul(a.p & RESIDUE, b.p & RESIDUE, self.p)
-        bad = (a.p & SPECIAL).any(-1)[..., None] | (b.p & SPECIAL).any(-2)[..., None, :]
+        bad = np.any(a.p & SPECIAL, -1)[..., None] | np.any(b.p & SPECIAL, -2)[..., None, :]
         if bad.any():
             p = np.where(bad, np.uint32(UNDEFINED), p)
         if a.q is None or b.q is None or sides == "p":
             return Elements(p, None)
         q = products.matmul(a.q, b.q, self.q)
-        absent = (a.q == ABSENT).any(-1)[..., None] | (b.q == ABSENT).any(-2)[..., None, :]
+        absent = np.any(a.q == ABSENT, -1)[..., None] | np.any(b.q == ABSENT, -2)[..., None, :]
         return Elements(p, np.where(absent, np.uint32(ABSENT), q) if absent.any() else q)
 
     # --- order ---------------------------------------------------------------------------------------------------
@@ -180,7 +178,7 @@ class Field:
         Commutative and associative, not idempotent: an operand that comes in twice counts twice.
         """
         a, b = self._share(a), self._share(b)
-        return self._two(k.join_p, k.add_q, a, b)
+        return self._two("join_p", "add_q", a, b)
 
     def minimum(self, a: Elements, b: Elements) -> Elements:
         return self.neg(self.maximum(self.neg(a), self.neg(b)))
@@ -207,14 +205,21 @@ class Field:
 
     def order(self, a: Elements) -> np.ndarray:
         """Return int64 keys of a total order of elements: odd under negation, hidden lowest. For comparisons, sorting, top-k."""
-        return k.order_key(a.p, self._order, self.p)
+        x = (a.p & np.uint32(RESIDUE)).astype(np.int64)
+        upper = x > self.p // 2
+        size = np.where(upper, self.p - x, x)
+        p, q = k.hashes(size.astype(np.uint32), self._order, self.p, self.q)
+        key = (p.astype(np.int64) << 23 | q.astype(np.int64) >> 1) + 1
+        key = np.where(((q & 1) != 0) ^ upper, -key, key)
+        key = np.where(x == 0, 0, key)
+        return np.where(a.p & SPECIAL, np.int64(-1) << 62, key)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 
     def _share(self, a: Elements) -> Elements:
         q = np.full_like(a.p, ABSENT) if a.q is None else a.q
-        return Elements(*k.share_pq(a.p, q, self._maximum, self.p, self.q))
+        return Elements(*k.hashes(a.p, self._maximum, self.p, self.q, q))
 
-    def _two(self, f_p, f_q, a: Elements, b: Elements) -> Elements:
-        p = f_p(*np.broadcast_arrays(a.p, b.p), self.p)
-        return Elements(p, None if a.q is None or b.q is None else f_q(*np.broadcast_arrays(a.q, b.q), self.q))
+    def _two(self, f_p: str, f_q: str, a: Elements, b: Elements) -> Elements:
+        p = k.binary(f_p, a.p, b.p, self.p)
+        return Elements(p, None if a.q is None or b.q is None else k.binary(f_q, a.q, b.q, self.q))
