@@ -19,6 +19,7 @@ KERNELS = (
     "pack",
     "pages",
     "plan_cost",
+    "shadow",
     "shard_enum",
     "weave",
 )

@@ -15,7 +15,7 @@ import numpy as np
 from tx8fast._kernels import _facade_field as k
 from tx8fast.errors import SimulationError
 from tx8fast.proof import products
-from tx8fast.proof.cells import ABSENT, HIDDEN, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements
+from tx8fast.proof.cells import ABSENT, HIDDEN, MARKS, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements, choose
 from tx8fast.proof.constants import HIDING, Constants
 from tx8fast.proof.primes import primes_of, word
 
@@ -69,6 +69,14 @@ class Field:
         where = where.reshape(values.shape)
         return Elements(table[where, 0], table[where, 1])
 
+    def residues_of(self, p: int, q: int) -> Elements:
+        """Return the element of two residues, of shape ()."""
+        return Elements(np.full((), p, np.uint32), np.full((), q, np.uint32))
+
+    def inverse_of(self, count: int) -> Elements:
+        """Return 1 / count, of shape ()."""
+        return self.residues_of(pow(count, -1, self.p), pow(count, -1, self.q))
+
     def undefined(self, shape: tuple[int, ...]) -> Elements:
         return Elements(np.full(shape, UNDEFINED, np.uint32), np.zeros(shape, np.uint32))
 
@@ -111,8 +119,7 @@ class Field:
 
     def pow2(self, a: Elements) -> Elements:
         """Return exp(a ln 2), ln 2 a symbol whose inverse is the constant log2(e)."""
-        p, q = self.constants.ln2
-        return self.exp(self.mul(a, Elements(np.full((), p, np.uint32), np.full((), q, np.uint32))))
+        return self.exp(self.mul(a, self.residues_of(*self.constants.ln2)))
 
     def rsqrt(self, a: Elements) -> Elements:
         """Return the inverse of the atom sqrt."""
@@ -148,8 +155,7 @@ class Field:
         """Return sums over an axis or several times the inverse of the count."""
         axes = (axis,) if isinstance(axis, int) else axis
         count = int(np.prod([a.shape[x] for x in axes]))
-        pair = pow(count, -1, self.p), pow(count, -1, self.q)
-        return self.mul(self.sum(a, axis, keepdims), Elements(*(np.array(x, np.uint32) for x in pair)))
+        return self.mul(self.sum(a, axis, keepdims), self.inverse_of(count))
 
     def matmul(self, a: Elements, b: Elements, sides: str = "pq") -> Elements:
         """Return the product (..., m, k) by (..., k, n); batch axes broadcast. `sides` "p" leaves the q side out.
@@ -173,28 +179,34 @@ class Field:
     # --- order ---------------------------------------------------------------------------------------------------
 
     def maximum(self, a: Elements, b: Elements) -> Elements:
-        """Return the maximum as a sum of hashes: each operand counts once, a maximum adds what it stands for, hidden adds nothing.
+        """Return the maximum as a sum of hashes: each operand counts once, a maximum adds what it stands for.
 
-        Commutative and associative, not idempotent: an operand that comes in twice counts twice.
+        Commutative and associative, not idempotent: an operand that comes in twice counts twice. Beside a hidden one the
+        other operand stays what it is.
         """
-        a, b = self._share(a), self._share(b)
-        return self._two("join_p", "add_q", a, b)
+        out = self._two("join_p", "add_q", self._share(a), self._share(b))
+        for one, other in ((a, b), (b, a)):
+            hidden = one.p & HIDDEN != 0
+            if hidden.any():
+                out = choose(hidden, other, out)
+        return out
 
     def minimum(self, a: Elements, b: Elements) -> Elements:
         return self.neg(self.maximum(self.neg(a), self.neg(b)))
 
     def reduce_max(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
-        """Return the maximum over an axis or several; of hidden elements alone: hidden."""
-        a = self._share(a)
-        assert a.q is not None
-        hidden = np.all(a.p & HIDDEN, axis=axis, keepdims=keepdims)
-        undefined = np.any(a.p & UNDEFINED, axis=axis, keepdims=keepdims)
-        p = (np.sum(a.p & RESIDUE, axis=axis, keepdims=keepdims, dtype=np.int64) % self.p).astype(
-            np.uint32
-        ) | np.uint32(MAXIMUM)
-        q = np.sum(a.q, axis=axis, keepdims=keepdims, dtype=np.int64) % self.q
-        p = np.where(undefined, np.uint32(UNDEFINED), np.where(hidden, np.uint32(HIDDEN), p))
-        return Elements(p, np.asarray(q, np.uint32))
+        """Return the maximum over an axis or several; of hidden elements alone hidden, of one other element that element."""
+        shared = self._share(a)
+        there = a.p & HIDDEN == 0
+        count = np.sum(there, axis=axis, keepdims=keepdims)
+        total = self.sum(Elements(np.where(there, shared.p, 0), shared.q), axis, keepdims)
+        p = total.p | np.where(total.p & UNDEFINED, np.uint32(0), np.uint32(MAXIMUM))
+        out = Elements(np.where(count == 0, np.uint32(HIDDEN), p), total.q)
+        if (count != 1).all():
+            return out
+        single = self.sum(Elements(np.where(there, a.p, 0), a.q), axis, keepdims)
+        marks = np.bitwise_or.reduce(np.where(there, a.p, 0), axis=axis, keepdims=keepdims) & np.uint32(MARKS)
+        return choose(count == 1, Elements(single.p | np.where(single.p & UNDEFINED, 0, marks), single.q), out)
 
     def reduce_min(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
         return self.neg(self.reduce_max(self.neg(a), axis, keepdims))
