@@ -14,10 +14,12 @@ from setuptools.command.build_ext import build_ext
 # A listed kernel whose source is missing stops the build: a wheel without kernels must not exist.
 KERNELS = (
     "events",
+    "field",
     "fit",
     "pack",
     "pages",
     "plan_cost",
+    "shadow",
     "shard_enum",
     "weave",
 )

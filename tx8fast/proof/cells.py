@@ -23,7 +23,8 @@ MAXIMUM = 1 << 29
 MINIMUM = 1 << 28
 #: states without a residue
 SPECIAL = UNDEFINED | HIDDEN
-STATES = SPECIAL | MAXIMUM | MINIMUM
+MARKS = MAXIMUM | MINIMUM
+STATES = SPECIAL | MARKS
 RESIDUE = (1 << 24) - 1
 #: the word modulo q of an element that has no value there: results of exponentials
 ABSENT = 0xFFFFFFFF

@@ -84,8 +84,8 @@ class Constants:
         # powers of two take ln 2 as a symbol; log2(e) is its inverse
         ln2 = self._symbol(math.log(2))
         self._enter(math.log(2), ln2, 0)
-        self._enter(1 / math.log(2), self._inverse(ln2), 0)
-        self.ln2 = ln2
+        self.ln2, self.log2e = ln2, self._inverse(ln2)
+        self._enter(1 / math.log(2), self.log2e, 0)
 
     def register(self, value: float) -> tuple[int, int]:
         """Note a constant of the graph (float64); its negative, its inverse and products of two are known by it."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast._kernels.reference import field as k
+from tx8fast._kernels import _facade_field as k
 from tx8fast.errors import SimulationError
 from tx8fast.proof import products
-from tx8fast.proof.cells import ABSENT, HIDDEN, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements
+from tx8fast.proof.cells import ABSENT, HIDDEN, MARKS, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements, choose
 from tx8fast.proof.constants import HIDING, Constants
 from tx8fast.proof.primes import primes_of, word
 
@@ -38,9 +38,7 @@ class Field:
 
     def random(self, key: str, shape: tuple[int, ...], first: int = 0) -> Elements:
         """Return random elements number `first` and on of the stream `key`; element i depends on seed, key and i alone."""
-        count = int(np.prod(shape))
-        p, q = k.counters(self.key(key), first, count, self.p, self.q)
-        return Elements(p.reshape(shape), q.reshape(shape))
+        return Elements(*k.counters(self.key(key), first, shape, self.p, self.q))
 
     def key(self, name: str) -> int:
         """Return the 64-bit key of a named stream or function."""
@@ -71,6 +69,14 @@ class Field:
         where = where.reshape(values.shape)
         return Elements(table[where, 0], table[where, 1])
 
+    def residues_of(self, p: int, q: int) -> Elements:
+        """Return the element of two residues, of shape ()."""
+        return Elements(np.full((), p, np.uint32), np.full((), q, np.uint32))
+
+    def inverse_of(self, count: int) -> Elements:
+        """Return 1 / count, of shape ()."""
+        return self.residues_of(pow(count, -1, self.p), pow(count, -1, self.q))
+
     def undefined(self, shape: tuple[int, ...]) -> Elements:
         return Elements(np.full(shape, UNDEFINED, np.uint32), np.zeros(shape, np.uint32))
 
@@ -79,29 +85,29 @@ class Field:
 
         Hidden and undefined stay so; maxima lose their mark.
         """
-        p, q = k.hash_pq(a.p, self.key("seal"), self.p, self.q)
+        p, q = k.hashes(a.p, self.key("seal"), self.p, self.q)
         return Elements(np.where(a.p & HIDDEN, np.uint32(HIDDEN), p), q)
 
     # --- arithmetic ----------------------------------------------------------------------------------------------
 
     def add(self, a: Elements, b: Elements) -> Elements:
-        return self._two(k.add_p, k.add_q, a, b)
+        return self._two("add_p", "add_q", a, b)
 
     def sub(self, a: Elements, b: Elements) -> Elements:
-        return self._two(k.sub_p, k.sub_q, a, b)
+        return self._two("sub_p", "sub_q", a, b)
 
     def mul(self, a: Elements, b: Elements) -> Elements:
-        return self._two(k.mul_p, k.mul_q, a, b)
+        return self._two("mul_p", "mul_q", a, b)
 
     def square(self, a: Elements) -> Elements:
         return self.mul(a, a)
 
     def neg(self, a: Elements) -> Elements:
         """Return -a; minus a maximum is the minimum of the negatives."""
-        return Elements(k.neg_p(a.p, self.p), None if a.q is None else k.neg_q(a.q, self.q))
+        return Elements(k.negate(a.p, self.p), None if a.q is None else k.negate(a.q, self.q, True))
 
     def inv(self, a: Elements) -> Elements:
-        return Elements(k.inv_p(a.p, self.p), None if a.q is None else k.inv_q(a.q, self.q))
+        return Elements(k.invert(a.p, self.p), None if a.q is None else k.invert(a.q, self.q, True))
 
     def div(self, a: Elements, b: Elements) -> Elements:
         return self.mul(a, self.inv(b))
@@ -109,12 +115,11 @@ class Field:
     def exp(self, a: Elements) -> Elements:
         """Return omega^a, without a q side."""
         q = np.full_like(a.p, ABSENT) if a.q is None else a.q
-        return Elements(k.exp_p(a.p, q, self.p, self.omega), None)
+        return Elements(k.exponential(a.p, q, self.p, self.omega), None)
 
     def pow2(self, a: Elements) -> Elements:
         """Return exp(a ln 2), ln 2 a symbol whose inverse is the constant log2(e)."""
-        p, q = self.constants.ln2
-        return self.exp(self.mul(a, Elements(np.uint32(p).reshape(()), np.uint32(q).reshape(()))))
+        return self.exp(self.mul(a, self.residues_of(*self.constants.ln2)))
 
     def rsqrt(self, a: Elements) -> Elements:
         """Return the inverse of the atom sqrt."""
@@ -122,14 +127,14 @@ class Field:
 
     def atom(self, name: str, *operands: Elements) -> Elements:
         """Return a function of which nothing is known but that equal operands give equal results: a hash of the p sides."""
-        words = np.zeros((), np.uint64)
-        undefined = np.zeros((), bool)
-        for a in operands:
-            state = (a.p & (RESIDUE | HIDDEN)).astype(np.uint64)
-            words = k.mix(np.uint64(self.key(name)) + (state + np.uint64(1)) * k._M1 + words)
-            undefined = undefined | (a.p & UNDEFINED != 0)
-        p, q = k.both(words, self.p, self.q)
-        return Elements(np.where(undefined, np.uint32(UNDEFINED), p), np.where(undefined, np.uint32(0), q))
+        if not operands:
+            raise SimulationError(f"function '{name}' over the field: found no operand, required one at least")
+        p, q = k.hashes(operands[0].p, self.key(name), self.p, self.q)
+        for i, other in enumerate(operands[1:]):
+            # a chain of hashes: the result so far, moved by a hash of the next operand
+            more, _ = k.hashes(other.p, self.key(f"{name} {i}"), self.p, self.q)
+            p, q = k.hashes(k.binary("add_p", p, more, self.p), self.key(f"{name} chain"), self.p, self.q)
+        return Elements(p, q)
 
     # --- sums and products ---------------------------------------------------------------------------------------
 
@@ -150,8 +155,7 @@ class Field:
         """Return sums over an axis or several times the inverse of the count."""
         axes = (axis,) if isinstance(axis, int) else axis
         count = int(np.prod([a.shape[x] for x in axes]))
-        pair = pow(count, -1, self.p), pow(count, -1, self.q)
-        return self.mul(self.sum(a, axis, keepdims), Elements(*(np.array(x, np.uint32) for x in pair)))
+        return self.mul(self.sum(a, axis, keepdims), self.inverse_of(count))
 
     def matmul(self, a: Elements, b: Elements, sides: str = "pq") -> Elements:
         """Return the product (..., m, k) by (..., k, n); batch axes broadcast. `sides` "p" leaves the q side out.
@@ -163,40 +167,46 @@ class Field:
                 f"product over the field: found shapes {a.shape} and {b.shape}, required equal inner axes"
             )
         p = products.matmul(a.p & RESIDUE, b.p & RESIDUE, self.p)
-        bad = (a.p & SPECIAL).any(-1)[..., None] | (b.p & SPECIAL).any(-2)[..., None, :]
+        bad = np.any(a.p & SPECIAL, -1)[..., None] | np.any(b.p & SPECIAL, -2)[..., None, :]
         if bad.any():
             p = np.where(bad, np.uint32(UNDEFINED), p)
         if a.q is None or b.q is None or sides == "p":
             return Elements(p, None)
         q = products.matmul(a.q, b.q, self.q)
-        absent = (a.q == ABSENT).any(-1)[..., None] | (b.q == ABSENT).any(-2)[..., None, :]
+        absent = np.any(a.q == ABSENT, -1)[..., None] | np.any(b.q == ABSENT, -2)[..., None, :]
         return Elements(p, np.where(absent, np.uint32(ABSENT), q) if absent.any() else q)
 
     # --- order ---------------------------------------------------------------------------------------------------
 
     def maximum(self, a: Elements, b: Elements) -> Elements:
-        """Return the maximum as a sum of hashes: each operand counts once, a maximum adds what it stands for, hidden adds nothing.
+        """Return the maximum as a sum of hashes: each operand counts once, a maximum adds what it stands for.
 
-        Commutative and associative, not idempotent: an operand that comes in twice counts twice.
+        Commutative and associative, not idempotent: an operand that comes in twice counts twice. Beside a hidden one the
+        other operand stays what it is.
         """
-        a, b = self._share(a), self._share(b)
-        return self._two(k.join_p, k.add_q, a, b)
+        out = self._two("join_p", "add_q", self._share(a), self._share(b))
+        for one, other in ((a, b), (b, a)):
+            hidden = one.p & HIDDEN != 0
+            if hidden.any():
+                out = choose(hidden, other, out)
+        return out
 
     def minimum(self, a: Elements, b: Elements) -> Elements:
         return self.neg(self.maximum(self.neg(a), self.neg(b)))
 
     def reduce_max(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
-        """Return the maximum over an axis or several; of hidden elements alone: hidden."""
-        a = self._share(a)
-        assert a.q is not None
-        hidden = np.all(a.p & HIDDEN, axis=axis, keepdims=keepdims)
-        undefined = np.any(a.p & UNDEFINED, axis=axis, keepdims=keepdims)
-        p = (np.sum(a.p & RESIDUE, axis=axis, keepdims=keepdims, dtype=np.int64) % self.p).astype(
-            np.uint32
-        ) | np.uint32(MAXIMUM)
-        q = np.sum(a.q, axis=axis, keepdims=keepdims, dtype=np.int64) % self.q
-        p = np.where(undefined, np.uint32(UNDEFINED), np.where(hidden, np.uint32(HIDDEN), p))
-        return Elements(p, np.asarray(q, np.uint32))
+        """Return the maximum over an axis or several; of hidden elements alone hidden, of one other element that element."""
+        shared = self._share(a)
+        there = a.p & HIDDEN == 0
+        count = np.sum(there, axis=axis, keepdims=keepdims)
+        total = self.sum(Elements(np.where(there, shared.p, 0), shared.q), axis, keepdims)
+        p = total.p | np.where(total.p & UNDEFINED, np.uint32(0), np.uint32(MAXIMUM))
+        out = Elements(np.where(count == 0, np.uint32(HIDDEN), p), total.q)
+        if (count != 1).all():
+            return out
+        single = self.sum(Elements(np.where(there, a.p, 0), a.q), axis, keepdims)
+        marks = np.bitwise_or.reduce(np.where(there, a.p, 0), axis=axis, keepdims=keepdims) & np.uint32(MARKS)
+        return choose(count == 1, Elements(single.p | np.where(single.p & UNDEFINED, 0, marks), single.q), out)
 
     def reduce_min(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
         return self.neg(self.reduce_max(self.neg(a), axis, keepdims))
@@ -207,14 +217,21 @@ class Field:
 
     def order(self, a: Elements) -> np.ndarray:
         """Return int64 keys of a total order of elements: odd under negation, hidden lowest. For comparisons, sorting, top-k."""
-        return k.order_key(a.p, self._order, self.p)
+        x = (a.p & np.uint32(RESIDUE)).astype(np.int64)
+        upper = x > self.p // 2
+        size = np.where(upper, self.p - x, x)
+        p, q = k.hashes(size.astype(np.uint32), self._order, self.p, self.q)
+        key = (p.astype(np.int64) << 23 | q.astype(np.int64) >> 1) + 1
+        key = np.where(((q & 1) != 0) ^ upper, -key, key)
+        key = np.where(x == 0, 0, key)
+        return np.where(a.p & SPECIAL, np.int64(-1) << 62, key)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 
     def _share(self, a: Elements) -> Elements:
         q = np.full_like(a.p, ABSENT) if a.q is None else a.q
-        return Elements(*k.share_pq(a.p, q, self._maximum, self.p, self.q))
+        return Elements(*k.hashes(a.p, self._maximum, self.p, self.q, q))
 
-    def _two(self, f_p, f_q, a: Elements, b: Elements) -> Elements:
-        p = f_p(*np.broadcast_arrays(a.p, b.p), self.p)
-        return Elements(p, None if a.q is None or b.q is None else f_q(*np.broadcast_arrays(a.q, b.q), self.q))
+    def _two(self, f_p: str, f_q: str, a: Elements, b: Elements) -> Elements:
+        p = k.binary(f_p, a.p, b.p, self.p)
+        return Elements(p, None if a.q is None or b.q is None else k.binary(f_q, a.q, b.q, self.q))

@@ -152,15 +152,3 @@ def join_p(a, b, p):
     total = ((_wide(a & RESIDUE) + _wide(b & RESIDUE)) % p).astype(np.uint32) | np.uint32(MAXIMUM)
     out = np.where(a & HIDDEN, b, np.where(b & HIDDEN, a, total))
     return np.where((a | b) & UNDEFINED, np.uint32(UNDEFINED), out).astype(np.uint32)
-
-
-def order_key(a, key, p):
-    """Return int64 keys of an order: odd under negation, hidden below all, zero in the middle, undefined lowest."""
-    x = _wide(a & RESIDUE)
-    upper = x > p // 2
-    size = np.where(upper, p - x, x)
-    words = mix(np.uint64(key) + (size.astype(np.uint64) + np.uint64(1)) * _M1)
-    magnitude = (words >> np.uint64(2)).astype(np.int64) + 1
-    signed = np.where(((words & np.uint64(1)) != 0) ^ upper, -magnitude, magnitude)
-    signed = np.where(x == 0, 0, signed)
-    return np.where(a & (UNDEFINED | HIDDEN), np.iinfo(np.int64).min + (a >> 31 == 0), signed)

@@ -1,0 +1,111 @@
+"""What a row sees: the scratchpad of its tile, the chip's DDR, and operands as elements or integers.
+
+May import: numpy, proof.field, proof.memory, proof.forms. Must not: know any opcode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tx8fast._kernels._facade_shadow import Form, centred
+from tx8fast.errors import SimulationError
+from tx8fast.proof import forms, products
+from tx8fast.proof.cells import Elements
+from tx8fast.proof.field import Field
+from tx8fast.proof.forms import FLOATS
+from tx8fast.proof.memory import Ddr, Memory, cell_of
+
+#: operands of the matrix engine that a tile keeps
+KEPT = 3
+
+
+class Tile:
+    """State of one tile during a launch. `number` counts over all chips."""
+
+    def __init__(self, field: Field, number: int, spm: Memory, ddr: Ddr) -> None:
+        self.field, self.number, self.spm, self.ddr = field, number, spm, ddr
+        self.slots: list[int] = []
+        self.send: Callable[..., None] = _no_launch
+        self.routine: Callable[[int], None] = _no_launch
+        #: operands of reciprocals, in order
+        self.denominators: list[Elements] = []
+        #: operands of the matrix engine that may be read again: (address, shape, kind) -> (first byte, end, operand)
+        self.kept: dict[tuple[int, tuple[int, int, int], int], tuple[int, int, products.Operand]] = {}
+
+    def wrote(self, address: int, size: int) -> None:
+        """Note that scratchpad bytes changed: operands kept from them are no longer what they were."""
+        for key in [key for key, (lo, hi, _) in self.kept.items() if address < hi and lo < address + size]:
+            del self.kept[key]
+
+    def forget(self) -> None:
+        """Note that anything may have changed."""
+        self.kept.clear()
+
+    # --- dense runs ----------------------------------------------------------------------------------------------
+
+    def load(self, address: int, n: int, fmt: str) -> Elements:
+        """Return `n` elements of a float format, of shape (n,)."""
+        return self.spm.elements(address, forms.dense(n, fmt)).reshape(n)
+
+    def store(self, address: int, value: Elements, fmt: str) -> None:
+        form = forms.dense(value.p.size, fmt)
+        self.spm.put(address, form, value)
+        self.wrote(address, 2 * form.cells)
+
+    def load_ints(self, address: int, n: int, fmt: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return `n` integers and which are known."""
+        return self.spm.numbers(address + np.arange(n) * forms.bytes_of(fmt), fmt)
+
+    def store_ints(self, address: int, values: np.ndarray, known: np.ndarray, fmt: str) -> None:
+        self.spm.put_numbers(
+            address + np.arange(values.size) * forms.bytes_of(fmt), values.reshape(-1), fmt, known.reshape(-1)
+        )
+        self.forget()
+
+    # --- channel-blocked operands ----------------------------------------------------------------------------------
+
+    def load_blocked(self, address: int, n: int, pos: int, c: int, fmt: str) -> Elements:
+        """Return a channel-blocked operand (n, pos, c)."""
+        return self.spm.elements(address, forms.blocked(n, pos, c, fmt))
+
+    def store_blocked(self, address: int, value: Elements, fmt: str) -> None:
+        """Store (n, pos, c) elements; padding channels become zero."""
+        n, pos, c = value.shape
+        form = forms.blocked(n, pos, c, fmt)
+        self.spm.put(address, form, value)
+        self.wrote(address, 2 * form.cells)
+
+    def operand(self, address: int, form: Form) -> products.Operand:
+        """Return an operand of the matrix engine, its residues centred. The last ones are kept for rows that read them again."""
+        key = address, form.shape, form.kind
+        found = self.kept.get(key)
+        if found is not None:
+            return found[2]
+        made = self._operand(address, form)
+        while len(self.kept) >= KEPT:
+            del self.kept[next(iter(self.kept))]
+        self.kept[key] = address, address + forms.CELL_BYTES * form.cells, made
+        return made
+
+    def _operand(self, address: int, form: Form) -> products.Operand:
+        field, spm, at = self.field, self.spm, cell_of(address - self.spm.base)
+        p, bad = centred(spm.p, at, form, field.p)
+        if spm.q is None:
+            if not bad:
+                return products.Operand(p)
+            return products.operand(spm.elements(address, form), field.p, field.q)
+        q, absent = centred(spm.q, at, form, field.q, q=True)
+        if bad or 0 < absent < form.size:
+            return products.operand(spm.elements(address, form), field.p, field.q)
+        return products.Operand(p, None if absent else q)
+
+
+def _no_launch(*_: Any) -> None:
+    raise SimulationError("running a row: no launch is running")
+
+
+def is_float(fmt: str) -> bool:
+    return fmt in FLOATS
