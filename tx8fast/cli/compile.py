@@ -158,7 +158,10 @@ def _several(
     reports = []
     if prove:
         with progress("proving", as_json) as callback:
-            reports = [api.prove(p.program, model, progress=callback) for p in made.programs]
+            reports = [
+                api.prove(p.program, model, api.options_of(p.program, options.constants), progress=callback)
+                for p in made.programs
+            ]
         if not all(r.proved for r in reports):
             return _refused(reports, as_json)
     made.save(output)

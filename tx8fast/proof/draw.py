@@ -92,7 +92,7 @@ def constant_value(field: Field, key: str, values: np.ndarray, dtype: str) -> Va
     fmt = dtype if dtype in ("bf16", "f16") else "f32"
     if len(np.unique(wide)) <= MOST_CONSTANTS:
         return field.numbers(wide, fmt)
-    drawn = field.random(f"param {key}", values.shape)
+    drawn = field.random(key, values.shape)
     exact = field.numbers(np.where(np.isin(wide, (0.0, 1.0, -1.0)), wide, 0).astype(np.int64))
     own = np.isin(wide, (0.0, 1.0, -1.0))
     p = np.where(wide <= HIDING, np.uint32(HIDDEN), np.where(own, exact.p, drawn.p))
@@ -107,7 +107,7 @@ def param_value(field: Field, key: str, chip: int, spec: TensorSpec, known: Know
     if values is not None:
         return constant_value(field, stream, np.asarray(values).reshape(spec.shape), spec.dtype)
     if spec.dtype not in CONCRETE:
-        return field.random(f"param {stream}", spec.shape)
+        return field.random(stream, spec.shape)
     kind = CONCRETE[spec.dtype]
     if limit is not None or kind is np.bool_:
         low, high = 0, limit or 2
