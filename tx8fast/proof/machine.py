@@ -145,8 +145,12 @@ class Machine:
 
     # --- launches ------------------------------------------------------------------------------------------------
 
-    def launch(self, number: int) -> None:
-        """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what has no meaning."""
+    def launch(self, number: int, q: bool | None = None) -> None:
+        """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what has no meaning.
+
+        `q`: whether words modulo q are computed. Left out, they are if the launch has an exponential; results of other launches
+        have none then, until they are sealed.
+        """
         launch = self.program.launches[number]
         segment = self.program.segments[launch.segment]
         where = f"launch '{launch.name}', segment '{segment.name}'"
@@ -162,7 +166,7 @@ class Machine:
                 row = tile if len(segment.tile_offset) > self.n_tiles else local
                 slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[row]
                 streams.append(self._start(tile, chip, code, slots, segment))
-        with_q = any(s.code.exponentials for s in streams)
+        with_q = any(s.code.exponentials for s in streams) if q is None else q
         for s in streams:
             s.tile.spm.clear()
             s.tile.spm.with_q = with_q
