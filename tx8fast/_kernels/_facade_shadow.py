@@ -62,7 +62,8 @@ def store(plane: Words, at: int, operand: Form, words: Words, q: bool = False) -
     """Write an operand's words; what a block has beyond the channels becomes zero."""
     _inside("writing an operand", plane, at, operand.cells)
     require("shadow", words.size == operand.size and words.dtype == np.uint32, "the words do not fit the operand")
-    words = np.ascontiguousarray(words).reshape(-1)
+    # the kernel's view serves loads and stores and wants memory that may be written
+    words = np.require(words, requirements=("C", "W")).reshape(-1)
     _shadow.words(plane, at, operand.numbers, operand.width, operand.kind, words, STORE_Q if q else STORE_P)
 
 

@@ -9,7 +9,6 @@ enforces is outside of the proof.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -69,7 +68,7 @@ class Machine:
     read in another format than they were written in.
     """
 
-    def __init__(self, program: Program, field: Field, stored: Sequence[str] = ()) -> None:
+    def __init__(self, program: Program, field: Field) -> None:
         self.program, self.field = program, field
         self.description = Description.from_dict(program.machine)
         self.n_tiles = self.description.n_tiles
@@ -77,7 +76,7 @@ class Machine:
         self.misread = 0
         self._codes: dict[tuple[int, int], Code] = {}
         self._spm: dict[int, Memory] = {}
-        drawn = [t for t in program.params if t.ddr_dtype in FLOATS and t.name not in stored]
+        drawn = [t for t in program.params if t.ddr_dtype in FLOATS]
         self.ddr = [
             Ddr(DDR_BASE, program.ddr_bytes, [self._stream(t, chip) for t in drawn], field.p, field.q)
             for chip in range(program.n_chips)
@@ -117,7 +116,7 @@ class Machine:
         """
         views = [self.view(tensor, c) for c in range(self.program.n_chips)] if isinstance(tensor, Tensor) else [tensor]
         for view in views:
-            memory = self.ddr[view.chip].memory(view.address)
+            memory = self.ddr[view.chip].stored(view.address)
             if isinstance(value, Elements) != (view.dtype in FLOATS):
                 raise SimulationError(f"writing a tensor of format {view.dtype}: found {type(value).__name__}")
             if tuple(value.shape) != view.shape:
@@ -145,8 +144,12 @@ class Machine:
 
     # --- launches ------------------------------------------------------------------------------------------------
 
-    def launch(self, number: int) -> None:
-        """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what has no meaning."""
+    def launch(self, number: int, q: bool | None = None) -> None:
+        """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what has no meaning.
+
+        `q`: whether words modulo q are computed. Left out, they are if the launch has an exponential; results of other launches
+        have none then, until they are sealed.
+        """
         launch = self.program.launches[number]
         segment = self.program.segments[launch.segment]
         where = f"launch '{launch.name}', segment '{segment.name}'"
@@ -162,7 +165,7 @@ class Machine:
                 row = tile if len(segment.tile_offset) > self.n_tiles else local
                 slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[row]
                 streams.append(self._start(tile, chip, code, slots, segment))
-        with_q = any(s.code.exponentials for s in streams)
+        with_q = any(s.code.exponentials for s in streams) if q is None else q
         for s in streams:
             s.tile.spm.clear()
             s.tile.spm.with_q = with_q

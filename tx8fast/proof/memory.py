@@ -168,21 +168,10 @@ class Ddr:
             at = max(at, address + size)
         if base + size_bytes > at:
             self._add(at, Memory(base + size_bytes - at, at))
-        self.with_q = True
 
     def _add(self, at: int, part) -> None:
         self.starts.append(at)
         self.parts.append(part)
-
-    def use_q(self, on: bool) -> None:
-        """Keep the words modulo q of what is written from now on, or leave them out."""
-        for part in self.parts:
-            if isinstance(part, Memory):
-                part.with_q = on
-
-    @property
-    def memories(self) -> list[Memory]:
-        return [part for part in self.parts if isinstance(part, Memory)]
 
     def part(self, address: int) -> Memory | tuple[int, int, Stream]:
         """Return what lies at a byte address. Raises SimulationError outside of the DDR."""
@@ -199,6 +188,14 @@ class Ddr:
                 f"DDR address {address:#x} lies in a parameter that is drawn at random; it cannot be written or read as bytes"
             )
         return found
+
+    def stored(self, address: int) -> Memory:
+        """Return the stored range of a byte address; a random tensor that starts there is stored from now on."""
+        found = self.part(address)
+        if isinstance(found, Memory) or address != found[0]:
+            return self.memory(address)
+        made = self.parts[self.starts.index(address)] = Memory(found[1], address)
+        return made
 
     def load(self, address: int, levels: Sequence[int], size: int, dst: Memory, to: int) -> None:
         """Copy strided runs to consecutive bytes of another memory."""

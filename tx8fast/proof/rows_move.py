@@ -216,3 +216,9 @@ def gather(tile: Tile, row: Row) -> None:
 
 def _tiles(mask: int) -> list[int]:
     return [t for t in range(mask.bit_length()) if mask >> t & 1] if mask > 0 else []
+
+
+@meaning("kcore")
+def kcore(tile: Tile, row: Row) -> None:
+    """Call a routine; `elems` only estimates its time."""
+    tile.routine(row.p[0])
