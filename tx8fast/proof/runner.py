@@ -37,8 +37,7 @@ class MachineRunner:
     def __init__(self, program: Program, field: Field, concrete: frozenset[str] = frozenset()) -> None:
         """concrete: parameters (names) whose values are constants; all other floats are drawn by the machine itself."""
         self.drawn = {t.address for t in program.params if t.name not in concrete and t.name == t.source.get("key")}
-        own = [t.name for t in program.params if t.address not in self.drawn]
-        self.machine = Machine(program, field, stored=own)
+        self.machine = Machine(program, field)
         self.n_chips = program.n_chips
         self.padded = {t.address for t in (*program.params, *program.inputs)}
 
