@@ -27,11 +27,12 @@ from tx8fast.proof.expression import (
     moved,
     need,
 )
+from tx8fast.proof.op_recipes import RECIPES
+from tx8fast.proof.recipes import magnitude
 
 #: kinds that are atoms -> the atom's name
 _ATOMS = {
-    "log": "ln", "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tanh": "tanh", "sigmoid": "sigmoid", "abs": "abs", "erf": "erf",
-    "sign": "sign", "tan": "tan", "sinh": "sinh", "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan", "asinh": "asinh",
+    "log": "ln", "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tanh": "tanh", "sigmoid": "sigmoid", "tan": "tan", "sinh": "sinh", "cosh": "cosh", "asin": "asin", "acos": "acos", "atan": "atan", "asinh": "asinh",
     "acosh": "acosh", "atanh": "atanh", "floor": "floor", "ceil": "ceil", "round": "round", "softplus": "softplus",
 }  # fmt: skip
 _INTEGER_UNARY = {
@@ -116,7 +117,7 @@ def logic(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     return [np.invert(x) if op.kind == "not" else np.zeros(x.shape, bool)]
 
 
-@expression(*_ATOMS, "neg", "exp", "rsqrt", "recip", "square")
+@expression(*_ATOMS, "neg", "exp", "rsqrt", "recip", "square", "abs", "erf", "sign")
 def unary(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """One operand, element by element."""
     kind, f, x = op.kind.rstrip("_"), scope.field, need(operands, 0)
@@ -125,15 +126,17 @@ def unary(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     a = elements(scope, x)
     if kind == "recip":
         return [scope.inverse(a)]
-    direct = {"neg": f.neg, "exp": f.exp, "rsqrt": f.rsqrt, "square": f.square}
+    if kind in RECIPES:
+        return [RECIPES[kind](f, a, op.results[0].dtype, {})]
+    direct = {"neg": f.neg, "exp": f.exp, "rsqrt": f.rsqrt, "square": f.square, "abs": lambda a: magnitude(f, a)}
     return [direct[kind](a) if kind in direct else f.atom(_ATOMS[kind], a)]
 
 
 # --- activations ---------------------------------------------------------------------------------------------------
 
 
-def activation(scope: Scope, name: str, a: Elements, attrs: dict) -> Elements:
-    """Return an activation function of elements. Raises NotExpressed."""
+def activation(scope: Scope, name: str, a: Elements, attrs: dict, dtype: str) -> Elements:
+    """Return an activation function of elements, with a result of format `dtype`. Raises NotExpressed."""
     f = scope.field
     one = scope.number(1.0)
     if name in ("none", ""):
@@ -152,13 +155,14 @@ def activation(scope: Scope, name: str, a: Elements, attrs: dict) -> Elements:
     if name == "hswish":
         return f.mul(a, _between(scope, f.add(f.mul(a, scope.number(1 / 6)), scope.number(0.5)), 0.0, 1.0))
     if name == "softsign":
-        return f.mul(a, scope.inverse(f.add(one, f.atom("abs", a))))
+        return f.mul(a, scope.inverse(f.add(one, magnitude(f, a))))
     if name == "mish":
         return f.mul(a, f.atom("tanh", f.atom("softplus", a)))
-    if name in ("gelu", "gelu_tanh", "elu", "selu", "celu", "thresholded_relu"):
-        return f.atom(
-            name, a, *(scope.number(v).broadcast_to(a.shape) for _, v in sorted(attrs.items()) if type(v) is float)
-        )
+    if name in RECIPES:
+        return RECIPES[name](f, a, dtype, attrs)
+    if name in ("selu", "celu", "thresholded_relu"):
+        given = [scope.number(v).broadcast_to(a.shape) for _, v in sorted(attrs.items()) if type(v) is float]
+        return f.atom(name, a, *given)
     raise NotExpressed(f"activation '{name}'")
 
 
@@ -171,7 +175,7 @@ def activations(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     kind, x = op.kind.rstrip("_"), need(operands, 0)
     if isinstance(x, np.ndarray):
         return [_INTEGER_UNARY[kind](x)]
-    return [activation(scope, kind, x, dict(op.attrs))]
+    return [activation(scope, kind, x, dict(op.attrs), op.results[0].dtype)]
 
 
 def _between(scope: Scope, a: Elements, lo: float, hi: float) -> Elements:
@@ -207,7 +211,7 @@ def prelu(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 def swiglu(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """act(gate) up."""
     gate, up = (elements(scope, v) for v in operands)
-    return [scope.field.mul(activation(scope, op.attr("act"), gate, {}), up)]
+    return [scope.field.mul(activation(scope, op.attr("act"), gate, {}, op.results[0].dtype), up)]
 
 
 # --- choice, conversion, rope --------------------------------------------------------------------------------------

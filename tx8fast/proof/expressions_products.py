@@ -39,7 +39,7 @@ def _finish(scope: Scope, op: OpRecord, made: Elements, operands: Operands) -> l
     if bias is not None:
         made = scope.field.add(made, elements(scope, bias))
     attrs = dict(op.attrs)
-    return [activation(scope, attrs.get("act", "none"), made, attrs)]
+    return [activation(scope, attrs.get("act", "none"), made, attrs, op.results[0].dtype)]
 
 
 @expression("gemm")

@@ -27,6 +27,7 @@ from tx8fast.proof.expression import (
     moved,
     need,
 )
+from tx8fast.proof.recipes import magnitude
 
 _INTEGERS = {"add": np.sum, "mul": np.prod, "max": np.max, "min": np.min}
 
@@ -49,7 +50,7 @@ def reduce(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
         most = f.reduce_max(x, axes, True)
         total = f.sum(f.exp(f.sub(x, most)), axes, True)
         return [f.add(f.atom("ln", total), most).reshape(*op.results[0].shape)]
-    inner = {"l1": lambda a: f.atom("abs", a), "l2": f.square, "sumsq": f.square}.get(kind, lambda a: a)(x)
+    inner = {"l1": lambda a: magnitude(f, a), "l2": f.square, "sumsq": f.square}.get(kind, lambda a: a)(x)
     if kind == "mean":
         return [f.mean(inner, axes, keep)]
     total = f.sum(inner, axes, keep)

@@ -41,7 +41,9 @@ class MachineRunner:
         self.n_chips = program.n_chips
         self.padded = {t.address for t in (*program.params, *program.inputs)}
 
-    def run(self, launch: int, operands: Sequence[tuple[Arg, PerChip]], results: Sequence[Arg]) -> tuple[list[PerChip], np.ndarray]:
+    def run(
+        self, launch: int, operands: Sequence[tuple[Arg, PerChip]], results: Sequence[Arg]
+    ) -> tuple[list[PerChip], np.ndarray]:
         """Execute one launch; see `prove.Runner`."""
         taken = {a.address for a, _ in operands}
         for a in results:
