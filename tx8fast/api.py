@@ -336,9 +336,10 @@ def prove(program: Program, model: str | os.PathLike[str], options: CompileOptio
         def varies(key: str) -> bool:
             return key not in view.inline and ir.weights.varies(key)
 
-        return prove_table(
-            program, view.table, Sources(known, varies), _describer(ir, view), MachineRunner, quick, progress
-        )
+        concrete = frozenset(t.name for t in program.params if known(t.source["key"], -1) is not None)
+        runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
+        sources = Sources(known, varies)
+        return prove_table(program, view.table, sources, _describer(ir, view), runner, quick, progress)
 
 
 def load(path: str | os.PathLike[str]) -> CompiledProgram:
