@@ -75,6 +75,23 @@ def centred(plane: Words, at: int, operand: Form, modulus: int, q: bool = False)
     return out, bad
 
 
+def finish(
+    total: Floats, plane: Words, at: int, operand: Form, partial: tuple[int, Form] | None, modulus: int, q: bool = False
+) -> None:
+    """Store sums (integers below 2^53) as an operand of that size; `partial`: cell and form of partial sums to add, of its shape."""
+    _inside("writing an operand", plane, at, operand.cells)
+    require("shadow", total.size == operand.size and operand.numbers[3] <= 128, "the sums do not fit the operand")
+    add_at, add = partial or (0, operand)
+    if partial:
+        _inside("reading an operand", plane, add_at, add.cells)
+        require("shadow", add.shape == operand.shape and add.numbers[3] == operand.numbers[3], "partial sums differ in shape")
+    source = plane
+    if add_at < at + operand.cells and at < add_at + add.cells and (add_at, add.width) != (at, operand.width):
+        source, add_at = plane[add_at : add_at + add.cells].copy(), 0
+    _shadow.finish(total.reshape(-1), plane, at, operand.numbers, operand.width, operand.kind, source, add_at, add.numbers,
+                   add.width if partial else 0, add.kind, modulus, q)  # fmt: skip
+
+
 def span(size: int, levels: Sequence[int]) -> int:
     """Return the cells from the first to the last cell of runs; levels are (stride, count) three times."""
     return size + sum((count - 1) * stride for stride, count in zip(levels[::2], levels[1::2]))
@@ -82,7 +99,7 @@ def span(size: int, levels: Sequence[int]) -> int:
 
 def move(dst: Words, dst_at: int, dst_levels: Sequence[int], src: Words, src_at: int, src_levels: Sequence[int], size: int) -> None:
     """Copy runs of `size` cells, as if all were read before the first is written. Strides may not be negative."""
-    counts = [int(np.prod(levels[1::2])) for levels in (dst_levels, src_levels)]
+    counts = [levels[1] * levels[3] * levels[5] for levels in (dst_levels, src_levels)]
     require("shadow", counts[0] == counts[1] and min(*dst_levels, *src_levels, size) >= 0, "the runs of a move do not fit")
     if not counts[0] or not size:
         return
@@ -107,7 +124,7 @@ def draw(
     dst_p: Words, dst_q: Words | None, dst_at: int, stream: Stream, src_at: int, levels: Sequence[int], size: int, p: int, q: int
 ) -> None:
     """Fill consecutive cells with runs of a random tensor, counted in its cells."""
-    runs = int(np.prod(levels[1::2]))
+    runs = levels[1] * levels[3] * levels[5]
     _inside("writing runs", dst_p, dst_at, runs * size)
     require("shadow", src_at >= 0 and min(*levels, size) >= 0, "runs of a random tensor start before it")
     if runs * size:

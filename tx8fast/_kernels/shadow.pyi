@@ -16,3 +16,7 @@ def drawn(
 ) -> None: ...  # fmt: skip
 def add_reduced(total: Floats, part: Floats, modulus: float) -> None: ...
 def residues(total: Floats, out: Words, modulus: int) -> None: ...
+def finish(
+    total: Floats, out: Words, out_at: int, out_form: Ints, out_width: int, out_kind: int, add: Words, add_at: int,
+    add_form: Ints, add_width: int, add_kind: int, modulus: int, words_q: bool,
+) -> None: ...  # fmt: skip

@@ -8,92 +8,38 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from tx8fast._kernels._residues cimport ABSENT, HIDDEN, RESIDUE, UNDEFINED, mix_at, of_high, of_low
+from tx8fast._kernels._residues cimport mix_at, of_high, of_low
 
 cdef enum:
     CONTINUED = 5
-    BYTES = 6
     SHIFT = 24
-    STATE_AND_RESIDUE = 0xF0FFFFFF
-    KIND = 0x0F000000
-    ZERO = 0x06000000
+    ZERO = 0x06000000  # two true bytes, both zero
 
 cdef enum Mode:
     LOAD_P, LOAD_Q, STORE_P, STORE_Q, CENTRE_P, CENTRE_Q
 
 
-cdef int64_t load_p(const uint32_t* m, uint32_t* out, Py_ssize_t n, int width, uint32_t kind) noexcept nogil:
-    """Return how many elements are of another kind; never-written ones are not counted."""
-    cdef Py_ssize_t i
-    cdef uint32_t w, x, bad = 0
-    cdef uint32_t want = kind << SHIFT
-    if width == 1:
-        for i in range(n):
-            w = m[i]
-            x = UNDEFINED
-            x = 0 if w == ZERO else x
-            x = w & STATE_AND_RESIDUE if (w & KIND) == want else x
-            out[i] = x
-            bad += (x == UNDEFINED) & ((w & KIND) != 0)
-    else:
-        for i in range(n):
-            w = m[2 * i]
-            x = UNDEFINED
-            x = 0 if w == ZERO and m[2 * i + 1] == ZERO else x
-            if (w & KIND) == want and m[2 * i + 1] == (<uint32_t>CONTINUED << SHIFT | (w & RESIDUE)):
-                x = w & STATE_AND_RESIDUE
-            out[i] = x
-            bad += (x == UNDEFINED) & ((w & KIND) != 0)
-    return bad
-
-
-cdef int64_t centre_p(const uint32_t* m, double* out, Py_ssize_t n, int width, uint32_t kind, uint32_t modulus) noexcept nogil:
-    """Return how many elements have no residue."""
-    cdef Py_ssize_t i
-    cdef uint32_t w, bad = 0, want = kind << SHIFT, half = modulus >> 1, no
-    cdef int x
-    if width == 1:
-        for i in range(n):
-            w = m[i]
-            x = <int>(w & RESIDUE)
-            x = x - <int>modulus if <uint32_t>x > half else x
-            no = ((w & (KIND | UNDEFINED | HIDDEN)) != want) & (w != ZERO)
-            bad += no
-            out[i] = x
-    else:
-        for i in range(n):
-            w = m[2 * i]
-            x = <int>(w & RESIDUE)
-            no = ((w & (KIND | UNDEFINED | HIDDEN)) != want) | (
-                m[2 * i + 1] != (<uint32_t>CONTINUED << SHIFT | (w & RESIDUE)))
-            no &= (w != ZERO) | (m[2 * i + 1] != ZERO)
-            x = x - <int>modulus if <uint32_t>x > half else x
-            bad += no
-            out[i] = x
-    return bad
-
-
-cdef int64_t centre_q(const uint32_t* m, double* out, Py_ssize_t n, int width, uint32_t modulus) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef uint32_t w, bad = 0, half = modulus >> 1
-    cdef int x
-    for i in range(n):
-        w = m[width * i]
-        bad += w == ABSENT
-        x = <int>(w & RESIDUE)
-        out[i] = x - <int>modulus if <uint32_t>x > half else x
-    return bad
+cdef extern from "_cells.h":
+    int64_t cells_load1(const uint32_t* m, uint32_t* out, Py_ssize_t n, uint32_t want) noexcept nogil
+    int64_t cells_load2(const uint32_t* m, uint32_t* out, Py_ssize_t n, uint32_t want) noexcept nogil
+    int64_t cells_centre1(const uint32_t* m, double* out, Py_ssize_t n, uint32_t want, int p) noexcept nogil
+    int64_t cells_centre2(const uint32_t* m, double* out, Py_ssize_t n, uint32_t want, int p) noexcept nogil
+    int64_t cells_centre_q(const uint32_t* m, double* out, Py_ssize_t n, int q, int width) noexcept nogil
+    void cells_store1(uint32_t* m, const uint32_t* a, Py_ssize_t n, uint32_t kind) noexcept nogil
+    void cells_store2(uint32_t* m, const uint32_t* a, Py_ssize_t n, uint32_t kind) noexcept nogil
+    void sums_reduce(double* total, const double* part, Py_ssize_t n, double m) noexcept nogil
+    void sums_residues(const double* total, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
+    void sums_words(
+        const double* t, const uint32_t* add, int width, uint32_t want, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
+    void sums_words_q(const double* t, const uint32_t* add, int width, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
 
 
 cdef void store_p(uint32_t* m, const uint32_t* a, Py_ssize_t n, Py_ssize_t pad, int width, uint32_t kind) noexcept nogil:
     cdef Py_ssize_t i
     if width == 1:
-        for i in range(n):
-            m[i] = a[i] | kind << SHIFT
+        cells_store1(m, a, n, kind << SHIFT)
     else:
-        for i in range(n):
-            m[2 * i] = a[i] | kind << SHIFT
-            m[2 * i + 1] = <uint32_t>CONTINUED << SHIFT | (a[i] & RESIDUE)
+        cells_store2(m, a, n, kind << SHIFT)
     for i in range(n * width, (n + pad) * width):
         m[i] = ZERO
 
@@ -117,11 +63,13 @@ cdef struct Form:
 cdef int64_t run(Mode mode, uint32_t* m, uint32_t* a, double* f, Py_ssize_t n, Py_ssize_t pad, Form* g, uint32_t modulus) noexcept nogil:
     cdef Py_ssize_t i
     if mode == LOAD_P:
-        return load_p(m, a, n, g.width, g.kind)
+        return cells_load1(m, a, n, g.kind << SHIFT) if g.width == 1 else cells_load2(m, a, n, g.kind << SHIFT)
     if mode == CENTRE_P:
-        return centre_p(m, f, n, g.width, g.kind, modulus)
+        if g.width == 1:
+            return cells_centre1(m, f, n, g.kind << SHIFT, <int>modulus)
+        return cells_centre2(m, f, n, g.kind << SHIFT, <int>modulus)
     if mode == CENTRE_Q:
-        return centre_q(m, f, n, g.width, modulus)
+        return cells_centre_q(m, f, n, <int>modulus, g.width)
     if mode == STORE_P:
         store_p(m, a, n, pad, g.width, g.kind)
     elif mode == STORE_Q:
@@ -274,24 +222,54 @@ def drawn(
                     at += size
 
 
+cdef inline uint32_t* row_of(uint32_t* m, const Form* g, Py_ssize_t i, Py_ssize_t b, Py_ssize_t p) noexcept nogil:
+    """Return where block `b` of position `p` of batch `i` starts; block number `full` is the tail."""
+    if b < g.full:
+        return m + i * g.stride + (b * g.pos + p) * g.block * g.width
+    return m + i * g.stride + (g.full * g.pos * g.block + p * g.tail) * g.width
+
+
+def finish(
+    const double[::1] total, uint32_t[::1] out, Py_ssize_t out_at, const int64_t[::1] out_form, int out_width, uint32_t out_kind,
+    uint32_t[::1] add, Py_ssize_t add_at, const int64_t[::1] add_form, int add_width, uint32_t add_kind, uint32_t modulus, bint words_q
+):
+    """Store sums modulo the modulus as an operand, partial sums from another operand of that shape added (if `add_width`)."""
+    cdef Form g = form_of(out_form, out_width, out_kind), h = form_of(add_form, add_width, add_kind)
+    cdef Py_ssize_t i, b, p, at, lanes, room
+    cdef uint32_t words[128]
+    cdef uint32_t* to
+    if total.shape[0] == 0 or g.block > 128:
+        return
+    with nogil:
+        for i in range(g.n):
+            for b in range(g.full + (g.tail > 0)):
+                room = g.block if b < g.full else g.tail
+                lanes = min(room, g.c - b * g.block)
+                for p in range(g.pos):
+                    at = (i * g.pos + p) * g.c + b * g.block
+                    if add_width == 0:
+                        sums_residues(&total[at], words, lanes, modulus)
+                    elif words_q:
+                        sums_words_q(&total[at], row_of(&add[add_at], &h, i, b, p), add_width, words, lanes, modulus)
+                    else:
+                        sums_words(
+                            &total[at], row_of(&add[add_at], &h, i, b, p), add_width, add_kind << SHIFT, words, lanes, modulus)
+                    to = row_of(&out[out_at], &g, i, b, p)
+                    if words_q:
+                        store_q(to, words, lanes, room - lanes, out_width)
+                    else:
+                        store_p(to, words, lanes, room - lanes, out_width, out_kind)
+
+
 def add_reduced(double[::1] total, const double[::1] part, double modulus):
     """total += part, each brought to [-modulus / 2, modulus / 2] first; all are integers below 2^53."""
-    cdef Py_ssize_t i
-    cdef double x, inverse = 1 / modulus, magic = 6755399441055744.0
-    with nogil:
-        for i in range(part.shape[0]):
-            x = part[i]
-            # adding and taking away 1.5 * 2^52 rounds to an integer
-            total[i] += x - (((x * inverse) + magic) - magic) * modulus
+    if part.shape[0]:
+        with nogil:
+            sums_reduce(&total[0], &part[0], part.shape[0], modulus)
 
 
 def residues(const double[::1] total, uint32_t[::1] out, uint32_t modulus):
     """out = total modulo the modulus, for integers of less than 2^53."""
-    cdef Py_ssize_t i
-    cdef double x, inverse = 1 / <double>modulus, magic = 6755399441055744.0
-    cdef int y
-    with nogil:
-        for i in range(total.shape[0]):
-            x = total[i]
-            y = <int>(x - (((x * inverse) + magic) - magic) * <double>modulus)
-            out[i] = <uint32_t>(y + <int>modulus if y < 0 else y)
+    if total.shape[0]:
+        with nogil:
+            sums_residues(&total[0], &out[0], total.shape[0], modulus)

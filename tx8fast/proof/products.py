@@ -22,8 +22,8 @@ Mask = npt.NDArray[np.bool_]
 
 
 def terms(modulus: int) -> int:
-    """Return how many products of centred residues add up exactly in float64."""
-    return (1 << 53) // (modulus // 2) ** 2
+    """Return how many products of centred residues, and a residue, add up exactly in float64."""
+    return (1 << 53) // (modulus // 2) ** 2 - 1
 
 
 def centred(a: np.ndarray, modulus: int) -> Floats:
@@ -33,17 +33,27 @@ def centred(a: np.ndarray, modulus: int) -> Floats:
     return x
 
 
-def total(left: Floats, right: Floats, modulus: int) -> npt.NDArray[np.uint32]:
-    """Return left @ right modulo `modulus`: (..., m, k) by (..., k, n) of centred residues, batch axes broadcast."""
+def sums(left: Floats, right: Floats, modulus: int) -> Floats:
+    """Return left @ right as integers below 2^53 that are congruent: (..., m, k) by (..., k, n) of centred residues.
+
+    Batch axes broadcast.
+    """
     depth, step = left.shape[-1], terms(modulus)
     if depth <= step:
-        return k.residues(np.matmul(left, right), modulus)
+        return np.matmul(left, right)
     shape = (*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1])
     out, part = np.zeros(shape), np.empty(shape)
+    # chunks of one size: a short last one costs as much as a long one
+    step = -(-depth // -(-depth // step))
     for at in range(0, depth, step):
         np.matmul(left[..., at : at + step], right[..., at : at + step, :], out=part)
         k.add_reduced(out, part, modulus)
-    return k.residues(out, modulus)
+    return out
+
+
+def total(left: Floats, right: Floats, modulus: int) -> npt.NDArray[np.uint32]:
+    """Return left @ right modulo `modulus`."""
+    return k.residues(sums(left, right, modulus), modulus)
 
 
 def matmul(a: np.ndarray, b: np.ndarray, modulus: int) -> npt.NDArray[np.uint32]:
@@ -61,6 +71,15 @@ class Operand(NamedTuple):
     q: Floats | None = None
     bad_p: Mask | None = None
     bad_q: Mask | None = None
+
+    @property
+    def special(self) -> bool:
+        """Whether some element has no residue, or some but not all have none modulo q."""
+        return self.bad_p is not None or self.bad_q is not None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for x in self if x is not None)
 
     def map(self, f: Callable[[Any], Any]) -> Operand:
         return Operand(*(None if x is None else f(x) for x in self))  # type: ignore[arg-type]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from tx8fast._kernels._facade_shadow import finish, store
 from tx8fast.errors import SimulationError
 from tx8fast.proof import forms, products
-from tx8fast.proof.cells import Elements
+from tx8fast.proof.cells import ABSENT, Elements
 from tx8fast.proof.forms import FLOATS, name_of
 from tx8fast.proof.meaning import Row, meaning
+from tx8fast.proof.memory import cell_of
 from tx8fast.proof.recipes import function
 from tx8fast.proof.tile import Tile
 
@@ -35,6 +37,22 @@ def _finish(
     tile.store_blocked(row.spm[2], acc, name_of(out_fmt))
 
 
+def _store_sums(tile: Tile, a: products.Operand, b: products.Operand, row: Row, out_fmt: str, psum_fmt: str) -> None:
+    """Store a product of operands without special elements, and partial sums of format `psum_fmt` added ("" none)."""
+    spm = tile.spm
+    p = products.sums(a.p, b.p, tile.field.p)
+    operand = forms.blocked(*p.shape, out_fmt)
+    at = cell_of(row.spm[2] - spm.base)
+    partial = (cell_of(row.spm[3] - spm.base), forms.blocked(*p.shape, psum_fmt)) if psum_fmt else None
+    finish(p, spm.p, at, operand, partial, tile.field.p)
+    if spm.q is not None:
+        if a.q is None or b.q is None:
+            store(spm.q, at, operand, np.full(p.size, ABSENT, np.uint32), q=True)
+        else:
+            finish(products.sums(a.q, b.q, tile.field.q), spm.q, at, operand, partial, tile.field.q, q=True)
+    tile.wrote(row.spm[2], forms.CELL_BYTES * operand.cells)
+
+
 @meaning("gemm", scale_p=0, scale_n=0, quant=0)
 def gemm(tile: Tile, row: Row) -> None:
     m, k, n, batch_l, batch_r, l_trs, r_trs, out_fmt, psum_fmt, psum_en, bias_en, act, bias_fmt = row.p[:13]
@@ -47,6 +65,9 @@ def gemm(tile: Tile, row: Row) -> None:
         a = a.turned()
     if not r_trs:
         b = b.turned()
+    if act == NONE and not bias_en and not a.special and not b.special:
+        _store_sums(tile, a, b, row, name_of(out_fmt), name_of(psum_fmt) if psum_en else "")
+        return
     acc = products.multiply(tile.field, a, b)
     _finish(tile, acc, row, out_fmt, (psum_en, psum_fmt), (bias_en, bias_fmt), act)
 

@@ -18,8 +18,8 @@ from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.memory import Ddr, Memory, cell_of
 
-#: operands of the matrix engine that a tile keeps
-KEPT = 3
+#: bytes of operands of the matrix engine that a tile keeps, in the order they were made
+KEPT_BYTES = 24 << 20
 
 
 class Tile:
@@ -85,8 +85,9 @@ class Tile:
         if found is not None:
             return found[2]
         made = self._operand(address, form)
-        while len(self.kept) >= KEPT:
-            del self.kept[next(iter(self.kept))]
+        held = made.nbytes + sum(kept.nbytes for _, _, kept in self.kept.values())
+        while self.kept and held > KEPT_BYTES:
+            held -= self.kept.pop(next(iter(self.kept)))[2].nbytes
         self.kept[key] = address, address + forms.CELL_BYTES * form.cells, made
         return made
 
