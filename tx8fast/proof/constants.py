@@ -19,6 +19,8 @@ from tx8fast.proof.primes import word
 
 #: at or below this a constant hides what it is added to
 HIDING = -1e30
+#: the same in f16, whose lowest number is -65504: its exponential and those of all sums of two are zero long before
+HIDING_F16 = -3e4
 #: bits of the significand, the leading one included
 SIGNIFICAND = {"f32": 24, "bf16": 8, "f16": 11, "tf32": 11}
 #: smallest exponent of a normal number's leading bit
@@ -27,6 +29,11 @@ LEAST = {"f32": -126, "bf16": -126, "f16": -14, "tf32": -126}
 EXACT = 1 << 24
 #: a graph's constant is taken as a fraction if a denominator up to this gives its float64 value
 DENOMINATOR = 1 << 14
+
+
+def hides(value: float, fmt: str) -> bool:
+    """Say whether a constant in a format lies so far below everything that what it is added to is hidden."""
+    return value <= (HIDING_F16 if fmt == "f16" else HIDING)
 
 
 def round_to(value: float, fmt: str) -> Fraction:

@@ -9,14 +9,15 @@ positions, scalars) keep their values: what hides, hides, and zeros and ones are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from tx8fast.graph_table import TensorSpec
 from tx8fast.proof.cells import HIDDEN, Elements
-from tx8fast.proof.constants import HIDING
-from tx8fast.proof.expression import CONCRETE, Value
+from tx8fast.proof.constants import HIDING, HIDING_F16
+from tx8fast.proof.expression import CONCRETE, Drawn, Value
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, Instance
 from tx8fast.proof.primes import word
@@ -40,6 +41,8 @@ _KEEPS = frozenset(
 )
 #: constants of more distinct values than this are drawn, but for zeros, ones and what hides
 MOST_CONSTANTS = 1024
+#: parameters of this many elements are drawn where they are used
+LARGE = 1 << 22
 
 
 def limits(graph: Graph) -> dict[str, int]:
@@ -95,19 +98,20 @@ def constant_value(field: Field, key: str, values: np.ndarray, dtype: str) -> Va
     drawn = field.random(key, values.shape)
     exact = field.numbers(np.where(np.isin(wide, (0.0, 1.0, -1.0)), wide, 0).astype(np.int64))
     own = np.isin(wide, (0.0, 1.0, -1.0))
-    p = np.where(wide <= HIDING, np.uint32(HIDDEN), np.where(own, exact.p, drawn.p))
+    p = np.where(wide <= (HIDING_F16 if fmt == "f16" else HIDING), np.uint32(HIDDEN), np.where(own, exact.p, drawn.p))
     assert exact.q is not None and drawn.q is not None
     return Elements(p, np.where(own, exact.q, drawn.q))
 
 
-def param_value(field: Field, key: str, chip: int, spec: TensorSpec, known: Known, limit: int | None) -> Value:
+def param_value(field: Field, key: str, chip: int, spec: TensorSpec, known: Known, limit: int | None) -> Value | Drawn:
     """Return the value of a parameter on a chip (-1: on all); weights are drawn, and are not read."""
     values = known(key, chip)
     stream = key if chip < 0 else f"{key} of chip {chip}"
     if values is not None:
         return constant_value(field, stream, np.asarray(values).reshape(spec.shape), spec.dtype)
     if spec.dtype not in CONCRETE:
-        return field.random(stream, spec.shape)
+        large = math.prod(spec.shape) >= LARGE
+        return Drawn(field, stream, spec.shape) if large else field.random(stream, spec.shape)
     kind = CONCRETE[spec.dtype]
     if limit is not None or kind is np.bool_:
         low, high = 0, limit or 2

@@ -9,7 +9,7 @@ for the launches behind it; within the launch it is what the ops make of the ope
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from tx8fast.graph_table import TensorSpec
 from tx8fast.proof.cells import ABSENT, SPECIAL, Elements
 from tx8fast.proof.draw import Known, input_value, limits, param_value
-from tx8fast.proof.expression import CONCRETE, NotExpressed, Scope, Value, evaluate, moved
+from tx8fast.proof.expression import CONCRETE, Drawn, NotExpressed, Scope, Value, evaluate, moved
 from tx8fast.proof.expressions_chips import COLLECTIVES
 from tx8fast.proof.families import load
 from tx8fast.proof.field import Field
@@ -25,6 +25,9 @@ from tx8fast.proof.graph import Graph, Instance
 
 #: most ops that one launch may compute: chains of whole models have some hundred
 MOST_OPS = 4096
+
+#: kinds, activations and reductions that take exponentials
+EXPONENTS = frozenset({"softmax", "exp", "erf", "gelu", "elu", "logsumexp"})
 
 PerChip = list[Value]
 
@@ -151,6 +154,8 @@ class Evaluation:
 
         Raises NotExpressed, naming the op."""
         values = {root: self.value(root) for root in part.sources}
+        if not self.exponents(part) and not all(self.is_exact(root) for root in part.sources):
+            values = {root: _each(found, _one_side) for root, found in values.items()}
         scope = Scope(self.field)
         for op in part.ops:
             try:
@@ -159,6 +164,13 @@ class Evaluation:
                 raise NotExpressed(f"{op.name}: {err}") from err
             values.update(zip(op.outputs, made, strict=True))
         return {root: values[root] for root in results}, scope
+
+    def exponents(self, part: Slice) -> bool:
+        """Say whether some op takes exponentials, so that the q sides of operands matter."""
+        return any(
+            op.record.kind in EXPONENTS or EXPONENTS & {v for _, v in op.record.attrs if type(v) is str}
+            for op in part.ops
+        )
 
     def _op(self, scope: Scope, op: Instance, values: dict[str, PerChip]) -> list[PerChip]:
         g, record = self.graph, op.record
@@ -219,4 +231,13 @@ def _each(values: PerChip, f: Callable[[Value], Value]) -> PerChip:
 
 
 def _reshaped(value: Value, spec: TensorSpec) -> Value:
-    return value if value.shape == spec.shape else moved(value, lambda a: a.reshape(spec.shape))
+    if value.shape == spec.shape:
+        return value
+    return moved(value.elements() if isinstance(value, Drawn) else value, lambda a: a.reshape(spec.shape))
+
+
+def _one_side(value: Value) -> Value:
+    """Return elements without their q sides."""
+    if isinstance(value, Drawn):
+        return replace(value, sides="p")
+    return Elements(value.p, None) if isinstance(value, Elements) else value

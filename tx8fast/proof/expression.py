@@ -19,6 +19,26 @@ from tx8fast.graph_table import OpRecord
 from tx8fast.proof.cells import HIDDEN, Elements
 from tx8fast.proof.field import Field
 
+
+@dataclass(frozen=True)
+class Drawn:
+    """A large tensor of random elements that is drawn where it is used: stream and shape."""
+
+    field: Field
+    stream: str
+    shape: tuple[int, ...]
+    sides: str = "pq"
+
+    def part(self, begin: int, end: int) -> Elements:
+        """Return rows [begin, end) of the first axis."""
+        row = int(np.prod(self.shape[1:]))
+        return self.field.random(self.stream, (end - begin, *self.shape[1:]), begin * row, sides=self.sides)
+
+    def elements(self) -> Elements:
+        """Return all of them."""
+        return self.field.random(self.stream, self.shape, sides=self.sides)
+
+
 Value = Elements | np.ndarray
 Operands = Sequence[Value | None]
 Expression = Callable[["Scope", OpRecord, Operands], list[Value]]
@@ -28,6 +48,9 @@ CONCRETE = {
     "pred": np.bool_, "i4": np.int8, "u4": np.uint8, "i8": np.int8, "u8": np.uint8, "i16": np.int16, "u16": np.uint16,
     "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64,
 }  # fmt: skip
+
+#: kinds whose expressions take tensors that are drawn piece by piece
+DRAWN = frozenset({"gemm", "embedding"})
 
 #: op kind -> its expression
 EXPRESSIONS: dict[str, Expression] = {}
@@ -72,6 +95,8 @@ def evaluate(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     found = EXPRESSIONS.get(op.kind.rstrip("_"))
     if found is None:
         raise NotExpressed(f"{op.kind}: this kind has no expression")
+    if op.kind not in DRAWN:
+        operands = [v.elements() if isinstance(v, Drawn) else v for v in operands]
     made = found(scope, op, operands)
     return [_typed(v, spec) for v, spec in zip(made, op.results, strict=True)]
 
@@ -103,6 +128,8 @@ def given(operands: Operands, i: int) -> Value | None:
 def elements(scope: Scope, value: Value | None) -> Elements:
     """Return a value as field elements; integers and truth values are themselves."""
     assert value is not None
+    if isinstance(value, Drawn):
+        return value.elements()
     return value if isinstance(value, Elements) else scope.field.numbers(value)
 
 

@@ -14,6 +14,7 @@ from tx8fast.graph_table import OpRecord
 from tx8fast.proof.cells import Elements, choose, join
 from tx8fast.proof.expression import (
     CONCRETE,
+    Drawn,
     NotExpressed,
     Operands,
     Scope,
@@ -121,6 +122,10 @@ def gather(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     table = need(operands, 0)
     axis = op.attr("axis") % len(table.shape) if op.kind == "gather" else 0
     at = wrapped(operands[1], table.shape[axis], op.kind)
+    if isinstance(table, Drawn):
+        found, where = np.unique(at, return_inverse=True)
+        rows = join([table.part(int(i), int(i) + 1) for i in found], axis=0)
+        return [moved(rows, lambda a: a[where.reshape(at.shape)])]
     return [moved(table, lambda a: np.take(a, at, axis))]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from tx8fast.graph_table import OpRecord
 from tx8fast.proof.cells import Elements, choose, join
 from tx8fast.proof.expression import (
+    Drawn,
     NotExpressed,
     Operands,
     Scope,
@@ -27,6 +28,9 @@ from tx8fast.proof.expression import (
     need,
 )
 from tx8fast.proof.expressions_elementwise import activation
+
+#: elements of a drawn matrix that are there at a time
+PIECE = 1 << 23
 
 
 def _whole(operands: Operands) -> bool:
@@ -47,12 +51,29 @@ def gemm(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """act(a b + bias); batches broadcast, `trans_a` and `trans_b` swap the last two axes."""
     if _whole(operands):
         raise NotExpressed("gemm of integers")
-    a, b = (elements(scope, operands[i]) for i in (0, 1))
+    a, b = elements(scope, operands[0]), operands[1]
     if op.attr("trans_a"):
         a = a.map(lambda x: np.swapaxes(x, -1, -2))
+    if isinstance(b, Drawn) and len(b.shape) == 2:
+        return _finish(scope, op, _by_pieces(scope, a, b, op.attr("trans_b")), operands)
+    b = elements(scope, b)
     if op.attr("trans_b"):
         b = b.map(lambda x: np.swapaxes(x, -1, -2))
     return _finish(scope, op, scope.field.matmul(a, b), operands)
+
+
+def _by_pieces(scope: Scope, a: Elements, b: Drawn, turned: bool) -> Elements:
+    """Return the product of `a` and a drawn matrix [n, k] (turned) or [k, n], some rows of it at a time."""
+    f, rows = scope.field, max(1, PIECE // b.shape[1])
+    cuts = [(i, min(i + rows, b.shape[0])) for i in range(0, b.shape[0], rows)]
+    if turned:
+        return join([f.matmul(a, b.part(*cut).transpose(1, 0)) for cut in cuts], axis=-1)
+    made = None
+    for begin, end in cuts:
+        term = f.matmul(a.at((..., slice(begin, end))), b.part(begin, end))
+        made = term if made is None else f.add(made, term)
+    assert made is not None
+    return made
 
 
 # --- labelled axes -------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from tx8fast._kernels import _facade_field as k
 from tx8fast.errors import SimulationError
 from tx8fast.proof import products
 from tx8fast.proof.cells import ABSENT, HIDDEN, MARKS, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements, choose
-from tx8fast.proof.constants import HIDING, Constants
+from tx8fast.proof.constants import Constants, hides
 from tx8fast.proof.primes import primes_of, word
 
 
@@ -36,9 +36,11 @@ class Field:
 
     # --- where elements come from --------------------------------------------------------------------------------
 
-    def random(self, key: str, shape: tuple[int, ...], first: int = 0) -> Elements:
-        """Return random elements number `first` and on of the stream `key`; element i depends on seed, key and i alone."""
-        return Elements(*k.counters(self.key(key), first, shape, self.p, self.q))
+    def random(self, key: str, shape: tuple[int, ...], first: int = 0, sides: str = "pq") -> Elements:
+        """Return random elements number `first` and on of the stream `key`; element i depends on seed, key and i alone.
+
+        `sides` "p" leaves the q side out."""
+        return Elements(*k.counters(self.key(key), first, shape, self.p, self.q, sides))
 
     def key(self, name: str) -> int:
         """Return the 64-bit key of a named stream or function."""
@@ -47,14 +49,14 @@ class Field:
     def constant(self, value: float, fmt: str = "f32", shape: tuple[int, ...] = ()) -> Elements:
         """Return a constant as the format `fmt` ("f32", "bf16", "f16", "tf32") holds it, repeated to `shape`.
 
-        At most -1e30 hides; +inf and NaN are undefined.
+        At most -1e30 (in f16 -3e4) hides; +inf and NaN are undefined.
         """
         p, q = self.constant_words(value, fmt)
         return Elements(np.full(shape, p, np.uint32), np.full(shape, q, np.uint32))
 
     def constant_words(self, value: float, fmt: str) -> tuple[int, int]:
         """Return the words (p, q) of a constant."""
-        if value <= HIDING:
+        if hides(value, fmt):
             return HIDDEN, 0
         return (UNDEFINED, 0) if not np.isfinite(value) else self.constants.pair(value, fmt)
 

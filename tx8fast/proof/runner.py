@@ -21,7 +21,7 @@ from tx8fast.numerics.layout import blocked_bytes, element_offset, npc
 from tx8fast.program.model import Program
 from tx8fast.proof.cells import ABSENT, RESIDUE, UNDEFINED, Elements
 from tx8fast.proof.evaluate import PerChip
-from tx8fast.proof.expression import Value
+from tx8fast.proof.expression import Drawn, Value
 from tx8fast.proof.field import Field
 from tx8fast.proof.machine import Machine, View
 from tx8fast.proof.prove import Unmodelled
@@ -72,6 +72,7 @@ class MachineRunner:
             self.machine.write(View(a.address, (n,), a.spec.dtype, "dense", chip), _undefined((n,)))
 
     def _write(self, a: Arg, value: Value, chip: int) -> None:
+        value = value.elements() if isinstance(value, Drawn) else value
         if isinstance(value, np.ndarray) or a.spec.layout != "blocked":
             self.machine.write(View(a.address, a.spec.shape, a.spec.dtype, a.spec.layout, chip), value)
             return
