@@ -7,7 +7,7 @@ JOBS ?= 2
 
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
-.PHONY: demo test test-all test-debug lint bench clean
+.PHONY: demo test test-all test-proofs test-debug lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -18,6 +18,9 @@ test: $(KERNELS)
 test-all: $(KERNELS)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,oracle]'
 	TX8FAST_ALL_MODELS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+
+test-proofs: $(KERNELS)
+	TX8FAST_PROVE=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
 
 test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace

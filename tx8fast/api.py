@@ -329,6 +329,8 @@ def prove(program: Program, model: str | os.PathLike[str], options: CompileOptio
         def known(key: str, chip: int) -> np.ndarray | None:
             if key in view.inline:
                 return view.inline[key]
+            if key not in ir.weights:
+                return None
             source = ir.weights.describe(key, None if chip < 0 else chip)
             generated = source.get("kind") == "derived" and not source.get("inputs")
             return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
