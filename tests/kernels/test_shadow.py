@@ -26,7 +26,9 @@ def memory(seed: int, cells: int) -> np.ndarray:
     plane[pairs] = 3 << 24 | plane[pairs] & states.RESIDUE
     plane[pairs + 1] = twin.CONTINUED << 24 | plane[pairs] & states.RESIDUE
     special = np.flatnonzero(rng.random(cells) < 0.1)
-    plane[special] = plane[special] & 0x0F000000 | rng.choice([states.HIDDEN, states.UNDEFINED], len(special)).astype(np.uint32)
+    plane[special] = plane[special] & 0x0F000000 | rng.choice([states.HIDDEN, states.UNDEFINED], len(special)).astype(
+        np.uint32
+    )
     return plane
 
 
