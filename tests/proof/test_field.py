@@ -132,7 +132,11 @@ def test_constants_that_cannot_be_told_apart_are_an_error(field):
 def test_simplest_rationals():
     from fractions import Fraction as F
 
-    assert simplest(F(3, 10), F(4, 10)) == F(1, 3) and simplest(F(2), F(9, 4)) == 2 and simplest(F(31, 10), F(32, 10)) == F(16, 5)
+    assert (
+        simplest(F(3, 10), F(4, 10)) == F(1, 3)
+        and simplest(F(2), F(9, 4)) == 2
+        and simplest(F(31, 10), F(32, 10)) == F(16, 5)
+    )
     assert as_float(0x3F80, "bf16") == as_float(0x3F800000, "f32") == as_float(0x3C00, "f16") == 1.0
 
 
@@ -159,7 +163,10 @@ def test_products_of_special_elements_are_undefined(field):
 def test_random_elements_depend_on_seed_key_and_number_alone(field):
     x = field.random("w", (100,))
     assert same(field.random("w", (60,), first=40), x.at(slice(40, 100)))
-    assert not (field.random("v", (100,)).p == x.p).any() and not (Field(field.seed + 1).random("w", (100,)).p == x.p).any()
+    assert (
+        not (field.random("v", (100,)).p == x.p).any()
+        and not (Field(field.seed + 1).random("w", (100,)).p == x.p).any()
+    )
     assert x.q is not None and x.p.max() < field.p and x.q.max() < field.q
     parts = join([x.at(slice(0, 30)), x.at(slice(30, 100))], 0)
     assert same(parts, x)

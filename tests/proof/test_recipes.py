@@ -95,13 +95,19 @@ def test_a_recipe_is_its_function(name, fmt):
         made = recipe(Numbers(steps), x, attrs).astype(np.float32).astype(DTYPES[fmt]).astype(np.float64)
         meant = MEANT[name](x.astype(np.float64))
     # squares and cubes of the outermost operands leave the format; the functions are flat or linear there
-    inside = np.isfinite(meant) & (np.abs(x) < (16 if fmt == "f16" else 1e4)) & (np.abs(meant) < np.float64(ml_dtypes.finfo(DTYPES[fmt]).max))
+    inside = (
+        np.isfinite(meant)
+        & (np.abs(x) < (16 if fmt == "f16" else 1e4))
+        & (np.abs(meant) < np.float64(ml_dtypes.finfo(DTYPES[fmt]).max))
+    )
     tiny = float(ml_dtypes.finfo(DTYPES[fmt]).tiny)
     relative, absolute = BOUND.get(name, (1, 0))
     allowed = ULP[fmt] * (relative * np.abs(meant) + absolute) + tiny
     error = np.abs(made - meant)[inside]
     worst = np.argmax(error - allowed[inside])
-    assert (error <= allowed[inside]).all(), f"{name} of {x[inside][worst]}: {made[inside][worst]}, not {meant[inside][worst]}"
+    assert (error <= allowed[inside]).all(), (
+        f"{name} of {x[inside][worst]}: {made[inside][worst]}, not {meant[inside][worst]}"
+    )
     assert inside.sum() > 1000
 
 

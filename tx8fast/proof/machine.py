@@ -76,6 +76,7 @@ class Machine:
         self.misread = 0
         self._codes: dict[tuple[int, int], Code] = {}
         self._spm: dict[int, Memory] = {}
+        self._free: dict[tuple[int, ...], list[np.ndarray]] = {}
         drawn = [t for t in program.params if t.ddr_dtype in FLOATS]
         self.ddr = [
             Ddr(DDR_BASE, program.ddr_bytes, [self._stream(t, chip) for t in drawn], field.p, field.q)
@@ -173,6 +174,7 @@ class Machine:
         self._run(streams, where)
         self.denominators = [x for s in streams for x in s.tile.denominators]
         self.misread = sum(s.tile.spm.misread for s in streams)
+        self._free.clear()
 
     def _code(self, segment: int, index: int, where: str) -> Code:
         found = self._codes.get((segment, index))
@@ -185,7 +187,7 @@ class Machine:
         if spm is None:
             spm = self._spm[number] = Memory(self.description.tile.spm_bytes)
         spm.misread = 0
-        tile = Tile(self.field, number, spm, self.ddr[chip])
+        tile = Tile(self.field, number, spm, self.ddr[chip], self._free)
         tile.slots = slots.tolist()
         tile.routine = lambda index: routines.run(tile, segment.routines[index])
         slot, offset = code.addresses

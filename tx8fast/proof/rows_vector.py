@@ -105,7 +105,7 @@ def _shapes(form: str, p: list[int]) -> tuple[int, int, list[tuple[slice, slice,
         raise SimulationError(f"vector loop: found elem {n}, unit {unit}, full {full}, full_unit {full_unit}")
     reuse, whole, rest = n // unit, full_unit // unit, full_unit % unit
     head = whole * reuse * unit
-    parts = [(slice(0, head), slice(0, whole * unit), (whole, reuse, unit), (whole, 1, unit))] if whole else []
+    parts: list = [(slice(0, head), slice(0, whole * unit), (whole, reuse, unit), (whole, 1, unit))] if whole else []
     if rest:
         parts.append((slice(head, full), slice(whole * unit, full_unit), (reuse, rest), (1, rest)))
     return full, full_unit, parts
