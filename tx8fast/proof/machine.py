@@ -18,7 +18,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.machine import DDR_BASE
 from tx8fast.machine import Machine as Description
 from tx8fast.program.model import Program, Tensor
-from tx8fast.proof import forms, routines, rows_engine, rows_move, rows_tensor, rows_vector
+from tx8fast.proof import forms, routines, routines_index, rows_engine, rows_move, rows_tensor, rows_vector
 from tx8fast.proof.cells import ABSENT, Elements
 from tx8fast.proof.code import Code
 from tx8fast.proof.field import Field
@@ -27,7 +27,7 @@ from tx8fast.proof.meaning import Row
 from tx8fast.proof.memory import Ddr, Memory, Stream, copy
 from tx8fast.proof.tile import Tile
 
-__all__ = ["Machine", "View", "rows_engine", "rows_move", "rows_tensor", "rows_vector"]
+__all__ = ["Machine", "View", "routines_index", "rows_engine", "rows_move", "rows_tensor", "rows_vector"]
 N_MONITORS = 4
 
 
