@@ -4,10 +4,14 @@ BIN := .venv/bin
 STAMP := .venv/.stamp
 KERNELS := build/.kernels
 JOBS ?= 2
+SECONDS ?= 600
+SEED ?= 0
 
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
-.PHONY: demo test test-all test-proofs test-debug lint bench clean
+# hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
+# the last one's seeds and adds to its table of pairs; SEED=N begins at N instead.
+.PHONY: demo test test-all test-proofs test-debug hunt lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -26,6 +30,9 @@ test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
 	$(BIN)/python -m pytest -q tests/kernels tests/alloc tests/simulator; status=$$?; \
 	$(BIN)/python setup.py --quiet build_ext --inplace && exit $$status
+
+hunt: $(KERNELS)
+	PYTHONPATH=tests $(BIN)/python -m hunt.run --seconds $(SECONDS) --seed $(SEED) --out build/hunt
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

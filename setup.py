@@ -19,6 +19,7 @@ KERNELS = (
     "pack",
     "pages",
     "plan_cost",
+    "product",
     "shadow",
     "shard_enum",
     "weave",

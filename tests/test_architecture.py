@@ -4,6 +4,9 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
+from functools import cache
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 import pytest
@@ -57,6 +60,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
 PY_FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
 def imported_names(path: Path) -> list[tuple[int, str]]:
     """Return (line, dotted name) of every import in a file, at any depth."""
     here = ("tx8fast", *path.relative_to(PACKAGE).with_suffix("").parts)
@@ -131,6 +135,25 @@ def test_heavy_libraries_stay_in_their_corner() -> None:
             if places is not None and not where.startswith(places):
                 wrong.append(f"tx8fast/{where}:{line} imports {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def modules(requirement: str) -> set[str]:
+    """Top-level modules of a requirement's package; one that is not installed is taken to have its own name."""
+    package = re.split(r"[^\w.-]", requirement)[0]
+    try:
+        return {path.parts[0].removesuffix(".py") for path in files(package) or ()}
+    except PackageNotFoundError:
+        return {package}
+
+
+def test_dependencies_are_the_imports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    required = (*project["dependencies"], *project["optional-dependencies"]["stablehlo"])
+    given = {requirement: modules(requirement) for requirement in required}
+    used = {name.split(".")[0] for path in PY_FILES for _, name in imported_names(path)}
+    used -= {*sys.stdlib_module_names, "tx8fast"}
+    assert not used - set().union(*given.values()), "imported, not declared"
+    assert not [requirement for requirement, found in given.items() if not found & used], "declared, not imported"
 
 
 @pytest.mark.parametrize("folder", ["tx8fast", "tests", "benchmarks"])

@@ -10,27 +10,31 @@ import contextlib
 import gc
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, SimulationError, raise_all
+from tx8fast.errors import ConfigError, SimulationError, SlowFormatWarning, UnusedOptionWarning, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.stages import check_closed
 from tx8fast.ir.view import View, build_view
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.program import container, io
 from tx8fast.program.model import Program, Tensor, input_shapes
-from tx8fast.program.params import pack_param, param_arrays, sources_of
+from tx8fast.program.params import pack_param, param_arrays, reads_files, sources_of
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
+from tx8fast.schedule.demand import demand
 from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
@@ -123,6 +127,9 @@ class CompiledProgram:
             sim = ChipsSimulator(self.program, debug=debug, exact=exact)
         else:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
+        if weights_dir is not None and not reads_files(self.program):
+            why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
+            warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=2)
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         for tensor, image in params:
             sim.store(tensor.address, image)
@@ -191,36 +198,23 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
                progress: Progress | None = None, dump: Dump | None = None) -> CompiledProgram:  # fmt: skip
     """Compile an imported graph: passes, view, search, schedule, placement."""
     view = lower_graph(ir, options, dump)
+    describe = partial(param_source, ir, view)
+    needed = model_demand(ir, view, machine, options)  # before the search changes the table
     found = search_graph(view.table, machine, options, _half(progress, 0))
-
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
+    if options.io_dtype is not None:
+        meta["options"]["io_dtype"] = options.io_dtype
     if options.tp is not None:
         meta["options"]["tp"] = options.tp
     if options.group_table:
-        meta["options"]["group_table"] = options.group_table
+        meta["options"]["group_table"] = Path(options.group_table).name
     if found.report.functions:
         meta["search"] = found.report.to_json()
-    program = assemble(view.table, machine, found.plans, _describer(ir, view), meta, _half(progress, 1))
-    program.meta["compute_dtype"] = _compute_dtype(program, options)
+    program = assemble(view.table, machine, found.plans, describe, {**meta, **needed}, _half(progress, 1))
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root, searched=found)
-
-
-def _describer(ir: IRProgram, view: View) -> Callable[[str], dict[str, Any]]:
-    """Return what says where the bytes of a weight key come from."""
-
-    def describe(key: str) -> dict[str, Any]:
-        if key in view.inline:
-            array = view.inline[key]
-            return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
-        if ir.weights.varies(key):
-            parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
-            return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
-        return ir.weights.describe(key)
-
-    return describe
 
 
 def search_graph(
@@ -245,30 +239,43 @@ def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None
     """Run the passes on `ir` in place and return its tables: the graph as search and schedule see it."""
     from tx8fast.passes.pipeline import standard_pipeline
 
+    check_closed(ir)
     bind_chips(ir, options.chips)
     after_pass = None
     if dump is not None:
         dump("import", ir)
         after_pass = lambda p, program: dump(p.name, program)  # noqa: E731
-    run_pipeline(
-        ir, standard_pipeline(options.ir_dtype, groups=options.group_table), verify_between=False, dump=after_pass
-    )
+    passes = standard_pipeline(options.ir_dtype, groups=options.group_table, io_dtype=options.ir_io_dtype)
+    run_pipeline(ir, passes, verify_between=False, dump=after_pass)
     return build_view(ir)
+
+
+def model_demand(ir: IRProgram, view: View, machine: Machine, options: CompileOptions) -> dict[str, Any]:
+    """Return the `demand` of a lowered graph; warn if a configuration alone has chosen a slow format."""
+    needed = demand(view.table, partial(param_source, ir, view), options.compute_dtype)
+    factor = machine.peak_macs_per_cycle("bf16") / machine.peak_macs_per_cycle("f32")
+    if options.dtype is None and ir.config_dtype == "f32" and factor > 1:
+        warnings.warn(
+            f"the configuration or checkpoint says float32, and matrix products take {factor:.3g} times as long in fp32 as in bf16: "
+            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant", SlowFormatWarning, stacklevel=3)  # fmt: skip
+    return needed
+
+
+def param_source(ir: IRProgram, view: View, key: str) -> dict[str, Any]:
+    """Return where the parameter `key` of a lowered graph comes from: kind, shape, dtype and what finds its bytes."""
+    if key in view.inline:
+        array = view.inline[key]
+        return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
+    if ir.weights.varies(key):
+        parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
+        return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
+    return ir.weights.describe(key)
 
 
 def _dtype_name(array: np.ndarray) -> str:
     from tx8fast.numerics.formats import dtype_name
 
     return dtype_name(array.dtype)
-
-
-def _compute_dtype(program: Program, options: CompileOptions) -> str:
-    """The format of most matrix work: the one asked for, else that of the largest parameter."""
-    if options.dtype is not None:
-        return options.ir_dtype
-    floats = [t for t in program.params if t.ddr_dtype in ("bf16", "f16", "f32")]
-    largest = max(floats, key=lambda t: t.size_bytes, default=None)
-    return largest.ddr_dtype if largest is not None else "bf16"
 
 
 def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], limit_bytes: int) -> None:
@@ -341,7 +348,7 @@ def prove(program: Program, model: str | os.PathLike[str], options: CompileOptio
         concrete = frozenset(t.name for t in program.params if known(t.source["key"], -1) is not None)
         runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
         sources = Sources(known, varies)
-        return prove_table(program, view.table, sources, _describer(ir, view), runner, quick, progress)
+        return prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
 
 
 def load(path: str | os.PathLike[str]) -> CompiledProgram:

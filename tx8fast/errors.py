@@ -67,5 +67,9 @@ class SearchLimitWarning(CompileWarning):
     """A search stopped at a limit: its outcome may not be the best there is."""
 
 
+class SlowFormatWarning(CompileWarning):
+    """A model's configuration, and no option, says to compute in a format that the matrix engine is slow in."""
+
+
 class UnusedOptionWarning(CompileWarning):
     """An option was given that nothing in the model takes."""

@@ -21,7 +21,7 @@ MAX_SIDE = 128  # of a chip grid
 class CompileOptions:
     """What a user may ask for. Sizes are tokens, sequences and bytes.
 
-    dtype None keeps the model's own float format. sharing lets tiles load common operands together;
+    dtype: the format to compute in, io_dtype: that of float inputs, outputs and caches; None keeps the model's own. sharing lets tiles load common operands together;
     search_seconds is the last resort of opt 3: the integer program ends then, and the outcome depends on the machine.
     only: patterns of op names; the search groups no other ops. load_plans: a file of search results that takes the place of
     the search; opt and sharing are those of the file then, and what `only` selects is searched again.
@@ -36,6 +36,7 @@ class CompileOptions:
     past: int | None = None
     batch: int | None = None
     dtype: str | None = None
+    io_dtype: str | None = None
     opt: int = 2
     search_seconds: float = 5.0
     sharing: bool = True
@@ -56,6 +57,8 @@ class CompileOptions:
         if self.dtype is not None and self.dtype not in DTYPES:
             hint = " (int8 needs a quantised model; not supported yet)" if self.dtype == "int8" else ""
             problems.append(f"dtype '{self.dtype}' is not supported, expected one of {', '.join(DTYPES)}{hint}")
+        if self.io_dtype is not None and self.io_dtype not in DTYPES:
+            problems.append(f"io_dtype '{self.io_dtype}' is not supported, expected one of {', '.join(DTYPES)}")
         if self.opt not in (1, 2, 3):
             problems.append(f"opt {self.opt} is unknown, expected 1, 2 or 3")
         if not 0 < self.search_seconds < float("inf"):
@@ -88,7 +91,17 @@ class CompileOptions:
     @property
     def ir_dtype(self) -> str:
         """The compute dtype in IR terms, "keep" for the model's own."""
-        return DTYPES[self.dtype] if self.dtype is not None else "keep"
+        return self.compute_dtype or "keep"
+
+    @property
+    def compute_dtype(self) -> str | None:
+        """The compute dtype in IR terms, None for the model's own."""
+        return DTYPES[self.dtype] if self.dtype is not None else None
+
+    @property
+    def ir_io_dtype(self) -> str:
+        """The format of the interface in IR terms, "keep" for the model's own."""
+        return DTYPES[self.io_dtype] if self.io_dtype is not None else "keep"
 
     def import_options(self) -> dict[str, Any]:
         """The part that model readers take, absent values left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def tables_of(model: Path, **options: Any):
         return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
 
     sources = Sources(known, lambda key: key not in view.inline and ir.weights.varies(key))
-    return api.compile(model, chosen).program, view.table, sources, api._describer(ir, view)
+    return api.compile(model, chosen).program, view.table, sources, partial(api.param_source, ir, view)
 
 
 def proof_by_graph(model: Path, fault: Fault | None = None, change: Callable[[Program], None] | None = None,

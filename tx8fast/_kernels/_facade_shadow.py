@@ -39,8 +39,12 @@ class Form(NamedTuple):
 @lru_cache(maxsize=1 << 12)
 def form(n: int, pos: int, c: int, block: int, full: int, tail: int, stride: int, width: int, kind: int) -> Form:
     """Return a form: `full` blocks of `block` channels, then a tail of `tail`; `stride` cells from batch to batch."""
-    require("shadow", min(n, pos, c, full, tail) >= 0 and block > 0 and width in (1, 2), "a form's numbers are out of range")
-    require("shadow", full * block + tail >= c and (full - (tail == 0)) * block <= c, "a form has not room for its channels")
+    require(
+        "shadow", min(n, pos, c, full, tail) >= 0 and block > 0 and width in (1, 2), "a form's numbers are out of range"
+    )
+    require(
+        "shadow", full * block + tail >= c and (full - (tail == 0)) * block <= c, "a form has not room for its channels"
+    )
     cells = max(0, (n - 1) * stride + (full * block + tail) * pos * width)
     return Form((n, pos, c), np.array([n, pos, c, block, full, tail, stride], np.int64), width, kind, cells)
 
@@ -67,10 +71,14 @@ def store(plane: Words, at: int, operand: Form, words: Words, q: bool = False) -
     _shadow.words(plane, at, operand.numbers, operand.width, operand.kind, words, STORE_Q if q else STORE_P)
 
 
-def centred(plane: Words, at: int, operand: Form, modulus: int, q: bool = False) -> tuple[Floats, int]:
-    """Return an operand as float64 residues (n, pos, c) around zero, and how many of its elements have none."""
+def centred(
+    plane: Words, at: int, operand: Form, modulus: int, q: bool = False, out: Floats | None = None
+) -> tuple[Floats, int]:
+    """Return an operand as float64 residues (n, pos, c) around zero, maybe in `out`, and how many of its elements have none."""
     _inside("reading an operand", plane, at, operand.cells)
-    out = np.empty(operand.shape)
+    if out is None:
+        out = np.empty(operand.shape)
+    require("shadow", out.shape == operand.shape and out.flags.c_contiguous, "the array does not fit the operand")
     bad = _shadow.centred(plane, at, operand.numbers, operand.width, operand.kind, out.reshape(-1), modulus, q)
     return out, bad
 
@@ -84,7 +92,11 @@ def finish(
     add_at, add = partial or (0, operand)
     if partial:
         _inside("reading an operand", plane, add_at, add.cells)
-        require("shadow", add.shape == operand.shape and add.numbers[3] == operand.numbers[3], "partial sums differ in shape")
+        require(
+            "shadow",
+            add.shape == operand.shape and add.numbers[3] == operand.numbers[3],
+            "partial sums differ in shape",
+        )
     source = plane
     if add_at < at + operand.cells and at < add_at + add.cells and (add_at, add.width) != (at, operand.width):
         source, add_at = plane[add_at : add_at + add.cells].copy(), 0
@@ -97,10 +109,14 @@ def span(size: int, levels: Sequence[int]) -> int:
     return size + sum((count - 1) * stride for stride, count in zip(levels[::2], levels[1::2]))
 
 
-def move(dst: Words, dst_at: int, dst_levels: Sequence[int], src: Words, src_at: int, src_levels: Sequence[int], size: int) -> None:
+def move(
+    dst: Words, dst_at: int, dst_levels: Sequence[int], src: Words, src_at: int, src_levels: Sequence[int], size: int
+) -> None:
     """Copy runs of `size` cells, as if all were read before the first is written. Strides may not be negative."""
     counts = [levels[1] * levels[3] * levels[5] for levels in (dst_levels, src_levels)]
-    require("shadow", counts[0] == counts[1] and min(*dst_levels, *src_levels, size) >= 0, "the runs of a move do not fit")
+    require(
+        "shadow", counts[0] == counts[1] and min(*dst_levels, *src_levels, size) >= 0, "the runs of a move do not fit"
+    )
     if not counts[0] or not size:
         return
     ends = [span(size, levels) for levels in (dst_levels, src_levels)]
@@ -121,7 +137,15 @@ class Stream(NamedTuple):
 
 
 def draw(
-    dst_p: Words, dst_q: Words | None, dst_at: int, stream: Stream, src_at: int, levels: Sequence[int], size: int, p: int, q: int
+    dst_p: Words,
+    dst_q: Words | None,
+    dst_at: int,
+    stream: Stream,
+    src_at: int,
+    levels: Sequence[int],
+    size: int,
+    p: int,
+    q: int,
 ) -> None:
     """Fill consecutive cells with runs of a random tensor, counted in its cells."""
     runs = levels[1] * levels[3] * levels[5]

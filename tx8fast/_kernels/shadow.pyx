@@ -86,16 +86,15 @@ cdef int64_t walk(Mode mode, uint32_t* m, uint32_t* a, double* f, Form* g, uint3
     cdef int64_t bad = 0
     cdef uint32_t* row
     for i in range(g.n):
-        for b in range(g.full):
-            lanes = min(g.block, g.c - b * g.block)
-            for p in range(g.pos):
-                at = (i * g.pos + p) * g.c + b * g.block
+        for p in range(g.pos):
+            at = (i * g.pos + p) * g.c
+            for b in range(g.full):
+                lanes = min(g.block, g.c - b * g.block)
                 row = m + i * g.stride + (b * g.pos + p) * g.block * g.width
-                bad += run(mode, row, a + at, f + at, lanes, g.block - lanes, g, modulus)
-        if g.tail:
-            lanes = g.c - g.full * g.block
-            for p in range(g.pos):
-                at = (i * g.pos + p) * g.c + g.full * g.block
+                bad += run(mode, row, a + at + b * g.block, f + at + b * g.block, lanes, g.block - lanes, g, modulus)
+            if g.tail:
+                lanes = g.c - g.full * g.block
+                at += g.full * g.block
                 row = m + i * g.stride + (g.full * g.pos * g.block + p * g.tail) * g.width
                 bad += run(mode, row, a + at, f + at, lanes, g.tail - lanes, g, modulus)
     return bad

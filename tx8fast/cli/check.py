@@ -31,25 +31,12 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
     machine = load_machine(options.machine)
     ir = open_model(model, **options.import_options())
     view = api.lower_graph(ir, options)
-
-    def is_derived(key: str) -> bool:
-        return key not in view.inline and ir.weights.describe(key).get("kind") == "derived"
-
-    dtype = options.ir_dtype if options.dtype is not None else _largest_float(view.table)
+    needed = api.model_demand(ir, view, machine, options)
     facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
-             **support_facts(view.table, machine, is_derived, dtype)}  # fmt: skip
+             **support_facts(view.table, machine, needed)}  # fmt: skip
     if as_json:
         show_json(facts)
     else:
         from tx8fast.report.check import support_tables
 
         show(support_tables(facts))
-
-
-def _largest_float(table: Any) -> str:
-    """Return the format of the largest parameter of a float type the matrix engine knows."""
-    from tx8fast.lower.transfer import spec_bytes
-
-    specs = [fn.values[v] for fn in table.functions.values() for v in fn.params]
-    floats = [s for s in specs if s.dtype in ("bf16", "f16", "f32")]
-    return max(floats, key=spec_bytes).dtype if floats else "bf16"

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tx8fast.errors import ConfigError
-from tx8fast.options import PHASES, CompileOptions
+from tx8fast.options import DTYPES, PHASES, CompileOptions
 
 #: one size, or several increasing ones: a program for each
 Sizes = int | tuple[int, ...]
@@ -77,6 +77,8 @@ _OPTIONS = (
                  help="Bind model inputs to values known at compile time."),
     click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "int8"]),
                  help="Format to compute in (default: the model's own)."),
+    click.option("--io-dtype", type=click.Choice(list(DTYPES)),
+                 help="Format of float inputs, outputs and caches (default: the model's own)."),
     click.option("--tp", type=int, metavar="N", help="Chips that share every layer of a language model."),
     click.option("--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."),
     click.option("--machine", default="tx8", metavar="NAME|FILE.toml", show_default=True, help="Machine description."),

@@ -1,21 +1,21 @@
 """What the compiler will do with each kind of op, and whether the model fits: known before any search.
 
-May import: graph_table, lower, schedule.memory, machine, simulator.roofline. Must not: search or emit code.
+May import: graph_table, lower, schedule.demand, schedule.memory, machine, simulator.roofline. Must not: search or emit code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, TensorSpec
+from tx8fast.graph_table import GraphTable, OpRecord, TensorSpec
 from tx8fast.lower import lower
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
+from tx8fast.schedule.demand import instances
 from tx8fast.schedule.memory import PAGE, plan_frames
-from tx8fast.simulator.roofline import Roofline
+from tx8fast.simulator.roofline import roofline
 
 #: placing is asked how much it would take, so it must not stop at what one chip has
 NO_LIMIT = 1 << 62
@@ -32,12 +32,9 @@ class _Row:
     distinct: set[OpRecord] = field(default_factory=set)
 
 
-def support_facts(table: GraphTable, machine: Machine, is_derived: Callable[[str], bool], dtype: str) -> dict[str, Any]:
-    """Return the rows per op kind and the sizes of a model, JSON-able, stable keys.
-
-    `is_derived` tells parameters that are computed, not stored; `dtype` is the format of the matrix work.
-    """
-    times = _instances(table)
+def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -> dict[str, Any]:
+    """Return the rows per op kind and the sizes of a model, JSON-able, stable keys. needed: its `demand`."""
+    times = instances(table)
     rows: dict[tuple[str, str, str], _Row] = {}
     known: dict[OpRecord, tuple[str, str]] = {}
     for name, fn in table.functions.items():
@@ -54,15 +51,14 @@ def support_facts(table: GraphTable, machine: Machine, is_derived: Callable[[str
     main = table.functions["main"]
     footprint = _footprint(table)
     weights = _params(table)
-    macs, unique = sum(r.macs for r in rows.values()), _unique_bytes(table, times, is_derived)
-    bound = Roofline(macs / machine.peak_macs_per_cycle(dtype) if macs else 0.0, unique / machine.ddr_bytes_per_cycle)
+    bound = roofline(machine, needed)
     return {
         "ops": [
             {"op": r.op, "engine": r.engine, "reason": r.reason, "count": r.count, "distinct": len(r.distinct),
              "macs": r.macs, "example": r.example}
             for r in sorted(rows.values(), key=lambda r: (-r.macs, r.op, r.reason))
         ],
-        "compute_dtype": dtype,
+        **needed,
         "weight_bytes": sum(spec_bytes(s) for _, s in weights),
         "activation_bytes": footprint - sum(_page(s) for _, s in weights),
         "input_bytes": sum(spec_bytes(main.values[v]) for v in main.args),
@@ -70,8 +66,6 @@ def support_facts(table: GraphTable, machine: Machine, is_derived: Callable[[str
         "ddr_footprint_bytes": footprint,
         "ddr_capacity_bytes": machine.chip.ddr_bytes,
         "fits_ddr": footprint <= machine.chip.ddr_bytes,
-        "useful_macs": macs,
-        "unique_ddr_bytes": unique,
         "compute_bound_cycles": bound.compute_cycles,
         "memory_bound_cycles": bound.memory_cycles,
         "bound_cycles": bound.bound_cycles,
@@ -83,20 +77,6 @@ def support_facts(table: GraphTable, machine: Machine, is_derived: Callable[[str
 def _engine(record: OpRecord, machine: Machine) -> tuple[str, str]:
     low, reason = lower(record, machine)
     return ("kernel core", reason) if isinstance(low, KernelCore) else (low.kind, "")
-
-
-def _instances(table: GraphTable) -> dict[str, int]:
-    """Return how often each function is executed by one run of main."""
-    times = dict.fromkeys(table.functions, 0)
-
-    def visit(name: str) -> None:
-        times[name] += 1
-        for step in table.functions[name].steps:
-            if step.kind == "call":
-                visit(step.callee)
-
-    visit("main")
-    return times
 
 
 def _params(table: GraphTable) -> list[tuple[str, TensorSpec]]:
@@ -121,37 +101,3 @@ def _footprint(table: GraphTable) -> int:
     own = [r for r in dict.fromkeys(frames["main"].result_roots) if r not in main.args and r not in main.params]
     named = sum(_page(main.values[v]) for v in (*main.args, *own))
     return sum(_page(s) for _, s in _params(table)) + named + stack("main")
-
-
-def _unique_bytes(table: GraphTable, times: dict[str, int], is_derived: Callable[[str], bool]) -> int:
-    """Return the bytes that must cross DDR once: weights, inputs and outputs, of a cache only its new rows written."""
-    main = table.functions["main"]
-    total = sum(_dense(main.values[v]) for v in main.args)
-    total += sum(_dense(main.values[v]) for i, v in enumerate(main.results) if i not in main.donated)
-    reads: dict[str, int] = {}
-    for name, fn in table.functions.items():
-        for step in fn.steps:
-            if step.kind == "alias" or (step.kind == "group" and step.is_empty):
-                continue
-            if isinstance(step.record, OpRecord) and step.record.kind == "kv_update":
-                total += times[name] * sum(_dense(s) for s in step.record.operands[1:2] if s is not None)
-            for key, n in _param_reads(fn, step):
-                if not is_derived(key):
-                    reads[key] = max(n, reads.get(key, 0))
-    return total + sum(reads.values())
-
-
-def _param_reads(fn: FunctionTable, step: Step) -> list[tuple[str, int]]:
-    """Return (key, bytes) of the parameters a step reads; of a table only what it is asked for."""
-    out = []
-    for v in step.inputs:
-        if v in fn.params:
-            n = _dense(fn.values[v])
-            if step.record is not None and step.record.kind in ("embedding", "gather"):
-                n = min(n, _dense(step.record.results[0]))
-            out.append((fn.params[v], n))
-    return out
-
-
-def _dense(spec: TensorSpec) -> int:
-    return spec_bytes(TensorSpec(spec.shape, spec.dtype, "dense"))

@@ -23,9 +23,10 @@ from tx8fast.ir.versions import read_text
 class IRProgram:
     """`module` is the root op; `weights` is the table behind `get_param` keys (None: no weights).
 
-    `phase`: "prefill" or "decode" where a model has both and one was built."""
+    `phase`: "prefill" or "decode" where a model has both and one was built. `config_dtype`: the float format that a
+    configuration chose for a graph that would be the same in another one; "" where the graph itself says it."""
 
-    __slots__ = ("ctx", "module", "weights", "name", "phase", "_whole")
+    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "_whole")
 
     def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
         self._whole: IRProgram | None = None
@@ -34,6 +35,7 @@ class IRProgram:
         self.weights = weights
         self.name = name
         self.phase = ""
+        self.config_dtype = ""
 
     @classmethod
     def from_text(

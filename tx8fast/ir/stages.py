@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tx8fast.errors import ConfigError
+from tx8fast.errors import ConfigError, UnsupportedError, raise_all
 from tx8fast.ir.clone import structural_key
 from tx8fast.ir.core import BACKEND_ONLY, REAL, TERMINATOR, Block, Op, Value
 from tx8fast.ir.diagnostics import Collector
-from tx8fast.ir.interfaces import is_loaded, is_stored, query_op_attr
+from tx8fast.ir.interfaces import effects, is_loaded, is_stored, query_op_attr
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import is_aliasable
 from tx8fast.ir.symbols import SymbolTable
@@ -186,3 +186,20 @@ def check_stage(program: IRProgram, stage: str) -> None:
     out = Collector()
     check(program, out)
     out.raise_any(f"program '{program.name}' has not reached stage {stage}")
+
+
+def check_closed(program: IRProgram) -> None:
+    """Raise UnsupportedError naming every op that changes a weight, or exchanges data with a peer, outside the program."""
+    problems = []
+    for op in program.module.walk():
+        if op.regions:  # has the effects of the ops inside
+            continue
+        where = f"{op.kind}{f' ({op.loc})' if op.loc else ''}"
+        if "channel" in op.attrs:
+            problems.append(f"{where} exchanges data with peer {op.attrs.get('peer')} on channel {op.attrs['channel']}: programs "
+                            "exchange data in collectives (all_reduce, all_gather, reduce_scatter) only")  # fmt: skip
+        keys = [target[1] for verb, target in effects(op) or () if verb == "write" and target[0] == "state"]
+        if keys and "channel" not in op.attrs:
+            problems.append(f"{where} changes parameter {', '.join(map(repr, keys))}: programs do not change weights; take the "
+                            "value as an input and give its new one back as a result")  # fmt: skip
+    raise_all(UnsupportedError, f"compiling '{program.name}'", problems)

@@ -170,6 +170,14 @@ def _as(name: str, row, spm, p):
     return out
 
 
+class RowNumberError(SimulationError):
+    """A number that no row of its table has. entries: rows of the table; address: where the number lies in DDR."""
+
+    def __init__(self, number: int, entries: int, address: int) -> None:
+        super().__init__(f"looking up a row: found number {number}, required [-{entries}, {entries})")
+        self.number, self.entries, self.address = number, entries, address
+
+
 def row_number(state, fmt: int, p: Sequence[int]) -> int:
     """Return the number that a look-up with parameters `p` reads, in [0, entries). Raises SimulationError for any other."""
     entries, slot, offset = p[2:5]
@@ -178,9 +186,10 @@ def row_number(state, fmt: int, p: Sequence[int]) -> int:
         raise SimulationError(f"reading a row number: found format code {fmt}, required one of {INDEX_FORMATS}")
     if not 0 <= slot < len(state.slots):
         raise SimulationError(f"reading a row number: found slot {slot}, required 0 to {len(state.slots) - 1}")
-    found = int(state.ddr.view(state.slots[slot] + offset, int(FORMAT_BYTES[fmt])).view(dt)[0])
+    address = state.slots[slot] + offset
+    found = int(state.ddr.view(address, int(FORMAT_BYTES[fmt])).view(dt)[0])
     if not -entries <= found < entries:
-        raise SimulationError(f"looking up a row: found number {found}, required [-{entries}, {entries})")
+        raise RowNumberError(found, entries, address)
     return found + entries if found < 0 else found
 
 

@@ -28,6 +28,7 @@ from tx8fast.passes.group_patterns import GroupPatterns
 from tx8fast.passes.group_single import GroupSingle
 from tx8fast.passes.inline import Inline
 from tx8fast.passes.inplace_to_functional import InplaceToFunctional
+from tx8fast.passes.interface_dtype import InterfaceDtype
 from tx8fast.passes.layout_align import LayoutAlign
 from tx8fast.passes.layout_calls import LayoutCalls
 from tx8fast.passes.layout_init import LayoutInit
@@ -51,7 +52,7 @@ from tx8fast.passes.strip_runtime import StripRuntime
 from tx8fast.passes.wrap_value import WrapValue
 
 PASSES: tuple[type[CompilerPass], ...] = (
-    Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, ComputeDtype,
+    Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, InterfaceDtype, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
     LiftContract, LiftStablehlo, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
@@ -67,15 +68,16 @@ def lifting_passes() -> list[CompilerPass]:
     ]  # fmt: skip
 
 
-def graph_passes(dtype: str = "bf16", outline: bool = True) -> list[CompilerPass]:
-    """The passes up to one body per kind of layer, in the compute format `dtype` (bf16, f16, f32 or keep).
+def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "keep") -> list[CompilerPass]:
+    """The passes up to one body per kind of layer, in the compute format `dtype` (bf16, f16, f32 or keep), inputs, outputs
+    and caches in `io_dtype`.
 
     Folding comes before the format is chosen: it reads weights in the format of the table.
     """
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     return [
         Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
-        ComputeDtype(dtype), Canonicalize(), Cse(), *repeat, Dce(),
+        InterfaceDtype(io_dtype), ComputeDtype(dtype), Canonicalize(), Cse(), *repeat, Dce(),
     ]  # fmt: skip
 
 
@@ -92,9 +94,9 @@ def backend_passes(layout_method: str = "mincut", barriers: bool = True, groups:
 
 
 def standard_pipeline(dtype: str = "bf16", outline: bool = True, layout_method: str = "mincut",
-                      barriers: bool = True, groups: str = "") -> list[CompilerPass]:  # fmt: skip
+                      barriers: bool = True, groups: str = "", io_dtype: str = "keep") -> list[CompilerPass]:  # fmt: skip
     """What a compile runs on an imported graph before it leaves for arrays."""
-    return [*graph_passes(dtype, outline), *backend_passes(layout_method, barriers, groups)]
+    return [*graph_passes(dtype, outline, io_dtype), *backend_passes(layout_method, barriers, groups)]
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,11 @@ def param_arrays(
     return ((t, _image(program, t, root)) for t in program.params)
 
 
+def reads_files(program: Program) -> bool:
+    """Return True if a parameter's bytes are in a file beside the program."""
+    return any(t.embedded < 0 and any(_files(t.source)) for t in program.params)
+
+
 def _files(source: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the files that a source reads."""
     if "file" in source:

@@ -10,6 +10,8 @@ finite fields (Wu et al. 2024), maxima as sums of hashes (multiset hashing, Clar
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tx8fast._kernels import _facade_field as k
@@ -24,8 +26,7 @@ class Field:
     """Arithmetic of one seed. Operands broadcast as in numpy; results are new arrays.
 
     Special cases: undefined spreads; hidden + x and hidden - x are hidden, x - hidden is undefined, hidden * 0 is 0,
-    hidden * x hidden, exp(hidden) is exact zero; the inverse of zero is zero; exp of an element that has no q side is
-    undefined. `constants` takes the graph's constants (`constants.register`), before the first use.
+    hidden * x hidden, exp(hidden) is exact zero; the inverse of zero is zero. `constants` takes the graph's constants (`constants.register`), before the first use.
     """
 
     def __init__(self, seed: int) -> None:
@@ -115,9 +116,17 @@ class Field:
         return self.mul(a, self.inv(b))
 
     def exp(self, a: Elements) -> Elements:
-        """Return omega^a, without a q side."""
-        q = np.full_like(a.p, ABSENT) if a.q is None else a.q
-        return Elements(k.exponential(a.p, q, self.p, self.omega), None)
+        """Return omega^a, without a q side. Of an element that has no q side: an atom, which knows no law of exponents."""
+        if a.q is None:
+            absent: Any = True
+            p = a.p
+        else:
+            absent = a.q == ABSENT
+            p = k.exponential(a.p, a.q, self.p, self.omega)
+            if not absent.any():
+                return Elements(p, None)
+        other = np.where(a.p & HIDDEN, np.uint32(0), self.atom("exp", a).p)
+        return Elements(np.where(absent, other, p), None)
 
     def pow2(self, a: Elements) -> Elements:
         """Return exp(a ln 2), ln 2 a symbol whose inverse is the constant log2(e)."""

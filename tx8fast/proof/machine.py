@@ -18,7 +18,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.machine import DDR_BASE
 from tx8fast.machine import Machine as Description
 from tx8fast.program.model import Program, Tensor
-from tx8fast.proof import forms, routines, rows_engine, rows_move, rows_tensor, rows_vector
+from tx8fast.proof import forms, routines, routines_index, rows_engine, rows_move, rows_tensor, rows_vector
 from tx8fast.proof.cells import ABSENT, Elements
 from tx8fast.proof.code import Code
 from tx8fast.proof.field import Field
@@ -27,7 +27,7 @@ from tx8fast.proof.meaning import Row
 from tx8fast.proof.memory import Ddr, Memory, Stream, copy
 from tx8fast.proof.tile import Tile
 
-__all__ = ["Machine", "View", "rows_engine", "rows_move", "rows_tensor", "rows_vector"]
+__all__ = ["Machine", "View", "routines_index", "rows_engine", "rows_move", "rows_tensor", "rows_vector"]
 N_MONITORS = 4
 
 
@@ -76,6 +76,7 @@ class Machine:
         self.misread = 0
         self._codes: dict[tuple[int, int], Code] = {}
         self._spm: dict[int, Memory] = {}
+        self._free: dict[tuple[int, ...], list[np.ndarray]] = {}
         drawn = [t for t in program.params if t.ddr_dtype in FLOATS]
         self.ddr = [
             Ddr(DDR_BASE, program.ddr_bytes, [self._stream(t, chip) for t in drawn], field.p, field.q)
@@ -173,6 +174,7 @@ class Machine:
         self._run(streams, where)
         self.denominators = [x for s in streams for x in s.tile.denominators]
         self.misread = sum(s.tile.spm.misread for s in streams)
+        self._free.clear()
 
     def _code(self, segment: int, index: int, where: str) -> Code:
         found = self._codes.get((segment, index))
@@ -185,7 +187,7 @@ class Machine:
         if spm is None:
             spm = self._spm[number] = Memory(self.description.tile.spm_bytes)
         spm.misread = 0
-        tile = Tile(self.field, number, spm, self.ddr[chip])
+        tile = Tile(self.field, number, spm, self.ddr[chip], self._free)
         tile.slots = slots.tolist()
         tile.routine = lambda index: routines.run(tile, segment.routines[index])
         slot, offset = code.addresses

@@ -100,7 +100,7 @@ class Memory:
         """Return integers of a format at byte addresses (any shape) and which of them are known."""
         size = bytes_of(fmt)
         data, known = self.bytes_at(where[..., None] + np.arange(size))
-        return np.ascontiguousarray(data).view(INTS[fmt])[..., 0], known.all(-1)
+        return np.ascontiguousarray(data).view(INTS[fmt])[..., 0], np.asarray(known.all(-1))
 
     def put_numbers(self, where: np.ndarray, values: np.ndarray, fmt: str, known: np.ndarray | None = None) -> None:
         """Store integers of a format."""

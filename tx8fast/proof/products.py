@@ -136,8 +136,8 @@ def _either(a: Mask | None, b: Mask | None) -> Mask | None:
     """Return which results of a product touch a marked element."""
     if a is None and b is None:
         return None
-    rows = np.zeros((1, 1), bool) if a is None else a.any(-1)[..., None]
-    columns = np.zeros((1, 1), bool) if b is None else b.any(-2)[..., None, :]
+    rows: Any = np.zeros((1, 1), bool) if a is None else np.any(a, -1, keepdims=True)
+    columns: Any = np.zeros((1, 1), bool) if b is None else np.any(b, -2, keepdims=True)
     return rows | columns
 
 
@@ -165,7 +165,7 @@ def weigh(field, a: Operand, b: Operand) -> Elements:
         return k.residues(out, modulus)
 
     def either(x: Mask | None, y: Mask | None) -> Mask | None:
-        found = [z.any(1) for z in (x, y) if z is not None]
+        found: list[Any] = [np.any(z, 1) for z in (x, y) if z is not None]
         return None if not found else found[0] | found[-1]
 
     p = sums(a.p, b.p, field.p)

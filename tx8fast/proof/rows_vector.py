@@ -17,7 +17,7 @@ from tx8fast.proof.constants import as_float
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS, INTS
 from tx8fast.proof.meaning import Row, meaning
-from tx8fast.proof.recipes import FUNCTIONS, function
+from tx8fast.proof.recipes import FUNCTIONS, function, relation
 from tx8fast.proof.tile import Tile
 
 UNIT = 64
@@ -51,15 +51,8 @@ for _name in FUNCTIONS:
 # --- two operands ------------------------------------------------------------------------------------------------
 
 
-def _truth(tile: Tile, holds: np.ndarray, a: Elements, b: Elements) -> Elements:
-    """Return 0 and 1 as elements; undefined where an operand is."""
-    bad = (a.p | b.p) & np.uint32(UNDEFINED)
-    one = np.where(bad != 0, np.uint32(UNDEFINED), holds.astype(np.uint32))
-    return Elements(one, np.where(bad != 0, np.uint32(0), one))
-
-
-def _relation(test: Callable) -> Callable[[Tile, Elements, Elements], Elements]:
-    return lambda tile, a, b: _truth(tile, test(tile.field.order(a), tile.field.order(b)), a, b)
+def _relation(name: str) -> Callable[[Tile, Elements, Elements], Elements]:
+    return lambda tile, a, b: relation(tile.field, name, a, b)
 
 
 def _divide(tile: Tile, a: Elements, b: Elements) -> Elements:
@@ -74,12 +67,7 @@ FLOAT_OPS: dict[str, Callable[[Tile, Elements, Elements], Elements]] = {
     "div": _divide,
     "max": lambda tile, a, b: tile.field.maximum(a, b),
     "min": lambda tile, a, b: tile.field.minimum(a, b),
-    "eq": lambda tile, a, b: _truth(tile, a.values() == b.values(), a, b),
-    "ne": lambda tile, a, b: _truth(tile, a.values() != b.values(), a, b),
-    "ge": _relation(np.greater_equal),
-    "gt": _relation(np.greater),
-    "le": _relation(np.less_equal),
-    "lt": _relation(np.less),
+    **{name: _relation(name) for name in ("eq", "ne", "ge", "gt", "le", "lt")},
     "and": lambda tile, a, b: tile.field.mul(_bit(a), _bit(b)),
     "or": lambda tile, a, b: _either(tile.field, _bit(a), _bit(b), 1),
     "xor": lambda tile, a, b: _either(tile.field, _bit(a), _bit(b), 2),
@@ -117,7 +105,7 @@ def _shapes(form: str, p: list[int]) -> tuple[int, int, list[tuple[slice, slice,
         raise SimulationError(f"vector loop: found elem {n}, unit {unit}, full {full}, full_unit {full_unit}")
     reuse, whole, rest = n // unit, full_unit // unit, full_unit % unit
     head = whole * reuse * unit
-    parts = [(slice(0, head), slice(0, whole * unit), (whole, reuse, unit), (whole, 1, unit))] if whole else []
+    parts: list = [(slice(0, head), slice(0, whole * unit), (whole, reuse, unit), (whole, 1, unit))] if whole else []
     if rest:
         parts.append((slice(head, full), slice(whole * unit, full_unit), (reuse, rest), (1, rest)))
     return full, full_unit, parts

@@ -20,12 +20,17 @@ from tx8fast.proof.memory import Ddr, Memory, cell_of
 
 #: bytes of operands of the matrix engine that a tile keeps, in the order they were made
 KEPT_BYTES = 24 << 20
+#: arrays of one shape that wait to be used again, over all tiles
+MAX_FREE = 8
+Key = tuple[int, tuple[int, int, int], int]
 
 
 class Tile:
-    """State of one tile during a launch. `number` counts over all chips."""
+    """State of one tile during a launch. `number` counts over all chips; `free`: arrays by shape that all tiles share."""
 
-    def __init__(self, field: Field, number: int, spm: Memory, ddr: Ddr) -> None:
+    def __init__(
+        self, field: Field, number: int, spm: Memory, ddr: Ddr, free: dict[tuple[int, ...], list[np.ndarray]]
+    ) -> None:
         self.field, self.number, self.spm, self.ddr = field, number, spm, ddr
         self.slots: list[int] = []
         self.send: Callable[..., None] = _no_launch
@@ -33,16 +38,33 @@ class Tile:
         #: operands of reciprocals, in order
         self.denominators: list[Elements] = []
         #: operands of the matrix engine that may be read again: (address, shape, kind) -> (first byte, end, operand)
-        self.kept: dict[tuple[int, tuple[int, int, int], int], tuple[int, int, products.Operand]] = {}
+        self.kept: dict[Key, tuple[int, int, products.Operand]] = {}
+        self.free = free
 
     def wrote(self, address: int, size: int) -> None:
         """Note that scratchpad bytes changed: operands kept from them are no longer what they were."""
         for key in [key for key, (lo, hi, _) in self.kept.items() if address < hi and lo < address + size]:
-            del self.kept[key]
+            self._drop(key)
 
     def forget(self) -> None:
         """Note that anything may have changed."""
-        self.kept.clear()
+        for key in list(self.kept):
+            self._drop(key)
+
+    def _drop(self, key: Key) -> int:
+        """Forget a kept operand, its arrays may be used again; return its bytes."""
+        operand = self.kept.pop(key)[2]
+        for array in (operand.p, operand.q):
+            if array is not None and not operand.special:
+                free = self.free.setdefault(array.shape, [])
+                if len(free) < MAX_FREE:
+                    free.append(array)
+        return operand.nbytes
+
+    def _array(self, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Return an array of a shape that is no longer used: fresh memory costs more than filling it."""
+        free = self.free.get(shape)
+        return free.pop() if free else None
 
     # --- dense runs ----------------------------------------------------------------------------------------------
 
@@ -87,18 +109,18 @@ class Tile:
         made = self._operand(address, form)
         held = made.nbytes + sum(kept.nbytes for _, _, kept in self.kept.values())
         while self.kept and held > KEPT_BYTES:
-            held -= self.kept.pop(next(iter(self.kept)))[2].nbytes
+            held -= self._drop(next(iter(self.kept)))
         self.kept[key] = address, address + forms.CELL_BYTES * form.cells, made
         return made
 
     def _operand(self, address: int, form: Form) -> products.Operand:
         field, spm, at = self.field, self.spm, cell_of(address - self.spm.base)
-        p, bad = centred(spm.p, at, form, field.p)
+        p, bad = centred(spm.p, at, form, field.p, out=self._array(form.shape))
         if spm.q is None:
             if not bad:
                 return products.Operand(p)
             return products.operand(spm.elements(address, form), field.p, field.q)
-        q, absent = centred(spm.q, at, form, field.q, q=True)
+        q, absent = centred(spm.q, at, form, field.q, q=True, out=self._array(form.shape))
         if bad or 0 < absent < form.size:
             return products.operand(spm.elements(address, form), field.p, field.q)
         return products.Operand(p, None if absent else q)

@@ -14,7 +14,6 @@ import numpy as np
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step, TensorSpec
 from tx8fast.lower.collective import Collective
-from tx8fast.lower.lookup import bytes_read
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Argument, Launch, Program, Segment, Tensor
@@ -88,9 +87,6 @@ class _Linker:
         self.arena = Arena(DDR_BASE)
         self.params: dict[tuple[str, TensorSpec], Tensor] = {}
         self.launches: list[Launch] = []
-        self.useful_macs = 0
-        self.read_bytes: dict[str, int] = {}  # parameter name -> bytes that must be read
-        self.state_bytes = 0
 
     def program(self, meta: dict[str, Any]) -> Program:
         main = self.table.functions["main"]
@@ -116,19 +112,11 @@ class _Linker:
                 f"placing the model in DDR: it needs {ddr_bytes:,} bytes, one chip has {self.machine.chip.ddr_bytes:,}; "
                 "a smaller batch, a narrower dtype or more chips (--tp N) would help"
             )
-        unique = sum(self.read_bytes.values()) + self._interface_bytes(main)
-        facts = {**meta, "useful_macs": self.useful_macs, "unique_ddr_bytes": unique,
-                 "kernel_core": dict(sorted(self.code.kernel_core.items())),
+        facts = {**meta, "kernel_core": dict(sorted(self.code.kernel_core.items())),
                  "spm_peak_bytes": max((s.spm_peak_bytes for s in self.code.segments), default=0),
                  "weight_bytes": sum(t.size_bytes for t in self.params.values())}  # fmt: skip
         return Program(self.machine.to_dict(), self.code.segments, self.launches, inputs, outputs,
                        list(self.params.values()), ddr_bytes, facts, chips=self.table.chips)  # fmt: skip
-
-    def _interface_bytes(self, main: FunctionTable) -> int:
-        """Inputs read and outputs written once; of an updated cache only the new rows are written."""
-        total = sum(_dense_bytes(main.values[a]) for a in main.args)
-        total += sum(_dense_bytes(main.values[v]) for i, v in enumerate(main.results) if i not in main.donated)
-        return total + self.state_bytes
 
     def _param(self, key: str, spec: TensorSpec) -> Tensor:
         found = self.params.get((key, spec))
@@ -170,9 +158,8 @@ class _Linker:
                 roots = self.frames[step.callee].result_roots
                 inner = [address[v] for v in step.inputs]
                 wanted = {r: address[v] for r, v in zip(roots, step.outputs, strict=True) if r not in callee.args}
-                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/",
-                                           (*calls, step.call_number)))  # fmt: skip
-                self._count_arg_reads(fn, step)
+                inside = (*calls, step.call_number)
+                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/", inside))
             elif step.kind == "group" and not step.is_empty:
                 self._launch(fn, step, address, prefix, calls)
         return top
@@ -185,26 +172,3 @@ class _Linker:
         before = self.code.segments[self.launches[-1].segment] if self.launches else None
         where = self.code.index(step, before)
         self.launches.append(Launch(where, np.array(args, np.int64), prefix + step.name, values))
-        self.useful_macs += step.record.useful_macs
-        new = step.record.operands[1] if step.record.kind == "kv_update" else None
-        if new is not None:
-            self.state_bytes += _dense_bytes(new)
-        for k, v in enumerate(step.inputs):
-            if v in fn.params:
-                self._count_read(fn.params[v], fn.values[v], bytes_read(step.record, k))
-
-    def _count_arg_reads(self, fn: FunctionTable, step: Step) -> None:
-        for v in step.inputs:
-            if v in fn.params:
-                self._count_read(fn.params[v], fn.values[v], _dense_bytes(fn.values[v]))
-
-    def _count_read(self, key: str, spec: TensorSpec, n_bytes: int) -> None:
-        """Constants that come from no weight are not the model's traffic."""
-        source = self.params[key, spec].source
-        if source.get("kind") == "derived" and not source.get("inputs"):
-            return
-        self.read_bytes[key] = max(min(_dense_bytes(spec), n_bytes), self.read_bytes.get(key, 0))
-
-
-def _dense_bytes(spec: TensorSpec) -> int:
-    return spec_bytes(TensorSpec(spec.shape, spec.dtype, "dense"))

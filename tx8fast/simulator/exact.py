@@ -2,8 +2,8 @@
 
 May import: isa, simulator.exact_*. Must not: be needed by a plain run; it is its oracle, and hundreds of times slower.
 
-What differs from a plain run: the order of additions in matrix products and convolutions, which the plain run leaves
-to a matrix library within the tolerance of the TX8 hardware manual 6.5. Everything else gives the same bytes, NaN
+What differs from a plain run: the order of additions in matrix products and convolutions, for which the plain run has
+one of its own (fp32) or leaves it to a matrix library, within the tolerance of the TX8 hardware manual 6.5. Everything else gives the same bytes, NaN
 payloads aside.
 """
 

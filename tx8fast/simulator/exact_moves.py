@@ -15,6 +15,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.base import BLOCK
 from tx8fast.isa.blocked import padded
 from tx8fast.isa.lanes import scalar_pattern
+from tx8fast.isa.lookup import RowNumberError
 from tx8fast.simulator.exact_values import (
     F32,
     NAN_OPERAND,
@@ -70,7 +71,7 @@ def _number(state, fmt, p):
     raw = bytes(state.ddr.view(state.slots[slot] + offset, 4 if fmt in (4, 10) else 8))
     found = int.from_bytes(raw, "little", signed=fmt in (4, 11))
     if not -entries <= found < entries:
-        raise SimulationError(f"looking up a row: found number {found}, required [-{entries}, {entries})")
+        raise RowNumberError(found, entries, state.slots[slot] + offset)
     return found % entries
 
 

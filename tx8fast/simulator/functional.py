@@ -20,8 +20,9 @@ from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics import layout
 from tx8fast.numerics.formats import convert, dtype_name, np_dtype
 from tx8fast.program.model import Launch, Program, Segment, Tensor
-from tx8fast.simulator.blas import one_blas_thread
+from tx8fast.simulator.blas import one_blas_thread, plain_product
 from tx8fast.simulator.exchange import Exchange, Stream, stop_rows, takes_turns
+from tx8fast.simulator.faults import routine_inputs, row_fault
 from tx8fast.simulator.memory import POISON, Ddr, new_spm
 
 MAX_REPORTED = 4
@@ -50,13 +51,12 @@ class TileState:
         self.status |= bits
 
     def product(self, a: np.ndarray, b: np.ndarray, fmt: int, acc: np.ndarray | None = None) -> np.ndarray:
-        """Return acc + a @ b, (m, k) by (k, n), maybe in `acc`: the library's sum, in exact runs the specified order."""
+        """Return acc + a @ b, (m, k) by (k, n), maybe in `acc`: exact runs add in the specified order."""
         if self.exact:
             from tx8fast.simulator.exact_tensor import ordered_product
 
             return ordered_product(a, b, fmt, acc)
-        made = np.matmul(a, b)
-        return made if acc is None else np.add(acc, made, out=acc)
+        return plain_product(a, b, fmt, acc)
 
     def seed(self) -> int:
         """Return the seed of stochastic rounding: tile and instruction index, so that runs repeat."""
@@ -331,11 +331,8 @@ class FunctionalSimulator:
                         watch.row(tile, at, state, address)
                     run(state, fmt, rnd, spm, p, address)
             except (SimulationError, ValueError, IndexError, KeyError, TypeError) as error:
-                row = isa.decode(code.rows[at])
-                raise SimulationError(
-                    f"{self.name}launch '{launch.name}', segment '{segment.name}', tile {tile}, instruction {at} "
-                    f"({row['name']}): {error}; fields {row}"
-                ) from error
+                where = f"{self.name}launch '{launch.name}', segment '{segment.name}', tile {tile}"
+                raise SimulationError(row_fault(error, code.rows[at], where, at, self.program.inputs)) from error
 
         self.instructions_executed += len(addresses)
         return Stream(tile, code.rows, code.stops, segment.ops, execute)
@@ -380,7 +377,11 @@ class FunctionalSimulator:
         arrays = [operand(d) for d in descriptor["inputs"]]
         outs = [operand(d) for d in descriptor["outputs"]]
         types = [(tuple(d["shape"]), d["dtype"]) for d in descriptor["outputs"]]
-        results = ROUTINES[name](arrays, dict(descriptor["attrs"]), types)
+        try:
+            results = ROUTINES[name](arrays, dict(descriptor["attrs"]), types)
+        except SimulationError as e:
+            places = [0 if d is None else int(slots[d["slot"]]) + d["offset"] for d in descriptor["inputs"]]
+            raise SimulationError(f"{e}{routine_inputs(zip(places, arrays), self.program.inputs)}") from e
         for d, out, result in zip(descriptor["outputs"], outs, results):
             if d.get("layout") == "blocked":
                 image = layout.pack(np.asarray(result).reshape(layout.npc(d["shape"])), d["dtype"])

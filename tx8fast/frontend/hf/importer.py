@@ -67,7 +67,8 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     seq = 1 if past is not None else options.seq or 1
 
     ctx = new_context()
-    name = (path.stem if config.gguf else (path if directory else path.parent).resolve().name) or config.model_type
+    # programs name files, where their weights are, and no directory: one that is renamed holds the same model
+    name = path.stem if config.gguf else config.model_type
     types = _arguments(ctx, config, options.batch, seq, past, weights.dtype)
     module = ctx.create("module", n_regions=1, chip_x=parallel.chips)
     donated = _donated(config) if past is not None else ()
@@ -81,7 +82,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     func.attrs["result_names"] = tuple(named)
     b.op("return", *named.values())
     program = IRProgram(ctx, module, weights.table, name)
-    program.phase = options.phase
+    program.phase, program.config_dtype = options.phase, weights.dtype
     return program
 
 

@@ -1,0 +1,214 @@
+"""What must hold of every program. `CHECKS` lists the judges; one more is one function more.
+
+A judge takes a `Case` and returns the first Failure it sees, or None. `judge` runs those that a case is due for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from hunt.execute import Failed, Failure, Refused, Setting, compiled, digest, run
+from hunt.formats import FORMAT_OF_OPTION, subgraphs, widen
+from hunt.oracle import SLACK, Expected, Oracle
+from hunt.reference import Arrays, NoReference, Session
+from onnx import ModelProto
+
+from tx8fast.api import CompiledProgram
+
+
+@dataclass
+class Case:
+    """A model with inputs and a setting; what several judges need is made once. `seed` chooses other settings."""
+
+    model: ModelProto
+    feeds: Arrays
+    setting: Setting
+    seed: int = 0
+    slack: float = SLACK
+    excess: float = 0.0  # of the worst value: its error in units of what is allowed
+    failed: tuple[Check, Setting] | None = None  # the judge that saw the first failure, and the setting it looked at
+    _made: dict[Setting, CompiledProgram] = field(default_factory=dict)
+    _outputs: dict[Setting, Arrays] = field(default_factory=dict)
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        return Oracle(self.model, self.feeds)
+
+    @cached_property
+    def expected(self) -> dict[str, Expected]:
+        return self.oracle.expected(FORMAT_OF_OPTION.get(self.setting.dtype), self.slack)
+
+    def program(self, setting: Setting) -> CompiledProgram:
+        if setting not in self._made:
+            self._made[setting] = compiled(self.model, setting)
+        return self._made[setting]
+
+    def programs(self) -> list[CompiledProgram]:
+        """Return what has been compiled so far."""
+        return list(self._made.values())
+
+    def outputs(self, setting: Setting, sanitize: bool = True) -> Arrays:
+        if setting not in self._outputs:
+            self._outputs[setting] = run(self.program(setting), self.feeds, sanitize)
+        return self._outputs[setting]
+
+
+Check = Callable[[Case], Failure | None]
+
+
+def right_values(case: Case) -> Failure | None:
+    """Values at the case's setting, under the sanitizer."""
+    return _compare(case, case.outputs(case.setting), f"at {case.setting}")
+
+
+def other_setting(case: Case) -> Failure | None:
+    """Values at another level, and with sharing the other way at the highest."""
+    level = case.setting.level % 3 + 1
+    other = replace(case.setting, level=level, sharing=case.setting.sharing != (level == 3 and case.seed % 2 == 0))
+    return _elsewhere(case, other, sanitize=case.seed % 4 == 0)
+
+
+def without_sharing(case: Case) -> Failure | None:
+    """Values with sharing the other way."""
+    return _elsewhere(case, replace(case.setting, sharing=not case.setting.sharing), sanitize=False)
+
+
+def _elsewhere(case: Case, other: Setting, sanitize: bool) -> Failure | None:
+    """Values at another setting; a failure there is one of `right_values`."""
+    case.failed = right_values, other
+    try:
+        return _compare(case, case.outputs(other, sanitize), f"at {other}")
+    except Failed as e:
+        raise Failed(replace(e.failure, text=f"at {other}: {e.failure.text}")) from e
+
+
+def same_bytes(case: Case) -> Failure | None:
+    """A second compilation gives the same program; one of the model with other names inside, but for these."""
+    first = digest(case.program(case.setting))
+    if digest(compiled(case.model, case.setting)) != first:
+        return Failure("bytes", "two compilations differ", f"at {case.setting}")
+    other = compiled(renamed(case.model), case.setting)
+    if digest(other, names=False) != digest(case.program(case.setting), names=False):
+        return Failure("bytes", "renamed nodes change the program", f"at {case.setting}")
+    return None
+
+
+def batch_is_its_parts(case: Case) -> Failure | None:
+    """If the model, made for half of the batch, gives the reference half of the results, it must give them here too."""
+    half = halved(case)
+    if half is None:
+        return None
+    model, feeds, size = half
+    try:
+        found = run(compiled(model, case.setting), feeds, sanitize=False)
+    except Refused:
+        return None
+    whole = case.outputs(case.setting)
+    for name, want in case.expected.items():
+        error = np.abs(found[name].astype(np.float64) - whole[name][:size].astype(np.float64))
+        if (bad := (error > 2 * want.allowed[:size]) & ~want.unsure[:size]).any():
+            return Failure(
+                "batch", "a batch is not its parts", f"{name}: {int(bad.sum())} of {bad.size} at {case.setting}"
+            )
+    return None
+
+
+#: (judge, one case of how many)
+CHECKS: list[tuple[Check, int]] = [
+    (right_values, 1), (other_setting, 1), (without_sharing, 5), (same_bytes, 8), (batch_is_its_parts, 6),
+]  # fmt: skip
+
+
+def judge(case: Case, checks: Sequence[Check] | None = None) -> Failure | None:
+    """Return the first failure of `checks` (None: of those that are due). Raises Refused, NoReference."""
+    for check in checks if checks is not None else [c for c, often in CHECKS if case.seed % often == 0]:
+        case.failed = check, case.setting
+        try:
+            failure = check(case)
+        except Failed as e:
+            return e.failure
+        if failure is not None:
+            return failure
+    case.failed = None
+    return None
+
+
+def _compare(case: Case, found: Arrays, where: str) -> Failure | None:
+    for name, want in case.expected.items():
+        got = found[name]
+        if got.shape != want.values.shape or got.dtype != want.values.dtype:
+            text = f"{name} is {got.dtype}{got.shape}, expected {want.values.dtype}{want.values.shape} {where}"
+            return Failure("wrong", "type", text)
+        bad, excess = differences(got, want)
+        if bad.any():
+            case.excess = excess
+            at = tuple(int(i) for i in np.argwhere(bad)[0])
+            text = (f"{name}: {int(bad.sum())} of {bad.size} elements {where}; first at {at}: {got[at]!s}, "
+                    f"expected {want.values[at]!s} within {want.allowed[at]:.3g}; worst {excess:.3g} times what is allowed")  # fmt: skip
+            kind = "values" if not want.exact else "bits of what only moves"
+            return Failure("wrong", kind, text)
+    return None
+
+
+def differences(got: np.ndarray, want: Expected) -> tuple[np.ndarray, float]:
+    """Return where `got` is wrong, and the largest error in units of the allowed one."""
+    if want.values.dtype.kind != "f":
+        bad = (got != want.values) & ~want.unsure
+        return bad, float(bad.any()) * 1e6
+    with np.errstate(all="ignore"):
+        error = np.abs(got.astype(np.float64) - want.values.astype(np.float64))
+        error = np.where(np.isfinite(error), error, np.inf)
+        bad = (error > want.allowed) & ~want.unsure
+        excess = np.where(bad, error / np.maximum(want.allowed, 1e-6 * np.abs(want.values) + 1e-9), 0)
+    return bad, float(excess.max(initial=0))
+
+
+def renamed(model: ModelProto) -> ModelProto:
+    """Return the model with other names of nodes and of values inside the main graph."""
+    new = ModelProto()
+    new.CopyFrom(model)
+    g = new.graph
+    kept = {i.name for i in [*g.input, *g.output]} | {t.name for t in g.initializer}
+    table = {o: f"other.{k}" for k, o in enumerate(o for n in g.node for o in n.output if o and o not in kept)}
+
+    def visit(nodes) -> None:
+        for n in nodes:
+            n.name = f"node/{n.name}"
+            n.input[:] = [table.get(i, i) for i in n.input]
+            n.output[:] = [table.get(o, o) for o in n.output]
+            for inner in subgraphs(n):
+                visit(inner.node)
+
+    visit(g.node)
+    return new
+
+
+def halved(case: Case) -> tuple[ModelProto, Arrays, int] | None:
+    """Return the model for the first half of the batch, or None if that does not mean the same to the reference."""
+    g = case.model.graph
+    sizes = {a.shape[0] if a.ndim else 0 for a in case.feeds.values()}
+    if len(sizes) != 1 or (batch := sizes.pop()) < 2 or any(n.op_type == "Split" for n in g.node):
+        return None
+    if any(w.values.ndim == 0 or w.values.shape[0] != batch for w in case.expected.values()):
+        return None
+    half = ModelProto()
+    half.CopyFrom(case.model)
+    size = batch // 2
+    for info in [*half.graph.input, *half.graph.output]:
+        info.type.tensor_type.shape.dim[0].dim_value = size
+    feeds = {k: a[:size] for k, a in case.feeds.items()}
+    try:
+        found = Session(widen(half)).run(feeds)
+    except NoReference:
+        return None
+    for name, want in case.expected.items():
+        if found[name].shape != want.values[:size].shape or differences(found[name], _cut(want, size))[0].any():
+            return None
+    return half, feeds, size
+
+
+def _cut(want: Expected, size: int) -> Expected:
+    return Expected(want.values[:size], want.allowed[:size], want.unsure[:size], want.exact)

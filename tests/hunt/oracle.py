@@ -1,0 +1,252 @@
+"""How far a right result may be from the reference's: measured on the model itself, by disturbing its values.
+
+Every result of an op that rounds is multiplied, in f32, by a random factor of about one unit in the last place of the
+format that the product computes in, and so is every operand of an op that adds many terms. What moves the results by that much
+is rounding; anything else is a wrong value. A bool or an integer must be equal unless a disturbance changes it. Ops that only
+move, choose or compare are not disturbed: a model of these must be equal in every bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hunt.formats import EPS, F16, F32, FLOATS, I64, has_narrow, subgraphs, widen
+from hunt.reference import Arrays, NoReference, Session
+from onnx import ModelProto, helper, shape_inference
+
+#: ops that give one of their operands' elements, a comparison of them, or a whole number
+EXACT = frozenset((
+    "Abs And ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil CenterCropPad Clip Compress Concat "
+    "Constant ConstantOfShape DepthToSpace Dropout Equal Expand EyeLike Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual "
+    "Hardmax Identity IsInf IsNaN Less LessOrEqual Max MaxPool MaxRoiPool MaxUnpool Min Neg NonZero Not OneHot Or Pad ReduceMax "
+    "ReduceMin Relu Reshape ReverseSequence Round Shape Sign Size Slice SpaceToDepth Split Squeeze TensorScatter Tile TopK Transpose "
+    "Trilu Unique Unsqueeze Where Xor GlobalMaxPool ThresholdedRelu Scatter Range").split())  # fmt: skip
+#: ops whose formula passes through numbers of the size of 1, or of their operand, however small the result is
+INNER = frozenset((
+    "Elu Celu Selu Softplus Mish Sinh Cosh Tanh Sin Cos Tan Asinh Acosh Atanh Acos Asin Atan LogSoftmax Gelu FastGelu QuickGelu BiasGelu Erf "
+    "Log Swish ReduceLogSumExp ReduceLogSum GRU LSTM RNN HardSwish HardSigmoid Sigmoid Shrink Resize GridSample RoiAlign AffineGrid "
+    "DequantizeLinear Mod LRN DFT STFT BatchNormalization").split())  # fmt: skip
+#: ops whose results are each made of a few operands; all others may add up many numbers
+ELEMENTWISE = INNER - {
+    "ReduceLogSumExp",
+    "ReduceLogSum",
+    "LogSoftmax",
+    "GRU",
+    "LSTM",
+    "RNN",
+    "LRN",
+    "DFT",
+    "STFT",
+} | frozenset(
+    (
+        "Add Sub Mul Div Pow Sqrt Exp Reciprocal LeakyRelu PRelu Softsign Cast CastLike Max Min Mean Sum QuantizeLinear"
+    ).split()
+)
+#: ops that jump: a small change of an operand may change what they give by much
+DECISIONS = frozenset(
+    (
+        "ArgMax ArgMin Ceil Floor Round Sign Equal Greater GreaterOrEqual Less LessOrEqual Hardmax IsInf IsNaN NonZero TopK Unique Mod Cast "
+        "CastLike QuantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MaxPool Shrink ThresholdedRelu GridSample RoiAlign"
+    ).split()
+)
+#: how many times the measured deviation is allowed
+SLACK = 3.0
+NEAR = "noise of equality"
+SMALL_RUNS, LARGE_RUNS, DECISION_RUNS, LARGE = 4, 3, 18, 4.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One output: the reference's values, and how far each may be off. exact: no rounding anywhere on the way to it."""
+
+    values: np.ndarray
+    allowed: np.ndarray
+    unsure: np.ndarray
+    exact: bool
+
+
+class Oracle:
+    """The reference of one model, with all values known and all roundings disturbed at will."""
+
+    def __init__(self, model: ModelProto, feeds: Arrays) -> None:
+        self.model = model
+        self.feeds = {k: np.asarray(v) for k, v in feeds.items()}
+        self.wide = widen(model) if has_narrow(model) else model
+        self.outputs = [o.name for o in model.graph.output]
+        self.declared = {o.name: o.type.tensor_type.elem_type for o in model.graph.output}
+        self.plain = Session(_with_all_values(self.wide)).run(self.feeds)
+        self.values = {**self.feeds, **self.plain}
+        self.codes = _element_types(model)
+        self._noisy: tuple[Session, list[tuple[str, str, int, float, float]]] | None = None
+
+    def expected(self, compute: int | None = None, slack: float = SLACK) -> dict[str, Expected]:
+        """Return what each output may be. compute: the float format that replaces the model's own. Raises NoReference."""
+        small = [self._disturbed(compute, s, 1.0) for s in range(SMALL_RUNS)]
+        count = DECISION_RUNS if any(n.op_type in DECISIONS for n in self.model.graph.node) else LARGE_RUNS
+        large = [self._disturbed(compute, 100 + s, LARGE) for s in range(count)]
+        runs = [r for r in small if r], [r for r in large if r]
+        if len(runs[0]) < 2 or not runs[1]:
+            raise NoReference("the model does not survive a disturbance")
+        tainted = self.tainted()
+        found = {}
+        for name in self.outputs:
+            want = self.plain[name]
+            if want.dtype.kind != "f":
+                unsure = np.zeros(want.shape, bool)
+                for run in (*runs[0], *runs[1]):
+                    unsure |= run[name] != want
+                found[name] = Expected(want, np.zeros(want.shape), unsure, name not in tainted)
+                continue
+            wide = want.astype(np.float64)
+            with np.errstate(all="ignore"):
+                near = np.max([np.abs(run[name] - wide) for run in runs[0]], axis=0)
+                far = np.max([np.abs(run[name] - wide) for run in runs[1]], axis=0)
+            unsure = ~np.isfinite(near + far)
+            near, far = np.where(unsure, 0, near), np.where(unsure, 0, far)
+            jumps = far > 8 * LARGE * near + 1e-30  # a decision on the way went the other way
+            deviation = np.where(jumps, far, np.maximum(near, far / LARGE))
+            common = float(np.median(deviation)) if deviation.size else 0.0
+            allowed = slack * (deviation + common)
+            code = self.declared[name]
+            if name in tainted:
+                allowed = allowed + EPS[code if code in FLOATS else F32] * np.abs(wide)
+                if code == F16 or compute == F16:
+                    allowed = allowed + 2.0**-22
+            found[name] = Expected(want, allowed, unsure, name not in tainted)
+        return found
+
+    def tainted(self) -> set[str]:
+        """Return the values that an op which rounds has had a part in."""
+        found: set[str] = set()
+        for node in self.model.graph.node:
+            inner = {n for g in subgraphs(node) for m in g.node for n in m.input}
+            if not self._is_exact(node) or any(n in found for n in (*node.input, *inner)):
+                found.update(node.output)
+        return found
+
+    def _is_exact(self, node) -> bool:
+        if node.op_type == "Cast":  # to a float it may round
+            return self.codes.get(node.output[0]) not in FLOATS
+        if node.op_type in ("ScatterND", "ScatterElements"):
+            return all(a.name != "reduction" or a.s in (b"none", b"max", b"min") for a in node.attribute)
+        if any(v in self.values and self.values[v].dtype.kind != "f" for v in node.output):
+            return not any(self.codes.get(v) in FLOATS for v in node.input) or node.op_type in EXACT
+        return node.op_type in EXACT
+
+    def _disturbed(self, compute: int | None, seed: int, size: float) -> Arrays | None:
+        if self._noisy is None:
+            self._noisy = self._noisy_session()
+        session, places = self._noisy
+        rng = np.random.default_rng(seed)
+        feeds = dict(self.feeds)
+        coarsest = max((EPS.get(c or 0, 0.0) for c in (compute, *self.codes.values())), default=0.0)
+        feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
+        for factor, value, code, extra, inner in places:
+            shape = self.values[value].shape
+            fmt = max((compute or code, code), key=EPS.__getitem__)  # what a model stores in a narrow format stays so
+            eps = size * EPS[fmt]
+            accumulated = size * EPS[F32] * extra
+            # the whole step up or down where a decision may hang on it: half of the large runs then flip what is near
+            noise = rng.uniform(-1, 1, shape) if size == 1 else rng.integers(0, 2, shape) * 2.0 - 1
+            feeds[factor] = np.asarray(1 + (eps + accumulated) * noise, np.float32)
+            tiny = 2.0**-24 if fmt == F16 else 0.0
+            if inner:
+                inner = max(inner, float(np.abs(self.values[value]).max(initial=0)))
+            feeds[factor + "+"] = np.asarray((tiny + eps * inner) * rng.uniform(-1, 1, shape), np.float32)
+        try:
+            return session.run(feeds)
+        except NoReference:
+            return None
+
+    def _noisy_session(self) -> tuple[Session, list[tuple[str, str, int, float, float]]]:
+        """The wide model with a factor and a summand at every rounding, both inputs; and where they stand."""
+        noisy = ModelProto()
+        noisy.CopyFrom(self.wide)
+        g = noisy.graph
+        stored = {t.name for t in g.initializer}
+        places: list[tuple[str, str, int, float, float]] = []
+        nodes = []
+
+        def disturb(value: str, into: str, extra: float, inner: float) -> None:
+            factor = f"noise{len(places)}"
+            code = self.codes.get(value, F32)
+            places.append((factor, value, code if code in FLOATS else F32, extra, inner))
+            for name in (factor, factor + "+"):
+                g.input.append(helper.make_tensor_value_info(name, F32, self.values[value].shape))
+            nodes.append(helper.make_node("Mul", [value if into != value else value + "@", factor], [factor + "*"]))
+            nodes.append(helper.make_node("Add", [factor + "*", factor + "+"], [into]))
+
+        tainted = self.tainted()
+        for node in self.wide.graph.node:
+            new = type(node)()
+            new.CopyFrom(node)
+            floats = [n for n in node.input if n in self.values and self.values[n].dtype == np.float32]
+            if node.op_type == "Equal" and any(n in tainted for n in floats):
+                nodes += _nearly_equal(node)
+                continue
+            if self._is_exact(node):
+                nodes.append(new)
+                continue
+            terms = self._terms(node)
+            for k, name in enumerate(node.input):
+                if name in self.values and name not in stored and self.values[name].dtype == np.float32 and k < 4:
+                    new.input[k] = f"{name}@{len(places)}"
+                    disturb(name, new.input[k], terms**0.5, 0.0)
+            nodes.append(new)
+            inner = 1.0 if node.op_type in INNER else 0.0
+            for k, name in enumerate(node.output):
+                if name in self.values and self.values[name].dtype == np.float32:
+                    new.output[k] = name + "@"
+                    disturb(name, name, 1 + terms / 2, inner)
+        g.input.append(helper.make_tensor_value_info(NEAR, F32, ()))
+        del g.node[:]
+        g.node.extend(nodes)
+        return Session(noisy), places
+
+    def _terms(self, node) -> float:
+        """How many numbers an element of the result may be the sum of, roughly."""
+        if node.op_type in ELEMENTWISE:
+            return 1.0
+        shapes = [self.values[n].shape for n in node.input if n in self.values]
+        sizes = [float(np.prod(s)) for s in shapes] or [1.0]
+        out = float(np.prod(self.values[node.output[0]].shape)) if node.output[0] in self.values else 1.0
+        return max([1.0, sizes[0] / max(out, 1.0), *(float(max(s, default=1)) for s in shapes[:1])])
+
+
+def _nearly_equal(node) -> list:
+    """Equality of rounded numbers: true for near ones in one run, for none in the next, so that no such result is sure."""
+    a, b = node.input
+    y = node.output[0]
+    make = helper.make_node
+    return [make("Sub", [a, b], [y + "-"]), make("Abs", [y + "-"], [y + "|"]), make("Abs", [a], [y + "a"]), make("Abs", [b], [y + "b"]),
+            make("Add", [y + "a", y + "b"], [y + "s"]), make("Mul", [y + "s", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
+
+
+def _with_all_values(model: ModelProto) -> ModelProto:
+    """Return the model with every result of its main graph as an output."""
+    full = ModelProto()
+    full.CopyFrom(model)
+    known = {o.name for o in full.graph.output}
+    for node in model.graph.node:
+        for name in node.output:
+            if name and name not in known:
+                full.graph.output.append(helper.make_empty_tensor_value_info(name))
+                known.add(name)
+    return full
+
+
+def _element_types(model: ModelProto) -> dict[str, int]:
+    """Element types of all values of the main graph; narrow floats spread where inference gives up."""
+    try:
+        g = shape_inference.infer_shapes(model).graph
+    except shape_inference.InferenceError:
+        g = model.graph
+    found = {i.name: i.type.tensor_type.elem_type for i in [*g.input, *g.output, *g.value_info]}
+    found.update({t.name: t.data_type for t in g.initializer})
+    for node in g.node:
+        floats = [found[n] for n in node.input if found.get(n) in FLOATS]
+        for name in node.output:
+            if not found.get(name) and floats:
+                found[name] = floats[0]
+    return {k: v for k, v in found.items() if v} | {"": I64}

@@ -1,0 +1,35 @@
+"""Every graph that a hunt has found, at levels 1 to 3: right values and a clean sanitizer; at the level where it was found, all checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hunt.checks import Case, batch_is_its_parts, judge, right_values, same_bytes, without_sharing
+from hunt.corpus_list import graphs, open_cases
+from hunt.run import explain
+from hunt.store import load, setting_of
+
+OPEN = open_cases()
+
+
+def _params():
+    for path in graphs():
+        for level in (1, 2, 3):
+            name = f"{path.stem}-{level}"
+            marks = [pytest.mark.xfail(reason=OPEN[name])] if name in OPEN else []
+            yield pytest.param(path, level, id=name, marks=marks)
+
+
+@pytest.mark.parametrize(("path", "level"), list(_params()))
+def test_found_graph(path, level):
+    model, feeds = load(path)
+    case = Case(model, feeds, replace(setting_of(model), level=level))
+    own = level == setting_of(model).level
+    failure = judge(case, [right_values, without_sharing, same_bytes, batch_is_its_parts] if own else [right_values])
+    assert failure is None, explain(model, failure)
+
+
+def test_what_is_open_exists():
+    stems = {p.stem for p in graphs()}
+    assert {n.rpartition("-")[0] for n in OPEN if not n.startswith("seed ")} <= stems

@@ -1,0 +1,321 @@
+"""The hunt finds what was planted, shrinks it, survives what hangs and dies, and covers what it says."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+from hunt import run as runner
+from hunt.again import in_another_process, remember
+from hunt.checks import CHECKS, Case, differences, judge, renamed
+from hunt.coverage import Coverage
+from hunt.draft import Draft, Unfit
+from hunt.execute import Failed, Refused, Setting, compiled, digest
+from hunt.formats import BF16, F16, F32, widen
+from hunt.generate import Generator, pairs_of
+from hunt.oracle import Oracle
+from hunt.recipes import apply, declared_call, kinds, name_of, possible
+from hunt.reference import Session
+from hunt.shrink import shrink
+from hunt.starts import STARTS
+from hunt.store import load, save, setting_of
+
+from tx8fast.frontend.onnx import supported_ops
+from tx8fast.lower import elementwise, sequences
+
+
+def model_of(code: int, *ops: str, shape=(3, 65)):
+    d = Draft(np.random.default_rng(0), code)
+    x = d.input(d.draw(shape))
+    for op in ops:
+        x = apply(d, x, ("", op))
+    return d.model()
+
+
+# ---- what it makes
+
+
+def test_every_supported_operator_can_be_made():
+    names = list(STARTS)
+    never = []
+    for kind in kinds():
+        for seed in range(600):
+            d = Draft(np.random.default_rng(seed), F32)
+            try:
+                apply(d, STARTS[names[seed % len(names)]](d), kind)
+                break
+            except Unfit:
+                continue
+        else:
+            never.append(name_of(kind))
+    assert not never, f"write recipes for {never}"
+
+
+def test_operators_come_from_the_importer():
+    assert set(kinds()) <= set(supported_ops())
+    assert len(kinds()) > 180
+    assert possible(("", "Relu"), ("", "Exp")) and not possible(("", "NonZero"), ("", "Conv"))
+
+
+def test_an_operator_without_a_recipe_is_called_as_declared():
+    d = Draft(np.random.default_rng(1), F32)
+    x = d.input(d.draw((4, 5)))
+    assert declared_call(d, x, "Sub").shape[-1] == 5
+    with pytest.raises(Unfit, match="Reshape needs a recipe for its input shape"):
+        declared_call(d, x, "Reshape")
+
+
+def test_a_seed_alone_decides():
+    one, other = Generator(fixed=True), Generator(fixed=True)
+    other.program(7)
+    a, b = one.program(3), other.program(3)
+    assert a.model.SerializeToString() == b.model.SerializeToString() and a.setting == b.setting
+
+
+def test_walks_prefer_pairs_not_yet_seen():
+    free, fixed = Generator(), Generator(fixed=True)
+    for g in (free, fixed):
+        for seed in range(60):
+            try:
+                g.program(seed)
+            except Unfit:
+                continue
+    assert len(free.covered) > len(fixed.covered)
+
+
+# ---- what it expects
+
+
+@pytest.mark.parametrize("code", [F32, BF16, F16])
+def test_moves_must_be_equal_in_every_bit_and_rounding_has_its_room(code):
+    model, feeds = model_of(code, "Transpose", "Relu")
+    (want,) = Oracle(model, feeds).expected().values()
+    assert want.exact and not want.allowed.any() and not want.unsure.any()
+    model, feeds = model_of(code, "Sigmoid", "Softmax")
+    (want,) = Oracle(model, feeds).expected().values()
+    relative = want.allowed / np.abs(want.values)
+    eps = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}[code]
+    assert not want.exact and eps < np.median(relative) < 300 * eps
+    assert differences(want.values * np.float32(1 + 1e-9), want)[1] == 0
+    assert differences(want.values + 0.5, want)[1] > 1
+
+
+def test_a_decision_near_its_border_is_not_judged():
+    d = Draft(np.random.default_rng(0), BF16)
+    x = d.input(np.asarray([0.0, 1.0, -1.0, 0.6953125], np.float32))
+    d.op("Greater", d.op("Exp", x), d.weight(np.asarray(2.0, np.float32), BF16))
+    (want,) = Oracle(*d.model()).expected().values()
+    assert want.unsure.tolist() == [False, False, False, True]
+
+
+def test_rounded_numbers_are_never_surely_equal():
+    d = Draft(np.random.default_rng(0), F32)
+    x = d.input(np.asarray([0.0, 1.0, 2.0], np.float32))
+    d.op("Equal", d.op("Exp", x), d.weight(np.asarray([1.0, 2.71828, 5.0], np.float32)))
+    d.op("Equal", x, d.weight(np.asarray([0.0, 1.0, 3.0], np.float32)))
+    rounded, exact = Oracle(*d.model()).expected().values()
+    assert rounded.unsure.tolist() == [True, True, False]
+    assert exact.exact and exact.values.tolist() == [True, True, False] and not exact.unsure.any()
+
+
+def test_narrow_models_are_widened_for_the_reference():
+    model, feeds = model_of(BF16, "Exp")
+    (name,) = [o.name for o in model.graph.output]
+    np.testing.assert_allclose(Session(widen(model)).run(feeds)[name], np.exp(*feeds.values()), rtol=1e-6)
+
+
+# ---- what it finds
+
+
+def first_failure(needs: str, seeds=range(400)):
+    generator = Generator(fixed=True)
+    for seed in seeds:
+        try:
+            program = generator.program(seed)
+        except Unfit:
+            continue
+        if needs not in {n.op_type for n in program.model.graph.node}:
+            continue
+        case = Case(program.model, program.feeds, program.setting, seed)
+        try:
+            failure = judge(case)
+        except Refused:
+            continue
+        if failure is not None:
+            return case, failure
+    raise AssertionError("nothing was found")
+
+
+def test_a_planted_wrong_lowering_is_found_and_shrunk(monkeypatch):
+    right = sequences.UNARY["leaky_relu"]
+    wrong = sequences.Recipe(right.scratch, right.wide, lambda em, x, y, n, f, t, a: em.vs("mul", x, 0.75, y, n, f))
+    monkeypatch.setitem(sequences.UNARY, "leaky_relu", wrong)
+    case, failure = first_failure("LeakyRelu", range(52, 400))
+    assert failure.stage == "wrong"
+    small = shrink(case, failure, 20.0)
+    assert [n.op_type for n in small.model.graph.node] == ["LeakyRelu"]
+    assert sum(a.size for a in small.feeds.values()) < 70
+
+
+def test_a_planted_crash_of_one_width_is_found_and_shrunk(monkeypatch):
+    check = elementwise.Elementwise._check
+
+    def broken(self, ins, out):
+        if self.op == "sigmoid" and out.shape[-1:] == (65,):
+            raise IndexError("planted")
+        check(self, ins, out)
+
+    monkeypatch.setattr(elementwise.Elementwise, "_check", broken)
+    model, feeds = model_of(F32, "Exp", "Neg", "Sigmoid", "Transpose", shape=(20, 65))
+    case = Case(model, feeds, Setting(1), 1)
+    failure = judge(case)
+    assert failure is not None and failure.bucket.startswith("compile: IndexError in ")
+    small = shrink(case, failure, 20.0)
+    assert [n.op_type for n in small.model.graph.node] == ["Sigmoid"]
+    assert [a.shape[-1] for a in small.feeds.values()] == [65] and small.feeds.popitem()[1].size == 65
+
+
+def test_a_flipped_field_of_an_instruction_is_found(monkeypatch):
+    import hunt.checks as checks
+
+    def flipped(model, setting):
+        program = compiled(model, setting)
+        for segment in program.program.segments:
+            for code in segment.codes:
+                ddr = np.flatnonzero(code["slot"] > 0)
+                if len(ddr) > 1:
+                    code["slot"][ddr[0]], code["slot"][ddr[-1]] = code["slot"][ddr[-1]], code["slot"][ddr[0]]
+        return program
+
+    monkeypatch.setattr(checks, "compiled", flipped)
+    model, feeds = model_of(F32, "Exp", "Add", "Neg")
+    assert judge(Case(model, feeds, Setting(1), 1)) is not None
+
+
+@pytest.mark.parametrize("what", ["again", "renamed"])
+def test_unequal_bytes_are_found(monkeypatch, what):
+    import hunt.checks as checks
+
+    count = iter(range(100))
+
+    def unsteady(model, setting):
+        program = compiled(model, setting)
+        changed = next(count) if what == "again" else len(model.graph.node[0].name)
+        program.program.segments[0].codes[0]["worker"][0] ^= changed % 2
+        return program
+
+    model, feeds = model_of(F32, "Exp", "Add")
+    case = Case(model, feeds, Setting(1), 8)
+    assert checks.same_bytes(case) is None
+    monkeypatch.setattr(checks, "compiled", unsteady)
+    failure = checks.same_bytes(Case(model, feeds, Setting(1), 8))
+    assert failure is not None and ("differ" if what == "again" else "renamed") in failure.kind
+
+
+def test_a_batch_that_is_not_its_parts_is_found(monkeypatch):
+    import hunt.checks as checks
+
+    model, feeds = model_of(F32, "Exp", "Softmax", shape=(4, 65))
+    case = Case(model, feeds, Setting(1), 6)
+    assert checks.halved(case) is not None and checks.batch_is_its_parts(case) is None
+    right = checks.run
+    monkeypatch.setattr(
+        checks, "run", lambda p, f, sanitize: {k: a + (len(a) == 2) for k, a in right(p, f, sanitize).items()}
+    )
+    failure = checks.batch_is_its_parts(case)
+    assert failure is not None and failure.stage == "batch"
+
+
+def test_another_judge_is_one_more_function(monkeypatch):
+    seen = []
+    monkeypatch.setattr("hunt.checks.CHECKS", [*CHECKS, (lambda case: seen.append(case), 1)])
+    model, feeds = model_of(F32, "Exp")
+    assert judge(Case(model, feeds, Setting(1), 1)) is None and len(seen) == 1
+
+
+def test_a_refusal_is_no_failure():
+    d = Draft(np.random.default_rng(0), F32)
+    x = d.input(d.draw((3, 3)))
+    d.op("NonZero", x)
+    with pytest.raises(Refused, match="known at compile time"):
+        judge(Case(*d.model(), Setting(1), 1))
+
+
+# ---- around it
+
+
+def test_programs_do_not_hang_on_hashes(tmp_path):
+    generator = Generator(fixed=True)
+    for seed in (1, 5):
+        program = generator.program(seed)
+        remember(Case(program.model, program.feeds, program.setting), tmp_path, seed)
+    assert in_another_process(tmp_path, 7) == []
+    (tmp_path / "5.sha").write_text("another")
+    assert in_another_process(tmp_path, 7) == [str(tmp_path / "5.onnx")]
+
+
+def test_other_names_change_names_alone():
+    model, _ = model_of(F32, "Exp", "Add", "Neg")
+    other = renamed(model)
+    assert other.graph.node[0].output[0] != model.graph.node[0].output[0]
+    assert [o.name for o in other.graph.output] == [o.name for o in model.graph.output]
+    one, two = compiled(model, Setting(2)), compiled(other, Setting(2))
+    assert digest(one, names=False) == digest(two, names=False)
+
+
+def test_found_graphs_are_stored_with_inputs_and_setting(tmp_path):
+    model, feeds = model_of(F16, "Exp", "Gather")
+    setting = Setting(3, False, "bf16", "small")
+    path = save(Case(model, feeds, setting), tmp_path / "x.onnx")
+    again, arrays = load(path)
+    assert setting_of(again) == setting
+    assert all((arrays[k] == a).all() for k, a in feeds.items()) and pairs_of(again) == {("Exp", "Gather")}
+
+
+def test_coverage_is_kept_and_told(tmp_path):
+    table = Coverage(tmp_path / "coverage.json")
+    table.add({("Relu", "Exp")}, {("relu", "exp")})
+    table.save()
+    again = Coverage(tmp_path / "coverage.json")
+    assert again.pairs == table.pairs and again.grouped == table.grouped
+    assert "1 programs; 1 of " in again.report() and "relu: exp" in again.report()
+
+
+@pytest.mark.parametrize(("what", "says"), [("hang", "hang"), ("die", "died"), ("memory", "MemoryError")])
+def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_path, what, says):
+    def seed(self, number):
+        self.say({"begin": number})
+        if number == 3:
+            if what == "hang":
+                time.sleep(60)
+            if what == "die":
+                os._exit(9)
+            np.zeros(1 << 40)
+        self.say({"done": [], "grouped": []})
+        if number > 5:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(runner.Hunt, "seed", seed)
+    monkeypatch.setattr(runner, "PATIENCE", 0.4)
+    lines: list[str] = []
+    parent = runner.Parent(1, tmp_path, Coverage(), lines.append)
+    parent.run(1.5)
+    assert any(says in line and "3" in line for line in lines), lines
+    assert parent.counts["judged"] > 4 and parent.next > 6
+
+
+def test_the_command_says_what_it_did(tmp_path, capsys):
+    assert runner.main(["--seconds", "3", "--seed", "100001", "--out", str(tmp_path)]) in (0, 1)
+    out = capsys.readouterr().out
+    assert "pairs of operators" in out and "judged" in out and (tmp_path / "coverage.json").exists()
+
+
+def test_failures_have_the_name_of_their_cause():
+    model, feeds = model_of(F32, "Exp")
+    case = Case(model, feeds, Setting(1))
+    case.program(Setting(1)).program.segments[0].codes[0]["opcode"][0] = 0x601
+    with pytest.raises(Failed) as e:
+        case.outputs(Setting(1))
+    assert e.value.failure.stage in ("run", "sanitizer")
