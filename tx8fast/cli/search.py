@@ -31,7 +31,7 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
 _OPTIONS = (
     click.option("--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search."),
     click.option("--search-seconds", type=float, default=5.0, show_default=True, metavar="S",
-                 help="Time limit of the integer program at --opt 3, the last resort behind its limits in work."),
+                 help="How long --opt 3 may search: an amount of work for chains, a time limit for the integer program."),
     click.option("--sharing/--no-sharing", default=True, show_default=True,
                  help="Tiles load common operands together and pass them on."),
     click.option("--only", multiple=True, metavar="PATTERN",
