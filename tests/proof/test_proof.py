@@ -115,7 +115,7 @@ def edit(program, segment: str, name: str, nth: int, new: dict[str, int] | None)
     """Give new values to fields of the nth row called `name` of the segment's first code; None drops the row."""
     where = next(x for x in program.segments if segment in x.name)
     code = where.codes[0]
-    at = [i for i, row in enumerate(code) if isa.BY_OPCODE[int(row["opcode"])].__name__ == name][nth]
+    at = [i for i, row in enumerate(code) if isa.decode(row)["name"] == name][nth]
     if new is None:
         where.codes[0] = np.delete(code, at)
         return
@@ -166,7 +166,7 @@ def test_faults_of_a_transformer_are_refused(llama, fault):
         values = new
         if fault == "gate and up exchanged":  # the activated gate meets itself, not up
             row = next(isa.decode(r) for x in program.segments if segment in x.name for r in x.codes[0]
-                       if isa.BY_OPCODE[int(r["opcode"])].__name__ == name)  # fmt: skip
+                       if isa.decode(r)["name"] == name)  # fmt: skip
             values = {"src1": row["src0"]}
         edit(program, segment, name, nth, values)
 

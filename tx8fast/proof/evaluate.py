@@ -8,8 +8,9 @@ for the launches behind it; within the launch it is what the ops make of the ope
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ MOST_OPS = 4096
 #: kinds, activations and reductions that take exponentials
 EXPONENTS = frozenset({"softmax", "exp", "erf", "gelu", "elu", "logsumexp"})
 
-PerChip = list[Value]
+PerChip = list[Any]  # of Value, or Drawn for what is drawn where it is used
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class Evaluation:
     graph: Graph
     field: Field
     origin: Sources
-    stored: dict[str, PerChip] = field(default_factory=dict)
-    exact: set[str] = field(default_factory=set)
+    stored: dict[str, PerChip] = dataclasses.field(default_factory=dict)
+    exact: set[str] = dataclasses.field(default_factory=set)
 
     def __post_init__(self) -> None:
         load()

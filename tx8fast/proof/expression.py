@@ -8,8 +8,9 @@ A value is `Elements` (numbers: random, or constants) or a numpy array (integers
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ class Scope:
     """What the expressions of one launch share: the field, and the denominators of its divisions."""
 
     field: Field
-    denominators: list[Elements] = field(default_factory=list)
+    denominators: list[Elements] = dataclasses.field(default_factory=list)
 
     def number(self, value: float) -> Elements:
         """Return a constant of the graph (an attribute, in float64)."""

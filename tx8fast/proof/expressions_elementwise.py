@@ -14,6 +14,7 @@ import numpy as np
 
 from tx8fast.graph_table import OpRecord
 from tx8fast.proof.cells import Elements, choose, join
+from tx8fast.proof.constants import SIGNIFICAND
 from tx8fast.proof.expression import (
     CONCRETE,
     NotExpressed,
@@ -27,8 +28,7 @@ from tx8fast.proof.expression import (
     moved,
     need,
 )
-from tx8fast.proof.op_recipes import RECIPES
-from tx8fast.proof.recipes import magnitude
+from tx8fast.proof.recipes import RECIPES, apply, magnitude
 
 #: kinds that are atoms -> the atom's name
 _ATOMS = {
@@ -127,7 +127,7 @@ def unary(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     if kind == "recip":
         return [scope.inverse(a)]
     if kind in RECIPES:
-        return [RECIPES[kind](f, a, op.results[0].dtype, {})]
+        return [activation(scope, kind, a, {}, op.results[0].dtype)]
     direct = {"neg": f.neg, "exp": f.exp, "rsqrt": f.rsqrt, "square": f.square, "abs": lambda a: magnitude(f, a)}
     return [direct[kind](a) if kind in direct else f.atom(_ATOMS[kind], a)]
 
@@ -138,30 +138,20 @@ def unary(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 def activation(scope: Scope, name: str, a: Elements, attrs: dict, dtype: str) -> Elements:
     """Return an activation function of elements, with a result of format `dtype`. Raises NotExpressed."""
     f = scope.field
-    one = scope.number(1.0)
     if name in ("none", ""):
         return a
     if name == "relu":
         return f.relu(a)
     if name in _ATOMS:
         return f.atom(_ATOMS[name], a)
-    if name == "silu":
-        return f.mul(a, f.atom("sigmoid", a))
-    if name == "leaky_relu":  # max(a, 0) + alpha min(a, 0)
-        return f.add(f.relu(a), f.mul(f.neg(f.relu(f.neg(a))), scope.number(attrs.get("alpha", 0.01))))
-    if name == "hsigmoid":
-        inner = f.add(f.mul(a, scope.number(attrs["alpha"])), scope.number(attrs["beta"]))
-        return _between(scope, inner, 0.0, 1.0)
-    if name == "hswish":
-        return f.mul(a, _between(scope, f.add(f.mul(a, scope.number(1 / 6)), scope.number(0.5)), 0.0, 1.0))
-    if name == "softsign":
-        return f.mul(a, scope.inverse(f.add(one, magnitude(f, a))))
-    if name == "mish":
-        return f.mul(a, f.atom("tanh", f.atom("softplus", a)))
+    numbers = {
+        **({"alpha": 0.01} if name == "leaky_relu" else {}),
+        **{n: v for n, v in attrs.items() if type(v) is float},
+    }
     if name in RECIPES:
-        return RECIPES[name](f, a, dtype, attrs)
+        return apply(f, name, dtype if dtype in SIGNIFICAND else "f32", a, numbers)
     if name in ("selu", "celu", "thresholded_relu"):
-        given = [scope.number(v).broadcast_to(a.shape) for _, v in sorted(attrs.items()) if type(v) is float]
+        given = [scope.number(v).broadcast_to(a.shape) for _, v in sorted(numbers.items())]
         return f.atom(name, a, *given)
     raise NotExpressed(f"activation '{name}'")
 

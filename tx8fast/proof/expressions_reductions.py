@@ -162,7 +162,7 @@ def arg_reduce(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
         at = keys.shape[axis] - 1 - np.argmax(np.flip(keys, axis), axis)
     else:
         at = np.argmax(keys, axis)
-    return [np.expand_dims(at, axis) if op.attr("keepdims") else at]
+    return [np.asarray(np.expand_dims(at, axis) if op.attr("keepdims") else at)]
 
 
 @expression("topk")

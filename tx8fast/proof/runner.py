@@ -99,7 +99,8 @@ def _undefined(shape: tuple[int, ...]) -> Elements:
 def _stored_cells(spec: TensorSpec) -> int:
     """Return how many elements the bytes of a tensor hold, what lies between included."""
     if spec.layout == "blocked":
-        return blocked_bytes(*npc(spec.shape), spec.dtype) // ITEM_BYTES[spec.dtype]
+        n, p, c = npc(spec.shape)
+        return blocked_bytes(n, p, c, spec.dtype) // ITEM_BYTES[spec.dtype]
     return int(np.prod(spec.shape))
 
 
@@ -107,6 +108,6 @@ def _stored_cells(spec: TensorSpec) -> int:
 def _places(spec: TensorSpec) -> np.ndarray:
     """Return the place of every logical element of a blocked tensor among its cells."""
     n, p, c = npc(spec.shape)
-    at = np.indices((n, p, c), sparse=True)
-    place = element_offset(*at, p, c, spec.dtype) // ITEM_BYTES[spec.dtype]
+    i, j, k = np.indices((n, p, c), sparse=True)
+    place = element_offset(i, j, k, p, c, spec.dtype) // ITEM_BYTES[spec.dtype]
     return np.broadcast_to(place, (n, p, c)).reshape(spec.shape)
