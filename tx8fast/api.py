@@ -305,14 +305,18 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
     program.data = b"".join(chunks)
 
 
-def options_of(program: Program, constants: Mapping[str, np.ndarray] | None = None) -> CompileOptions:
+def options_of(
+    program: Program, constants: Mapping[str, np.ndarray] | None = None, group_table: str = ""
+) -> CompileOptions:
     """Return the options that a program was compiled with, as far as they decide its graph. constants: those of the model's
-    inputs that were bound, which a program does not keep. Raises ConfigError if the program's facts are damaged."""
+    inputs that were bound, which a program does not keep; group_table: the file, of which it keeps the name. Raises ConfigError if the program's facts are damaged."""
     kept = program.meta.get("options")
     if not isinstance(kept, dict):
         raise ConfigError("reading the program's options: it does not say what it was compiled with")
-    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table")
+    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table", "io_dtype")
     given = {n: kept[n] for n in names if kept.get(n) is not None}
+    if group_table:
+        given["group_table"] = group_table
     chips = program.chips if program.n_chips > 1 else None
     return CompileOptions(phase=program.meta.get("phase") or None, dtype=kept.get("dtype") or None, chips=chips,
                           constants=dict(constants or {}), **given)  # fmt: skip

@@ -49,7 +49,7 @@ def proved(model: Path, quick: bool = True, **options) -> None:
 @pytest.mark.parametrize("options", [
     {"seq": 16, "opt": 1}, {"seq": 16, "opt": 2}, {"seq": 16, "opt": 3}, {"seq": 16, "sharing": False},
     {"seq": 20, "dtype": "bf16"}, {"seq": 20, "dtype": "fp16"}, {"phase": "decode", "past": 16, "dtype": "bf16"},
-    {"phase": "decode", "past": 16, "opt": 3}, {"seq": 16, "tp": 2}, {"phase": "decode", "past": 16, "tp": 2},
+    {"phase": "decode", "past": 16, "opt": 3}, {"seq": 16, "dtype": "bf16", "io_dtype": "fp32"}, {"seq": 16, "tp": 2}, {"phase": "decode", "past": 16, "tp": 2},
 ])  # fmt: skip
 def test_llama(llama, options):
     proved(llama, **options)

@@ -31,11 +31,19 @@ from tx8fast.cli.output import BAD_INPUT, DONE, json_option, progress, show_json
     help="The model inputs that were bound when it was compiled.",
 )
 @click.option(
+    "--group-table",
+    default="",
+    metavar="FILE",
+    help="The pattern table that it was compiled with, if that was a file.",
+)
+@click.option(
     "--quick", is_flag=True, help="Use one seed: faster, and a wrong program passes with about 2^-20 instead of 2^-40."
 )
 @length_option
 @json_option  # fmt: skip
-def verify(program: Path, model: Path, constants: Path | None, quick: bool, length: int | None, as_json: bool) -> int:
+def verify(
+    program: Path, model: Path, constants: Path | None, group_table: str, quick: bool, length: int | None, as_json: bool
+) -> int:
     """Prove that PROGRAM computes MODEL: execute it over a finite field and compare every element with the graph's expression.
 
     Needs no weights. Exit code 0: proved; 2: the program does not compute the model, or is not of it.
@@ -43,7 +51,7 @@ def verify(program: Path, model: Path, constants: Path | None, quick: bool, leng
     from tx8fast import api
 
     loaded = open_program(program, length).program
-    options = api.options_of(loaded, _constants(constants))
+    options = api.options_of(loaded, _constants(constants), group_table)
     with progress("proving", as_json) as callback:
         report = api.prove(loaded, model, options, quick=quick, progress=callback)
     facts: dict[str, Any] = {"program": str(program), "model": str(model), **report.to_json()}

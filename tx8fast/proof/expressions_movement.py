@@ -131,9 +131,8 @@ def gather(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 
 def _along_axis(indices: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:
     """Return index arrays: every element at its own place, except along `axis`."""
-    grid = list(np.indices(indices.shape, sparse=True))
-    grid[axis] = indices
-    return tuple(grid)
+    grid = np.indices(indices.shape, sparse=True)
+    return tuple(indices if d == axis else own for d, own in enumerate(grid))
 
 
 @expression("gather_elements")
