@@ -11,22 +11,22 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import length_option, open_program
-from tx8fast.cli.output import BAD_INPUT, DONE, json_option, progress, show_json
+from tx8fast.cli.output import BAD_INPUT, DONE, PATH, json_option, progress, show_json
 
 
 @click.command()
-@click.argument("program", type=click.Path(path_type=Path), metavar="PROGRAM.tx8")
+@click.argument("program", type=PATH, metavar="PROGRAM.tx8")
 @click.option(
     "--against",
     "model",
-    type=click.Path(path_type=Path),
+    type=PATH,
     required=True,
     metavar="MODEL",
     help="The model that PROGRAM was compiled from.",
 )
 @click.option(
     "--constants",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="FILE.npz",
     help="The model inputs that were bound when it was compiled.",
 )

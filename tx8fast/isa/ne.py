@@ -12,7 +12,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.isa.base import N_FORMATS, OPERAND_BYTES, Instruction, ceil_div, declare
-from tx8fast.isa.blocked import load, span_bytes, store, used_bytes
+from tx8fast.isa.blocked import load, position_bytes, span_bytes, store, used_bytes
 from tx8fast.isa.quant import postprocess, quantised, unpack_quant
 from tx8fast.numerics.formats import FORMAT_CODES
 
@@ -142,7 +142,11 @@ class Gemm(Instruction):
 
     @staticmethod
     def alignment(r):
-        return OPERAND_BYTES
+        # parts of an operand in scratchpad begin at any of its positions: 256 bytes are preferred, not required
+        m, k, n, _, _, l_trs, r_trs, out_fmt, psum_fmt = r["p"][:, :9].T
+        left, right = (position_bytes(np.where(turned, a, k), r["fmt"]) for turned, a in ((l_trs, m), (r_trs, n)))
+        out, psum, bias = (position_bytes(n, f) for f in (out_fmt, psum_fmt, r["p"][:, 12]))
+        return np.stack([left, right, out, psum, bias, np.full(len(r), 2)], axis=1)
 
     @staticmethod
     def rules(r):
@@ -243,8 +247,11 @@ class Conv(Instruction):
 
     @staticmethod
     def alignment(r):
-        # a part of a result may begin at any position of a block of 64 16-bit channels
-        return np.array([OPERAND_BYTES, OPERAND_BYTES, 128, 128, OPERAND_BYTES, OPERAND_BYTES])
+        # bands of an image in scratchpad begin at any of its positions
+        c, oc, out_fmt, psum_fmt = r["p"][:, [3, 6, 17, 18]].T
+        whole = np.full(len(r), OPERAND_BYTES)
+        out, psum = position_bytes(oc, out_fmt), position_bytes(oc, psum_fmt)
+        return np.stack([position_bytes(c, r["fmt"]), whole, out, psum, whole, whole], axis=1)
 
     @staticmethod
     def rules(r):

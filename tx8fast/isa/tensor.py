@@ -10,7 +10,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.isa.base import FORMAT_BYTES, OPERAND_BYTES, Instruction, declare
-from tx8fast.isa.blocked import load, span_bytes, store, used_bytes
+from tx8fast.isa.blocked import load, position_bytes, span_bytes, store, used_bytes
 from tx8fast.isa.vector import ct_time
 
 DIM_C, DIM_W, DIM_H, DIM_HW = 0, 1, 2, 4
@@ -84,15 +84,12 @@ class Pool(Instruction):
 
     @staticmethod
     def alignment(r):
-        return OPERAND_BYTES
+        return position_bytes(r["p"][:, 3], r["fmt"])[:, None]  # bands of an image begin at any of its positions
 
     @staticmethod
     def rules(r):
         oh, ow = Pool.out_size(r["p"][:, :12].T)
         yield (oh < 1) | (ow < 1), "a pool whose window is larger than its operand with pads"
-        p = r["p"][:, :12].T
-        pads = (p[4] >= p[9]) | (p[5] >= p[9]) | (p[6] >= p[8]) | (p[7] >= p[8])
-        yield pads, "a pool with windows that lie in the pads altogether"
 
     @staticmethod
     def out_size(p):

@@ -9,7 +9,6 @@ Problems are named by segment, tile and instruction, or by launch, and raised to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,20 +17,10 @@ from tx8fast.errors import ConfigError, ProgramError
 from tx8fast.isa.record import RECORD
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.numerics.layout import blocked_bytes, dense_bytes, npc
+from tx8fast.numerics.layout import image_bytes
 from tx8fast.program.model import ROLES, SEVERAL, Program, Segment
 from tx8fast.program.problems import Problems
-from tx8fast.program.verify_code import (
-    BARRIER,
-    ENGINE_UNITS,
-    KCORE,
-    KCORE_UNIT,
-    WAIT,
-    WAIT_WORKER,
-    Batch,
-    Code,
-    batches,
-)
+from tx8fast.program.verify_code import KCORE, Batch, Code, Flow, batches
 from tx8fast.program.verify_comm import TileRows, check_exchange
 
 PROBE = 1 << 44
@@ -81,11 +70,6 @@ def _tensors(program: Program, found: Problems) -> None:
                 found.add(f"{what}: {t.size_bytes} bytes reserved, {t.layout} {t.ddr_dtype} {t.shape} needs {need}")
 
 
-def image_bytes(shape: Sequence[int], dtype: str, layout: str) -> int:
-    """Return the bytes of a tensor in DDR."""
-    return dense_bytes(shape, dtype) if layout == "dense" else blocked_bytes(*npc(shape), dtype)
-
-
 class _Extent:
     """Bytes [lo, hi) relative to each argument that a segment reads (row 0) and writes (row 1), over all tiles, and how many."""
 
@@ -122,18 +106,18 @@ def _segments(machine: Machine, program: Program, found: Problems) -> list[_Exte
     exchanges: dict[int, list[TileRows]] = {}
     barriers: dict[int, dict[int, int]] = {}
     for some in batches(codes):
-        Batch(machine, some, found).check_fields()
-        batch = Batch(machine, [c for c in some if c.good], found)
-        batch.find_loops()
-        batch = Batch(machine, [c for c in batch.codes if c.good], found)
+        batch = Batch(machine, some, found)
+        batch.check_fields()
+        batch = batch.good_part()
+        batch.check_length()
+        batch = batch.good_part()
         before = found.count
-        batch.find_loops()
         batch.check_operands()
         batch.check_elements()
-        for code, rows in batch.flows():
+        for code, flow, rows, places in batch.flows():
             k = home[id(code.segment)]
-            barriers.setdefault(k, {})[int(code.tiles[0])] = _flow(code, rows, found)
-            exchanges.setdefault(k, []).append(TileRows(code.where, code.tiles.tolist(), rows))
+            barriers.setdefault(k, {})[int(code.tiles[0])] = _ends(code, flow, places, found)
+            exchanges.setdefault(k, []).append(TileRows(code.where, code.tiles.tolist(), rows, places, flow))
         if found.count == before:
             of, *columns = batch.transfers()
             for c, code in enumerate(batch.codes):
@@ -218,25 +202,13 @@ def _table(machine: Machine, s: Segment, found: Problems) -> None:
                   f"[{low:#x}, {high:#x}) and an argument below {s.n_args}")  # fmt: skip
 
 
-def _flow(code: Code, rows: np.ndarray, found: Problems) -> int:
-    """Check that engines are joined before every barrier and at the end; return the number of barriers. rows: `Batch.flows`."""
-    barrier = rows["opcode"] == BARRIER
-    units = isa.units(rows)
-    all_joins = (rows["opcode"] == WAIT) | (units == KCORE_UNIT)
-    some_join = rows["opcode"] == WAIT_WORKER
-    at = np.arange(1, len(rows) + 1)
-    pending = np.zeros(len(rows), bool)
-    for worker in np.unique(rows["worker"][units < ENGINE_UNITS]).tolist():
-        own = (units < ENGINE_UNITS) & (rows["worker"] == worker)
-        joins = all_joins | (some_join & (rows["p"][:, 0] >> worker & 1 == 1))
-        last_engine = np.maximum.accumulate(np.where(own, at, 0))
-        pending |= last_engine > np.maximum.accumulate(np.where(joins, at, 0))
-    found.rows(code.where, rows["ddr"][barrier & pending], "a barrier without a wait for the engines before it")
-    ends = bool(len(rows)) and bool(barrier[-1])
-    if code.segment.barrier != ends:
-        does = "ends" if ends else "does not end"
+def _ends(code: Code, flow: Flow, places: np.ndarray, found: Problems) -> int:
+    """Check that engines are joined before every barrier and at the end; return the number of barriers."""
+    found.rows(code.where, places[flow.open], "a barrier without a wait for the engines before it")
+    if code.segment.barrier != flow.ends_in_barrier:
+        does = "ends" if flow.ends_in_barrier else "does not end"
         found.add(f"{code.where}: the code {does} in a barrier, the segment says otherwise")
-    return int(barrier.sum())
+    return flow.barriers
 
 
 def _routines(s: Segment, extent: _Extent, found: Problems) -> None:
@@ -248,8 +220,8 @@ def _routines(s: Segment, extent: _Extent, found: Problems) -> None:
         called = code["p"][code["opcode"] == KCORE, isa.INSTRUCTIONS["kcore"].FIELDS_P.index("routine")]
         for r in np.unique(called).tolist():
             for side, slot, lo, hi, moved in spans[r]:
-                one = (np.array([v], np.int64) for v in (side, slot, lo, hi))
-                extent.add(s, tiles, *one, np.array([float(moved)]))
+                sides, slots, first, last = (np.array([v], np.int64) for v in (side, slot, lo, hi))
+                extent.add(s, tiles, sides, slots, first, last, np.array([float(moved)]))
 
 
 def _arguments(s: Segment, extent: _Extent, n_chips: int, found: Problems) -> None:

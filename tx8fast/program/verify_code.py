@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,7 +25,9 @@ from tx8fast.program.model import SCRATCH, SEVERAL, Segment
 from tx8fast.program.problems import Problems
 
 LOOP, END = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end"))
-KCORE, WAIT, WAIT_WORKER, BARRIER = (isa.INSTRUCTIONS[n].OPCODE for n in ("kcore", "wait", "wait_worker", "barrier"))
+KCORE, WAIT, WAIT_WORKER, SEND_WAIT, BARRIER = (
+    isa.INSTRUCTIONS[n].OPCODE for n in ("kcore", "wait", "wait_worker", "send_wait", "barrier")
+)
 DMA_UNITS = (2, 3)
 WDMA = 3
 ENGINE_UNITS = 5  # units below this one are engines
@@ -142,19 +145,32 @@ class Batch:
 
     # -- loops -------------------------------------------------------------------------------------------------------
 
-    def find_loops(self) -> None:
-        """Work out how often rows run; codes that are too long are no longer `good`. All codes are good before."""
-        opcode = self.rows["opcode"]
-        opens, closes = opcode == LOOP, opcode == END
-        self.inside = np.cumsum(opens.astype(np.int64)) - np.cumsum(closes.astype(np.int64)) - opens
-        place = np.arange(len(opcode))
-        self.counts = np.ones((len(opcode), MAX_LOOPS), np.int64)
-        for level in range(MAX_LOOPS):
-            last = np.maximum.accumulate(np.where(opens & (self.inside == level), place, -1)) if len(place) else place
+    def good_part(self) -> Batch:
+        """Return the codes that are still good."""
+        good = [c for c in self.codes if c.good]
+        return self if len(good) == len(self.codes) else Batch(self.machine, good, self.found)
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """How many loops each row is in; a LOOP and its END stand outside their loop."""
+        opens, closes = self.rows["opcode"] == LOOP, self.rows["opcode"] == END
+        return np.cumsum(opens.astype(np.int64)) - np.cumsum(closes.astype(np.int64)) - opens
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """How often the loops around each row run, outermost first, 1 where there is none: (rows, MAX_LOOPS) int64."""
+        opens, place = self.rows["opcode"] == LOOP, np.arange(len(self.rows))
+        counts = np.ones((len(self.rows), MAX_LOOPS), np.int64)
+        for level in range(MAX_LOOPS if opens.any() else 0):
+            last = np.maximum.accumulate(np.where(opens & (self.inside == level), place, -1))
             deep = self.inside > level
-            self.counts[deep, level] = self.rows["p"][last[deep], 0]
-        times = np.prod(self.counts.astype(np.float64), axis=1)
-        work = np.where(opens | closes, 0.0, times)
+            counts[deep, level] = self.rows["p"][last[deep], 0]
+        return counts
+
+    def check_length(self) -> None:
+        """Check how many rows run; codes with too many are no longer `good`."""
+        marks = (self.rows["opcode"] == LOOP) | (self.rows["opcode"] == END)
+        work = np.where(marks, 0.0, np.prod(self.counts.astype(np.float64), axis=1))
         for k, code in enumerate(self.codes):
             length = work[self.begin[k] : self.begin[k + 1]].sum()
             if length > MAX_ROWS:
@@ -262,30 +278,75 @@ class Batch:
 
     # -- what concerns other tiles, in order of execution ------------------------------------------------------------
 
-    def flows(self) -> Iterator[tuple[Code, np.ndarray]]:
-        """Yield every code's rows in order of execution, their place in the code as field `ddr`. Of engine rows that
+    def flows(self) -> Iterator[tuple[Code, Flow, np.ndarray, np.ndarray]]:
+        """Yield every code's order of execution, with the rows that it is of and their places in the code. Of engine rows that
         nothing interrupts only the last of each worker is left; loops of such rows run once."""
         rows, opcode = self.rows, self.rows["opcode"]
-        units = isa.units(rows)
-        engine, opens, closes = units < ENGINE_UNITS, opcode == LOOP, opcode == END
-        seen = np.cumsum(~engine & ~opens & ~closes)
+        engine, opens, closes = isa.units(rows) < ENGINE_UNITS, opcode == LOOP, opcode == END
         keep = ~engine & ~opens & ~closes
+        seen = np.cumsum(keep)
         for level in range(MAX_LOOPS):
-            first, last = (
-                np.flatnonzero(opens & (self.inside == level)),
-                np.flatnonzero(closes & (self.inside == level)),
-            )
+            first, last = (np.flatnonzero(marks & (self.inside == level)) for marks in (opens, closes))
             busy = seen[first] != seen[last]
             keep[first[busy]] = keep[last[busy]] = True
         at = np.flatnonzero(keep | engine)
         ends = np.ones(len(at), bool)
-        ends[:-1] = (keep[at[1:]] | (rows["worker"][at[1:]] != rows["worker"][at[:-1]]) | (self.of[at[1:]] != self.of[at[:-1]]))  # fmt: skip
+        same = (rows["worker"][at[1:]] == rows["worker"][at[:-1]]) & (self.of[at[1:]] == self.of[at[:-1]])
+        ends[:-1] = keep[at[1:]] | ~same
         at = at[keep[at] | ends]
-        few = rows[at]
-        few["ddr"], few["ddr_step"] = at - self.begin[self.of[at]], 0
         edges = np.searchsorted(at, self.begin)
+        known: dict[bytes, Flow] = {}
         for k, code in enumerate(self.codes):
-            yield code, isa.expand(few[edges[k] : edges[k + 1]])
+            own = at[edges[k] : edges[k + 1]] - self.begin[k]
+            few = code.rows[own]
+            order = (few["opcode"] == LOOP) | (few["opcode"] == WAIT_WORKER)
+            form = b"".join(
+                (few["opcode"].tobytes(), few["worker"].tobytes(), np.where(order, few["p"][:, 0], 0).tobytes())
+            )
+            if form not in known:
+                known[form] = Flow(few)
+            yield code, known[form], few, own
+
+
+class Flow:
+    """The order in which rows of one form run, their loops and waits being equal.
+
+    By row and interval (barriers behind it): row, interval, times it runs, last: when it runs for the last time there; at: by
+    opcode, where these columns speak of it. waits: when the last send_wait of each interval runs, -1 for none; open: rows
+    at whose barrier some engine may be at work."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        run, _ = isa.execution(rows)
+        opcode = rows["opcode"][run]
+        barrier = opcode == BARRIER
+        behind = np.cumsum(barrier) - barrier
+        self.barriers = int(barrier.sum())
+        self.ends_in_barrier = bool(len(barrier)) and bool(barrier[-1])
+        some, index, self.times = np.unique(behind * max(1, len(rows)) + run, return_inverse=True, return_counts=True)
+        self.interval, self.row = np.divmod(some, max(1, len(rows)))
+        self.last = np.zeros(len(some), np.int64)
+        self.last[index] = np.arange(len(run))  # of equal places the last one stays
+        own = rows["opcode"][self.row]
+        self.at = {op: np.flatnonzero(own == op) for op in np.unique(own).tolist()}
+        self.waits = np.zeros(self.barriers + 1, np.int64) - 1
+        sends = self.at.get(SEND_WAIT, np.zeros(0, np.int64))
+        np.maximum.at(self.waits, self.interval[sends], self.last[sends])
+        self.open = run[barrier & self._pending(rows, run, opcode)]
+
+    @staticmethod
+    def _pending(rows: np.ndarray, run: np.ndarray, opcode: np.ndarray) -> np.ndarray:
+        """Return at which rows that run an engine may be at work that nothing has waited for."""
+        units, worker, masks = (v[run] for v in (isa.units(rows), rows["worker"], rows["p"][:, 0]))
+        engine = units < ENGINE_UNITS
+        all_joins = (opcode == WAIT) | (units == KCORE_UNIT)
+        some_join = opcode == WAIT_WORKER
+        at = np.arange(1, len(run) + 1)
+        pending = np.zeros(len(at), bool)
+        for w in np.unique(worker[engine]).tolist():
+            joins = all_joins | (some_join & (masks >> w & 1 == 1))
+            last_engine = np.maximum.accumulate(np.where(engine & (worker == w), at, 0))
+            pending |= last_engine > np.maximum.accumulate(np.where(joins, at, 0))
+        return pending
 
 
 class _Places:

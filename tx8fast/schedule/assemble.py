@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import InfeasibleError, InternalError
-from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step, TensorSpec
+from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Record, Step, TensorSpec
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
@@ -50,20 +50,18 @@ class SegmentTable:
             if p.reason:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(replace(build(p, self.machine, step, meet), arguments=declared(step)))
+            self.segments.append(replace(build(p, self.machine, step, meet), arguments=declared(record)))
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]
 
 
-def declared(step: Step) -> list[Argument | None]:
-    """Return what the arguments of a step's segment are, operands and then results."""
-    record = step.record
-    assert record is not None
-    at = step.in_place
-    kind = "update" if at >= 0 else "result"
+def declared(record: Record) -> list[Argument | None]:
+    """Return what a segment's arguments are, operands and then results."""
+    replaces = record.in_place if isinstance(record, OpRecord) else -1
+    kind = "update" if replaces >= 0 else "result"
     inputs = [None if s is None else Argument("operand", s.shape, s.dtype, s.layout) for s in record.operands]
-    return [*inputs, *(Argument(kind, s.shape, s.dtype, s.layout, at) for s in record.results)]
+    return [*inputs, *(Argument(kind, s.shape, s.dtype, s.layout, replaces) for s in record.results)]
 
 
 def _build_single(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
