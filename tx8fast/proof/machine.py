@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from tx8fast.errors import SimulationError
+from tx8fast.errors import InternalError, SimulationError
 from tx8fast.machine import DDR_BASE
 from tx8fast.machine import Machine as Description
 from tx8fast.program.model import Program, Tensor
@@ -283,6 +283,7 @@ class Machine:
                 meaning, fmt, spm, p = s.code.steps[at]
                 if meaning is not None:
                     meaning(tile, Row(fmt, spm, p, s.addresses[at]))
-        except (SimulationError, ValueError, IndexError, OverflowError) as error:
+        except (SimulationError, InternalError, ValueError, IndexError, OverflowError) as error:
+            # counts and sizes that no operand can have are found where they are used
             raise SimulationError(f"{where}, tile {tile.number}, row {at} ({s.code.names[at]}): {error}") from error
         s.at = stop
