@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+#: attribute of an `OpRecord` that writes its first result over an operand: the index of that operand
+IN_PLACE = "in_place"
+
 
 @dataclass(frozen=True, slots=True)
 class Dim:
@@ -115,6 +118,11 @@ class OpRecord(Hashed):
                 return v
         raise KeyError(name)
 
+    @property
+    def in_place(self) -> int:
+        """The operand whose bytes the first result takes, as `passes/functional_to_inplace.py` decided; -1: none."""
+        return dict(self.attrs).get(IN_PLACE, -1)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord(Hashed):
@@ -194,6 +202,11 @@ class Step:
     def members(self) -> list[str]:
         """The names of all nests."""
         return [name for nest in self.nests for name in nest]
+
+    @property
+    def in_place(self) -> int:
+        """The operand whose bytes the first result takes, -1 for none; members of groups have bytes of their own."""
+        return self.record.in_place if isinstance(self.record, OpRecord) else -1
 
     @property
     def is_empty(self) -> bool:

@@ -5,14 +5,16 @@ May import: click, cli.*, and late: api, report. Must not: hold logic of a stage
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tx8fast import files
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import check_writable, json_option, progress, show_json
+from tx8fast.cli.output import PATH, json_option, progress, replacing, show_graph, show_json
 from tx8fast.cli.output import show as print_parts
 from tx8fast.cli.search import SearchArguments, record_line, search_fields, search_options
 from tx8fast.errors import ConfigError
@@ -22,7 +24,7 @@ STAGES = ("import", "passes", "search", "program")
 
 @click.command("compile")
 @model_options
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT.tx8", help="Program file to write.")
+@click.option("-o", "--output", type=PATH, metavar="OUT.tx8", help="Program file to write.")
 @search_options
 @click.option(
     "--group-table",
@@ -40,7 +42,7 @@ STAGES = ("import", "passes", "search", "program")
 )
 @click.option(
     "--dump-dir",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Write the graph after the import and after every pass, and the plans, as numbered text files.",
 )
@@ -72,10 +74,9 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         group_table=group_table,
         embed_limit_bytes=embed_limit_mib << 20,
     )
-    inputs = [model, *([load_plans] if load_plans is not None else [])]
     if output is not None:
-        check_writable(output, "program", *inputs)
-    wanted.check_files(output, model)
+        files.claim(output, "program")
+    wanted.check_files(output)
     if varying:
         if output is None or dump_dir is not None or stop_after is not None or wanted.files or load_plans is not None:
             raise click.UsageError(
@@ -98,9 +99,10 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         from tx8fast.report.tables import segments_text
 
         dump.write("plans", "txt", segments_text(plans))
-    wanted.write(compiled.searched)
-    if output is not None:
-        compiled.save(output)
+    with files.together():
+        wanted.write(compiled.searched)
+        if output is not None:
+            compiled.save(output)
     facts = {"program": None if output is None else str(output),
              "file_bytes": None if output is None else output.stat().st_size,
              **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds, "segment_rows": plans}  # fmt: skip
@@ -150,13 +152,14 @@ def _partly(
         if stage == "search":
             with progress("searching", as_json) as callback:
                 searched = api.search_graph(view.table, machine, options, callback)
-            wanted.write(searched)
+            with files.together():
+                wanted.write(searched)
             _print_search(searched, wanted, as_json)
             return
     if as_json:
         show_json({"stage": stage, "model": ir.name, "n_ops": ir.n_ops(), "text": ir.text()})
     else:
-        click.echo(ir.text())
+        show_graph(ir.text())
 
 
 def _print_search(searched: Any, wanted: SearchArguments, as_json: bool) -> None:
@@ -179,22 +182,35 @@ def _print_search(searched: Any, wanted: SearchArguments, as_json: bool) -> None
 
 
 class Dumps:
-    """Numbered text files in a directory, which is made when the first one is written."""
+    """Numbered text files in a directory, which is made when the first one is written.
+
+    Dumps of an earlier run are replaced if its first one, the graph as imported, is the same; nothing else is.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.count = 0
+        self.again = False
 
     def __call__(self, stage: str, ir: Any) -> None:
         """Write the graph as `stage` left it."""
         self.write(stage, "mlir", ir.text() + "\n")
 
     def write(self, name: str, suffix: str, text: str) -> None:
-        """Write the next file. Raises ConfigError if that is impossible."""
+        """Write the next file. Raises ConfigError if that is impossible, or would replace what is no dump of this model."""
+        path, content = self.directory / f"{self.count:02d}-{name}.{suffix}", text.encode("utf-8", "surrogatepass")
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            path = self.directory / f"{self.count:02d}-{name}.{suffix}"
-            path.write_text(text, encoding="utf-8", errors="surrogatepass")
+            files.make_folder(self.directory)
+            if self.count == 0:
+                self.again = path.is_file() and path.read_bytes() == content
+            taken = not self.again and os.path.lexists(path)
         except OSError as e:
             raise ConfigError(f"writing dumps to {self.directory}: {e.strerror or e}") from e
+        if taken:
+            raise ConfigError(
+                f"writing dumps to {self.directory}: it has a file {path.name}, of another model or other sizes; "
+                "name another directory"
+            )
+        with replacing(path, "dumps") as f:
+            f.write(content)
         self.count += 1
