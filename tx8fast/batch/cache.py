@@ -1,6 +1,6 @@
 """Programs that were made before: content-addressed files that processes and machines may share.
 
-May import: program.container (atomic writing), batch.fingerprint, errors. Must not: compile.
+May import: files, batch.fingerprint, errors. Must not: compile.
 
     entry/ab/abcd....json   fields and reads that the program depends on, the digest of its bytes, and of this file's own content
     object/cd/cdef....tx8   the bytes, named by their digest
@@ -24,7 +24,7 @@ from typing import Any
 
 from tx8fast.batch.fingerprint import Read, changed_reads, digest
 from tx8fast.errors import ConfigError
-from tx8fast.program.container import replacing
+from tx8fast.files import replacing
 
 LAYOUT = "1"  # of the files below; another one lives in a directory of its own
 LIMIT_BYTES = 8 << 30

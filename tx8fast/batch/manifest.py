@@ -1,6 +1,6 @@
 """A batch manifest: which models, at which sizes, in which formats, for which machines. Read, checked, expanded into jobs.
 
-May import: options, errors. Must not: open a model.
+May import: files, options, errors. Must not: open a model.
 
     schema = 1
     include = ["zoo.toml"]                # more models, from files beside this one
@@ -29,11 +29,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tx8fast import files
 from tx8fast.errors import ConfigError, raise_all
 from tx8fast.options import CompileOptions
 
 SCHEMA = 1
 MAX_JOBS = 100_000
+MOST_BYTES = 16 << 20  # of a manifest
 #: option -> types of its values; a list of them makes one job each
 MATRIX: dict[str, tuple[type, ...]] = {
     "phase": (str,), "seq": (int,), "past": (int,), "batch": (int,), "dtype": (str,), "opt": (int,), "machine": (str,),
@@ -113,9 +115,7 @@ def _sources(path: Path, outer: Mapping[str, Any], problems: list[str], trail: t
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"reading manifest {path}: it is no regular file")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(files.read_input(path, MOST_BYTES).decode("utf-8"))
     except OSError as e:
         raise ConfigError(f"reading manifest {path}: {e.strerror or e}") from e
     except (ValueError, RecursionError) as e:

@@ -24,8 +24,8 @@ from tx8fast.batch.cache import Cache
 from tx8fast.batch.fingerprint import Read, bytes_digest, changed_reads, digest, fingerprint
 from tx8fast.batch.manifest import Job
 from tx8fast.errors import CompileWarning, ConfigError, InfeasibleError, Tx8Error
+from tx8fast.files import replacing
 from tx8fast.options import CompileOptions
-from tx8fast.program.container import replacing
 
 DONE, FAILED = "done", "failed"
 MAX_AUTO_CHIPS = 128
