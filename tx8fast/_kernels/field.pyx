@@ -141,19 +141,26 @@ cdef uint32_t power(uint32_t base, uint32_t exponent, modulus_t r) noexcept nogi
 
 
 def invert(const uint32_t[::1] a, uint32_t[::1] out, uint32_t modulus, bint words_q):
-    """out = 1 / a, of zero zero: one power for all, three products for each (Montgomery 1987)."""
+    """out = 1 / a, of zero zero: a few powers for all, three products for each (Montgomery 1987).
+
+    Four chains of products side by side, element i in chain i % 4, since each product waits for the one before it.
+    """
     cdef Py_ssize_t i, n = a.shape[0]
-    cdef uint32_t x, y, before, running = 1
+    cdef uint32_t x, y, before
+    cdef uint32_t running[4]
     cdef modulus_t r = modulus_of(modulus)
     with nogil:
+        for i in range(4):
+            running[i] = 1
         # out holds the product of all before
         for i in range(n):
-            out[i] = running
+            out[i] = running[i & 3]
             x = a[i]
             y = (0 if x == ABSENT else x) if words_q else (0 if x & (UNDEFINED | HIDDEN) else x & RESIDUE)
             if y:
-                running = mul_mod(running, y, r)
-        running = power(running, modulus - 2, r)
+                running[i & 3] = mul_mod(running[i & 3], y, r)
+        for i in range(4):
+            running[i] = power(running[i], modulus - 2, r)
         for i in range(n - 1, -1, -1):
             x = a[i]
             if words_q and x == ABSENT:
@@ -167,8 +174,8 @@ def invert(const uint32_t[::1] a, uint32_t[::1] out, uint32_t modulus, bint word
                 out[i] = 0
                 continue
             before = out[i]
-            out[i] = mul_mod(running, before, r)
-            running = mul_mod(running, y, r)
+            out[i] = mul_mod(running[i & 3], before, r)
+            running[i & 3] = mul_mod(running[i & 3], y, r)
 
 
 def exponential(

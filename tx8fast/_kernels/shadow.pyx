@@ -188,6 +188,14 @@ cdef void draw(
         channel = (row // g.pos) * g.block if r < split else g.full * g.block
         row = row % g.pos
         stop = min(end - o, length * g.width - lane)
+        if g.width == 1 and not both and channel + lane + stop <= g.c:
+            first = (i * g.pos + row) * g.c + channel + lane
+            for r in range(stop):
+                to_p[r] = g.kind << SHIFT | of_high(mix_at(key, <uint64_t>(first + r)), p)
+            to_p += stop
+            to_q += stop
+            o += stop
+            continue
         for lane in range(lane, lane + stop):
             if channel + lane // g.width >= g.c:
                 to_p[0] = ZERO

@@ -14,12 +14,12 @@ from math import prod
 
 import numpy as np
 
-from tx8fast.errors import SimulationError
+from tx8fast.errors import InternalError, SimulationError
 from tx8fast.machine import DDR_BASE
 from tx8fast.machine import Machine as Description
 from tx8fast.program.model import Program, Tensor
 from tx8fast.proof import forms, routines, routines_index, rows_engine, rows_move, rows_tensor, rows_vector
-from tx8fast.proof.cells import ABSENT, Elements
+from tx8fast.proof.cells import Elements
 from tx8fast.proof.code import Code
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
@@ -168,9 +168,7 @@ class Machine:
                 streams.append(self._start(tile, chip, code, slots, segment))
         with_q = any(s.code.exponentials for s in streams) if q is None else q
         for s in streams:
-            s.tile.spm.clear()
-            s.tile.spm.with_q = with_q
-            s.tile.spm._q.fill(0 if with_q else ABSENT)
+            s.tile.spm.clear(with_q)
         self._run(streams, where)
         self.denominators = [x for s in streams for x in s.tile.denominators]
         self.misread = sum(s.tile.spm.misread for s in streams)
@@ -283,6 +281,7 @@ class Machine:
                 meaning, fmt, spm, p = s.code.steps[at]
                 if meaning is not None:
                     meaning(tile, Row(fmt, spm, p, s.addresses[at]))
-        except (SimulationError, ValueError, IndexError, OverflowError) as error:
+        except (SimulationError, InternalError, ValueError, IndexError, OverflowError) as error:
+            # counts and sizes that no operand can have are found where they are used
             raise SimulationError(f"{where}, tile {tile.number}, row {at} ({s.code.names[at]}): {error}") from error
         s.at = stop

@@ -32,6 +32,9 @@ ORDER = frozenset({"wait", "wait_worker", "fence", "send_wait"})
 #: rows at which a tile may have to wait for another
 STOPS = frozenset({"barrier", "recv", "barrier_sub", "handshake"})
 
+#: fields that are 0 or 1
+FLAGS = frozenset({"l_trs", "r_trs", "psum_en", "bias_en", "inverse"})
+
 
 def meaning(*names: str, **demands: int) -> Callable[[Meaning], Meaning]:
     """Enter a function as the meaning of rows of these names; `demands`: fields it does not read and the value they must hold."""
@@ -66,8 +69,13 @@ def row_problems(rows: np.ndarray, where: str) -> list[str]:
             )
             if (column != value).any():
                 bad.append(name)
+        for name in FLAGS & set(cls.FIELDS_P):
+            if not np.isin(own["p"][:, cls.FIELDS_P.index(name)], (0, 1)).all():
+                bad.append(name)
         if bad:
-            problems.append(f"{where}: rows '{cls.NAME}' set {', '.join(bad)}, which the proof has no meaning for")
+            problems.append(
+                f"{where}: rows '{cls.NAME}' set {', '.join(sorted(bad))}, which the proof has no meaning for"
+            )
         unknown = sorted(set(np.unique(own["fmt"]).tolist()) - set(NAMES))
         if unknown:
             problems.append(f"{where}: rows '{cls.NAME}' have format codes {unknown}, which the proof does not know")

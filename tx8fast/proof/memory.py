@@ -8,8 +8,10 @@ BYTES has its two true bytes in the low 16 bits; bits 16 and 17 say that the low
 
 from __future__ import annotations
 
+import mmap
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,6 +31,17 @@ def cell_of(address: int) -> int:
     return address // CELL_BYTES
 
 
+def _fresh(cells: int) -> np.ndarray:
+    """Return zeros that the system makes when they are touched: a launch touches little of most scratchpads."""
+    return np.frombuffer(mmap.mmap(-1, max(4 * cells, 4)), np.uint32, cells)
+
+
+@lru_cache(maxsize=4)
+def _absent(cells: int) -> np.ndarray:
+    """Return a plane without words modulo q, which all scratchpads share: nothing else is ever written to it."""
+    return np.full(cells, ABSENT, np.uint32)
+
+
 class Memory:
     """A range of cells; `base` is the byte address of the first. `misread` counts elements read in another format than written."""
 
@@ -44,9 +57,10 @@ class Memory:
     def q(self) -> np.ndarray | None:
         return self._q if self.with_q else None
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self.p.fill(0)
+    def clear(self, with_q: bool) -> None:
+        """Forget everything, and keep words modulo q from now on or not; without, the plane that others copy from is absent."""
+        self.p, self.with_q = _fresh(len(self.p)), with_q
+        self._q = _fresh(len(self.p)) if with_q else _absent(len(self.p))
 
     def elements(self, address: int, operand: Form) -> Elements:
         """Return an operand's elements, of the shape of its form."""

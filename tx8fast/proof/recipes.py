@@ -5,7 +5,7 @@ May import: numpy, proof.field. Must not: know rows or ops.
 FUNCTIONS holds what one row of the vector engine computes; what no identity connects to another expression is an atom: a keyed
 hash, equal for equal operands. A recipe is a fixed expression of such steps: the graph's function is *defined* as the expression
 in the table, element for element in the field, and the expression is proved to be the function by numbers, apart
-(tests/proof/test_recipes.py; docs/proof.md states the bounds). Recipes are written over `Steps`, so both read the same text.
+(tests/proof/test_proof_recipes.py; docs/proof.md states the bounds). Recipes are written over `Steps`, so both read the same text.
 """
 
 from __future__ import annotations

@@ -136,6 +136,23 @@ def test_a_field_that_no_meaning_reads_must_hold_its_default(models):
         results(program)
 
 
+def test_a_flag_that_is_neither_on_nor_off_is_an_error(models):
+    path, options = models["llama prefill"]
+    program = _changed(api.compile(path, dtype="bf16", **options).program, "gemm", "r_trs", lambda x: x + 64)
+    assert program is not None
+    with pytest.raises(SimulationError, match="'gemm' set r_trs"):
+        results(program)
+
+
+def test_counts_that_no_operand_can_have_are_errors(models):
+    path, options = models["llama prefill"]
+    for name, field in (("rdma", "n1"), ("reduce_avg", "c"), ("mul_vv", "n")):
+        program = _changed(api.compile(path, dtype="bf16", **options).program, name, field, lambda x: -2)
+        if program is not None:
+            with pytest.raises(SimulationError, match=name):
+                results(program)
+
+
 def test_tensors_are_written_and_read(models):
     path, options = models["llama prefill"]
     program = api.compile(path, dtype="bf16", **options).program
