@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lower": {"graph_table", "collectives", "isa", "machine", "numerics", "alloc", "_kernels", "errors"},
     "frontend": {"ir", "weights", "numerics", "files", "errors"},
     "passes": {"ir", "weights", "machine", "numerics", "graph_table", "files", "errors"},
+    "tile": {"graph_table", "errors"},
     "alloc": {"machine", "_kernels", "files", "errors"},
     "search": {"graph_table", "lower", "machine", "isa", "numerics", "_kernels", "simulator.network", "files", "errors"},
     "schedule": {

@@ -20,7 +20,15 @@ from typing import Any
 import numpy as np
 
 from tx8fast import files
-from tx8fast.errors import ConfigError, SimulationError, SlowFormatWarning, UnusedOptionWarning, raise_all
+from tx8fast.errors import (
+    ConfigError,
+    InternalError,
+    ProgramError,
+    SimulationError,
+    SlowFormatWarning,
+    UnusedOptionWarning,
+    raise_all,
+)
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
@@ -33,6 +41,7 @@ from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor, input_shapes
 from tx8fast.program.params import pack_param, param_arrays, reads_files, sources_of
+from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
 from tx8fast.schedule.demand import demand
@@ -120,11 +129,9 @@ class CompiledProgram:
         if sanitize:
             from tx8fast.simulator.sanitizer import Sanitizer
 
-            if self.program.n_chips > 1:
-                raise SimulationError("the sanitizer watches programs of one chip; run this one without it")
             watch = Sanitizer(self.program)
         if self.program.n_chips > 1:
-            sim = ChipsSimulator(self.program, debug=debug, exact=exact)
+            sim = ChipsSimulator(self.program, debug=debug, exact=exact, observer=watch)
         else:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
         if weights_dir is not None and not reads_files(self.program):
@@ -214,8 +221,19 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     if found.report.functions:
         meta["search"] = found.report.to_json()
     program = assemble(view.table, machine, found.plans, describe, {**meta, **needed}, _half(progress, 1))
+    _check(program)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root, searched=found)
+
+
+def _check(program: Program) -> None:
+    """Look for defects of our own in what was compiled. Raises InternalError."""
+    try:
+        verify(program)
+    except ProgramError as error:
+        raise InternalError(
+            f"compiling '{program.meta['model']}': the program breaks rules of its own; {error}"
+        ) from error
 
 
 def search_graph(

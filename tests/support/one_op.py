@@ -215,6 +215,7 @@ def with_plan(case: Case, plan: Plan, low: Any = None) -> Case:
     """Return the one-op case compiled with `plan`, and another lowering, instead of the searched ones."""
     old = case.segment
     made = build_segment(low or case.lowering(), plan, case.machine, old.name, old.ops, old.barrier)
+    made.arguments = old.arguments
     return dataclasses.replace(case, program=dataclasses.replace(case.program, segments=[made]))
 
 

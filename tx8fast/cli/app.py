@@ -16,6 +16,8 @@ from typing import Any
 import click
 
 from tx8fast import __version__
+from tx8fast.cli.batch import batch
+from tx8fast.cli.cache import cache
 from tx8fast.cli.check import check
 from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
@@ -40,7 +42,7 @@ def cli() -> None:
     """
 
 
-for _command in (check, compile_, sim, run_, inspect, opt):
+for _command in (check, compile_, sim, run_, inspect, opt, batch, cache):
     cli.add_command(_command)
 
 

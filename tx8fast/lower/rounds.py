@@ -67,6 +67,7 @@ class Stream(Lowering, ABC):
     n_images: int
     rounds: list[Round]
     at: dict[tuple, int]  # offsets in the arena: ("fill", key), ("part", key), and what the subclass adds
+    held_bytes: dict[tuple, int]  # of everything in `at`
     spm_bytes = 0
     work_cycles = 0  # of a tile's busiest compute engine, once the code has been timed
     resident: tuple[Fill, ...] = ()  # loaded once, before the first round

@@ -3,7 +3,7 @@
 May import: numpy, isa.record, errors, program.model, program.container. Must not: read weights or
 trust a number of the file before it is checked.
 
-Sections: code (RECORD rows of all code arrays), tile_code, slot_arg, tile_offset, launch_segment, launch_args
+Sections: code (RECORD rows of all code arrays), tile_code, slot_arg, tile_offset, buffers, launch_segment, launch_args
 (raw integers, one array after the other), data (embedded parameter bytes). Everything else is JSON.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from tx8fast.errors import ProgramError
 from tx8fast.isa.record import RECORD
 from tx8fast.program.container import ALIGN, Chunks, Container, write
-from tx8fast.program.model import FORMAT_VERSION, MAX_CHIPS, Launch, Program, Segment, Tensor
+from tx8fast.program.model import FORMAT_VERSION, MAX_CHIPS, ROLES, Argument, Launch, Program, Segment, Tensor
 
 CHUNK_BYTES = 1 << 24
 EAGER_DATA_BYTES = 64 << 20  # embedded data up to this size is checked when a file is loaded
@@ -72,7 +72,8 @@ def body_of(program: Program) -> dict[str, Any]:
                 "name": s.name, "codes": [len(c) for c in s.codes], "tiles": len(s.tile_code),
                 "slots": len(s.slot_arg), "n_args": s.n_args, "ops": s.ops, "routines": s.routines,
                 "barrier": s.barrier, "spm_peak_bytes": s.spm_peak_bytes,
-                "estimate_cycles": s.estimate_cycles, "info": s.info,
+                "estimate_cycles": s.estimate_cycles, "info": s.info, "buffers": len(s.buffers),
+                "arguments": [None if a is None else [a.role, list(a.shape), a.dtype, a.layout, a.replaces] for a in s.arguments],
             }
         )  # fmt: skip
     return {
@@ -111,6 +112,7 @@ def arrays_of(program: Program) -> list[tuple[str, Chunks]]:
         ("tile_code", raw((s.tile_code for s in segments), "<i4")),
         ("slot_arg", raw((s.slot_arg for s in segments), "<i4")),
         ("tile_offset", raw((s.tile_offset for s in segments), "<i8")),
+        ("buffers", raw((s.buffers for s in segments), "<i4")),
         ("launch_segment", raw([[launch.segment for launch in launches]], "<i4")),
         ("launch_args", raw((launch.args for launch in launches), "<i8")),
     ]
@@ -169,7 +171,7 @@ class _Reader:
             name: np.frombuffer(self._section(prefix + name, np.dtype(dtype)), dtype)
             for name, dtype in (
                 ("code", RECORD), ("tile_code", "<i4"), ("slot_arg", "<i4"), ("tile_offset", "<i8"),
-                ("launch_segment", "<i4"), ("launch_args", "<i8"),
+                ("buffers", "<i4"), ("launch_segment", "<i4"), ("launch_args", "<i8"),
             )
         }  # fmt: skip
 
@@ -250,7 +252,13 @@ class _Reader:
             spm_peak_bytes=self.count(tree["spm_peak_bytes"], f"{what} spm_peak_bytes"),
             estimate_cycles=self.count(tree["estimate_cycles"], f"{what} estimate_cycles"),
             info=self.need(tree["info"], dict, f"{what} info"),
+            arguments=[self.argument(a, what) for a in self.need(tree["arguments"], list, f"{what} 'arguments'")],
+            buffers=self.take("buffers", 3 * self.count(tree["buffers"], f"{what} buffers", MAX_SLOTS), what).reshape(
+                -1, 3
+            ),
         )
+        if len(segment.arguments) != segment.n_args:
+            raise self.fail(f"{what} declares {len(segment.arguments)} of its {segment.n_args} arguments")
         for array, top, label in (
             (segment.tile_code, len(counts), "tile_code"),
             (segment.slot_arg, segment.n_args, "slot_arg"),
@@ -259,6 +267,21 @@ class _Reader:
             if array.size and (array.min() < low or array.max() >= top):
                 raise self.fail(f"{what} {label} has values outside [{low}, {top})")
         return segment
+
+    def argument(self, tree: Any, segment: str) -> Argument | None:
+        if tree is None:
+            return None
+        what = f"an argument of {segment}"
+        role, shape, dtype, layout, replaces = self.need(tree, list, what)
+        if role not in ROLES:
+            raise self.fail(f"{what} has role {role!r}, required one of {ROLES}")
+        return Argument(
+            role=role,
+            shape=tuple(self.count(n, f"shape of {what}") for n in self.need(shape, list, f"shape of {what}")),
+            dtype=self.need(dtype, str, f"dtype of {what}"),
+            layout=self.need(layout, str, f"layout of {what}"),
+            replaces=self.count(replaces, f"{what}: the one that it replaces", MAX_SLOTS, -1),
+        )
 
     def launches(self, segments: list[Segment]) -> list[Launch]:
         entries = self.items(self.body, "launches", list, "program")

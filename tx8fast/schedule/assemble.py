@@ -6,17 +6,17 @@ May import: graph_table, lower.transfer, search.plan, schedule, program.model, i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tx8fast.errors import InfeasibleError, InternalError
-from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step, TensorSpec
+from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Record, Step, TensorSpec
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
-from tx8fast.program.model import Launch, Program, Segment, Tensor
+from tx8fast.program.model import Argument, Launch, Program, Segment, Tensor
 from tx8fast.schedule.chain import build_chain
 from tx8fast.schedule.collective import collective_segment
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
@@ -50,10 +50,18 @@ class SegmentTable:
             if p.reason:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(build(p, self.machine, step, meet))
+            self.segments.append(replace(build(p, self.machine, step, meet), arguments=declared(record)))
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]
+
+
+def declared(record: Record) -> list[Argument | None]:
+    """Return what a segment's arguments are, operands and then results."""
+    replaces = record.in_place if isinstance(record, OpRecord) else -1
+    kind = "update" if replaces >= 0 else "result"
+    inputs = [None if s is None else Argument("operand", s.shape, s.dtype, s.layout) for s in record.operands]
+    return [*inputs, *(Argument(kind, s.shape, s.dtype, s.layout, replaces) for s in record.results)]
 
 
 def _build_single(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:

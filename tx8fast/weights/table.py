@@ -111,6 +111,8 @@ class WeightTable:
         self.root = None if root is None else os.path.abspath(root)
         self._entries: dict[str, Weight] = {}
         self._maps: dict[str, mmap.mmap | bytes] = {}
+        #: what `view` has handed out: the bytes on which a program may depend
+        self.file_reads: set[FileSource] = set()
 
     def __getitem__(self, key: str) -> Weight:
         found = self._entries.get(key)
@@ -201,6 +203,7 @@ class WeightTable:
             raise ImportModelError(f"moving weights: {len(clash)} keys exist in both tables, first '{clash[0]}'")
         other._entries.update(self._entries)
         other._maps.update(self._maps)
+        other.file_reads |= self.file_reads
         self._entries, self._maps = {}, {}
 
     def missing(self) -> list[str]:
@@ -228,6 +231,7 @@ class WeightTable:
         if isinstance(source, FileSource):
             if source.path not in self._maps:
                 self._maps[source.path] = _map(source.path)
+            self.file_reads.add(source)
             return _slice(self._maps[source.path], source, weight.shape, dtype, key)
         raise ImportModelError(
             f"reading weight '{key}': the model came without weights (compile-only); "

@@ -1,6 +1,6 @@
 """Checks a table by running its rows on symbols, sharing nothing with the code that made it.
 
-May import: schedule.steps.table for types only. Must not: call assign, balance, place or lifetimes.
+An oracle of the tests: it must not call assign, balance, place or lifetimes.
 
 Stage k of slice i runs in round i + k. Within a row the ops run one after the other and all transfers beside them: a
 transfer finds what was there before the row, and must not write what the row's ops or other transfers use, nor they what it uses.
