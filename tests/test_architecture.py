@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "graph_table", "lower", "isa", "machine", "numerics", "search.plan", "search.loops", "search.order", "alloc", "program", "weights",
         "_kernels", "errors",
     },
+    "proof": {"program", "isa", "machine", "weights", "graph_table", "numerics.layout", "numerics.formats", "_kernels", "errors"},
     "simulator": {"program", "isa", "machine", "numerics", "weights", "_kernels", "errors"},
     "codegen": {"program", "isa", "machine", "numerics", "weights", "errors"},
     "report": {"program", "isa", "machine", "numerics", "simulator.trace", "weights", "errors"},
