@@ -22,13 +22,13 @@ from tx8fast.cli.check import check
 from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
-from tx8fast.cli.output import tell
+from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, tell
 from tx8fast.cli.report import report
 from tx8fast.cli.simulate import run_, sim
+from tx8fast.cli.verify import verify
 from tx8fast.errors import CompileWarning, Tx8Error
 from tx8fast.files import Registry, watching
 
-DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 TRACEBACK = "TX8FAST_TRACEBACK"
 MAX_LINE = 2000  # characters of a message's line
 
@@ -43,7 +43,7 @@ def cli() -> None:
     """
 
 
-for _command in (check, compile_, sim, run_, inspect, report, opt, batch, cache):
+for _command in (check, compile_, verify, sim, run_, inspect, report, opt, batch, cache):
     cli.add_command(_command)
 
 

@@ -114,9 +114,9 @@ class _cluster:
 
     def __enter__(self) -> tuple[Any, int]:
         try:
-            from dask.distributed import Client  # type: ignore[import-not-found]
+            from distributed import Client  # type: ignore[import-not-found]
         except ImportError:
-            raise ConfigError("--dask needs the package dask.distributed: pip install 'tx8fast[dask]'") from None
+            raise ConfigError("--dask needs the package distributed: pip install 'tx8fast[dask]'") from None
         try:
             self.client = Client(self.address, timeout=30)
             workers = self.client.scheduler_info()["workers"]

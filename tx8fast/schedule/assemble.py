@@ -104,7 +104,7 @@ class _Linker:
         for r in frame.result_roots:
             if r not in main.args and r not in frame.params and r not in dest:
                 dest[r] = self.arena.take(main.values[r])
-        top = self._place(main, arg_at, dest, self.arena.top, "")
+        top = self._place(main, arg_at, dest, self.arena.top, "", ())
         inputs = [
             self._tensor(n, main.values[a], at) for n, a, at in zip(main.arg_names, main.args, arg_at, strict=True)
         ]
@@ -150,8 +150,10 @@ class _Linker:
         own |= {r: base + o for r, o in frame.offset.items()} | dest
         return [own.get(frame.root[v], base) for v in range(len(fn.values))]
 
-    def _place(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str) -> int:
-        """Append the launches of one function instance; return the first free address above it."""
+    def _place(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str,
+               calls: tuple[int, ...]) -> int:  # fmt: skip
+        """Append the launches of one function instance; return the first free address above it. calls: the calls of the
+        graph that lead here, as in `FunctionTable.path`."""
         frame = self.frames[fn.name]
         address = self._addresses(fn, args, dest, base)
         top = free = base + frame.size_bytes
@@ -162,13 +164,17 @@ class _Linker:
                 inner = [address[v] for v in step.inputs]
                 wanted = {r: address[v] for r, v in zip(its.result_roots, step.outputs, strict=True)
                           if r not in callee.args and r not in its.params}  # fmt: skip
-                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/"))
+                inside = (*calls, step.call_number)
+                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/", inside))
             elif step.kind == "group" and not step.is_empty:
-                self._launch(fn, step, address, prefix)
+                self._launch(fn, step, address, prefix, calls)
         return top
 
-    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str) -> None:
+    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str, calls: tuple[int, ...]) -> None:
         assert step.record is not None
-        args = [address[v] if v >= 0 else 0 for v in (*step.inputs, *step.outputs)]
+        ids = (*step.inputs, *step.outputs)
+        args = [address[v] if v >= 0 else 0 for v in ids]
+        values = tuple([".".join(map(str, (*calls, *fn.path(v)))) if v >= 0 else "" for v in ids])
         before = self.code.segments[self.launches[-1].segment] if self.launches else None
-        self.launches.append(Launch(self.code.index(step, before), np.array(args, np.int64), prefix + step.name))
+        where = self.code.index(step, before)
+        self.launches.append(Launch(where, np.array(args, np.int64), prefix + step.name, values))
