@@ -11,13 +11,15 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import json_option, show, show_json
+from tx8fast.cli.output import json_option, show_json
+from tx8fast.cli.tables import TableChoice, table_options
 
 
 @click.command()
 @model_options
 @json_option
-def check(model: Path, as_json: bool, **given: Any) -> None:
+@table_options
+def check(model: Path, as_json: bool, table: TableChoice, **given: Any) -> None:
     """Tell op by op what MODEL needs: engine, sizes, whether it fits, and its roofline bound."""
     given, name, _ = split_lengths(given)
     if name:
@@ -37,6 +39,6 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
     if as_json:
         show_json(facts)
     else:
-        from tx8fast.report.check import support_tables
+        from tx8fast.report.check import ops_grid, size_parts
 
-        show(support_tables(facts))
+        table.show([], ops_grid(facts), size_parts(facts))

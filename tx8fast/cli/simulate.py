@@ -13,6 +13,7 @@ import click
 from tx8fast import files
 from tx8fast.cli.model import length_option, open_program
 from tx8fast.cli.output import PATH, json_option, progress, replacing, show, show_json
+from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.errors import ConfigError
 
 _PROGRAM = click.argument("program", type=PATH, metavar="PROGRAM.tx8")
@@ -27,8 +28,9 @@ _PROGRAM = click.argument("program", type=PATH, metavar="PROGRAM.tx8")
     help="Also write what every engine does when: for ui.perfetto.dev, or chrome://tracing.",
 )
 @length_option
-@json_option  # fmt: skip
-def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) -> None:
+@json_option
+@table_options
+def sim(program: Path, trace: Path | None, length: int | None, as_json: bool, table: TableChoice) -> None:
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
     from tx8fast.cli.facts import simulation_facts
     from tx8fast.program.verify import verify
@@ -49,9 +51,9 @@ def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) ->
     if as_json:
         show_json(facts)
     else:
-        from tx8fast.report.tables import cycle_tables
+        from tx8fast.report.tables import cycle_head, groups_grid
 
-        show(cycle_tables(facts))
+        table.show(cycle_head(facts), groups_grid(facts))
 
 
 @click.command("run")

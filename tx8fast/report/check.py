@@ -1,27 +1,33 @@
 """The support table of a model: which unit performs each kind of op, and whether everything fits.
 
-May import: rich, report.units, report.tables. Must not: compute figures.
+May import: report.grid, report.units, report.tables. Must not: compute figures.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tx8fast.report.tables import Facts, pairs, table
+from tx8fast.report.grid import Column, Grid, Listing, Pairs, number
+from tx8fast.report.tables import Facts
 from tx8fast.report.units import count_text, size_text, time_text
 
+OPS = (
+    Column("op", "op", stretch=True), number("count", "count", 1), number("distinct", "distinct", 2),
+    number("macs", "MACs", 0, lambda n: count_text(n) if n else ""), Column("engine", "performed by"),
+    Column("example", "for example", rank=3, stretch=True), Column("reason", "why not on an engine", hidden=True),
+)  # fmt: skip
 
-def support_tables(f: Facts) -> list[Any]:
-    """Return the table per op kind and the sizes of the model."""
-    t = table(
-        "op", ">count", ">distinct", ">MACs", "performed by", "why not on an engine", title=f"ops of {f['model']}"
-    )
-    for row in f["ops"]:
-        macs = count_text(row["macs"]) if row["macs"] else ""
-        why = f"{row['reason']} (as {row['example']})" if row["reason"] else ""
-        t.add_row(row["op"], f"{row['count']:,}", f"{row['distinct']:,}", macs, row["engine"], why)
+
+def ops_grid(f: Facts) -> Grid:
+    """Return a row per kind of op."""
+    return Grid(OPS, f["ops"], f"ops of {f['model']}")
+
+
+def size_parts(f: Facts) -> list[Any]:
+    """Return why ops are on the kernel core, and the sizes of the model."""
+    slow = [(row["op"], f"{row['reason']} (as {row['example']})") for row in f["ops"] if row["reason"]]
     fits = "fits" if f["fits_ddr"] else "DOES NOT FIT: a smaller batch or sequence or a narrower dtype would help"
-    sizes = pairs([
+    sizes = Pairs([
         ("weights", size_text(f["weight_bytes"])),
         ("inputs, outputs", f"{size_text(f['input_bytes'])}, {size_text(f['output_bytes'])}"),
         ("activations", f"{size_text(f['activation_bytes'])} with inputs and outputs"),
@@ -30,4 +36,5 @@ def support_tables(f: Facts) -> list[Any]:
         ("DDR traffic", f"at least {size_text(f['unique_ddr_bytes'])}, {f['memory_bound_cycles']:,.0f} cycles"),
         ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {time_text(f['bound_seconds'])} ({f['bound']})"),
     ])  # fmt: skip
-    return [t, sizes]
+    listing = ["", Listing("why not on an engine:", slow)] if slow else []
+    return [*listing, "", sizes]
