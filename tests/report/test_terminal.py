@@ -86,6 +86,7 @@ def test_text_that_would_act_on_a_terminal_or_a_spreadsheet():
     grid = Grid((Column("name", "name"),), [{"name": "=1+1"}, {"name": "a\x1b[2Jb\nc"}])
     assert grid.lines()[2:] == ["=1+1", "a\\x1b[2Jb\\nc"]
     assert grid.csv().splitlines()[1] == "'=1+1"
+    assert Pairs([("key", "模型模型 ab")]).lines(11) == ["key  模型模", "     型 ab"]
     assert Pairs([("k", "a\x1b"), ("none", "")]).lines() == ["k  a\\x1b"]
 
 

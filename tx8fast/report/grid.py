@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -123,7 +122,7 @@ class Grid:
             out.append(f"... and {len(self.rows) - len(rows):,} more ({self.hint})")
         if dropped:
             names = ", ".join(c.key for c in self.columns if c in dropped)
-            out += textwrap.wrap(f"no room for {names} (--columns)", width or 1 << 30, subsequent_indent="  ")
+            out += _hanging(f"no room for {names} (--columns)", 2, width)
         return out
 
 
@@ -156,7 +155,7 @@ class Pairs:
         left = max((len(name) for name, _ in rows), default=0) + len(GAP)
         out = []
         for name, value in rows:
-            out += _hanging(f"{name:<{left}}", value, left, width)
+            out += _hanging(f"{name:<{left}}{value}", left, width)
         return out
 
 
@@ -168,15 +167,26 @@ class Listing:
     rows: Sequence[tuple[str, str]]
 
     def lines(self, width: int | None = None) -> list[str]:
-        found = [line for name, value in self.rows for line in _hanging(f"  {plain(name)}: ", plain(value), 4, width)]
+        found = [line for name, value in self.rows for line in _hanging(f"  {plain(name)}: {plain(value)}", 4, width)]
         return [self.title, *found] if found else []
 
 
-def _hanging(head: str, value: str, indent: int, width: int | None) -> list[str]:
+def _hanging(text: str, indent: int, width: int | None) -> list[str]:
+    """Return the text in lines of at most `width` cells; those after the first begin with `indent` spaces."""
     if width is None:
-        return [f"{head}{value}"]
-    return textwrap.wrap(f"{head}{value}", max(width, indent + LEAST), subsequent_indent=" " * indent, drop_whitespace=True,
-                         break_on_hyphens=False) or [head]  # fmt: skip
+        return [text]
+    pad = " " * indent
+    out, line, empty = [], "", True
+    for word in text.split(" "):
+        if not empty and cell_len(line) + 1 + cell_len(word) > width:
+            out.append(line)
+            line, empty = pad, True
+        while cell_len(line) + cell_len(word) > width:  # a word without a place to break
+            piece = _take(word, max(1, width - cell_len(line))) or word[:1]
+            out.append(line + piece)
+            line, word = pad, word[len(piece) :]
+        line, empty = line + word if empty else f"{line} {word}", False
+    return [*out, line.rstrip()] if line.strip() else out
 
 
 def csv_text(keys: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
