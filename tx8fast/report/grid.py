@@ -122,7 +122,7 @@ class Grid:
             out.append(f"... and {len(self.rows) - len(rows):,} more ({self.hint})")
         if dropped:
             names = ", ".join(c.key for c in self.columns if c in dropped)
-            out += _hanging(f"no room for {names} (--columns)", 2, width)
+            out += _hanging("", f"no room for {names} (--columns)", 2, width)
         return out
 
 
@@ -155,7 +155,7 @@ class Pairs:
         left = max((len(name) for name, _ in rows), default=0) + len(GAP)
         out = []
         for name, value in rows:
-            out += _hanging(f"{name:<{left}}{value}", left, width)
+            out += _hanging(f"{name:<{left}}", value, left, width)
         return out
 
 
@@ -167,16 +167,18 @@ class Listing:
     rows: Sequence[tuple[str, str]]
 
     def lines(self, width: int | None = None) -> list[str]:
-        found = [line for name, value in self.rows for line in _hanging(f"  {plain(name)}: {plain(value)}", 4, width)]
+        found = [
+            line for name, value in self.rows for line in _hanging("  ", f"{plain(name)}: {plain(value)}", 4, width)
+        ]
         return [self.title, *found] if found else []
 
 
-def _hanging(text: str, indent: int, width: int | None) -> list[str]:
-    """Return the text in lines of at most `width` cells; those after the first begin with `indent` spaces."""
+def _hanging(head: str, text: str, indent: int, width: int | None) -> list[str]:
+    """Return head and text in lines of at most `width` cells; those after the first begin with `indent` spaces."""
     if width is None:
-        return [text]
+        return [head + text]
     pad = " " * indent
-    out, line, empty = [], "", True
+    out, line, empty = [], head, True
     for word in text.split(" "):
         if not empty and cell_len(line) + 1 + cell_len(word) > width:
             out.append(line)
