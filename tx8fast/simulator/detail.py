@@ -5,6 +5,9 @@ May import: numpy. Must not: know instructions.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 
 
@@ -49,3 +52,40 @@ def binned(start: np.ndarray, end: np.ndarray, amount: np.ndarray, begin: int, w
         return slope[k] * edges - offset[k]
 
     return np.maximum(np.diff(ramps(start) - ramps(end)), 0.0)
+
+
+@dataclass
+class Run:
+    """Activity from `start` to `end`, of it `busy` cycles by name; `count` intervals."""
+
+    start: int
+    end: int
+    count: int
+    busy: dict[Hashable, int]
+
+    @property
+    def name(self) -> Hashable:
+        """The name with most cycles, of equal ones the first."""
+        return max(self.busy, key=lambda n: self.busy[n])
+
+
+def runs(names: Sequence[Hashable], start: Sequence[int], end: Sequence[int], resolution: int) -> list[Run]:
+    """Return disjoint runs of intervals that are sorted by start: a new one begins behind a gap of `resolution` cycles, and with another name once
+    the last is that long. Overlaps are always one run."""
+    return join_runs((Run(a, b, 1, {n: b - a}) for n, a, b in zip(names, start, end, strict=True)), resolution)
+
+
+def join_runs(given: Iterable[Run], resolution: int) -> list[Run]:
+    """Return the runs that `runs` gives at a coarser resolution."""
+    out: list[Run] = []
+    for r in given:
+        last = out[-1] if out else None
+        if last is None or r.start >= last.end and (
+            r.start - last.end >= resolution or (r.end - r.start >= resolution or last.end - last.start >= resolution) and r.name != last.name
+        ):  # fmt: skip
+            out.append(Run(r.start, r.end, r.count, dict(r.busy)))
+            continue
+        for name, cycles in r.busy.items():
+            last.busy[name] = last.busy.get(name, 0) + cycles
+        last.end, last.count = max(last.end, r.end), last.count + r.count
+    return out
