@@ -26,7 +26,7 @@ def check(model: Path, as_json: bool, table: TableChoice, **given: Any) -> None:
         raise click.UsageError(f"several sizes are given for {name}: check one at a time")
     options = read_options(**given)
     from tx8fast import api
-    from tx8fast.cli.support import support_facts
+    from tx8fast.cli.support import chips_facts, support_facts
     from tx8fast.frontend import open_model
     from tx8fast.machine import load_machine
 
@@ -36,6 +36,7 @@ def check(model: Path, as_json: bool, table: TableChoice, **given: Any) -> None:
     needed = api.model_demand(ir, view, machine, options)
     facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
              **support_facts(view.table, machine, needed)}  # fmt: skip
+    facts |= chips_facts(ir, view.table, facts, options.tp)
     if as_json:
         show_json(facts)
     else:
