@@ -20,6 +20,7 @@ from tx8fast.cli.batch import batch
 from tx8fast.cli.cache import cache
 from tx8fast.cli.check import check
 from tx8fast.cli.compile import compile_
+from tx8fast.cli.diff import diff
 from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
 from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, tell
@@ -43,7 +44,7 @@ def cli() -> None:
     """
 
 
-for _command in (check, compile_, verify, sim, run_, inspect, report, opt, batch, cache):
+for _command in (check, compile_, verify, sim, run_, inspect, report, diff, opt, batch, cache):
     cli.add_command(_command)
 
 
