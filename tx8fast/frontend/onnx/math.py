@@ -111,7 +111,8 @@ def _celu(n: Node) -> Tensor:
 
 
 def _selu(n: Node) -> Tensor:
-    alpha, gamma = n.attr("alpha", 1.67326319217681884765625), n.attr("gamma", 1.05070102214813232421875)
+    alpha = n.attr("alpha", 1.6732 if n.opset < 6 else 1.67326319217681884765625)
+    gamma = n.attr("gamma", 1.0507 if n.opset < 6 else 1.05070102214813232421875)
     return n.op("selu", n[0], alpha=float(alpha), gamma=float(gamma))
 
 
