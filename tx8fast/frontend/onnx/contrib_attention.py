@@ -167,7 +167,7 @@ def _group_query(n: Node) -> Result:
         q = n.slice(q, 2, 0, heads * depth)
     depth = q.shape[2] // heads
     kept = past_k.shape[2] if past_k is not None else 0
-    total = int(n.static(6, "total_sequence_length").reshape(-1)[0])
+    total = int(n.number(6, "total_sequence_length"))
     if total < rows:
         raise n.bad(f"total_sequence_length {total} is below the {rows} new positions")
     first = None

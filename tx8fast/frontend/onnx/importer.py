@@ -193,8 +193,10 @@ class Importer:
             self._failed(scope, proto.output, ImportModelError(f"{where}: {e}"))
         except Tx8Error as e:
             self._failed(scope, proto.output, e)
-        except (ValueError, ArithmeticError, MemoryError) as e:  # numpy's and Python's word for the same
-            self._failed(scope, proto.output, ImportModelError(f"{where}: {e}"))
+        except (ValueError, ArithmeticError, MemoryError, IndexError, TypeError) as e:
+            given = ", ".join("nothing" if t is None else f"{t.dtype}{list(t.shape)}" for t in inputs)
+            told = f"{where}: its inputs ({given}) and attributes do not make a valid node of its kind ({e})"
+            self._failed(scope, proto.output, ImportModelError(told))
         else:
             for name, t in zip(proto.output, outputs):
                 if name and t is not None:
