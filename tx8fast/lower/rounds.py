@@ -63,9 +63,11 @@ class Work:
 class Stream(Lowering, ABC):
     """The part of a stream that its code builder and its plan need."""
 
+    chains = False
     n_images: int
     rounds: list[Round]
     at: dict[tuple, int]  # offsets in the arena: ("fill", key), ("part", key), and what the subclass adds
+    held_bytes: dict[tuple, int]  # of everything in `at`
     spm_bytes = 0
     work_cycles = 0  # of a tile's busiest compute engine, once the code has been timed
     resident: tuple[Fill, ...] = ()  # loaded once, before the first round
