@@ -17,6 +17,8 @@ from tx8fast.errors import (
     Tx8Error,
     UnsupportedError,
     VerifyError,
+    listing,
+    short,
 )
 from tx8fast.frontend.common import (
     Emitter,
@@ -124,7 +126,7 @@ class Importer:
             if not self._covered(proto, scope):
                 missing.setdefault((proto.domain, proto.op_type), []).append(proto.name or f"{proto.op_type}#{i}")
         for (domain, op_type), nodes in missing.items():
-            shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
+            shown = ", ".join(map(short, nodes[:8])) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
             version = scope.opsets.get(domain)
             ranges = ", ".join(f"{h.low}-{h.high}" for h in self.handlers.get((domain, op_type), []))
             hint = f"; supported in operator sets {ranges}" if ranges else ""
@@ -160,7 +162,7 @@ class Importer:
         label = prefix + (proto.name or f"{proto.op_type}#{index}")
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         opset = scope.opsets.get(domain, 1)
-        where = f"node '{label}' ({proto.op_type}, operator set {opset})"
+        where = f"node '{short(label)}' ({proto.op_type}, operator set {opset})"
         if any(o and o in scope.names and scope.names[o] is None for o in proto.output):
             return  # reported by check_ops
         before = len(self.problems)
@@ -285,10 +287,7 @@ class Importer:
         """Raise all problems together, as the gravest kind among them."""
         if not self.problems:
             return
-        lines = [str(p) for p in self.problems]
-        text = f"importing {self.path or 'the model'}: " + (
-            lines[0] if len(lines) == 1 else f"{len(lines)} problems" + "".join(f"\n  - {x}" for x in lines)
-        )
+        text = listing(map(str, self.problems), f"importing {self.path or 'the model'}")
         if any(isinstance(p, ImportModelError) for p in self.problems):
             raise ImportModelError(text)
         if all(isinstance(p, NeedConstant) for p in self.problems):
