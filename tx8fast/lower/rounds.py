@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tx8fast.lower.base import Lowering, NotLowerable
+from tx8fast.lower.base import Lowering
 from tx8fast.lower.transfer import Descriptor, part_bytes
 
 SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
