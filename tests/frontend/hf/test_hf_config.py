@@ -69,7 +69,8 @@ def test_rope_spellings():
 
 def test_windows():
     assert parse("mistral", sliding_window=7).windows == (7, 7)
-    assert parse("mistral", sliding_window=None).windows == (0, 0)
+    assert parse("mistral").windows == (4096, 4096)  # the library's default
+    assert parse_config({**model_config("mistral"), "sliding_window": None}, "c").windows == (0, 0)
     assert parse("qwen2", sliding_window=7).windows == (0, 0)
     assert parse("qwen2", sliding_window=7, use_sliding_window=True, max_window_layers=1).windows == (0, 7)
     types = ["sliding_attention", "full_attention"]
@@ -100,8 +101,8 @@ def test_all_bad_keys_in_one_error():
         ({"head_dim": None, "hidden": 66, "hidden_size": 66}, "hidden_size 66 is not a multiple"),
         ({"head_dim": 15}, "rotary width 15"),
         (
-            {"rope_scaling": {"rope_type": "dynamic"}},
-            "'dynamic' is not one of default, linear, llama3, yarn",
+            {"rope_scaling": {"rope_type": "ntk"}},
+            "'ntk' is not one of default, linear, llama3, yarn",
         ),
         ({"rope_scaling": [1]}, "'rope_scaling' is"),
         (

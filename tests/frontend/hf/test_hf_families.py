@@ -200,7 +200,7 @@ def test_longrope_uses_the_long_divisors_beyond_the_trained_length(tmp_path):
         ("bert", {"position_embedding_type": "relative_key", "is_decoder": True}, 2),
         ("vit", {"image_size": 15, "hidden_act": "quick_gelu"}, 2),
         ("mixtral", {"num_experts_per_tok": 5, "rope_scaling": {"rope_type": "ntk"}}, 2),
-        ("llama", {"quantization_config": {"quant_method": "hqq"}, "rope_scaling": {"type": "dynamic"}}, 2),
+        ("llama", {"quantization_config": {"quant_method": "hqq"}, "rope_scaling": {"type": "ntk"}}, 2),
     ],
 )  # fmt: skip
 def test_unsupported_values_come_in_one_error(tmp_path, case, change, parts):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tx8fast.errors import ImportModelError
 from tx8fast.frontend.hf.checkpoint import ModelWeights
 from tx8fast.frontend.hf.parallel import Parallel
 from tx8fast.frontend.hf.spec import ModelConfig
@@ -124,6 +125,13 @@ class Blocks:
                 "rope_type": "longrope",
                 "factors": scaling["long_factor" if far else "short_factor"],
             }
+        if scaling["rope_type"] == "dynamic":
+            if length > scaling.get("trained", length):
+                raise ImportModelError(
+                    f"building {self.c.model_type}: {length} positions asked for, its dynamic rotation is fixed up to the "
+                    f"{scaling['trained']} it was trained for; lower seq or past"
+                )
+            scaling = {"rope_type": "default"}
         attrs = {
             "theta": rope.theta,
             "rotary_dim": rope.rotary_dim,

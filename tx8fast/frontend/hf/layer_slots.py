@@ -27,6 +27,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield s.outer("positions", (c.positions + c.position_offset, c.hidden))
     if c.token_types:
         yield s.outer("token_types", (c.token_types, c.hidden))
+    if c.embedding_norm:
         yield s.outer("embed_norm", (c.hidden,))
         yield s.outer("embed_norm", (c.hidden,), ".bias")
     if c.embedding_width:
@@ -77,22 +78,21 @@ def _attention(s: SlotList, i: int) -> Iterator[Slot]:
 
 
 def _fused(s: SlotList, i: int, q: int, kv: int) -> Iterator[Slot]:
-    """Query, key and value as parts of one stored matrix: columns (gpt2), rows (phi3), rows per head (gpt_neox)."""
+    """Query, key and value as parts of one stored matrix: columns, rows, or rows per key head."""
     c, key = s.c, s.key(i, "self_attn.qkv")
     at = 0
     for j, (module, rows) in enumerate((("q_proj", q), ("k_proj", kv), ("v_proj", kv))):
         name = f"layers.{i}.self_attn.{module}"
         flipped = c.flipped
-        if c.model_type == "gpt_neox" and not c.gguf:
-            d = c.head_dim
-            stored, bias_stored = (3 * q, c.hidden), (3 * q,)
-            steps = (("reshape", [c.heads, 3, d, c.hidden]), *part((c.heads, 1, d, c.hidden), (0, j, 0, 0)),
-                     ("reshape", [q, c.hidden]))  # fmt: skip
-            bias_steps = (
-                ("reshape", [c.heads, 3, d]),
-                *part((c.heads, 1, d), (0, j, 0)),
-                ("reshape", [q]),
-            )
+        if c.fused == "groups":  # a key head's queries, its key, its value, then the next key head
+            d, per = c.head_dim, c.heads // c.kv_heads
+            inside, start = (per, 0) if j == 0 else (1, per + j - 1)
+            stored, bias_stored = (q + 2 * kv, c.hidden), (q + 2 * kv,)
+            steps = (("reshape", [c.kv_heads, per + 2, d, c.hidden]),
+                     *part((c.kv_heads, inside, d, c.hidden), (0, start, 0, 0)),
+                     ("reshape", [rows, c.hidden]))  # fmt: skip
+            bias_steps = (("reshape", [c.kv_heads, per + 2, d]), *part((c.kv_heads, inside, d), (0, start, 0)),
+                          ("reshape", [rows]))  # fmt: skip
         else:
             total = q + 2 * kv
             stored, bias_stored = ((c.hidden, total) if flipped else (total, c.hidden)), (total,)
@@ -193,7 +193,7 @@ def _experts(s: SlotList, i: int) -> Iterator[Slot]:
         keys = tuple(f"{base}{n}.{stored}.weight" for n in range(e.count))
         yield Slot(f"layers.{i}.experts.{module}.weight", keys, shape, axis=axis, expert=True)
     if e.shared:
-        shared = s.key(i, "experts").removesuffix("experts.") + "shared_experts."
+        shared = s.key(i, "shared")
         for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
                               ("down_proj", (c.hidden, e.shared))):  # fmt: skip
             yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)
