@@ -21,7 +21,7 @@ TEXT_HALVES = {"gemma3": "gemma3_text"}
 #: hidden_act of the config -> name of the op, also the activation of `swiglu`
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "sigmoid": "sigmoid",
+    "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "sigmoid": "sigmoid", "relu2": "relu2", "xielu": "xielu",
 }  # fmt: skip
 
 

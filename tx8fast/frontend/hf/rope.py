@@ -126,7 +126,8 @@ def unturned(key: str, every_key: str, every: int) -> Part:
 
 def unturned_far(r: Reader, f: Fields) -> Fields:
     """Only layers with a window are rotated; if no layer has one, all are. Must follow a rotation."""
-    return {"rope_of": tuple(0 if w else -1 for w in f["windows"])} if any(f["windows"]) else {}
+    windowed = any(f["windows"])
+    return {"rope_of": tuple(0 if w else -1 for w in f["windows"])} if windowed else {}
 
 
 def softmax_gain(rope: Rope) -> float:

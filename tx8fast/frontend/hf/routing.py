@@ -30,7 +30,7 @@ def routed(count: str, width: str = "intermediate_size", *, sparse: Read | None 
             )
         if best and number and best > number:
             r.problems.append(f"{top_k} {best} exceeds {count} {number}")
-        fields = {k: v(r, f) if callable(v) else v for k, v in more.items()}
+        fields: Fields = {k: v(r, f) if callable(v) else v for k, v in more.items()}
         experts = Experts(number or 1, best or 1, r.size(width) or 1, **fields)
         return {"experts": experts, "sparse": sparse(r, f) if sparse is not None else (True,) * layers}
 

@@ -113,7 +113,7 @@ class SlotList:
             yield self.vector(i, module, rows, ".bias", steps=_halves(heads, (rows,)))
 
     def norm(self, i: int, module: str, size: int) -> Iterator[Slot]:
-        if module in self.names.modules:
+        if module in self.names.modules and self.c.norm_gain and not (self.c.one_norm and module == "mlp_norm"):
             yield self.vector(i, module, size, shift=self.c.norm_offset)
             if self.c.norm_bias:
                 yield self.vector(i, module, size, ".bias")

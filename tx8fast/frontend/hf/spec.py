@@ -50,6 +50,17 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """Queries grow with their position p, by log(floor((p + first) / step) + 1) * factor + 1; `turned`: in all layers, not
+    only in those without rotation."""
+
+    step: float
+    factor: float
+    first: float = 1.0
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Latent:
     """Latent attention: `q_rank` 0 = queries are projected directly. Widths per head but the ranks."""
 
@@ -101,7 +112,7 @@ class ModelConfig:
     qk_norm_eps: float = 0.0  # 0: that of the other norms
     sinks: bool = False  # a learned score per head that takes its share of the softmax and gives nothing
     alibi: tuple[float, ...] = ()  # per head: what a token further away costs
-    query_growth: tuple[float, float] | None = None  # floor, factor: queries without rotation grow with their position
+    growth: Growth | None = None
     norm: str = "rms"  # or "layer"
     norm_gain: bool = True
     norm_bias: bool = False

@@ -54,10 +54,13 @@ def pattern_layers(every: int, key: str = "sliding_window_pattern", window: int 
     def read(r: Reader, f: Fields) -> tuple[int, ...]:
         layers = f["layers"]
         wide = window_of(r, window)
-        period = r.size(key, every) or every
         types = r.layer_list("layer_types", layers, {"full_attention": 0, "sliding_attention": wide})
         if types is not None:
             return tuple(types)
+        spelled = r.raw.get(key)
+        if type(spelled) is str and spelled and set(spelled) <= {"L", "G"}:  # local and global, from the first layer on
+            return tuple(wide if spelled[i % len(spelled)] == "L" else 0 for i in range(layers))
+        period = r.size(key, every) or every
         return tuple(wide if (i + 1) % period and not (last and i + 1 == layers) else 0 for i in range(layers))
 
     return read

@@ -58,4 +58,48 @@ _OPT = Family(
     fixed={"layer_norm_elementwise_affine": (True,)},
 )  # fmt: skip
 
-FAMILIES: dict[str, Family] = {"gpt2": _GPT2, "gpt_neox": _NEOX, "opt": _OPT}
+_BIGCODE = _GPT2.like(
+    "learned positions, one key head for all queries or one each",
+    fields={
+        "flipped": False,
+        "fused": "groups",
+        "kv_heads": lambda r, f: 1 if r.flag("multi_query", True) else f["heads"],
+    },
+    defaults={"activation_function": "gelu_pytorch_tanh"},
+)
+
+
+def _neo_windows(r: Reader, f: Fields) -> tuple[int, ...]:
+    window = r.size("window_size", 256) or 0
+    types = r.get("attention_types", [[["global", "local"], f["layers"] // 2]], "a list of [kinds, times]",
+                  lambda v: type(v) is list and all(type(p) is list and len(p) == 2 and type(p[0]) is list
+                                                    and type(p[1]) is int and 0 <= p[1] <= f["layers"] for p in v))  # fmt: skip
+    kinds = [kind for names, times in types or [] for _ in range(times) for kind in names]
+    if len(kinds) != f["layers"] or not set(kinds) <= {"global", "local"}:
+        r.problems.append(f"key 'attention_types' does not name global or local for each of {f['layers']} layers")
+        return (0,) * f["layers"]
+    return tuple(window if kind == "local" else 0 for kind in kinds)
+
+
+_NEO = Family(
+    "learned positions, every other layer with a window, unscaled scores",
+    GPT.but("self_attn.qkv", **{f"self_attn__{p}_proj": f"attn.attention.{p}_proj" for p in "qkv"},
+            self_attn__o_proj="attn.attention.out_proj"),
+    {"gated": False, "out_bias": True, "mlp_bias": True, "attention_scale": 1.0, "windows": _neo_windows,
+     "positions": size("max_position_embeddings", 2048)},
+    keys={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "hidden_act": "activation_function",
+          "layer_norm_eps": "layer_norm_epsilon"}, norm="layer", inner=4,
+    defaults={"activation_function": "gelu_new", "tie_word_embeddings": True},
+)  # fmt: skip
+_GPTJ = Family(
+    "parallel parts behind one norm, rotation of pairs in the first `rotary_dim` lanes, bias of the logits",
+    GPT.but("self_attn.qkv", "mlp_norm", **{f"self_attn__{p}_proj": f"attn.{p}_proj" for p in "qkv"},
+            self_attn__o_proj="attn.out_proj", mlp__up_proj="mlp.fc_in", mlp__down_proj="mlp.fc_out"),
+    {"gated": False, "mlp_bias": True, "head_bias": True, "parallel": True, "one_norm": True},
+    (rotation("interleaved", width=size("rotary_dim", 64)),), keys=_GPT_KEYS, norm="layer", inner=4,
+    defaults={"activation_function": "gelu_new"},
+)  # fmt: skip
+
+FAMILIES: dict[str, Family] = {
+    "gpt2": _GPT2, "gpt_neox": _NEOX, "opt": _OPT, "gpt_bigcode": _BIGCODE, "gpt_neo": _NEO, "gptj": _GPTJ,
+}  # fmt: skip
