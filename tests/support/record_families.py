@@ -29,15 +29,26 @@ def stored_shapes(directory: Path) -> list[tuple[str, list[int]]]:
     return sorted((k, v["shape"]) for k, v in header.items() if k != "__metadata__")
 
 
+#: configs that the library knows under another `model_type`
+LIBRARY = {"kimi_k2": "deepseek_v3"}
 #: the library adds the slopes of these twice in its plain implementation
 ATTENTION = {"falcon-rw": "sdpa"}
+
+
+def known(directory: Path) -> Path:
+    """Rename the family in a directory's config to what the library calls it."""
+    path = directory / "config.json"
+    config = json.loads(path.read_text())
+    config["model_type"] = LIBRARY.get(config["model_type"], config["model_type"])
+    path.write_text(json.dumps(config))
+    return directory
 
 
 def load(directory: Path, dtype: Any, attention: str = "eager"):
     import transformers
 
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, output_loading_info=True, attn_implementation=attention, dtype=dtype
+        known(directory), output_loading_info=True, attn_implementation=attention, dtype=dtype
     )
     bad = {k: v for k, v in info.items() if v and k != "error_msgs"}
     assert not bad, bad
@@ -60,7 +71,7 @@ def shapes_of(case: str, directory: Path) -> list[tuple[str, list[int]]]:
 
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config_of(case)))
-    config = transformers.AutoConfig.from_pretrained(directory)
+    config = transformers.AutoConfig.from_pretrained(known(directory))
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     model.save_pretrained(directory / "saved")
     return stored_shapes(directory / "saved")

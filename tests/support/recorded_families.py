@@ -41,9 +41,11 @@ def weights_of(case: str, shapes: list[tuple[str, list[int]]], dtype: Any = np.f
     weights = {}
     for name, shape in shapes:
         x = rng.standard_normal(shape)
-        if name.endswith("act_fn.beta") or name.endswith("act_fn.eps"):  # constants of the activation
+        if name.endswith("correction_bias"):
+            x *= 0.3
+        elif name.endswith("act_fn.beta") or name.endswith("act_fn.eps"):  # constants of the activation
             x = np.full(shape, 0.5 if name.endswith("beta") else -1e-6)
-        elif len(shape) == 1 or "norm" in name:
+        elif len(shape) == 1 or "layernorm" in name or "_norm.weight" in name:
             gain = ("norm" in name or "ln_" in name) and name.endswith("weight")
             x = x * 0.2 + (1.0 if gain and not case.startswith(OFFSET) else 0.0)
         elif not any(t in name for t in ("embed", "wte", "wpe")):

@@ -1,5 +1,7 @@
 """Families whose reference was recorded from the transformers library: prefill and a decode step, compiled and executed."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -37,3 +39,13 @@ def test_prefill_and_decode_equal_the_recorded_outputs(tmp_path, case):
     record = make_recorded(tmp_path, case)
     prefill, step = run_both(tmp_path, case, "fp32")
     assert error(prefill, record["prefill"]) <= TOLERANCE and error(step, record["step"]) <= TOLERANCE
+
+
+@pytest.mark.skipif(not os.environ.get("TX8FAST_ALL_MODELS"), reason="set TX8FAST_ALL_MODELS to run")
+@pytest.mark.feature("B11", "IR-25")
+@pytest.mark.parametrize("case", CONFIGS)
+def test_bf16_is_as_near_as_the_library_s_own(tmp_path, case):
+    """Both computed in bf16 from weights rounded to it, against f32 from the same weights."""
+    record = make_recorded(tmp_path, case, dtype="bfloat16")
+    prefill, _ = run_both(tmp_path, case, "bf16")
+    assert error(prefill, record["half"]) <= 1.5 * float(record["half_error"])
