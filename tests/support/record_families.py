@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from tests.support.recorded_families import RECORDS, config_of, make_recorded, t
 
 warnings.filterwarnings("ignore")
 os.environ["TQDM_DISABLE"] = "1"
+
+
+def _library() -> Any:
+    return import_module("transformers")
 
 
 def stored_shapes(directory: Path) -> list[tuple[str, list[int]]]:
@@ -45,9 +50,7 @@ def known(directory: Path) -> Path:
 
 
 def load(directory: Path, dtype: Any, attention: str = "eager"):
-    import transformers
-
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(
+    model, info = _library().AutoModelForCausalLM.from_pretrained(
         known(directory), output_loading_info=True, attn_implementation=attention, dtype=dtype
     )
     bad = {k: v for k, v in info.items() if v and k != "error_msgs"}
@@ -57,8 +60,7 @@ def load(directory: Path, dtype: Any, attention: str = "eager"):
 
 def outputs(model: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits of a prefill, and those of its last token computed as a step with a cache."""
-    import torch
-
+    torch = import_module("torch")
     with torch.no_grad():
         prefill = model(torch.tensor(ids)).logits
         before = model(torch.tensor(ids[:, :-1]), use_cache=True)
@@ -67,19 +69,16 @@ def outputs(model: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shapes_of(case: str, directory: Path) -> list[tuple[str, list[int]]]:
-    import transformers
-
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config_of(case)))
-    config = transformers.AutoConfig.from_pretrained(known(directory))
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    config = _library().AutoConfig.from_pretrained(known(directory))
+    model = _library().AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     model.save_pretrained(directory / "saved")
     return stored_shapes(directory / "saved")
 
 
 def record(case: str) -> dict[str, np.ndarray]:
-    import torch
-
+    torch = import_module("torch")
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         shapes = shapes_of(case, directory / "first")
@@ -103,7 +102,8 @@ def main(cases: list[str]) -> None:
         except Exception as e:
             print(f"{case}: {type(e).__name__}: {str(e)[:600]}")
             continue
-        np.savez_compressed(RECORDS / f"{case}.npz", **found)
+        arrays: dict[str, Any] = found
+        np.savez_compressed(RECORDS / f"{case}.npz", **arrays)
         print(f"{case}: bf16 {float(found['half_error']):.2e}, largest {np.abs(found['prefill']).max():.2f}, "
               f"{(RECORDS / f'{case}.npz').stat().st_size} bytes")  # fmt: skip
 

@@ -44,7 +44,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
                                  "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}},
     "olmoe": {**_RMS, "num_experts": 6, "num_experts_per_tok": 2, "clip_qkv": 0.7, "norm_topk_prob": False},
     "phimoe": {**_RMS, "num_local_experts": 6, "num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True,
-               "router_jitter_noise": 0.2, "sliding_window": 6},
+               "router_jitter_noise": 0.2, "sliding_window": 6,
+               "original_max_position_embeddings": 32, "rope_scaling": {
+                   "type": "longrope", "short_factor": [1.0, 1.1, 1.3, 2.0], "long_factor": [1.0, 2.0, 3.0, 8.0],
+                   "short_mscale": 1.3, "long_mscale": 1.3, "original_max_position_embeddings": 32}},
     "granitemoe": {**_RMS, "num_local_experts": 6, "num_experts_per_tok": 2, "embedding_multiplier": 3.0,
                    "attention_multiplier": 0.2, "residual_multiplier": 0.3, "logits_scaling": 6.0},
     "dbrx": {"d_model": 32, "n_heads": 4, "n_layers": 2, "vocab_size": 37, "max_seq_len": 64, "tie_word_embeddings": False,

@@ -16,6 +16,7 @@ from tests.support.family_checkpoints import (
     tensor_shapes,
 )
 from tests.support.family_reference import FamilyReference
+from tests.support.recorded_configs import CONFIGS as RECORDED
 from tests.support.run_graph import run_graph
 from tx8fast.errors import ConfigError, ImportModelError
 from tx8fast.frontend.hf import HfOptions, import_hf
@@ -61,7 +62,7 @@ def encoder_case(case, config, weights):
 
 
 def test_every_family_has_a_case():
-    assert {case.split("-")[0] for case in CONFIGS} == set(MODEL_TYPES)
+    assert {case.split("-")[0] for case in [*CONFIGS, *RECORDED]} == set(MODEL_TYPES)
 
 
 @pytest.mark.feature("B11", "IR-25")

@@ -102,14 +102,16 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
     if c.attention_cap:
         s = m.b("tanh", m.scaled(s, scale / c.attention_cap, at + ".cap"), loc=at + ".cap")
         scale = c.attention_cap
-    mask = () if c.encoder else (m.masks[c.sight(i)],)
     seq, window = s.shape[-1], c.windows[i]
     visible = () if c.encoder or past is not None else (0, window if window < seq else 0)
+    if c.encoder:
+        return m.b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
+    mask = m.masks[c.sight(i)]
     if c.sinks:
-        return _drained(m, s, mask[0], scale, visible, at)
+        return _drained(m, s, mask, scale, visible, at)
     if c.alibi:
-        return _leaning(m, s, mask[0], scale, visible, at)
-    return m.b("softmax", s, *mask, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
+        return _leaning(m, s, mask, scale, visible, at)
+    return m.b("softmax", s, mask, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
 
 
 def _drained(m: Blocks, s: Value, mask: Value, scale: float, visible: tuple[int, ...], at: str) -> Value:

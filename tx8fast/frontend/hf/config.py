@@ -10,14 +10,23 @@ from typing import Any
 from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.families import FAMILIES
 from tx8fast.frontend.hf.family import Family
+from tx8fast.frontend.hf.lookalike import look_alike
 from tx8fast.frontend.hf.options import DTYPES
 from tx8fast.frontend.hf.quantization import read_scheme
-from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
+from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader, Watched
 from tx8fast.frontend.hf.spec import ModelConfig
 
 MODEL_TYPES = tuple(FAMILIES)
 #: image-text models of which the text half is read -> its family where the nested config does not say
-TEXT_HALVES = {"gemma3": "gemma3_text"}
+TEXT_HALVES = {
+    "gemma3": "gemma3_text", "mistral3": "mistral", "llama4": "llama4_text", "llava": "llama", "llava_next": "llama",
+    "idefics3": "llama", "smolvlm": "llama", "aya_vision": "cohere2", "internvl": "qwen2",
+}  # fmt: skip
+_LLAMA_7B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {**_LLAMA_7B, "intermediate_size": 11008, "vocab_size": 32000},
+    "mistral": {**_LLAMA_7B, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 32000},
+}
 #: hidden_act of the config -> name of the op, also the activation of `swiglu`
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
@@ -25,32 +34,50 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-def parse_config(raw: Any, where: str) -> ModelConfig:
-    """Return the checked config of the JSON object `raw`; `where` names the file in messages.
+def parse_config(raw: Any, where: str, as_family: str | None = None) -> ModelConfig:
+    """Return the checked config of the JSON object `raw`; `where` names the file in messages, `as_family` the family to
+    take it for, whatever it says.
 
     Raises UnsupportedError for another family, ImportModelError that lists every bad key and unsupported feature.
     """
     doing = f"reading model config {where}"
     if not isinstance(raw, dict):
         raise ImportModelError(f"{doing}: found {type(raw).__name__}, required a JSON object")
-    kind = raw.get("model_type")
+    kind = raw.get("model_type") if as_family is None else as_family
     if type(kind) is not str:
         raise ImportModelError(f"{doing}: key 'model_type' is {kind!r}, required one of {', '.join(MODEL_TYPES)}")
+    if as_family is not None and as_family not in FAMILIES:
+        raise UnsupportedError(f"{doing}: --as {as_family} is no family, supported are {', '.join(MODEL_TYPES)}")
     kind, raw = _text_half(kind, raw)
-    if kind not in FAMILIES:
+    if kind in FAMILIES:
+        return _read(kind, raw, doing, set())
+    like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen))
+    if like:
         raise UnsupportedError(
-            f"{doing}: model_type '{kind}' is not supported, supported are {', '.join((*MODEL_TYPES, *TEXT_HALVES))}; "
-            "export the model to ONNX and compile that"
+            f"{doing}: model_type '{kind}' is not known, but its keys are those of {like}: give --as {like} to take it for one, "
+            "and compare the results with the original's"
         )
+    raise UnsupportedError(
+        f"{doing}: model_type '{kind}' is not supported, supported are {', '.join((*MODEL_TYPES, *TEXT_HALVES))}; "
+        "export the model to ONNX and compile that"
+    )
+
+
+def _read(kind: str, raw: dict[str, Any], doing: str, seen: set[str]) -> ModelConfig:
+    """Read a config of a known family; `seen` receives the keys that were looked at."""
     family = FAMILIES[kind]
     for section in family.sections:
         if isinstance(raw.get(section), dict):
+            seen.add(section)
             raw = {**raw[section], **raw, section: None}
     for new, old in family.aliases.items():
         if raw.get(new) is not None:
+            seen.add(new)
             raw = {old: raw[new], **raw}
     usual = family.defaults
-    r = Reader({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}}, family.keys)
+    r = Reader(
+        Watched({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}}, seen), family.keys
+    )
     common = {**_common(r, kind, family), "quantization": read_scheme(r)}
     # stand-ins for bad sizes let the family's own keys be checked too
     fields = family.read(r, {**common, "heads": common["heads"] or 1, "layers": common["layers"] or 0})
@@ -63,9 +90,14 @@ def _text_half(kind: str, raw: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     inner = raw.get("text_config")
     if kind not in TEXT_HALVES or not isinstance(inner, dict):
         return kind, raw
-    outer = {k: raw[k] for k in ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config") if k in raw}
+    outer: dict[str, Any] = {
+        k: raw[k] for k in ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config") if k in raw
+    }
     inner_kind = inner.get("model_type")
-    return (inner_kind if type(inner_kind) is str else TEXT_HALVES[kind]), {**outer, **inner}
+    inner_kind = inner_kind if type(inner_kind) is str else TEXT_HALVES[kind]
+    # such configs leave out what the library has as default
+    given = {k: v for k, v in inner.items() if v is not None or k not in outer}
+    return inner_kind, {**TEXT_DEFAULTS.get(inner_kind, {}), **outer, **given}
 
 
 def _common(r: Reader, kind: str, family: Family) -> dict[str, Any]:

@@ -43,10 +43,11 @@ class Names:
     def at(self, prefixes: tuple[str, ...], layer: str) -> Names:
         return replace(self, prefixes=prefixes, layer=layer)
 
-    def but(self, *without: str, outer: Mapping[str, str] | None = None, **named: str) -> Names:
-        """Return these names with modules taken out or named otherwise; "__" in a keyword stands for a dot."""
+    def but(self, *without: str, also: Mapping[str, str] | None = None, outer: Mapping[str, str] | None = None,
+            **named: str) -> Names:  # fmt: skip
+        """Return these names with modules taken out or named otherwise, by `also` or keywords, where "__" stands for a dot."""
         modules = {k: v for k, v in self.modules.items() if k not in without}
-        modules |= {k.replace("__", "."): v for k, v in named.items()}
+        modules |= {**(also or {}), **{k.replace("__", "."): v for k, v in named.items()}}
         return replace(self, modules=modules, outer={**self.outer, **(outer or {})})
 
     def stacked(self, **stacks: Stack) -> Names:

@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from tx8fast.errors import ImportModelError
+from tx8fast.errors import ConfigError, ImportModelError
 from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
 from tx8fast.frontend.hf.gguf import read_gguf
@@ -51,12 +51,14 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     path = Path(path)
     directory = path if path.is_dir() else None
     if is_gguf(path):
+        if options.as_family is not None:
+            raise ConfigError(f"importing {path}: a GGUF file names its architecture; drop --as")
         root = path.resolve().parent
         checkpoint = path
         config, entries = read_gguf(path)
     else:
         root = directory
-        config = read_config(path / CONFIG_NAME if directory else path)
+        config = read_config(path / CONFIG_NAME if directory else path, options.as_family)
         checkpoint, entries = find_entries(directory)
     options.check(config.model_type if config.encoder else "")
     wanted = None if options.dtype is None else DTYPES[options.dtype]
@@ -82,7 +84,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     func.attrs["result_names"] = tuple(named)
     b.op("return", *named.values())
     program = IRProgram(ctx, module, weights.table, name)
-    program.phase, program.config_dtype = options.phase, weights.dtype
+    program.phase, program.config_dtype, program.family = options.phase, weights.dtype, config.model_type
     return program
 
 
@@ -92,8 +94,8 @@ def _donated(c: ModelConfig) -> tuple[int, ...]:
     return tuple(n for i in range(len(c.caches()) * c.layers) for n in (first_arg + i, first_result + i))
 
 
-def read_config(path: Path) -> ModelConfig:
-    """Return the checked config file. Raises ImportModelError if it is not readable JSON."""
+def read_config(path: Path, as_family: str | None = None) -> ModelConfig:
+    """Return the checked config file, read as one of `as_family`. Raises ImportModelError if it is not readable JSON."""
     try:
         raw = json.loads(path.read_bytes())
     except OSError as e:
@@ -102,7 +104,7 @@ def read_config(path: Path) -> ModelConfig:
         ) from e
     except (ValueError, RecursionError) as e:
         raise ImportModelError(f"reading model config {path}: not valid JSON: {e}") from e
-    return parse_config(raw, str(path))
+    return parse_config(raw, str(path), as_family)
 
 
 def _arguments(

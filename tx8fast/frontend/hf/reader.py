@@ -13,6 +13,22 @@ MAX_SIZE = 1 << 31
 MAX_LAYERS = 10_000
 
 
+class Watched(dict[str, Any]):
+    """A config that remembers which of its keys were looked at."""
+
+    def __init__(self, raw: Mapping[str, Any], seen: set[str]) -> None:
+        super().__init__(raw)
+        self.seen = seen
+
+    def __getitem__(self, key: str) -> Any:
+        self.seen.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.seen.add(key)
+        return super().get(key, default)
+
+
 class Reader:
     """`raw`: the JSON object; `spelling`: usual key -> the family's own. Every method takes usual keys and returns None,
     or its neutral value, for a bad value and notes the problem."""

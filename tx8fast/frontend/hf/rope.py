@@ -118,7 +118,7 @@ def unturned(key: str, every_key: str, every: int) -> Part:
 
     def read(r: Reader, f: Fields) -> Fields:
         layers, period = f["layers"], r.size(every_key, every) or every
-        turns = r.layer_list(key, layers, {0: -1, 1: 0})
+        turns = r.layer_list(key, layers, {0: -1, 1: 0}) if r.raw.get(key) != [] else None  # empty: not said
         return {"rope_of": tuple(turns) if turns else tuple(0 if (i + 1) % period else -1 for i in range(layers))}
 
     return read
@@ -191,5 +191,11 @@ def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, A
         r.problems.append(f"{section}: short_factor and long_factor differ in length")
     if positive(raw.get("attention_factor")):
         return raw["attention_factor"]
+    own = [raw.get(f"{length}_mscale") for length in ("short", "long")]  # what some files call it, per set of divisors
+    if own != [None, None]:
+        if own[0] != own[1] or not positive(own[0]):
+            r.problems.append(f"{section}: short_mscale {own[0]!r} and long_mscale {own[1]!r}, supported: one number > 0")
+            return 1.0
+        return own[0]
     factor = raw.get("factor") or (longest / trained if positive(longest) else 1.0)
     return math.sqrt(1 + math.log(factor) / math.log(trained)) if positive(factor) and factor > 1 else 1.0

@@ -161,7 +161,7 @@ _SIDES = ("e", "h", "2i")
 _LLAMA4 = Family(
     "chunks of attention, layers without rotation whose queries grow with their position, rotation of pairs, query and key norms "
     "without gains behind it, weighted inputs of experts, a shared one",
-    LLAMA.but(**{f"mlp__{m}_proj": f"feed_forward.{m}_proj" for m in ("gate", "up", "down")},
+    LLAMA.but(also={f"mlp.{m}_proj": f"feed_forward.{m}_proj" for m in ("gate", "up", "down")},
               router="feed_forward.router", shared="feed_forward.shared_expert.").stacked(
         gate_proj=Stack("feed_forward.experts.gate_up_proj", _SIDES, 0),
         up_proj=Stack("feed_forward.experts.gate_up_proj", _SIDES, 1),

@@ -83,7 +83,7 @@ def _neo_windows(r: Reader, f: Fields) -> tuple[int, ...]:
 
 _NEO = Family(
     "learned positions, every other layer with a window, unscaled scores",
-    GPT.but("self_attn.qkv", **{f"self_attn__{p}_proj": f"attn.attention.{p}_proj" for p in "qkv"},
+    GPT.but("self_attn.qkv", also={f"self_attn.{p}_proj": f"attn.attention.{p}_proj" for p in "qkv"},
             self_attn__o_proj="attn.attention.out_proj"),
     {"gated": False, "out_bias": True, "mlp_bias": True, "attention_scale": 1.0, "windows": _neo_windows,
      "positions": size("max_position_embeddings", 2048)},
@@ -93,7 +93,7 @@ _NEO = Family(
 )  # fmt: skip
 _GPTJ = Family(
     "parallel parts behind one norm, rotation of pairs in the first `rotary_dim` lanes, bias of the logits",
-    GPT.but("self_attn.qkv", "mlp_norm", **{f"self_attn__{p}_proj": f"attn.{p}_proj" for p in "qkv"},
+    GPT.but("self_attn.qkv", "mlp_norm", also={f"self_attn.{p}_proj": f"attn.{p}_proj" for p in "qkv"},
             self_attn__o_proj="attn.out_proj", mlp__up_proj="mlp.fc_in", mlp__down_proj="mlp.fc_out"),
     {"gated": False, "mlp_bias": True, "head_bias": True, "parallel": True, "one_norm": True},
     (rotation("interleaved", width=size("rotary_dim", 64)),), keys=_GPT_KEYS, norm="layer", inner=4,

@@ -24,7 +24,7 @@ MOE = LLAMA.but(router="mlp.gate", experts="mlp.experts.", gate_proj="gate_proj"
                 down_proj="down_proj", shared="mlp.shared_experts.")  # fmt: skip
 BLOCK_SPARSE = LLAMA.but(router="block_sparse_moe.gate", experts="block_sparse_moe.experts.", gate_proj="w1", up_proj="w3",
                          down_proj="w2")  # fmt: skip
-LATENT = MOE.but(**{f"self_attn__{m}": f"self_attn.{m}" for m in ("q_a_proj", "q_a_layernorm", "q_b_proj",
+LATENT = MOE.but(also={f"self_attn.{m}": f"self_attn.{m}" for m in ("q_a_proj", "q_a_layernorm", "q_b_proj",
                     "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj")})  # fmt: skip
 GPT = Names(
     ("transformer.", ""), "h.{}.",
