@@ -15,7 +15,7 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError, Tx8Error
 from tx8fast.weights.gguf_blocks import unpack_blocks
-from tx8fast.weights.quantized import dequantize, unpack_bits
+from tx8fast.weights.quantized import dequantize, mxfp4, unpack_bits
 from tx8fast.weights.rope import rope_cos, rope_sin
 
 #: finite stand-in for minus infinity in additive masks: score + mask never becomes NaN
@@ -109,6 +109,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "dequantize": dequantize,
     "fill": _fill,
     "gguf_blocks": unpack_blocks,
+    "mxfp4": mxfp4,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
     "rope_cos": rope_cos,
     "rope_sin": rope_sin,

@@ -159,7 +159,14 @@ def test_configs_with_the_keys_of_a_family():
     ):
         parse("yi", use_cache=True, attention_dropout=0.0)
     with pytest.raises(UnsupportedError, match="are those of gemma2"):
-        parse("other", query_pre_attn_scalar=16, attn_logit_softcapping=5.0, sliding_window=4, hidden_activation="gelu", hidden_act=None)
+        parse(
+            "other",
+            query_pre_attn_scalar=16,
+            attn_logit_softcapping=5.0,
+            sliding_window=4,
+            hidden_activation="gelu",
+            hidden_act=None,
+        )
     assert parse_config(model_config("yi"), "c", "llama").model_type == "llama"
     with pytest.raises(UnsupportedError, match="--as yi is no family, supported are llama, mistral"):
         parse_config(model_config("llama"), "c", "yi")

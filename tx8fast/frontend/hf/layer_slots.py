@@ -6,6 +6,7 @@ May import: frontend.hf. Must not: open files; know the IR.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from tx8fast.frontend.hf.family import Stack
@@ -175,6 +176,8 @@ def _stacked(s: SlotList, i: int, module: str, name: str) -> Slot:
         stack = Stack(s.names.modules[module] + ".weight", _GGUF_AXES[module])
     else:
         stack = s.names.stacks[module]
+    if len(stack.axes) == 3 and (s.c.quantization or {}).get("method") == "mxfp4":
+        stack = replace(stack, axes=(stack.axes[0], *stack.axes[:0:-1]))  # packed along what goes in, which comes last
     sizes = {"e": e.count, "i": e.intermediate, "h": s.c.hidden, "2": 2}
     stored = tuple(prod(sizes[n] for n in axis) for axis in stack.axes)
     axes, order = "".join(stack.axes), _ORDER[module]

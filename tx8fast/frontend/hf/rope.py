@@ -194,7 +194,9 @@ def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, A
     own = [raw.get(f"{length}_mscale") for length in ("short", "long")]  # what some files call it, per set of divisors
     if own != [None, None]:
         if own[0] != own[1] or not positive(own[0]):
-            r.problems.append(f"{section}: short_mscale {own[0]!r} and long_mscale {own[1]!r}, supported: one number > 0")
+            r.problems.append(
+                f"{section}: short_mscale {own[0]!r} and long_mscale {own[1]!r}, supported: one number > 0"
+            )
             return 1.0
         return own[0]
     factor = raw.get("factor") or (longest / trained if positive(longest) else 1.0)
