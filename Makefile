@@ -7,11 +7,14 @@ JOBS ?= 2
 SECONDS ?= 600
 SEED ?= 0
 
+# mutation: 120 mutants of each of three programs, with three seeds; prints who sees what.
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
+# replay: every program of the corpus is the recorded one, byte for byte; GATE=cycles: none is slower.
+# fuzz-readers: 500 damaged files of every kind that is read, and 40 processes ended at random; SEED names others.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead.
-.PHONY: demo test test-all test-debug hunt lint bench clean
+.PHONY: demo test test-all test-proofs test-debug replay fuzz-readers hunt mutation lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -23,13 +26,26 @@ test-all: $(KERNELS)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,oracle]'
 	TX8FAST_ALL_MODELS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
 
+test-proofs: $(KERNELS)
+	TX8FAST_PROVE=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+
 test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
 	$(BIN)/python -m pytest -q tests/kernels tests/alloc tests/simulator; status=$$?; \
 	$(BIN)/python setup.py --quiet build_ext --inplace && exit $$status
 
+replay: $(KERNELS)
+	$(BIN)/python -m tests.replay.record --gate $(or $(GATE),bytes) -j $(JOBS)
+
+fuzz-readers: $(KERNELS)
+	TX8FAST_FUZZ_READERS=500 TX8FAST_FUZZ_SEED=$(SEED) TX8FAST_KILLS=40 \
+	$(BIN)/python -m pytest -q -n $(JOBS) tests/readers tests/cli/test_kills.py
+
 hunt: $(KERNELS)
 	PYTHONPATH=tests $(BIN)/python -m hunt.run --seconds $(SECONDS) --seed $(SEED) --out build/hunt
+
+mutation: $(KERNELS)
+	TX8FAST_MUTANTS=120 $(BIN)/python -m pytest -q -s tests/mutation
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

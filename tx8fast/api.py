@@ -15,11 +15,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tx8fast.errors import ConfigError, SimulationError, SlowFormatWarning, UnusedOptionWarning, raise_all
+from tx8fast import files
+from tx8fast.errors import (
+    ConfigError,
+    InternalError,
+    ProgramError,
+    SimulationError,
+    SlowFormatWarning,
+    UnusedOptionWarning,
+    raise_all,
+)
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
@@ -29,9 +38,10 @@ from tx8fast.ir.view import View, build_view
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
-from tx8fast.program import container, io
+from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor, input_shapes
 from tx8fast.program.params import pack_param, param_arrays, reads_files, sources_of
+from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
 from tx8fast.schedule.demand import demand
@@ -40,6 +50,9 @@ from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
 from tx8fast.search.program import Plans, plan_table
 from tx8fast.search.results import results, to_text
+
+if TYPE_CHECKING:
+    from tx8fast.proof.report import Report
 
 Progress = Callable[[int, int], None]
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
@@ -65,11 +78,12 @@ class Searched:
 
 class CompiledProgram:
     """A program with what users do with it: save, run, simulate. `weights_dir` is where parameters are read; `searched`:
-    what the search found, unless the program comes from a file."""
+    what the search found, unless the program comes from a file; `read`: the files it was made of."""
 
     def __init__(self, program: Program, weights_dir: Path | None = None, compile_seconds: float = 0.0,
-                 searched: Searched | None = None) -> None:  # fmt: skip
+                 searched: Searched | None = None, read: files.Registry | None = None) -> None:  # fmt: skip
         self.program = program
+        self.read = read
         self.searched = searched
         self.weights_dir = weights_dir
         self.compile_seconds = compile_seconds
@@ -84,14 +98,15 @@ class CompiledProgram:
         return self.program.outputs
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the `.tx8` file; nothing is left behind on failure."""
-        io.save(self.program, path)
+        """Write the `.tx8` file; nothing is left behind on failure. Raises ConfigError for a file of the model."""
+        with files.watching(self.read):
+            io.save(self.program, path)
 
     def save_plans(self, path: str | os.PathLike[str]) -> None:
         """Write what the search found, for the option `load_plans`; nothing is left behind on failure."""
         if self.searched is None:
             raise ConfigError(f"writing plans {path}: this program was loaded; only a compilation has plans")
-        with container.replacing(Path(path)) as f:
+        with files.watching(self.read), files.replacing(path, "plans") as f:
             f.write(self.searched.text().encode("utf-8"))
 
     def simulate(self, serial: bool | None = None, progress: Progress | None = None):
@@ -117,11 +132,9 @@ class CompiledProgram:
         if sanitize:
             from tx8fast.simulator.sanitizer import Sanitizer
 
-            if self.program.n_chips > 1:
-                raise SimulationError("the sanitizer watches programs of one chip; run this one without it")
             watch = Sanitizer(self.program)
         if self.program.n_chips > 1:
-            sim = ChipsSimulator(self.program, debug=debug, exact=exact)
+            sim = ChipsSimulator(self.program, debug=debug, exact=exact, observer=watch)
         else:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
         if weights_dir is not None and not reads_files(self.program):
@@ -163,12 +176,13 @@ def compile(model: str | os.PathLike[str], options: CompileOptions | None = None
         raise ConfigError("give options as one object or as keywords, not both")
     options = options or CompileOptions(**_known(fields))
     started = time.perf_counter()
-    machine = load_machine(options.machine)
-    with quiet_collector():
+    with quiet_collector(), files.watching() as read:
+        machine = load_machine(options.machine)
         ir = open_model(model, **options.import_options())
         root = Path(model)
         program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump)
     program.compile_seconds = time.perf_counter() - started
+    program.read = read
     return program
 
 
@@ -212,8 +226,19 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     if found.report.functions:
         meta["search"] = found.report.to_json()
     program = assemble(view.table, machine, found.plans, describe, {**meta, **needed}, _half(progress, 1))
+    _check(program)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root, searched=found)
+
+
+def _check(program: Program) -> None:
+    """Look for defects of our own in what was compiled. Raises InternalError."""
+    try:
+        verify(program)
+    except ProgramError as error:
+        raise InternalError(
+            f"compiling '{program.meta['model']}': the program breaks rules of its own; {error}"
+        ) from error
 
 
 def search_graph(
@@ -302,6 +327,56 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
         chunks.append(image)
         at += len(image)
     program.data = b"".join(chunks)
+
+
+def options_of(
+    program: Program, constants: Mapping[str, np.ndarray] | None = None, group_table: str = ""
+) -> CompileOptions:
+    """Return the options that a program was compiled with, as far as they decide its graph. constants: those of the model's
+    inputs that were bound, which a program does not keep; group_table: the file, of which it keeps the name. Raises ConfigError if the program's facts are damaged."""
+    kept = program.meta.get("options")
+    if not isinstance(kept, dict):
+        raise ConfigError("reading the program's options: it does not say what it was compiled with")
+    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table", "io_dtype")
+    given = {n: kept[n] for n in names if kept.get(n) is not None}
+    if group_table:
+        given["group_table"] = group_table
+    chips = program.chips if program.n_chips > 1 else None
+    return CompileOptions(phase=program.meta.get("phase") or None, dtype=kept.get("dtype") or None, chips=chips,
+                          constants=dict(constants or {}), **given)  # fmt: skip
+
+
+def prove(program: Program, model: str | os.PathLike[str], options: CompileOptions | None = None, *, quick: bool = False,
+          progress: Progress | None = None) -> Report:  # fmt: skip
+    """Prove that a program computes the model at a path (docs/proof.md); weights are not read.
+
+    options: what the program was compiled with, by default what it says itself. quick: one seed. Raises Tx8Error if the
+    program is not of this model."""
+    from tx8fast.proof.evaluate import Sources
+    from tx8fast.proof.prove import prove as prove_table
+    from tx8fast.proof.runner import MachineRunner
+
+    options = options or options_of(program)
+    with quiet_collector():
+        ir = open_model(model, **options.import_options())
+        view = lower_graph(ir, options)
+
+        def known(key: str, chip: int) -> np.ndarray | None:
+            if key in view.inline:
+                return view.inline[key]
+            if key not in ir.weights:
+                return None
+            source = ir.weights.describe(key, None if chip < 0 else chip)
+            generated = source.get("kind") == "derived" and not source.get("inputs")
+            return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
+
+        def varies(key: str) -> bool:
+            return key not in view.inline and ir.weights.varies(key)
+
+        concrete = frozenset(t.name for t in program.params if known(t.source["key"], -1) is not None)
+        runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
+        sources = Sources(known, varies)
+        return prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
 
 
 def load(path: str | os.PathLike[str]) -> CompiledProgram:

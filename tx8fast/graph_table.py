@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+#: attribute of an `OpRecord` that writes its first result over an operand: the index of that operand
+IN_PLACE = "in_place"
+
 
 @dataclass(frozen=True, slots=True)
 class Dim:
@@ -115,6 +118,11 @@ class OpRecord(Hashed):
                 return v
         raise KeyError(name)
 
+    @property
+    def in_place(self) -> int:
+        """The operand whose bytes the first result takes, as `passes/functional_to_inplace.py` decided; -1: none."""
+        return dict(self.attrs).get(IN_PLACE, -1)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord(Hashed):
@@ -191,9 +199,19 @@ class Step:
     fixed: bool = False
 
     @property
+    def call_number(self) -> int:
+        """What tells this call from the others of its function: the number of its first result."""
+        return self.outputs[0] if self.outputs else -1
+
+    @property
     def members(self) -> list[str]:
         """The names of all nests."""
         return [name for nest in self.nests for name in nest]
+
+    @property
+    def in_place(self) -> int:
+        """The operand whose bytes the first result takes, -1 for none; members of groups have bytes of their own."""
+        return self.record.in_place if isinstance(self.record, OpRecord) else -1
 
     @property
     def is_empty(self) -> bool:
@@ -218,6 +236,14 @@ class FunctionTable:
         default_factory=list
     )  # groups that the graph asks for: results of neighbouring steps
     base: dict[str, Step] = field(default_factory=dict)  # the steps before the search, by names unique in the function
+    origin: dict[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # values that came from an inlined function: their path in the graph as it was
+
+    def path(self, value: int) -> tuple[int, ...]:
+        """Return where a value of this function stands in the graph before anything was inlined: the calls that lead to
+        its function from here, each by the number of its first result, then its number there."""
+        return self.origin.get(value, (value,))
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast import api
+from tx8fast import api, files
 from tx8fast.errors import ConfigError, ProgramError, SimulationError, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.ir.program import IRProgram
@@ -126,7 +126,8 @@ class LengthPrograms:
         """Write one `.tx8` file with all programs; parameters of equal form are stored once."""
         b = self.bounds
         facts = {"name": b.name, "bounds": b.values, "inputs": b.inputs, "outputs": b.outputs, "positions": b.positions}
-        bundle.save(facts, [p.program for p in self.programs], path)
+        with files.watching(self.programs[0].read):  # all are made of the same files
+            bundle.save(facts, [p.program for p in self.programs], path)
 
 
 def compile_lengths(model: str | os.PathLike[str], name: str, bounds: Sequence[int], options: CompileOptions | None = None, *,

@@ -22,7 +22,8 @@ class CompileOptions:
     """What a user may ask for. Sizes are tokens, sequences and bytes.
 
     dtype: the format to compute in, io_dtype: that of float inputs, outputs and caches; None keeps the model's own. sharing lets tiles load common operands together;
-    search_seconds is the last resort of opt 3: the integer program ends then, and the outcome depends on the machine.
+    search_seconds bounds opt 3: the search for chains by an amount of work that goes with it; the integer program ends then as
+    a last resort, and the outcome depends on the machine.
     only: patterns of op names; the search groups no other ops. load_plans: a file of search results that takes the place of
     the search; opt and sharing are those of the file then, and what `only` selects is searched again.
     dims binds symbolic dimensions; constants binds model inputs to

@@ -61,7 +61,7 @@ def test_what_is_refused(tx8, model, tmp_path):
     run = ("run", out, "--inputs", tmp_path / "in.npz", "--outputs", tmp_path / "out.npz")
     refused(tx8, tmp_path, *run, says=("input 'x' has shape [3, 8, 16], required [8, 16], or [4, 8, 16] with a part",))
     np.savez(tmp_path / "in.npz", x=np.zeros((8, 16), np.float32))
-    refused(tx8, tmp_path, *run, "--sanitize", says=("the sanitizer watches programs of one chip",))
+    assert tx8(*run, "--sanitize").code == 0
 
 
 def test_a_model_without_collectives_runs_on_every_chip(tx8, mlp, tmp_path):

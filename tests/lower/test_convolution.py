@@ -132,3 +132,10 @@ def test_last_band_needs_fewer_input_rows() -> None:
     check(case)
     one_tile = Plan((1, 1, 1, 1), (1, 8, 3, 1), (1, 3, 3, 1), (0, 1, 2, 3), 2, 0, 0, "")
     check(with_plan(case, one_tile))
+
+
+def test_a_band_of_results_in_the_padding_alone() -> None:
+    """Its rows of padding are those of its windows, however far above the image they lie."""
+    case = one_op("conv", Arg((1, 1, 1, 1), "bf16", "blocked"), Arg((1, 1, 1, 1), "bf16", "blocked"), out="blocked",
+                  stride=(1, 1), dilation=(1, 1), pad_lo=(2, 0), pad_hi=(0, 0), groups=1, act="none")  # fmt: skip
+    check(case)

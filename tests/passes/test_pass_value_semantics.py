@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 from support.alias_machine import run_aliased
 
+from tx8fast.api import compile_ir
 from tx8fast.errors import VerifyError
 from tx8fast.ir import Builder, new_context
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.reorder import Order, may_swap, reorder
 from tx8fast.ir.stages import check_stage
-from tx8fast.passes.functional_to_inplace import REUSE
-from tx8fast.passes.pipeline import run_pipeline
+from tx8fast.machine import load_machine
+from tx8fast.options import CompileOptions
+from tx8fast.passes.pipeline import run_pipeline, value_passes
 from tx8fast.weights import WeightTable
 
 VALUE = "inplace-to-functional,wrap-value,fold-copies,dce"
@@ -322,45 +324,48 @@ def test_an_illegal_order_is_refused_with_both_ops_and_the_reason():
         reorder(g.block, list(g.block)[1:])
 
 
-@pytest.mark.feature("IR-24")
-def test_destination_reuse_returns_where_storage_is_dead():
-    g = Graph(kind="vtensor", n_args=2)
-    g.func.attrs["donated"] = (1, 1)  # argument 1 lies where result 1 will
-    x = g.b("exp", g.args[0])  # an argument of the caller
-    y = g.b("relu", x)  # x dies
-    z = g.b("reshape", y, shape=(8,))
-    u = g.b("neg", y)  # z is another name of y, and lives
-    w = g.b("add", u, g.b("abs", u))  # abs: u lives on; add: u dies
-    d = g.b("tanh", g.args[1])  # donated and returned in its place
-    wide = g.b("convert", w, dtype="f64")
-    other = g.b("sigmoid", g.b("get_param", key="k", result_types=[g.t]))
-    g.program.weights.add_missing("k", (2, 4), "f32")
-    g.ret(z, d, wide, other)
-    assert run_pipeline(g.program, "functional-to-inplace")[0].result.stats == {"reused": 3}
-    found = {op.kind: op.attrs.get(REUSE) for op in g.block if REUSE in op.attrs}
-    assert found == {"relu": 0, "add": 0, "tanh": 0}
-    run_pipeline(g.program, "functional-to-inplace")
-    assert {op.kind for op in g.block if REUSE in op.attrs} == {"relu", "add", "tanh"}
+@pytest.mark.feature("IR-13", "IR-23")
+def test_a_compile_has_values_only():
+    """From the first passes on; the program computes what the buffers held."""
+    g = Graph()
+    x = g.b("sigmoid", g.args[0])
+    view = g.b("reshape_view", g.b("neg", x), shape=(8,))
+    y = g.b("relu_", x)
+    g.ret(view, y, g.b("exp", x))  # x after the write means y
+    before = g.program.clone()
+    found = compile_ir(g.program, load_machine(), CompileOptions(dtype="fp32")).run({"a": inputs(before)[0]})
+    for value, right in zip(found.values(), run_aliased(before, inputs(before)), strict=False):
+        np.testing.assert_allclose(value, right, rtol=1e-5)
 
 
-@pytest.mark.feature("IR-24")
-@pytest.mark.parametrize("seed", range(20))
-def test_overwriting_where_reuse_is_marked_keeps_the_numbers(seed):
-    """Replay with shared memory: reshapes are views, marked ops write their result over the operand."""
-    rng = np.random.default_rng(seed)
-    g = Graph(kind="vtensor", n_args=2)
-    values = list(g.args)
-    for _ in range(25):
-        kind = str(rng.choice(["add", "mul", "tanh", "neg", "reshape"]))
-        x = values[int(rng.integers(len(values)))]
-        if kind == "reshape":
-            values.append(g.b("reshape", g.b("reshape", x, shape=(4, 2)), shape=(2, 4)))
-        else:
-            others = [values[int(rng.integers(len(values)))]] if kind in ("add", "mul") else []
-            values.append(g.b(kind, x, *others))
-    g.ret(*values[-3:])
-    marked = run_pipeline(g.program, "dce,functional-to-inplace")[1].result.stats["reused"]
-    expected = run_aliased(g.program, inputs(g.program, seed))
-    for a, b in zip(run_aliased(g.program, inputs(g.program, seed), reuse=REUSE), expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert marked >= 1
+@pytest.mark.feature("IR-13", "IR-23")
+def test_what_still_writes_is_refused_by_name():
+    g = Graph()
+    x = g.b("sigmoid", g.args[0])
+    view = g.b("reshape_view", x, shape=(8,))
+    y = g.b("tanh_", x, loc="late")
+    g.ret(g.b("exp", view), y, g.b("relu_", g.args[0], loc="input"))
+    with pytest.raises(VerifyError) as caught:
+        compile_ir(g.program, load_machine(), CompileOptions(dtype="fp32"))
+    message = str(caught.value)
+    assert "tx8be.tanh_ 'late' writes to a buffer" in message and "tx8be.relu_ 'input'" in message
+    assert "tx8be.tanh, which makes a new value, would help" in message
+
+
+@pytest.mark.feature("IR-23", "IR-24")
+def test_random_graphs_become_values_or_are_refused():
+    done = 0
+    for seed in range(60):
+        g = random_graph(seed, 8)
+        before = g.program.clone()
+        try:
+            run_pipeline(g.program, value_passes())
+        except VerifyError as err:
+            assert "writes to a buffer" in str(err)
+            continue
+        done += 1
+        assert not any(v.type.kind == "tensor" for op in g.block for v in (*op.operands, *op.results))
+        expected = run_aliased(before, inputs(before, seed))
+        for x, right in zip(run_aliased(g.program, inputs(before, seed)), expected, strict=True):
+            np.testing.assert_array_equal(x, right)
+    assert 5 < done < 60

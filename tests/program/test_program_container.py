@@ -11,10 +11,10 @@ import pytest
 
 from tx8fast.errors import ProgramError
 from tx8fast.machine import DDR_BASE, load_machine
-from tx8fast.program import container
+from tx8fast.program import container, io
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.io import load, save
-from tx8fast.program.model import FORMAT_VERSION, Tensor
+from tx8fast.program.model import FORMAT_VERSION, SCRATCH, Argument, Tensor
 
 MACHINE = load_machine("test_2x2")
 
@@ -34,6 +34,8 @@ def small_program(data=bytes(range(32))):
         MACHINE, "head", [code, idle], [0, 1, -1, 0], [0, 1], np.arange(8).reshape(4, 2) * 64,
         routines=[{"routine": "clamp", "attrs": {"lo": float("-inf"), "hi": 1.5}, "inputs": [None], "outputs": []}],
         ops=["märz/op"], spm_peak_bytes=64, info={"sharding": [1, 2]},
+        arguments=[Argument("operand", (8, 4), "f32", "dense"), Argument("update", (8, 4), "f32", "dense", replaces=0)],
+        buffers=[(0x10000, 64, 0), (0x10000, 64, SCRATCH)],
     )  # fmt: skip
     return make_program(
         MACHINE, [segment], [(0, [DDR_BASE, DDR_BASE + 512]), (0, [DDR_BASE + 512, DDR_BASE])],
@@ -57,9 +59,9 @@ def test_round_trip(saved, tmp_path):
     for now, then in zip(program.segments, before.segments, strict=True):
         for a, b in zip(now.codes, then.codes, strict=True):
             assert np.array_equal(a, b)
-        for name in ("tile_code", "slot_arg", "tile_offset"):
+        for name in ("tile_code", "slot_arg", "tile_offset", "buffers"):
             assert np.array_equal(getattr(now, name), getattr(then, name))
-        for name in ("name", "n_args", "ops", "routines", "barrier", "spm_peak_bytes", "info"):
+        for name in ("name", "n_args", "ops", "routines", "barrier", "spm_peak_bytes", "info", "arguments"):
             assert getattr(now, name) == getattr(then, name)
     for now, then in zip(program.launches, before.launches, strict=True):
         assert (now.segment, now.name, now.args.tolist()) == (
@@ -73,6 +75,29 @@ def test_round_trip(saved, tmp_path):
     again = tmp_path / "again.tx8"
     save(program, again)
     assert again.read_bytes() == saved.read_bytes()
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ([None], "declares 1 of its 2 arguments"),
+    ([None, Argument("output", (8, 4), "f32", "dense")], "has role 'output', required one of"),
+    ([None, Argument("result", (8, -4), "f32", "dense")], "shape of an argument"),
+])  # fmt: skip
+def test_bad_declarations_of_arguments(arguments, message, tmp_path):
+    program = small_program()
+    program.segments[0].arguments = arguments
+    save(program, tmp_path / "p.tx8")
+    with pytest.raises(ProgramError, match=message):
+        load(tmp_path / "p.tx8")
+
+
+def test_a_file_without_declarations_is_of_a_former_version(monkeypatch, tmp_path):
+    monkeypatch.setattr(io, "FORMAT_VERSION", (1, 1))
+    save(small_program(), tmp_path / "p.tx8")
+    monkeypatch.undo()
+    with pytest.raises(
+        ProgramError, match=r"format version 1\.1, this build reads 2\.0 to 2\.\d+; compile the model again"
+    ):
+        load(tmp_path / "p.tx8")
 
 
 @pytest.mark.feature("B30")

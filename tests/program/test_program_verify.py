@@ -88,7 +88,7 @@ BROKEN = {
     r"op outside \[-1, 1\)": _field("op", RDMA, 1),
     "transfer without a slot": _field("slot", WDMA, -1),
     r"routine outside \[0, 1\)": _field("p", (KCORE, 0), 1),
-    rf"instruction 0 and 3 more: writes SPM \[0x0, 0x400\) of op 'copy', outside \[{LOW:#x}": _field("spm", RDMA, 0),
+    rf"instruction 1: writes SPM \[0x0, 0x400\) of op 'copy', outside \[{LOW:#x}": _field("spm", RDMA, 0),
     rf"reads SPM \[{HIGH - 4095:#x}, {HIGH + 1:#x}\)": _field("spm", (WDMA, 0), HIGH - 4095),
     r"tile_code has shape \(3,\)": _set(tile_code=np.zeros(3, np.int32)),
     "tile 2: code 1 of 1": _set(tile_code=np.array([0, 0, 1, 0], np.int32)),

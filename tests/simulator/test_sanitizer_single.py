@@ -303,3 +303,17 @@ def test_plain_run_is_not_watched():
     feed = {"x0": np.zeros((64, 96), np.float32), "x1": np.zeros((96, 130), np.float32)}
     assert CompiledProgram(edit.program).run(feed)["y0"].shape == (64, 130)
     assert isa.expand(edit.segment.codes[0]).size
+
+
+def test_a_launch_that_stores_only_part_of_its_result():
+    case = one_op("relu", Arg((16, 64)), machine="test_2x2")
+    assert "incomplete result" in Edit(case).drop("wdma", tiles=[0]).found()
+
+
+def test_a_row_whose_result_nobody_uses():
+    case = one_op("gelu", Arg((16, 64)), machine="test_2x2")
+    edit = Edit(case)
+    code = edit.segment.codes[0]
+    store = edit.at("wdma")[-1]
+    edit.segment.codes[0] = np.insert(code, store + 1, code[store - 1])
+    assert set(edit.found()) == {"unused result"}

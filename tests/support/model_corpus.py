@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from support.cnn_models import resnet50
+from tests.support.cnn_models import resnet50
 
 ONNX = Path(__file__).resolve().parent.parent / "data" / "onnx"
 _RMS = {"hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16", "tie_word_embeddings": False}

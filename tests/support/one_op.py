@@ -24,6 +24,7 @@ from tx8fast.lower import lower
 from tx8fast.lower.base import Lowering
 from tx8fast.machine import Machine, load_machine
 from tx8fast.numerics.formats import np_dtype
+from tx8fast.passes.functional_to_inplace import FunctionalToInplace
 from tx8fast.program.model import Program
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
@@ -121,7 +122,9 @@ def tables(args: Sequence[Arg], body: Callable[..., Any]) -> tuple[GraphTable, A
     builder.op("return", *values)
     fn.attrs["result_names"] = tuple(f"y{i}" for i in range(len(values)))
     ops = [op for op in inner if op.kind not in ("return", "none")]
-    table = build_view(IRProgram(ctx, module, WeightTable(), "one op")).table
+    ir = IRProgram(ctx, module, WeightTable(), "one op")
+    FunctionalToInplace().run(ir)
+    table = build_view(ir).table
     main = table.functions["main"]
     for i, layout in enumerate(layouts):
         main.values[i] = dataclasses.replace(main.values[i], layout=layout)
@@ -212,6 +215,7 @@ def with_plan(case: Case, plan: Plan, low: Any = None) -> Case:
     """Return the one-op case compiled with `plan`, and another lowering, instead of the searched ones."""
     old = case.segment
     made = build_segment(low or case.lowering(), plan, case.machine, old.name, old.ops, old.barrier)
+    made.arguments = old.arguments
     return dataclasses.replace(case, program=dataclasses.replace(case.program, segments=[made]))
 
 

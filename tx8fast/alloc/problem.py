@@ -1,22 +1,23 @@
 """What is placed (Buffer, Problem), the answer (Placement), and the CSV form of both.
 
-May import: `_kernels` types, `errors`, numpy. Must not: decide anything; `solve.py` does.
+May import: `_kernels` types, `errors`, `files`, numpy. Must not: decide anything; `solve.py` does.
 All intervals are half-open: a buffer with lifetime (3, 5) is alive at times 3 and 4.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from tx8fast.errors import AllocationError, raise_all
+from tx8fast.files import replacing
 
 Ints = npt.NDArray[np.int64]
 Interval = tuple[int, int]
@@ -172,17 +173,14 @@ def read_csv(path: str | os.PathLike[str], capacity_bytes: int | None = None) ->
 
 def write_csv(path: str | os.PathLike[str], problem: Problem, offsets: Sequence[int]) -> None:
     """Write problem and offsets as CSV; the file appears only when it is complete."""
-    target = Path(path)
-    temporary = target.with_name(target.name + f".{os.getpid()}.tmp")
     try:
-        with open(temporary, "w", newline="", encoding="utf-8") as file:
+        with replacing(path, "allocation") as raw:
+            file = io.TextIOWrapper(raw, encoding="utf-8", newline="")
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(("id", "lower", "upper", "size", "offset"))
             for buffer, offset in zip(problem.buffers, offsets, strict=True):
                 for lo, hi in buffer.lifetimes:
                     writer.writerow((buffer.label, lo, hi, buffer.size_bytes, offset))
-        os.replace(temporary, target)
+            file.detach()
     except OSError as error:
         raise AllocationError(f"writing {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

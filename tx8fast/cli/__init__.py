@@ -7,18 +7,59 @@ Must not: hold logic of a stage.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on `argv` (default: the process's) and return the exit code.
 
-    0 done, 1 our own defect, 2 the user's input, 130 interrupted.
+    0 done, 1 our own defect, 2 the user's input, 128 + n interrupted by signal n (130: Ctrl-C).
     """
+    came: list[int] = []
     try:
-        from tx8fast.cli.app import run
+        finish = _listen(came, argv is None)
+        try:
+            from tx8fast.cli.app import run
 
-        return run(argv)
+            code = run(argv)
+        finally:
+            finish()
     except KeyboardInterrupt:  # during the imports, or while a failure is told
         print("interrupted", file=sys.stderr)
-        return 130
+        code = 130
+    return 128 + came[0] if came and code else code
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked the process to end. Python itself ends by SIGINT, whoever handles it, if a plain KeyboardInterrupt
+    came while it ran the text of a function, as `dataclass` does when a module is loaded."""
+
+
+def _listen(came: list[int], own_process: bool) -> Callable[[], None]:
+    """Let the signals by which systems end a process clean up as Ctrl-C does; `came` will list them.
+
+    Return what is to be called at the end: then the signals mean what they meant before; in a process of our own, which
+    has only its exit code left to give, nothing.
+    """
+    import signal
+
+    def stop(number: int, _frame: object) -> None:
+        came.append(number)
+        if len(came) == 1 or number == signal.SIGINT:  # the system's second one must not stop the cleaning
+            raise Stopped
+
+    usual = (signal.SIG_DFL, signal.default_int_handler)  # those that are ignored stay so: `nohup` wants it
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {}
+    try:
+        for number in numbers:
+            if signal.getsignal(number) in usual:
+                before[number] = signal.signal(number, stop)
+    except ValueError:  # only the main thread may
+        pass
+
+    def finish() -> None:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_IGN if own_process else handler)
+
+    return finish

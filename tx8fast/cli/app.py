@@ -1,6 +1,6 @@
 """The group of all commands, and how every kind of failure becomes a message and an exit code.
 
-May import: click, the commands, errors. Must not: import the compiler.
+May import: click, the commands, errors, files. Must not: import the compiler.
 """
 
 from __future__ import annotations
@@ -16,16 +16,20 @@ from typing import Any
 import click
 
 from tx8fast import __version__
+from tx8fast.cli.batch import batch
+from tx8fast.cli.cache import cache
 from tx8fast.cli.check import check
 from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
-from tx8fast.cli.output import tell
+from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, tell
 from tx8fast.cli.simulate import run_, sim
+from tx8fast.cli.verify import verify
 from tx8fast.errors import CompileWarning, Tx8Error
+from tx8fast.files import Registry, watching
 
-DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 TRACEBACK = "TX8FAST_TRACEBACK"
+MAX_LINE = 2000  # characters of a message's line
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -34,19 +38,21 @@ def cli() -> None:
     """Compile neural networks for the TX8 chip, execute the programs bit by bit, and time them.
 
     MODEL is an ONNX, StableHLO or GGUF file, a Hugging Face directory, or a config.json alone. Exit codes: 0 done, 1 defect in
-    tx8fast, 2 something is wrong with the input or the options, 130 interrupted.
+    tx8fast, 2 something is wrong with the input or the options, 128 + n interrupted by signal n (130: Ctrl-C).
     """
 
 
-for _command in (check, compile_, sim, run_, inspect, opt):
+for _command in (check, compile_, verify, sim, run_, inspect, opt, batch, cache):
     cli.add_command(_command)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
     """Run one command; print one message for a failure and return the exit code."""
-    for name in ("stdout", "stderr"):
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever called us
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+    with contextlib.suppress(AttributeError):  # names may have what a terminal or a pipe cannot show
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     with warnings.catch_warnings():
         plain, told = warnings.showwarning, set()
 
@@ -59,10 +65,11 @@ def run(argv: Sequence[str] | None = None) -> int:
 
         warnings.simplefilter("always", CompileWarning)
         warnings.showwarning = show
-        return _run(argv)
+        with watching() as registry:
+            return _run(argv, registry)
 
 
-def _run(argv: Sequence[str] | None) -> int:
+def _run(argv: Sequence[str] | None, registry: Registry) -> int:
     try:
         code = cli.main(None if argv is None else list(argv), prog_name="tx8fast", standalone_mode=False)
         sys.stdout.flush()
@@ -76,6 +83,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except click.ClickException as e:
         return _fail(e.format_message())
     except (click.Abort, KeyboardInterrupt):
+        registry.undo()
         click.echo("interrupted", err=True)
         return INTERRUPTED
     except Tx8Error as e:
@@ -90,6 +98,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except (
         OSError
     ) as e:  # of files that no stage expects to fail: names too long, devices that fail, a full disk behind stdout
+        registry.undo()
         where = "reading or writing" if e.filename is None else f"opening {e.filename}"
         return _fail(f"{where}: {e.strerror or e}")
     except Exception as e:
@@ -111,10 +120,18 @@ def _hush() -> int:
 
 
 def _fail(message: str) -> int:
-    click.echo(f"error: {message}", err=True)
+    click.echo("\n".join(map(_short, f"error: {message}".split("\n"))), err=True)
     if _wants_traceback():
         traceback.print_exc(file=sys.stderr)
     return BAD_INPUT
+
+
+def _short(line: str) -> str:
+    """A line that repeats a name or a number of thousands of characters, without most of it."""
+    half = MAX_LINE // 2
+    return (
+        line if len(line) <= MAX_LINE else f"{line[:half]} ... {len(line) - 2 * half:,} characters ... {line[-half:]}"
+    )
 
 
 def _wants_traceback() -> bool:

@@ -5,14 +5,16 @@ May import: click, cli.*, and late: api, report. Must not: hold logic of a stage
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tx8fast import files
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import check_writable, json_option, progress, show_json
+from tx8fast.cli.output import DEFECT, DONE, PATH, json_option, progress, replacing, show_graph, show_json, tell
 from tx8fast.cli.output import show as print_parts
 from tx8fast.cli.search import SearchArguments, record_line, search_fields, search_options
 from tx8fast.errors import ConfigError
@@ -22,7 +24,7 @@ STAGES = ("import", "passes", "search", "program")
 
 @click.command("compile")
 @model_options
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT.tx8", help="Program file to write.")
+@click.option("-o", "--output", type=PATH, metavar="OUT.tx8", help="Program file to write.")
 @search_options
 @click.option(
     "--group-table",
@@ -39,8 +41,13 @@ STAGES = ("import", "passes", "search", "program")
     help="Store the weights in the program file if they take at most this much.",
 )
 @click.option(
+    "--prove",
+    is_flag=True,
+    help="Prove that the program computes the model before it is written (see `tx8fast verify`).",
+)
+@click.option(
     "--dump-dir",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Write the graph after the import and after every pass, and the plans, as numbered text files.",
 )
@@ -53,8 +60,8 @@ STAGES = ("import", "passes", "search", "program")
 @json_option  # fmt: skip
 def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...],
              save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
-             embed_limit_mib: int,
-             dump_dir: Path | None, stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip
+             embed_limit_mib: int, prove: bool,
+             dump_dir: Path | None, stop_after: str | None, as_json: bool, **given: Any) -> int:  # fmt: skip
     """Compile MODEL into a program file."""
     wanted = SearchArguments(save_plans, show, dot)
     if stop_after in STAGES[:-1] and output is not None:
@@ -63,8 +70,10 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         raise click.UsageError(f"--stop-after {stop_after} makes no plans; drop {' and '.join(wanted.files)}")
     if stop_after != "search" and show:
         raise click.UsageError("--show prints what the search knows; add --stop-after search")
-    if stop_after is None and output is None and not wanted.files:
-        raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --stop-after)")
+    if prove and stop_after in STAGES[:-1]:
+        raise click.UsageError(f"--stop-after {stop_after} makes no program to prove; drop --prove")
+    if stop_after is None and output is None and not wanted.files and not prove:
+        raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --prove, --stop-after)")
     given, varying, lengths = split_lengths(given)
     options = read_options(
         **given,
@@ -72,21 +81,19 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         group_table=group_table,
         embed_limit_bytes=embed_limit_mib << 20,
     )
-    inputs = [model, *([load_plans] if load_plans is not None else [])]
     if output is not None:
-        check_writable(output, "program", *inputs)
-    wanted.check_files(output, model)
+        files.claim(output, "program")
+    wanted.check_files(output)
     if varying:
         if output is None or dump_dir is not None or stop_after is not None or wanted.files or load_plans is not None:
             raise click.UsageError(
                 f"several sizes of {varying} need -o, and take no --dump-dir, --stop-after, --save-plans, --load-plans, --dot"
             )
-        _several(model, output, varying, lengths, options, as_json)
-        return
+        return _several(model, output, varying, lengths, options, prove, as_json)
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
         _partly(model, options, stop_after, dump, wanted, as_json)
-        return
+        return DONE
 
     from tx8fast import api
     from tx8fast.cli.facts import program_facts, segment_facts
@@ -98,38 +105,80 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         from tx8fast.report.tables import segments_text
 
         dump.write("plans", "txt", segments_text(plans))
-    wanted.write(compiled.searched)
-    if output is not None:
-        compiled.save(output)
+    report = None
+    if prove:
+        with progress("proving", as_json) as callback:
+            report = api.prove(compiled.program, model, options, progress=callback)
+        if not report.proved:
+            return _refused([report], as_json)
+    with files.together():
+        wanted.write(compiled.searched)
+        if output is not None:
+            compiled.save(output)
     facts = {"program": None if output is None else str(output),
              "file_bytes": None if output is None else output.stat().st_size,
-             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds, "segment_rows": plans}  # fmt: skip
+             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds, "segment_rows": plans,
+             **({} if report is None else {"proof": report.to_json()})}  # fmt: skip
     if as_json:
         show_json(facts)
     else:
         from tx8fast.report.tables import program_tables
 
         print_parts(program_tables(facts))
+        _print_proof([] if report is None else [report])
+    return DONE
 
 
-def _several(model: Path, output: Path, name: str, bounds: tuple[int, ...], options: Any, as_json: bool) -> None:
+def _print_proof(reports: Sequence[Any]) -> None:
+    for report in reports:
+        for line in report.lines():
+            click.echo(line)
+
+
+def _refused(reports: Sequence[Any], as_json: bool) -> int:
+    """Say what could not be proved; nothing is written, and the defect is ours."""
+    if as_json:
+        show_json({"program": None, "proofs": [r.to_json() for r in reports]})
+    else:
+        _print_proof(reports)
+    tell(
+        "the compiled program does not compute the model: this is a defect in tx8fast, and no file was written; please report it"
+    )
+    return DEFECT
+
+
+def _several(
+    model: Path, output: Path, name: str, bounds: tuple[int, ...], options: Any, prove: bool, as_json: bool
+) -> int:
     """Compile one program per size into one file."""
+    from tx8fast import api
     from tx8fast.cli.facts import program_facts
     from tx8fast.lengths import compile_lengths
 
     with progress("compiling", as_json) as callback:
         made = compile_lengths(model, name, bounds, options, progress=callback)
+    reports = []
+    if prove:
+        with progress("proving", as_json) as callback:
+            reports = [
+                api.prove(p.program, model, api.options_of(p.program, options.constants), progress=callback)
+                for p in made.programs
+            ]
+        if not all(r.proved for r in reports):
+            return _refused(reports, as_json)
     made.save(output)
     size = output.stat().st_size
     rows = [{"length": b, **program_facts(p.program), "compile_seconds": p.compile_seconds}
             for b, p in zip(bounds, made.programs, strict=True)]  # fmt: skip
     if as_json:
         show_json({"program": str(output), "file_bytes": size, "varying": name, "programs": rows,
-                   "compile_seconds": made.compile_seconds})  # fmt: skip
-        return
+                   "compile_seconds": made.compile_seconds, **({"proofs": [r.to_json() for r in reports]} if prove else {})})  # fmt: skip
+        return DONE
     from tx8fast.report.tables import length_tables
 
     print_parts(length_tables(str(output), size, name, rows, made.compile_seconds))
+    _print_proof(reports)
+    return DONE
 
 
 def _partly(
@@ -150,13 +199,14 @@ def _partly(
         if stage == "search":
             with progress("searching", as_json) as callback:
                 searched = api.search_graph(view.table, machine, options, callback)
-            wanted.write(searched)
+            with files.together():
+                wanted.write(searched)
             _print_search(searched, wanted, as_json)
             return
     if as_json:
         show_json({"stage": stage, "model": ir.name, "n_ops": ir.n_ops(), "text": ir.text()})
     else:
-        click.echo(ir.text())
+        show_graph(ir.text())
 
 
 def _print_search(searched: Any, wanted: SearchArguments, as_json: bool) -> None:
@@ -179,22 +229,35 @@ def _print_search(searched: Any, wanted: SearchArguments, as_json: bool) -> None
 
 
 class Dumps:
-    """Numbered text files in a directory, which is made when the first one is written."""
+    """Numbered text files in a directory, which is made when the first one is written.
+
+    Dumps of an earlier run are replaced if its first one, the graph as imported, is the same; nothing else is.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.count = 0
+        self.again = False
 
     def __call__(self, stage: str, ir: Any) -> None:
         """Write the graph as `stage` left it."""
         self.write(stage, "mlir", ir.text() + "\n")
 
     def write(self, name: str, suffix: str, text: str) -> None:
-        """Write the next file. Raises ConfigError if that is impossible."""
+        """Write the next file. Raises ConfigError if that is impossible, or would replace what is no dump of this model."""
+        path, content = self.directory / f"{self.count:02d}-{name}.{suffix}", text.encode("utf-8", "surrogatepass")
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            path = self.directory / f"{self.count:02d}-{name}.{suffix}"
-            path.write_text(text, encoding="utf-8", errors="surrogatepass")
+            files.make_folder(self.directory)
+            if self.count == 0:
+                self.again = path.is_file() and path.read_bytes() == content
+            taken = not self.again and os.path.lexists(path)
         except OSError as e:
             raise ConfigError(f"writing dumps to {self.directory}: {e.strerror or e}") from e
+        if taken:
+            raise ConfigError(
+                f"writing dumps to {self.directory}: it has a file {path.name}, of another model or other sizes; "
+                "name another directory"
+            )
+        with replacing(path, "dumps") as f:
+            f.write(content)
         self.count += 1

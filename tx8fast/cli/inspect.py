@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import length_option, open_program
-from tx8fast.cli.output import json_option, show, show_json, warn_unused
+from tx8fast.cli.output import PATH, json_option, show, show_json, warn_unused
 from tx8fast.errors import ConfigError
 
 
 @click.command()
-@click.argument("program", type=click.Path(path_type=Path), metavar="PROGRAM.tx8")
+@click.argument("program", type=PATH, metavar="PROGRAM.tx8")
 @click.option("--code", metavar="SEGMENT", help="Disassemble one segment, named by its index or its name.")
 @click.option("--streams", is_flag=True, help="List the channels between tiles that its messages use.")
 @click.option("--all", "show_all", is_flag=True, help="List every parameter and segment, not only the first ones.")

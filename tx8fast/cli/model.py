@@ -1,6 +1,6 @@
 """The options that say which program to make of a model; shared by `compile` and `check`.
 
-May import: click, options, errors. Must not: import the compiler before it is needed.
+May import: click, cli.output, options, errors. Must not: import the compiler before it is needed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from tx8fast.cli.output import PATH
 from tx8fast.errors import ConfigError
 from tx8fast.options import DTYPES, PHASES, CompileOptions
 
@@ -66,16 +67,16 @@ def _dims(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -
 
 
 _OPTIONS = (
-    click.argument("model", type=click.Path(path_type=Path)),
+    click.argument("model", type=PATH),
     click.option("--phase", type=click.Choice(PHASES), help="Which program of a language model (default: prefill)."),
     click.option("--seq", type=SizesType(), metavar="S", help="Prompt tokens of a prefill."),
     click.option("--past", type=SizesType(), metavar="P", help="KV cache slots of a decode step."),
     click.option("--batch", type=SizesType(), metavar="B", help="Sequences at once."),
     click.option("--dim", "dims", multiple=True, metavar="NAME=VALUE", callback=_dims,
                  help="Bind a symbolic dimension; repeatable."),
-    click.option("--constants", type=click.Path(path_type=Path), metavar="FILE.npz",
+    click.option("--constants", type=PATH, metavar="FILE.npz",
                  help="Bind model inputs to values known at compile time."),
-    click.option("--dtype", type=click.Choice(["bf16", "fp16", "fp32", "int8"]),
+    click.option("--dtype", type=click.Choice(list(DTYPES)),
                  help="Format to compute in (default: the model's own)."),
     click.option("--io-dtype", type=click.Choice(list(DTYPES)),
                  help="Format of float inputs, outputs and caches (default: the model's own)."),

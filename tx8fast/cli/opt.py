@@ -10,11 +10,16 @@ from pathlib import Path
 
 import click
 
+from tx8fast.cli.output import PATH, show_graph
 from tx8fast.errors import ConfigError
+from tx8fast.files import read_input
+
+#: largest text of a graph; weights are not part of it
+MAX_TEXT_BYTES = 1 << 28
 
 
 @click.command()
-@click.argument("source", type=click.Path(path_type=Path, allow_dash=True), metavar="IN.mlir")
+@click.argument("source", type=PATH, metavar="IN.mlir")
 @click.option(
     "--pass",
     "passes",
@@ -31,12 +36,15 @@ def opt(source: Path, passes: tuple[str, ...], locations: bool) -> None:
 
     program = IRProgram.from_text(new_context(), _read(source), None, source.stem, str(source))
     run_pipeline(program, ",".join(passes))
-    click.echo(program.text(locations))
+    show_graph(program.text(locations))
 
 
 def _read(source: Path) -> str:
     try:
-        data = sys.stdin.buffer.read() if str(source) == "-" else source.read_bytes()
+        if str(source) != "-":
+            data = read_input(source, MAX_TEXT_BYTES)
+        elif len(data := sys.stdin.buffer.read(MAX_TEXT_BYTES + 1)) > MAX_TEXT_BYTES:
+            raise ConfigError(f"reading graph {source}: more than {MAX_TEXT_BYTES:,} bytes, which no graph has")
         return data.decode("utf-8")
     except OSError as e:
         raise ConfigError(f"reading graph {source}: {e.strerror or e}") from e

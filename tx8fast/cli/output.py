@@ -1,6 +1,6 @@
 """Where things go: results to stdout, messages and progress to stderr, files through a temporary name.
 
-May import: click, errors, rich (late). Must not: know what a result means.
+May import: click, errors, files, rich (late). Must not: know what a result means.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import IO, Any
 
 import click
 
+from tx8fast import files
 from tx8fast.errors import ConfigError, UnusedOptionWarning
 
-#: files that commands write: in the directory of a model they may be replaced, others there belong to the model
-RESULT_SUFFIXES = (".tx8", ".npz", ".pftrace")
+#: exit codes of all commands
+DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 #: columns of tables that go to a file or a pipe
 PIPE_WIDTH = 160
 #: a bar that would vanish at once only flickers
@@ -28,6 +29,23 @@ BAR_DELAY_SECONDS = 0.5
 EVENT_SECONDS = 0.25
 
 Progress = Callable[[int, int], None]
+
+
+class PathType(click.Path):
+    """A path that is not empty: `pathlib` takes the empty one for the working directory."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "" or "\0" in os.fspath(value):
+            self.fail(
+                "the name is empty" if value == "" else f"{value!a} is no name: it has a null character", param, ctx
+            )
+        return super().convert(value, param, ctx)
+
+
+PATH = PathType()
 
 
 def json_option(command: Callable) -> Callable:
@@ -47,6 +65,11 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not JSON-able")
+
+
+def show_graph(text: str) -> None:
+    """Print the text of a graph as it stands in files: in UTF-8, whatever the terminal is set to."""
+    click.echo(text.encode("utf-8", "surrogatepass"))
 
 
 def show(parts: Iterable[Any]) -> None:
@@ -139,46 +162,14 @@ class _Bar:
         return bar
 
 
-def check_writable(path: Path, what: str, *inputs: Path) -> None:
-    """Raise ConfigError if a file cannot be written at `path`, or is one of the command's `inputs` (files or directories).
-
-    Better before long work than after it.
-    """
-    doing = f"writing {what} {path}"
-    try:
-        _check_place(path, doing)
-    except OSError as e:
-        raise ConfigError(f"{doing}: {e.strerror or e}") from e
-    for source in inputs:
-        if not path.exists() or not source.exists():
-            continue
-        if path.samefile(source):
-            raise ConfigError(f"{doing}: this is the input file; give another name")
-        if source.is_dir() and path.suffix not in RESULT_SUFFIXES and path.parent.samefile(source):
-            raise ConfigError(f"{doing}: this file belongs to the model in {source}; give another name")
-
-
-def _check_place(path: Path, doing: str) -> None:
-    if path.is_dir():
-        raise ConfigError(f"{doing}: it is a directory, a file name is required")
-    if path.exists() and not path.is_file():  # a device or a pipe would be replaced by the file
-        raise ConfigError(f"{doing}: it exists and is no regular file; give another name")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{doing}: directory {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise ConfigError(f"{doing}: no permission to write in {path.parent}")
-
-
 @contextlib.contextmanager
 def replacing(path: Path, what: str) -> Iterator[IO[bytes]]:
     """Yield a binary file that takes the name `path` when the block ends well; otherwise nothing is left.
 
     Raises ConfigError if it cannot be written.
     """
-    from tx8fast.program import container  # late: not every command needs the formats
-
     try:
-        with container.replacing(path) as f:
+        with files.replacing(path, what) as f:
             yield f
     except OSError as e:
         raise ConfigError(f"writing {what} {path}: {e.strerror or e}") from e

@@ -1,6 +1,6 @@
 """Options of `tx8fast compile` that steer, keep and show the search, and what they print.
 
-May import: click, cli.output, errors, and late: api, report, search. Must not: search.
+May import: click, cli.output, errors, files, and late: api, report, search. Must not: search.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import check_writable, replacing, warn_unused
+from tx8fast import files
+from tx8fast.cli.output import PATH, replacing, warn_unused
 
 #: kinds of records; `search.records` makes them
 RECORDS = ("groups", "cuts", "candidates", "buffers")
@@ -31,20 +32,20 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
 _OPTIONS = (
     click.option("--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search."),
     click.option("--search-seconds", type=float, default=5.0, show_default=True, metavar="S",
-                 help="Time limit of the integer program at --opt 3, the last resort behind its limits in work."),
+                 help="How long --opt 3 may search: an amount of work for chains, a time limit for the integer program."),
     click.option("--sharing/--no-sharing", default=True, show_default=True,
                  help="Tiles load common operands together and pass them on."),
     click.option("--only", multiple=True, metavar="PATTERN",
                  help="Group no ops but those whose name matches (*, ?, [..]); with --load-plans search these again. "
                  "Repeatable."),
-    click.option("--save-plans", type=click.Path(path_type=Path), metavar="FILE.json",
+    click.option("--save-plans", type=PATH, metavar="FILE.json",
                  help="Write the groups, their plans, and why groups end where they do."),
-    click.option("--load-plans", type=click.Path(path_type=Path), metavar="FILE.json",
+    click.option("--load-plans", type=PATH, metavar="FILE.json",
                  help="Take groups and plans from a file that --save-plans wrote, and do not search."),
     click.option("--show", multiple=True, metavar="|".join(RECORDS) + "[:PATTERN]", callback=_kinds,
                  help="With --stop-after search: print records of this kind, of groups with an op of this name, one per line. "
                  "Repeatable."),
-    click.option("--dot", type=click.Path(path_type=Path), metavar="FILE.dot",
+    click.option("--dot", type=PATH, metavar="FILE.dot",
                  help="Write a drawing of the graph with its groups, for graphviz."),
 )  # fmt: skip
 
@@ -70,12 +71,12 @@ class SearchArguments:
         named = {"--save-plans": self.save_plans, "--dot": self.dot}
         return {option: path for option, path in named.items() if path is not None}
 
-    def check_files(self, output: Path | None, *inputs: Path) -> None:
+    def check_files(self, output: Path | None) -> None:
         """Raise ConfigError if a file cannot be written, UsageError if two are one."""
         given = {**({"-o": output} if output is not None else {}), **self.files}
         for option, path in self.files.items():
-            check_writable(path, "plans" if option == "--save-plans" else "drawing", *inputs)
-            same = [other for other, p in given.items() if other != option and p.absolute() == path.absolute()]
+            files.claim(path, "plans" if option == "--save-plans" else "drawing")
+            same = [other for other, p in given.items() if other != option and files.same_output(p, path)]
             if same:
                 raise click.UsageError(f"{option} and {same[0]} name one file: {path}")
 

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import click
 
+from tx8fast import files
 from tx8fast.cli.model import length_option, open_program
-from tx8fast.cli.output import check_writable, json_option, progress, replacing, show, show_json
+from tx8fast.cli.output import PATH, json_option, progress, replacing, show, show_json
 from tx8fast.errors import ConfigError
 
-_PROGRAM = click.argument("program", type=click.Path(path_type=Path), metavar="PROGRAM.tx8")
+_PROGRAM = click.argument("program", type=PATH, metavar="PROGRAM.tx8")
 
 
 @click.command()
 @_PROGRAM
 @click.option(
     "--trace",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="OUT.pftrace|OUT.json",
     help="Also write what every engine does when: for ui.perfetto.dev, or chrome://tracing.",
 )
@@ -36,7 +37,7 @@ def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) ->
         from tx8fast.simulator.trace import check_name, write_trace
 
         check_name(trace)
-        check_writable(trace, "trace", program)
+        files.claim(trace, "trace")
     compiled = open_program(program, length)
     verify(compiled.program)
     with progress("simulating", as_json) as callback:
@@ -68,20 +69,20 @@ def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) ->
 @click.option(
     "--inputs",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="IN.npz",
     help="One array per input name; bfloat16 as uint16 bit patterns or as any float type.",
 )
 @click.option(
     "--outputs",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="OUT.npz",
     help="Where the results go; bfloat16 as uint16 bit patterns.",
 )
 @click.option(
     "--weights",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR|FILE",
     help="Directory of the checkpoint, or a file in it, for weights that are not in the program file.",
 )
@@ -106,7 +107,9 @@ def run_(
 
     if weights is not None and not weights.exists():
         raise ConfigError(f"reading weights: {weights}: no such file or directory")
-    check_writable(outputs, "outputs", program, inputs, *([weights] if weights is not None else []))
+    files.claim(outputs, "outputs")
+    if weights is not None:
+        files.refer_folder(weights) if weights.is_dir() else files.refer(weights)
     compiled = lengths.load(program)
     given, length, serves = read_npz(inputs, "inputs"), None, None
     if isinstance(compiled, lengths.LengthPrograms):

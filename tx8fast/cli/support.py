@@ -98,6 +98,8 @@ def _footprint(table: GraphTable) -> int:
         return frames[name].size_bytes + max(calls, default=0)
 
     main = table.functions["main"]
-    own = [r for r in dict.fromkeys(frames["main"].result_roots) if r not in main.args and r not in main.params]
+    own = [
+        r for r in dict.fromkeys(frames["main"].result_roots) if r not in main.args and r not in frames["main"].params
+    ]
     named = sum(_page(main.values[v]) for v in (*main.args, *own))
     return sum(_page(s) for _, s in _params(table)) + named + stack("main")

@@ -1,6 +1,6 @@
 """Model readers: `open_model` tells the format of a path and imports it.
 
-May import: frontend.common, the readers (late), errors. Must not: import a reader's file-format library itself.
+May import: frontend.common, the readers (late), errors, files. Must not: import a reader's file-format library itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tx8fast.errors import ConfigError, ImportModelError
+from tx8fast.files import open_input, refer_folder
 
 __all__ = ["open_model"]
 
@@ -22,10 +23,11 @@ def open_model(path: str | os.PathLike[str], **options: Any):
     `options` are the fields of `ImportOptions` (phase, seq, past, batch, dims, constants) and, for
     Hugging Face models, those of its reader. Raises ImportModelError if the format is not recognised.
     """
+    if not os.fspath(path):
+        raise ImportModelError("opening model: its name is empty; name a file or a directory")
     where = Path(path)
-    if not where.exists():
-        raise ImportModelError(f"opening model {where}: no such file or directory")
     if where.is_dir():
+        refer_folder(where)
         config = where / "config.json"
         files = sorted([*where.glob("*.onnx"), *where.glob("*.gguf")])
         if config.is_file():
@@ -36,8 +38,12 @@ def open_model(path: str | os.PathLike[str], **options: Any):
         raise ImportModelError(
             f"opening model {where}: expected a config.json or one .onnx or .gguf file, found {found}"
         )
-    with open(where, "rb") as f:
-        head = f.read(1 << 16)
+    try:
+        with open_input(where) as f:
+            head = f.read(1 << 16)
+    except OSError as e:
+        what = "no such file or directory" if isinstance(e, FileNotFoundError) else e.strerror or e
+        raise ImportModelError(f"opening model {where}: {what}") from e
     if not head:
         raise ImportModelError(f"opening model {where}: the file is empty")
     if head[:64].lstrip()[:1] == b"{" or head.startswith(b"GGUF") or where.suffix == ".gguf":

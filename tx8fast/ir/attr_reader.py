@@ -7,8 +7,10 @@ offset inside the piece, and the caller adds line and column.
 from __future__ import annotations
 
 import enum
+import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -28,6 +30,14 @@ _PLAIN_ESCAPES = {b"n": b"\n", b"t": b"\t", b'"': b'"', b"\\": b"\\"}
 _TENSOR = re.compile(r"(\*x|(?:(?:\d+|\?|\[[^\]\s]+\])x)*)(\?|[a-z]\w*)")
 _DIM = re.compile(r"(\d+|\?|\[[^\]]+\])x")
 _BUILTIN_DTYPE = {text: name for name, (text, _) in DENSE_DTYPES.items()}
+
+
+#: brackets inside brackets, of attributes and of types
+MAX_NESTING = 64
+#: characters of a whole number: more than 64 bits have
+MAX_DIGITS = 40
+#: elements of a constant that stands in the text
+MAX_ELEMENTS = 1 << 28
 
 
 class ReadError(VerifyError):
@@ -64,8 +74,8 @@ def split_types(text: str) -> list[str]:
     return [*parts, last] if last or parts else []
 
 
-def read_type(ctx: Context, text: str) -> Type:
-    """Read one type. Raises ReadError."""
+def read_type(ctx: Context, text: str, depth: int = 0) -> Type:
+    """Read one type, inside so many tuples. Raises ReadError."""
     if not text.startswith("!tx8be."):
         raise ReadError(0, "a type '!tx8be.<name>'", repr(text[:40]))
     name, angle, body = text[7:].partition("<")
@@ -81,10 +91,15 @@ def read_type(ctx: Context, text: str) -> Type:
         dims = m[1]
         if dims == "*x":
             return ctx.types.tensor(None, m[2], name)
-        shape = [-1 if d == "?" else d[1:-1] if d[0] == "[" else int(d) for d in _DIM.findall(dims)]
+        sizes = _DIM.findall(dims)
+        if any(len(d) > MAX_DIGITS for d in sizes if d[0] != "["):
+            raise ReadError(7 + len(name), f"dimensions of at most {MAX_DIGITS} digits", repr(body[:40]))
+        shape = [-1 if d == "?" else d[1:-1] if d[0] == "[" else int(d) for d in sizes]
         return ctx.types.tensor(shape, m[2], name)
     if name == "tuple":
-        return ctx.types.tuple_of(read_type(ctx, t) for t in split_types(body))
+        if depth >= MAX_NESTING:
+            raise ReadError(0, f"at most {MAX_NESTING} tuples inside each other", repr(text[:40]))
+        return ctx.types.tuple_of(read_type(ctx, t, depth + 1) for t in split_types(body))
     reader = ctx.type_readers.get(name)
     if reader is None:
         known = ", ".join(["vtensor", "tensor", "tuple", "none", "token", *sorted(ctx.type_readers)])
@@ -99,6 +114,7 @@ class AttrReader:
         self.ctx = ctx
         self.text = text
         self.pos = 0  # end of the last token taken
+        self.depth = 0  # open brackets
         self.kind, self.token, self.start = 0, "", 0
         self.advance()
 
@@ -146,6 +162,21 @@ class AttrReader:
             self.advance()
         return out
 
+    def nested(self, read: Callable[[], Any]) -> Any:
+        """Read what is inside one more bracket."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise self.fail(f"at most {MAX_NESTING} brackets inside each other")
+        found = read()
+        self.depth -= 1
+        return found
+
+    def whole(self, token: str) -> int:
+        """Return the number of a token at or before the present one."""
+        if len(token) > MAX_DIGITS:
+            raise ReadError(self.start, f"a number of at most {MAX_DIGITS} digits", f"one of {len(token)}")
+        return int(token, 0)
+
     def value(self) -> Any:
         kind, token = self.kind, self.token
         if kind == 1:
@@ -171,7 +202,7 @@ class AttrReader:
             return self.sequence(self.value)
         if token == "{":
             self.advance()
-            out = self.entries("}")
+            out = self.nested(lambda: self.entries("}"))
             self.take("}")
             return out
         raise self.fail("an attribute value")
@@ -180,7 +211,7 @@ class AttrReader:
         self.take("[")
         out = []
         while self.token != "]":
-            out.append(element())
+            out.append(self.nested(element))
             if self.token != ",":
                 break
             self.advance()
@@ -196,7 +227,7 @@ class AttrReader:
         if type_name not in ("i64", "ui64", "f64") or (type_name != "f64" and kind == 2):
             raise self.fail("the type f64" if kind == 2 else "the type i64, ui64 or f64")
         self.advance()
-        return _float(token) if type_name == "f64" else int(token, 0)
+        return _float(token) if type_name == "f64" else self.whole(token)
 
     def array(self) -> tuple:
         self.advance()
@@ -211,7 +242,7 @@ class AttrReader:
                 self.advance()
                 if self.kind not in (2, 3) or (self.kind == 2 and element == "i64"):
                     raise self.fail("a number" if element == "f64" else "an integer")
-                out.append(_float(self.token) if element == "f64" else int(self.token, 0))
+                out.append(_float(self.token) if element == "f64" else self.whole(self.token))
                 self.advance()
                 if self.token != ",":
                     break
@@ -241,7 +272,9 @@ class AttrReader:
         dtype = _BUILTIN_DTYPE.get(m[2]) if m else None
         if m is None or dtype is None:
             raise ReadError(self.pos, "a shape and an element type like <2x3xf32>", repr(spec[:30]))
-        shape = tuple(int(d) for d in m[1].split("x")[:-1])
+        shape = tuple(self.whole(d.lstrip("0") or "0") for d in m[1].split("x")[:-1])
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise ReadError(self.pos, f"a shape of at most {MAX_ELEMENTS} elements", repr(spec[:30]))
         self.pos = close + 1
         self.advance()
         numpy_type = DENSE_DTYPES[dtype][1]
@@ -334,10 +367,12 @@ class AttrReader:
     def _integer(self) -> int:
         if self.kind != 3:
             raise self.fail("an integer")
-        return int(self.advance(), 0)
+        return self.whole(self.advance())
 
 
 def _float(token: str) -> float:
     if token.startswith("0x"):
+        if len(token) > 18:
+            raise ReadError(0, "at most 16 hexadecimal digits of a float", repr(token[:40]))
         return struct.unpack("<d", struct.pack("<Q", int(token, 16)))[0]
     return float(token)

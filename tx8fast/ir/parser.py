@@ -25,15 +25,15 @@ from tx8fast.ir.types import Type
 # A dictionary body: no `}` that ends it, but any text inside strings. Possessive, so a mismatch stays linear.
 _LISTED = rf'(?:[^"}}]++|{STRING}|\}}(?!>))*+'
 _RUNTIME = rf'(?:[^"}}]++|{STRING}|\}}(?! : ))*+'
-_HEAD = r'\s*+(?:%(\d+)(?::(\d+))? = )?"([^"]+)"\(([^()]*)\)'
+_HEAD = r'\s*+(?:%(\d{1,9})(?::(\d{1,9}))? = )?"([^"]+)"\(([^()]*)\)'
 _TAIL = rf"(?: \{{({_RUNTIME})\}})? : (\(.*?) *(?:loc\(({STRING})\))?"
 _OP = re.compile(rf"{_HEAD}(?: <\{{({_LISTED})\}}>)?(?:{_TAIL}| (\(\{{))$")
 _CLOSE = re.compile(rf"\s*+\}}\){_TAIL}$")
 _NEXT_REGION = re.compile(r"\s*\}, \{$")
-_BLOCK = re.compile(r"\s*\^bb(\d+)(?:\((.*)\))?:$")
-_ARG = re.compile(r"\s*%(\d+): (.*)$")
+_BLOCK = re.compile(r"\s*\^bb(\d{1,9})(?:\((.*)\))?:$")
+_ARG = re.compile(r"\s*%(\d{1,9}): (.*)$")
 _STAGES = (
-    (re.compile(r"\s*(?:%\d+(?::\d+)? = )?"), "results like '%3 =' or '%3:2 ='"),
+    (re.compile(r"\s*(?:%\d{1,9}(?::\d{1,9})? = )?"), "results like '%3 =' or '%3:2 ='"),
     (re.compile(r'"[^"]+"'), "a quoted operation name"),
     (re.compile(r"\([^()]*\)"), "operands in parentheses"),
     (re.compile(rf"(?: <\{{{_LISTED}\}}>)?"), "attributes '<{...}>'"),
@@ -45,12 +45,17 @@ _STAGES = (
 )
 
 
+#: regions inside regions; those of a model are a few deep
+MAX_NESTING = 64
+
+
 class _Parser:
     def __init__(self, ctx: Context, text: str, filename: str) -> None:
         self.ctx = ctx
         self.lines = text.split("\n")
         self.filename = filename
         self.at = -1  # index of the current line
+        self.depth = 0  # open regions
         self.attrs: dict[tuple[str, str], dict[str, Any]] = {}
         self.signatures: dict[str, tuple[list[Type], list[Type]]] = {}
 
@@ -152,6 +157,9 @@ class _Parser:
 
     def regions(self, info: OpInfo, scope: dict[str, Value]) -> tuple[list[Region], re.Match[str]]:
         regions: list[Region] = []
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            self.fail(0, f"expected at most {MAX_NESTING} regions inside each other, found more")
         while True:
             region = Region(None)  # type: ignore[arg-type]  # the owner is created after its regions are read
             regions.append(region)
@@ -171,6 +179,7 @@ class _Parser:
                         block = region.add_block()
                     block.append(self.op(line, inner))
             if (m := _CLOSE.match(line)) is not None:
+                self.depth -= 1
                 return regions, m
             if _NEXT_REGION.match(line) is None:
                 self.expected(len(line) - len(line.lstrip()), "'}) : (types) -> types' or '}, {'")

@@ -12,6 +12,9 @@ from tx8fast.ir.core import INPLACE, VALUE_SEMANTICS, VIEW, Block, Op, Value
 from tx8fast.ir.interfaces import effects
 from tx8fast.ir.types import TensorType
 
+#: run-time attribute of an op that writes its first result over an operand: the index of that operand
+REUSE = "rt_mem_inplace"
+
 
 def is_aliasable(v: Value) -> bool:
     return isinstance(v.type, TensorType) and v.type.kind == "tensor"

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import InternalError
-from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, TensorSpec
+from tx8fast.graph_table import IN_PLACE, FunctionTable, GraphTable, OpRecord, Step, TensorSpec
 from tx8fast.ir.core import COLLECTIVE, Op, Value
 from tx8fast.ir.ops.base import rule_for
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.storage import REUSE
 from tx8fast.numerics.layout import npc
 
 SKIPPED_ATTRS = frozenset({"layout_str", "mem_layout", "useful_macs"})
@@ -149,6 +150,8 @@ class _FunctionReader:
         specs = tuple(self.table.values[i] if i >= 0 else None for i in inputs)
         results = tuple(self.table.values[i] for i in outs)
         attrs = tuple((k, v) for k, v in op.attrs.items() if k not in SKIPPED_ATTRS and not k.startswith("rt_"))
+        if REUSE in op.attrs:
+            attrs = (*attrs, (IN_PLACE, op.attrs[REUSE]))
         if op.has(COLLECTIVE):
             attrs = (*attrs, ("grid", self.view.table.chips))
         rule = rule_for(op)

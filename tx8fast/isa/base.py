@@ -9,7 +9,7 @@ evaluated with one numpy expression per family, not per row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -37,6 +37,10 @@ for _code, _name in CODE_TO_DTYPE.items():
 
 _NO_STEPS = (0,) * MAX_LOOPS
 Spans = tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]
+
+
+#: operands of the matrix engine, reductions and pools begin at multiples of so many bytes [manual 3.1, 10]
+OPERAND_BYTES = 256
 
 
 def ceil_div(a, b):
@@ -87,6 +91,16 @@ class Instruction:
     def spans(r: np.ndarray) -> Spans:
         """Return SPM (start, bytes) column pairs: at most 4 read, at most 2 written; 0 bytes = none."""
         return [], []
+
+    @staticmethod
+    def alignment(r: np.ndarray):
+        """Return what each SPM address of rows `r` must be a multiple of, in bytes, broadcast to (n, N_SPM): an element."""
+        return FORMAT_BYTES[r["fmt"]][:, None]
+
+    @staticmethod
+    def rules(r: np.ndarray) -> Iterable[tuple[np.ndarray, str]]:
+        """Return (rows of `r` that break it, what is wrong) for every rule between the fields of a row."""
+        return ()
 
     @staticmethod
     def rereads(machine, r: np.ndarray):

@@ -40,6 +40,11 @@ def span_bytes(n, positions, c, fmt):
     return (n - 1) * ((used + 255) // 256 * 256) + used
 
 
+def position_bytes(c, fmt):
+    """Return the bytes from one position to the next in the first region of a blocked operand, at most 256."""
+    return np.minimum(np.minimum(padded(c, fmt), BLOCK[fmt]) * FORMAT_BYTES[fmt], 256)
+
+
 def used_bytes(n, positions, c, fmt):
     """Return the bytes an engine streams for the operand: padded channels, no gaps between batches."""
     return n * positions * padded(c, fmt) * FORMAT_BYTES[fmt]

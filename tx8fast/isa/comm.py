@@ -39,6 +39,10 @@ class Message(Instruction):
     SCATTERS = False  # every tile gets other bytes
 
     @staticmethod
+    def alignment(r):
+        return 1
+
+    @staticmethod
     def setup(machine, r):
         """Return the cycles from the engine's start to the first byte on a link."""
         return np.full(len(r), machine.dte.setup_hw, np.int64)

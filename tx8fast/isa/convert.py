@@ -38,6 +38,12 @@ class Convert(Instruction):
     DEFAULTS = {"zp": 0}
 
     @staticmethod
+    def alignment(r):
+        out = np.ones((len(r), r["spm"].shape[1]), np.int64)
+        out[:, 0], out[:, 1] = _SRC_BYTES[r["opcode"]], _DST_BYTES[r["opcode"]]
+        return out
+
+    @staticmethod
     def cycles(machine, r):
         op = r["opcode"]
         size = r["p"][:, 0] * np.maximum(_SRC_BYTES[op], _DST_BYTES[op])

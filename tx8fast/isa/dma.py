@@ -25,6 +25,10 @@ class Dma(Instruction):
         return r["p"][:, 2] * r["p"][:, 4] * r["p"][:, 6]
 
     @staticmethod
+    def alignment(r):
+        return 1  # the rows do not name their elements' format; a program's arguments do
+
+    @staticmethod
     def cycles(machine, r):
         """Not used: the cost needs the absolute DDR address, see `transfer`."""
         return np.zeros(len(r), np.int64)

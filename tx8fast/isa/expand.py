@@ -27,10 +27,26 @@ def expand(code: np.ndarray) -> np.ndarray:
 
     Raises SimulationError if loops are not balanced or nested deeper than MAX_LOOPS.
     """
+    index, advance = execution(code)
+    if not len(advance):
+        return code.copy()
+    out = code[index]
+    out["ddr"] += advance
+    out["ddr_step"] = 0
+    out["depth"] = 0
+    return out
+
+
+def execution(code: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows of `code` run, in order, and how far the DDR offset of each has moved (bytes); nothing has if the
+    second is empty: there are no loops.
+
+    Raises SimulationError as `expand` does.
+    """
     opcode = code["opcode"]
     marks = np.flatnonzero((opcode == LOOP) | (opcode == END))
     if not len(marks):
-        return code.copy()
+        return np.arange(len(code)), np.zeros(0, np.int64)
     partner = _match_loops(opcode, marks)
     counts = code["p"][:, 0]
     steps = code["ddr_step"]
@@ -64,12 +80,7 @@ def expand(code: np.ndarray) -> np.ndarray:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         return np.concatenate(index), np.concatenate(advance)
 
-    index, advance = build(0, len(code), 0)
-    out = code[index]
-    out["ddr"] += advance
-    out["ddr_step"] = 0
-    out["depth"] = 0
-    return out
+    return build(0, len(code), 0)
 
 
 def _match_loops(opcode: np.ndarray, marks: np.ndarray) -> dict[int, int]:

@@ -27,6 +27,10 @@ class Lookup(Instruction):
     """`entries` rows `stride` bytes apart; a negative number counts from the end."""
 
     @staticmethod
+    def alignment(r):
+        return 1  # `fmt` is that of the row number, not of the rows
+
+    @staticmethod
     def prepare(machine, r):
         return np.full(len(r), np.ceil(machine.kcore.routine_cycles_per_elem), np.int64)
 

@@ -11,8 +11,8 @@ from functools import lru_cache
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.isa.base import N_FORMATS, Instruction, ceil_div, declare
-from tx8fast.isa.blocked import load, span_bytes, store, used_bytes
+from tx8fast.isa.base import N_FORMATS, OPERAND_BYTES, Instruction, ceil_div, declare
+from tx8fast.isa.blocked import load, position_bytes, span_bytes, store, used_bytes
 from tx8fast.isa.quant import postprocess, quantised, unpack_quant
 from tx8fast.numerics.formats import FORMAT_CODES
 
@@ -141,6 +141,19 @@ class Gemm(Instruction):
         return m, k, n, batch_l, batch_r, left, right
 
     @staticmethod
+    def alignment(r):
+        # parts of an operand in scratchpad begin at any of its positions: 256 bytes are preferred, not required
+        m, k, n, _, _, l_trs, r_trs, out_fmt, psum_fmt = r["p"][:, :9].T
+        left, right = (position_bytes(np.where(turned, a, k), r["fmt"]) for turned, a in ((l_trs, m), (r_trs, n)))
+        out, psum, bias = (position_bytes(n, f) for f in (out_fmt, psum_fmt, r["p"][:, 12]))
+        return np.stack([left, right, out, psum, bias, np.full(len(r), 2)], axis=1)
+
+    @staticmethod
+    def rules(r):
+        left, right = r["p"][:, 3], r["p"][:, 4]
+        yield (left != right) & (left != 1) & (right != 1), "a gemm of different batches, neither of which is 1"
+
+    @staticmethod
     def cycles(machine, r):
         m, k, n, batch_l, batch_r, left, right = Gemm._shapes(r)
         fmt, p = r["fmt"], r["p"]
@@ -231,6 +244,31 @@ class Conv(Instruction):
         c, oc, taps = p[:, 3], p[:, 6], p[:, 11] * p[:, 12]
         pos = np.where(kind == 0, taps * oc, np.where(kind == 1, taps, taps * c))
         return pos, np.where(kind == 2, oc, c)
+
+    @staticmethod
+    def alignment(r):
+        # bands of an image in scratchpad begin at any of its positions
+        c, oc, out_fmt, psum_fmt = r["p"][:, [3, 6, 17, 18]].T
+        whole = np.full(len(r), OPERAND_BYTES)
+        out, psum = position_bytes(oc, out_fmt), position_bytes(oc, psum_fmt)
+        return np.stack([position_bytes(c, r["fmt"]), whole, out, psum, whole, whole], axis=1)
+
+    @staticmethod
+    def rules(r):
+        _, h, w, c, oh, ow, oc, top, bottom, left, right, kx, ky, sx, sy, dx, dy = r["p"][:, :17].T
+        kind = r["opcode"] - 0x200
+        for size, out, before, behind, kernel, step, dilation, what in (
+            (h, oh, top, bottom, ky, sy, dy, "rows"),
+            (w, ow, left, right, kx, sx, dx, "columns"),
+        ):
+            reach = (kernel - 1) * np.where(kind == 1, 1, dilation) + 1
+            forward = (size + before + behind - reach) // step + 1
+            back = (size - 1) * step + reach - before - behind
+            yield (
+                np.where(kind == 2, back, forward) != out,
+                f"a convolution with other {what} than window, stride and pads give",
+            )
+        yield (kind == 1) & (c != oc), "a depthwise convolution with other channels in its result"
 
     @staticmethod
     def cycles(machine, r):

@@ -39,6 +39,10 @@ class Peripheral(Instruction):
         return ct_time(machine, size * factors(machine)[_FACTOR[op]], bases % 128 != 0)
 
     @staticmethod
+    def alignment(r):
+        return 1  # bit vectors, tables and words stand side by side
+
+    @staticmethod
     def spans(r):
         n, e, spm, op = r["p"][:, 0], FORMAT_BYTES[r["fmt"]], r["spm"], r["opcode"]
         size, bits = n * e, ceil_div(n, 8)

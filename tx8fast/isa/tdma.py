@@ -51,6 +51,16 @@ class GatherScatter(Tdma):
         return machine.tdma.startup + runs * np.maximum(1, ceil_div(p[:, 0], machine.tdma.bytes_per_cycle))
 
     @staticmethod
+    def alignment(r):
+        return 1  # runs of bytes
+
+    @staticmethod
+    def rules(r):
+        p = r["p"]
+        source, target = (p[:, k] * p[:, k + 2] * p[:, k + 4] for k in (2, 8))
+        yield source != target, "a gather_scatter with different numbers of runs on its sides"
+
+    @staticmethod
     def spans(r):
         p = r["p"].T
         return [(r["spm"][:, 0], envelope(p[0], p[1:7]))], [(r["spm"][:, 1], envelope(p[0], p[7:13]))]

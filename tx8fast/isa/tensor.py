@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.isa.base import FORMAT_BYTES, Instruction, declare
-from tx8fast.isa.blocked import load, span_bytes, store, used_bytes
+from tx8fast.isa.base import FORMAT_BYTES, OPERAND_BYTES, Instruction, declare
+from tx8fast.isa.blocked import load, position_bytes, span_bytes, store, used_bytes
 from tx8fast.isa.vector import ct_time
 
 DIM_C, DIM_W, DIM_H, DIM_HW = 0, 1, 2, 4
@@ -22,6 +22,14 @@ class Reduce(Instruction):
     REGS = 9
     FIELDS_SPM = ("src0", "dst")
     FIELDS_P = ("dim", "n", "h", "w", "c")
+
+    @staticmethod
+    def alignment(r):
+        return OPERAND_BYTES
+
+    @staticmethod
+    def rules(r):
+        yield ~np.isin(r["p"][:, 0], tuple(_AXES)), f"a reduction over none of dimensions {tuple(_AXES)}"
 
     @staticmethod
     def cycles(machine, r):
@@ -73,6 +81,15 @@ class Pool(Instruction):
     REGS = 9
     FIELDS_SPM = ("src0", "dst")
     FIELDS_P = ("n", "h", "w", "c", "top", "bottom", "left", "right", "kx", "ky", "sx", "sy")
+
+    @staticmethod
+    def alignment(r):
+        return position_bytes(r["p"][:, 3], r["fmt"])[:, None]  # bands of an image begin at any of its positions
+
+    @staticmethod
+    def rules(r):
+        oh, ow = Pool.out_size(r["p"][:, :12].T)
+        yield (oh < 1) | (ow < 1), "a pool whose window is larger than its operand with pads"
 
     @staticmethod
     def out_size(p):
@@ -153,6 +170,15 @@ class Unpool(Instruction):
     FIELDS_SPM = ("src0", "dst")
     FIELDS_P = ("n", "h", "w", "c", "oh", "ow", "kx", "ky", "sx", "sy", "index")
     DEFAULTS = {"index": 0}
+
+    @staticmethod
+    def alignment(r):
+        return OPERAND_BYTES
+
+    @staticmethod
+    def rules(r):
+        _, h, w, _, oh, ow, kx, ky, sx, sy = r["p"][:, :10].T
+        yield (oh > (h - 1) * sy + ky) | (ow > (w - 1) * sx + kx), "an unpool with a result beyond its last window"
 
     @staticmethod
     def cycles(machine, r):

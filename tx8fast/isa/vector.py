@@ -50,6 +50,26 @@ class Vector(Instruction):
         return op, form, np.where(form == LOOP, p[:, 2], p[:, 0])
 
     @staticmethod
+    def alignment(r: np.ndarray):
+        op, form, e = r["opcode"], _FORM[r["opcode"]], FORMAT_BYTES[r["fmt"]]
+        source, result = np.where(_BITS_IN[op], 1, e), np.where(_BITS_OUT[op], 1, e)
+        out = np.repeat(source[:, None], r["spm"].shape[1], axis=1)
+        out[np.arange(len(r)), np.where((form == V) | (form == VS), 1, 2)] = result
+        return out
+
+    @staticmethod
+    def rules(r: np.ndarray):
+        form, p = _FORM[r["opcode"]], r["p"]
+        n, unit, full, full_unit = p[:, :4].T
+        unfit = (unit < 1) | (unit > MAX_UNIT) | (n % np.maximum(unit, 1) != 0)
+        yield (form == VUV) & unfit, f"a unit of which the elements are no multiple, or beyond {MAX_UNIT}"
+        ratio = full.astype(np.float64) * unit != n.astype(np.float64) * full_unit
+        yield (
+            (form == LOOP) & ((unit != MAX_UNIT) | (n % MAX_UNIT != 0) | ratio),
+            "counts of a unit loop that break its ratio rule",
+        )
+
+    @staticmethod
     def cycles(machine, r: np.ndarray):
         op, form, n = Vector._counts(r)
         size = np.where(_BITS_IN[op], ceil_div(n, 8), n * FORMAT_BYTES[r["fmt"]])

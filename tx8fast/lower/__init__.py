@@ -29,7 +29,6 @@ from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.row_group import RowGroup, is_row_group
 from tx8fast.lower.rows import Norm, Reduce, Rope, Softmax
 from tx8fast.lower.sequence import SequenceStream
-from tx8fast.lower.sequences import BINARY, COMPARE, UNARY
 from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine
 
@@ -41,27 +40,16 @@ def _reduce(record: OpRecord, machine: Machine) -> Lowering:
     """A reduction over channels, else over positions."""
     x = record.operands[0]
     rank = len(x.shape) if x is not None else 0
-    over_channels = rank > 0 and rank - 1 in {a % rank for a in record.attr("axes")}
+    over_channels = record.kind in Reduce.takes and rank > 0 and rank - 1 in {a % rank for a in record.attr("axes")}
     return (Reduce if over_channels else PositionReduce)(record, machine)
 
 
+_ALONE = (Contraction, Pool, BatchNorm, Softmax, Norm, Rope, ChannelNorm, Lookup, Movement, Elementwise)
 #: op kind -> its family; every kind may end on the kernel core
 FAMILIES: dict[str, Family] = {
-    "gemm": Contraction,
-    "contract": Contraction,
+    **{kind: family for family in _ALONE for kind in family.takes},
     "conv": convolution,
-    "max_pool": Pool,
-    "avg_pool": Pool,
-    "batchnorm_inference": BatchNorm,
-    "softmax": Softmax,
-    "layernorm": Norm,
-    "rmsnorm": Norm,
     "reduce": _reduce,
-    "rope": Rope,
-    "channel_norm": ChannelNorm,
-    **dict.fromkeys(LOOKUPS, Lookup),
-    **{k: Movement for k in ("transpose", "slice", "broadcast", "concat", "pad")},
-    **{k: Elementwise for k in (*BINARY, *COMPARE, *UNARY, "select", "convert", "swiglu")},
 }
 
 

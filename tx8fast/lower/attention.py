@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.graph_table import Dim, GroupRecord
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.links import Link, LinkedAccess
@@ -39,6 +39,11 @@ LOWEST = {"bf16": -3.3895313892515355e38, "f16": -30000.0, "f32": -3.0e38}  # no
 ATTENTION = ("contract", "softmax", "contract")
 
 
+def is_attention(ops: Sequence[OpRecord]) -> bool:
+    """True if these are the kinds of ops, in order, that may be attention."""
+    return tuple("contract" if op.kind == "gemm" else op.kind for op in ops) == ATTENTION
+
+
 class Attention(Lowering):
     """Group factors: the scores' batch factors, then its row factors, then the keys, a reduction."""
 
@@ -50,6 +55,8 @@ class Attention(Lowering):
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(record, machine)
+        if not is_attention(record.ops):
+            raise NotLowerable("attention is a matrix product, a softmax and a matrix product")
         scores, softmax, mix = record.ops
         self.first = Contraction(scores, machine)
         self.second = Contraction(mix, machine, rows_of_left=True)

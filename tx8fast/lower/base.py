@@ -28,6 +28,7 @@ from tx8fast.numerics.layout import padded_channels
 
 ALIGN_BYTES = 256  # scratchpad operand alignment (hardware manual 3.1)
 FLOATS = ("bf16", "f16", "f32")
+UNLIMITED = 1 << 62  # points of a slice
 #: fields of a strided move: stride and count of the source's and the destination's levels, innermost first
 _MOVE_LEVELS = tuple((f"ss{i}", f"sn{i}", f"ds{i}", f"dn{i}") for i in range(3))
 
@@ -204,10 +205,12 @@ class Lowering:
     """One prepared op record. Subclasses set the fields and implement `emit`."""
 
     kind = "base"
+    takes: frozenset[str] = frozenset()  # kinds of the ops it lowers; empty: it finds out by other means
     variant = 0  # which of the record's lowerings this is; 0: the one `lower` returns
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     sharing = True  # option of the compile: False makes every tile load for itself
     shares = False  # True: tiles may load a common operand together and pass it on
+    chains = True  # False: it is no loop nest over slices that load all they need, and runs alone in its launch
     staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
     deferred = (
         False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later
@@ -224,6 +227,9 @@ class Lowering:
     prepared = -1  # read access that is worked on in place, by `front` of the first slice after it was loaded
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
+        """Raises NotLowerable if the record is not one of those it takes; subclasses, whenever they cannot do it."""
+        if self.takes and record.kind not in self.takes:
+            raise NotLowerable(f"{record.kind} is no op of the family '{self.kind}'")
         self.record: Any = record
         self.machine = machine
         self.sizes: tuple[int, ...] = ()
@@ -239,13 +245,17 @@ class Lowering:
         self.known_slices: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def set_factors(self, sizes, units=None, shard=None, split=None, reduce=None, max_len=None) -> None:
+        """Set the loop space. Raises NotLowerable if a factor that stays whole is longer than a slice can be."""
         n = len(sizes)
         self.sizes = tuple(sizes)
         self.units = tuple(units or (1,) * n)
         self.shard = tuple(shard or (True,) * n)
         self.split = tuple(split or (True,) * n)
         self.reduce = tuple(reduce or (False,) * n)
-        self.max_len = tuple(max_len or (1 << 62,) * n)
+        self.max_len = tuple(max_len or (UNLIMITED,) * n)
+        for size, whole, most in zip(self.sizes, self.split, self.max_len, strict=True):
+            if not whole and size > most:
+                raise NotLowerable(f"{size} points stay together, and instructions take {most} at most")
 
     def arguments(self) -> list[int]:
         """Return the record's operand index of each read access, in order."""

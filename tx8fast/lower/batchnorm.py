@@ -30,6 +30,7 @@ class BatchNorm(Lowering):
     """Factors: image, position, channel (a matrix has no image factor)."""
 
     kind = "batchnorm"
+    takes = frozenset({"batchnorm_inference"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

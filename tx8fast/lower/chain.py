@@ -147,8 +147,8 @@ class Chain(Lowering):
         stage = Stage(self._lowered(op, member.before), shape)
         low = stage.low
         n, h, w, c = shape
-        if not stage.windowed and (not low.writes[0].blocked or low.sizes != (n, h * w, c)):
-            raise NotLowerable("an element-wise op of a chain works on blocked images")
+        if not stage.windowed and (not low.writes[0].blocked or low.sizes != (n, h * w, c) or c > low.max_len[-1]):
+            raise NotLowerable("an element-wise op of a chain works on blocked images with all their channels")
 
         def source(wire: Source) -> Source:
             return ("op", member_of[wire[1]]) if wire[0] == "op" else wire

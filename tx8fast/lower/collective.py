@@ -84,6 +84,7 @@ class Collective(Lowering):
     """One collective over all chips of a grid (attribute `grid`, from the module). Code differs by chip and tile."""
 
     kind = "dte"
+    chains = False
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -180,6 +181,12 @@ class Collective(Lowering):
     @property
     def spm_bytes(self) -> int:
         return max(self.cells(g) for g in self.groups[0]) * round_up(self.part_bytes[0], ALIGN_BYTES)
+
+    def places(self) -> list[tuple[int, int]]:
+        """Return offset and bytes of every cell that a tile may hold."""
+        size = self.part_bytes[0]
+        n = max(self.cells(g) for g in self.groups[0])
+        return [(k * round_up(size, ALIGN_BYTES), size) for k in range(n)]
 
     def _chunks(self, group: Group) -> range:
         return range(len(group.ring) if self.record.kind in ("all_reduce", "reduce_scatter", "all_to_all") else 1)

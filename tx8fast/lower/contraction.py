@@ -168,6 +168,7 @@ def _factors(dims: Sequence[Dim]) -> list[int]:
 
 class Contraction(Lowering):
     kind = "contraction"
+    takes = frozenset({"gemm", "contract"})
     shares = True
 
     def __init__(self, record: OpRecord, machine: Machine, rows_of_left: bool = False, resident: bool = False) -> None:
@@ -180,6 +181,8 @@ class Contraction(Lowering):
         if rule is None or left is None or right is None or left.dtype not in FLOATS or right.dtype != left.dtype:
             raise NotLowerable("matrix products take two operands of one float format")
         dims_l, dims_r, dims_o = rule.ins[0] or (), rule.ins[1] or (), rule.outs[0]
+        if not (dims_l and dims_r and dims_o):
+            raise NotLowerable("operands and result of a matrix product have dimensions")
         if out.dtype not in FLOATS or any(not d.terms and d.size != 1 for t in (dims_l, dims_r, dims_o) for d in t):
             raise NotLowerable("dimensions must be built from factors")
         self.lone: list[int] = []

@@ -74,7 +74,8 @@ class FusedConvolution(Fused):
             low = Elementwise(op, machine)
             self._add(i, low, self._elementwise_links(low))
         self.writes = [self._access(self.members[i].low.writes[0], self.members[i].links) for i in record.outputs]
-        self.set_factors(lead.sizes, lead.units, lead.shard, lead.split, lead.reduce, lead.max_len)
+        most = self._limited(lead.max_len, lead.units)
+        self.set_factors(lead.sizes, lead.units, lead.shard, lead.split, lead.reduce, most)
 
     def _access(self, access: Access, links: Sequence[Link]) -> Access:
         own = access in self.conv.reads or access in self.conv.writes

@@ -59,6 +59,8 @@ def convolution(record: OpRecord, machine: Machine) -> Lowering:
     product = as_product(record)
     if product is not None:
         return Contraction(product, machine)
+    if record.kind not in Windowed.takes:
+        raise NotLowerable(f"{record.kind} is no convolution")
     x, w = record.operands[:2]
     groups = record.attr("groups")
     if groups == 1 or x is None or w is None:
@@ -73,6 +75,7 @@ class Windowed(Lowering):
     """Common part: operands, window and bias. Factors begin with image, output row and output channel."""
 
     kind = "conv"
+    takes = frozenset({"conv"})
     positional = True
     shares = True
     overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, UNLIMITED, Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY, recipe_of
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.machine import Machine
@@ -49,6 +49,7 @@ def merge_dims(out: tuple[int, ...], operands: Sequence[tuple[int, ...]], blocke
 
 class Elementwise(Lowering):
     kind = "elementwise"
+    takes = frozenset({*BINARY, *COMPARE, *UNARY, "select", "convert", "swiglu"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -77,9 +78,14 @@ class Elementwise(Lowering):
             self.modes.append(self._mode(merged, tuple(sizes)))
             self.reads.append(self._access(spec, merged, sizes))
         self.writes = [self._access(out, tuple(sizes), sizes)]
-        unit = [1] * len(sizes)
-        unit[-1] = min(sizes[-1], max(block_size(s.dtype) for s in (*ins, out)) if self.blocked else 64)
-        self.set_factors(sizes, unit)
+        unit, most = [1] * len(sizes), [UNLIMITED] * len(sizes)
+        lanes = {block_size(s.dtype) for s, mode in ((out, "full"), *zip(ins, self.modes, strict=True))
+                 if mode in ("full", "vector")}  # fmt: skip
+        unit[-1] = min(sizes[-1], min(lanes) if self.blocked else 64)
+        if self.blocked and len(lanes) > 1:
+            # no more channels than the smallest block has: so many lie in the same places whatever the format
+            most[-1] = min(lanes)
+        self.set_factors(sizes, unit, max_len=most)
 
     def _check(self, ins: list[TensorSpec], out: TensorSpec) -> None:
         kinds = [o.dtype for o in ins]

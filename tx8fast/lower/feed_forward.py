@@ -98,8 +98,8 @@ class FeedForward(Fused):
                     units[link.factor] = max(units[link.factor], min(u, n))
         n = len(factors) - 1
         sizes = [first.sizes[f] for f in factors]
-        self.set_factors(sizes, units, [True] * n + [False], [True] * (n + 1), [False] * n + [True],
-                         [first.max_len[f] for f in factors])  # fmt: skip
+        most = self._limited([first.max_len[f] for f in factors], units)
+        self.set_factors(sizes, units, [True] * n + [False], [True] * (n + 1), [False] * n + [True], most)
         self.late_reads = {k for i, m in enumerate(self.members) if i not in products
                            for kind, k in m.sources if kind == "in"}  # fmt: skip
 

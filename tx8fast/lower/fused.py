@@ -52,8 +52,11 @@ def _width(product: Contraction, lead: Contraction) -> int:
 
 
 def _first_wire(record: GroupRecord, i: int) -> int:
-    """Return the first member whose result op `i` reads."""
-    return next(w[1] for w in record.wires[i] if w is not None and w[0] == "op")
+    """Return the first member whose result op `i` reads. Raises NotLowerable if it reads none."""
+    found = [w[1] for w in record.wires[i] if w is not None and w[0] == "op"]
+    if not found:
+        raise NotLowerable(f"{record.ops[i].kind} works on nothing that the group makes")
+    return found[0]
 
 
 class Fused(Lowering):
@@ -78,6 +81,10 @@ class Fused(Lowering):
             raise NotLowerable("a convolution with a window leads a group of its own kind")
         made = {i: Contraction(products[i], machine, resident=resident)  # type: ignore[arg-type]
                 for i, op in enumerate(record.ops) if op.kind in PRODUCTS}  # fmt: skip
+        if not made or any(
+            w is not None and w[0] == "op" and not (led and w[1] == 0) for i in made for w in record.wires[i]
+        ):
+            raise NotLowerable("matrix products lead a group, and read nothing that it makes")
         self.lead = lead = min(made.values(), key=lambda low: math.prod(low.sizes))
         base: list[Contraction] = []  # the product that every member follows
         if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
@@ -117,9 +124,21 @@ class Fused(Lowering):
         limit = [
             1 if f in columns and len(self.products) < len(self.members) else n for f, n in enumerate(lead.max_len)
         ]
-        self.set_factors(lead.sizes, units, shard, split, lead.reduce, limit)
-        if any(lead.sizes[f] > lead.max_len[f] for f in whole):
-            raise NotLowerable("rows are longer than one instruction can write")
+        self.set_factors(lead.sizes, units, shard, split, lead.reduce, self._limited(limit, units))
+
+    def _limited(self, most: Sequence[int], units: Sequence[int]) -> list[int]:
+        """Return the most points of a slice that all members can work on; most: those of the group's factors otherwise.
+        Raises NotLowerable where a member takes less than there always are."""
+        out = list(most)
+        for m in self.members:
+            for link, own, size in zip(m.links, m.low.max_len, m.low.sizes, strict=True):
+                if link.factor >= 0:
+                    out[link.factor] = min(out[link.factor], link.most(own))
+                elif size > own:
+                    raise NotLowerable(f"{size} points stay together, and a member takes {own} at most")
+        if any(n < unit for n, unit in zip(out, units, strict=True)):
+            raise NotLowerable("slices that one member needs whole are more than another one takes")
+        return out
 
     def _begin(self) -> None:
         self.members: list[Member] = []

@@ -31,6 +31,7 @@ WORD_BYTES = 8  # the kernel core loads and stores 64 bits at a time (hardware m
 
 class KernelCore(Lowering):
     kind = "kcore"
+    chains = False
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -101,11 +102,16 @@ def _is_blocked(spec: TensorSpec) -> bool:
 
 def _work(record: OpRecord) -> int:
     """Elements the core touches: results and read operands; a table is read only where it is indexed, and an
-    in-place cache update touches the new rows only. Whole rows are copied word by word."""
+    update in place touches what is new only. Whole rows are copied word by word."""
     if record.kind == "kv_update":
         new = record.operands[1]
         assert new is not None
-        return _words(new, record.attr("axis"))
+        copied = 0 if record.in_place >= 0 else _words(record.results[0], 0)
+        return copied + _words(new, record.attr("axis"))
+    if record.in_place >= 0:
+        return max(
+            1, *(math.prod(s.shape) for i, s in enumerate(record.operands) if s is not None and i != record.in_place)
+        )
     if record.kind in ("embedding", "gather"):
         table, indices = record.operands[:2]
         assert table is not None and indices is not None

@@ -38,6 +38,10 @@ class Link:
         """Return the least number of the group's points that are whole units of `own` points of the member."""
         return own * self.scale // math.gcd(own * self.scale, self.width)
 
+    def most(self, own: int) -> int:
+        """Return the most of the group's points of which none are more than `own` points of the member."""
+        return own * self.scale // self.width
+
 
 class Links(list[Link]):
     """All factors of a member, in its order, in terms of the group's."""

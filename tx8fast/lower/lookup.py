@@ -103,6 +103,8 @@ class Lookup(Lowering):
     """Factors: the numbers' dimensions, then the columns of a row. blocked: the form of a slice's result."""
 
     kind = "lookup"
+    chains = False  # numbers stay in DDR
+    takes = frozenset({*LOOKUPS})
 
     def __init__(self, record: OpRecord, machine: Machine, blocked: bool = False) -> None:
         super().__init__(record, machine)

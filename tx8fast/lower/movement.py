@@ -23,6 +23,7 @@ class Movement(Lowering):
     """Dense tensors; factors are the result's dimensions."""
 
     kind = "movement"
+    takes = frozenset({"transpose", "slice", "broadcast", "concat", "pad"})
     positional = True
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
@@ -132,6 +133,7 @@ class ChannelNorm(Lowering):
     """Dense <-> channel-blocked, one gatherScatter per block group (hardware manual 11.2)."""
 
     kind = "channel_norm"
+    takes = frozenset({"channel_norm"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

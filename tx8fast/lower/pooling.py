@@ -30,6 +30,7 @@ class Pool(Lowering):
     """max_pool and avg_pool. Factors: image, output row, channel; columns stay whole."""
 
     kind = "pool"
+    takes = frozenset({"max_pool", "avg_pool"})
     positional = True
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
@@ -136,6 +137,7 @@ class PositionReduce(Lowering):
     """sum, mean, max or min over positions of each image: rows, columns or both; channels stay."""
 
     kind = "positions"
+    takes = frozenset({"reduce"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

@@ -61,12 +61,15 @@ class RowGroup(Fused):
     """Group factors: those of the look-ups."""
 
     kind = "rows of tables"
+    chains = False  # numbers of rows stay in DDR
     shares = False
     deferred = False
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         Lowering.__init__(self, record, machine)
         self._begin()
+        if not is_row_group([op.kind for op in record.ops]):
+            raise NotLowerable("look-ups lead a group of rows")
         self.products = []
         lead = Lookup(record.ops[0], machine, blocked=True)
         self.shape = lead.writes[0].spec.shape
@@ -118,6 +121,7 @@ class RowGroup(Fused):
                     if wire is not None and spec is not None]  # fmt: skip
         for wire, spec in operands:
             sources.append(wire if wire[0] == "op" else self._beside(wire[1], spec))
+        self.most[-1] = min([self.most[-1], *low.max_len[-1:]])
         self.members.append(RowMember(low, [], sources))
 
     def _beside(self, wire: int, spec: TensorSpec) -> tuple[str, int]:

@@ -105,6 +105,8 @@ class RowOp(Lowering):
 class Norm(RowOp):
     """layernorm and rmsnorm over the last dimension."""
 
+    takes = frozenset({"layernorm", "rmsnorm"})
+
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
         self._require_last(record.attr("axes"))
@@ -147,6 +149,8 @@ class Norm(RowOp):
 
 class Softmax(RowOp):
     """softmax(x * scale + mask) or its logarithm; the mask broadcasts to x."""
+
+    takes = frozenset({"softmax"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -244,6 +248,8 @@ class Softmax(RowOp):
 class Reduce(RowOp):
     """Reduction of the last dimension, kept as extent 1."""
 
+    takes = frozenset({"reduce"})
+
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
         self._require_last(record.attr("axes"))
@@ -266,6 +272,7 @@ class Rope(Lowering):
     """Rotary embedding: y = x * cos + partner(x) * sin per head; the sine table carries the sign."""
 
     kind = "rope"
+    takes = frozenset({"rope"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

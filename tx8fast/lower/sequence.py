@@ -202,6 +202,7 @@ class SequenceStream(Parts):
             return False
         self.code: dict[int, np.ndarray] = {}  # by the arena's address
         self.at = {name: at for (name, _, _), at in zip(wishes, placed.offsets, strict=True)}
+        self.held_bytes = {name: size for name, size, _ in wishes}
         self.spm_bytes = placed.peak_bytes
         return True
 

@@ -62,6 +62,8 @@ class Members(Stream):
         alone = (True, *(False,) * (len(sizes) - 1))
         self.set_factors(sizes, split=alone, shard=alone)
         self.spread_over_tiles()
+        if 2 * self.tiles < machine.n_tiles:  # laying it out takes seconds, and it would hardly pay
+            raise NotLowerable("more than half of the tiles would have no sequence")
 
     # -- members --------------------------------------------------------------------------------------------------
 
@@ -170,6 +172,8 @@ class Members(Stream):
         low = Elementwise(op, self.machine)
         if low.sizes[:2] != (self.n_images, self.positions) or not low.blocked or len(low.sizes) != 3:
             raise NotLowerable("an element-wise op of a stream works on all positions")
+        if low.sizes[2] > low.max_len[2]:
+            raise NotLowerable("formats of an element-wise op of a stream have blocks of one width")
         if any(mode not in ("full", "vector", "scalar") for mode in low.modes):
             raise NotLowerable("this broadcast is not one of a stream")
         order = low.arguments()

@@ -139,6 +139,7 @@ class ConvStream(Stream, Chain):
             need, self.at = place(wishes)
             if need <= self.capacity:
                 self.spm_bytes = need
+                self.held_bytes = {name: size for name, size, _ in wishes}
                 return
             for i in self._crowded(wishes):
                 shares[i] *= LESS

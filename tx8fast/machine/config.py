@@ -1,6 +1,6 @@
 """The machine description: typed, frozen, read from TOML and checked as a whole.
 
-May import: the standard library, tx8fast.errors. Must not: compute costs (that is the ISA's job).
+May import: the standard library, errors, files. Must not: compute costs (that is the ISA's job).
 Source of the key table: TX8 hardware manual section 5. Every constant is required in a
 file, so that none of the cost model can be left to an invisible default; only the choice between models has one.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tx8fast.errors import ConfigError, raise_all
+from tx8fast.files import read_input
 from tx8fast.machine import sections as s
 from tx8fast.machine.sections import SECTIONS
 
@@ -26,7 +28,9 @@ from tx8fast.machine.sections import SECTIONS
 DDR_BASE = 0x2_8000_0000
 #: first SPM byte address given to buffers on the standard chip (3.1); a machine has `spm_base`
 SPM_BASE = 0x10000
-#: largest whole number of a machine file: products with counts stay within 64 bits
+MAX_FILE_BYTES = 1 << 16
+MAX_DEPTH = 8
+#: largest whole number that is looked at
 _MAX_INT = 2**48
 #: most tiles: instructions name sets of tiles by bits of a signed 64-bit mask
 MAX_TILES = 63
@@ -167,19 +171,23 @@ def _check_value(key: str, value: Any, meta: Mapping) -> str:
     want, low = meta["type"], meta["low"]
     if isinstance(value, bool) or not isinstance(value, (int, float) if want is float else int):
         kind = "a whole number" if want is int else "a number"
-        return f"$.{key}: found {type(value).__name__} {value!r}, required {kind}"
+        return f"$.{key}: found {type(value).__name__} {reprlib.repr(value)}, required {kind}"
+    if isinstance(value, int) and abs(value) > _MAX_INT:
+        return f"$.{key}: found a number beyond {_MAX_INT}, required at most {_MAX_INT}"
     if not math.isfinite(value):
         return f"$.{key}: found {value}, required a finite number"
     if (low is None and value <= 0) or (low is not None and value < low):
         return f"$.{key}: found {value}, required " + ("more than 0" if low is None else f"at least {low}")
-    if want is int and value > _MAX_INT:
-        return f"$.{key}: found {value}, required at most {_MAX_INT}"
     return ""
 
 
 def _check_together(values: Mapping[str, Any]) -> list[str]:
     """Return the rules between or beyond single keys that `values` breaks."""
-    problems = []
+    problems = [
+        f"$.{key}: found {values[key]}, required {meta['least']:g} to {meta['most']:g}"
+        for key, (meta, _) in _SCHEMA.items()
+        if not meta["least"] <= values[key] <= meta["most"]
+    ]
     low, high = values["tile.spm_reserved_low"], values["tile.spm_reserved_high"]
     if low + high >= values["tile.spm_bytes"]:
         problems.append(
@@ -217,7 +225,16 @@ def _make(cls: type, path: str, values: Mapping[str, Any]) -> Any:
     return cls(**found)
 
 
+def _too_deep(data: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with keys that have more parts than any of a machine."""
+    layer = list(data.items())
+    for _ in range(MAX_DEPTH):
+        layer = [(key, inner) for key, table in layer if isinstance(table, Mapping) for inner in table.values()]
+    return [f"$.{key:.80}: nested more than {MAX_DEPTH} deep" for key in dict.fromkeys(key for key, _ in layer)]
+
+
 def _build(data: Mapping[str, Any], doing: str) -> Machine:
+    raise_all(ConfigError, doing, _too_deep(data))
     values = {key: meta["default"] for key, (meta, _) in _SCHEMA.items() if "default" in meta} | _leaves(data)
     problems = [f"$.{key}: unknown key" for key in values if key not in _SCHEMA]
     for key, (meta, _) in _SCHEMA.items():
@@ -240,12 +257,14 @@ def builtin_machines() -> list[str]:
 def _read(source: str | Path) -> tuple[str, str]:
     """Return (text, label) of a built-in machine or a TOML file."""
     name = str(source)
+    if not name:
+        raise ConfigError("loading machine: its name is empty; built-in machines: " + ", ".join(builtin_machines()))
     if isinstance(source, str) and source.isidentifier():
         entry = resources.files("tx8fast.machine").joinpath("configs", f"{name}.toml")
         if entry.is_file():
             return entry.read_text("utf-8"), name
     try:
-        return Path(source).read_text("utf-8"), name
+        return read_input(source, MAX_FILE_BYTES).decode("utf-8"), name
     except (OSError, UnicodeDecodeError) as err:
         known = ", ".join(builtin_machines())
         why = getattr(err, "strerror", None) or err
@@ -261,7 +280,9 @@ def load_machine(source: str | Path = "tx8", overrides: Mapping[str, Any] | None
     text, label = _read(source)
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as err:
+    except RecursionError:
+        raise ConfigError(f"loading machine '{label}': not valid TOML: brackets are nested too deeply") from None
+    except ValueError as err:  # a syntax error, or a number of thousands of digits
         raise ConfigError(f"loading machine '{label}': not valid TOML: {err}") from None
     for key, value in (overrides or {}).items():
         table = data

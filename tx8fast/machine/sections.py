@@ -10,20 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+#: the largest whole number, and what a rate may be: an instruction's cycles stay below 2**40, which the event kernel
+#: requires, and products with counts within 64 bits
+MAX_WHOLE = 2**31 - 1
+MIN_NUMBER, MAX_NUMBER = 1e-3, 1e12
 
-def whole(low: int = 1, key: str = "") -> Any:
-    """A whole number of at least `low`; `key` is its TOML name if it differs from the field's."""
-    return field(metadata={"type": int, "low": low, "key": key})
+
+def whole(low: int = 1, key: str = "", most: int = MAX_WHOLE) -> Any:
+    """A whole number from `low` to `most`; `key` is its TOML name if it differs from the field's."""
+    return field(metadata={"type": int, "low": low, "key": key, "least": low, "most": most})
 
 
 def choice(default: int) -> Any:
     """The number of a model; files written before there was a choice mean `default`."""
-    return field(metadata={"type": int, "low": 1, "key": "", "default": default})
+    return field(metadata={"type": int, "low": 1, "key": "", "default": default, "least": 1, "most": MAX_WHOLE})
 
 
-def number(low: float | None = None, key: str = "") -> Any:
-    """A number; `low` None means strictly positive."""
-    return field(metadata={"type": float, "low": low, "key": key})
+def number(low: float | None = None, key: str = "", most: float = MAX_NUMBER) -> Any:
+    """A number of at least `low` (None: more than 0), and from `MIN_NUMBER` to `most`."""
+    return field(metadata={"type": float, "low": low, "key": key, "least": MIN_NUMBER, "most": most})
 
 
 def table(kind: type) -> Any:
@@ -38,7 +43,7 @@ class Chip:
     tiles_x: int = whole()
     tiles_y: int = whole()
     clock_hz: float = number()
-    ddr_bytes: int = whole()
+    ddr_bytes: int = whole(most=2**48)
     ddr_bw: float = number()
     ddr_efficiency: float = number()
     ddr_page: int = whole()
@@ -69,7 +74,7 @@ class Kcore:
     issue_per_reg: int = whole(0)
     wait_cycles: int = whole(0)
     routine_base: int = whole(0)
-    routine_cycles_per_elem: float = number()
+    routine_cycles_per_elem: float = number(most=1e4)
 
 
 @dataclass(frozen=True)

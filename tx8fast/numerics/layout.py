@@ -63,6 +63,11 @@ def dense_bytes(shape: Sequence[int], dtype: str) -> int:
     return math.prod(shape) * ITEM_BYTES[dtype]
 
 
+def image_bytes(shape: Sequence[int], dtype: str, layout: str) -> int:
+    """Return the footprint of a tensor in DDR: "dense" or "blocked"."""
+    return dense_bytes(shape, dtype) if layout == "dense" else blocked_bytes(*npc(shape), dtype)
+
+
 def element_offset(n, p, c, P: int, C: int, dtype: str):  # noqa: N803 - the manual's names
     """Return the byte offset of element (n, p, c) of a blocked tensor with P positions, C channels.
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tx8fast.ir.core import TERMINATOR, Block, Op, Value
+from tx8fast.ir.core import TERMINATOR, Block, Op
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.layout_forms import is_alias
 
@@ -63,28 +64,30 @@ def layer_and_sort(block: Block, segment: list[Op]) -> None:
             op.detach()
         for op in ordered:
             block.insert_before(anchor, op)
-    last: dict[float, Op] = {keys[op]: op for op in ordered if op.kind == "group"}
+    last: dict[float, Op] = {keys[op]: op for op in ordered if op.kind == "group" and not _is_empty(op)}
     for op in ordered:
         if op.kind == "group":
-            op.attrs["need_barrier"] = last[keys[op]] is op
+            op.attrs["need_barrier"] = last.get(keys[op]) is op
+
+
+def _is_empty(group: Op) -> bool:
+    """True if the group makes no element: it has no code, and no barrier."""
+    return all(isinstance(r.type, TensorType) and 0 in (r.type.shape or ()) for r in group.results)
 
 
 def layers(segment: list[Op]) -> dict[Op, float]:
     """Return a sort key per op: groups have whole layers, 0 the last; aliases stand half a step before their users.
 
-    An op without operands comes first. A group that updates its operand in place comes after all readers of it.
+    An op without operands comes first. What a group writes over is read by groups that it needs, directly or not
+    (`passes/functional_to_inplace.py`): they have higher layers.
     """
     inside = set(segment)
     keys: dict[Op, float] = {}
-    writers: dict[Value, float] = {}  # value overwritten -> layer of the group that does it
     for op in reversed(segment):
         users = [u for r in op.results for u in r.users if u in inside]
         top = max((keys[u] for u in users), default=-1.0)
         if op.kind == "group":
-            top = max(int(top + 1), *(int(writers.get(v, -1)) + 1 for v in op.operands), 0)
-            keys[op] = float(top)
-            for v in overwritten(op):
-                writers[v] = keys[op]
+            keys[op] = float(max(int(top + 1), 0))
         elif not op.operands:
             keys[op] = float("inf")
         elif is_alias(op):
@@ -92,17 +95,3 @@ def layers(segment: list[Op]) -> dict[Op, float]:
         else:
             keys[op] = float(int(top + 1)) + 0.25 if users else -0.75
     return keys
-
-
-def overwritten(group: Op) -> list[Value]:
-    """The outer values whose storage a group's in-place op takes over."""
-    out = []
-    for op in group.body:
-        if op.kind not in ("kv_update", "kv_update_"):
-            continue
-        v = op.operands[0]
-        while v.op is not None and v.op.kind == "load_var":
-            v = v.op.operands[0]
-        if v.op is None:
-            out.append(group.operands[v.index])
-    return out

@@ -1,6 +1,6 @@
 """Ops that match a table of patterns form one group.
 
-May import: ir, passes.base, passes.pattern_table, passes.group_single. Must not: choose loads or tiles.
+May import: files, ir, passes.base, passes.pattern_table, passes.group_single. Must not: choose loads or tiles.
 
 From every op the best pattern along the data flow is looked up; of candidates that share ops the one of higher priority
 wins, then the longer, then the earlier. A candidate must be convex: no value may leave it and come back
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from tx8fast.errors import ConfigError
+from tx8fast.files import read_input
 from tx8fast.ir.core import Block, Op
 from tx8fast.ir.interfaces import is_loaded, is_stored, query_op_attr
 from tx8fast.ir.order import topological_sort
@@ -23,6 +23,7 @@ from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.group_single import make_group, needs_group
 from tx8fast.passes.pattern_table import TrieNode, build_trie, parse_table
 
+MAX_TABLE_BYTES = 1 << 20
 #: built-in tables by number: matrix products and convolutions with what usually follows them
 TABLES = {
     "1": """
@@ -56,7 +57,7 @@ class GroupPatterns(CompilerPass):
         where = f"pattern table {self.table}"
         if (text := TABLES.get(self.table)) is None:
             try:
-                text = Path(self.table).read_text(encoding="utf-8")
+                text = read_input(self.table, MAX_TABLE_BYTES).decode("utf-8")
             except (OSError, UnicodeDecodeError) as err:
                 why = err.strerror if isinstance(err, OSError) else err
                 raise ConfigError(f"reading {where}: {why or err}; built-in tables are {', '.join(TABLES)}") from err

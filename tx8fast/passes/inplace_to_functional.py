@@ -16,7 +16,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import Storage, is_aliasable
 from tx8fast.passes.base import CompilerPass, PassResult
 
-_VIEW_SUFFIX = "_view"
+VIEW_SUFFIX = "_view"
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ def _convert(ctx: Context, block: Block, op: Op) -> bool:
 
 def _functional_views(ctx: Context, block: Block) -> int:
     changed = 0
-    views = [op for op in block if op.has(VIEW) and op.info.name.endswith(_VIEW_SUFFIX)]
+    views = [op for op in block if op.has(VIEW) and op.info.name.endswith(VIEW_SUFFIX)]
     if not views:
         return 0
     storage = Storage(block)
     written = {buffer for op in block for buffer in storage.reads_and_writes(op)[1]}
     for op in views:
-        base = ctx.infos.get(op.info.name[: -len(_VIEW_SUFFIX)])
+        base = ctx.infos.get(op.info.name[: -len(VIEW_SUFFIX)])
         root = storage.root(op.operands[0])
         if base is None or root in written or (root is not None and storage.is_visible(op.operands[0])):
             continue

@@ -49,14 +49,21 @@ from tx8fast.passes.raise_views import RaiseViews
 from tx8fast.passes.sink_constants import SinkConstants
 from tx8fast.passes.sink_transposes import SinkTransposes
 from tx8fast.passes.strip_runtime import StripRuntime
+from tx8fast.passes.values_only import ValuesOnly
 from tx8fast.passes.wrap_value import WrapValue
 
 PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, InterfaceDtype, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
-    LiftContract, LiftStablehlo, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, FunctionalToInplace,
+    LiftContract, LiftStablehlo, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, ValuesOnly,
+    FunctionalToInplace,
 )  # fmt: skip
+
+
+def value_passes() -> list[CompilerPass]:
+    """The passes that leave no buffer: from here to `functional-to-inplace` every tensor is a value."""
+    return [InplaceToFunctional(), WrapValue(), FoldCopies(), ValuesOnly()]
 
 
 def lifting_passes() -> list[CompilerPass]:
@@ -76,7 +83,7 @@ def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "kee
     """
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     return [
-        Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
+        *value_passes(), Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
         InterfaceDtype(io_dtype), ComputeDtype(dtype), Canonicalize(), Cse(), *repeat, Dce(),
     ]  # fmt: skip
 
@@ -89,7 +96,7 @@ def backend_passes(layout_method: str = "mincut", barriers: bool = True, groups:
     patterns: list[CompilerPass] = [GroupPatterns(groups)] if groups else []
     return [
         LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method, "keep"), LayoutOpt(), ConstNorm(),
-        *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
+        FunctionalToInplace(), *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
     ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from tx8fast import isa
 from tx8fast.errors import ProgramError
 from tx8fast.isa.record import MAX_LOOPS, RECORD
 from tx8fast.machine import Machine
-from tx8fast.program.model import Launch, Program, Segment, Tensor
+from tx8fast.program.model import SEVERAL, Launch, Program, Segment, Tensor
 
 
 class CodeBuilder:
@@ -74,9 +74,12 @@ def make_segment(
     n_args: int | None = None,
     **more: Any,
 ) -> Segment:
-    """Return a segment; by default all tiles run code 0, slots begin at their argument, and slot i is argument i."""
+    """Return a segment; by default all tiles run code 0, slots begin at their argument, slot i is argument i, of which
+    nothing is declared, and the whole scratchpad is one buffer."""
     n_tiles = machine.n_tiles
     slots = np.asarray(slot_arg, np.int32)
+    n_args = int(slots.max(initial=-1)) + 1 if n_args is None else n_args
+    whole = [[machine.spm_base, machine.spm_limit - machine.spm_base, SEVERAL]]
     offset = np.zeros((n_tiles, len(slots)), np.int64) if tile_offset is None else np.asarray(tile_offset, np.int64)
     return Segment(
         name=name,
@@ -84,8 +87,10 @@ def make_segment(
         tile_code=np.asarray([0] * n_tiles if tile_code is None else tile_code, np.int32),
         slot_arg=slots,
         tile_offset=offset,
-        n_args=int(slots.max(initial=-1)) + 1 if n_args is None else n_args,
+        n_args=n_args,
         ops=more.pop("ops", []),
+        arguments=list(more.pop("arguments", [None] * n_args)),
+        buffers=np.asarray(more.pop("buffers", whole), np.int32),
         **more,
     )
 

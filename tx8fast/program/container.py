@@ -1,6 +1,6 @@
 """The outer shell of a `.tx8` file: checked sections of raw bytes and one JSON header.
 
-May import: errors. Must not: know what the sections mean.
+May import: errors, files. Must not: know what the sections mean.
 
 Layout, little-endian:
   prefix, 64 bytes: magic (8), major, minor (2 x u2), zero (u4), header offset, header bytes, file bytes
@@ -13,19 +13,18 @@ The header is last so that sections of unknown length can be streamed. A section
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import mmap
 import os
 import struct
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from tx8fast.errors import ProgramError
+from tx8fast.errors import ProgramError, Tx8Error
+from tx8fast.files import open_input, replacing
 
 MAGIC = b"\x89TX8\r\n\x1a\n"
 PREFIX = struct.Struct("<8sHHIQQQ16s8x")
@@ -82,32 +81,14 @@ def write(
     if path.exists() and not path.is_file():  # a rename would replace a device or a pipe
         raise ProgramError(f"writing program file {path}: it exists and is no regular file; give another name")
     try:
-        with replacing(path) as f:
+        with replacing(path, "program file") as f:
             _write(f, version, body, sections)
     except OSError as e:
         raise ProgramError(f"writing program file {path}: {e.strerror or e}") from e
     except (TypeError, ValueError) as e:
-        if isinstance(e, ProgramError):
+        if isinstance(e, Tx8Error):
             raise
         raise ProgramError(f"writing program file {path}: the header is no JSON: {e}") from e
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a binary file that takes the name `path` when the block ends well; otherwise nothing is left."""
-    temporary = ""
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as f:
-            yield f
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-        temporary = ""
-    finally:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def _write(f, version: tuple[int, int], body: Any, sections: Iterable[tuple[str, Chunks]]) -> None:
@@ -159,15 +140,13 @@ class Container:
 
     def _open(self) -> mmap.mmap:
         try:
-            with open(self.path, "rb") as f:
+            with open_input(self.path) as f:
                 size = os.fstat(f.fileno()).st_size
                 if size < PREFIX.size:
                     raise self._fail(f"{size} bytes, at least {PREFIX.size} required; the file is truncated")
                 return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as e:
-            if isinstance(e, ProgramError):
-                raise
-            raise self._fail(getattr(e, "strerror", None) or str(e)) from e
+        except OSError as e:
+            raise self._fail(e.strerror or str(e)) from e
 
     def _read(self, version: tuple[int, int]) -> None:
         view, total = self._view, len(self._view)

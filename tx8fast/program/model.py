@@ -14,8 +14,25 @@ from typing import Any
 
 import numpy as np
 
-FORMAT_VERSION = (1, 1)
+FORMAT_VERSION = (2, 0)
 MAX_CHIPS = 128
+ROLES = ("operand", "result", "update")
+#: what the buffer table's third column says of buffers that are not one argument's: of none, or of several in turn
+SCRATCH, SEVERAL = -1, -2
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a launch finds at an argument's address. shape, dtype: the tensor's logical ones in DDR; layout: "dense" or "blocked".
+
+    operand: read only. result: the launch stores every element; its bytes are undefined before. update: a result that takes
+    over the bytes of argument `replaces` where both have the same address, so that only changed elements are stored there."""
+
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str
+    replaces: int = -1
 
 
 @dataclass
@@ -27,6 +44,9 @@ class Segment:
     slot_arg: (n_slots,) int32, the launch argument that each DDR slot belongs to.
     tile_offset: (n_tiles, n_slots) int64 bytes, added to the argument's address.
     routines: kernel-core routine descriptors (isa.kcore) that KCORE rows index.
+    arguments: n_args declarations; None for an absent operand, or where nothing is declared.
+    buffers: (n, 3) int32, the scratchpad's buffers: address, bytes, and the argument whose slices it holds, SCRATCH or
+    SEVERAL. Each range of scratchpad bytes that a row touches lies in one of them; buffers whose lifetimes differ may overlap.
     ops: names of the model's ops this segment came from (provenance; rows' `op` field indexes it).
     """
 
@@ -42,6 +62,8 @@ class Segment:
     spm_peak_bytes: int = 0
     estimate_cycles: int = 0
     info: dict[str, Any] = field(default_factory=dict)  # plan: sharding, split, bound, engine ... (JSON)
+    arguments: list[Argument | None] = field(default_factory=list)
+    buffers: np.ndarray = field(default_factory=lambda: np.zeros((0, 3), np.int32))
 
 
 @dataclass
@@ -49,6 +71,7 @@ class Launch:
     segment: int
     args: np.ndarray  # (n_args,) int64, absolute DDR byte addresses
     name: str  # "layers.3/attn.q_proj"
+    values: tuple[str, ...] = ()  # debug data: the graph's value behind every argument, "" if absent (docs/proof.md)
 
 
 @dataclass

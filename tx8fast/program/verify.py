@@ -8,56 +8,29 @@ Problems are named by segment, tile and instruction, or by launch, and raised to
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import ConfigError, ProgramError
-from tx8fast.isa.expand import MAX_ROWS
-from tx8fast.isa.record import MAX_LOOPS, RECORD
+from tx8fast.isa.record import RECORD
 from tx8fast.machine import DDR_BASE, Machine
-from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
-from tx8fast.numerics.layout import blocked_bytes, dense_bytes, npc
-from tx8fast.program.model import Program, Segment, Tensor
+from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.layout import image_bytes
+from tx8fast.program.model import ROLES, SEVERAL, Program, Segment
+from tx8fast.program.problems import Problems
+from tx8fast.program.verify_code import KCORE, Batch, Code, Flow, batches
 from tx8fast.program.verify_comm import TileRows, check_exchange
 
-MAX_PROBLEMS = 20
-DMA_UNITS = (2, 3)
-ENGINE_UNITS = 5  # units below this one are engines
-KCORE_UNIT = 5
 PROBE = 1 << 44
 MAX_NUMBER = 1 << 48  # beyond every address and size
-FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
-
-
-class _Problems:
-    """Collects messages; remembers the first MAX_PROBLEMS and counts the rest."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.count = 0
-
-    def add(self, text: str) -> None:
-        self.count += 1
-        if len(self.texts) < MAX_PROBLEMS:
-            self.texts.append(text)
-
-    def rows(self, where: str, bad: np.ndarray, what: str) -> None:
-        """Report instructions `bad` (indices) of one kind as one problem."""
-        if len(bad):
-            more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-            self.add(f"{where} instruction {bad[0]}{more}: {what}")
-
-    def raise_if_any(self, doing: str) -> None:
-        if not self.count:
-            return
-        lines = "".join(f"\n  - {t}" for t in self.texts)
-        more = f"\n  and {self.count - len(self.texts)} more" if self.count > len(self.texts) else ""
-        raise ProgramError(f"{doing}: {self.count} problem{'s' * (self.count > 1)}{lines}{more}")
+LAYOUTS = ("dense", "blocked")
 
 
 def verify(program: Program) -> None:
     """Raise one ProgramError that lists everything wrong with `program` (at most 20 problems in full)."""
-    found = _Problems()
+    found = Problems()
     try:
         machine = Machine.from_dict(program.machine)
     except ConfigError as e:
@@ -65,12 +38,11 @@ def verify(program: Program) -> None:
     if not 0 <= program.ddr_bytes <= machine.chip.ddr_bytes:
         found.add(f"uses {program.ddr_bytes} bytes of DDR, the machine has {machine.chip.ddr_bytes}")
     _tensors(program, found)
-    extents = [_segment(machine, s, found, program.n_chips) for s in program.segments]
-    _launches(program, extents, found)
+    _launches(program, _segments(machine, program, found), found)
     found.raise_if_any("verifying a program")
 
 
-def _tensors(program: Program, found: _Problems) -> None:
+def _tensors(program: Program, found: Problems) -> None:
     end = DDR_BASE + program.ddr_bytes
     for kind, tensors in (
         ("input", program.inputs),
@@ -88,207 +60,191 @@ def _tensors(program: Program, found: _Problems) -> None:
                     f"{what}: DDR bytes [{t.address:#x}, {t.address + t.size_bytes:#x}) outside "
                     f"[{DDR_BASE:#x}, {end:#x})"
                 )
-            if t.layout not in ("dense", "blocked") or t.ddr_dtype not in ITEM_BYTES:
+            if t.layout not in LAYOUTS or t.ddr_dtype not in ITEM_BYTES:
                 found.add(f"{what}: unknown layout '{t.layout}' or format '{t.ddr_dtype}'")
                 continue
             if t.dtype not in ITEM_BYTES:
                 found.add(f"{what}: unknown element type '{t.dtype}'")
-            need = _tensor_bytes(t)
+            need = image_bytes(t.shape, t.ddr_dtype, t.layout)
             if t.size_bytes < need:
                 found.add(f"{what}: {t.size_bytes} bytes reserved, {t.layout} {t.ddr_dtype} {t.shape} needs {need}")
 
 
-def _tensor_bytes(t: Tensor) -> int:
-    if t.layout == "dense":
-        return dense_bytes(t.shape, t.ddr_dtype)
-    return blocked_bytes(*npc(t.shape), t.ddr_dtype)
-
-
 class _Extent:
-    """Bytes [lo, hi) relative to each argument that a segment reads and writes, over all tiles."""
+    """Bytes [lo, hi) relative to each argument that a segment reads (row 0) and writes (row 1), over all tiles, and how many."""
 
     def __init__(self, n_args: int) -> None:
         self.lo = np.full((2, n_args), PROBE, np.int64)
         self.hi = np.full((2, n_args), -PROBE, np.int64)
+        self.moved = np.zeros((2, n_args))
 
-    def add(self, side: int, arg: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> None:
-        np.minimum.at(self.lo[side], arg, lo)
-        np.maximum.at(self.hi[side], arg, hi)
+    def add(self, s: Segment, tiles: np.ndarray, side: np.ndarray, slot: np.ndarray, lo: np.ndarray, hi: np.ndarray,
+            moved: np.ndarray) -> None:  # fmt: skip
+        """Add accesses relative to their slots, on each of `tiles`."""
+        n_slots = len(s.slot_arg)
+        key = side * n_slots + slot
+        first, last = np.full(2 * n_slots, PROBE, np.int64), np.full(2 * n_slots, -PROBE, np.int64)
+        np.minimum.at(first, key, lo)
+        np.maximum.at(last, key, hi)
+        some = np.flatnonzero(last > first)
+        where, offset = (some // n_slots, s.slot_arg[some % n_slots]), s.tile_offset[tiles][:, some % n_slots]
+        np.minimum.at(self.lo, where, (first[some] + offset).min(axis=0))
+        np.maximum.at(self.hi, where, (last[some] + offset).max(axis=0))
+        np.add.at(self.moved, (side, s.slot_arg[slot]), moved * len(tiles))
 
 
-def _segment(machine: Machine, s: Segment, found: _Problems, n_chips: int) -> _Extent | None:
-    """Check one segment; None if it is too broken for its launches to be checked."""
+def _segments(machine: Machine, program: Program, found: Problems) -> list[_Extent | None]:
+    """Check all segments; return None for those that are too broken for their launches to be checked."""
+    codes: list[Code] = []
+    extents: list[_Extent | None] = []
+    for s in program.segments:
+        before = found.count
+        own = _codes(machine, s, program.n_chips, found)
+        extents.append(_Extent(s.n_args) if found.count == before else None)
+        codes += own if found.count == before else []
+    home = {id(s): k for k, s in enumerate(program.segments)}
+    exchanges: dict[int, list[TileRows]] = {}
+    barriers: dict[int, dict[int, int]] = {}
+    for some in batches(codes):
+        batch = Batch(machine, some, found)
+        batch.check_fields()
+        batch = batch.good_part()
+        batch.check_length()
+        batch = batch.good_part()
+        before = found.count
+        batch.check_operands()
+        batch.check_elements()
+        for code, flow, rows, places in batch.flows():
+            k = home[id(code.segment)]
+            barriers.setdefault(k, {})[int(code.tiles[0])] = _ends(code, flow, places, found)
+            exchanges.setdefault(k, []).append(TileRows(code.where, code.tiles.tolist(), rows, places, flow))
+        if found.count == before:
+            of, *columns = batch.transfers()
+            for c, code in enumerate(batch.codes):
+                extent = extents[home[id(code.segment)]]
+                if extent is not None:
+                    extent.add(code.segment, code.tiles, *[column[of == c] for column in columns])
+        else:
+            for code in batch.codes:
+                extents[home[id(code.segment)]] = None
+    for code in codes:
+        if not code.good:
+            extents[home[id(code.segment)]] = None
+    for k, s in enumerate(program.segments):
+        if len(set(barriers.get(k, {}).values())) > 1:
+            found.add(f"segment '{s.name}': tiles meet different numbers of barriers: {barriers[k]} (by tile)")
+        if k in exchanges and len(exchanges[k]) == len(s.codes):
+            check_exchange(
+                machine,
+                s.name,
+                exchanges[k],
+                found,
+                program.n_chips if _spans_chips(machine, s, program.n_chips) else 0,
+            )
+        extent = extents[k]
+        if extent is not None:
+            _routines(s, extent, found)
+            _arguments(s, extent, program.n_chips if _spans_chips(machine, s, program.n_chips) else 1, found)
+    return extents
+
+
+def _spans_chips(machine: Machine, s: Segment, n_chips: int) -> bool:
+    return np.shape(s.tile_code) == (machine.n_tiles * n_chips,)
+
+
+def _codes(machine: Machine, s: Segment, n_chips: int, found: Problems) -> list[Code]:
+    """Check the tables of a segment; return its codes."""
     what = f"segment '{s.name}'"
-    n_tiles, n_slots = machine.n_tiles, np.asarray(s.slot_arg).size
-    spans_chips = np.shape(s.tile_code) == (n_tiles * n_chips,)
-    n_tiles = n_tiles * n_chips if spans_chips else n_tiles
-    before = found.count
+    n_slots = np.asarray(s.slot_arg).size
+    n_tiles = machine.n_tiles * (n_chips if _spans_chips(machine, s, n_chips) else 1)
     if np.shape(s.tile_code) != (n_tiles,):
         found.add(f"{what}: tile_code has shape {np.shape(s.tile_code)}, required ({n_tiles},)")
-    elif len(bad := np.flatnonzero((s.tile_code < -1) | (s.tile_code >= len(s.codes)))):
+        return []
+    if len(bad := np.flatnonzero((s.tile_code < -1) | (s.tile_code >= len(s.codes)))):
         found.add(f"{what} tile {bad[0]}: code {s.tile_code[bad[0]]} of {len(s.codes)} does not exist")
     if np.shape(s.tile_offset) != (n_tiles, n_slots):
         found.add(f"{what}: tile_offset has shape {np.shape(s.tile_offset)}, required ({n_tiles}, {n_slots})")
     for slot in np.flatnonzero((s.slot_arg < 0) | (s.slot_arg >= s.n_args)):
         found.add(f"{what} slot {slot}: argument {s.slot_arg[slot]} of {s.n_args} does not exist")
-    if found.count > before:
-        return None
-    extent = _Extent(s.n_args)
-    routines = [_routine_spans(s, i, n_slots, found) for i in range(len(s.routines))]
-    barriers = {}
-    exchanges = []
+    if len(s.arguments) != s.n_args:
+        found.add(f"{what}: {len(s.arguments)} arguments are declared, required {s.n_args}")
+    for i, a in enumerate(s.arguments):
+        if a is not None and (
+            a.role not in ROLES or a.layout not in LAYOUTS or a.dtype not in ITEM_BYTES or a.replaces >= s.n_args
+        ):
+            found.add(f"{what} argument {i}: unknown role, layout, format, or argument to replace: {a}")
+    _table(machine, s, found)
+    out = []
     for c, code in enumerate(s.codes):
         tiles = np.flatnonzero(s.tile_code == c)
         if not len(tiles):
             found.add(f"{what}: no tile runs code {c}")
             continue
         where = f"{what} tile {tiles[0]}" + (f" (and {len(tiles) - 1} like it)" if len(tiles) > 1 else "")
-        clean = found.count
-        _raw_rows(where, s, code, n_slots, machine.tile.workers, found)
-        if found.count > clean:
+        if not isinstance(code, np.ndarray) or code.dtype != RECORD or code.ndim != 1:
+            found.add(f"{where}: code is not a flat array of instruction records")
             continue
-        length = _unrolled_rows(code)
-        if length > MAX_ROWS:
-            found.add(f"{where}: {length} instructions with loops written out, at most {MAX_ROWS} allowed")
-            continue
-        rows = isa.expand(code)
-        barriers[int(tiles[0])] = _flow(where, s, rows, found)
-        exchanges.append(TileRows(where, tiles.tolist(), rows))
-        spans = _ranges(machine, where, s, rows, found)
-        used = _named(rows, "kcore", "routine")
-        for r in np.unique(used):
-            spans += routines[r] if 0 <= r < len(routines) else []
-        for side, slot, lo, hi in spans:
-            for tile in tiles:
-                at = s.tile_offset[tile][slot]
-                extent.add(side, s.slot_arg[slot], lo + at, hi + at)
-    if len(set(barriers.values())) > 1:
-        found.add(f"{what}: tiles meet different numbers of barriers: {barriers} (by tile)")
-    if len(exchanges) == len(s.codes):
-        check_exchange(machine, s.name, exchanges, found, n_chips if spans_chips else 0)
-    return extent if found.count == before else None
+        out.append(Code(where, s, code, tiles))
+    return out
 
 
-def _raw_rows(where: str, s: Segment, code: np.ndarray, n_slots: int, workers: int, found: _Problems) -> None:
-    """Check what must hold before the code can be unrolled."""
-    if not isinstance(code, np.ndarray) or code.dtype != RECORD or code.ndim != 1:
-        found.add(f"{where}: code is not a flat array of instruction records")
+def _table(machine: Machine, s: Segment, found: Problems) -> None:
+    """Check the buffer table."""
+    table = np.asarray(s.buffers)
+    if table.ndim != 2 or table.shape[1:] != (3,) or table.dtype.kind != "i":
+        found.add(f"segment '{s.name}': the buffer table has shape {table.shape}, required (buffers, 3) integers")
         return
-    known = np.array(sorted(cls.OPCODE for cls in isa.INSTRUCTIONS.values()))
-    strange = np.flatnonzero(~np.isin(code["opcode"], known))
-    if len(strange):
-        found.rows(where, strange, f"opcode {code['opcode'][strange[0]]:#x} does not exist")
-        return
-    nameless = np.flatnonzero(~np.isin(code["fmt"], FORMATS))
-    if len(nameless):
-        found.rows(where, nameless, f"format code {code['fmt'][nameless[0]]} does not exist")
-        return
-    for bad, text in isa.field_problems(code):
-        found.rows(where, bad, text)
-    opens = code["opcode"] == isa.INSTRUCTIONS["loop"].OPCODE
-    closes = code["opcode"] == isa.INSTRUCTIONS["end"].OPCODE
-    inside = np.cumsum(opens.astype(np.int64)) - np.cumsum(closes.astype(np.int64))
-    if inside.min(initial=0) < 0:
-        found.rows(where, np.flatnonzero(inside < 0)[:1], "end of a loop that was not opened")
-    if len(inside) and inside[-1] > 0:
-        found.add(f"{where}: {inside[-1]} loops are not closed")
-    found.rows(where, np.flatnonzero(inside > MAX_LOOPS), f"more than {MAX_LOOPS} nested loops")
-    found.rows(
-        where,
-        np.flatnonzero((code["slot"] < -1) | (code["slot"] >= n_slots)),
-        f"slot outside [-1, {n_slots})",
-    )
-    found.rows(
-        where,
-        np.flatnonzero((code["op"] < -1) | (code["op"] >= len(s.ops))),
-        f"op outside [-1, {len(s.ops)})",
-    )
-    found.rows(
-        where,
-        np.flatnonzero((code["worker"] < 0) | (code["worker"] >= workers)),
-        f"worker outside [0, {workers})",
-    )
-    homeless = np.isin(isa.units(code), DMA_UNITS) & (code["slot"] == -1)
-    found.rows(where, np.flatnonzero(homeless), "a DDR transfer without a slot")
-    at, slot, _, _ = isa.lookup.numbers(code)
-    found.rows(where, at[(slot < 0) | (slot >= n_slots)], f"row numbers in a slot outside [0, {n_slots})")
-    kcore = code["opcode"] == isa.INSTRUCTIONS["kcore"].OPCODE
-    used = _named(code, "kcore", "routine")
-    wrong = (used < 0) | (used >= len(s.routines))
-    found.rows(where, np.flatnonzero(kcore)[wrong], f"routine outside [0, {len(s.routines)})")
-
-
-def _unrolled_rows(code: np.ndarray) -> int:
-    """Return the number of executed instructions; loops are balanced and not deeper than MAX_LOOPS."""
-    opens, closes = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end"))
-    marks = np.flatnonzero((code["opcode"] == opens) | (code["opcode"] == closes))
-    total, times, at, stack = 0, 1, 0, []
-    for mark in marks.tolist():
-        total += times * (mark - at)
-        at = mark + 1
-        if code["opcode"][mark] == opens:
-            stack.append(times)
-            times *= int(code["p"][mark, 0])
-        else:
-            times = stack.pop()
-    return total + times * (len(code) - at)
-
-
-def _named(rows: np.ndarray, name: str, field: str) -> np.ndarray:
-    """Return parameter `field` of all rows that are instruction `name`."""
-    cls = isa.INSTRUCTIONS[name]
-    return rows["p"][rows["opcode"] == cls.OPCODE][:, cls.FIELDS_P.index(field)]
-
-
-def _flow(where: str, s: Segment, rows: np.ndarray, found: _Problems) -> int:
-    """Check that engines are joined before every barrier and at the end; return the number of barriers."""
-    barrier = rows["opcode"] == isa.INSTRUCTIONS["barrier"].OPCODE
-    units = isa.units(rows)
-    all_joins = (rows["opcode"] == isa.INSTRUCTIONS["wait"].OPCODE) | (units == KCORE_UNIT)
-    some_join = rows["opcode"] == isa.INSTRUCTIONS["wait_worker"].OPCODE
-    at = np.arange(1, len(rows) + 1)
-    pending = np.zeros(len(rows), bool)
-    for worker in np.unique(rows["worker"][units < ENGINE_UNITS]).tolist():
-        own = (units < ENGINE_UNITS) & (rows["worker"] == worker)
-        joins = all_joins | (some_join & (rows["p"][:, 0] >> worker & 1 == 1))
-        last_engine = np.maximum.accumulate(np.where(own, at, 0))
-        pending |= last_engine > np.maximum.accumulate(np.where(joins, at, 0))
-    found.rows(
-        where,
-        np.flatnonzero(barrier & pending),
-        "a barrier without a wait for the engines before it",
-    )
-    ends = bool(len(rows)) and bool(barrier[-1])
-    if s.barrier != ends:
-        found.add(f"{where}: the code {'ends' if ends else 'does not end'} in a barrier, the segment says otherwise")
-    return int(barrier.sum())
-
-
-def _ranges(machine: Machine, where: str, s: Segment, rows: np.ndarray, found: _Problems) -> list[tuple]:
-    """Check SPM bounds; return DDR spans as (side, slot, lo, hi) columns relative to the slots."""
-    ranges = isa.ranges(rows, rows["ddr"] + PROBE)
+    start, size, argument = table.astype(np.int64).T
     low, high = machine.spm_base, machine.spm_limit
-    for key, verb in (("spm_read", "reads"), ("spm_write", "writes")):
-        span = ranges[key]
-        some = span[..., 1] > span[..., 0]
-        bad = np.flatnonzero((some & ((span[..., 0] < low) | (span[..., 1] > high))).any(axis=1))
-        if len(bad):
-            row = span[bad[0]][some[bad[0]]]
-            text = ", ".join(f"[{a:#x}, {b:#x})" for a, b in row.tolist())
-            op = int(rows["op"][bad[0]])
-            of = f" of op '{s.ops[op]}'" if op >= 0 else ""
-            found.rows(where, bad, f"{verb} SPM {text}{of}, outside [{low:#x}, {high:#x})")
-    out = []
-    for side, key in enumerate(("ddr_read", "ddr_write")):
-        span = ranges[key]
-        some = np.flatnonzero((span[:, 1] > span[:, 0]) & (rows["slot"] >= 0))
-        out.append((side, rows["slot"][some], span[some, 0] - PROBE, span[some, 1] - PROBE))
-    _, slot, offset, n_bytes = isa.lookup.numbers(rows)
-    return [*out, (0, slot, offset, offset + n_bytes)]
+    bad = (start < low) | (size < 1) | (start + size > high) | (argument < SEVERAL) | (argument >= s.n_args)
+    for at in np.flatnonzero(bad)[:1]:
+        found.add(f"segment '{s.name}' buffer {at}: {size[at]} bytes at {start[at]:#x} for argument {argument[at]}, required within "
+                  f"[{low:#x}, {high:#x}) and an argument below {s.n_args}")  # fmt: skip
 
 
-def _routine_spans(s: Segment, index: int, n_slots: int, found: _Problems) -> list[tuple]:
-    """Return the DDR spans of a kernel-core routine's operands, as `_ranges` does."""
+def _ends(code: Code, flow: Flow, places: np.ndarray, found: Problems) -> int:
+    """Check that engines are joined before every barrier and at the end; return the number of barriers."""
+    found.rows(code.where, places[flow.open], "a barrier without a wait for the engines before it")
+    if code.segment.barrier != flow.ends_in_barrier:
+        does = "ends" if flow.ends_in_barrier else "does not end"
+        found.add(f"{code.where}: the code {does} in a barrier, the segment says otherwise")
+    return flow.barriers
+
+
+def _routines(s: Segment, extent: _Extent, found: Problems) -> None:
+    """Check the kernel-core routines that rows call, and add what they access to `extent`."""
+    n_slots = len(s.slot_arg)
+    spans = [_routine_spans(s, i, n_slots, found) for i in range(len(s.routines))]
+    for c, code in enumerate(s.codes):
+        tiles = np.flatnonzero(s.tile_code == c)
+        called = code["p"][code["opcode"] == KCORE, isa.INSTRUCTIONS["kcore"].FIELDS_P.index("routine")]
+        for r in np.unique(called).tolist():
+            for side, slot, lo, hi, moved in spans[r]:
+                sides, slots, first, last = (np.array([v], np.int64) for v in (side, slot, lo, hi))
+                extent.add(s, tiles, sides, slots, first, last, np.array([float(moved)]))
+
+
+def _arguments(s: Segment, extent: _Extent, n_chips: int, found: Problems) -> None:
+    """Check what is read and written against what the arguments are declared to be."""
+    for i, a in enumerate(s.arguments):
+        if a is None:
+            continue
+        what = f"segment '{s.name}' argument {i}, {a.role} {a.layout} {a.dtype} {a.shape},"
+        size = image_bytes(a.shape, a.dtype, a.layout)
+        for side, verb in ((0, "read"), (1, "written")):
+            lo, hi = int(extent.lo[side][i]), int(extent.hi[side][i])
+            if hi > lo and (lo < 0 or hi > size):
+                found.add(f"{what} is {verb} at bytes [{lo:#x}, {hi:#x}), it has {size:#x}")
+        elements = math.prod(a.shape) * ITEM_BYTES[a.dtype] * n_chips
+        least = {"operand": 0, "update": min(1, elements)}.get(a.role, elements)
+        if a.role == "operand" and extent.moved[1][i]:
+            found.add(f"{what} is written")
+        elif extent.moved[1][i] < least:
+            found.add(f"{what}: {extent.moved[1][i]:.0f} bytes are stored, required at least {least}")
+
+
+def _routine_spans(s: Segment, index: int, n_slots: int, found: Problems) -> list[tuple]:
+    """Return of a kernel-core routine's operands the side (0 read, 1 written), slot, first and last byte, and bytes."""
     out = []
     where = f"segment '{s.name}' routine {index}"
     routine = s.routines[index]
@@ -316,11 +272,11 @@ def _routine_spans(s: Segment, index: int, n_slots: int, found: _Problems) -> li
             elif all(n > 0 for n in shape):
                 first = lo + sum(min(r, 0) for r in reach)
                 last = lo + sum(max(r, 0) for r in reach) + size
-                out.append((side, *(np.array([v], np.int64) for v in (slot, first, last))))
+                out.append((side, slot, first, last, math.prod(shape) * size))
     return out
 
 
-def _launches(program: Program, extents: list[_Extent | None], found: _Problems) -> None:
+def _launches(program: Program, extents: list[_Extent | None], found: Problems) -> None:
     tensors = sorted([*program.inputs, *program.outputs, *program.params], key=lambda t: t.address)
     begins = np.array([t.address for t in tensors], np.int64)
     params = sorted(program.params, key=lambda t: t.address)

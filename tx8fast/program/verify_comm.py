@@ -8,7 +8,7 @@ A segment is closed: what its tiles send they also receive, and no message is un
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +18,31 @@ from tx8fast.machine import Machine
 
 MONITORS = 4
 MESSAGES = ("send", "scatter", "gather")
+EXCHANGES = (*MESSAGES, "recv", "send_wait", "barrier_sub", "handshake", "wait_worker")
+NOWHERE = np.zeros(0, np.int64)
 
 
 class TileRows(NamedTuple):
-    """Loop-free rows, the tiles that run them, and how messages name them."""
+    """Rows of a code, their places in it and the order in which they run; the tiles that run them, and how messages name them."""
 
     where: str
     tiles: list[int]
     rows: np.ndarray
+    places: np.ndarray
+    flow: Any  # verify_code.Flow
+
+    def at(self, name: str) -> np.ndarray:
+        """Return where the columns of `flow` speak of an instruction."""
+        return self.flow.at.get(isa.INSTRUCTIONS[name].OPCODE, NOWHERE)
+
+    def fields(self, name: str) -> dict[str, np.ndarray]:
+        """Return the parameters of those rows."""
+        p = self.rows["p"][self.flow.row[self.at(name)]]
+        return {f: p[:, i] for i, f in enumerate(isa.INSTRUCTIONS[name].FIELDS_P)}
+
+    def place(self, at: np.ndarray) -> np.ndarray:
+        """Return the places in the code of rows that the columns speak of there."""
+        return self.places[self.flow.row[at]]
 
 
 class _Traffic:
@@ -85,47 +102,48 @@ def _members(mask: int) -> list[int]:
 
 def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any, n_chips: int) -> bool:
     """Add one code's part to `traffic`; return whether it has any."""
-    rows = code.rows
-    opcode = rows["opcode"]
-    at, p = {}, {}
-    for name in (*MESSAGES, "recv", "send_wait", "barrier_sub", "handshake", "wait_worker"):
-        cls = isa.INSTRUCTIONS[name]
-        at[name] = np.flatnonzero(opcode == cls.OPCODE)
-        p[name] = {f: rows["p"][at[name], i] for i, f in enumerate(cls.FIELDS_P)}
+    at = {name: code.at(name) for name in EXCHANGES}
     if not any(len(where) for where in at.values()):
         return False
+    p = {name: code.fields(name) for name in EXCHANGES}
     if not _fields(machine, code, at, p, found, n_chips):
         return True
-    barrier = opcode == isa.INSTRUCTIONS["barrier"].OPCODE
-    interval = np.cumsum(barrier) - barrier
-    barriers = int(barrier.sum())
-    waits = np.zeros(barriers + 1, np.int64) - 1  # last send_wait of each interval
-    waits[interval[at["send_wait"]]] = at["send_wait"]
+    flow = code.flow
     sent = np.concatenate([at[name] for name in MESSAGES])
     mask, monitor, size = (np.concatenate([p[n][f] for n in MESSAGES]) for f in ("mask", "monitor", "bytes"))
     there = np.concatenate([p[n].get("chip", np.zeros(len(at[n]), np.int64)) for n in MESSAGES])
-    for chip in np.unique(there).tolist():
+    for chip in sorted(set(there.tolist())):
         some = there == chip
-        for when, m, mon, total, last in _sums(interval[sent][some], mask[some], monitor[some], size[some], sent[some]):
+        for when, m, mon, total, last in _sums(flow, sent[some], mask[some], monitor[some], size[some]):
             for home, senders in _homes(machine, code, chip).items():
                 targets = {(home + t, mon) for t in _members(m)}
                 for target in targets:
                     traffic.sent[target][when] += total * senders
-                if when < barriers and last > waits[when]:
-                    traffic.open.setdefault((code.where, last, when), set()).update(targets)
-    zeros = np.zeros(len(at["recv"]), np.int64)
-    recv = p["recv"]
-    for when, _, monitor, total, _ in _sums(interval[at["recv"]], zeros, recv["monitor"], recv["bytes"], at["recv"]):
+                if when < flow.barriers and flow.last[last] > flow.waits[when]:
+                    traffic.open.setdefault((code.where, int(code.places[flow.row[last]]), when), set()).update(targets)
+    recv, zeros = p["recv"], np.zeros(len(at["recv"]), np.int64)
+    for when, _, monitor, total, _ in _sums(flow, at["recv"], zeros, recv["monitor"], recv["bytes"]):
         for t in code.tiles:
             traffic.got[t, monitor][when] += total
+    meets = _times(flow, at["barrier_sub"], p["barrier_sub"]["mask"].tolist())
+    shakes = _times(
+        flow, at["handshake"], zip(p["handshake"]["peer"].tolist(), p["handshake"]["chip"].tolist(), strict=True)
+    )
     for tile in code.tiles:
-        for mask, n in zip(*np.unique(p["barrier_sub"]["mask"], return_counts=True)):
-            traffic.groups[tile // machine.n_tiles, int(mask)][tile] += int(n)
-        shakes = np.stack([p["handshake"]["peer"], p["handshake"]["chip"]], axis=1)
-        for (peer, chip), n in zip(*np.unique(shakes, axis=0, return_counts=True)):
+        for mask, n in meets.items():
+            traffic.groups[tile // machine.n_tiles, mask][tile] += n
+        for (peer, chip), n in shakes.items():
             home = chip - 1 if chip else tile // machine.n_tiles
-            traffic.shakes[tile, int(home * machine.n_tiles + peer)] += int(n)
+            traffic.shakes[tile, home * machine.n_tiles + peer] += n
     return True
+
+
+def _times(flow: Any, at: np.ndarray, keys: Iterable[Any]) -> dict[Any, int]:
+    """Return how often rows run, by a key of each."""
+    out: dict[Any, int] = defaultdict(int)
+    for key, times in zip(keys, flow.times[at].tolist(), strict=True):
+        out[key] += times
+    return out
 
 
 def _homes(machine: Machine, code: TileRows, chip: int) -> dict[int, int]:
@@ -138,18 +156,22 @@ def _homes(machine: Machine, code: TileRows, chip: int) -> dict[int, int]:
     return out
 
 
-def _sums(interval, mask, monitor, nbytes, at) -> list[tuple[int, int, int, int, int]]:
-    """Return (interval, mask, monitor, bytes, last row) per distinct first three."""
-    keys, index = np.unique(np.stack([interval, mask, monitor]), axis=1, return_inverse=True)
-    index = index.reshape(-1)
-    total, last = np.zeros(keys.shape[1], np.int64), np.zeros(keys.shape[1], np.int64)
-    np.add.at(total, index, nbytes)
-    np.maximum.at(last, index, at)
-    return list(zip(*(v.tolist() for v in (*keys, total, last))))
+def _sums(flow: Any, at: np.ndarray, mask: np.ndarray, monitor: np.ndarray, nbytes: np.ndarray
+          ) -> list[tuple[int, int, int, int, int]]:  # fmt: skip
+    """Return (interval, mask, monitor, bytes in all, where `flow` speaks of the last row) per distinct first three."""
+    out: dict[tuple[int, int, int], list[int]] = {}
+    columns = (flow.interval[at], mask, monitor, nbytes * flow.times[at], at, flow.last[at])
+    for when, m, mon, total, place, last in zip(*(c.tolist() for c in columns), strict=True):
+        found = out.setdefault((when, m, mon), [0, place, last])
+        found[0] += total
+        if last > found[2]:
+            found[1:] = place, last
+    return [(*key, total, place) for key, (total, place, _) in out.items()]
 
 
 def _fields(machine: Machine, code: TileRows, at, p, found: Any, n_chips: int) -> bool:
     """Check ranges of fields; return whether all are good."""
+    at = {name: code.place(where) for name, where in at.items()}
     n, before = machine.n_tiles, found.count
     for name, field, low, high in (
         *((name, "mask", 1, 1 << n) for name in MESSAGES),

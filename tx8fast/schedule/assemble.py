@@ -6,20 +6,21 @@ May import: graph_table, lower.transfer, search.plan, schedule, program.model, i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step, TensorSpec
+from tx8fast.errors import InfeasibleError, InternalError
+from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Record, Step, TensorSpec
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
-from tx8fast.program.model import Launch, Program, Segment, Tensor
+from tx8fast.program.model import Argument, Launch, Program, Segment, Tensor
 from tx8fast.schedule.chain import build_chain
 from tx8fast.schedule.collective import collective_segment
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
+from tx8fast.schedule.overwrites import find_overwrites
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search.plan import Planned
 
@@ -49,10 +50,18 @@ class SegmentTable:
             if p.reason:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(build(p, self.machine, step, meet))
+            self.segments.append(replace(build(p, self.machine, step, meet), arguments=declared(record)))
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]
+
+
+def declared(record: Record) -> list[Argument | None]:
+    """Return what a segment's arguments are, operands and then results."""
+    replaces = record.in_place if isinstance(record, OpRecord) else -1
+    kind = "update" if replaces >= 0 else "result"
+    inputs = [None if s is None else Argument("operand", s.shape, s.dtype, s.layout) for s in record.operands]
+    return [*inputs, *(Argument(kind, s.shape, s.dtype, s.layout, replaces) for s in record.results)]
 
 
 def _build_single(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
@@ -68,7 +77,11 @@ def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned
 
     Raises InfeasibleError if the model needs more DDR than the chip has."""
     frames = plan_frames(table.functions, machine.chip.ddr_bytes)
-    return _Linker(table, machine, SegmentTable(machine, plans, progress=progress), frames, describe).program(meta)
+    program = _Linker(table, machine, SegmentTable(machine, plans, progress=progress), frames, describe).program(meta)
+    problems = find_overwrites(table, program)
+    if problems:
+        raise InternalError("the program would read what has been written over: " + "; ".join(problems))
+    return program
 
 
 class _Linker:
@@ -89,9 +102,9 @@ class _Linker:
         arg_at = [self.arena.take(main.values[a]) for a in main.args]
         dest: dict[int, int] = {}
         for r in frame.result_roots:
-            if r not in main.args and r not in main.params and r not in dest:
+            if r not in main.args and r not in frame.params and r not in dest:
                 dest[r] = self.arena.take(main.values[r])
-        top = self._place(main, arg_at, dest, self.arena.top, "")
+        top = self._place(main, arg_at, dest, self.arena.top, "", ())
         inputs = [
             self._tensor(n, main.values[a], at) for n, a, at in zip(main.arg_names, main.args, arg_at, strict=True)
         ]
@@ -132,29 +145,36 @@ class _Linker:
         """Return the absolute address of every value of one function instance."""
         frame = self.frames[fn.name]
         own: dict[int, int] = {a: at for a, at in zip(fn.args, args, strict=True)}
-        for v, key in fn.params.items():
-            own[v] = self.params[key, fn.values[v]].address
+        for v, (key, spec) in frame.params.items():
+            own[v] = self.params[key, spec].address
         own |= {r: base + o for r, o in frame.offset.items()} | dest
         return [own.get(frame.root[v], base) for v in range(len(fn.values))]
 
-    def _place(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str) -> int:
-        """Append the launches of one function instance; return the first free address above it."""
+    def _place(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str,
+               calls: tuple[int, ...]) -> int:  # fmt: skip
+        """Append the launches of one function instance; return the first free address above it. calls: the calls of the
+        graph that lead here, as in `FunctionTable.path`."""
         frame = self.frames[fn.name]
         address = self._addresses(fn, args, dest, base)
         top = free = base + frame.size_bytes
         for step in fn.steps:
             if step.kind == "call":
                 callee = self.table.functions[step.callee]
-                roots = self.frames[step.callee].result_roots
+                its = self.frames[step.callee]
                 inner = [address[v] for v in step.inputs]
-                wanted = {r: address[v] for r, v in zip(roots, step.outputs, strict=True) if r not in callee.args}
-                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/"))
+                wanted = {r: address[v] for r, v in zip(its.result_roots, step.outputs, strict=True)
+                          if r not in callee.args and r not in its.params}  # fmt: skip
+                inside = (*calls, step.call_number)
+                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/", inside))
             elif step.kind == "group" and not step.is_empty:
-                self._launch(fn, step, address, prefix)
+                self._launch(fn, step, address, prefix, calls)
         return top
 
-    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str) -> None:
+    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str, calls: tuple[int, ...]) -> None:
         assert step.record is not None
-        args = [address[v] if v >= 0 else 0 for v in (*step.inputs, *step.outputs)]
+        ids = (*step.inputs, *step.outputs)
+        args = [address[v] if v >= 0 else 0 for v in ids]
+        values = tuple([".".join(map(str, (*calls, *fn.path(v)))) if v >= 0 else "" for v in ids])
         before = self.code.segments[self.launches[-1].segment] if self.launches else None
-        self.launches.append(Launch(self.code.index(step, before), np.array(args, np.int64), prefix + step.name))
+        where = self.code.index(step, before)
+        self.launches.append(Launch(where, np.array(args, np.int64), prefix + step.name, values))

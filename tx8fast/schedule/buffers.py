@@ -1,16 +1,29 @@
 """Where the buffers of a group lie in scratchpad.
 
-May import: lower, search.plan, alloc, machine. Must not: choose plans, emit instructions.
+May import: lower, search.plan, alloc, machine, program.model. Must not: choose plans, emit instructions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import numpy as np
 
 from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
 from tx8fast.machine import Machine
+from tx8fast.program.model import SCRATCH
 from tx8fast.search.plan import Plan, copies, slice_bytes, staging
+
+
+def access_arguments(low: Lowering) -> list[int]:
+    """Return the segment's argument of every access, reads and then writes."""
+    return [*low.arguments(), *(len(low.record.operands) + j for j in range(len(low.writes)))]
+
+
+def buffer_table(buffers: Iterable[tuple[int, int, int]]) -> np.ndarray:
+    """Return a segment's buffer table from (address, bytes, argument) of every buffer."""
+    return np.array(sorted(set(buffers)), np.int32).reshape(-1, 3)
 
 
 class Buffers:
@@ -26,19 +39,23 @@ class Buffers:
         # load at step 0, compute at 1, store at 2; in a loop every buffer is alive throughout
         life = {"load": (0, 2), "scratch": (1, 2), "store": (1, 3), "const": (0, 2)}
 
-        def want(kind: str, size: int, copies: int = 1) -> None:
+        owners: list[tuple[int, ...]] = []  # of every item, the arguments whose slices it holds
+
+        def want(kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,)) -> None:
             lives = life[kind] if once else (0, 1)
             for _ in range(copies):
                 items.append(Buffer(f"{kind}{len(items)}", (lives,), max(size, 1), ALIGN_BYTES))
+                owners.append(of)
 
+        argument = access_arguments(low)
         for k, a in enumerate((*low.reads, *low.writes)):
             n = copies(low, plan, k)
             self.copies.append(n)
             if k not in pinned:
-                want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n)
+                want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n, (argument[k],))
         stages = staging(low, plan)
-        for _, size, n in stages:
-            want("load", size, n)
+        for reads, size, n in stages:
+            want("load", size, n, tuple([argument[k] for k in reads]))
         scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
         for size in scratch:
             want("scratch", size)
@@ -50,9 +67,10 @@ class Buffers:
         low_end, high_end = self._room(low, plan, machine, pinned)
         placed = solve(Problem(tuple(items), high_end - low_end))
         addresses = [int(o) + low_end for o in placed.offsets]
-        ends = [a + i.size_bytes for a, i in zip(addresses, items, strict=True)]
-        ends += [a + slice_bytes(low, (*low.reads, *low.writes)[k], plan) for k, a in pinned.items()]
-        self.peak = max(ends, default=machine.spm_base) - machine.spm_base
+        table = [(a, i.size_bytes, o) for a, i, own in zip(addresses, items, owners, strict=True) for o in own]
+        table += [(a, slice_bytes(low, (*low.reads, *low.writes)[k], plan), argument[k]) for k, a in pinned.items()]
+        self.table = buffer_table(table)
+        self.peak = max([a + size for a, size, _ in table], default=machine.spm_base) - machine.spm_base
         it = iter(addresses)
         self.access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(self.copies)]
         self.staging: dict[int, list[int]] = {}

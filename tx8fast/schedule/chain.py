@@ -9,6 +9,8 @@ nests; buffers that follow each other in this way take turns at the two ends, so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tx8fast import isa
@@ -16,6 +18,7 @@ from tx8fast.graph_table import ChainRecord, GroupRecord, Step
 from tx8fast.lower.base import ALIGN_BYTES, round_up
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
+from tx8fast.schedule.buffers import buffer_table
 from tx8fast.schedule.segment import build_segment, idle_tiles_wait
 from tx8fast.search.plan import Planned, segment_cycles, slice_bytes
 
@@ -51,7 +54,17 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment
             "nests": [s.info for s in parts], "runner_up_cycles": p.plan.runner_up_cycles}  # fmt: skip
     return Segment(step.name, codes, tile_code, np.concatenate(arg), np.concatenate([s.tile_offset for s in parts], axis=1),
                    len(record.operands) + len(record.results), list(step.op_names), [], step.barrier,
-                   max(s.spm_peak_bytes for s in parts), segment_cycles(p.plan, machine, step.barrier), info)  # fmt: skip
+                   max(s.spm_peak_bytes for s in parts), segment_cycles(p.plan, machine, step.barrier), info,
+                   buffers=_table(parts, _arguments(record)))  # fmt: skip
+
+
+def _table(parts: Sequence[Segment], arguments: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the buffers of all nests; their arguments are the chain's."""
+    return buffer_table(
+        (at, size, own[argument] if argument >= 0 else argument)
+        for s, own in zip(parts, arguments, strict=True)
+        for at, size, argument in s.buffers.tolist()
+    )
 
 
 def pinned_buffers(p: Planned, machine: Machine) -> list[dict[int, int]]:

@@ -13,7 +13,8 @@ from tx8fast import isa
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
-from tx8fast.program.model import Segment
+from tx8fast.program.model import SEVERAL, Segment
+from tx8fast.schedule.buffers import buffer_table
 from tx8fast.search.plan import Plan, segment_cycles
 
 N_SLOTS = 2  # operand, result
@@ -48,7 +49,8 @@ def collective_segment(
             known[key] = len(codes)
             codes.append(code)
         tile_code[at] = known[key]
+    cells = buffer_table((machine.spm_base + at, size, SEVERAL) for at, size in low.places())
     info = {"op": low.record.kind, "engine": low.kind, "bound": plan.bound, "useful_macs": 0, "rounds": low.part_bytes[1],
             "operand_bytes": spec_bytes(low.source) + spec_bytes(low.result)}  # fmt: skip
     return Segment(name, codes, tile_code, np.arange(N_SLOTS, dtype=np.int32), offset, N_SLOTS, list(ops), [], barrier,
-                   plan.spm_bytes, segment_cycles(plan, machine, barrier), info)  # fmt: skip
+                   plan.spm_bytes, segment_cycles(plan, machine, barrier), info, buffers=cells)  # fmt: skip

@@ -24,8 +24,8 @@ from tx8fast.lower.rounds import Stream
 from tx8fast.lower.transfer import PIECES, Descriptor, channel_form, spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
-from tx8fast.schedule.buffers import Buffers
-from tx8fast.schedule.stream import stream_codes
+from tx8fast.schedule.buffers import Buffers, access_arguments
+from tx8fast.schedule.stream import stream_codes, stream_table
 from tx8fast.schedule.tiles import code_key
 from tx8fast.search.loops import LoopStep
 from tx8fast.search.order import Action, Order, tile_order
@@ -70,14 +70,14 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
             "runner_up": _choices(plan.runner_up), **_terms(low.record)}  # fmt: skip
     if isinstance(low, Stream):
         codes, tile_code, slot_arg, offsets = stream_codes(low, plan, machine, barrier, meet)
+        table = stream_table(low, machine)
         if barrier:
             codes, tile_code = idle_tiles_wait(codes, tile_code)
         return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, plan.spm_bytes,
-                       segment_cycles(plan, machine, barrier), info)  # fmt: skip
+                       segment_cycles(plan, machine, barrier), info, buffers=table)  # fmt: skip
     buffers = Buffers(low, plan, machine, pinned)
     accesses = [*low.reads, *low.writes]
-    n_in = len(low.record.operands)
-    arg_of = [*low.arguments(), *(n_in + j for j in range(len(low.writes)))]
+    arg_of = access_arguments(low)
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     n_slots = PIECES * len(accesses)
     offsets = np.zeros((machine.n_tiles, n_slots + PIECES * len(low.reads)), np.int64)
@@ -114,7 +114,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
-                   segment_cycles(plan, machine, barrier), info)  # fmt: skip
+                   segment_cycles(plan, machine, barrier), info, buffers=buffers.table)  # fmt: skip
 
 
 def _choices(plan: Plan | None) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from tx8fast.lower.rounds import Stream
 from tx8fast.lower.stream_code import StreamCode
 from tx8fast.lower.transfer import PIECES, ddr_offset
 from tx8fast.machine import Machine
+from tx8fast.program.model import SEVERAL
+from tx8fast.schedule.buffers import buffer_table
 from tx8fast.search.plan import Plan, tile_ranges
 
 
@@ -36,3 +38,13 @@ def stream_codes(low: Stream, plan: Plan, machine: Machine, barrier: bool, meet:
         tile_code[t] = len(codes)
         codes.append(isa.roll(builders[own].for_tile(t)))
     return codes, tile_code, np.repeat(np.array(arguments, np.int32), PIECES), offsets
+
+
+def stream_table(low: Stream, machine: Machine) -> np.ndarray:
+    """Return the buffer table of a stream. Weights' buffers are their argument's; the others hold several values in turn."""
+    argument = low.arguments()
+    fills = [*low.resident, *(f for r in low.rounds for f in (*r.shared, *r.private))]
+    owner = {(kind, f.key): argument[f.read] for f in fills for kind in ("fill", "part")}
+    return buffer_table(
+        (machine.spm_base + low.at[name], size, owner.get(name, SEVERAL)) for name, size in low.held_bytes.items()
+    )

@@ -107,5 +107,5 @@ class Pool:
         size = np.array([len(w) for w in self.wanted], np.int64)
         self.begin = np.concatenate([self.begin, np.cumsum(size) - size + len(self.place)])
         self.size = np.concatenate([self.size, size])
-        self.place = np.concatenate([self.place, place])
+        self.place = np.concatenate([self.place, np.array(place, np.int64)])
         self.wanted = []

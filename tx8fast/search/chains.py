@@ -11,6 +11,7 @@ hand-over, the best plan that does is tried for one side.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,15 +37,22 @@ MAX_NESTS = 5  # of one chain
 TRIES = 3  # plans tried for one hand-over
 MAX_TRIES = 400  # of them in all functions together; equal ones count once
 MAX_PATHS = 120  # chains looked at from one first nest
+MAX_FOUND = 1500  # chains of one function among which the integer program chooses: those that save most
+LOOKS_PER_SECOND = 10_000  # chains, and plans for hand-overs, that are looked at per second of the search's limit
+NEAR = 8  # groups before and behind one that reads the same, of which it may share the buffer
 
 Items = tuple[int, ...]
 Hold = tuple[int, int] | None
 
 
 class Memory:
-    """What is known of planned lowerings, wherever they stand: equal layers ask nothing twice."""
+    """What is known of planned lowerings, wherever they stand: equal layers ask nothing twice. seconds: limit of the search;
+    work is counted, so that what is found does not depend on the machine. limited: True if something of the function at hand
+    was left out."""
 
-    def __init__(self, planner: Planner) -> None:
+    def __init__(self, planner: Planner, seconds: float = 0.0) -> None:
+        self.looks = int(seconds * LOOKS_PER_SECOND)
+        self.limited = False
         self.planner, self.machine = planner, planner.machine
         self.barrier_cycles = _row_cycles(self.machine, isa.make("barrier"))
         self.tries = MAX_TRIES
@@ -55,6 +63,14 @@ class Memory:
         self.answers: dict[tuple, bool] = {}
         self.fits: dict[tuple, Planning | None] = {}
         self.options: dict[Record, list[Lowering]] = {}
+
+    def look(self) -> bool:
+        """Return whether one more chain or plan may be looked at."""
+        if not self.looks:
+            self.limited = True
+            return False
+        self.looks -= 1
+        return True
 
     def planning(self, low: Lowering, plan: Plan) -> Planning:
         """Return the one object for a lowering and a plan."""
@@ -101,7 +117,7 @@ class Memory:
         assert record is not None and not isinstance(record, ChainRecord)
         if record not in self.options:
             n_read = len(b.how.low.reads)
-            more = [low for low in variants(record, self.machine) if len(low.reads) == n_read]
+            more = [low for low in variants(record, self.machine) if low.chains and len(low.reads) == n_read]
             for low in more:
                 low.sharing = self.planner.sharing
             self.options[record] = [b.how.low, *more]
@@ -121,6 +137,8 @@ class Memory:
             sharding = parts[i].tobytes()
             if not same.get(sharding, True):
                 continue
+            if not self.look():
+                return
             plan = make_plan(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
             how = Planning(low, plan, self.machine)
             if sharding not in same:
@@ -148,14 +166,24 @@ class Chains:
         """Return the cheapest chain of every set of steps for which one is cheaper than its groups (step and cycles by
         positions) alone."""
         self.own = [nest for items, (step, _) in sorted(groups.items()) if (nest := self._own(items, step))]
+        self.touching: dict[int, list[int]] = {}  # value -> those of `own` that read or make it
+        for n, nest in enumerate(self.own):
+            for v in dict.fromkeys(nest.values):
+                self.touching.setdefault(v, []).append(n)
+        self.place = {nest.items: n for n, nest in enumerate(self.own)}
         found: dict[Items, tuple[Step, float, Planned]] = {}
+        saved: dict[Items, float] = {}
+        self.memory.limited = False
         for path, holds in self._paths():
             items = tuple(sorted(i for n in path for i in n.items))
             alone = sum(groups[n.items][1] for n in path)
             held, cost = self._cost(path, holds)
             if cost < min(alone, found[items][1] if items in found else alone):
                 found[items] = self._chain(path, holds, held, cost)
-        return found
+                saved[items] = alone - cost
+        self.memory.limited |= len(found) > MAX_FOUND
+        best = sorted(found, key=lambda items: (-saved[items], items))[:MAX_FOUND]
+        return {items: found[items] for items in sorted(best)}
 
     def given(self, path: Sequence[Nest], holds: Sequence[Hold]) -> tuple[Step, Planned] | None:
         """Return nests with hand-overs that were found before as one step, None if they are no chain."""
@@ -191,7 +219,7 @@ class Chains:
             while stack and left:
                 path, holds = stack.pop()
                 for b, hold in self._links(path[-1]):
-                    if left and self._may_follow(path, b):
+                    if left and self._may_follow(path, b) and self.memory.look():
                         left -= 1
                         yield [*path, b], [*holds, hold]
                         if len(path) + 1 < MAX_NESTS:
@@ -253,9 +281,19 @@ class Chains:
                             yield Nest(a.items, a.step, how)
 
     def _related(self, a: Nest) -> list[Nest]:
-        """Return the groups that share a value other than a parameter with `a` and no step."""
-        mine = {v for v in a.values if v not in self.fn.params}
-        return [b for b in self.own if mine.intersection(b.values) and not set(a.items).intersection(b.items)]
+        """Return the groups that share a value other than a parameter with `a` and no step: all that one of them makes for
+        the other, and of those that only read the same the nearest."""
+        mine, here = set(a.items), self.place[a.items]
+        found: set[int] = set()
+        for v in dict.fromkeys(a.values):
+            if v in self.fn.params:
+                continue
+            others = [n for n in self.touching[v] if mine.isdisjoint(self.own[n].items)]
+            made = v in a.step.outputs
+            found.update(n for n in others if made or v in self.own[n].step.outputs)
+            at = bisect.bisect(others, here)
+            found.update(others[max(0, at - NEAR) : at + NEAR])
+        return [self.own[n] for n in sorted(found)]
 
     # -- cost ----------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from tx8fast.search.partition import NODES, SECONDS, Choice, Limits, Problem, ch
 from tx8fast.search.planning import Planner
 
 Items = tuple[int, ...]
+WORK_LIMIT = "work limit"  # chains were left out; of what was looked at the choice is the best
 
 
 @dataclass(frozen=True)
@@ -69,10 +70,10 @@ class SearchReport:
 def exact_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]], report: SearchReport,
                 seconds: float = SECONDS, nodes: int = NODES) -> None:  # fmt: skip
     """Replace steps, ordered by `order_steps`, by the cheapest groups, set the barriers anew and fill `report`.
-    options: by function, further groups to choose from; seconds: for HiGHS in all functions together; nodes: of branch
-    and bound in one independent problem."""
+    options: by function, further groups to choose from; seconds: for all functions together, of HiGHS, and as an amount of
+    work of the search for chains; nodes: of branch and bound in one independent problem."""
     solver = Solver(nodes, seconds)
-    memory = Memory(planner)
+    memory = Memory(planner, seconds)
     for fn in table.functions.values():
         fn.steps = _cover(fn, options.get(fn.name, ()), memory, solver, report)
         place_barriers(fn)
@@ -124,6 +125,8 @@ def _cover(
         problem = _problem(len(steps), pool, edges, before)
         choice = solver.choose(problem)
     opt2 = sum(pool[k][1] for k in start if pool[k][1] < NO_PLAN)
+    if memory.limited and choice.status == "optimal":
+        choice = replace(choice, status=WORK_LIMIT)
     report.functions.append(_row(fn, problem, choice, int(opt2)))
     if choice.status != "optimal":
         warnings.warn(_limited(fn, choice), SearchLimitWarning, stacklevel=2)
@@ -149,6 +152,11 @@ def _row(fn: FunctionTable, problem: Problem, choice: Choice, opt2: int) -> Func
 
 def _limited(fn: FunctionTable, choice: Choice) -> str:
     """Say which limit ended the search of a function, and what was taken."""
+    if choice.status == WORK_LIMIT:
+        return (
+            f"opt 3 did not look at every chain of groups in '{fn.name}'; what it looked at gave the best groups there are; "
+            "--search-seconds above what it is looks at more"
+        )
     if choice.solved:
         return (
             f"opt 3 stopped at its {choice.status} in '{fn.name}'; the best groups found may cost up to {choice.gap:.2%} more "

@@ -12,7 +12,17 @@ import numpy as np
 from tx8fast._kernels import BOUNDS
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
-from tx8fast.search.plan import BUFS, Plan, least_demand, moved_bytes, reloads, sharers, spm_demand, work_bytes
+from tx8fast.search.plan import (
+    BUFS,
+    Plan,
+    least_demand,
+    moved_bytes,
+    reloads,
+    sharers,
+    slices_above,
+    spm_demand,
+    work_bytes,
+)
 from tx8fast.search.trial import MAX_KEPT
 
 
@@ -23,15 +33,20 @@ class Fitting:
         self.low, self.prices = low, prices
         self.capacity = machine.spm_limit - machine.spm_base
         self.known: dict[int, Plan | None] = {}  # None: does not fit
+        self.too_many = 0  # slices: the fewest of a plan that would fit otherwise
 
     def plan(self, i: int) -> Plan | None:
-        """Return candidate i as a plan with its scratchpad demand, None if it does not fit."""
+        """Return candidate i as a plan with its scratchpad demand, None if it does not fit or has too many slices."""
         if i not in self.known:
             shard, lens = cut(self.low, self.prices[0][i], self.prices[1][i])
             plan = None
             if least_demand(self.low, lens) <= self.capacity and self.low.fits(lens):
                 plan = self._made(i, shard, lens)
-            self.known[i] = plan if plan is not None and plan.spm_bytes <= self.capacity else None
+            if plan is not None and plan.spm_bytes > self.capacity:
+                plan = None
+            if plan is not None and (slices := slices_above(self.low, plan)):
+                self.too_many, plan = min(self.too_many or slices, slices), None
+            self.known[i] = plan
         return self.known[i]
 
     def smallest(self) -> Plan:

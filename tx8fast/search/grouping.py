@@ -329,6 +329,6 @@ def place_barriers(fn: FunctionTable) -> None:
             if v in maker:
                 layer[maker[v]] = max(layer[maker[v]], layer[i] + (fn.steps[i].kind != "alias"))
     order = sorted(range(len(fn.steps)), key=lambda i: -layer[i])
-    # aliases have no code and a call ends with a barrier of its own: the last step that runs decides
-    ends = {layer[i]: i for i in order if fn.steps[i].kind != "alias"}
+    # aliases and steps without elements have no code, and a call ends with a barrier of its own: the last step that runs decides
+    ends = {layer[i]: i for i in order if fn.steps[i].kind != "alias" and not fn.steps[i].is_empty}
     fn.steps = [replace(fn.steps[i], barrier=ends.get(layer[i]) == i) for i in order]

@@ -18,8 +18,6 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.graph_table import Step
 from tx8fast.lower.base import Access, Emitter, Lowering, Slice
-from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.lookup import looks_up
 from tx8fast.machine import Machine
 from tx8fast.search.loops import loop_steps
 from tx8fast.search.plan import Plan, TileRange, copies, reloads, slice_bytes, tile_ranges
@@ -112,7 +110,7 @@ def common(a: Nest, b: Nest) -> tuple[tuple[int, int], ...]:
 
 def may_chain(low: Lowering, step: Step) -> bool:
     """True for what runs on engines, needs in DDR nothing but what it loads, and has a result per write access."""
-    return not isinstance(low, KernelCore) and not looks_up(low) and len(low.writes) == len(step.outputs)
+    return low.chains and len(low.writes) == len(step.outputs)
 
 
 def is_local(a: Planning, b: Planning, pairs: Sequence[tuple[int, int]]) -> bool:

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.lower.base import Lowering
-from tx8fast.search.plan import Plan, spm_items
+from tx8fast.search.plan import MAX_SLICES, Plan, spm_items
 
 SHOWN = 3  # buffers that are named
+
+
+def too_long(low: Lowering, slices: int, name: str) -> InfeasibleError:
+    """Return the error for an op of which every plan that was looked at has too many slices, `slices` at least."""
+    return InfeasibleError(
+        f"{name + ': ' if name else ''}{low.record.kind} of {' x '.join(f'{n:,}' for n in low.sizes)} points is too long for one "
+        f"launch: {slices:,} slices per tile, at most {MAX_SLICES:,} are emitted; a smaller batch or sequence, or the op in "
+        "several parts, would help"
+    )
 
 
 def no_plan(low: Lowering, plan: Plan, capacity: int, name: str) -> InfeasibleError:

@@ -9,11 +9,10 @@ import math
 
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
-from tx8fast.search.plan import Plan, sharers, spm_demand
+from tx8fast.search.plan import MAX_SLICES, Plan, sharers, slices_above, spm_demand
 from tx8fast.search.trial import MAX_KEPT
 
 MAX_BUFS = 2
-MAX_STEPS = 1 << 18  # slices of a tile: more take longer to emit than anyone waits
 
 
 def shard_of(low: Lowering, parts: tuple[int, ...]) -> tuple[int, ...]:
@@ -28,9 +27,8 @@ def plan_problems(low: Lowering, plan: Plan, machine: Machine) -> list[str]:
         problems.append(f"{plan.bufs} copies of a buffer, required 1 to {MAX_BUFS}")
     if problems:
         return problems
-    steps = math.prod(plan.trips)
-    if steps > MAX_STEPS:
-        problems.append(f"{steps:,} slices per tile, at most {MAX_STEPS:,} are allowed")
+    if slices_above(low, plan):
+        problems.append(f"{slices_above(low, plan):,} slices per tile, at most {MAX_SLICES:,} are allowed")
     if not low.fits(plan.slices):
         problems.append(f"slices {list(plan.slices)} exceed the fields of the instructions")
     together = sharers(low, plan)

@@ -146,7 +146,9 @@ class _Search:
             for i in items:
                 self.below[j] |= behind[i]
         several = [j for j, c in enumerate(p.columns) if len(c) > 1 and self.below[j]]
-        pairs = [(j, k) for n, j in enumerate(several) for k in several[n + 1 :] if self._exclude(j, k)]
+        masks, below = self.masks, self.below
+        pairs = [(j, k) for n, j in enumerate(several) for k in several[n + 1 :]
+                 if below[j] & masks[k] and below[k] & masks[j] and not masks[j] & masks[k]]  # fmt: skip
         total = Choice([])
         for _ in range(ROUNDS):
             total = self._all(pairs, total)
@@ -160,10 +162,6 @@ class _Search:
         return Choice(
             [], solved=False, status=f"rings left after {ROUNDS} solves", nodes=total.nodes, solves=total.solves
         )
-
-    def _exclude(self, j: int, k: int) -> bool:
-        apart = not self.masks[j] & self.masks[k]
-        return apart and bool(self.below[j] & self.masks[k]) and bool(self.below[k] & self.masks[j])
 
     def _all(self, pairs: Sequence[tuple[int, int]], before: Choice) -> Choice:
         """Solve every independent problem and put the choices together; counts go on from `before`."""

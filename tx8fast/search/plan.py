@@ -21,6 +21,7 @@ from tx8fast.machine import Machine
 
 #: the sets of tiles, as masks, that share one operand
 Groups = tuple[int, ...]
+CUTS = frozenset({"shard", "slices", "order"})  # fields of a plan from which `trips` and `fills` follow
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Plan:
         return self.runner_up.estimate_cycles if self.runner_up is not None else 0
 
     def but(self, **fields: Any) -> Plan:
-        """Return the plan with other fields, none of `shard`, `slices` and `order`: what follows from these is kept."""
+        """Return the plan with other fields. What follows from shard, slices and order is kept if these are."""
+        if CUTS & fields.keys():
+            return replace(self, **fields)
         out = object.__new__(Plan)
         out.__dict__.update(self.__dict__, **fields)
         return out
@@ -84,6 +87,14 @@ def count_steps(low: Lowering, plan: Plan) -> int:
     """Return the number of steps of the tile with the most work."""
     rest = math.prod(n for f, n in enumerate(plan.trips) if f not in low.skipping)
     return rest * low.working(*busiest(low, plan), plan.slices) if low.skipping else rest
+
+
+def slices_above(low: Lowering, plan: Plan) -> int:
+    """Return the number of steps of the tile with the most work if it is above `MAX_SLICES`, else 0."""
+    if math.prod(plan.trips) <= MAX_SLICES:
+        return 0
+    steps = count_steps(low, plan)
+    return steps if steps > MAX_SLICES else 0
 
 
 def busiest(low: Lowering, plan: Plan) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -138,6 +149,9 @@ def _copies(low: Lowering, plan: Plan, k: int, times: int) -> int:
     return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
 
 
+MAX_SLICES = (
+    1 << 17
+)  # of a tile in one launch: each is some rows of code, and a minute goes by while so many are emitted
 BUFS = 2  # copies of a buffer that is filled more than once
 #: slices below this are cheaper to load by every tile than to agree on
 SHARE_MIN_BYTES = 16384
@@ -352,22 +366,19 @@ def tile_ranges(low: Lowering, plan: Plan, n_tiles: int) -> list[TileRange]:
 
     Tile t takes the shard whose coordinates are t written in the mixed radix of `plan.parts`, last factor fastest
     (back-end notes 2.3)."""
-    total = math.prod(plan.parts)
+    return list(_tile_ranges(low.sizes, plan.parts, plan.shard, n_tiles))
+
+
+@lru_cache(maxsize=1024)
+def _tile_ranges(sizes: tuple[int, ...], parts: tuple[int, ...], shard: tuple[int, ...],
+                 n_tiles: int) -> tuple[TileRange, ...]:  # fmt: skip
+    none = (0,) * max(1, len(parts))
     ranges = []
-    for t in range(n_tiles):
-        if t >= total:
-            none = (0,) * max(1, len(plan.parts))
-            ranges.append(TileRange(none, none))
-            continue
-        rest, coords = t, []
-        for p in reversed(plan.parts):
-            rest, k = divmod(rest, p)
-            coords.append(k)
-        coords.reverse()
-        lo = tuple(min(k * d, s) for k, d, s in zip(coords, plan.shard, low.sizes, strict=True))
-        hi = tuple(min(a + d, s) for a, d, s in zip(lo, plan.shard, low.sizes, strict=True))
+    for coords in itertools.islice(itertools.product(*map(range, parts)), n_tiles):
+        lo = tuple([min(k * d, s) for k, d, s in zip(coords, shard, sizes, strict=True)])
+        hi = tuple([min(a + d, s) for a, d, s in zip(lo, shard, sizes, strict=True)])
         ranges.append(TileRange(lo, hi))
-    return ranges
+    return (*ranges, *[TileRange(none, none)] * (n_tiles - len(ranges)))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.search.fitting import Fitting
-from tx8fast.search.infeasible import no_plan
+from tx8fast.search.infeasible import no_plan, too_long
 from tx8fast.search.plan import Plan, ddr_cycles, spm_demand
 from tx8fast.search.prices import priced
 from tx8fast.search.stream_trial import stream_plan
@@ -123,6 +123,8 @@ class Draft:
             # the price of scratchpad is an estimate, and not every candidate was looked at: this one is the last hope
             plan = self.fitting.plan(int(np.argmin(size_bytes)))
             if plan is None:
+                if self.fitting.too_many:
+                    raise too_long(self.low, self.fitting.too_many, self.name)
                 raise no_plan(self.low, self.fitting.smallest(), self.fitting.capacity, self.name)
             trials.add(plan)
             trials.time()

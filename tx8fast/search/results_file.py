@@ -1,6 +1,6 @@
 """Reading a file of search results: is it one, of this version, with entries of the right types?
 
-May import: search.results, errors. Must not: know graphs or machines (see `search.given`).
+May import: search.results, errors, files. Must not: know graphs or machines (see `search.given`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tx8fast.errors import ConfigError, raise_all
+from tx8fast.files import read_input
 from tx8fast.search.exact import FunctionReport
 from tx8fast.search.results import FORMAT, VERSION
 
@@ -77,14 +78,9 @@ def stop(doing: str, problems: list[str]) -> None:
 
 def _parse(path: Path, doing: str) -> Any:
     try:
-        if path.exists() and not path.is_file():
-            raise ConfigError(f"{doing}: it is no regular file")
-        with path.open("rb") as f:
-            raw = f.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as e:  # ValueError: a null character in the name
-        raise ConfigError(f"{doing}: {getattr(e, 'strerror', None) or e}") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{doing}: more than {MAX_BYTES:,} bytes, which no file of plans has")
+        raw = read_input(path, MAX_BYTES)
+    except OSError as e:
+        raise ConfigError(f"{doing}: {e.strerror or e}") from None
     try:
         return json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_number)
     except UnicodeDecodeError:

@@ -21,12 +21,19 @@ from tx8fast.simulator.functional import FunctionalSimulator
 class ChipsSimulator:
     """The chips of a program; `write` and `read` have a leading axis over chips."""
 
-    def __init__(self, program: Program, *, debug: bool = False, exact: bool = False) -> None:
-        self.program = program
+    def __init__(self, program: Program, *, debug: bool = False, exact: bool = False, observer: Any = None) -> None:
+        self.program, self.observer = program, observer
         codes: dict[Any, Any] = {}
         try:
             self.chips = [
-                FunctionalSimulator(program, debug=debug, exact=exact, chip=c, codes=codes)
+                FunctionalSimulator(
+                    program,
+                    debug=debug,
+                    exact=exact,
+                    chip=c,
+                    codes=codes,
+                    observer=None if observer is None else observer.of_chip(c),
+                )
                 for c in range(program.n_chips)
             ]
         except MemoryError:
@@ -56,18 +63,27 @@ class ChipsSimulator:
     def run(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Execute all launches in order on all chips. Raises SimulationError at the first illegal one."""
         for i, launch in enumerate(self.program.launches, 1):
-            if len(self.program.segments[launch.segment].tile_code) > self.machine.n_tiles:
-                self._run_together(launch)
-            else:
-                for chip in self.chips:
-                    chip.run_launch(launch)
+            self.run_launch(launch)
             if progress is not None:
                 progress(i, len(self.program.launches))
+
+    def run_launch(self, launch: Launch) -> None:
+        """Execute one launch on all chips. Raises SimulationError as `run` does."""
+        if len(self.program.segments[launch.segment].tile_code) > self.machine.n_tiles:
+            self._run_together(launch)
+        else:
+            for chip in self.chips:
+                chip.run_launch(launch)
 
     def _run_together(self, launch: Launch) -> None:
         n, segment = self.machine.n_tiles, self.program.segments[launch.segment]
         where = f"launch '{launch.name}', segment '{segment.name}'"
-        exchange = Exchange(self.machine, lambda t: self.chips[t // n].state_of(t % n).spm, where,
+        exchange = Exchange(self.machine, lambda t: self.chips[t // n].state_of(t % n).spm, where, self.observer,
                             n_chips=len(self.chips))  # fmt: skip
+        streams = [stream for chip in self.chips for stream in chip.streams_of(launch, exchange)]
+        if self.observer is not None:
+            self.observer.begin(launch, segment, [s.tile for s in streams])
         with np.errstate(all="ignore"), one_blas_thread():
-            exchange.run([stream for chip in self.chips for stream in chip.streams_of(launch, exchange)])
+            exchange.run(streams)
+        if self.observer is not None:
+            self.observer.end()

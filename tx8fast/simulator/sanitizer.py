@@ -13,15 +13,16 @@ Every fault class is reported once per segment, with the place where it first oc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
+from tx8fast.isa.comm import mask_tiles
 from tx8fast.machine import DDR_BASE, Machine
-from tx8fast.numerics import layout
+from tx8fast.numerics.layout import image_bytes
 from tx8fast.program.model import Launch, Program, Segment, Tensor
 from tx8fast.simulator.sanitizer_addresses import RDMA, WDMA, address_faults, first_undefined
 from tx8fast.simulator.sanitizer_bytes import LOOKUPS, Range, dma_pick, number_pick, operand_pick, spans_of
@@ -29,6 +30,8 @@ from tx8fast.simulator.sanitizer_clock import DTE, ENGINES, KCORE, ROUTINES, SEN
 from tx8fast.simulator.sanitizer_ddr import Races
 from tx8fast.simulator.sanitizer_order import Order
 from tx8fast.simulator.sanitizer_report import MAX_FINDINGS, Enough, Finding, SanitizerError
+from tx8fast.simulator.sanitizer_results import Memory
+from tx8fast.simulator.sanitizer_uses import Uses
 from tx8fast.simulator.sanitizer_values import Shadow
 
 
@@ -40,15 +43,17 @@ class Sanitizer:
         self.machine = machine = Machine.from_dict(program.machine)
         self.findings: list[Finding] = []
         self._known: dict[tuple[str, str], Finding] = {}
-        self.order = Order(machine.n_tiles, self.fault)
-        self.races = Races(program.ddr_bytes, self.order)
-        self.made = np.zeros(max(program.ddr_bytes, 1), bool)  # DDR bytes that somebody wrote
+        chips = range(program.n_chips)
+        self.order = Order(machine.n_tiles, self.fault, program.n_chips)
+        self.races = [Races(program.ddr_bytes, self.order) for _ in chips]
+        self.memory = [Memory(program.ddr_bytes) for _ in chips]
         self.shadows: dict[int, Shadow] = {}
         self._facts: dict[int, tuple[Any, Facts]] = {}
         self.runs: dict[int, Run] = {}
         self.index = 0  # of the launch
         self.barriers: dict[int, int] = {}
-        self.epochs = 0
+        self.epochs = [0 for _ in chips]
+        self.uses = Uses(machine.tile.spm_bytes)
         self.stores: list[tuple[Run, int, Range, str]] = []  # transfers to DDR that had undefined bytes
 
     # -- reports ------------------------------------------------------------------------------------------------
@@ -75,6 +80,21 @@ class Sanitizer:
         finding = Finding(kind, launch, segment, -1, -1, "", "", "DDR" if span[0] else "SPM", span, text)
         self._add((kind, segment or text), finding)
 
+    def of_chip(self, chip: int) -> _OfChip:
+        """Return the observer of the simulator of one chip among several."""
+        return _OfChip(self, chip)
+
+    def _chip(self, tile: int) -> int:
+        return tile // self.machine.n_tiles
+
+    def _name(self, tile: int) -> str:
+        """Return how reports name a tile."""
+        return (
+            f"chip {self._chip(tile)} tile {tile % self.machine.n_tiles}"
+            if self.program.n_chips > 1
+            else f"tile {tile}"
+        )
+
     def run(self, sim: Any, progress: Callable[[int, int], None] | None = None) -> None:
         """Execute all launches on `sim`, whose observer this is. Raises SanitizerError if there are findings."""
         launches = self.program.launches
@@ -85,7 +105,8 @@ class Sanitizer:
                 if progress is not None:
                     progress(i + 1, len(launches))
             for t in self.program.outputs:
-                self._output(t)
+                for memory in self.memory:
+                    self._output(t, memory)
         except Enough:
             pass
         if self.findings:
@@ -104,6 +125,16 @@ class Sanitizer:
                 self._end_finding("stopped", launch.name, segment.name, str(error), (0, 0))
             self.end(not stopped)
             raise Enough from error
+        for chip, memory in enumerate(self.memory):
+            self._results(launch, segment, chip, memory)
+
+    def _results(self, launch: Launch, segment: Segment, chip: int, memory: Memory) -> None:
+        """Report results that the launch has not stored."""
+        for name, stored, span in memory.missing(launch, segment):
+            why = self._ddr_history(span, chip) if stored else "which the launch has not stored"
+            where = f"chip {chip}, " if self.program.n_chips > 1 else ""
+            text = f"{where}{name}: DDR bytes [{span[0]:#x}, {span[1]:#x}) have no value, {why}"
+            self._end_finding("incomplete result", launch.name, segment.name, text, span)
 
     def _addresses(self, launch: Launch, segment: Segment) -> None:
         """Report what cannot be executed before anything runs."""
@@ -120,19 +151,23 @@ class Sanitizer:
                 self.fault(kind, run, at, text, span)
 
     def _run(self, launch: Launch, segment: Segment, tile: int) -> Run:
-        facts = self._facts[id(segment.codes[int(segment.tile_code[tile])])][1]
-        slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[tile]
+        own = tile if len(segment.tile_code) > self.machine.n_tiles else tile % self.machine.n_tiles
+        facts = self._facts[id(segment.codes[int(segment.tile_code[own])])][1]
+        slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[own]
         return Run(tile, self.index, launch.name, segment, facts, 0, slots)
 
     # -- events of the simulator --------------------------------------------------------------------------------
 
-    def host_wrote(self, address: int, n_bytes: int) -> None:
-        """The host has put data into DDR before the first launch."""
-        self.made[address - DDR_BASE : address - DDR_BASE + n_bytes] = True
+    def host_wrote(self, address: int, n_bytes: int, chip: int = 0) -> None:
+        """The host has put data into a chip's DDR before the first launch."""
+        self.memory[chip].made[address - DDR_BASE : address - DDR_BASE + n_bytes] = True
 
     def begin(self, launch: Launch, segment: Segment, tiles: Sequence[int]) -> None:
-        """A launch starts on `tiles`."""
+        """A launch starts on `tiles`: those of one chip, or of all."""
         self.runs = {}
+        for chip in {self._chip(tile) for tile in tiles}:
+            self.memory[chip].begin(launch, segment)
+            self.epochs[chip] = 0
         for tile in tiles:
             self.runs[tile] = self._run(launch, segment, tile)
             if tile in self.shadows:
@@ -140,8 +175,8 @@ class Sanitizer:
             else:
                 self.shadows[tile] = Shadow(self.machine.tile.spm_bytes)
         self.order.begin(list(self.runs.values()))
+        self.uses.begin(self.runs.values())
         self.barriers = dict.fromkeys(tiles, 0)
-        self.epochs = 0
 
     def row(self, tile: int, at: int, state: Any, address: int) -> None:
         """Row `at` of a tile is about to run."""
@@ -155,6 +190,8 @@ class Sanitizer:
             if name in LOOKUPS:
                 row, ahead = self._look_up(run, at, state)
                 address, reads = address + ahead, spans_of(row)[0]
+            self.uses.read(tile, reads)
+            self.uses.write(run, at, writes)
             if unit in (RDMA, WDMA):
                 self._transfer(run, at, row, address, unit == WDMA)
             else:
@@ -196,20 +233,24 @@ class Sanitizer:
             self.order.recv(run, at, p[0], p[1])
         elif name == "barrier":
             self.barriers[tile] += 1
-            if self.barriers[tile] > self.epochs:
-                self._all_met()
+            if self.barriers[tile] > self.epochs[self._chip(tile)]:
+                self._all_met(self._chip(tile))
         else:
             self.order.meet(run, name, p)
         run.at = at + 1
 
-    def _all_met(self) -> None:
-        self.epochs += 1
-        self._open_sends("a barrier")
-        self.order.begin_epoch()
-        self.races.begin_epoch()
+    def _all_met(self, chip: int) -> None:
+        self.epochs[chip] += 1
+        tiles = self.order.tiles_of(chip)
+        self._open_sends("a barrier", tiles)
+        self.order.begin_epoch(tiles)
+        self.races[chip].begin_epoch()
 
-    def _open_sends(self, where: str) -> None:
-        for tile, run in self.runs.items():
+    def _open_sends(self, where: str, tiles: Iterable[int]) -> None:
+        for tile in tiles:
+            run = self.runs.get(tile)
+            if run is None:
+                continue
             done = self.order.finished(tile, SENDS, tile)
             for m in self.order.sends[tile]:
                 if m.run is run and m.run.base + m.at >= done and any(leg.done < 0 for leg in m.legs):
@@ -219,14 +260,16 @@ class Sanitizer:
     def end(self, complete: bool = True) -> None:
         """The launch is over; not `complete`: the tiles could not go on."""
         if complete:
-            self._open_sends("the end of its segment")
+            for run, at in self.uses.unused():
+                self.fault(
+                    "unused result", run, at, "writes bytes of which nothing reads a single one before they are lost"
+                )
+            self._open_sends("the end of its segment", self.runs)
         for tile, monitors in enumerate(self.order.monitors):
             for number, monitor in enumerate(monitors):
                 for leg in monitor.open[:1]:
                     m = leg.message
-                    text = (
-                        f"sends {leg.dst[1] - leg.dst[0]} bytes to tile {tile}, monitor {number}, which no recv takes"
-                    )
+                    text = f"sends {leg.dst[1] - leg.dst[0]} bytes to {self._name(tile)}, monitor {number}, which no recv takes"
                     self.fault("message not received", m.run, m.at, text, leg.dst)
             self.order.monitors[tile] = [type(m)() for m in monitors]
             self.order.landing[tile] = []
@@ -249,13 +292,14 @@ class Sanitizer:
     def _transfer(self, run: Run, at: int, row: np.void, address: int, store: bool) -> None:
         p = row["p"].tolist()
         pick, span = dma_pick(address, p)
-        self.races.access(run, at, pick, span, store)
-        ddr, addr = pick(self.made), int(row["spm"][0])
+        chip = self._chip(run.tile)
+        self.races[chip].access(run, at, pick, span, store)
+        ddr, addr = pick(self.memory[chip].made), int(row["spm"][0])
         spm = self.shadows[run.tile].spm[addr : addr + ddr.size]
         if not store:
             spm[...] = np.where(ddr.reshape(-1), 0, 0xFF)
             if ddr.size and not ddr.any():
-                text = f"reads DDR bytes [{span[0]:#x}, {span[1]:#x}), {self._ddr_history(span)}"
+                text = f"reads DDR bytes [{span[0]:#x}, {span[1]:#x}), {self._ddr_history(span, chip)}"
                 self.fault("uninitialised read", run, at, text, span)
             return
         if spm.size and spm.all():
@@ -263,63 +307,89 @@ class Sanitizer:
         elif spm.any():
             byte = addr + int(np.argmax(spm != 0))
             self.stores.append((run, at, span, f"stores SPM byte {byte:#x}, {self._history(run, at, byte)}"))
-        ddr[...] = (spm == 0).reshape(ddr.shape)
+        self.memory[chip].store(pick, (spm == 0).reshape(ddr.shape))
 
     def _look_up(self, run: Run, at: int, state: Any) -> tuple[np.void, int]:
         """The kernel core reads a row number from DDR. Return the transfer it starts, and how far behind the first row."""
         row = run.facts.rows[at]
         pick, span = number_pick(row, run.slots)
-        self.races.access(run, at, pick, span, False, core=True)
-        if not pick(self.made).all():
-            text = f"takes its row number from DDR bytes [{span[0]:#x}, {span[1]:#x}), {self._ddr_history(span)}"
+        chip = self._chip(run.tile)
+        self.races[chip].access(run, at, pick, span, False, core=True)
+        if not pick(self.memory[chip].made).all():
+            text = f"takes its row number from DDR bytes [{span[0]:#x}, {span[1]:#x}), {self._ddr_history(span, chip)}"
             self.fault("uninitialised read", run, at, text, span)
         number = isa.lookup.row_number(state, int(row["fmt"]), row["p"].tolist())
         return isa.class_of(int(row["opcode"])).plain(row, number)  # type: ignore[attr-defined]
 
-    def _ddr_history(self, span: Range) -> str:
+    def _ddr_history(self, span: Range, chip: int) -> str:
         """Say where undefined DDR bytes come from."""
         for run, at, (lo, hi), text in reversed(self.stores):
-            if lo < span[1] and span[0] < hi:
-                return f"where launch '{run.launch}', tile {run.tile}, {self.order.say(run, at, run)} {text}"
+            if lo < span[1] and span[0] < hi and self._chip(run.tile) == chip:
+                return f"where launch '{run.launch}', {self._name(run.tile)}, {self.order.say(run, at, run)} {text}"
         return "which no input, parameter or launch has written"
 
     def _send(self, run: Run, at: int, row: np.void) -> None:
         p, (src, dst) = row["p"].tolist(), row["spm"][:2].tolist()
         (span,), _ = run.facts.spans(at) if p[0] else ([(src, src)], [])
-        self.order.send(run, at, span, (dst, dst + p[0]), p[1], p[2])
-        for other, data in isa.class_of(int(row["opcode"])).pieces(self.shadows[run.tile].spm, src, p):  # type: ignore[attr-defined]
+        cls = isa.class_of(int(row["opcode"]))
+        chip = p[3] - 1 if "chip" in cls.FIELDS_P and p[3] > 0 else self._chip(run.tile)
+        home = chip * self.machine.n_tiles
+        self.order.send(run, at, span, (dst, dst + p[0]), [home + t for t in mask_tiles(p[1])], p[2])
+        self.uses.read(run.tile, [span])
+        for other, data in cls.pieces(self.shadows[run.tile].spm, src, p):  # type: ignore[attr-defined]
             if p[0] and data.all():
                 self._undefined(run, at, span, "sends")
-            if other in self.shadows:
-                self.shadows[other].spm[dst : dst + p[0]] = data
+            if home + other in self.shadows:
+                self.shadows[home + other].spm[dst : dst + p[0]] = data
+                self.uses.write(run, at, [(dst, dst + p[0])], home + other)
 
     def _routine(self, run: Run, at: int, routine: dict[str, Any]) -> None:
+        chip = self._chip(run.tile)
+        races, memory = self.races[chip], self.memory[chip]
         for operand in routine["inputs"]:
             if operand is not None:
                 pick, span = operand_pick(operand, run.slots)
-                self.races.access(run, at, pick, span, False)
-                if bad := first_undefined(pick(self.made), operand, span[0]):
-                    text = (
-                        f"({routine['routine']}) needs DDR bytes [{bad[0]:#x}, {bad[1]:#x}), {self._ddr_history(bad)}"
-                    )
+                races.access(run, at, pick, span, False)
+                if bad := first_undefined(pick(memory.made), operand, span[0]):
+                    history = self._ddr_history(bad, chip)
+                    text = f"({routine['routine']}) needs DDR bytes [{bad[0]:#x}, {bad[1]:#x}), {history}"
                     self.fault("uninitialised read", run, at, text, bad)
         for operand in routine["outputs"]:
             if operand is not None:
                 pick, span = operand_pick(operand, run.slots)
-                self.races.access(run, at, pick, span, True)
-                pick(self.made)[...] = True
+                races.access(run, at, pick, span, True)
+                memory.store(pick, True)
         self.order.join(run, at + 1, (ROUTINES,))
 
-    def _output(self, t: Tensor) -> None:
+    def _output(self, t: Tensor, memory: Memory) -> None:
         """A program output must be defined in all logical elements."""
-        blocked = t.layout == "blocked"
-        size = (
-            layout.blocked_bytes(*layout.npc(t.shape), t.ddr_dtype)
-            if blocked
-            else layout.dense_bytes(t.shape, t.ddr_dtype)
-        )
         start = t.address - DDR_BASE
+        size = image_bytes(t.shape, t.ddr_dtype, t.layout)
         operand = {"shape": t.shape, "dtype": t.ddr_dtype, "layout": t.layout}
-        if bad := first_undefined(self.made[start : start + size], operand, t.address):
-            text = f"DDR bytes [{bad[0]:#x}, {bad[1]:#x}) have no defined value, {self._ddr_history(bad)}"
+        if bad := first_undefined(memory.made[start : start + size], operand, t.address):
+            history = self._ddr_history(bad, self.memory.index(memory))
+            text = f"DDR bytes [{bad[0]:#x}, {bad[1]:#x}) have no defined value, {history}"
             self._end_finding("undefined result", "", "", f"output '{t.name}': {text}", bad)
+
+
+class _OfChip:
+    """Passes the events of one chip's simulator on, tiles counted on over the chips."""
+
+    def __init__(self, watch: Sanitizer, chip: int) -> None:
+        self.watch, self.chip, self.first = watch, chip, chip * watch.machine.n_tiles
+        self.end = watch.end
+
+    def host_wrote(self, address: int, n_bytes: int) -> None:
+        self.watch.host_wrote(address, n_bytes, self.chip)
+
+    def begin(self, launch: Launch, segment: Segment, tiles: Sequence[int]) -> None:
+        self.watch.begin(launch, segment, [self.first + t for t in tiles])
+
+    def row(self, tile: int, at: int, state: Any, address: int) -> None:
+        self.watch.row(self.first + tile, at, state, address)
+
+    def arrived(self, tile: int, at: int) -> None:
+        self.watch.arrived(self.first + tile, at)
+
+    def passed(self, tile: int, at: int) -> None:
+        self.watch.passed(self.first + tile, at)

@@ -65,32 +65,48 @@ class Run:
 class Clocks:
     """What each core knows about the others, and the launches since the last barrier of all tiles."""
 
-    def __init__(self, n_tiles: int) -> None:
-        self.n = n_tiles
-        self.vc = [[0] * n_tiles for _ in range(n_tiles)]
-        self.next = [0] * n_tiles  # number of a tile's next row
+    def __init__(self, n_tiles: int, n_chips: int = 1) -> None:
+        self.per_chip, self.n = n_tiles, n_tiles * n_chips
+        self.vc = [[0] * self.n for _ in range(self.n)]
+        self.next = [0] * self.n  # number of a tile's next row
         self.current: dict[int, Run] = {}
-        self.begin_epoch()
+        self.joins = [[([0], [0]) for _ in range(N_AGENTS)] for _ in range(self.n)]
+        self.runs: list[list[Run]] = [
+            [] for _ in range(self.n)
+        ]  # launches of which somebody may not know that they are over
+        for chip in range(n_chips):
+            self.begin_epoch(self.tiles_of(chip))
         self.met: dict[tuple, list[int]] = {}
         self.times: dict[tuple, int] = {}
 
-    def begin_epoch(self) -> None:
-        """Forget everything: all tiles are idle and know it."""
-        every = [max(c) for c in zip(*self.vc)]
-        self.vc = [list(every) for _ in range(self.n)]
-        self.floor = list(self.next)
-        for run in self.current.values():
-            self.floor[run.tile] = run.base + run.at
-        self.joins = [[([], []) for _ in range(N_AGENTS)] for _ in range(self.n)]
-        self.runs: list[list[Run]] = [[] for _ in range(self.n)]
-        for run in self.current.values():
-            self.runs[run.tile].append(run)
+    def tiles_of(self, chip: int) -> range:
+        return range(chip * self.per_chip, (chip + 1) * self.per_chip)
+
+    def begin_epoch(self, tiles: Sequence[int]) -> None:
+        """The tiles of a chip are all idle, and know it of each other; other chips learn of it by handshakes and messages."""
+        for t in tiles:
+            run = self.current.get(t)
+            number = self.next[t] if run is None else run.base + run.at
+            now = self.tick(t)
+            for times, numbers in self.joins[t]:
+                times.append(now)
+                numbers.append(number)
+        every = [max(clocks) for clocks in zip(*(self.vc[t] for t in tiles))]
+        for t in tiles:
+            self.vc[t] = list(every)
+        for t in range(self.n):
+            over = [
+                min(self.finished(t, agent, v) for v in range(0, self.n, self.per_chip)) for agent in range(N_AGENTS)
+            ]
+            self.runs[t] = [
+                r for r in self.runs[t] if r is self.current.get(t) or r.base + len(r.facts.rows) > min(over)
+            ]
 
     # -- launches and clocks ------------------------------------------------------------------------------------
 
     def begin(self, runs: Sequence[Run]) -> None:
         """Start a launch."""
-        self.current = {r.tile: r for r in runs}
+        self.current |= {r.tile: r for r in runs}
         for r in runs:
             r.base = self.next[r.tile]
             self.next[r.tile] += len(r.facts.rows)
@@ -112,8 +128,7 @@ class Clocks:
     def finished(self, tile: int, agent: int, viewer: int) -> int:
         """Return the number below which all rows of the tile's agent are finished, as far as `viewer` knows."""
         times, numbers = self.joins[tile][agent]
-        k = bisect_right(times, self.vc[viewer][tile])
-        return max(self.floor[tile], numbers[k - 1] if k else 0)
+        return numbers[bisect_right(times, self.vc[viewer][tile]) - 1]
 
     def learn(self, tile: int, clock: Sequence[int]) -> None:
         self.vc[tile] = [max(a, b) for a, b in zip(self.vc[tile], clock)]
@@ -121,17 +136,24 @@ class Clocks:
 
     def arrive(self, run: Run, at: int, name: str, p: Sequence[int]) -> None:
         """The tile stands at a meeting point."""
-        key = (name, p[0] if name == "barrier_sub" else 0, run.tile, p[0] if name == "handshake" else 0)
+        key = self._meeting(run, name, p)[0]
         self.times[key] = self.times.get(key, 0) + 1
         self.met[*key, self.times[key]] = list(self.vc[run.tile])
 
     def meet(self, run: Run, name: str, p: Sequence[int]) -> None:
         """The tile passes a partial barrier or handshake: it knows what its peers knew."""
-        others = mask_tiles(p[0]) if name == "barrier_sub" else [p[0]]
-        mine = (name, p[0] if name == "barrier_sub" else 0, run.tile, p[0] if name == "handshake" else 0)
+        mine, others = self._meeting(run, name, p)
         for other in others:
             key = (name, mine[1], other, run.tile if name == "handshake" else 0, self.times[mine])
             self.learn(run.tile, self.met.get(key, ()) or self.vc[run.tile])
+
+    def _meeting(self, run: Run, name: str, p: Sequence[int]) -> tuple[tuple, list[int]]:
+        """Return how a meeting is known, and whom the tile meets. Chips are named as in rows."""
+        home = run.tile - run.tile % self.per_chip
+        if name == "barrier_sub":
+            return (name, p[0], run.tile, 0), [home + t for t in mask_tiles(p[0])]
+        peer = (home if p[1] <= 0 else (p[1] - 1) * self.per_chip) + p[0]
+        return (name, 0, run.tile, peer), [peer]
 
     # -- order of two rows --------------------------------------------------------------------------------------
 

@@ -17,12 +17,12 @@ from tx8fast.simulator.sanitizer_order import Order
 
 
 class Races:
-    """Shadow of `n_bytes` of DDR; pages are only taken where something is accessed."""
+    """Shadow of `n_bytes` of one chip's DDR; pages are only taken where something is accessed. Tiles are counted within it."""
 
     def __init__(self, n_bytes: int, order: Order) -> None:
         self.n_bytes, self.order = n_bytes, order
         self.writer = np.zeros(max(n_bytes, 1), np.int32)  # number of an access, 0 none
-        self.readers = np.zeros(max(n_bytes, 1), np.uint64 if order.n > 32 else np.uint32)  # bit t: tile t
+        self.readers = np.zeros(max(n_bytes, 1), np.uint64 if order.per_chip > 32 else np.uint32)  # bit t: tile t
         self.accesses: list[tuple[Run, int]] = []
         self.reads: list[list[tuple[Run, int, Pick, Range]]] = []
         self.agents: list[set[int]] = []
@@ -35,15 +35,15 @@ class Races:
             self.writer[lo:hi] = 0
             self.readers[lo:hi] = 0
         self.dirty, self.accesses = [], []
-        self.reads = [[] for _ in range(self.order.n)]
-        self.agents = [set() for _ in range(self.order.n)]
+        self.reads = [[] for _ in range(self.order.per_chip)]
+        self.agents = [set() for _ in range(self.order.per_chip)]
 
     def access(self, run: Run, at: int, pick: Pick, span: Range, write: bool, core: bool = False) -> None:
         """Check one operand of a row and remember it; `core`: the kernel core itself accesses it, when it issues the
         row. The row's reads come before its writes."""
         if span[1] <= span[0]:
             return
-        t = run.tile
+        t = run.tile % self.order.per_chip
         last = pick(self.writer)
         top = int(last.max(initial=0))
         if top:
@@ -60,7 +60,7 @@ class Races:
             self.agents[t].add(agent)
             return
         seen = int(np.bitwise_or.reduce(readers, axis=None))
-        for other in range(self.order.n):
+        for other in range(self.order.per_chip):
             if seen >> other & 1 and (other != t or self.agents[t] - {agent}):
                 self._against_reads(other, run, at, pick, span)
         self.accesses.append((run, at))

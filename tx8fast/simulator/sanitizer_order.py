@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.isa.comm import mask_tiles
 from tx8fast.simulator.sanitizer_bytes import Range, touched
 from tx8fast.simulator.sanitizer_clock import SENDS, Clocks, Run, meets
 
@@ -53,16 +52,20 @@ class Monitor:
 class Order(Clocks):
     """Checks SPM accesses against all that no clock orders; `fault` takes what it finds."""
 
-    def __init__(self, n_tiles: int, fault: Fault) -> None:
+    def __init__(self, n_tiles: int, fault: Fault, n_chips: int = 1) -> None:
         self.fault = fault
-        self.landing: list[list[Leg]] = [[] for _ in range(n_tiles)]
-        self.monitors = [[Monitor() for _ in range(4)] for _ in range(n_tiles)]
-        super().__init__(n_tiles)
+        n = n_tiles * n_chips
+        self.landing: list[list[Leg]] = [[] for _ in range(n)]
+        self.monitors = [[Monitor() for _ in range(4)] for _ in range(n)]
+        self.arrived: list[tuple[list[int], list[Leg]]] = [([], []) for _ in range(n)]
+        self.sends: list[list[Message]] = [[] for _ in range(n)]
+        super().__init__(n_tiles, n_chips)
 
-    def begin_epoch(self) -> None:
-        super().begin_epoch()
-        self.arrived: list[tuple[list[int], list[Leg]]] = [([], []) for _ in range(self.n)]
-        self.sends: list[list[Message]] = [[] for _ in range(self.n)]
+    def begin_epoch(self, tiles: Sequence[int]) -> None:
+        super().begin_epoch(tiles)
+        for t in tiles:
+            self.arrived[t] = ([], [])
+            self.sends[t] = []
 
     # -- SPM ----------------------------------------------------------------------------------------------------
 
@@ -120,8 +123,8 @@ class Order(Clocks):
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def send(self, run: Run, at: int, src: Range, dst: Range, mask: int, monitor: int) -> Message:
-        """Check a send on both sides and remember it."""
+    def send(self, run: Run, at: int, src: Range, dst: Range, targets: Sequence[int], monitor: int) -> Message:
+        """Check a send to tiles `targets` on both sides and remember it."""
         s = run.tile
         m = Message(run, at, src, list(self.vc[s]))
         for other, j, span in self.pending(s, s, [src], []):
@@ -132,7 +135,7 @@ class Order(Clocks):
             if both := _common(src, leg.dst):
                 self.fault("read before recv", run, at, f"sends SPM bytes {_text(both)}, where a message of "
                            f"{self.say(leg.message.run, leg.message.at, run)} may still be landing", both)  # fmt: skip
-        for d in mask_tiles(mask):
+        for d in targets:
             self._land(run, at, d, dst)
             leg = Leg(m, d, dst)
             m.legs.append(leg)

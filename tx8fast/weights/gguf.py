@@ -1,6 +1,6 @@
 """Opening GGUF files: tensors become entries of a weight table, packed ones as lazy dequantisation of their blocks.
 
-May import: weights.*, errors. Must not: read tensor bytes.
+May import: weights.*, errors, files. Must not: read tensor bytes.
 
 Keys are the file's tensor names. A packed tensor's blocks are an entry of their own, `<name>#<format>`, of u8 and
 shape [blocks, bytes per block]; the tensor itself is derived from it (see `weights/gguf_blocks.py`).
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
+from tx8fast.files import open_input
 from tx8fast.weights.dtypes import ITEM_BYTES
 from tx8fast.weights.gguf_blocks import BLOCKS
 from tx8fast.weights.gguf_header import MAGIC, Header, TensorInfo, read_gguf_header
@@ -48,7 +49,7 @@ def is_gguf(path: Path) -> bool:
     """Return True if a file begins as GGUF files do."""
     if not path.is_file():
         return False
-    with open(path, "rb") as f:
+    with open_input(path) as f:
         return f.read(len(MAGIC)) == MAGIC
 
 

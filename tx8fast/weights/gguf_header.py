@@ -1,6 +1,6 @@
 """The header of a GGUF file: metadata and the list of tensors, straight from the bytes.
 
-May import: the standard library, errors. Must not: touch tensor data, or need the `gguf` package, which makes one array
+May import: the standard library, errors, files. Must not: touch tensor data, or need the `gguf` package, which makes one array
 per token of the vocabulary: half a minute for a header that is read here in a fraction of a second.
 
 Every count and length is compared with what is left of the file before anything is made of it.
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.errors import ImportModelError, UnsupportedError
+from tx8fast.files import open_input
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -67,7 +68,7 @@ def read_gguf_header(path: str | os.PathLike[str]) -> Header:
     """
     where = os.fspath(path)
     try:
-        with open(where, "rb") as f:
+        with open_input(where) as f:
             if os.fstat(f.fileno()).st_size < 24:
                 raise ImportModelError(f"opening {where}: truncated, or no GGUF file")
             data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)

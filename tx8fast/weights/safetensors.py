@@ -1,6 +1,6 @@
 """Opening safetensors checkpoints: headers are read and validated, tensor bytes are not touched.
 
-May import: the standard library, weights.dtypes, errors. Must not: map or read tensor data.
+May import: the standard library, weights.dtypes, errors, files. Must not: map or read tensor data.
 
 A file is an 8-byte little-endian header length, a JSON header, then the tensors without gaps. A sharded
 checkpoint has a `*.safetensors.index.json` whose `weight_map` names the file of every tensor.
@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 
 from tx8fast.errors import ImportModelError, raise_all
+from tx8fast.files import open_input, read_input
 from tx8fast.weights.dtypes import ITEM_BYTES, SAFETENSORS
 
 MAX_HEADER_BYTES = 100_000_000
@@ -77,7 +78,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> dict[str, CheckpointEntry]:
 
 def _open_sharded(path: Path, problems: list[str]) -> dict[str, CheckpointEntry]:
     try:
-        index = json.loads(path.read_bytes(), object_pairs_hook=_unique)
+        index = json.loads(read_input(path, MAX_HEADER_BYTES), object_pairs_hook=_unique)
     except (OSError, ValueError, RecursionError) as e:
         problems.append(f"the index cannot be read: {e}")
         return {}
@@ -107,8 +108,8 @@ def _open_sharded(path: Path, problems: list[str]) -> dict[str, CheckpointEntry]
 def read_header(path: Path, problems: list[str]) -> dict[str, CheckpointEntry]:
     """Return the tensors of one file in order of their offsets; append what is wrong to `problems`."""
     try:
-        size = os.path.getsize(path)
-        with open(path, "rb") as f:
+        with open_input(path) as f:
+            size = os.fstat(f.fileno()).st_size
             head = f.read(8)
             length = int.from_bytes(head, "little")
             if len(head) < 8 or length < 2 or length > MAX_HEADER_BYTES or length + 8 > size:

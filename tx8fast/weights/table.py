@@ -1,6 +1,6 @@
 """The weight table: key -> logical shape, dtype and source; bytes appear only through `view`.
 
-May import: numpy, errors, weights.derived, weights.dtypes, weights.safetensors. Must not: rename keys,
+May import: numpy, errors, files, weights.derived, weights.dtypes, weights.safetensors. Must not: rename keys,
 hash or copy tensor data. Files are mapped read-only, one map per file, dropped when its last entry goes.
 """
 
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tx8fast.errors import ImportModelError
+from tx8fast.files import open_input
 from tx8fast.weights.derived import evaluate
 from tx8fast.weights.dtypes import ITEM_BYTES, dtype_name, np_dtype
 
@@ -110,6 +111,8 @@ class WeightTable:
         self.root = None if root is None else os.path.abspath(root)
         self._entries: dict[str, Weight] = {}
         self._maps: dict[str, mmap.mmap | bytes] = {}
+        #: what `view` has handed out: the bytes on which a program may depend
+        self.file_reads: set[FileSource] = set()
 
     def __getitem__(self, key: str) -> Weight:
         found = self._entries.get(key)
@@ -200,6 +203,7 @@ class WeightTable:
             raise ImportModelError(f"moving weights: {len(clash)} keys exist in both tables, first '{clash[0]}'")
         other._entries.update(self._entries)
         other._maps.update(self._maps)
+        other.file_reads |= self.file_reads
         self._entries, self._maps = {}, {}
 
     def missing(self) -> list[str]:
@@ -227,6 +231,7 @@ class WeightTable:
         if isinstance(source, FileSource):
             if source.path not in self._maps:
                 self._maps[source.path] = _map(source.path)
+            self.file_reads.add(source)
             return _slice(self._maps[source.path], source, weight.shape, dtype, key)
         raise ImportModelError(
             f"reading weight '{key}': the model came without weights (compile-only); "
@@ -332,7 +337,7 @@ def _paths(weight: Weight) -> set[str]:
 
 def _map(path: str) -> mmap.mmap | bytes:
     try:
-        with open(path, "rb") as f:
+        with open_input(path) as f:
             if os.fstat(f.fileno()).st_size == 0:
                 return b""
             return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedule.steps.chains import chains
+from tests.schedule.steps.replay import find_violations
 from tx8fast.schedule.steps.assign import assign, assign_nearest, software_pipeline
 from tx8fast.schedule.steps.cost import group_cycles
-from tx8fast.schedule.steps.replay import find_violations
 from tx8fast.schedule.steps.table import LOAD, STORE, Life, Move, Row, StepOp, Table, lifetimes, lives_meet, peak_bytes
 
 OPS = (StepOp("A", ("X",), ("Aout",)), StepOp("B", ("Aout", "W"), ("Bout",)), StepOp("C", ("Bout",), ("Z",)))

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedule.steps.chains import chains
+from tests.schedule.steps.replay import find_violations
 from tx8fast.schedule.steps.assign import assign
 from tx8fast.schedule.steps.balance import Balance, Choice, balance
 from tx8fast.schedule.steps.cost import row_cycles
-from tx8fast.schedule.steps.replay import find_violations
 from tx8fast.schedule.steps.table import LOAD, STORE, Move, Row, StepOp, Table
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedule.steps.chains import chains
+from tests.schedule.steps.replay import find_violations
 from tx8fast.errors import AllocationError
 from tx8fast.schedule.steps.assign import assign
 from tx8fast.schedule.steps.balance import Balance
@@ -22,7 +23,6 @@ from tx8fast.schedule.steps.combine import (
 )
 from tx8fast.schedule.steps.cost import row_cycles
 from tx8fast.schedule.steps.place import Memory
-from tx8fast.schedule.steps.replay import find_violations
 from tx8fast.schedule.steps.table import LOAD, STORE, Life, Move, Row, StepOp, Table, lifetimes
 
 ROOMY = Setting(Memory(1 << 16, 0, 16), {})

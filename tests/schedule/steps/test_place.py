@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedule.steps.chains import chains
+from tests.schedule.steps.replay import find_violations
 from tx8fast.errors import AllocationError
 from tx8fast.schedule.steps.assign import assign
 from tx8fast.schedule.steps.balance import balance
 from tx8fast.schedule.steps.place import Memory, Placed, place
-from tx8fast.schedule.steps.replay import find_violations
 from tx8fast.schedule.steps.table import LOAD, STORE, Life, Move, Row, StepOp, Table, lifetimes, lives_meet
 
 MEMORY = Memory(256, bank_bytes=64, line_bytes=16)

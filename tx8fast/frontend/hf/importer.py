@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from tx8fast.errors import ConfigError, ImportModelError
+from tx8fast.files import read_input, refer
 from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
 from tx8fast.frontend.hf.gguf import read_gguf
@@ -23,6 +24,7 @@ from tx8fast.ir.types import TensorType
 from tx8fast.weights.gguf import is_gguf
 
 CONFIG_NAME = "config.json"
+MAX_CONFIG_BYTES = 1 << 26
 
 
 def is_hf(path: str | os.PathLike[str]) -> bool:
@@ -60,6 +62,8 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         root = directory
         config = read_config(path / CONFIG_NAME if directory else path, options.as_family)
         checkpoint, entries = find_entries(directory)
+        for stored in path.parent.glob("*.safetensors*") if directory is None else ():
+            refer(stored)  # what a program that is made of the config alone will be run with
     options.check(config.model_type if config.encoder else "")
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)
@@ -97,7 +101,7 @@ def _donated(c: ModelConfig) -> tuple[int, ...]:
 def read_config(path: Path, as_family: str | None = None) -> ModelConfig:
     """Return the checked config file, read as one of `as_family`. Raises ImportModelError if it is not readable JSON."""
     try:
-        raw = json.loads(path.read_bytes())
+        raw = json.loads(read_input(path, MAX_CONFIG_BYTES))
     except OSError as e:
         raise ImportModelError(
             f"reading model config {path}: {e.strerror or e}; a model directory holds a '{CONFIG_NAME}'"

@@ -28,8 +28,8 @@ from tx8fast.frontend.common import (
 )
 from tx8fast.frontend.onnx.graph import Scope, in_order, static_inputs, without_inputs
 from tx8fast.frontend.onnx.node import MAX_OPSET, Handler, Node
-from tx8fast.frontend.onnx.reader import Initializers, dtype_of, proto_array
-from tx8fast.frontend.onnx.schema import attribute_problems, function_body, has_body, type_problems
+from tx8fast.frontend.onnx.reader import Initializers, dtype_of
+from tx8fast.frontend.onnx.schema import attribute_problems, function_body, has_body, settle_kind, type_problems
 from tx8fast.ir.core import Value
 
 MAX_INLINE_DEPTH = 32
@@ -225,7 +225,7 @@ class Importer:
                 f"function '{proto.op_type}' is nested more than {MAX_INLINE_DEPTH} deep; is it recursive?"
             )
         self._count_expansion(f"function '{proto.op_type}'")
-        bound = {a.name: helper.get_attribute_value(a) for a in body.attribute_proto}
+        bound = {a.name: helper.get_attribute_value(a) for a in body.attribute_proto if settle_kind(a)}
         bound.update(scope.attributes(proto))
         opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in body.opset_import}
         opsets.setdefault("", scope.opsets.get("", MAX_OPSET))
@@ -245,7 +245,7 @@ class Importer:
         for formal, actual in zip(graph.input, inputs, strict=True):
             inner.names[formal.name] = actual
         for proto in graph.initializer:
-            array = proto_array(proto, f"initialiser '{proto.name}'")
+            array = self.initializers.array(proto, f"initialiser '{proto.name}'")
             inner.names[proto.name] = self.emitter.const(array, dtype_of(proto.data_type, proto.name))
         before = len(self.problems)
         self.run_nodes(graph.node, inner, f"{label}/")

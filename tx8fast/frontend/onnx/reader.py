@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
+from tx8fast.files import open_input, read_input, refer
 from tx8fast.frontend.common import FOLD_BYTES, Tensor, np_type
 from tx8fast.frontend.onnx.wire import raw_data_places
 from tx8fast.weights import ArraySource, FileSource, Weight, WeightTable, np_dtype
@@ -28,6 +28,8 @@ _OTHER_DTYPES = {
     8: "string", 14: "complex64", 15: "complex128", 18: "float8e4m3fnuz", 20: "float8e5m2fnuz", 23: "float4e2m1",
     24: "float8e8m0", 25: "uint2", 26: "int2",
 }  # fmt: skip
+MAX_PROTO_BYTES = (1 << 31) - 1  # the format's own limit
+ITEM_BITS = {"i4": 4, "u4": 4}  # of packed formats
 #: float initialisers up to this many elements take part in folding; integers up to FOLD_BYTES do
 _FOLD_FLOATS = 16
 
@@ -46,9 +48,9 @@ def read_model(path: str | os.PathLike[str]) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
-    model = onnx.ModelProto()
+    model, data = onnx.ModelProto(), b""
     try:
-        data = Path(path).read_bytes()
+        data = read_input(path, MAX_PROTO_BYTES)
         model.ParseFromString(data)
     except OSError as e:
         raise ImportModelError(f"reading ONNX model {path}: {e.strerror or e}") from e
@@ -100,7 +102,7 @@ class Initializers:
         dtype, shape = dtype_of(proto.data_type, what), tuple(proto.dims)
         source = self._source(proto, dtype, shape, what)
         if source is None:
-            array = proto_array(proto, what, os.path.dirname(os.path.abspath(self.path)) if self.path else "")
+            array = self.array(proto, what)
             source = ArraySource(np.ascontiguousarray(array, np_dtype(dtype)).reshape(shape))
         self.weights.add(Weight(proto.name, shape, dtype, source))
         name = proto.name
@@ -114,27 +116,30 @@ class Initializers:
             self.weights.remove(name)
         return tensor
 
+    def array(self, proto: Any, what: str) -> np.ndarray:
+        """Return the values of any tensor of the model: an initialiser, an attribute, one of a subgraph or a function."""
+        if any(d < 0 for d in proto.dims):
+            raise ImportModelError(f"{what}: shape {list(proto.dims)} has a negative dimension")
+        if proto.data_location == 1:
+            place = external_place(proto, self.path, what)
+            inside = type(proto)(data_type=proto.data_type, dims=proto.dims, name=proto.name)
+            try:
+                with open_input(place.path) as f:
+                    f.seek(place.offset)
+                    inside.raw_data = f.read(place.nbytes)
+            except OSError as e:
+                raise ImportModelError(f"{what}: reading external data file {place.path}: {e.strerror or e}") from e
+            proto = inside
+        return _decoded(proto, what)
+
     def _source(self, proto: Any, dtype: str, shape: tuple[int, ...], what: str) -> FileSource | None:
         """Return the place of the bytes in a file, or None if they must be decoded."""
         need = math.prod(shape) * ITEM_BYTES[dtype]
         if any(d < 0 for d in shape):
             raise ImportModelError(f"{what}: shape {list(shape)} has a negative dimension")
-        packed = dtype in ("i4", "u4")
+        packed = dtype in ITEM_BITS
         if proto.data_location == 1:
-            path, offset, length = external_place(proto, self.path, what)
-            stored = -(-need // 2) if packed else need
-            length = stored if length is None else length
-            if length != stored:
-                raise ImportModelError(
-                    f"{what}: external data has {length} bytes, {dtype} {list(shape)} needs {stored}"
-                )
-            found = os.path.getsize(path)
-            if offset + length > found:
-                raise ImportModelError(
-                    f"{what}: bytes [{offset}, {offset + length}) of external data file {path} required, "
-                    f"the file has {found}; it is truncated"
-                )
-            return None if packed else FileSource(path, offset, length)
+            return None if packed else external_place(proto, self.path, what)
         if packed or not proto.HasField("raw_data"):
             return None
         place = self._inline.get(proto.name)
@@ -144,10 +149,14 @@ class Initializers:
         return FileSource(self.path, *place) if place is not None else None
 
 
-def external_place(proto: Any, model_path: str, what: str) -> tuple[str, int, int | None]:
-    """Return (path, offset, length or None) of external data, which must lie in the model's directory."""
+def external_place(proto: Any, model_path: str, what: str) -> FileSource:
+    """Return where external data are: in the model's directory, as many bytes as the tensor needs. Raises ImportModelError."""
     entries = {e.key: e.value for e in proto.external_data}
     location = entries.get("location", "")
+    if not model_path:
+        raise ImportModelError(f"{what}: its data are in file '{location}', but a model in memory has no directory")
+    if type(location) is bytes or "\0" in location:
+        raise ImportModelError(f"{what}: external data location {location!r:.80} is no file name")
     folder = os.path.dirname(os.path.abspath(model_path))
     path = os.path.normpath(os.path.join(folder, location))
     real_folders = (os.path.realpath(folder), os.path.dirname(os.path.realpath(model_path)))
@@ -167,16 +176,27 @@ def external_place(proto: Any, model_path: str, what: str) -> tuple[str, int, in
         raise ImportModelError(f"{what}: external data offset or length is not a number: {e}") from e
     if offset < 0 or (length is not None and length < 0):
         raise ImportModelError(f"{what}: external data offset {offset} or length {length} is negative")
-    return path, offset, length
+    dtype, shape = dtype_of(proto.data_type, what), list(proto.dims)
+    need = -(-math.prod(shape) * ITEM_BITS.get(dtype, 8 * ITEM_BYTES[dtype]) // 8)
+    if length not in (None, need):
+        raise ImportModelError(f"{what}: external data has {length} bytes, {dtype} {shape} needs {need}")
+    refer(path)
+    found = os.path.getsize(path)
+    if offset + need > found:
+        raise ImportModelError(
+            f"{what}: bytes [{offset}, {offset + need}) of external data file {path} required, the file has {found}; "
+            "it is truncated"
+        )
+    return FileSource(path, offset, need)
 
 
-def proto_array(proto: Any, what: str, folder: str = "") -> np.ndarray:
-    """Decode a TensorProto into an array of our numpy dtype; 4-bit integers take a byte each."""
+def _decoded(proto: Any, what: str) -> np.ndarray:
+    """Decode a TensorProto, its data inside, into an array of our numpy dtype; 4-bit integers take a byte each."""
     from onnx import numpy_helper
 
     dtype = dtype_of(proto.data_type, what)
     try:
-        array = numpy_helper.to_array(proto, folder)
+        array = numpy_helper.to_array(proto)
     except Exception as e:  # the decoder raises whatever its parts raise
         raise ImportModelError(f"{what}: its data do not fit {dtype} {list(proto.dims)}: {e}") from e
     return array.astype(np_type(dtype), copy=False)

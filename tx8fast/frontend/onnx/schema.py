@@ -92,15 +92,33 @@ def type_problems(op_type: str, opset: int, domain: str, inputs: list[Tensor | N
 def attribute_problems(proto: Any, opset: int, domain: str) -> list[str]:
     """Return which attributes of a node are of another kind than declared, as sentences."""
     schema = _schema(proto.op_type, opset, domain)
-    if schema is None or not proto.attribute:
-        return []
-    declared = schema.attributes
+    declared = schema.attributes if schema is not None else {}
     problems = []
     for a in proto.attribute:
-        if a.name in declared and a.type not in (a.UNDEFINED, declared[a.name].type.value):
+        if not a.ref_attr_name and not settle_kind(a):
+            problems.append(f"attribute '{a.name}' has no value, or several")
+        elif a.name in declared and a.type not in (a.UNDEFINED, declared[a.name].type.value):
             found, required = a.AttributeType.Name(a.type), declared[a.name].type.name
             problems.append(f"attribute '{a.name}' is of kind {found}, required {required}")
     return problems
+
+
+#: field of an attribute's value -> name of its kind
+_KIND_OF = {"f": "FLOAT", "i": "INT", "s": "STRING", "t": "TENSOR", "g": "GRAPH", "floats": "FLOATS", "ints": "INTS",
+            "strings": "STRINGS", "tensors": "TENSORS", "graphs": "GRAPHS"}  # fmt: skip
+
+
+def settle_kind(a: Any) -> bool:
+    """Make sure that an attribute states its kind: by the value that is there, for files of the first version did not.
+
+    Return False if that is not one value.
+    """
+    if a.type != a.UNDEFINED:
+        return True
+    found = [_KIND_OF[field.name] for field, _ in a.ListFields() if field.name in _KIND_OF]
+    if len(found) == 1:
+        a.type = a.AttributeType.Value(found[0])
+    return len(found) == 1
 
 
 def has_body(op_type: str, opset: int, domain: str) -> bool:

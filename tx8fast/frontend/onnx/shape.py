@@ -11,7 +11,7 @@ import numpy as np
 
 from tx8fast.frontend.common import Tensor, np_type
 from tx8fast.frontend.onnx.node import Handler, Node
-from tx8fast.frontend.onnx.reader import dtype_of, proto_array
+from tx8fast.frontend.onnx.reader import dtype_of
 
 _RANK_LIMIT = 8
 
@@ -181,7 +181,7 @@ def _size(n: Node) -> Tensor:
 def _constant(n: Node) -> Tensor:
     if "value" in n.attrs:
         proto = n.attrs["value"]
-        return n.const(proto_array(proto, n.where), dtype_of(proto.data_type, n.where))
+        return n.const(n.importer.initializers.array(proto, n.where), dtype_of(proto.data_type, n.where))
     for name, dtype in (("value_float", np.float32), ("value_floats", np.float32), ("value_int", np.int64),
                         ("value_ints", np.int64)):  # fmt: skip
         if name in n.attrs:
@@ -194,7 +194,7 @@ def _constant_of_shape(n: Node) -> Tensor:
     fill = n.const(np.zeros(1, np.float32))
     if "value" in n.attrs:
         proto = n.attrs["value"]
-        fill = n.const(proto_array(proto, n.where), dtype_of(proto.data_type, n.where))
+        fill = n.const(n.importer.initializers.array(proto, n.where), dtype_of(proto.data_type, n.where))
     if 0 in shape:
         return n.const(np.zeros(shape, np_type(fill.dtype)), fill.dtype)
     return n.broadcast(n.reshape(fill, ()), shape)

@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnsupportedError, UnusedOptionWarning, raise_all
+from tx8fast.files import read_input
 from tx8fast.frontend.common import Emitter, ImportOptions, Tensor, build_program, np_type
 from tx8fast.frontend.stablehlo import clusters
+from tx8fast.frontend.stablehlo.guard import survive
 from tx8fast.frontend.stablehlo.importer import Importer
 from tx8fast.frontend.stablehlo.node import Handler
 from tx8fast.frontend.stablehlo.reader import bindings, legalise, new_mlir_context, parse
@@ -26,6 +28,9 @@ from tx8fast.ir.chips import MAX_CHIPS
 from tx8fast.ir.program import IRProgram
 from tx8fast.weights import WeightTable
 from tx8fast.weights.safetensors import open_checkpoint
+
+#: largest file that is read: the parser needs several times its size
+MAX_FILE_BYTES = 1 << 32
 
 __all__ = ["import_module", "import_stablehlo", "supported_ops"]
 
@@ -53,7 +58,7 @@ def import_stablehlo(path: str | os.PathLike[str], options: ImportOptions | None
     """
     where = Path(path)
     try:
-        data = where.read_bytes()
+        data = read_input(where, MAX_FILE_BYTES)
     except OSError as e:
         raise ImportModelError(f"reading StableHLO {where}: {e.strerror or e}") from e
     beside = where.with_suffix(".safetensors")
@@ -74,14 +79,11 @@ def import_module(
     if options.phase:
         warnings.warn("phase has no effect, StableHLO has fixed shapes", UnusedOptionWarning, stacklevel=2)
     bindings()  # says what to install
-    context = new_mlir_context()
+    survive(lambda: _parsed(data, what, threads=False), len(data), f"reading StableHLO {what}")
+    context, module = _parsed(data, what)
     ctx = new_context()
     weights = WeightTable(Path(path).parent if path else None)
     with context:
-        module = parse(data, f"reading StableHLO {what}", context)
-        if _needs_chlo(module):
-            legalise(module, "chlo-legalize-to-stablehlo")
-
         devices = _devices(module, what, options)
 
         def fill(block) -> tuple[list[str], list[str], list]:
@@ -102,12 +104,30 @@ def import_module(
             )
 
         donated: list[int] = []
-        program = build_program(ctx, weights, Path(path).stem if path else "model", fill)
+        try:
+            program = build_program(ctx, weights, Path(path).stem if path else "model", fill)
+        except (RuntimeError, UnicodeError) as e:
+            if type(e) is not RuntimeError and not isinstance(e, UnicodeError):
+                raise
+            raise ImportModelError(  # the bindings' word for names that are no text, and for data that do not fit
+                f"importing {what}: the bindings of jaxlib cannot read an entry of it ({e}); the file is damaged"
+            ) from e
     program.module.attrs["chip_x"] = devices[0] * devices[1]
     if donated:
         func = next(op for op in program.module.regions[0].blocks[0] if op.kind == "func")
         func.attrs["donated"] = tuple(donated)
     return program
+
+
+def _parsed(data: bytes, what: str, threads: bool = True) -> tuple[Any, Any]:
+    """Return a new MLIR context and the module in it, of CHLO only what has handlers."""
+    context = new_mlir_context()
+    context.enable_multithreading(threads)
+    with context:
+        module = parse(data, f"reading StableHLO {what}", context)
+        if _needs_chlo(module):
+            legalise(module, "chlo-legalize-to-stablehlo")
+    return context, module
 
 
 def _needs_chlo(module: Any) -> bool:

@@ -1,0 +1,86 @@
+"""Whole models that once gave wrong values or none at all: right at every level, in both formats, and without a race.
+
+What each one is: README.md in tests/data/found.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from support.whole_model import wrong_values
+
+pytestmark = pytest.mark.feature("B11", "B21")
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "found"
+#: roundings of the largest value by which a deep model may be off more than its inputs' roundings say
+DEEP = {"apertus": 8.0}
+LEVELS = {"fp32": (1, 2, 3), "bf16": (3,)}  # the highest has everything to choose from that the others have
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("name", sorted(p.stem for p in FOLDER.glob("*.onnx")))
+def test_found_model_is_right(name: str, dtype: str) -> None:
+    share = DEEP.get(name, 2.0)
+    wrong = {opt: wrong_values(FOLDER / f"{name}.onnx", dtype, opt, share=share) for opt in LEVELS[dtype]}
+    assert not any(wrong.values()), wrong
+
+
+def model(nodes: list, inputs: dict, outputs: dict, weights: dict) -> onnx.ModelProto:
+    """Return a model; inputs, outputs: (shape, element type) by name."""
+    sides = [
+        [helper.make_tensor_value_info(n, kind, shape) for n, (shape, kind) in x.items()] for x in (inputs, outputs)
+    ]
+    tensors = [onnx.numpy_helper.from_array(np.asarray(w), n) for n, w in weights.items()]
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", *sides, tensors), opset_imports=[helper.make_opsetid("", 20)]
+    )
+    made.ir_version = 9
+    return made
+
+
+F, B = TensorProto.FLOAT, TensorProto.BOOL
+
+
+@pytest.mark.parametrize("columns", [64, 65, 130, 200])
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_comparisons_and_choices_behind_a_product(columns: int, dtype: str) -> None:
+    """Results of one byte lie in blocks of 128 channels, those of products in blocks of 64."""
+    rng = np.random.default_rng(columns)
+    node = helper.make_node
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Greater", ["m", "limit"], ["g"]), node("Not", ["g"], ["n"]),
+             node("And", ["n", "mask"], ["a"]), node("Where", ["g", "m", "v"], ["y"]), node("Where", ["some", "y", "m"], ["z"]),
+             node("Cast", ["g"], ["c"], to=F)]  # fmt: skip
+    full, row = (2, 9, columns), (2, 9, 1)
+    weights = {"w": rng.standard_normal((32, columns)).astype(np.float32), "limit": np.float32(0.1),
+               "v": rng.standard_normal(columns).astype(np.float32)}  # fmt: skip
+    made = model(nodes, {"x": ((2, 9, 32), F), "mask": (full, B), "some": (row, B)},
+                 {"g": (full, B), "n": (full, B), "a": (full, B), "z": (full, F), "c": (full, F)}, weights)  # fmt: skip
+    wrong = {opt: wrong_values(made, dtype, opt) for opt in LEVELS[dtype]}
+    assert not any(wrong.values()), wrong
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_more_operands_than_one_launch_takes(axis: int) -> None:
+    shape = tuple(131 * n if d == axis else n for d, n in enumerate((2, 3)))
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Concat", ["x", "r"] * 65 + ["x"], ["y"], axis=axis),
+    ]
+    made = model(nodes, {"x": ((2, 3), F)}, {"y": (shape, F)}, {})
+    wrong = {opt: wrong_values(made, "fp32", opt) for opt in LEVELS["fp32"]}
+    assert not any(wrong.values()), wrong
+
+
+def test_a_loop_of_many_trips_that_collects_results() -> None:
+    node, info = helper.make_node, helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Identity", ["go"], ["on"]), node("Mul", ["acc", "k"], ["next"]), node("Tanh", ["next"], ["one"])], "body",
+        [info("i", TensorProto.INT64, ()), info("go", B, ()), info("acc", F, (2, 3))],
+        [info("on", B, ()), info("next", F, (2, 3)), info("one", F, (2, 3))],
+        [onnx.numpy_helper.from_array(np.float32(1.01), "k")])  # fmt: skip
+    made = model([node("Loop", ["n", "t", "x"], ["y", "s"], body=body)], {"x": ((2, 3), F)},
+                 {"y": ((2, 3), F), "s": ((130, 2, 3), F)}, {"n": np.int64(130), "t": np.bool_(True)})  # fmt: skip
+    assert not wrong_values(made, "fp32", 2)

@@ -1,0 +1,126 @@
+"""The programs that a change of the compiler is measured on: real models at several shapes, small exported ones.
+
+A case is the name of a model and the options it is compiled with; every case is compiled at opt 1, 2 and 3 for the machine of
+`machine.toml`, which belongs to this corpus and stays as it is when the default machine changes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import numpy_helper
+
+from tests.support.cnn_models import CnnBuilder, resnet50
+from tests.support.model_corpus import CONFIGS
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+MACHINE = Path(__file__).resolve().parent / "machine.toml"
+LEVELS = (1, 2, 3)
+
+_RMS = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "torch_dtype": "bfloat16", "tie_word_embeddings": True}
+_LLAMA_1B = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+             "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
+             "rope_theta": 5e5, **_RMS}  # fmt: skip
+_QWEN3 = {"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+          "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
+          "rope_theta": 1e6, **_RMS}  # fmt: skip
+_GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "n_positions": 1024,
+         "activation_function": "gelu_new", "torch_dtype": "bfloat16"}  # fmt: skip
+_VIT = {"model_type": "vit", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
+        "num_attention_heads": 12, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "image_size": 224, "patch_size": 16,
+        "num_channels": 3, "torch_dtype": "bfloat16"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """write(folder) makes the model and returns its path; options: keywords of `tx8fast.compile`."""
+
+    write: Callable[[Path], Path]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _config(config: dict[str, Any], **options: Any) -> Case:
+    def write(folder: Path) -> Path:
+        (folder / "config.json").write_text(json.dumps(config))
+        return folder
+
+    return Case(write, options)
+
+
+def _file(path: Path, **options: Any) -> Case:
+    return Case(lambda folder: Path(shutil.copy(path, folder)), options)
+
+
+def _resnet(batch: int) -> Case:
+    return Case(lambda folder: resnet50(folder / "net.onnx", batch), {"dtype": "bf16"})
+
+
+def _prefill(config: dict[str, Any], *lengths: int) -> dict[str, Case]:
+    return {f"prefill {n}": _config(config, phase="prefill", seq=n) for n in lengths}
+
+
+def mobilenet(path: Path) -> Path:
+    """Write MobileNetV2 at 224 x 224, batch 8, with folded batch normalisation and constant weights."""
+    b = CnnBuilder(fill=0.01)
+    b.weights += [numpy_helper.from_array(np.float32(bound), f"clamp{bound}") for bound in (0, 6)]
+
+    def clamp(x: str) -> str:
+        return b.node("Clip", x, "clamp0", "clamp6")
+
+    y, cin = clamp(b.conv("x", 3, 32, 3, 2)), 32
+    rows = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    for grow, cout, count, first in rows:
+        for i in range(count):
+            stride, mid = first if i == 0 else 1, cin * grow
+            z = clamp(b.conv(y, cin, mid, 1)) if grow > 1 else y
+            z = b.conv(clamp(b.conv(z, mid, mid, 3, stride, mid)), mid, cout, 1)
+            y = b.node("Add", y, z) if stride == 1 and cin == cout else z
+            cin = cout
+    y = b.node("Flatten", b.node("GlobalAveragePool", clamp(b.conv(y, cin, 1280, 1))))
+    y = b.node("Gemm", y, b.weight((1000, 1280), 0.02), b.weight((1000,), 0.1), transB=1)
+    return b.save(path, (8, 3, 224, 224), y, (8, 1000))
+
+
+def resnext(path: Path) -> Path:
+    """Write a stage of ResNeXt-50 32x4d after its stem, batch 8: grouped convolutions between 1 x 1 ones."""
+    b = CnnBuilder(fill=0.01)
+    y, cin = b.node("Relu", b.conv("x", 3, 64, 7, 4)), 64
+    for i in range(3):
+        z = b.node("Relu", b.conv(y, cin, 128, 1))
+        z = b.conv(b.node("Relu", b.conv(z, 128, 128, 3, 1, 32)), 128, 256, 1)
+        y = b.node("Relu", b.node("Add", z, y if i else b.conv(y, cin, 256, 1)))
+        cin = 256
+    y = b.node("Flatten", b.node("GlobalAveragePool", y))
+    return b.save(path, (8, 3, 224, 224), y, (8, 256))
+
+
+def _all() -> dict[str, Case]:
+    llama, qwen, bert = CONFIGS["Llama 3 8B"], CONFIGS["Qwen 2.5 7B"], CONFIGS["BERT base"]
+    families = {
+        "llama-3-8b": {**_prefill(llama, 2048, 512, 1000), "decode 2048": _config(llama, phase="decode", past=2048),
+                       "prefill 512 tp 2": _config(llama, phase="prefill", seq=512, tp=2)},
+        "llama-3.2-1b": _prefill(_LLAMA_1B, 512, 2048),
+        "qwen3-0.6b": _prefill(_QWEN3, 512, 2048),
+        "qwen2.5-7b": _prefill(qwen, 512, 2048),
+        "bert-base": {f"{seq} batch {n}": _config(bert, seq=seq, batch=n) for seq, n in ((384, 1), (128, 4), (384, 16), (384, 17))},
+        "gpt2": _prefill(_GPT2, 77, 1024),
+        "vit-base": {f"batch {n}": _config(_VIT, batch=n) for n in (1, 8)},
+        "resnet-50": {f"batch {n}": _resnet(n) for n in (1, 7, 8, 16, 17)},
+        "mobilenet-v2": {"batch 8": Case(lambda folder: mobilenet(folder / "net.onnx"), {"dtype": "bf16"})},
+        "resnext stage": {"batch 8": Case(lambda folder: resnext(folder / "net.onnx"), {"dtype": "bf16"})},
+    }  # fmt: skip
+    found = {f"{model} {name}": case for model, cases in families.items() for name, case in cases.items()}
+    for path in (*sorted((DATA / "onnx").glob("*.onnx")), *sorted((DATA / "stablehlo").glob("*.mlir"))):
+        found[path.name] = _file(path)
+    return found
+
+
+CASES = _all()
+#: what `make test` repeats: the small models at every level but the exact one, which depends on the solver's version
+SLICE = tuple((name, opt) for name in CASES if name.endswith((".onnx", ".mlir")) for opt in (1, 2))

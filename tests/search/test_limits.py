@@ -1,0 +1,106 @@
+"""What bounds the search: slices of a launch, operands of an op, work for chains; and plans with other cuts."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support.one_op import MACHINES, Arg, best_plan, one_op
+
+from tx8fast.errors import InfeasibleError, SearchLimitWarning
+from tx8fast.graph_table import Dim, FunctionTable, GraphTable, OpRecord, Rule, Step, TensorSpec
+from tx8fast.search import chains
+from tx8fast.search.exact import SearchReport
+from tx8fast.search.plan import MAX_SLICES
+from tx8fast.search.planning import Planner
+from tx8fast.search.program import plan_table
+from tx8fast.search.wide import MAX_OPERANDS, split_wide
+
+pytestmark = pytest.mark.feature("B11", "B48")
+CHIP = MACHINES["tx8"]
+
+
+def test_a_plan_with_other_slices_has_other_trips() -> None:
+    low = one_op(
+        "gemm", Arg((1, 512, 1024), "bf16", "blocked"), Arg((1024, 2048), "bf16", "blocked"), out="blocked"
+    ).lowering()
+    plan = best_plan(low, CHIP)
+    trips = plan.trips
+    finer = plan.but(slices=tuple(max(1, n // 2) for n in plan.slices))
+    assert finer.trips == tuple(-(-a // b) for a, b in zip(plan.shard, finer.slices, strict=True)) != trips
+    assert plan.but(bufs=1).trips == trips
+
+
+def gemm(m: int, n: int, k: int) -> OpRecord:
+    """Return a matrix product, without making its operands."""
+    a, b, c = (Dim(size, ((f, 1),)) for f, size in enumerate((m, n, k)))
+    spec = lambda *shape: TensorSpec(shape, "bf16", "blocked")  # noqa: E731
+    rule = Rule((m, n, k), "PPR", ((a, c), (b, c)), ((a, b),), (("ne", 1, (0, 1, 2)),))
+    return OpRecord("contract", (("act", "none"),), (spec(m, k), spec(n, k)), (spec(m, n),), rule, m * n * k)
+
+
+def test_a_product_of_too_many_slices_is_refused_soon() -> None:
+    began = time.process_time()
+    with pytest.raises(InfeasibleError, match=f"at most {MAX_SLICES:,} are emitted") as err:
+        Planner(CHIP).plan(gemm(1 << 16, 1 << 16, 1 << 16), "huge")
+    assert "huge" in str(err.value) and "65,536 x 65,536" in str(err.value)
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("n", [2, MAX_OPERANDS, MAX_OPERANDS + 1, MAX_OPERANDS**2 + 1])
+def test_many_operands_are_put_together_in_order(n: int) -> None:
+    specs = [TensorSpec((3, 1 + i % 4), "f32") for i in range(n)]
+    width = sum(s.shape[1] for s in specs)
+    record = OpRecord("concat", (("axis", -1),), tuple(specs), (TensorSpec((3, width), "f32"),), None)
+    fn = FunctionTable("main", [*specs, *record.results], list(range(n)), [n])
+    fn.steps = [Step("group", "cat", tuple(range(n)), (n,), record)]
+    split_wide(GraphTable({"main": fn}))
+    held = {v: [v] for v in range(n)}  # what every value is made of
+    for step in fn.steps:
+        assert isinstance(step.record, OpRecord) and len(step.inputs) <= MAX_OPERANDS
+        assert step.record.operands == tuple(fn.values[v] for v in step.inputs)
+        assert step.record.results == (fn.values[step.outputs[0]],)
+        assert step.record.results[0].shape[1] == sum(s.shape[1] for s in step.record.operands if s is not None)
+        held[step.outputs[0]] = [x for v in step.inputs for x in held[v]]
+    assert held[n] == list(range(n)) and (n > MAX_OPERANDS) == (len(fn.steps) > 1)
+
+
+def branches(n: int) -> GraphTable:
+    """Return n different ops on one value, each with another one behind it."""
+    shape = TensorSpec((32, 64), "f32")
+    fn = FunctionTable("main", [shape] * (2 * n + 1), [0], list(range(n + 1, 2 * n + 1)))
+    rule = Rule(
+        (32, 64), "PP", ((Dim(32, ((0, 1),)), Dim(64, ((1, 1),))),), ((Dim(32, ((0, 1),)), Dim(64, ((1, 1),))),)
+    )
+    for i in range(n):
+        for kind, a, b in (("leaky_relu", 0, 1 + i), ("elu", 1 + i, 1 + n + i)):
+            record = OpRecord(kind, (("alpha", 0.01 * (i + 1)),), (shape,), (shape,), rule)
+            fn.steps.append(Step("group", f"{kind}{i}", (a,), (b,), record))
+    return GraphTable({"main": fn})
+
+
+def looks(n: int, monkeypatch: pytest.MonkeyPatch, seconds: float = 1000.0) -> int:
+    """Return how many chains and plans opt 3 looks at in n branches."""
+    counted = [0]
+    inner = chains.Memory.look
+    monkeypatch.setattr(chains.Memory, "look", lambda self: counted.__setitem__(0, counted[0] + 1) or inner(self))
+    report = SearchReport()
+    plan_table(branches(n), CHIP, opt=3, seconds=seconds, report=report)
+    monkeypatch.undo()
+    return counted[0]
+
+
+@pytest.mark.filterwarnings("ignore::tx8fast.errors.SearchLimitWarning")
+def test_work_grows_with_the_width_and_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = (looks(n, monkeypatch) for n in (16, 48))
+    assert many <= 4 * few
+
+
+def test_seconds_bound_the_search_for_chains_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "LOOKS_PER_SECOND", 4)
+    reports = []
+    for _ in range(2):
+        reports.append(SearchReport())
+        with pytest.warns(SearchLimitWarning, match="did not look at every chain"):
+            plan_table(branches(8), CHIP, opt=3, seconds=5.0, report=reports[-1])
+    assert reports[0] == reports[1] and reports[0].functions[0].status == "work limit"

@@ -1,0 +1,187 @@
+"""Programs that were made before: content-addressed files that processes and machines may share.
+
+May import: files, batch.fingerprint, errors. Must not: compile.
+
+    entry/ab/abcd....json   fields and reads that the program depends on, the digest of its bytes, and of this file's own content
+    object/cd/cdef....tx8   the bytes, named by their digest
+
+A file is written under another name and renamed, so readers see it whole or not at all, on network file systems too. Entries that
+do not hold what they say are removed and told. No lock is needed: whoever writes the same name writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tx8fast.batch.fingerprint import Read, changed_reads, digest
+from tx8fast.errors import ConfigError
+from tx8fast.files import replacing
+
+LAYOUT = "1"  # of the files below; another one lives in a directory of its own
+LIMIT_BYTES = 8 << 30
+LEFTOVER_SECONDS = 3600  # a temporary file of this age belongs to nobody
+_NAME = re.compile(r"[0-9a-f]{64}")
+
+
+def default_directory() -> Path:
+    """Where programs are kept unless told otherwise: TX8FAST_CACHE, else the user's cache directory."""
+    given = os.environ.get("TX8FAST_CACHE", "")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME", "") or Path.home() / ".cache") / "tx8fast"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a program. row: the deterministic figures that were taken when it was made."""
+
+    key: str
+    fields: dict[str, str]
+    reads: tuple[Read, ...]
+    object: str
+    size_bytes: int
+    row: dict[str, Any]
+
+
+class Cache:
+    """Programs by key. `tell` gets a line for everything that was found damaged."""
+
+    def __init__(
+        self, directory: Path, limit_bytes: int = LIMIT_BYTES, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.root, self.limit_bytes, self.tell = directory / f"v{LAYOUT}", limit_bytes, tell
+
+    def find(self, fields: dict[str, str], model_root: Path) -> tuple[Entry, Path] | None:
+        """Return the entry of these fields and the file of its program, if both are whole and the weights that were read
+        are unchanged."""
+        key = digest(fields)
+        entry = self._read(key)
+        if entry is None:
+            return None
+        changed = changed_reads(model_root, entry.reads)
+        if changed:
+            return None
+        path = self._object(entry.object)
+        if not self._is_whole(path, entry):
+            return None
+        with contextlib.suppress(OSError):  # another user's cache may be read only; only the order of eviction is lost
+            os.utime(path)
+            os.utime(self._entry(key))
+        return entry, path
+
+    def put(self, fields: dict[str, str], reads: tuple[Read, ...], program: Path, row: dict[str, Any]) -> Entry:
+        """Keep a program file. Raises ConfigError if the cache cannot be written."""
+        data = program.read_bytes()
+        entry = Entry(digest(fields), fields, reads, hashlib.sha256(data).hexdigest(), len(data), row)
+        body = json.dumps(asdict(entry), sort_keys=True)
+        try:
+            self._write(self._object(entry.object), data)
+            self._write(self._entry(entry.key), f"{hashlib.sha256(body.encode()).hexdigest()}\n{body}\n".encode())
+        except OSError as e:
+            raise ConfigError(f"writing cache {self.root}: {e.strerror or e}; --no-cache does without") from e
+        return entry
+
+    def nearest(self, fields: dict[str, str]) -> tuple[Entry, list[str]] | None:
+        """Return the entry with the fewest other fields, and these by name: what a miss is due to."""
+        best: tuple[Entry, list[str]] | None = None
+        for entry in self.entries():
+            other = sorted(k for k in {*fields, *entry.fields} if fields.get(k) != entry.fields.get(k))
+            if best is None or len(other) < len(best[1]):
+                best = entry, other
+        return best
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield all readable entries, in the order of their keys."""
+        for path in sorted(self.root.glob("entry/??/*.json")):
+            if _NAME.fullmatch(path.stem) and (entry := self._read(path.stem)) is not None:
+                yield entry
+
+    def collect(self, limit_bytes: int | None = None) -> tuple[int, int]:
+        """Remove what was used longest ago until at most the limit is left, and what belongs to nothing. Returns files
+        and bytes removed."""
+        limit = self.limit_bytes if limit_bytes is None else limit_bytes
+        removed = freed = total = 0
+        used: set[str] = set()
+        for entry in sorted(self.entries(), key=lambda e: (-self._age(self._entry(e.key)), e.key)):
+            total += entry.size_bytes if entry.object not in used else 0
+            if total > limit:
+                with contextlib.suppress(OSError):
+                    self._entry(entry.key).unlink()
+                    removed += 1
+            else:
+                used.add(entry.object)
+        now = time.time()
+        for path in sorted(self.root.glob("*/??/*")) + sorted(self.root.glob("*/??/.*")):
+            with contextlib.suppress(OSError):
+                kept = path.parent.parent.name == "entry" and path.suffix == ".json" or path.stem in used
+                if kept or path.suffix == ".tmp" and now - path.stat().st_mtime < LEFTOVER_SECONDS:
+                    continue
+                freed += path.stat().st_size
+                path.unlink()
+                removed += 1
+        return removed, freed
+
+    def _entry(self, key: str) -> Path:
+        return self.root / "entry" / key[:2] / f"{key}.json"
+
+    def _object(self, name: str) -> Path:
+        return self.root / "object" / name[:2] / f"{name}.tx8"
+
+    @staticmethod
+    def _age(path: Path) -> float:
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def _read(self, key: str) -> Entry | None:
+        path = self._entry(key)
+        try:
+            first, _, body = path.read_text(encoding="utf-8").partition("\n")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as e:
+            self.tell(f"cache: {path} cannot be read ({e}); the program is made anew")
+            return None
+        try:
+            if hashlib.sha256(body.rstrip("\n").encode()).hexdigest() != first:
+                raise ValueError("its checksum is wrong")
+            tree = json.loads(body)
+            if tree["key"] != key or digest(tree["fields"]) != key or not _NAME.fullmatch(tree["object"]):
+                raise ValueError("it is another entry's")
+            return Entry(**{**tree, "reads": tuple(Read(**r) for r in tree["reads"])})
+        except (ValueError, TypeError, KeyError, RecursionError) as e:
+            self._drop(path, str(e))
+            return None
+
+    def _is_whole(self, path: Path, entry: Entry) -> bool:
+        try:
+            good = hashlib.sha256(path.read_bytes()).hexdigest() == entry.object
+        except FileNotFoundError:
+            good = False
+        except OSError as e:
+            self.tell(f"cache: {path} cannot be read ({e.strerror or e}); the program is made anew")
+            return False
+        if not good:
+            self._drop(path, "its bytes are not those of its name")
+        return good
+
+    def _drop(self, path: Path, why: str) -> None:
+        self.tell(f"cache: {path} is damaged ({why}); the program is made anew")
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+    @staticmethod
+    def _write(path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.name.endswith(".tx8"):
+            return
+        with replacing(path) as f:
+            f.write(data)

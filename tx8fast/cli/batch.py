@@ -1,0 +1,172 @@
+"""`tx8fast batch`: many models at once, from a manifest to programs and a table.
+
+May import: click, cli.*, and late: batch, report. Must not: hold logic of a stage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tx8fast.cli.output import json_option, progress, replacing, show, show_json, tell
+from tx8fast.errors import ConfigError
+
+PROGRAMS = "programs"
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of programs, journal and tables."
+)
+@click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes (default: one per core).")
+@click.option(
+    "--dask", metavar="ADDRESS", help="Run on a Dask cluster that sees the same files; needs the extra 'dask'."
+)
+@click.option("--resume", is_flag=True, help="Go on with what an earlier run of the manifest has left.")
+@click.option("--cache/--no-cache", "cached", default=True, help="Take programs that were made before (default: yes).")
+@click.option(
+    "--cache-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where they are (default: TX8FAST_CACHE, or the user's cache).",
+)
+@click.option("--dry-run", is_flag=True, help="List the jobs and do nothing.")
+@json_option
+def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | None, resume: bool, cached: bool, cache_dir: Path | None,
+          dry_run: bool, as_json: bool) -> int:  # fmt: skip
+    """Compile and time every model of MANIFEST.toml; one that fails does not stop the others.
+
+    Exit code 2 if a job has failed. An interrupted batch goes on with --resume, to the same programs and tables."""
+    from tx8fast.batch.manifest import read_manifest
+
+    found = read_manifest(manifest)
+    if dry_run:
+        _list(found, as_json)
+        return 0
+    if output is None:
+        raise click.UsageError("-o DIR is required (or --dry-run)")
+    _prepare(output, resume)
+    from tx8fast.batch.cache import LIMIT_BYTES, Cache, default_directory
+    from tx8fast.batch.journal import Journal
+    from tx8fast.batch.runner import Runner
+
+    cache = (cache_dir or default_directory(), LIMIT_BYTES) if cached else None
+    workers = jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or os.cpu_count() or 1
+    seconds: dict[str, float] = {}
+    with progress("jobs", as_json) as callback:
+
+        def ended(outcome: Any, done: int, total: int) -> None:
+            seconds[outcome.name] = outcome.seconds
+            if callback is not None:
+                callback(done, total)
+            if callback is None or outcome.status == "failed":
+                how = outcome.row.get("error") or ("cached" if outcome.from_cache else outcome.status)
+                tell(f"[{done}/{total}] {outcome.name}: {how}")
+            for line in outcome.log:
+                if not line.startswith("error: "):
+                    tell(f"{outcome.name}: {line}")
+
+        journal = Journal(output)
+        runner = Runner(found, output / PROGRAMS, journal, cache, ended)
+        journal.add("begin", manifest=str(manifest), jobs=len(found), resume=resume)
+        if resume:
+            runner.resume()
+        if dask is None:
+            rows = runner.run(workers)
+        else:
+            with _cluster(dask) as (executor, size):
+                rows = runner.run(jobs or size, executor)
+        journal.add("end", failed=sum(r["status"] == "failed" for r in rows))
+        journal.close()
+    if cache is not None:
+        Cache(*cache, tell=tell).collect()
+    _write_tables(output, rows)
+    _show(rows, seconds, as_json)
+    return 2 if any(r["status"] == "failed" for r in rows) else 0
+
+
+def _prepare(output: Path, resume: bool) -> None:
+    """Make the output directory. It holds a batch's files alone, so that none of somebody else's is written over."""
+    from tx8fast.batch.journal import NAME
+
+    doing = f"writing a batch to {output}"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        begun = (output / NAME).is_file()
+        if begun and not resume:
+            raise ConfigError(f"{doing}: a batch was begun there; --resume goes on with it, or name another directory")
+        if not begun and any(output.iterdir()):
+            raise ConfigError(f"{doing}: the directory holds other files; name a new or empty one")
+    except OSError as e:
+        raise ConfigError(f"{doing}: {e.strerror or e}") from e
+
+
+class _cluster:
+    """A Dask cluster as an executor, with the number of its workers."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def __enter__(self) -> tuple[Any, int]:
+        try:
+            from distributed import Client  # type: ignore[import-not-found]
+        except ImportError:
+            raise ConfigError("--dask needs the package distributed: pip install 'tx8fast[dask]'") from None
+        try:
+            self.client = Client(self.address, timeout=30)
+            workers = self.client.scheduler_info()["workers"]
+        except (OSError, ValueError) as e:
+            raise ConfigError(f"connecting to the Dask scheduler at {self.address}: {e}") from e
+        if not workers:
+            self.client.close()
+            raise ConfigError(f"the Dask scheduler at {self.address} has no workers")
+        return self.client.get_executor(), sum(w["nthreads"] for w in workers.values())
+
+    def __exit__(self, *exc: object) -> None:
+        self.client.close()
+
+
+def _list(found: Sequence[Any], as_json: bool) -> None:
+    from tx8fast.options import CompileOptions
+
+    plain = CompileOptions()
+    rows = [
+        {"name": job.name, "source": str(job.source), "options": {
+            **{k: v for k, v in vars(job.options).items() if v != getattr(plain, k)}, **({"chips": "auto"} if job.chips_auto else {})}}
+        for job in found
+    ]  # fmt: skip
+    if as_json:
+        show_json({"jobs": rows})
+        return
+    for row in rows:
+        options = " ".join(f"{k}={v}" for k, v in row["options"].items())
+        click.echo(f"{row['name']}: {row['source']} {options}".rstrip())
+    click.echo(f"{len(rows)} jobs")
+
+
+def _write_tables(output: Path, rows: Sequence[dict[str, Any]]) -> None:
+    from tx8fast.batch.table import files
+
+    for name, text in files(rows).items():
+        with replacing(output / name, "results") as f:
+            f.write(text.encode("utf-8", "surrogateescape"))
+
+
+def _show(rows: Sequence[dict[str, Any]], seconds: dict[str, float], as_json: bool) -> None:
+    from tx8fast.batch.table import HIDDEN, shown
+
+    if as_json:
+        show_json({"rows": [{k: v for k, v in r.items() if k not in HIDDEN} for r in rows], "seconds": seconds})
+        return
+    from rich.table import Table
+
+    head, cells = shown(rows, seconds)
+    table = Table(*head)
+    for line in cells:
+        table.add_row(*line)
+    show([table])

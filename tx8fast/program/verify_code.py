@@ -1,0 +1,386 @@
+"""Checks of instructions, many code arrays at once: fields, structure, scratchpad, alignment, DDR extents.
+
+May import: numpy, isa, machine, numerics, program.model, program.problems. Must not: execute instructions, share code with
+what produces programs.
+
+Rows are looked at as they are stored: a loop repeats its rows with other DDR offsets only, so that the ends of a row's DDR
+range follow from the counts of the loops around it, and everything else is the same in every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.isa.base import by_family
+from tx8fast.isa.expand import MAX_ROWS
+from tx8fast.isa.record import MAX_LOOPS, RECORD
+from tx8fast.machine import Machine
+from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
+from tx8fast.program.model import SCRATCH, SEVERAL, Segment
+from tx8fast.program.problems import Problems
+
+LOOP, END = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end"))
+KCORE, WAIT, WAIT_WORKER, SEND_WAIT, BARRIER = (
+    isa.INSTRUCTIONS[n].OPCODE for n in ("kcore", "wait", "wait_worker", "send_wait", "barrier")
+)
+DMA_UNITS = (2, 3)
+WDMA = 3
+ENGINE_UNITS = 5  # units below this one are engines
+KCORE_UNIT = 5
+BATCH_ROWS = 1 << 15  # rows that are looked at together
+FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
+OPCODES = np.array(sorted(cls.OPCODE for cls in isa.INSTRUCTIONS.values()))
+PLACE = (
+    1 << 33
+)  # beyond every scratchpad address: arguments of one segment, and segments, are kept apart by multiples of it
+
+
+@dataclass(eq=False)
+class Code:
+    """One code array and the tiles that run it."""
+
+    where: str
+    segment: Segment
+    rows: np.ndarray
+    tiles: np.ndarray
+    good: bool = True
+
+
+def batches(codes: Sequence[Code]) -> Iterator[list[Code]]:
+    """Yield the codes in order, as many together as are worth it."""
+    out: list[Code] = []
+    size = 0
+    for code in codes:
+        out.append(code)
+        size += len(code.rows)
+        if size >= BATCH_ROWS:
+            yield out
+            out, size = [], 0
+    if out:
+        yield out
+
+
+class Batch:
+    """The rows of several codes as one array."""
+
+    def __init__(self, machine: Machine, codes: Sequence[Code], found: Problems) -> None:
+        self.machine, self.codes, self.found = machine, codes, found
+        lengths = [len(c.rows) for c in codes]
+        self.begin = np.cumsum([0, *lengths])
+        self.rows = (
+            np.concatenate([c.rows.view(np.uint8) for c in codes]).view(RECORD) if sum(lengths) else np.zeros(0, RECORD)
+        )
+        self.of = np.repeat(np.arange(len(codes)), lengths)  # every row's code
+
+    def each(self, values: Sequence[int]) -> np.ndarray:
+        """Return a value per code as a column over rows."""
+        return np.asarray(values, np.int64)[self.of]
+
+    def report(self, bad: np.ndarray, what: str, *, fatal: bool = False) -> None:
+        """Report rows of one kind, a mask or positions, once per code; `fatal`: nothing else of the code can be checked."""
+        at = np.flatnonzero(bad) if bad.dtype == bool else bad
+        for c in np.unique(self.of[at]).tolist() if len(at) else ():
+            self.found.rows(self.codes[c].where, at[self.of[at] == c] - self.begin[c], what)
+            self.codes[c].good &= not fatal
+
+    # -- what must hold before anything is computed from fields -------------------------------------------------------
+
+    def check_fields(self) -> None:
+        """Check opcodes, formats, fields, loops and indices; codes with a fault are no longer `good`."""
+        rows = self.rows
+        strange = ~np.isin(rows["opcode"], OPCODES)
+        if strange.any():
+            self.report(strange, f"opcode {rows['opcode'][np.argmax(strange)]:#x} does not exist", fatal=True)
+            return
+        nameless = ~np.isin(rows["fmt"], FORMATS)
+        if nameless.any():
+            self.report(nameless, f"format code {rows['fmt'][np.argmax(nameless)]} does not exist", fatal=True)
+            return
+        for bad, text in isa.field_problems(rows):
+            self.report(bad, text, fatal=True)
+        self._check_loops()
+        slots, ops = (
+            self.each([len(c.segment.slot_arg) for c in self.codes]),
+            self.each([len(c.segment.ops) for c in self.codes]),
+        )
+        routines = self.each([len(c.segment.routines) for c in self.codes])
+        at, number, _, _ = isa.lookup.numbers(rows)
+        kcore = np.flatnonzero(rows["opcode"] == KCORE)
+        routine = rows["p"][kcore, isa.INSTRUCTIONS["kcore"].FIELDS_P.index("routine")]
+        homeless = np.isin(isa.units(rows), DMA_UNITS) & (rows["slot"] == -1)
+        for bad, text in (
+            ((rows["slot"] < -1) | (rows["slot"] >= slots), lambda b: f"slot outside [-1, {slots[b]})"),
+            ((rows["op"] < -1) | (rows["op"] >= ops), lambda b: f"op outside [-1, {ops[b]})"),
+            ((rows["worker"] < 0) | (rows["worker"] >= self.machine.tile.workers),
+             lambda _: f"worker outside [0, {self.machine.tile.workers})"),
+            (homeless, lambda _: "a DDR transfer without a slot"),
+            (at[(number < 0) | (number >= slots[at])], lambda b: f"row numbers in a slot outside [0, {slots[b]})"),
+            (kcore[(routine < 0) | (routine >= routines[kcore])], lambda b: f"routine outside [0, {routines[b]})"),
+        ):  # fmt: skip
+            at_all = np.flatnonzero(bad) if bad.dtype == bool else bad
+            for c in np.unique(self.of[at_all]).tolist():
+                own = at_all[self.of[at_all] == c]
+                self.report(own, text(own[0]), fatal=True)
+
+    def _check_loops(self) -> None:
+        opens, closes = self.rows["opcode"] == LOOP, self.rows["opcode"] == END
+        running = np.cumsum(opens.astype(np.int64) - closes)
+        for k, code in enumerate(self.codes):
+            lo, hi = self.begin[k : k + 2]
+            inside = running[lo:hi] - (running[lo - 1] if lo else 0)
+            if not len(inside):
+                continue
+            if inside.min() < 0:
+                self.report(lo + np.flatnonzero(inside < 0)[:1], "end of a loop that was not opened", fatal=True)
+            if inside[-1] > 0:
+                self.found.add(f"{code.where}: {inside[-1]} loops are not closed")
+                code.good = False
+            if inside.max() > MAX_LOOPS:
+                self.report(lo + np.flatnonzero(inside > MAX_LOOPS), f"more than {MAX_LOOPS} nested loops", fatal=True)
+
+    # -- loops -------------------------------------------------------------------------------------------------------
+
+    def good_part(self) -> Batch:
+        """Return the codes that are still good."""
+        good = [c for c in self.codes if c.good]
+        return self if len(good) == len(self.codes) else Batch(self.machine, good, self.found)
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """How many loops each row is in; a LOOP and its END stand outside their loop."""
+        opens, closes = self.rows["opcode"] == LOOP, self.rows["opcode"] == END
+        return np.cumsum(opens.astype(np.int64)) - np.cumsum(closes.astype(np.int64)) - opens
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """How often the loops around each row run, outermost first, 1 where there is none: (rows, MAX_LOOPS) int64."""
+        opens, place = self.rows["opcode"] == LOOP, np.arange(len(self.rows))
+        counts = np.ones((len(self.rows), MAX_LOOPS), np.int64)
+        for level in range(MAX_LOOPS if opens.any() else 0):
+            last = np.maximum.accumulate(np.where(opens & (self.inside == level), place, -1))
+            deep = self.inside > level
+            counts[deep, level] = self.rows["p"][last[deep], 0]
+        return counts
+
+    def check_length(self) -> None:
+        """Check how many rows run; codes with too many are no longer `good`."""
+        marks = (self.rows["opcode"] == LOOP) | (self.rows["opcode"] == END)
+        work = np.where(marks, 0.0, np.prod(self.counts.astype(np.float64), axis=1))
+        for k, code in enumerate(self.codes):
+            length = work[self.begin[k] : self.begin[k + 1]].sum()
+            if length > MAX_ROWS:
+                self.found.add(
+                    f"{code.where}: {length:.0f} instructions with loops written out, at most {MAX_ROWS} allowed"
+                )
+                code.good = False
+
+    # -- operands ----------------------------------------------------------------------------------------------------
+
+    def check_operands(self) -> None:
+        """Check where scratchpad operands lie, their alignment, and what must hold between fields."""
+        rows = self.rows
+        families = list(by_family(rows))
+        everywhere = np.arange(len(rows))
+        for family, index in families:
+            own = rows[index]
+            at = everywhere[index]
+            for bad, text in family.rules(own):
+                if bad.any():
+                    self.report(at[bad], text)
+            need = np.broadcast_to(family.alignment(own), own["spm"].shape)
+            off = own["spm"] % need != 0
+            if off.any():
+                r, k = np.argwhere(off)[0].tolist()
+                text = f"{isa.class_of(int(own['opcode'][r])).NAME} operand at SPM {own['spm'][r, k]:#x}, required a multiple of {need[r, k]}"
+                self.report(at[off.any(axis=1)], text)
+        read, written = isa.spm_ranges(rows, families)
+        table = _Places([c.segment for c in self.codes])
+        home = self.each(table.number)
+        argument = self._arguments()
+        for span, verb in ((read, "reads"), (written, "writes")):
+            self._check_ranges(span, verb, table, home, argument)
+
+    def _arguments(self) -> np.ndarray:
+        """Return the argument of each DMA row, -1 of all others."""
+        out = np.full(len(self.rows), -1, np.int64)
+        dma = np.isin(isa.units(self.rows), DMA_UNITS)
+        for c, code in enumerate(self.codes):
+            own = slice(self.begin[c], self.begin[c + 1])
+            at = np.flatnonzero(dma[own]) + self.begin[c]
+            out[at] = np.asarray(code.segment.slot_arg, np.int64)[self.rows["slot"][at]]
+        return out
+
+    def _check_ranges(
+        self, span: np.ndarray, verb: str, table: _Places, home: np.ndarray, argument: np.ndarray
+    ) -> None:
+        low, high = self.machine.spm_base, self.machine.spm_limit
+        some = span[..., 1] > span[..., 0]
+        beyond = some & ((span[..., 0] < low) | (span[..., 1] > high))
+        lost = some & ~beyond
+        at, k = np.nonzero(lost)
+        lost[at, k] = ~table.hold(home[at], argument[at], span[at, k, 0], span[at, k, 1])
+        for bad, why in ((beyond, f"outside [{low:#x}, {high:#x})"), (lost, "which do not lie in one of its buffers")):
+            if not bad.any():
+                continue
+            for c in np.unique(self.of[bad.any(axis=1)]).tolist():
+                own = np.flatnonzero(bad.any(axis=1) & (self.of == c))
+                text = ", ".join(f"[{a:#x}, {b:#x})" for a, b in span[own[0]][bad[own[0]]].tolist())
+                op, segment = int(self.rows["op"][own[0]]), self.codes[c].segment
+                self.report(own, f"{verb} SPM {text}{f' of op {segment.ops[op]!r}' if op >= 0 else ''}, {why}")
+
+    def check_elements(self) -> None:
+        """Check that transfers move whole elements of their argument."""
+        argument = self._arguments()
+        at = np.flatnonzero(argument >= 0)
+        size = np.ones(len(at), np.int64)
+        for c, code in enumerate(self.codes):
+            own = self.of[at] == c
+            sizes = [1 if a is None else ITEM_BYTES.get(a.dtype, 1) for a in code.segment.arguments] or [1]
+            size[own] = np.asarray(sizes)[np.minimum(argument[at][own], len(sizes) - 1)]
+        rows = self.rows[at]
+        lookup = rows["opcode"] == isa.INSTRUCTIONS["rdma_row"].OPCODE
+        steps = np.where(lookup[:, None], rows["p"][:, [0, 1, 1, 1]], rows["p"][:, [0, 1, 3, 5]])
+        values = np.concatenate([steps, rows["ddr"][:, None], rows["ddr_step"], rows["spm"][:, :1]], axis=1)
+        off = values % size[:, None] != 0
+        if off.any():
+            r, k = np.argwhere(off)[0].tolist()
+            what = ("run", "stride", "stride", "stride", "DDR offset", "loop step", "loop step", "SPM address")[k]
+            self.report(at[off.any(axis=1)], f"a {what} of {values[r, k]} bytes, but an element has {size[r]}")
+
+    # -- DDR ---------------------------------------------------------------------------------------------------------
+
+    def transfers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return of all DDR accesses: the code, side (0 read, 1 written), slot, first and last byte relative to the
+        slot, and the bytes that all iterations move."""
+        rows, steps = self.rows, self.rows["ddr_step"] * (self.counts - 1)
+        before, behind = np.minimum(steps, 0).sum(axis=1), np.maximum(steps, 0).sum(axis=1)
+        units = isa.units(rows)
+        span, moved = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.float64)
+        for family, index in by_family(rows):
+            if issubclass(family, isa.dma.Dma):
+                own = rows[index]
+                span[index] = family.ddr_span(own)
+                moved[index] = own["p"][:, 0] * (family.runs(own) if family is isa.dma.Dma else 1)
+        at = np.flatnonzero(span > 0)
+        lo = rows["ddr"] + before
+        hi = rows["ddr"] + behind + span
+        n_at, n_slot, n_offset, n_bytes = isa.lookup.numbers(rows)
+        side = (units[at] == WDMA).astype(np.int64)
+        times = moved[at] * np.prod(self.counts[at].astype(np.float64), axis=1)
+        return (np.concatenate([self.of[at], self.of[n_at]]), np.concatenate([side, np.zeros(len(n_at), np.int64)]),
+                np.concatenate([rows["slot"][at], n_slot]), np.concatenate([lo[at], n_offset]),
+                np.concatenate([hi[at], n_offset + n_bytes]), np.concatenate([times, np.zeros(len(n_at))]))  # fmt: skip
+
+    # -- what concerns other tiles, in order of execution ------------------------------------------------------------
+
+    def flows(self) -> Iterator[tuple[Code, Flow, np.ndarray, np.ndarray]]:
+        """Yield every code's order of execution, with the rows that it is of and their places in the code. Of engine rows that
+        nothing interrupts only the last of each worker is left; loops of such rows run once."""
+        rows, opcode = self.rows, self.rows["opcode"]
+        engine, opens, closes = isa.units(rows) < ENGINE_UNITS, opcode == LOOP, opcode == END
+        keep = ~engine & ~opens & ~closes
+        seen = np.cumsum(keep)
+        for level in range(MAX_LOOPS):
+            first, last = (np.flatnonzero(marks & (self.inside == level)) for marks in (opens, closes))
+            busy = seen[first] != seen[last]
+            keep[first[busy]] = keep[last[busy]] = True
+        at = np.flatnonzero(keep | engine)
+        ends = np.ones(len(at), bool)
+        same = (rows["worker"][at[1:]] == rows["worker"][at[:-1]]) & (self.of[at[1:]] == self.of[at[:-1]])
+        ends[:-1] = keep[at[1:]] | ~same
+        at = at[keep[at] | ends]
+        edges = np.searchsorted(at, self.begin)
+        known: dict[bytes, Flow] = {}
+        for k, code in enumerate(self.codes):
+            own = at[edges[k] : edges[k + 1]] - self.begin[k]
+            few = code.rows[own]
+            order = (few["opcode"] == LOOP) | (few["opcode"] == WAIT_WORKER)
+            form = b"".join(
+                (few["opcode"].tobytes(), few["worker"].tobytes(), np.where(order, few["p"][:, 0], 0).tobytes())
+            )
+            if form not in known:
+                known[form] = Flow(few)
+            yield code, known[form], few, own
+
+
+class Flow:
+    """The order in which rows of one form run, their loops and waits being equal.
+
+    By row and interval (barriers behind it): row, interval, times it runs, last: when it runs for the last time there; at: by
+    opcode, where these columns speak of it. waits: when the last send_wait of each interval runs, -1 for none; open: rows
+    at whose barrier some engine may be at work."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        run, _ = isa.execution(rows)
+        opcode = rows["opcode"][run]
+        barrier = opcode == BARRIER
+        behind = np.cumsum(barrier) - barrier
+        self.barriers = int(barrier.sum())
+        self.ends_in_barrier = bool(len(barrier)) and bool(barrier[-1])
+        some, index, self.times = np.unique(behind * max(1, len(rows)) + run, return_inverse=True, return_counts=True)
+        self.interval, self.row = np.divmod(some, max(1, len(rows)))
+        self.last = np.zeros(len(some), np.int64)
+        self.last[index] = np.arange(len(run))  # of equal places the last one stays
+        own = rows["opcode"][self.row]
+        self.at = {op: np.flatnonzero(own == op) for op in np.unique(own).tolist()}
+        self.waits = np.zeros(self.barriers + 1, np.int64) - 1
+        sends = self.at.get(SEND_WAIT, np.zeros(0, np.int64))
+        np.maximum.at(self.waits, self.interval[sends], self.last[sends])
+        self.open = run[barrier & self._pending(rows, run, opcode)]
+
+    @staticmethod
+    def _pending(rows: np.ndarray, run: np.ndarray, opcode: np.ndarray) -> np.ndarray:
+        """Return at which rows that run an engine may be at work that nothing has waited for."""
+        units, worker, masks = (v[run] for v in (isa.units(rows), rows["worker"], rows["p"][:, 0]))
+        engine = units < ENGINE_UNITS
+        all_joins = (opcode == WAIT) | (units == KCORE_UNIT)
+        some_join = opcode == WAIT_WORKER
+        at = np.arange(1, len(run) + 1)
+        pending = np.zeros(len(at), bool)
+        for w in np.unique(worker[engine]).tolist():
+            joins = all_joins | (some_join & (masks >> w & 1 == 1))
+            last_engine = np.maximum.accumulate(np.where(engine & (worker == w), at, 0))
+            pending |= last_engine > np.maximum.accumulate(np.where(joins, at, 0))
+        return pending
+
+
+class _Places:
+    """The buffers of several segments, ordered so that one bisection tells whether some buffer holds a range: of all that
+    begin in front of it, the one that ends last."""
+
+    EVERY, IN_TURN, ARGUMENT = (
+        0,
+        1,
+        2,
+    )  # sets of a segment's buffers: all, those of several arguments, those of each argument
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        known: dict[int, int] = {}
+        self.number = [known.setdefault(id(s), len(known)) for s in segments]
+        self.width = max((s.n_args for s in segments), default=0) + self.ARGUMENT
+        begins, ends = [], []
+        for s in {id(s): s for s in segments}.values():
+            start, size, argument = np.asarray(s.buffers, np.int64).reshape(-1, 3).T
+            moved = argument != SCRATCH
+            own = np.where(argument[moved] == SEVERAL, self.IN_TURN, self.ARGUMENT + argument[moved])
+            sets = np.concatenate([np.full(len(start), self.EVERY), own]) + known[id(s)] * self.width
+            begins.append(sets * PLACE + np.concatenate([start, start[moved]]))
+            ends.append(begins[-1] + np.concatenate([size, size[moved]]))
+        begin, end = np.concatenate([*begins, np.zeros(0, np.int64)]), np.concatenate([*ends, np.zeros(0, np.int64)])
+        order = np.argsort(begin, kind="stable")
+        self.begin = begin[order]
+        self.end = np.maximum.accumulate(np.concatenate([[-1], end[order]]))  # of all that begin before a place
+
+    def hold(self, home: np.ndarray, argument: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+        """Return whether a buffer of segment `home` holds bytes [lo, hi); `argument`: that of a transfer, -1 of other rows."""
+        held = self._in(home, np.where(argument < 0, self.EVERY, self.ARGUMENT + argument), lo, hi)
+        return held | ((argument >= 0) & self._in(home, np.full(len(home), self.IN_TURN), lo, hi))
+
+    def _in(self, home: np.ndarray, which: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
+        at = (home * self.width + which) * PLACE
+        return self.end[np.searchsorted(self.begin, at + lo, "right")] >= at + hi
