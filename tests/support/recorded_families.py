@@ -61,7 +61,7 @@ def make_recorded(
 ):
     """Write config.json and weights; return the record."""
     record = None if shapes is not None else dict(np.load(RECORDS / f"{case}.npz"))
-    found = shapes if record is None else json.loads(str(record["shapes"]))
+    found = json.loads(str(record["shapes"])) if record is not None else shapes or []
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config_of(case, dtype)))
     import ml_dtypes
