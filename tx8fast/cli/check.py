@@ -34,7 +34,7 @@ def check(model: Path, as_json: bool, table: TableChoice, **given: Any) -> None:
     ir = open_model(model, **options.import_options())
     view = api.lower_graph(ir, options)
     needed = api.model_demand(ir, view, machine, options)
-    facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
+    facts = {"model": ir.name, "family": ir.family, "phase": ir.phase, "machine_digest": machine.digest,
              **support_facts(view.table, machine, needed)}  # fmt: skip
     facts |= chips_facts(ir, view.table, facts, options.tp)
     if as_json:

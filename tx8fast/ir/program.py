@@ -26,9 +26,9 @@ class IRProgram:
     `phase`: "prefill" or "decode" where a model has both and one was built. `config_dtype`: the float format that a
     configuration chose for a graph that would be the same in another one; "" where the graph itself says it. `shares`: of a model that can be cut
     over n chips, gives (bytes of the weights that one of them holds, parts that its caches are cut into); raises Tx8Error if it
-    cannot be cut into so many."""
+    cannot be cut into so many. `family`: the family of models that a builder recognised, "" for graphs that were read."""
 
-    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "shares", "_whole")
+    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "family", "shares", "_whole")
 
     def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
         self._whole: IRProgram | None = None
@@ -39,6 +39,7 @@ class IRProgram:
         self.phase = ""
         self.config_dtype = ""
         self.shares: Callable[[int], tuple[int, int]] | None = None
+        self.family = ""
 
     @classmethod
     def from_text(

@@ -46,12 +46,10 @@ def size_parts(f: Facts) -> list[Any]:
     """Return why ops are on the kernel core, and the sizes of the model."""
     slow = [(row["op"], f"{row['reason']} (as {row['example']})") for row in f["ops"] if row["reason"]]
     fits = "fits" if f["fits_ddr"] else f"DOES NOT FIT: {_help(f)} would help"
-    engines = ", ".join(
-        f"{ENGINES[k]} {time_text(n / f['bound_cycles'] * f['bound_seconds'])}"
-        for k, n in f["engine_cycles"].items()
-        if n
-    )
+    cycle_seconds = f["bound_seconds"] / f["bound_cycles"] if f["bound_cycles"] else 0.0
+    engines = ", ".join(f"{ENGINES[k]} {time_text(n * cycle_seconds)}" for k, n in f["engine_cycles"].items() if n)
     sizes = Pairs([
+        ("recognised as", f.get("family", "")),
         ("weights", size_text(f["weight_bytes"])),
         ("inputs, outputs", f"{size_text(f['input_bytes'])}, {size_text(f['output_bytes'])}"),
         ("activations", f"{size_text(f['activation_bytes'])} with inputs and outputs"),
