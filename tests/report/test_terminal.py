@@ -128,6 +128,9 @@ def test_commands(tx8, tmp_path):
     assert tx8("check", model, "--dtype", "bf16", "--csv", "--sort", "op").out.startswith("op,count")
     refused(tx8, tmp_path, "sim", program, "--columns", "nothing", says=("there is no 'nothing'; there are label",))
     refused(tx8, tmp_path, "sim", program, "--csv", "--json", says=("two outputs",))
+    refused(tx8, tmp_path, "compile", model, "--stop-after", "import", "--csv", says=("prints no table",))
+    told = tx8("sim", program, "--json", "--sort", "cycles")
+    assert json.loads(told.out) == sim and "--sort has no effect" in told.err
     refused(tx8, tmp_path, "inspect", program, "--code", "0", "--csv", says=("drop --code",))
 
 

@@ -69,6 +69,8 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         raise click.UsageError(f"--stop-after {stop_after} makes no program; drop -o, the text goes to stdout")
     if stop_after in STAGES[:2] and wanted.files:
         raise click.UsageError(f"--stop-after {stop_after} makes no plans; drop {' and '.join(wanted.files)}")
+    if stop_after in STAGES[:2] and table.given:
+        raise click.UsageError(f"--stop-after {stop_after} prints no table; drop --columns, --sort and --csv")
     if stop_after != "search" and show:
         raise click.UsageError("--show prints what the search knows; add --stop-after search")
     if prove and stop_after in STAGES[:-1]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tx8fast.cli.output import show
+from tx8fast.cli.output import show, warn_unused
 
 if TYPE_CHECKING:
     from tx8fast.report.grid import Grid
@@ -50,6 +50,8 @@ def table_options(command: Callable) -> Callable:
     def run(*args: Any, columns: tuple[str, ...], sort: str, as_csv: bool, **given: Any) -> Any:
         if as_csv and given.get("as_json"):
             raise click.UsageError("--csv and --json are two outputs; give one of them")
+        if given.get("as_json") and (columns or sort):
+            warn_unused([n for n, v in (("--columns", columns), ("--sort", sort)) if v], "--json has all of the table")
         return command(*args, table=TableChoice(columns, sort, as_csv), **given)
 
     for option in (
