@@ -11,20 +11,22 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import json_option, show, show_json
+from tx8fast.cli.output import json_option, show_json
+from tx8fast.cli.tables import TableChoice, table_options
 
 
 @click.command()
 @model_options
 @json_option
-def check(model: Path, as_json: bool, **given: Any) -> None:
+@table_options
+def check(model: Path, as_json: bool, table: TableChoice, **given: Any) -> None:
     """Tell op by op what MODEL needs: engine, sizes, whether it fits, and its roofline bound."""
     given, name, _ = split_lengths(given)
     if name:
         raise click.UsageError(f"several sizes are given for {name}: check one at a time")
     options = read_options(**given)
     from tx8fast import api
-    from tx8fast.cli.support import support_facts
+    from tx8fast.cli.support import chips_facts, support_facts
     from tx8fast.frontend import open_model
     from tx8fast.machine import load_machine
 
@@ -34,9 +36,10 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
     needed = api.model_demand(ir, view, machine, options)
     facts = {"model": ir.name, "family": ir.family, "phase": ir.phase, "machine_digest": machine.digest,
              **support_facts(view.table, machine, needed)}  # fmt: skip
+    facts |= chips_facts(ir, view.table, facts, options.tp)
     if as_json:
         show_json(facts)
     else:
-        from tx8fast.report.check import support_tables
+        from tx8fast.report.check import ops_grid, size_parts
 
-        show(support_tables(facts))
+        table.show([], ops_grid(facts), size_parts(facts))

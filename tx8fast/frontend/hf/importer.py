@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 
 from tx8fast.errors import ConfigError, ImportModelError, UnusedOptionWarning
@@ -17,7 +18,7 @@ from tx8fast.frontend.hf.config import ModelConfig, parse_config
 from tx8fast.frontend.hf.gguf import read_gguf
 from tx8fast.frontend.hf.graph import build
 from tx8fast.frontend.hf.options import DTYPES, HfOptions
-from tx8fast.frontend.hf.parallel import Parallel, split
+from tx8fast.frontend.hf.parallel import Parallel, share, split
 from tx8fast.ir import new_context
 from tx8fast.ir.core import Builder, Context
 from tx8fast.ir.program import IRProgram
@@ -71,6 +72,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)
     parallel = Parallel(options.tp, max(options.tp, options.chips))
+    shares = partial(share, config, weights)
     config, weights = split(config, weights, parallel, f"cutting {config.model_type}")
     past = options.past if options.phase == "decode" else None
     seq = 1 if past is not None else options.seq or 1
@@ -92,6 +94,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     b.op("return", *named.values())
     program = IRProgram(ctx, module, weights.table, name)
     program.phase, program.config_dtype, program.family = options.phase, weights.dtype, config.model_type
+    program.shares = None if config.encoder else shares
     return program
 
 
