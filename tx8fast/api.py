@@ -365,7 +365,8 @@ def prove(program: Program, model: str | os.PathLike[str], options: CompileOptio
             if key not in ir.weights:
                 return None
             source = ir.weights.describe(key, None if chip < 0 else chip)
-            generated = source.get("kind") == "derived" and not source.get("inputs")
+            # what the importer worked out (masks, tables) is the model's own, too: the compiler may look at it
+            generated = source["kind"] == "array" or (source["kind"] == "derived" and not source["inputs"])
             return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
 
         def varies(key: str) -> bool:

@@ -146,7 +146,8 @@ class Machine:
     # --- launches ------------------------------------------------------------------------------------------------
 
     def launch(self, number: int, q: bool | None = None) -> None:
-        """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what has no meaning.
+        """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what is illegal or
+        has no meaning; of its kinds, `routines.WithoutMeaning` for a kernel-core routine that the proof does not know.
 
         `q`: whether words modulo q are computed. Left out, they are if the launch has an exponential; results of other launches
         have none then, until they are sealed.
@@ -283,5 +284,6 @@ class Machine:
                     meaning(tile, Row(fmt, spm, p, s.addresses[at]))
         except (SimulationError, InternalError, ValueError, IndexError, OverflowError) as error:
             # counts and sizes that no operand can have are found where they are used
-            raise SimulationError(f"{where}, tile {tile.number}, row {at} ({s.code.names[at]}): {error}") from error
+            kind = routines.WithoutMeaning if isinstance(error, routines.WithoutMeaning) else SimulationError
+            raise kind(f"{where}, tile {tile.number}, row {at} ({s.code.names[at]}): {error}") from error
         s.at = stop

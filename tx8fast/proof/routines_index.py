@@ -1,4 +1,4 @@
-"""Meanings of kernel-core routines that pick, place and order elements, and of functions and reductions.
+"""Meanings of kernel-core routines that pick, place and order elements.
 
 May import: numpy, proof. Must not: import numerics; routines are written a second time. Numbers of elements are concrete; what an
 order depends on is the keyed order of the field, so a routing is proved as drawn.
@@ -6,14 +6,13 @@ order depends on is the keyed order of the field, so a routing is proved as draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.proof.cells import UNDEFINED, Elements
-from tx8fast.proof.recipes import RECIPES, apply
+from tx8fast.proof.cells import UNDEFINED
 from tx8fast.proof.routines import Operand, routine
 
 
@@ -144,37 +143,3 @@ def topk(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> N
     order = np.take(order, np.arange(k), axis)
     _pick(ins[0], _own_places(order, ins[0].where.shape, axis), outs[0])
     outs[1].put_ints(order)
-
-
-def _unary(name: str) -> Callable[[list[Operand], Mapping[str, Any], list[Operand]], None]:
-    def f(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
-        if not ins[0].is_float:
-            raise SimulationError(f"{name} of integers has no meaning in the proof")
-        outs[0].put(apply(ins[0].tile.field, name, ins[0].dtype, ins[0].elements(), attrs))
-
-    return f
-
-
-for _name in RECIPES:
-    routine(_name)(_unary(_name))
-
-
-def _reduction(name: str) -> Callable[[list[Operand], Mapping[str, Any], list[Operand]], None]:
-    def f(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
-        if not ins[0].is_float:
-            raise SimulationError(f"{name} of integers has no meaning in the proof")
-        value = ins[0].elements()
-        axes = tuple(int(a) % len(value.shape) for a in attrs.get("axes", range(len(value.shape))))
-        made: Elements = getattr(ins[0].tile.field, name)(value, axes)
-        outs[0].put(made.reshape(*outs[0].where.shape))
-
-    return f
-
-
-for _name, _method in {
-    "reduce_sum": "sum",
-    "reduce_mean": "mean",
-    "reduce_max": "reduce_max",
-    "reduce_min": "reduce_min",
-}.items():
-    routine(_name)(_reduction(_method))
