@@ -52,6 +52,7 @@ from tx8fast.search.program import Plans, plan_table
 from tx8fast.search.results import results, to_text
 
 if TYPE_CHECKING:
+    from tx8fast.proof.audit import Finding
     from tx8fast.proof.report import Report
 
 Progress = Callable[[int, int], None]
@@ -376,6 +377,13 @@ def prove(program: Program, model: str | os.PathLike[str], options: CompileOptio
         runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
         sources = Sources(known, varies)
         return prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
+
+
+def precision(program: Program) -> list[Finding]:
+    """Return where a program holds fewer bits than it could, by segment and op (`proof.audit.Finding`)."""
+    from tx8fast.proof.audit import audit
+
+    return audit(program)
 
 
 def load(path: str | os.PathLike[str]) -> CompiledProgram:
