@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from hunt.execute import Failed, Failure, Refused, Setting, compiled, digest, run
+from hunt.execute import Failed, Failure, Refused, Setting, compiled, digest, general, proof, run
 from hunt.formats import FORMAT_OF_OPTION, subgraphs, widen
 from hunt.oracle import SLACK, Expected, Oracle
 from hunt.reference import Arrays, NoReference, Session
@@ -49,6 +49,11 @@ class Case:
     def programs(self) -> list[CompiledProgram]:
         """Return what has been compiled so far."""
         return list(self._made.values())
+
+    def compilations(self) -> list[tuple[Setting, CompiledProgram]]:
+        """Return what has been compiled so far with its setting; at least at the case's own."""
+        self.program(self.setting)
+        return list(self._made.items())
 
     def outputs(self, setting: Setting, sanitize: bool = True) -> Arrays:
         if setting not in self._outputs:
@@ -116,9 +121,21 @@ def batch_is_its_parts(case: Case) -> Failure | None:
     return None
 
 
+def proved(case: Case) -> Failure | None:
+    """What was compiled so far is proved, as far as the proof has expressions."""
+    for setting, program in case.compilations():
+        case.failed = proved, setting
+        report = proof(case.model, program, setting)
+        if report.failures:
+            text = "\n".join(report.lines())
+            return Failure("proof", general(report.failures[0].why), f"at {setting}: {text}")
+    return None
+
+
 #: (judge, one case of how many)
 CHECKS: list[tuple[Check, int]] = [
     (right_values, 1), (other_setting, 1), (without_sharing, 5), (same_bytes, 8), (batch_is_its_parts, 6),
+    (proved, 1),
 ]  # fmt: skip
 
 

@@ -48,7 +48,7 @@ class Elements(NamedTuple):
         return Elements(np.asarray(self.p[index]), None if self.q is None else np.asarray(self.q[index]))
 
     def reshape(self, *shape: int) -> Elements:
-        return Elements(self.p.reshape(*shape), None if self.q is None else self.q.reshape(*shape))
+        return Elements(self.p.reshape(shape), None if self.q is None else self.q.reshape(shape))
 
     def transpose(self, *axes: int) -> Elements:
         return Elements(self.p.transpose(*axes), None if self.q is None else self.q.transpose(*axes))

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from tx8fast.graph_table import OpRecord
-from tx8fast.proof.cells import Elements, choose, join
+from tx8fast.proof.cells import SPECIAL, Elements, choose, join
 from tx8fast.proof.constants import SIGNIFICAND
 from tx8fast.proof.expression import (
     CONCRETE,
@@ -112,9 +112,13 @@ def compare(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 
 @expression("not", "isnan", "isinf")
 def logic(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
-    """The complement of integers and truth values; integers are never NaN or infinite."""
-    x = concrete(need(operands, 0), op.kind)
-    return [np.invert(x) if op.kind == "not" else np.zeros(x.shape, bool)]
+    """The complement of integers and truth values; integers are never NaN or infinite, nor are elements that hide nothing."""
+    x = need(operands, 0)
+    if op.kind == "not":
+        return [np.invert(concrete(x, op.kind))]
+    if isinstance(x, Elements) and (x.p & SPECIAL).any():
+        raise NotExpressed(f"{op.kind} of elements that hide")
+    return [np.zeros(x.shape, bool)]
 
 
 @expression(*_ATOMS, "neg", "exp", "rsqrt", "recip", "square", "abs", "erf", "sign")

@@ -18,7 +18,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.graph_table import OpRecord, TensorSpec
 from tx8fast.proof import forms
 from tx8fast.proof.cells import UNDEFINED, Elements, choose, join, truths
-from tx8fast.proof.expression import EXPRESSIONS, NotExpressed, Scope, Value, evaluate
+from tx8fast.proof.expression import EXPRESSIONS, NotExpressed, Scope, Value, evaluate, moved
 from tx8fast.proof.families import load
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.memory import ONE, Memory
@@ -71,6 +71,15 @@ class Operand:
         if self.is_float:
             return self.elements()
         return self.known_ints() != 0 if self.dtype == "pred" else self.known_ints()
+
+    def store(self, value: Value) -> None:
+        """Store elements, or integers."""
+        if isinstance(value, Elements):
+            self.put(value)
+        elif self.is_float:
+            self.put(self.tile.field.numbers(value))
+        else:
+            self.put_ints(value)
 
     def put(self, value: Elements) -> None:
         """Store elements of this shape."""
@@ -147,12 +156,7 @@ def _defined(tile: Tile, name: str, ins: list[Operand | None], attrs: Mapping[st
         raise WithoutMeaning(f"kernel-core routine '{name}' has no meaning in the proof: {error}") from error
     tile.denominators += scope.denominators
     for out, value in zip(outs, made, strict=True):
-        if isinstance(value, Elements):
-            out.put(value)
-        elif out.is_float:
-            out.put(tile.field.numbers(value))
-        else:
-            out.put_ints(value)
+        out.store(value)
 
 
 def _zero_padding(tile: Tile, d: Mapping[str, Any]) -> None:
@@ -231,17 +235,15 @@ for _name, _test in {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwi
 @routine("kv_update")
 def kv_update(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
     """The cache with new entries from a position on, along an axis."""
-    cache, new = ins[0].elements(), ins[1].elements()
+    cache, new = ins[0].value(), ins[1].value()
     position, axis = int(ins[2].known_ints().reshape(-1)[0]), int(attrs["axis"])
     size, room = new.shape[axis], cache.shape[axis]
     if not 0 <= position <= room - size:
         raise SimulationError(f"kv_update: found position {position}, required 0 to {room - size}")
-    parts = [
-        cache.map(lambda x: np.take(x, range(position), axis)),
-        new,
-        cache.map(lambda x: np.take(x, range(position + size, room), axis)),
-    ]
-    outs[0].put(join(parts, axis))
+    before = moved(cache, lambda x: np.take(x, range(position), axis))
+    behind = moved(cache, lambda x: np.take(x, range(position + size, room), axis))
+    parts: list = [before, new, behind]
+    outs[0].store(join(parts, axis) if isinstance(new, Elements) else np.concatenate(parts, axis))
 
 
 @routine("select")
