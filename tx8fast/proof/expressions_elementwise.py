@@ -14,7 +14,7 @@ import numpy as np
 
 from tx8fast.graph_table import OpRecord
 from tx8fast.proof.cells import SPECIAL, Elements, choose, join
-from tx8fast.proof.constants import SIGNIFICAND
+from tx8fast.proof.constants import SIGNIFICAND, hides
 from tx8fast.proof.expression import (
     CONCRETE,
     NotExpressed,
@@ -172,12 +172,12 @@ def activations(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     return [activation(scope, kind, x, dict(op.attrs), op.results[0].dtype)]
 
 
-def _between(scope: Scope, a: Elements, lo: float, hi: float) -> Elements:
-    """Return min(max(a, lo), hi); an infinite bound bounds nothing."""
+def _between(scope: Scope, a: Elements, lo: float, hi: float, dtype: str) -> Elements:
+    """Return min(max(a, lo), hi); a bound beyond all numbers that count bounds nothing."""
     f = scope.field
-    if lo > -math.inf:
+    if not hides(lo, dtype):
         a = f.maximum(a, scope.number(lo))
-    return f.minimum(a, scope.number(hi)) if hi < math.inf else a
+    return a if hides(-hi, dtype) else f.minimum(a, scope.number(hi))
 
 
 @expression("clamp")
@@ -185,7 +185,7 @@ def clamp(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """x within [lo, hi]."""
     x, lo, hi = need(operands, 0), op.attr("lo"), op.attr("hi")
     if isinstance(x, Elements):
-        return [_between(scope, x, lo, hi)]
+        return [_between(scope, x, lo, hi, op.results[0].dtype)]
     if x.dtype == bool:
         return [x]
     limits = np.iinfo(x.dtype)

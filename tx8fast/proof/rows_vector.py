@@ -120,7 +120,11 @@ def _binary(name: str, form: str):
             return
         x = tile.load(row.spm[0], n, row.fmt)
         if form == "vs":
-            y = tile.field.constant(as_float(row.p[1], row.fmt), row.fmt, (1,))
+            scalar = as_float(row.p[1], row.fmt)
+            if name == "min":
+                tile.store(dst, tile.field.at_most(x, scalar, row.fmt), row.fmt)
+                return
+            y = tile.field.constant(scalar, row.fmt, (1,))
             if tile.spm.q is None:
                 y = Elements(y.p, None)
         else:
