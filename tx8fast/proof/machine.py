@@ -2,8 +2,8 @@
 
 May import: numpy, program, machine, proof. Must not: import isa's meanings, the simulators or the compiler.
 
-Tiles take turns: each runs until a row stops it, then the next one. What the result is of an order that nothing
-enforces is outside of the proof.
+Tiles take turns: each runs until a row stops it, then the next one, from the first on or from the last. Results may not
+depend on it, but these two orders do not stand for all; those of the engines of one tile are not tried.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Machine:
     the field's stream `stream_of(t)`; of several chips with bytes of their own, the chip's number is part of the name. What
     is written (`write`) takes their place. Inputs and everything else are undefined until written.
 
-    After `launch`, `denominators` holds the operands of its reciprocals and divisions, `misread` how many elements were
+    backwards: the last tile has the first turn. After `launch`, `denominators` holds the operands of its reciprocals and divisions, `misread` how many elements were
     read in another format than they were written in.
     """
 
-    def __init__(self, program: Program, field: Field) -> None:
-        self.program, self.field = program, field
+    def __init__(self, program: Program, field: Field, backwards: bool = False) -> None:
+        self.program, self.field, self.backwards = program, field, backwards
         self.description = Description.from_dict(program.machine)
         self.n_tiles = self.description.n_tiles
         self.denominators: list[Elements] = []
@@ -170,7 +170,7 @@ class Machine:
         with_q = any(s.code.exponentials for s in streams) if q is None else q
         for s in streams:
             s.tile.spm.clear(with_q)
-        self._run(streams, where)
+        self._run(streams[::-1] if self.backwards else streams, where)
         self.denominators = [x for s in streams for x in s.tile.denominators]
         self.misread = sum(s.tile.spm.misread for s in streams)
         self._free.clear()

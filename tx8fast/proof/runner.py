@@ -34,7 +34,8 @@ class MachineRunner:
     def __init__(self, program: Program, field: Field, concrete: frozenset[str] = frozenset()) -> None:
         """concrete: parameters (names) whose values are constants; all other floats are drawn by the machine itself."""
         self.drawn = {t.address for t in program.params if t.name not in concrete and t.name == t.source.get("key")}
-        self.machine = Machine(program, field)
+        # every other seed, so that a value that one tile stores and another reads unasked shows in one of them
+        self.machine = Machine(program, field, backwards=field.seed % 2 == 0)
         self.n_chips = program.n_chips
         self.padded = {t.address for t in (*program.params, *program.inputs)}
 
