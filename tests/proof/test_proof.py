@@ -135,8 +135,9 @@ def spoiled(model: Path, change, **options) -> str:
 
 
 def edit(program, segment: str, name: str, nth: int, new: dict[str, int] | None) -> None:
-    """Give new values to fields of the nth row called `name` of the segment's first code; None drops the row."""
-    where = next(x for x in program.segments if segment in x.name)
+    """Give new values to fields of the nth row called `name` of the first code of a segment that has one; None drops the row."""
+    opcode = isa.instruction(name).OPCODE
+    where = next(x for x in program.segments if segment in x.name and (x.codes[0]["opcode"] == opcode).any())
     code = where.codes[0]
     at = [i for i, row in enumerate(code) if isa.decode(row)["name"] == name][nth]
     if new is None:
@@ -172,12 +173,12 @@ LLAMA_FAULTS = {
     "load deleted": ("norm+lm_head", "rdma", 1, None),
 }
 CNN_FAULTS = {
-    "stride": ("n0+n10", "conv", 0, {"sx": 1}),
-    "window": ("n0+n10", "pool_max", 0, {"kx": 1}),
-    "activation dropped": ("n0+n10", "relu_v", 0, None),
-    "bias dropped": ("n0+n10", "add_vuv", 0, None),
-    "residual left out": ("n0+n10", "add_vv", 0, None),
-    "mean over fewer positions": ("n11", "reduce_avg", 0, {"h": 3}),
+    "stride": ("", "conv", 0, {"sx": 1}),
+    "window": ("", "pool_max", 0, {"kx": 1}),
+    "activation dropped": ("", "relu_v", 0, None),
+    "bias dropped": ("", "add_vuv", 0, None),
+    "residual left out": ("", "add_vv", 0, None),
+    "mean over fewer positions": ("", "reduce_avg", 0, {"h": 3}),
 }
 
 
