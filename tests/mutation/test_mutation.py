@@ -18,7 +18,7 @@ from tests.support.corpus import DATA, small_cnn
 from tx8fast.program.model import Program
 
 MODELS = {"CNN": "", "Llama block": "llama-prefill-op20", "BERT layer": "bert-encode-op23"}
-COUNT = int(os.environ.get("TX8FAST_MUTANTS", "40"))
+COUNT = int(os.environ.get("TX8FAST_MUTANTS", "32"))
 SEEDS = (1, 2, 3) if "TX8FAST_MUTANTS" in os.environ else (1,)
 LEAST = 0.97  # of the mutants whose results differ
 
