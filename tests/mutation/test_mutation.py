@@ -117,4 +117,4 @@ def test_tally_counts_what_was_seen() -> None:
     )
     assert found.share() == 0.5 and found.share("illegal") == 1.0
     assert len(found.unseen(overrun=True)) == 1 and not found.unseen(deleted_store=True)
-    assert found.table(CHECKS).splitlines()[1].split() == ["differs", "1", "0", "1", "50.0%"]
+    assert found.table(CHECKS).splitlines()[1].split() == ["differs", "1", "0", "0", "1", "50.0%"]
