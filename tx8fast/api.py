@@ -52,6 +52,7 @@ from tx8fast.search.program import Plans, plan_table
 from tx8fast.search.results import results, to_text
 
 if TYPE_CHECKING:
+    from tx8fast.proof.audit import Finding
     from tx8fast.proof.report import Report
 
 Progress = Callable[[int, int], None]
@@ -352,31 +353,43 @@ def prove(program: Program, model: str | os.PathLike[str], options: CompileOptio
 
     options: what the program was compiled with, by default what it says itself. quick: one seed. Raises Tx8Error if the
     program is not of this model."""
+    options = options or options_of(program)
+    with quiet_collector():
+        return prove_ir(program, open_model(model, **options.import_options()), options, quick=quick, progress=progress)
+
+
+def prove_ir(program: Program, ir: IRProgram, options: CompileOptions, *, quick: bool = False, progress: Progress | None = None) -> Report:  # fmt: skip
+    """Prove that a program computes an imported graph, which is consumed (the passes run on it in place); see `prove`."""
     from tx8fast.proof.evaluate import Sources
     from tx8fast.proof.prove import prove as prove_table
     from tx8fast.proof.runner import MachineRunner
 
-    options = options or options_of(program)
-    with quiet_collector():
-        ir = open_model(model, **options.import_options())
-        view = lower_graph(ir, options)
+    view = lower_graph(ir, options)
 
-        def known(key: str, chip: int) -> np.ndarray | None:
-            if key in view.inline:
-                return view.inline[key]
-            if key not in ir.weights:
-                return None
-            source = ir.weights.describe(key, None if chip < 0 else chip)
-            generated = source.get("kind") == "derived" and not source.get("inputs")
-            return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
+    def known(key: str, chip: int) -> np.ndarray | None:
+        if key in view.inline:
+            return view.inline[key]
+        if key not in ir.weights:
+            return None
+        source = ir.weights.describe(key, None if chip < 0 else chip)
+        # what the importer worked out (masks, tables) is the model's own, too: the compiler may look at it
+        generated = source["kind"] == "array" or (source["kind"] == "derived" and not source["inputs"])
+        return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
 
-        def varies(key: str) -> bool:
-            return key not in view.inline and ir.weights.varies(key)
+    def varies(key: str) -> bool:
+        return key not in view.inline and ir.weights.varies(key)
 
-        concrete = frozenset(t.name for t in program.params if known(t.source["key"], -1) is not None)
-        runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
-        sources = Sources(known, varies)
-        return prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
+    concrete = frozenset(t.name for t in program.params if known(t.source["key"], -1) is not None)
+    runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
+    sources = Sources(known, varies)
+    return prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
+
+
+def precision(program: Program) -> list[Finding]:
+    """Return where a program holds fewer bits than it could, by segment and op (`proof.audit.Finding`)."""
+    from tx8fast.proof.audit import audit
+
+    return audit(program)
 
 
 def load(path: str | os.PathLike[str]) -> CompiledProgram:

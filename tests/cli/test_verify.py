@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tests.support.checkpoints import make_checkpoint
 from tests.support.corpus import DATA
-from tx8fast import api
+from tx8fast import api, isa
 from tx8fast.cli.app import run
+from tx8fast.numerics.formats import FORMAT_CODES
 from tx8fast.proof.report import Failure, Report
 
 FAULTY = DATA / "proof"
@@ -43,6 +46,38 @@ def test_a_wrong_program_is_refused(capsys):
     ]
     assert run(given) == 2
     assert capsys.readouterr().out.startswith("not proved: 1 problem\n  - launch 0 (")
+
+
+def test_what_is_proved_only_in_part_is_said_loudly(tmp_path, capsys):
+    model, out = tmp_path / "det.onnx", tmp_path / "det.tx8"
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (4, 3, 3)), ("y", (4,))))
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Det", ["h"], ["y"])]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y])), model)
+    assert run(["compile", str(model), "-o", str(out)]) == 0
+    capsys.readouterr()
+    given = ["verify", str(out), "--against", str(model), "--quick"]
+    assert run(given) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("PROVED ONLY IN PART: ") and "det: this kind has no expression" in text
+    assert run([*given, "--strict"]) == 2
+    capsys.readouterr()
+    assert run([*given, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["proved"] and not facts["complete"] and facts["outside"][0]["elements"] == 4
+
+
+def test_what_a_program_rounds_is_listed(model, tmp_path, capsys):
+    out, gemm = tmp_path / "p.tx8", isa.instruction("gemm")
+    program = api.compile(model, seq=16)
+    for code in (c for segment in program.program.segments for c in segment.codes):
+        for name, value in {"psum_en": 1, "psum_fmt": FORMAT_CODES["bf16"]}.items():
+            code["p"][code["opcode"] == gemm.OPCODE, gemm.FIELDS_P.index(name)] = value
+    program.save(out)
+    given = ["verify", str(out), "--against", str(model), "--quick"]
+    assert run(given) == 2  # nobody has written such sums
+    assert "precision: partial sums in bf16: " in capsys.readouterr().out
+    assert run([*given, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["precision"][0]["rows"] > 0
 
 
 def test_a_program_of_another_model_is_refused(capsys):

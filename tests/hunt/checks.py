@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from hunt.execute import Failed, Failure, Refused, Setting, compiled, digest, run
+from hunt.execute import Failed, Failure, Refused, Setting, compiled, digest, general, proof, run
 from hunt.formats import FORMAT_OF_OPTION, subgraphs, widen
 from hunt.oracle import SLACK, Expected, Oracle
 from hunt.reference import Arrays, NoReference, Session
@@ -65,9 +65,15 @@ def right_values(case: Case) -> Failure | None:
 
 
 def other_setting(case: Case) -> Failure | None:
-    """Values at another level, and with sharing the other way at the highest."""
+    """The program at another level, and with sharing the other way at the highest: values, or every other time the proof if
+    that leaves nothing out."""
     level = case.setting.level % 3 + 1
     other = replace(case.setting, level=level, sharing=case.setting.sharing != (level == 3 and case.seed % 2 == 0))
+    if case.seed % 2:
+        case.failed = other_setting, case.setting
+        failure, complete = _proof(case, other)
+        if failure is not None or complete:
+            return failure
     return _elsewhere(case, other, sanitize=case.seed % 4 == 0)
 
 
@@ -116,9 +122,24 @@ def batch_is_its_parts(case: Case) -> Failure | None:
     return None
 
 
+def proved(case: Case) -> Failure | None:
+    """The proof of the program at the case's setting, as far as the proof has expressions."""
+    return _proof(case, case.setting)[0]
+
+
+def _proof(case: Case, setting: Setting) -> tuple[Failure | None, bool]:
+    """Return what a proof finds wrong, and whether it left nothing out."""
+    report = proof(case.model, case.program(setting), setting)
+    if not report.failures:
+        return None, report.complete
+    text = "\n".join(report.lines())
+    return Failure("prove", general("\n" + report.failures[0].why), f"at {setting}: {text}"), False
+
+
 #: (judge, one case of how many)
 CHECKS: list[tuple[Check, int]] = [
     (right_values, 1), (other_setting, 1), (without_sharing, 5), (same_bytes, 8), (batch_is_its_parts, 6),
+    (proved, 2),
 ]  # fmt: skip
 
 

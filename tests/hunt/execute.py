@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 from onnx import ModelProto
 
-from tx8fast.api import CompiledProgram, compile_ir
+from tx8fast.api import CompiledProgram, compile_ir, prove_ir
 from tx8fast.errors import ConfigError, InfeasibleError, Tx8Error, UnsupportedError
 from tx8fast.frontend.onnx import import_model
 from tx8fast.graph_table import ChainRecord, GroupRecord
@@ -22,6 +22,7 @@ from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.program import io
 from tx8fast.program.verify import verify
+from tx8fast.proof.report import Report
 
 #: scratchpad of the small machine, bytes per tile: rounds, spills and refusals at sizes that execute at once
 SMALL_BYTES = 131072 + 49152
@@ -102,6 +103,12 @@ def run(program: CompiledProgram, feeds: dict[str, np.ndarray], sanitize: bool =
         found = program.run({t.name: feeds[t.name] for t in program.program.inputs}, sanitize=sanitize)
     narrow = ("bfloat16", "float16")
     return {k: a.astype(np.float32) if a.dtype.name in narrow else a for k, a in found.items()}
+
+
+def proof(model: ModelProto, program: CompiledProgram, setting: Setting) -> Report:
+    """Prove one seed. Raises Failed."""
+    with _stage("prove"):
+        return prove_ir(program.program, import_model(model), setting.options, quick=True)
 
 
 def digest(program: CompiledProgram, names: bool = True) -> str:

@@ -7,9 +7,10 @@ import time
 
 import numpy as np
 import pytest
+from hunt import checks
 from hunt import run as runner
 from hunt.again import in_another_process, remember
-from hunt.checks import CHECKS, Case, differences, judge, renamed
+from hunt.checks import CHECKS, Case, differences, judge, proved, renamed
 from hunt.coverage import Coverage
 from hunt.draft import Draft, Unfit
 from hunt.execute import Failed, Refused, Setting, compiled, digest
@@ -22,6 +23,7 @@ from hunt.shrink import shrink
 from hunt.starts import STARTS
 from hunt.store import load, save, setting_of
 
+from tx8fast import isa
 from tx8fast.frontend.onnx import supported_ops
 from tx8fast.lower import elementwise, sequences
 
@@ -83,6 +85,30 @@ def test_walks_prefer_pairs_not_yet_seen():
             except Unfit:
                 continue
     assert len(free.covered) > len(fixed.covered)
+
+
+# ---- what the proof sees
+
+
+def test_the_proof_judges_programs_and_what_it_refuses_is_shrunk(monkeypatch):
+    model, feeds = model_of(F32, "Relu", "Sigmoid", "Softmax")
+    case = Case(model, feeds, Setting(machine_name="2x2"))
+    assert proved(case) is None
+    program = checks.compiled
+
+    def without_sigmoid(model, setting):
+        made = program(model, setting)
+        for segment in made.program.segments:
+            dropped = isa.instruction("sigmoid_v").OPCODE
+            segment.codes[:] = [code[code["opcode"] != dropped] for code in segment.codes]
+        return made
+
+    monkeypatch.setattr(checks, "compiled", without_sigmoid)
+    case = Case(model, feeds, Setting(machine_name="2x2"))
+    failure = judge(case, [proved])
+    assert failure is not None and failure.stage == "prove" and "elements differ, the first at [0, 0]" in failure.text
+    small = shrink(case, failure, seconds=20)
+    assert [n.op_type for n in small.model.graph.node] == ["Sigmoid"]
 
 
 # ---- what it expects

@@ -1,7 +1,7 @@
 """What sees a mutant: checks that look at the program, and its results on random inputs.
 
-A check is a function from a program and one feed of its inputs to whether it finds a fault. `CHECKS` are asked in order; another
-judge of programs is one more entry.
+A check is a function from a program and one feed of its inputs to whether it finds a fault. They are asked in order; another
+judge of programs is one more entry of `checks_of`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from tests.mutation.mutants import Mutant
 from tests.simulator.planting import feed_of
+from tx8fast import api
 from tx8fast.api import CompiledProgram
 from tx8fast.errors import ProgramError, SimulationError
 from tx8fast.program.model import Program
@@ -43,8 +45,28 @@ def sanitizer(program: Program, feed: Feed) -> bool:
     return False
 
 
+def proof(model: Path) -> Check:
+    """Return the check whether one seed of a proof refuses a program of `model`; what it leaves out, it must leave out of the
+    right program, too."""
+
+    def check(program: Program, feed: Feed) -> bool:
+        try:
+            return not api.prove(program, model, quick=True).complete
+        except ProgramError:
+            return True
+
+    return check
+
+
 #: the checks of memory, in the order in which they are asked
-CHECKS: dict[str, Check] = {"verifier": verifier, "sanitizer": sanitizer}
+MEMORY: dict[str, Check] = {"verifier": verifier, "sanitizer": sanitizer}
+#: the names of all checks that look at no numbers, in the order in which they are asked
+CHECKS = (*MEMORY, "proof")
+
+
+def checks_of(model: Path) -> dict[str, Check]:
+    """Return the checks of programs of a model."""
+    return {**MEMORY, "proof": proof(model)}
 
 
 @dataclass(frozen=True)
@@ -60,8 +82,8 @@ class Verdict:
 class Jury:
     """Judges mutants of one program. `feeds` random inputs decide whether results differ."""
 
-    def __init__(self, program: Program, checks: Mapping[str, Check] | None = None, feeds: int = 3) -> None:
-        self.checks = CHECKS if checks is None else checks
+    def __init__(self, program: Program, checks: Mapping[str, Check], feeds: int = 3) -> None:
+        self.checks = checks
         self.program = program
         self.feeds = [feed_of(program, seed) for seed in range(feeds)]
         self.right = [_run(program, feed) for feed in self.feeds]

@@ -1,4 +1,4 @@
-"""Mutation: what verifier and sanitizer see of single changed fields and deleted instructions.
+"""Mutation: what verifier, sanitizer and proof see, without looking at numbers, of single changed fields and deleted instructions.
 
 A fixed slice runs with the other tests; `make mutation` (TX8FAST_MUTANTS=120) judges more of them with several seeds and prints the table.
 """
@@ -7,36 +7,40 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 import tx8fast
-from tests.mutation.judges import CHECKS, Jury, Tally, Verdict
+from tests.mutation.judges import CHECKS, MEMORY, Jury, Tally, Verdict, checks_of
 from tests.mutation.mutants import Mutant, mutants
 from tests.support.corpus import DATA, small_cnn
 from tx8fast.program.model import Program
 
 MODELS = {"CNN": "", "Llama block": "llama-prefill-op20", "BERT layer": "bert-encode-op23"}
-COUNT = int(os.environ.get("TX8FAST_MUTANTS", "40"))
+COUNT = int(os.environ.get("TX8FAST_MUTANTS", "32"))
 SEEDS = (1, 2, 3) if "TX8FAST_MUTANTS" in os.environ else (1,)
-LEAST = 0.69  # of the mutants whose results differ
+LEAST = 0.97  # of the mutants whose results differ
 
 
 @cache
 def tally(model: str, seed: int, directory: str) -> Tally:
-    jury = Jury(compiled(model, directory))
+    jury = Jury(compiled(model, directory), checks_of(path_of(model, directory)))
     return Tally.of(jury.judge(m) for m in mutants(jury.program, COUNT, seed))
 
 
 @cache
 def compiled(model: str, directory: str) -> Program:
-    from pathlib import Path
+    return tx8fast.compile(path_of(model, directory), machine="test_2x2").program
 
-    path = DATA / "onnx" / f"{MODELS[model]}.onnx"
-    if not MODELS[model]:
-        small_cnn(Path(directory))
-        path = Path(directory) / "cnn.onnx"
-    return tx8fast.compile(path, machine="test_2x2").program
+
+def path_of(model: str, directory: str) -> Path:
+    if MODELS[model]:
+        return DATA / "onnx" / f"{MODELS[model]}.onnx"
+    path = Path(directory) / "cnn.onnx"
+    if not path.exists():
+        small_cnn(path.parent)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("model", MODELS)
-def test_memory_checks_see_mutants(model: str, seed: int, directory: str) -> None:
+def test_mutants_are_seen(model: str, seed: int, directory: str) -> None:
     """Every deleted store and every overrun, and most of what changes results."""
     found = tally(model, seed, directory)
     print(f"\n{model}, seed {seed}, {COUNT} mutants\n{found.table(CHECKS)}")
@@ -97,9 +101,9 @@ def test_another_judge_can_be_asked(directory: str) -> None:
         asked.append(changed)
         return changed is not program
 
-    jury = Jury(program, {**CHECKS, "judge": judge})
+    jury = Jury(program, {**MEMORY, "judge": judge})
     verdicts = [jury.judge(m) for m in mutants(program, 10, 1)]
-    assert {v.seen for v in verdicts} <= {*CHECKS, "judge"} and len(asked) == 1 + sum(
+    assert {v.seen for v in verdicts} <= {*MEMORY, "judge"} and len(asked) == 1 + sum(
         v.seen == "judge" for v in verdicts
     )
 
@@ -113,4 +117,4 @@ def test_tally_counts_what_was_seen() -> None:
     )
     assert found.share() == 0.5 and found.share("illegal") == 1.0
     assert len(found.unseen(overrun=True)) == 1 and not found.unseen(deleted_store=True)
-    assert found.table(CHECKS).splitlines()[1].split() == ["differs", "1", "0", "1", "50.0%"]
+    assert found.table(CHECKS).splitlines()[1].split() == ["differs", "1", "0", "0", "1", "50.0%"]

@@ -170,3 +170,11 @@ def test_random_elements_depend_on_seed_key_and_number_alone(field):
     assert x.q is not None and x.p.max() < field.p and x.q.max() < field.q
     parts = join([x.at(slice(0, 30)), x.at(slice(30, 100))], 0)
     assert same(parts, x)
+
+
+@pytest.mark.parametrize("fmt, largest", [("f32", 3.4028234e38), ("bf16", float("inf")), ("f16", 65504.0)])
+def test_a_bound_above_all_numbers_bounds_nothing(fmt, largest):
+    field = Field(1)
+    x = field.random("x", (5,))
+    assert (field.at_most(x, largest, fmt).p == x.p).all()
+    assert (field.at_most(x, 6.0, fmt).p == field.minimum(x, field.constant(6.0, fmt)).p).all()

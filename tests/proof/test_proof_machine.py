@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.proof.programs import results, undefined
 from tests.support.corpus import small_cnn
 from tx8fast import api, isa
 from tx8fast.errors import SimulationError
+from tx8fast.program.model import Launch, Segment
 from tx8fast.proof.cells import Elements
 from tx8fast.proof.field import Field
 from tx8fast.proof.machine import Machine, View
@@ -177,3 +179,27 @@ def test_tensors_are_written_and_read(models):
     assert isinstance(floats, Elements) and (floats.p >> 31).any()
     with pytest.raises(SimulationError, match="found"):
         machine.write(tensor, numbers)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_a_tile_takes_without_waiting_shows_in_the_other_order(models, waits):
+    """Tile 0 stores, tile 1 loads that and stores it elsewhere."""
+    run = {"slot": 0, "run_bytes": 64, "n0": 1, "n1": 1, "n2": 1}
+    barrier = [isa.make("barrier")] if waits else []
+    fill = isa.make("memset", fmt=3, dst=65536, value=0x3F80, n=32, n0=1, n1=1, n2=1)
+    codes = [isa.rows([fill, isa.make("wdma", src=65536, **run), *barrier]),
+             isa.rows([*barrier, isa.make("rdma", dst=65536, **run), isa.make("wdma", src=65536, ddr=64, **run)])]  # fmt: skip
+    path, options = models["llama prefill"]
+    program = copy.deepcopy(api.compile(path, dtype="bf16", **options).program)
+    where = program.outputs[0].address
+    n_tiles = len(program.segments[0].tile_code)
+    tiles = np.array([0, 1] + [-1] * (n_tiles - 2))
+    segment = Segment("s", codes, tiles, np.zeros(1, np.int32), np.zeros((n_tiles, 1), np.int64), 1, ["op"])
+    program = replace(program, segments=[segment], launches=[Launch(0, np.array([where]), "s")])
+    known = []
+    for backwards in (False, True):
+        machine = Machine(program, Field(1), backwards)
+        machine.launch(0)
+        read = machine.read(View(where + 64, (32,), "bf16", "dense"))
+        known.append(bool((read.values() == 1).all()))
+    assert known == [True, waits]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tx8fast.errors import SimulationError
-from tx8fast.proof import forms, routines, routines_index
+from tx8fast.proof import forms, routines, routines_index  # noqa: F401  (declares routines)
 from tx8fast.proof.cells import Elements
 from tx8fast.proof.field import Field
 from tx8fast.proof.memory import Ddr, Memory
@@ -108,6 +108,28 @@ def test_functions_and_integers(tile):
     assert made.tolist() == [-2, 0]
     (made,) = call(tile, "convert", [np.array([5, -1])], [((2,), "f32")])
     assert (made.p == [5, tile.field.p - 1]).all()
-    with pytest.raises(SimulationError, match="'nonsense' has no meaning in the proof"):
-        call(tile, "nonsense", [x], [((6,), "bf16")])
-    assert routines_index.RECIPES
+
+
+def test_routines_without_a_meaning_of_their_own_are_the_op_of_their_name(tile):
+    field, x, y = tile.field, tile.field.random("x", (2, 3)), tile.field.random("y", (2, 3))
+    (made,) = call(tile, "div", [x, y], [((2, 3), "bf16")])
+    assert (made.p == field.div(x, y).p).all() and (tile.denominators[-1].p == y.p).all()
+    (made,) = call(tile, "softmax", [x], [((2, 3), "bf16")], axis=-1, scale=1.0, log=False)
+    assert (field.sum(made, -1).p == 1).all()
+    for name in ("nonsense", "det"):
+        with pytest.raises(routines.WithoutMeaning, match=f"'{name}' has no meaning in the proof"):
+            call(tile, name, [x], [((2, 3), "bf16")])
+    with pytest.raises(routines.WithoutMeaning, match="'convert'|shl of numbers|drawn"):
+        call(tile, "shl", [x, y], [((2, 3), "bf16")])
+
+
+def test_truth_values_become_bytes_and_numbers_do_not(tile):
+    x, y = tile.field.random("x", (9,)), tile.field.random("y", (9,))
+    (held,) = call(tile, "gt", [x, y], [((9,), "pred")])
+    assert 0 < held.sum() < 9 and (held == (tile.field.order(x) > tile.field.order(y))).all()
+    (made,) = call(tile, "convert", [tile.field.numbers(held)], [((9,), "i8")])
+    assert (made == held).all()
+    (made,) = call(tile, "convert", [x], [((9,), "pred")])
+    assert made.all()
+    with pytest.raises(SimulationError, match="not known"):
+        call(tile, "convert", [x], [((9,), "i8")])

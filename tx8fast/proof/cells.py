@@ -48,7 +48,7 @@ class Elements(NamedTuple):
         return Elements(np.asarray(self.p[index]), None if self.q is None else np.asarray(self.q[index]))
 
     def reshape(self, *shape: int) -> Elements:
-        return Elements(self.p.reshape(*shape), None if self.q is None else self.q.reshape(*shape))
+        return Elements(self.p.reshape(shape), None if self.q is None else self.q.reshape(shape))
 
     def transpose(self, *axes: int) -> Elements:
         return Elements(self.p.transpose(*axes), None if self.q is None else self.q.transpose(*axes))
@@ -81,3 +81,14 @@ def choose(condition: np.ndarray, a: Elements, b: Elements) -> Elements:
         return Elements(p, None)
     absent = np.uint32(ABSENT)
     return Elements(p, np.where(condition, absent if a.q is None else a.q, absent if b.q is None else b.q))
+
+
+def truths(a: Elements) -> tuple[np.ndarray, np.ndarray]:
+    """Return the integers that elements are and where that is known: 0 and 1 are truth values, and of all others
+    their number decides, which a field does not have.
+
+    A number that is drawn is 0 or 1 with probability 2 / p; it is then taken for a truth value on both sides."""
+    good = a.values() <= 1
+    if a.q is not None:
+        good &= (a.q == ABSENT) | (a.q == a.p)
+    return np.where(good, a.p & np.uint32(RESIDUE), 0).astype(np.int64), good

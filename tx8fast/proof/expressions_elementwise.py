@@ -13,8 +13,8 @@ import math
 import numpy as np
 
 from tx8fast.graph_table import OpRecord
-from tx8fast.proof.cells import Elements, choose, join
-from tx8fast.proof.constants import SIGNIFICAND
+from tx8fast.proof.cells import SPECIAL, Elements, choose, join
+from tx8fast.proof.constants import SIGNIFICAND, hides
 from tx8fast.proof.expression import (
     CONCRETE,
     NotExpressed,
@@ -112,9 +112,13 @@ def compare(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 
 @expression("not", "isnan", "isinf")
 def logic(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
-    """The complement of integers and truth values; integers are never NaN or infinite."""
-    x = concrete(need(operands, 0), op.kind)
-    return [np.invert(x) if op.kind == "not" else np.zeros(x.shape, bool)]
+    """The complement of integers and truth values; integers are never NaN or infinite, nor are elements that hide nothing."""
+    x = need(operands, 0)
+    if op.kind == "not":
+        return [np.invert(concrete(x, op.kind))]
+    if isinstance(x, Elements) and (x.p & SPECIAL).any():
+        raise NotExpressed(f"{op.kind} of elements that hide")
+    return [np.zeros(x.shape, bool)]
 
 
 @expression(*_ATOMS, "neg", "exp", "rsqrt", "recip", "square", "abs", "erf", "sign")
@@ -168,12 +172,12 @@ def activations(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     return [activation(scope, kind, x, dict(op.attrs), op.results[0].dtype)]
 
 
-def _between(scope: Scope, a: Elements, lo: float, hi: float) -> Elements:
-    """Return min(max(a, lo), hi); an infinite bound bounds nothing."""
+def _between(scope: Scope, a: Elements, lo: float, hi: float, dtype: str) -> Elements:
+    """Return min(max(a, lo), hi); a bound beyond all numbers that count bounds nothing."""
     f = scope.field
-    if lo > -math.inf:
+    if not hides(lo, dtype):
         a = f.maximum(a, scope.number(lo))
-    return f.minimum(a, scope.number(hi)) if hi < math.inf else a
+    return a if hides(-hi, dtype) else f.minimum(a, scope.number(hi))
 
 
 @expression("clamp")
@@ -181,7 +185,7 @@ def clamp(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """x within [lo, hi]."""
     x, lo, hi = need(operands, 0), op.attr("lo"), op.attr("hi")
     if isinstance(x, Elements):
-        return [_between(scope, x, lo, hi)]
+        return [_between(scope, x, lo, hi, op.results[0].dtype)]
     if x.dtype == bool:
         return [x]
     limits = np.iinfo(x.dtype)

@@ -205,6 +205,10 @@ class Field:
     def minimum(self, a: Elements, b: Elements) -> Elements:
         return self.neg(self.maximum(self.neg(a), self.neg(b)))
 
+    def at_most(self, a: Elements, bound: float, fmt: str = "f32") -> Elements:
+        """Return the minimum of elements and a constant; one so large that its negative hides bounds nothing."""
+        return a if hides(-bound, fmt) else self.minimum(a, self.constant(bound, fmt))
+
     def reduce_max(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
         """Return the maximum over an axis or several; of hidden elements alone hidden, of one other element that element."""
         shared = self._share(a)

@@ -2,8 +2,8 @@
 
 May import: numpy, program, machine, proof. Must not: import isa's meanings, the simulators or the compiler.
 
-Tiles take turns: each runs until a row stops it, then the next one. What the result is of an order that nothing
-enforces is outside of the proof.
+Tiles take turns: each runs until a row stops it, then the next one, from the first on or from the last. Results may not
+depend on it, but these two orders do not stand for all; those of the engines of one tile are not tried.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class Machine:
     the field's stream `stream_of(t)`; of several chips with bytes of their own, the chip's number is part of the name. What
     is written (`write`) takes their place. Inputs and everything else are undefined until written.
 
-    After `launch`, `denominators` holds the operands of its reciprocals and divisions, `misread` how many elements were
+    backwards: the last tile has the first turn. After `launch`, `denominators` holds the operands of its reciprocals and divisions, `misread` how many elements were
     read in another format than they were written in.
     """
 
-    def __init__(self, program: Program, field: Field) -> None:
-        self.program, self.field = program, field
+    def __init__(self, program: Program, field: Field, backwards: bool = False) -> None:
+        self.program, self.field, self.backwards = program, field, backwards
         self.description = Description.from_dict(program.machine)
         self.n_tiles = self.description.n_tiles
         self.denominators: list[Elements] = []
@@ -146,7 +146,8 @@ class Machine:
     # --- launches ------------------------------------------------------------------------------------------------
 
     def launch(self, number: int, q: bool | None = None) -> None:
-        """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what has no meaning.
+        """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what is illegal or
+        has no meaning; of its kinds, `routines.WithoutMeaning` for a kernel-core routine that the proof does not know.
 
         `q`: whether words modulo q are computed. Left out, they are if the launch has an exponential; results of other launches
         have none then, until they are sealed.
@@ -169,7 +170,7 @@ class Machine:
         with_q = any(s.code.exponentials for s in streams) if q is None else q
         for s in streams:
             s.tile.spm.clear(with_q)
-        self._run(streams, where)
+        self._run(streams[::-1] if self.backwards else streams, where)
         self.denominators = [x for s in streams for x in s.tile.denominators]
         self.misread = sum(s.tile.spm.misread for s in streams)
         self._free.clear()
@@ -283,5 +284,6 @@ class Machine:
                     meaning(tile, Row(fmt, spm, p, s.addresses[at]))
         except (SimulationError, InternalError, ValueError, IndexError, OverflowError) as error:
             # counts and sizes that no operand can have are found where they are used
-            raise SimulationError(f"{where}, tile {tile.number}, row {at} ({s.code.names[at]}): {error}") from error
+            kind = routines.WithoutMeaning if isinstance(error, routines.WithoutMeaning) else SimulationError
+            raise kind(f"{where}, tile {tile.number}, row {at} ({s.code.names[at]}): {error}") from error
         s.at = stop

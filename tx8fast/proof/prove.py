@@ -196,7 +196,7 @@ def different(want: Value, have: Value) -> np.ndarray:
 
 def _says(value: Value, where: tuple) -> str:
     if isinstance(value, np.ndarray):
-        return str(value[where])
+        return str(int(value[where]))
     word = int(value.p[where])
     if word & SPECIAL:
         return "an undefined element" if word & UNDEFINED else "an element that hides"

@@ -107,6 +107,8 @@ class FieldSteps:
         return function(name)(self.field, x)
 
     def two(self, name: str, x: Elements, y: Elements | float) -> Elements:
+        if name == "min" and not isinstance(y, Elements):
+            return self.field.at_most(x, y, self.fmt)
         other = y if isinstance(y, Elements) else self.field.constant(y, self.fmt)
         if name in ("ge", "gt", "le", "lt"):
             return relation(self.field, name, x, other)

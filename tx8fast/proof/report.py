@@ -51,13 +51,18 @@ class Report:
         return not self.failures
 
     @property
+    def complete(self) -> bool:
+        """True if all that launches store was compared, and nothing differs."""
+        return self.proved and not self.outside
+
+    @property
     def share_outside(self) -> float:
         """The share of stored elements that lie outside the proof."""
         return sum(o.elements for o in self.outside.values()) / self.elements if self.elements else 0.0
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "proved": self.proved, "segments": self.segments, "launches": self.launches, "launches_run": len(self.ran),
+            "proved": self.proved, "complete": self.complete, "segments": self.segments, "launches": self.launches, "launches_run": len(self.ran),
             "elements_stored": self.elements, "elements_compared": self.compared, "denominators_compared": self.denominators,
             "seeds": self.seeds, "missed_log2": -self.bits, "share_outside": self.share_outside,
             "outside": [asdict(o) for o in self.outside.values()], "failures": [asdict(f) for f in self.failures],
@@ -69,7 +74,7 @@ class Report:
             head = f"not proved: {len(self.failures)} problem{'s' * (len(self.failures) > 1)}"
             return [head, *(f"  - {failure_text(f)}" for f in self.failures), *self._outside_lines()]
         out = [
-            f"proved: {self.launches:,} launches of {self.segments:,} segments, {len(self.ran):,} of them distinct; "
+            f"{'proved' if self.complete else 'PROVED ONLY IN PART'}: {self.launches:,} launches of {self.segments:,} segments, {len(self.ran):,} of them distinct; "
             f"{self.compared:,} elements compared over {self.seeds} seed{'s' * (self.seeds != 1)}",
             f"a wrong program passes with a probability of at most 2^-{self.bits:.0f} (docs/proof.md)",
         ]
@@ -82,7 +87,8 @@ class Report:
         for o in self.outside.values():
             reasons.setdefault(o.why, []).append(o)
         lines = [
-            f"outside the proof: {len(self.outside):,} launches, {100 * self.share_outside:.2g} % of the elements stored"
+            f"outside the proof, what they store may be anything: {len(self.outside):,} of {self.launches:,} launches, "
+            f"{100 * self.share_outside:.2g} % of the elements stored"
         ]
         for why, found in reasons.items():
             lines.append(f"  - {found[0].name}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {why}")

@@ -1,6 +1,9 @@
 """Meanings of kernel-core routines, on strided or channel-blocked tensors in DDR.
 
-May import: numpy, proof. Must not: import numerics; routines are written a second time.
+May import: numpy, graph_table, proof. Must not: import numerics.
+
+What picks, places, orders or decides is written a second time, here and in `routines_index`. All other routines are the ops of
+their names: the chip runs the op's reference function, and the proof shows that it runs it on the right bytes.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import SimulationError
+from tx8fast.graph_table import OpRecord, TensorSpec
 from tx8fast.proof import forms
-from tx8fast.proof.cells import UNDEFINED, Elements, choose, join
+from tx8fast.proof.cells import UNDEFINED, Elements, choose, join, truths
+from tx8fast.proof.expression import EXPRESSIONS, NotExpressed, Scope, Value, evaluate, moved
+from tx8fast.proof.families import load
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.memory import ONE, Memory
 from tx8fast.proof.tile import Tile
@@ -60,6 +66,21 @@ class Operand:
             raise SimulationError("a routine reads integers that are not known")
         return values
 
+    def value(self) -> Value:
+        """Return elements, or the integers or truth values that are there."""
+        if self.is_float:
+            return self.elements()
+        return self.known_ints() != 0 if self.dtype == "pred" else self.known_ints()
+
+    def store(self, value: Value) -> None:
+        """Store elements, or integers."""
+        if isinstance(value, Elements):
+            self.put(value)
+        elif self.is_float:
+            self.put(self.tile.field.numbers(value))
+        else:
+            self.put_ints(value)
+
     def put(self, value: Elements) -> None:
         """Store elements of this shape."""
         size = forms.bytes_of(self.dtype)
@@ -96,16 +117,46 @@ Routine = Callable[[list[Operand], Mapping[str, Any], list[Operand]], None]
 ROUTINES: dict[str, Routine] = {}
 
 
+class WithoutMeaning(SimulationError):
+    """A kernel-core routine that the proof has no meaning for; the text names it."""
+
+
 def run(tile: Tile, descriptor: Mapping[str, Any]) -> None:
-    """Execute one routine. Raises SimulationError by name if it has no meaning in the proof."""
+    """Execute one routine: by a meaning of its own if it has one, else by the definition of the op of its name, which is what
+    the kernel core runs. Raises WithoutMeaning if there is neither."""
     name = descriptor["routine"]
-    if name not in ROUTINES:
-        raise SimulationError(f"kernel-core routine '{name}' has no meaning in the proof")
     ins = [_operand(tile, d) if d is not None else None for d in descriptor["inputs"]]
-    ROUTINES[name](ins, dict(descriptor["attrs"]), [_operand(tile, d) for d in descriptor["outputs"]])  # type: ignore[arg-type]
-    for d, out in zip(descriptor["outputs"], descriptor["outputs"]):
-        if out.get("layout") == "blocked":
+    outs = [_operand(tile, d) for d in descriptor["outputs"]]
+    meant = ROUTINES.get(name)
+    if meant is not None:
+        meant(ins, dict(descriptor["attrs"]), outs)  # type: ignore[arg-type]
+    else:
+        _defined(tile, name, ins, descriptor["attrs"], outs)
+    for d in descriptor["outputs"]:
+        if d.get("layout") == "blocked":
             _zero_padding(tile, d)
+
+
+def _defined(tile: Tile, name: str, ins: list[Operand | None], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+    """Store what the definition of the op `name` makes of the operands."""
+    load()
+    if name not in EXPRESSIONS:
+        raise WithoutMeaning(f"kernel-core routine '{name}' has no meaning in the proof")
+    record = OpRecord(
+        name,
+        tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in attrs.items()),
+        tuple(None if x is None else TensorSpec(x.where.shape, x.dtype) for x in ins),
+        tuple(TensorSpec(x.where.shape, x.dtype) for x in outs),
+        None,
+    )
+    scope = Scope(tile.field)
+    try:
+        made = evaluate(scope, record, [None if x is None else x.value() for x in ins])
+    except NotExpressed as error:
+        raise WithoutMeaning(f"kernel-core routine '{name}' has no meaning in the proof: {error}") from error
+    tile.denominators += scope.denominators
+    for out, value in zip(outs, made, strict=True):
+        out.store(value)
 
 
 def _zero_padding(tile: Tile, d: Mapping[str, Any]) -> None:
@@ -181,42 +232,18 @@ for _name, _test in {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwi
     routine(_name)(_logic(_test))
 
 
-def _arithmetic(name: str, test: Callable) -> Routine:
-    def f(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
-        if outs[0].is_float:
-            outs[0].put(getattr(ins[0].tile.field, name)(ins[0].elements(), ins[1].elements()))
-            return
-        (a, good_a), (b, good_b) = ins[0].ints(), ins[1].ints()
-        with np.errstate(all="ignore"):
-            outs[0].put_ints(test(a, b), good_a & good_b)
-
-    return f
-
-
-for _name, _test in {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-}.items():
-    routine(_name)(_arithmetic(_name, _test))
-
-
 @routine("kv_update")
 def kv_update(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
     """The cache with new entries from a position on, along an axis."""
-    cache, new = ins[0].elements(), ins[1].elements()
+    cache, new = ins[0].value(), ins[1].value()
     position, axis = int(ins[2].known_ints().reshape(-1)[0]), int(attrs["axis"])
     size, room = new.shape[axis], cache.shape[axis]
     if not 0 <= position <= room - size:
         raise SimulationError(f"kv_update: found position {position}, required 0 to {room - size}")
-    parts = [
-        cache.map(lambda x: np.take(x, range(position), axis)),
-        new,
-        cache.map(lambda x: np.take(x, range(position + size, room), axis)),
-    ]
-    outs[0].put(join(parts, axis))
+    before = moved(cache, lambda x: np.take(x, range(position), axis))
+    behind = moved(cache, lambda x: np.take(x, range(position + size, room), axis))
+    parts: list = [before, new, behind]
+    outs[0].store(join(parts, axis) if isinstance(new, Elements) else np.concatenate(parts, axis))
 
 
 @routine("select")
@@ -233,11 +260,15 @@ def select(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) ->
 
 @routine("convert")
 def convert(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
-    """Between formats; which integer a float is depends on its value, so nothing is known of it."""
+    """Between formats. Which integer a number is depends on its value, so that only truth values are known."""
     if outs[0].is_float:
         outs[0].put(ins[0].elements())
     elif ins[0].is_float:
-        outs[0].put_ints(np.zeros(outs[0].where.shape, np.int64), np.zeros(outs[0].where.shape, bool))
+        if outs[0].dtype == "pred":
+            value = ins[0].elements()
+            outs[0].put_ints(value.values() != 0, value.p & np.uint32(UNDEFINED) == 0)
+        else:
+            outs[0].put_ints(*truths(ins[0].elements()))
     else:
         values, good = ins[0].ints()
         outs[0].put_ints(values != 0 if outs[0].dtype == "pred" else values, good)

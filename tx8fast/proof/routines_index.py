@@ -1,4 +1,4 @@
-"""Meanings of kernel-core routines that pick, place and order elements, and of functions and reductions.
+"""Meanings of kernel-core routines that pick, place and order elements.
 
 May import: numpy, proof. Must not: import numerics; routines are written a second time. Numbers of elements are concrete; what an
 order depends on is the keyed order of the field, so a routing is proved as drawn.
@@ -6,14 +6,13 @@ order depends on is the keyed order of the field, so a routing is proved as draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.proof.cells import UNDEFINED, Elements
-from tx8fast.proof.recipes import RECIPES, apply
+from tx8fast.proof.cells import ABSENT, UNDEFINED, Elements
 from tx8fast.proof.routines import Operand, routine
 
 
@@ -72,48 +71,57 @@ def gather_nd(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand])
     _pick(ins[0], _tuples(ins[1].known_ints(), ins[0].where.shape, int(attrs.get("batch_dims", 0))), outs[0])
 
 
-def _place(ins: list[Operand], places: tuple, updates: Any, how: str, out: Operand) -> None:
-    """Store the first operand with updates put, or added, at an index; equal places apply in order."""
-    if how not in ("set", "none", "add"):
+#: how updates combine with what is at their place: on elements (a method of the field) and on integers
+COMBINE: dict[str, tuple[str, np.ufunc]] = {
+    "add": ("add", np.add),
+    "mul": ("mul", np.multiply),
+    "max": ("maximum", np.maximum),
+    "min": ("minimum", np.minimum),
+}
+
+
+def _place(ins: list[Operand], places: tuple, shape: tuple[int, ...], how: str, out: Operand) -> None:
+    """Store the first operand with the updates, of `shape`, put at an index or combined; equal places apply in order."""
+    if how not in ("set", "none", *COMBINE):
         raise SimulationError(f"scatter with '{how}' has no meaning in the proof")
-    numbers = np.broadcast_to(np.arange(ins[0].where.size).reshape(ins[0].where.shape)[places], updates.shape).reshape(
-        -1
-    )
+    own = np.arange(ins[0].where.size).reshape(ins[0].where.shape)
+    numbers = np.broadcast_to(own[places], shape).reshape(-1)
     if not out.is_float:
         values, good = (x.copy() for x in ins[0].ints())
-        new, new_good = ins[2].ints()
-        if how == "add":
-            np.add.at(values.reshape(-1), numbers, new.reshape(-1))
-            np.logical_and.at(good.reshape(-1), numbers, new_good.reshape(-1))
+        new, new_good = (x.reshape(-1) for x in ins[2].ints())
+        if how in COMBINE:
+            COMBINE[how][1].at(values.reshape(-1), numbers, new)
+            np.logical_and.at(good.reshape(-1), numbers, new_good)
         else:
-            values.reshape(-1)[numbers], good.reshape(-1)[numbers] = new.reshape(-1), new_good.reshape(-1)
+            values.reshape(-1)[numbers], good.reshape(-1)[numbers] = new, new_good
         out.put_ints(values, good)
         return
-    flat, new = ins[0].elements().reshape(-1).map(np.array), updates.reshape(-1)
-    if how == "add":
-        field = out.tile.field
+    flat, new = ins[0].elements().reshape(-1).map(np.array), ins[2].elements().reshape(-1)
+    if how in COMBINE:
+        combine = getattr(out.tile.field, COMBINE[how][0])
         for turn in range(int(np.bincount(numbers).max()) if numbers.size else 0):
             # the turn-th update of every place; places differ within a turn
             order = np.argsort(numbers, kind="stable")
             rank = np.arange(numbers.size) - np.searchsorted(numbers[order], numbers[order])
             mine = order[rank == turn]
-            total = field.add(flat.at(numbers[mine]), new.at(mine))
-            flat.p[numbers[mine]] = total.p
-            if flat.q is not None and total.q is not None:
-                flat.q[numbers[mine]] = total.q
+            _put(flat, numbers[mine], combine(flat.at(numbers[mine]), new.at(mine)))
     else:
-        flat.p[numbers] = new.p
-        if flat.q is not None and new.q is not None:
-            flat.q[numbers] = new.q
+        _put(flat, numbers, new)
     out.put(flat.reshape(*ins[0].where.shape))
+
+
+def _put(flat: Elements, at: np.ndarray, value: Elements) -> None:
+    """Overwrite elements in place; those without a value modulo q lose it."""
+    flat.p[at] = value.p
+    if flat.q is not None:
+        flat.q[at] = ABSENT if value.q is None else value.q
 
 
 @routine("scatter")
 def scatter(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
     axis = _axis(attrs, ins[0].where.ndim, 0)
     places = _own_places(ins[1].known_ints(), ins[0].where.shape, axis)
-    updates = ins[2].elements() if outs[0].is_float else ins[2].where
-    _place(ins, places, updates, str(attrs.get("combine", "set")), outs[0])
+    _place(ins, places, ins[1].where.shape, str(attrs.get("combine", "set")), outs[0])
 
 
 @routine("scatter_nd")
@@ -121,8 +129,7 @@ def scatter_nd(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]
     numbers = ins[1].known_ints()
     places = _tuples(numbers, ins[0].where.shape, 0)
     shape = numbers.shape[:-1] + ins[0].where.shape[numbers.shape[-1] :]
-    updates = ins[2].elements().reshape(*shape) if outs[0].is_float else ins[2].where.reshape(shape)
-    _place(ins, places, updates, str(attrs.get("combine", "set")), outs[0])
+    _place(ins, places, shape, str(attrs.get("combine", "set")), outs[0])
 
 
 def _keys(x: Operand) -> tuple[np.ndarray, np.ndarray]:
@@ -144,37 +151,3 @@ def topk(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> N
     order = np.take(order, np.arange(k), axis)
     _pick(ins[0], _own_places(order, ins[0].where.shape, axis), outs[0])
     outs[1].put_ints(order)
-
-
-def _unary(name: str) -> Callable[[list[Operand], Mapping[str, Any], list[Operand]], None]:
-    def f(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
-        if not ins[0].is_float:
-            raise SimulationError(f"{name} of integers has no meaning in the proof")
-        outs[0].put(apply(ins[0].tile.field, name, ins[0].dtype, ins[0].elements(), attrs))
-
-    return f
-
-
-for _name in RECIPES:
-    routine(_name)(_unary(_name))
-
-
-def _reduction(name: str) -> Callable[[list[Operand], Mapping[str, Any], list[Operand]], None]:
-    def f(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
-        if not ins[0].is_float:
-            raise SimulationError(f"{name} of integers has no meaning in the proof")
-        value = ins[0].elements()
-        axes = tuple(int(a) % len(value.shape) for a in attrs.get("axes", range(len(value.shape))))
-        made: Elements = getattr(ins[0].tile.field, name)(value, axes)
-        outs[0].put(made.reshape(*outs[0].where.shape))
-
-    return f
-
-
-for _name, _method in {
-    "reduce_sum": "sum",
-    "reduce_mean": "mean",
-    "reduce_max": "reduce_max",
-    "reduce_min": "reduce_min",
-}.items():
-    routine(_name)(_reduction(_method))

@@ -12,7 +12,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.proof import forms
-from tx8fast.proof.cells import HIDDEN, RESIDUE, UNDEFINED, Elements, choose
+from tx8fast.proof.cells import HIDDEN, RESIDUE, UNDEFINED, Elements, choose, truths
 from tx8fast.proof.constants import as_float
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS, INTS
@@ -120,7 +120,11 @@ def _binary(name: str, form: str):
             return
         x = tile.load(row.spm[0], n, row.fmt)
         if form == "vs":
-            y = tile.field.constant(as_float(row.p[1], row.fmt), row.fmt, (1,))
+            scalar = as_float(row.p[1], row.fmt)
+            if name == "min":
+                tile.store(dst, tile.field.at_most(x, scalar, row.fmt), row.fmt)
+                return
+            y = tile.field.constant(scalar, row.fmt, (1,))
             if tile.spm.q is None:
                 y = Elements(y.p, None)
         else:
@@ -206,8 +210,7 @@ def _convert(src: str, dst: str):
         if src in FLOATS and dst in FLOATS:
             tile.store(row.spm[1], tile.load(row.spm[0], n, src), dst)
         elif src in FLOATS:
-            # which integer it is depends on the value; nothing is known of the bytes
-            tile.store_ints(row.spm[1], np.zeros(n, np.int64), np.zeros(n, bool), dst)
+            tile.store_ints(row.spm[1], *truths(tile.load(row.spm[0], n, src)), dst)
         else:
             values, good = tile.load_ints(row.spm[0], n, src)
             found = tile.field.numbers(values.astype(np.int64) - (zero if src == "i8" else 0))
