@@ -62,12 +62,17 @@ class Memory:
         self.p, self.with_q = _fresh(len(self.p)), with_q
         self._q = _fresh(len(self.p)) if with_q else _absent(len(self.p))
 
-    def elements(self, address: int, operand: Form) -> Elements:
-        """Return an operand's elements, of the shape of its form."""
+    def forget(self, address: int, size: int) -> None:
+        """Make bytes undefined, as before anything was written."""
+        at = cell_of(address - self.base)
+        self.p[at : at + -(-size // CELL_BYTES)] = 0
+
+    def elements(self, address: int, operand: Form, sides: str = "pq") -> Elements:
+        """Return an operand's elements, of the shape of its form; `sides` "p" without their q sides."""
         at = cell_of(address - self.base)
         p, bad = k.load(self.p, at, operand)
         self.misread += bad
-        q = k.load(self._q, at, operand, q=True)[0].reshape(operand.shape) if self.with_q else None
+        q = k.load(self._q, at, operand, q=True)[0].reshape(operand.shape) if self.with_q and sides != "p" else None
         return Elements(p.reshape(operand.shape), q)
 
     def put(self, address: int, operand: Form, value: Elements) -> None:

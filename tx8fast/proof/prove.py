@@ -21,6 +21,7 @@ from tx8fast.graph_table import GraphTable
 from tx8fast.program.model import Program
 from tx8fast.proof.cells import RESIDUE, SPECIAL, UNDEFINED, Elements
 from tx8fast.proof.degree import degree_of
+from tx8fast.proof.ends import End, ends_of
 from tx8fast.proof.evaluate import Evaluation, PerChip, Sources
 from tx8fast.proof.expression import CONCRETE, NotExpressed, Scope, Value
 from tx8fast.proof.field import Field
@@ -111,8 +112,9 @@ class Prover:
         """Prove one launch; return whether an equal one may be left out: it stores numbers, of which nothing hides."""
         assert work.part is not None
         roots = [a.root for a in work.results]
+        ends = [] if evaluation.fixed(work.part) else ends_of(self.graph, work.part.ops, roots)
         try:
-            wanted, scope = evaluation.launch(work.part, roots)
+            values, scope = evaluation.launch(work.part, {op.number for end in ends for op in end.ops})
         except NotExpressed as err:
             self._outside(work, str(err), evaluation)
             return False
@@ -126,28 +128,47 @@ class Prover:
             self._fail(work, "", f"the launch fails: {err}")
             found = None
         if found is not None:
-            for a, values in zip(work.results, found, strict=True):
-                self._compare(work, a, wanted[a.root], values)
+            self._compare_all(work, evaluation, values, ends, found)
             self._compare_denominators(work, scope, divided)
+        wanted = {root: values[root] for root in roots if root in values}
         evaluation.seal(work.part, wanted)
         if evaluation.plain(wanted):
             return True
-        special.update(roots)
+        special.update(wanted)
         return False
 
     def _hand_on(self, work: Work, evaluation: Evaluation, special: set[str]) -> None:
         """Work out the results of a launch that this seed does not prove, for the launches behind it."""
         assert work.part is not None
         try:
-            wanted, _ = evaluation.launch(work.part, [a.root for a in work.results])
+            values, _ = evaluation.launch(work.part)
         except NotExpressed:
             evaluation.invent(work.results)
             return
+        wanted = {a.root: values[a.root] for a in work.results}
         evaluation.seal(work.part, wanted)
         if not evaluation.plain(wanted):
             special.update(wanted)
 
     # --- comparison ------------------------------------------------------------------------------------------------
+
+    def _compare_all(self, work: Work, evaluation: Evaluation, values: dict[str, PerChip], ends: list[End],
+                     found: list[PerChip]) -> None:  # fmt: skip
+        """Compare the results of a launch. What `ends` says was left out of `values`: a vector tells whether it is right, and
+        if it does not, the launch is evaluated in full."""
+        end_of = {end.root: end for end in ends}
+        rest = []
+        for a, have in zip(work.results, found, strict=True):
+            end = end_of.get(a.root)
+            if end is not None and evaluation.holds(end, values, have):
+                self.report.compared += sum(v.p.size for v in have)
+            else:
+                rest.append((a, have))
+        if any(a.root in end_of for a, _ in rest):
+            assert work.part is not None
+            values = evaluation.launch(work.part)[0]
+        for a, have in rest:
+            self._compare(work, a, values[a.root], have)
 
     def _compare(self, work: Work, arg: Arg, wanted: PerChip, found: PerChip) -> None:
         for chip, (want, have) in enumerate(zip(wanted, found, strict=True)):
