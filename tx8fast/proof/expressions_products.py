@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tx8fast.graph_table import OpRecord
 from tx8fast._kernels._facade_field import drawn_centred
+from tx8fast.graph_table import OpRecord
 from tx8fast.proof import products
 from tx8fast.proof.cells import ABSENT, SPECIAL, UNDEFINED, Elements, choose, join
 from tx8fast.proof.expression import (
@@ -80,7 +80,7 @@ def _by_pieces(scope: Scope, a: Elements, b: Drawn, turned: bool) -> Elements:
             out.append(products.total(part, matrix, modulus))
         if turned:
             return np.concatenate(out, -1)
-        return (sum(term.astype(np.int64) for term in out) % modulus).astype(np.uint32)
+        return (np.sum(out, axis=0, dtype=np.int64) % modulus).astype(np.uint32)
 
     def marked(bad: np.ndarray, made: np.ndarray, mark: int) -> np.ndarray:
         return np.where(np.any(bad, -1, keepdims=True), np.uint32(mark), made) if bad.any() else made

@@ -132,10 +132,10 @@ class Machine:
 
     replace = write
 
-    def forget(self, view: View) -> None:
-        """Make the bytes of a tensor undefined, as before anything was written."""
-        size = forms.footprint(view.shape, view.dtype, view.layout)
-        self.ddr[view.chip].stored(view.address).forget(view.address, size)
+    def clear(self) -> None:
+        """Forget everything that was written or stored in DDR."""
+        for ddr in self.ddr:
+            ddr.clear()
 
     def read(self, tensor: Tensor | View, sides: str = "pq") -> Elements | np.ndarray:
         """Return a tensor of its logical shape: elements, or concrete integers. Raises SimulationError for unknown integers.

@@ -44,10 +44,7 @@ class MachineRunner:
         self, launch: int, operands: Sequence[tuple[Arg, PerChip]], results: Sequence[Arg]
     ) -> tuple[list[PerChip], np.ndarray]:
         """Execute one launch; see `prove.Runner`."""
-        taken = {a.address for a, _ in operands}
-        for a in results:
-            if a.address not in taken:
-                self._forget(a)
+        self.machine.clear()
         for a, values in operands:
             if a.address not in self.drawn or isinstance(values[0], np.ndarray):
                 for chip, value in enumerate(values):
@@ -61,12 +58,6 @@ class MachineRunner:
         found = [[self._read(a, chip) for chip in range(self.n_chips)] for a in results]
         parts = [(x.p & np.uint32(RESIDUE)).reshape(-1) for x in self.machine.denominators]
         return found, np.concatenate(parts) if parts else np.zeros(0, np.uint32)
-
-    def _forget(self, a: Arg) -> None:
-        """Make the bytes of a result undefined."""
-        if a.spec.dtype in ("f32", "bf16", "f16"):
-            for chip in range(self.n_chips):
-                self.machine.forget(View(a.address, a.spec.shape, a.spec.dtype, a.spec.layout, chip))
 
     def _write(self, a: Arg, value: Value, chip: int) -> None:
         value = value.elements() if isinstance(value, Drawn) else value
