@@ -80,7 +80,7 @@ def _by_pieces(scope: Scope, a: Elements, b: Drawn, turned: bool) -> Elements:
             out.append(products.total(part, matrix, modulus))
         if turned:
             return np.concatenate(out, -1)
-        return (np.sum(out, axis=0, dtype=np.int64) % modulus).astype(np.uint32)
+        return np.asarray(np.sum(out, axis=0, dtype=np.int64) % modulus, np.uint32)
 
     def marked(bad: np.ndarray, made: np.ndarray, mark: int) -> np.ndarray:
         return np.where(np.any(bad, -1, keepdims=True), np.uint32(mark), made) if bad.any() else made
