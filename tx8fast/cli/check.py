@@ -32,7 +32,7 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
     ir = open_model(model, **options.import_options())
     view = api.lower_graph(ir, options)
     needed = api.model_demand(ir, view, machine, options)
-    facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
+    facts = {"model": ir.name, "family": ir.family, "phase": ir.phase, "machine_digest": machine.digest,
              **support_facts(view.table, machine, needed)}  # fmt: skip
     if as_json:
         show_json(facts)

@@ -17,9 +17,8 @@ from tx8fast.cli.model import model_options, read_options, split_lengths
 from tx8fast.cli.output import DEFECT, DONE, PATH, json_option, progress, replacing, show_graph, show_json, tell
 from tx8fast.cli.output import show as print_parts
 from tx8fast.cli.search import SearchArguments, record_line, search_fields, search_options
+from tx8fast.cli.unused import STAGES, warn_unread
 from tx8fast.errors import ConfigError
-
-STAGES = ("import", "passes", "search", "program")
 
 
 @click.command("compile")
@@ -74,6 +73,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         raise click.UsageError(f"--stop-after {stop_after} makes no program to prove; drop --prove")
     if stop_after is None and output is None and not wanted.files and not prove:
         raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --prove, --stop-after)")
+    warn_unread(stop_after, output is not None)
     given, varying, lengths = split_lengths(given)
     options = read_options(
         **given,

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import PATH
+from tx8fast.cli.output import PATH, warn_unused
 from tx8fast.errors import ConfigError
 from tx8fast.options import DTYPES, PHASES, CompileOptions
 
@@ -80,6 +80,7 @@ _OPTIONS = (
                  help="Format to compute in (default: the model's own)."),
     click.option("--io-dtype", type=click.Choice(list(DTYPES)),
                  help="Format of float inputs, outputs and caches (default: the model's own)."),
+    click.option("--as", "as_family", metavar="FAMILY", help="Take a model directory of unknown model_type for one of FAMILY."),
     click.option("--tp", type=int, metavar="N", help="Chips that share every layer of a language model."),
     click.option("--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."),
     click.option("--machine", default="tx8", metavar="NAME|FILE.toml", show_default=True, help="Machine description."),
@@ -135,4 +136,7 @@ def read_options(constants: Path | None, **fields: Any) -> CompileOptions:
 
     from tx8fast.cli.npz import read_npz
 
-    return replace(options, constants=read_npz(constants, "constants"))
+    bound = read_npz(constants, "constants")
+    if not bound:
+        warn_unused({"--constants"}, f"{constants} holds no arrays")
+    return replace(options, constants=bound)

@@ -24,9 +24,10 @@ class IRProgram:
     """`module` is the root op; `weights` is the table behind `get_param` keys (None: no weights).
 
     `phase`: "prefill" or "decode" where a model has both and one was built. `config_dtype`: the float format that a
-    configuration chose for a graph that would be the same in another one; "" where the graph itself says it."""
+    configuration chose for a graph that would be the same in another one; "" where the graph itself says it. `family`: the
+    family of models that a builder recognised, "" for graphs that were read."""
 
-    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "_whole")
+    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "family", "_whole")
 
     def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
         self._whole: IRProgram | None = None
@@ -36,6 +37,7 @@ class IRProgram:
         self.name = name
         self.phase = ""
         self.config_dtype = ""
+        self.family = ""
 
     @classmethod
     def from_text(

@@ -22,6 +22,7 @@ def support_tables(f: Facts) -> list[Any]:
         t.add_row(row["op"], f"{row['count']:,}", f"{row['distinct']:,}", macs, row["engine"], why)
     fits = "fits" if f["fits_ddr"] else "DOES NOT FIT: a smaller batch or sequence or a narrower dtype would help"
     sizes = pairs([
+        *([("recognised as", f["family"])] if f.get("family") else []),
         ("weights", size_text(f["weight_bytes"])),
         ("inputs, outputs", f"{size_text(f['input_bytes'])}, {size_text(f['output_bytes'])}"),
         ("activations", f"{size_text(f['activation_bytes'])} with inputs and outputs"),

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import InfeasibleError, InternalError
+from tx8fast.errors import InternalError
 from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Record, Step, TensorSpec
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Argument, Launch, Program, Segment, Tensor
+from tx8fast.schedule.capacity import model_too_large
 from tx8fast.schedule.chain import build_chain
 from tx8fast.schedule.collective import collective_segment
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
@@ -113,10 +114,8 @@ class _Linker:
                    zip(main.result_names, main.results, strict=True)]  # fmt: skip
         ddr_bytes = top - DDR_BASE
         if ddr_bytes > self.machine.chip.ddr_bytes:
-            raise InfeasibleError(
-                f"placing the model in DDR: it needs {ddr_bytes:,} bytes, one chip has {self.machine.chip.ddr_bytes:,}; "
-                "a smaller batch, a narrower dtype or more chips (--tp N) would help"
-            )
+            named = self.arena.top - DDR_BASE
+            raise model_too_large(self.table, ddr_bytes, ddr_bytes - named, self.machine.chip.ddr_bytes)
         facts = {**meta, "kernel_core": dict(sorted(self.code.kernel_core.items())),
                  "spm_peak_bytes": max((s.spm_peak_bytes for s in self.code.segments), default=0),
                  "weight_bytes": sum(t.size_bytes for t in self.params.values())}  # fmt: skip

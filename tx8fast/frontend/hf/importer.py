@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
 
-from tx8fast.errors import ImportModelError
+from tx8fast.errors import ConfigError, ImportModelError, UnusedOptionWarning
 from tx8fast.files import read_input, refer
 from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
@@ -53,16 +54,20 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     path = Path(path)
     directory = path if path.is_dir() else None
     if is_gguf(path):
+        if options.as_family is not None:
+            raise ConfigError(f"importing {path}: a GGUF file names its architecture; drop --as")
         root = path.resolve().parent
         checkpoint = path
         config, entries = read_gguf(path)
     else:
         root = directory
-        config = read_config(path / CONFIG_NAME if directory else path)
+        config = read_config(path / CONFIG_NAME if directory else path, options.as_family)
         checkpoint, entries = find_entries(directory)
         for stored in path.parent.glob("*.safetensors*") if directory is None else ():
             refer(stored)  # what a program that is made of the config alone will be run with
     options.check(config.model_type if config.encoder else "")
+    if config.model_type == "vit" and options.seq is not None:
+        warnings.warn("seq has no effect, the image's size makes the positions", UnusedOptionWarning, stacklevel=2)
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)
     parallel = Parallel(options.tp, max(options.tp, options.chips))
@@ -86,7 +91,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     func.attrs["result_names"] = tuple(named)
     b.op("return", *named.values())
     program = IRProgram(ctx, module, weights.table, name)
-    program.phase, program.config_dtype = options.phase, weights.dtype
+    program.phase, program.config_dtype, program.family = options.phase, weights.dtype, config.model_type
     return program
 
 
@@ -96,8 +101,8 @@ def _donated(c: ModelConfig) -> tuple[int, ...]:
     return tuple(n for i in range(len(c.caches()) * c.layers) for n in (first_arg + i, first_result + i))
 
 
-def read_config(path: Path) -> ModelConfig:
-    """Return the checked config file. Raises ImportModelError if it is not readable JSON."""
+def read_config(path: Path, as_family: str | None = None) -> ModelConfig:
+    """Return the checked config file, read as one of `as_family`. Raises ImportModelError if it is not readable JSON."""
     try:
         raw = json.loads(read_input(path, MAX_CONFIG_BYTES))
     except OSError as e:
@@ -106,7 +111,7 @@ def read_config(path: Path) -> ModelConfig:
         ) from e
     except (ValueError, RecursionError) as e:
         raise ImportModelError(f"reading model config {path}: not valid JSON: {e}") from e
-    return parse_config(raw, str(path))
+    return parse_config(raw, str(path), as_family)
 
 
 def _arguments(

@@ -20,10 +20,12 @@ from tx8fast.weights import DerivedSource
 HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
 COLUMNS = {
     "self_attn.q_proj": HEADS, "self_attn.k_proj": KEY_HEADS, "self_attn.v_proj": KEY_HEADS,
-    "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
+    "self_attn.sinks": HEADS, "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
     "mlp.gate_proj": UNITS, "mlp.up_proj": UNITS, "shared_experts.gate_proj": UNITS, "shared_experts.up_proj": UNITS,
     "experts.gate_proj": EXPERT_UNITS, "experts.up_proj": EXPERT_UNITS,
 }  # fmt: skip
+#: likewise where every head has gains of its own
+HEAD_GAINS = {"self_attn.q_norm": HEADS, "self_attn.k_norm": KEY_HEADS}
 #: modules that are cut by their inputs; what they give is a summand, and a bias is added behind the sum
 ROWS = {
     "self_attn.o_proj": HEADS,
@@ -52,6 +54,10 @@ def split(c: ModelConfig, weights: ModelWeights, p: Parallel, what: str) -> tupl
     """
     if p.parts == 1:
         return c, weights
+    if c.alibi:
+        raise UnsupportedError(
+            f"{what}: scores of {c.model_type} lean by a slope per head, which --tp does not cut yet; drop --tp"
+        )
     if c.qk_norm == "full":
         raise UnsupportedError(
             f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"
@@ -89,6 +95,8 @@ def _cut(c: ModelConfig, weights: ModelWeights, p: Parallel, name: str, bound: B
         module = module.split(".", 2)[2]
     by_rows = module in ROWS
     what = ROWS.get(module) or COLUMNS.get(module)
+    if c.qk_norm == "heads" and module in HEAD_GAINS:
+        what = HEAD_GAINS[module]
     if module == "lm_head" and c.vocab % p.parts == 0:
         what = "vocabulary"
     if what is None or (by_rows and kind == "bias"):
