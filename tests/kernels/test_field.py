@@ -65,3 +65,32 @@ def test_counters(first):
         assert got is not None and (got.reshape(-1) == expected).all()
     assert kernel.counters(key, first, (2,), P, Q, "p")[1] is None
     assert (made[0].reshape(-1)[2:] == kernel.counters(key, first + 2, (19,), P, Q)[0]).all()
+
+
+@given(st.integers(0, 10**6), st.integers(0, 5), st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_products_with_vectors(seed, n, k):
+    a, (v, _) = words(seed, (n, k))[0], words(seed + 1, (k,), plain=True)
+    made, states = kernel.dots(a, v, P)
+    assert (made == twin.dots(a, v, P)).all()
+    assert states == int(np.bitwise_or.reduce(a.reshape(-1), initial=0)) & 0xFF000000
+    drawn, (u, _) = kernel.counters(seed, 11, (n, k), P, Q)[0], words(seed + 2, (n,), plain=True)
+    assert (kernel.drawn_dots(seed, 11, n, v, P) == twin.dots(drawn, v, P)).all()
+    assert (kernel.drawn_sums(seed, 11, u, k, P) == twin.dots(drawn.T, u, P)).all()
+
+
+def test_long_sums_do_not_run_over():
+    a = np.full((1, 1 << 18), P - 1, np.uint32)
+    assert kernel.dots(a, a[0], P)[0] == a.size % P
+
+
+@given(st.integers(0, 10**6), st.integers(0, 40))
+@settings(max_examples=40, deadline=None)
+def test_centred_residues(seed, n):
+    a, _ = words(seed, (n,))
+    assert (kernel.centre(a, P) == twin.centre(a, P)).all()
+    for side, modulus in enumerate((P, Q)):
+        out = np.empty(n)
+        kernel.drawn_centred(seed, 3, out, modulus, not side)
+        drawn = kernel.counters(seed, 3, (n,), P, Q)[side]
+        assert drawn is not None and (out == twin.centre(drawn, modulus)).all()

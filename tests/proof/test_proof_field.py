@@ -62,6 +62,9 @@ def test_hidden_elements_are_exact_zeros(field):
     assert (field.exp(hidden).p == 0).all() and (field.sub(z, hidden).p == UNDEFINED).all()
     assert (field.mul(hidden, field.numbers(np.array([0, 1]))).p == [0, HIDDEN]).all()
     assert same(field.maximum(z, hidden.broadcast_to((4, 5))), z)
+    # one element that is seen is itself, whatever lies beside it
+    alone = choose(np.arange(5) == 2, z, Elements(np.full((4, 5), HIDDEN, np.uint32), z.q))
+    assert same(field.reduce_max(alone, 1), z.at((slice(None), 2)))
 
 
 def test_maxima_count_every_operand(field):

@@ -37,7 +37,7 @@ class GraphRunner:
         e = self.evaluation
         e.stored = {a.root: values for a, values in operands}
         part = slice_of(self.graph, [a.root for a, _ in operands], [a.root for a in results])
-        made, scope = e.launch(part, [a.root for a in results])
+        made, scope = e.launch(part, e.given(part), e.field)
         out = [made[a.root] for a in results]
         divided = (
             np.concatenate([d.p.reshape(-1) for d in scope.denominators])

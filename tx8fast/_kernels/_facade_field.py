@@ -104,3 +104,38 @@ def hashes(a: Words, key: int, p: int, q: int, share_q: Words | None = None) -> 
     given = _NONE if share_q is None else _flat(share_q)
     _field.hashes(_flat(a), given, key, out_p.reshape(-1), out_q.reshape(-1), p, q, share_q is not None)
     return out_p, out_q
+
+
+def dots(a: Words, v: Words, modulus: int) -> tuple[Words, int]:
+    """Return the products (n,) of the residues in words (n, k) with a vector (k,) of residues, and the states of all words
+    together."""
+    require("field", a.ndim == 2 and v.shape == a.shape[1:], "the vector is not as long as the rows")
+    out = np.empty(len(a), np.uint32)
+    return out, _field.dots(_flat(a), _flat(v), out, modulus)
+
+
+def drawn_dots(key: int, first: int, rows: int, v: Words, modulus: int) -> Words:
+    """Return the products (rows,) of random residues modulo p (rows, k), `counters` of a key, with a vector (k,)."""
+    out = np.empty(rows, np.uint32)
+    _field.drawn_dots(key, first, _flat(v), out, modulus)
+    return out
+
+
+def drawn_sums(key: int, first: int, v: Words, columns: int, modulus: int) -> Words:
+    """Return the product (columns,) of a vector (n,) with random residues modulo p (n, columns), `counters` of a key."""
+    out = np.empty(columns, np.uint32)
+    _field.drawn_sums(key, first, _flat(v), np.empty(columns, np.uint64), out, modulus)
+    return out
+
+
+def centre(a: Words, modulus: int) -> npt.NDArray[np.float64]:
+    """Return the residues of words in [-modulus / 2, modulus / 2]."""
+    out = np.empty(a.shape)
+    _field.centre(_flat(a), out.reshape(-1), modulus)
+    return out
+
+
+def drawn_centred(key: int, first: int, out: npt.NDArray[np.float64], modulus: int, high: bool) -> None:
+    """Fill with `counters` modulo p (`high`) or modulo q as residues in [-modulus / 2, modulus / 2]."""
+    require("field", out.flags.c_contiguous, "what is filled lies in pieces")
+    _field.drawn_centred(key, first, out.reshape(-1), modulus, high)

@@ -4,7 +4,7 @@
 # Binary functions see the operand `a` as (n, m) and `b` as n blocks of m words whose starts lie `step` apart, or one word
 # each with `wide` 0: what broadcasts are made of.
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from tx8fast._kernels._residues cimport (
     ABSENT, HIDDEN, MAXIMUM, MINIMUM, RESIDUE, UNDEFINED, add_mod, mix_at, modulus_of, modulus_t, mul_mod, of_high, of_low,
@@ -249,3 +249,75 @@ def hashes(
                 w = mix_at(key, x & (RESIDUE | HIDDEN))
                 out_p[i] = of_high(w, p) | (MAXIMUM if share else 0)
                 out_q[i] = of_low(w, q)
+
+
+# --- products with vectors, and matrices for products -------------------------------------------------------------------
+
+
+cdef inline uint64_t dot_step(uint64_t total, uint32_t x, uint32_t y, uint32_t m) noexcept nogil:
+    # both below 2^24: the total is reduced long before it reaches 2^64
+    total += <uint64_t>x * y
+    return total % m if total >> 63 else total
+
+
+def dots(const uint32_t[::1] a, const uint32_t[::1] v, uint32_t[::1] out, uint32_t modulus):
+    """out[i] = the sum of a[i, j] v[j], of the residues in `a` (n, k). Returns the states of all words of `a` together."""
+    cdef Py_ssize_t i, j, n = out.shape[0], k = v.shape[0]
+    cdef uint64_t total
+    cdef uint32_t x, states = 0
+    with nogil:
+        for i in range(n):
+            total = 0
+            for j in range(k):
+                x = a[i * k + j]
+                states |= x
+                total = dot_step(total, x & RESIDUE, v[j], modulus)
+            out[i] = <uint32_t>(total % modulus)
+    return states & ~<uint32_t>RESIDUE
+
+
+def drawn_dots(uint64_t key, uint64_t first, const uint32_t[::1] v, uint32_t[::1] out, uint32_t modulus):
+    """out[i] = the sum of a[i, j] v[j] for random residues a (n, k) modulo p, which are numbers `first` and on of a key."""
+    cdef Py_ssize_t i, j, n = out.shape[0], k = v.shape[0]
+    cdef uint64_t total
+    with nogil:
+        for i in range(n):
+            total = 0
+            for j in range(k):
+                total = dot_step(total, of_high(mix_at(key, first + <uint64_t>(i * k + j)), modulus), v[j], modulus)
+            out[i] = <uint32_t>(total % modulus)
+
+
+def drawn_sums(uint64_t key, uint64_t first, const uint32_t[::1] v, uint64_t[::1] total, uint32_t[::1] out, uint32_t modulus):
+    """out[j] = the sum of v[i] a[i, j] for random residues a (n, k) modulo p as above; `total`: k words of scratch."""
+    cdef Py_ssize_t i, j, n = v.shape[0], k = out.shape[0]
+    with nogil:
+        for j in range(k):
+            total[j] = 0
+        for i in range(n):
+            for j in range(k):
+                total[j] = dot_step(total[j], of_high(mix_at(key, first + <uint64_t>(i * k + j)), modulus), v[i], modulus)
+        for j in range(k):
+            out[j] = <uint32_t>(total[j] % modulus)
+
+
+cdef inline double near_zero(uint32_t x, uint32_t m) noexcept nogil:
+    return <double><int32_t>x - (<double>m if x > m // 2 else 0.0)
+
+
+def centre(const uint32_t[::1] a, double[::1] out, uint32_t modulus):
+    """out = the residues of words, in [-modulus / 2, modulus / 2]."""
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(a.shape[0]):
+            out[i] = near_zero(a[i] & RESIDUE, modulus)
+
+
+def drawn_centred(uint64_t key, uint64_t first, double[::1] out, uint32_t modulus, bint high):
+    """out = random residues number `first` and on of a key, modulo p (`high`) or q, in [-modulus / 2, modulus / 2]."""
+    cdef Py_ssize_t i
+    cdef uint64_t w
+    with nogil:
+        for i in range(out.shape[0]):
+            w = mix_at(key, first + <uint64_t>i)
+            out[i] = near_zero(of_high(w, modulus) if high else of_low(w, modulus), modulus)

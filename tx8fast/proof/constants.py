@@ -94,6 +94,12 @@ class Constants:
         self.ln2, self.log2e = ln2, self._inverse(ln2)
         self._enter(1 / math.log(2), self.log2e, 0)
 
+    def copy(self) -> Constants:
+        """Return constants that know what these know, to use beside them."""
+        made = Constants.__new__(Constants)
+        made.__dict__.update({n: dict(v) if isinstance(v, dict) else v for n, v in self.__dict__.items()})
+        return made
+
     def register(self, value: float) -> tuple[int, int]:
         """Note a constant of the graph (float64); its negative, its inverse and products of two are known by it."""
         value = float(value)

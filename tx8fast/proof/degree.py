@@ -57,8 +57,8 @@ class Degree:
 
     @property
     def total(self) -> int:
-        """The degree that counts for one comparison."""
-        return (1 + FACTOR) * (self.above + self.below) + self.nested
+        """The degree that counts for one comparison; one more, as the end of a product is compared through a random vector."""
+        return (1 + FACTOR) * (self.above + self.below) + self.nested + 1
 
     def bits(self, field: Field) -> float:
         """Return -log2 of the probability that one seed misses a wrong element."""

@@ -9,7 +9,7 @@ for the launches behind it; within the launch it is what the ops make of the ope
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from tx8fast.graph_table import TensorSpec
 from tx8fast.proof.cells import ABSENT, SPECIAL, Elements
 from tx8fast.proof.draw import Known, input_value, limits, param_value
+from tx8fast.proof.ends import End, holds
 from tx8fast.proof.expression import CONCRETE, Drawn, NotExpressed, Scope, Value, evaluate, moved
 from tx8fast.proof.expressions_chips import COLLECTIVES
 from tx8fast.proof.families import load
@@ -150,21 +151,34 @@ class Evaluation:
 
     # --- a launch --------------------------------------------------------------------------------------------------
 
-    def launch(self, part: Slice, results: Sequence[str]) -> tuple[dict[str, PerChip], Scope]:
-        """Return the values of `results` (roots) before they are sealed, and the denominators of all divisions.
-
-        Raises NotExpressed, naming the op."""
+    def given(self, part: Slice) -> dict[str, PerChip]:
+        """Return what a launch starts from, by root: without q sides where nothing takes exponentials."""
         values = {root: self.value(root) for root in part.sources}
-        if not self.exponents(part) and not all(self.is_exact(root) for root in part.sources):
+        if not self.exponents(part) and not self.fixed(part):
             values = {root: _each(found, _one_side) for root, found in values.items()}
-        scope = Scope(self.field)
+        return values
+
+    def launch(
+        self, part: Slice, given: dict[str, PerChip], field: Field, left_out: Collection[int] = ()
+    ) -> tuple[dict[str, PerChip], Scope]:
+        """Return the values of all roots of a launch before they are sealed, and the denominators of all divisions.
+
+        left_out: numbers of ops whose results are not wanted. Depends on nothing that changes. Raises NotExpressed, naming the op."""
+        values = dict(given)
+        scope = Scope(field)
         for op in part.ops:
+            if op.number in left_out:
+                continue
             try:
                 made = self._op(scope, op, values)
             except NotExpressed as err:
                 raise NotExpressed(f"{op.name}: {err}") from err
             values.update(zip(op.outputs, made, strict=True))
-        return {root: values[root] for root in results}, scope
+        return values, scope
+
+    def fixed(self, part: Slice) -> bool:
+        """Say whether a launch reads nothing but what is concrete or constant."""
+        return all(self.is_exact(root) for root in part.sources)
 
     def exponents(self, part: Slice) -> bool:
         """Say whether some op takes exponentials, so that the q sides of operands matter."""
@@ -192,11 +206,16 @@ class Evaluation:
             per_chip.append(made[key])
         return [[values[k] for values in per_chip] for k in range(len(record.results))]
 
+    def holds(self, end: End, values: dict[str, PerChip], found: PerChip, field: Field) -> bool:
+        """Say whether a result that is the end of a product is right on every chip, as far as a random vector tells."""
+        own = [{root: v[c] for root, v in values.items()} for c in range(self.graph.n_chips)]
+        return all(holds(field, self.graph, end, v, have) for v, have in zip(own, found, strict=True))
+
     # --- sealing ---------------------------------------------------------------------------------------------------
 
     def seal(self, part: Slice, made: dict[str, PerChip]) -> None:
         """Keep what a launch stored for the launches behind it: fresh elements, but for what is concrete, constant or hides."""
-        fixed = all(self.is_exact(root) for root in part.sources)
+        fixed = self.fixed(part)
         for root, values in made.items():
             if not fixed and self.plain({root: values}):
                 continue  # drawn when it is read

@@ -1,6 +1,6 @@
 """Expressions of sums of products over windows and axes: gemm, contract, einsum, convolutions, pools.
 
-May import: numpy, graph_table, proof.expression, proof.cells. Must not: know blocks, tiles or accumulators.
+May import: numpy, the kernels, graph_table, proof.expression, proof.products, proof.cells. Must not: know blocks, tiles or accumulators.
 Convolution tensors are [N, .., C], weights [kernel.., O, C / groups]; of a transposed one [kernel.., O / groups, C].
 """
 
@@ -13,8 +13,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tx8fast._kernels._facade_field import drawn_centred
 from tx8fast.graph_table import OpRecord
-from tx8fast.proof.cells import Elements, choose, join
+from tx8fast.proof import products
+from tx8fast.proof.cells import ABSENT, SPECIAL, UNDEFINED, Elements, choose, join
 from tx8fast.proof.expression import (
     Drawn,
     NotExpressed,
@@ -64,16 +66,29 @@ def gemm(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 
 def _by_pieces(scope: Scope, a: Elements, b: Drawn, turned: bool) -> Elements:
     """Return the product of `a` and a drawn matrix [n, k] (turned) or [k, n], some rows of it at a time."""
-    f, rows = scope.field, max(1, PIECE // b.shape[1])
+    f, key = scope.field, scope.field.key(b.stream)
+    rows, width = max(1, PIECE // b.shape[1]), b.shape[1]
     cuts = [(i, min(i + rows, b.shape[0])) for i in range(0, b.shape[0], rows)]
-    if turned:
-        return join([f.matmul(a, b.part(*cut).transpose(1, 0)) for cut in cuts], axis=-1)
-    made = None
-    for begin, end in cuts:
-        term = f.matmul(a.at((..., slice(begin, end))), b.part(begin, end))
-        made = term if made is None else f.add(made, term)
-    assert made is not None
-    return made
+    buffer = np.empty((min(rows, b.shape[0]), width))
+
+    def side(words: np.ndarray, modulus: int, first: bool) -> np.ndarray:
+        left, out = products.centred(words, modulus), []
+        for begin, end in cuts:
+            piece = buffer[: end - begin]
+            drawn_centred(key, begin * width, piece, modulus, first)
+            part, matrix = (left, piece.T) if turned else (left[..., begin:end], piece)
+            out.append(products.total(part, matrix, modulus))
+        if turned:
+            return np.concatenate(out, -1)
+        return np.asarray(np.sum(out, axis=0, dtype=np.int64) % modulus, np.uint32)
+
+    def marked(bad: np.ndarray, made: np.ndarray, mark: int) -> np.ndarray:
+        return np.where(np.any(bad, -1, keepdims=True), np.uint32(mark), made) if bad.any() else made
+
+    p = marked(a.p & np.uint32(SPECIAL) != 0, side(a.p, f.p, True), UNDEFINED)
+    if a.q is None or b.sides == "p":
+        return Elements(p, None)
+    return Elements(p, marked(a.q == ABSENT, side(a.q, f.q, False), ABSENT))
 
 
 # --- labelled axes -------------------------------------------------------------------------------------------------

@@ -214,12 +214,12 @@ class Field:
         shared = self._share(a)
         there = a.p & HIDDEN == 0
         count = np.sum(there, axis=axis, keepdims=keepdims)
-        total = self.sum(Elements(np.where(there, shared.p, 0), shared.q), axis, keepdims)
+        total = self.sum(_only(there, shared), axis, keepdims)
         p = total.p | np.where(total.p & UNDEFINED, np.uint32(0), np.uint32(MAXIMUM))
         out = Elements(np.where(count == 0, np.uint32(HIDDEN), p), total.q)
         if (count != 1).all():
             return out
-        single = self.sum(Elements(np.where(there, a.p, 0), a.q), axis, keepdims)
+        single = self.sum(_only(there, a), axis, keepdims)
         marks = np.bitwise_or.reduce(np.where(there, a.p, 0), axis=axis, keepdims=keepdims) & np.uint32(MARKS)
         return choose(count == 1, Elements(single.p | np.where(single.p & UNDEFINED, 0, marks), single.q), out)
 
@@ -250,3 +250,9 @@ class Field:
     def _two(self, f_p: str, f_q: str, a: Elements, b: Elements) -> Elements:
         p = k.binary(f_p, a.p, b.p, self.p)
         return Elements(p, None if a.q is None or b.q is None else k.binary(f_q, a.q, b.q, self.q))
+
+
+def _only(there: np.ndarray, a: Elements) -> Elements:
+    """Return `a` with zeros elsewhere; what hides has a word modulo q that says nothing."""
+    zero = np.uint32(0)
+    return Elements(np.where(there, a.p, zero), None if a.q is None else np.where(there, a.q, zero))

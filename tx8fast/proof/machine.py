@@ -132,12 +132,19 @@ class Machine:
 
     replace = write
 
-    def read(self, tensor: Tensor | View) -> Elements | np.ndarray:
-        """Return a tensor of its logical shape: elements, or concrete integers. Raises SimulationError for unknown integers."""
+    def clear(self) -> None:
+        """Forget everything that was written or stored in DDR."""
+        for ddr in self.ddr:
+            ddr.clear()
+
+    def read(self, tensor: Tensor | View, sides: str = "pq") -> Elements | np.ndarray:
+        """Return a tensor of its logical shape: elements, or concrete integers. Raises SimulationError for unknown integers.
+
+        `sides` "p" leaves the q side out."""
         view = self.view(tensor) if isinstance(tensor, Tensor) else tensor
         memory = self.ddr[view.chip].memory(view.address)
         if view.dtype in FLOATS:
-            return memory.elements(view.address, self._form(view)).reshape(*view.shape)
+            return memory.elements(view.address, self._form(view), sides).reshape(*view.shape)
         values, good = memory.numbers(self._where(view), view.dtype)
         if not good.all():
             raise SimulationError(f"reading {view}: {int((~good).sum())} of {good.size} integers are not known")

@@ -62,12 +62,12 @@ class Memory:
         self.p, self.with_q = _fresh(len(self.p)), with_q
         self._q = _fresh(len(self.p)) if with_q else _absent(len(self.p))
 
-    def elements(self, address: int, operand: Form) -> Elements:
-        """Return an operand's elements, of the shape of its form."""
+    def elements(self, address: int, operand: Form, sides: str = "pq") -> Elements:
+        """Return an operand's elements, of the shape of its form; `sides` "p" without their q sides."""
         at = cell_of(address - self.base)
         p, bad = k.load(self.p, at, operand)
         self.misread += bad
-        q = k.load(self._q, at, operand, q=True)[0].reshape(operand.shape) if self.with_q else None
+        q = k.load(self._q, at, operand, q=True)[0].reshape(operand.shape) if self.with_q and sides != "p" else None
         return Elements(p.reshape(operand.shape), q)
 
     def put(self, address: int, operand: Form, value: Elements) -> None:
@@ -182,6 +182,16 @@ class Ddr:
             at = max(at, address + size)
         if base + size_bytes > at:
             self._add(at, Memory(base + size_bytes - at, at))
+
+        self.streams = {at: part for at, part in zip(self.starts, self.parts, strict=True) if isinstance(part, tuple)}
+
+    def clear(self) -> None:
+        """Forget everything that was stored; random tensors that were stored over are random again."""
+        for i, (at, part) in enumerate(zip(self.starts, self.parts, strict=True)):
+            if at in self.streams:
+                self.parts[i] = self.streams[at]
+            elif isinstance(part, Memory):
+                part.clear(True)
 
     def _add(self, at: int, part) -> None:
         self.starts.append(at)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tx8fast._kernels import _facade_field as words
 from tx8fast._kernels import _facade_shadow as k
 from tx8fast.proof.cells import ABSENT, RESIDUE, SPECIAL, UNDEFINED, Elements
 
@@ -28,9 +29,7 @@ def terms(modulus: int) -> int:
 
 def centred(a: np.ndarray, modulus: int) -> Floats:
     """Return residues in [0, modulus) as float64 in [-modulus / 2, modulus / 2]."""
-    x = a.astype(np.float64)
-    np.subtract(x, modulus, out=x, where=x > modulus // 2)
-    return x
+    return words.centre(a, modulus)
 
 
 def sums(left: Floats, right: Floats, modulus: int) -> Floats:

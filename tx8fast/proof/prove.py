@@ -21,10 +21,12 @@ from tx8fast.graph_table import GraphTable
 from tx8fast.program.model import Program
 from tx8fast.proof.cells import RESIDUE, SPECIAL, UNDEFINED, Elements
 from tx8fast.proof.degree import degree_of
+from tx8fast.proof.ends import End, ends_of
 from tx8fast.proof.evaluate import Evaluation, PerChip, Sources
 from tx8fast.proof.expression import CONCRETE, NotExpressed, Scope, Value
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, written_out
+from tx8fast.proof.lanes import Lanes, lanes, one_thread_each
 from tx8fast.proof.report import Failure, Outside, Report
 from tx8fast.proof.work import Arg, Describe, Work, lay_out
 
@@ -53,8 +55,28 @@ class Runner(Protocol):
 
 
 @dataclass
+class Lane:
+    """What one thread runs launches on: a machine, with a field of its own."""
+
+    field: Field
+    runner: Runner
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A launch whose expression was evaluated but for its `ends`: values by root, and what they were made from."""
+
+    work: Work
+    evaluation: Evaluation
+    given: dict[str, PerChip]
+    values: dict[str, PerChip]
+    scope: Scope
+    ends: list[End]
+
+
+@dataclass
 class Prover:
-    """A program, the graph it is to compute, and what was found."""
+    """A program, the graph it is to compute, and what was found. lanes: launches that run at a time."""
 
     program: Program
     graph: Graph
@@ -62,29 +84,45 @@ class Prover:
     runner: Callable[[Program, Field], Runner]
     works: list[Work]
     report: Report
+    lanes: int = 1
 
     def seed(self, number: int, chosen: Callable[[Work], bool], progress: Progress | None) -> None:
         """Prove the launches that `chosen` takes with one seed; the others only hand their results on."""
-        field = Field(number)
-        evaluation = Evaluation(self.graph, field, self.sources)
-        runner = self.runner(self.program, field)
+        evaluation = Evaluation(self.graph, Field(number), self.sources)
+        lanes: Lanes[Lane, Report] = Lanes(lambda: self._lane(number), self.lanes)
         proved: set[tuple] = set()
         special: set[str] = set()
-        for done, work in enumerate(self.works):
-            key = self._key(work, evaluation, special)
-            if work.part is None:
-                self._outside(work, work.why, evaluation)
-            elif key not in proved and chosen(work):
-                if self._prove(work, evaluation, runner, special):
-                    proved.add(key)
-                self.report.ran.add(work.launch)
-            elif key not in proved:
-                self._hand_on(work, evaluation, special)
-            evaluation.forget(work.last)
-            if progress is not None:
-                progress(done + 1, len(self.works))
-            if len(self.report.failures) >= MOST_FAILURES:
-                return
+        try:
+            for done, work in enumerate(self.works):
+                key = self._key(work, evaluation, special)
+                if work.part is None:
+                    self._take(lanes.put(lambda _, work=work: _outside(work, work.why)))
+                    evaluation.invent(work.results)
+                elif key not in proved and chosen(work):
+                    job, equal = self._begin(work, evaluation, special)
+                    if equal:
+                        proved.add(key)
+                    self._take(lanes.put(job))
+                elif key not in proved:
+                    self._hand_on(work, evaluation, special)
+                evaluation.forget(work.last)
+                if progress is not None:
+                    progress(done + 1, len(self.works))
+                if len(self.report.failures) >= MOST_FAILURES:
+                    return
+            self._take(lanes.rest())
+        finally:
+            lanes.close()
+
+    def _lane(self, number: int) -> Lane:
+        field = Field(number)
+        return Lane(field, self.runner(self.program, field))
+
+    def _take(self, found: Sequence[Report]) -> None:
+        """Add what launches, in their order, were found to be."""
+        for each in found:
+            if len(self.report.failures) < MOST_FAILURES:
+                self.report.take(each)
 
     def _key(self, work: Work, evaluation: Evaluation, special: set[str]) -> tuple:
         """Return what two launches must share for the proof of one to be that of the other: the code, the ops with their wires,
@@ -107,81 +145,119 @@ class Prover:
         starts = tuple((a.index, place[a.root], a.spec) for a in work.operands)
         return self.program.launches[work.launch].segment, ops, starts, ends, same
 
-    def _prove(self, work: Work, evaluation: Evaluation, runner: Runner, special: set[str]) -> bool:
-        """Prove one launch; return whether an equal one may be left out: it stores numbers, of which nothing hides."""
+    def _begin(self, work: Work, evaluation: Evaluation, special: set[str]) -> tuple[Callable[[Lane], Report], bool]:
+        """Evaluate one launch; return the rest of its proof, and whether equal ones may be left out: it stores numbers, of
+        which nothing hides."""
         assert work.part is not None
-        roots = [a.root for a in work.results]
+        part, roots, field = work.part, [a.root for a in work.results], evaluation.field
+        ends = [] if evaluation.fixed(part) else ends_of(self.graph, part.ops, roots)
+        given = evaluation.given(part)
         try:
-            wanted, scope = evaluation.launch(work.part, roots)
+            values, scope = evaluation.launch(part, given, field, {op.number for end in ends for op in end.ops})
         except NotExpressed as err:
-            self._outside(work, str(err), evaluation)
-            return False
+            reason = str(err)
+            evaluation.invent(work.results)
+            return lambda _: _outside(work, reason), False
         operands = [(a, evaluation.shaped(a.root, a.spec)) for a in work.operands]
+        wanted = {root: values[root] for root in roots if root in values}
+        constants = field.constants.copy()
+
+        def job(lane: Lane) -> Report:
+            # what the graph's side registers for launches behind this one must not be known yet
+            lane.field.constants = constants
+            return self._prove(Evaluated(work, evaluation, given, values, scope, ends), operands, lane)
+
+        evaluation.seal(part, wanted)
+        plain = evaluation.plain(wanted)
+        if not plain:
+            special.update(wanted)
+        return job, plain
+
+    def _prove(self, made: Evaluated, operands: list[tuple[Arg, PerChip]], lane: Lane) -> Report:
+        """Run a launch and compare; return what was found."""
+        work, report = made.work, Report(ran={made.work.launch})
         try:
-            found, divided = runner.run(work.launch, operands, work.results)
+            found, divided = lane.runner.run(work.launch, operands, work.results)
         except Unmodelled as err:
-            self._outside(work, str(err), evaluation, seal=False)
-            found = None
+            return _outside(work, str(err))
         except SimulationError as err:
-            self._fail(work, "", f"the launch fails: {err}")
-            found = None
-        if found is not None:
-            for a, values in zip(work.results, found, strict=True):
-                self._compare(work, a, wanted[a.root], values)
-            self._compare_denominators(work, scope, divided)
-        evaluation.seal(work.part, wanted)
-        if evaluation.plain(wanted):
-            return True
-        special.update(roots)
-        return False
+            self._fail(report, work, "", f"the launch fails: {err}")
+            return report
+        self._compare_all(report, made, found, lane.field)
+        self._compare_denominators(report, made, divided)
+        return report
 
     def _hand_on(self, work: Work, evaluation: Evaluation, special: set[str]) -> None:
         """Work out the results of a launch that this seed does not prove, for the launches behind it."""
         assert work.part is not None
         try:
-            wanted, _ = evaluation.launch(work.part, [a.root for a in work.results])
+            values, _ = evaluation.launch(work.part, evaluation.given(work.part), evaluation.field)
         except NotExpressed:
             evaluation.invent(work.results)
             return
+        wanted = {a.root: values[a.root] for a in work.results}
         evaluation.seal(work.part, wanted)
         if not evaluation.plain(wanted):
             special.update(wanted)
 
     # --- comparison ------------------------------------------------------------------------------------------------
 
-    def _compare(self, work: Work, arg: Arg, wanted: PerChip, found: PerChip) -> None:
+    def _compare_all(self, report: Report, made: Evaluated, found: list[PerChip], field: Field) -> None:
+        """Compare the results of a launch. Of what was left out of its values, a vector tells whether it is right; if it does
+        not, the launch is evaluated in full."""
+        work, values = made.work, made.values
+        assert work.part is not None
+        end_of = {end.root: end for end in made.ends}
+        rest = []
+        for a, have in zip(work.results, found, strict=True):
+            end = end_of.get(a.root)
+            if end is not None and made.evaluation.holds(end, values, have, field):
+                report.compared += sum(v.p.size for v in have)
+            else:
+                rest.append((a, have))
+        if any(a.root in end_of for a, _ in rest):
+            values, _ = made.evaluation.launch(work.part, made.given, field)
+        for a, have in rest:
+            self._compare(report, work, a, values[a.root], have)
+
+    def _compare(self, report: Report, work: Work, arg: Arg, wanted: PerChip, found: PerChip) -> None:
         for chip, (want, have) in enumerate(zip(wanted, found, strict=True)):
             differs = different(want, have)
-            self.report.compared += differs.size
+            report.compared += differs.size
             if differs.any():
                 where = np.unravel_index(int(np.argmax(differs)), differs.shape) if differs.ndim else ()
                 at = [int(i) for i in where]
                 why = f"{int(differs.sum()):,} of {differs.size:,} elements differ, the first at {at}" + (
                     f" on chip {chip}" if self.graph.n_chips > 1 else ""
                 )
-                self._fail(work, arg.root, f"{why}: {_says(have, where)}, required {_says(want, where)}")
+                self._fail(report, work, arg.root, f"{why}: {_says(have, where)}, required {_says(want, where)}")
                 return
 
-    def _compare_denominators(self, work: Work, scope: Scope, divided: np.ndarray) -> None:
+    def _compare_denominators(self, report: Report, made: Evaluated, divided: np.ndarray) -> None:
         """Demand that a launch with a softmax divides by each of the graph's own denominators (and by whatever else: sums
         lie beside lanes that hold nothing)."""
-        assert work.part is not None
-        if not any(op.record.kind == "softmax" and not op.record.attr("log") for op in work.part.ops):
+        part = made.work.part
+        assert part is not None
+        if not any(op.record.kind == "softmax" and not op.record.attr("log") for op in part.ops):
             return
-        own = np.unique(np.concatenate([(d.p & np.uint32(RESIDUE)).reshape(-1) for d in scope.denominators]))
+        own = np.unique(np.concatenate([(d.p & np.uint32(RESIDUE)).reshape(-1) for d in made.scope.denominators]))
         missing = int((~np.isin(own, divided)).sum())
-        self.report.denominators += own.size
+        report.denominators += own.size
         if missing:
-            self._fail(work, "", f"{missing:,} of the graph's {own.size:,} sums of exponentials are nowhere divided by")
+            why = f"{missing:,} of the graph's {own.size:,} sums of exponentials are nowhere divided by"
+            self._fail(report, made.work, "", why)
 
-    def _fail(self, work: Work, root: str, why: str) -> None:
+    def _fail(self, report: Report, work: Work, root: str, why: str) -> None:
         op = self.graph.made.get(root)
-        self.report.failures.append(Failure(work.launch, work.name, root, op.name if op is not None else "", why))
+        report.failures.append(Failure(work.launch, work.name, root, op.name if op is not None else "", why))
 
-    def _outside(self, work: Work, why: str, evaluation: Evaluation, seal: bool = True) -> None:
-        self.report.outside.setdefault(work.launch, Outside(work.launch, work.name, why, work.elements))
-        if seal:
-            evaluation.invent(work.results)
+
+def _outside(work: Work, why: str) -> Report:
+    """Return that a launch lies outside the proof."""
+    return Report(
+        outside={work.launch: Outside(work.launch, work.name, why, work.elements)},
+        ran={work.launch} if work.part else set(),
+    )
 
 
 def different(want: Value, have: Value) -> np.ndarray:
@@ -215,7 +291,7 @@ def prove(program: Program, table: GraphTable, sources: Sources, describe: Descr
     for launch, root, why in work.conflicts:
         op = graph.made.get(root)
         report.failures.append(Failure(-1, launch, root, op.name if op is not None else "", f"the value {why}"))
-    prover = Prover(program, graph, sources, runner, work.works, report)
+    prover = Prover(program, graph, sources, runner, work.works, report, lanes())
     degrees = {w.launch: degree_of(graph, w.part) for w in work.works if w.part is not None}
     field = Field(1)
     needed = {i: math.ceil(BITS / d.bits(field)) for i, d in degrees.items()}
@@ -223,7 +299,8 @@ def prove(program: Program, table: GraphTable, sources: Sources, describe: Descr
     for n in range(seeds):
         if len(report.failures) >= MOST_FAILURES or (n and report.failures):
             break
-        prover.seed(n + 1, lambda w, n=n: n == 0 or needed[w.launch] > n, progress)
+        with one_thread_each():
+            prover.seed(n + 1, lambda w, n=n: n == 0 or needed[w.launch] > n, progress)
         report.seeds = n + 1
     report.bits = min((d.bits(field) * (1 if quick else needed[i]) for i, d in degrees.items()), default=0.0)
     return report

@@ -45,6 +45,15 @@ class Report:
     failures: list[Failure] = field(default_factory=list)
     outside: dict[int, Outside] = field(default_factory=dict)
 
+    def take(self, other: Report) -> None:
+        """Add what was found of one launch."""
+        self.compared += other.compared
+        self.denominators += other.denominators
+        self.ran |= other.ran
+        self.failures += other.failures
+        for launch, found in other.outside.items():
+            self.outside.setdefault(launch, found)
+
     @property
     def proved(self) -> bool:
         """True if nothing that was compared differs."""

@@ -9,8 +9,7 @@ inputs are padded with zeros, as the host writes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -43,10 +42,7 @@ class MachineRunner:
         self, launch: int, operands: Sequence[tuple[Arg, PerChip]], results: Sequence[Arg]
     ) -> tuple[list[PerChip], np.ndarray]:
         """Execute one launch; see `prove.Runner`."""
-        taken = {a.address for a, _ in operands}
-        for a in results:
-            if a.address not in taken:
-                self._forget(a)
+        self.machine.clear()
         for a, values in operands:
             if a.address not in self.drawn or isinstance(values[0], np.ndarray):
                 for chip, value in enumerate(values):
@@ -59,37 +55,32 @@ class MachineRunner:
         parts = [(x.p & np.uint32(RESIDUE)).reshape(-1) for x in self.machine.denominators]
         return found, np.concatenate(parts) if parts else np.zeros(0, np.uint32)
 
-    def _forget(self, a: Arg) -> None:
-        """Make the bytes of a result undefined."""
-        if a.spec.dtype not in ("f32", "bf16", "f16"):
-            return
-        for chip in range(self.n_chips):
-            n = _stored_cells(a.spec)
-            self.machine.write(View(a.address, (n,), a.spec.dtype, "dense", chip), _undefined((n,)))
-
     def _write(self, a: Arg, value: Value, chip: int) -> None:
         value = value.elements() if isinstance(value, Drawn) else value
         if isinstance(value, np.ndarray) or a.spec.layout != "blocked":
             self.machine.write(View(a.address, a.spec.shape, a.spec.dtype, a.spec.layout, chip), value)
             return
-        place, n = _places(a.spec), _stored_cells(a.spec)
-        fill = np.uint32(0 if a.address in self.padded else UNDEFINED)
-        p = np.full(n, fill, np.uint32)
-        p[place] = value.p
+        n = _stored_cells(a.spec)
+        p = np.full(n, 0 if a.address in self.padded else UNDEFINED, np.uint32)
         q = np.zeros(n, np.uint32)
-        q[place] = ABSENT if value.q is None else value.q
+        own_q = np.full(value.shape, ABSENT, np.uint32) if value.q is None else value.q
+        for cells, own in ((p, value.p), (q, own_q)):
+            for at, piece in _pieces(cells, a.spec):
+                piece[...] = own.reshape(npc(a.spec.shape))[..., at]
         self.machine.write(View(a.address, (n,), a.spec.dtype, "dense", chip), Elements(p, q))
 
     def _read(self, a: Arg, chip: int) -> Value:
-        if a.spec.layout != "blocked" or a.spec.dtype not in ("f32", "bf16", "f16"):
+        """Return a result; of floats without their q sides, which nothing is compared with."""
+        if a.spec.dtype not in ("f32", "bf16", "f16"):
             return self.machine.read(View(a.address, a.spec.shape, a.spec.dtype, a.spec.layout, chip))
-        whole = self.machine.read(View(a.address, (_stored_cells(a.spec),), a.spec.dtype, "dense", chip))
+        if a.spec.layout != "blocked":
+            return self.machine.read(View(a.address, a.spec.shape, a.spec.dtype, "dense", chip), sides="p")
+        whole = self.machine.read(View(a.address, (_stored_cells(a.spec),), a.spec.dtype, "dense", chip), sides="p")
         assert isinstance(whole, Elements)
-        return whole.at(_places(a.spec))
-
-
-def _undefined(shape: tuple[int, ...]) -> Elements:
-    return Elements(np.full(shape, UNDEFINED, np.uint32), np.zeros(shape, np.uint32))
+        out = np.empty(npc(a.spec.shape), np.uint32)
+        for at, piece in _pieces(whole.p, a.spec):
+            out[..., at] = piece
+        return Elements(out.reshape(a.spec.shape), None)
 
 
 def _stored_cells(spec: TensorSpec) -> int:
@@ -100,10 +91,23 @@ def _stored_cells(spec: TensorSpec) -> int:
     return int(np.prod(spec.shape))
 
 
-@lru_cache(maxsize=64)
-def _places(spec: TensorSpec) -> np.ndarray:
-    """Return the place of every logical element of a blocked tensor among its cells."""
+def _pieces(cells: np.ndarray, spec: TensorSpec) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield channels of a blocked tensor that lie side by side, with a view (n, positions, channels) of their elements."""
     n, p, c = npc(spec.shape)
-    i, j, k = np.indices((n, p, c), sparse=True)
-    place = element_offset(i, j, k, p, c, spec.dtype) // ITEM_BYTES[spec.dtype]
-    return np.broadcast_to(place, (n, p, c)).reshape(spec.shape)
+    if not n * p * c:
+        return
+    places = np.concatenate([_place(spec, 0, 0, np.arange(c)), [-1]])
+    ends = np.flatnonzero(np.diff(places) != 1) + 1
+    step = cells.itemsize
+    batch = int(_place(spec, 1, 0, 0)) if n > 1 else 0
+    for begin, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True):
+        first = int(places[begin])
+        along = int(_place(spec, 0, 1, begin)) - first if p > 1 else 0
+        shape, strides = (n, p, end - begin), (batch * step, along * step, step)
+        yield slice(begin, end), np.lib.stride_tricks.as_strided(cells[first:], shape, strides)
+
+
+def _place(spec: TensorSpec, i, j, k):
+    """Return the place of an element among the cells of a blocked tensor."""
+    _, p, c = npc(spec.shape)
+    return element_offset(i, j, k, p, c, spec.dtype) // ITEM_BYTES[spec.dtype]

@@ -18,7 +18,7 @@ from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.memory import Ddr, Memory, cell_of
 
-#: bytes of operands of the matrix engine that a tile keeps, in the order they were made
+#: bytes of operands of the matrix engine that a tile keeps; those used last stay
 KEPT_BYTES = 24 << 20
 #: arrays of one shape that wait to be used again, over all tiles
 MAX_FREE = 8
@@ -103,8 +103,9 @@ class Tile:
     def operand(self, address: int, form: Form) -> products.Operand:
         """Return an operand of the matrix engine, its residues centred. The last ones are kept for rows that read them again."""
         key = address, form.shape, form.kind
-        found = self.kept.get(key)
+        found = self.kept.pop(key, None)
         if found is not None:
+            self.kept[key] = found  # used last
             return found[2]
         made = self._operand(address, form)
         held = made.nbytes + sum(kept.nbytes for _, _, kept in self.kept.values())

@@ -152,3 +152,14 @@ def join_p(a, b, p):
     total = ((_wide(a & RESIDUE) + _wide(b & RESIDUE)) % p).astype(np.uint32) | np.uint32(MAXIMUM)
     out = np.where(a & HIDDEN, b, np.where(b & HIDDEN, a, total))
     return np.where((a | b) & UNDEFINED, np.uint32(UNDEFINED), out).astype(np.uint32)
+
+
+def dots(a, v, p):
+    """Return the residues of the words `a` (n, k) times the vector `v` (k,)."""
+    return np.array([sum(int(x & RESIDUE) * int(y) for x, y in zip(row, v)) % p for row in a], np.uint32)
+
+
+def centre(a, p):
+    """Return the residues of words in [-p / 2, p / 2]."""
+    x = (a & np.uint32(RESIDUE)).astype(np.float64)
+    return np.where(x > p // 2, x - p, x)

@@ -1,0 +1,100 @@
+"""Products that end a launch: what a random vector tells of them, and that the proof does not depend on its lanes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.checkpoints import make_checkpoint
+from tests.support.proof_runner import proof_by_graph, tables_of
+from tx8fast import api
+from tx8fast.proof import draw, ends, prove
+from tx8fast.proof.cells import UNDEFINED, Elements
+from tx8fast.proof.ends import ends_of
+from tx8fast.proof.evaluate import Evaluation, slice_of
+from tx8fast.proof.field import Field
+from tx8fast.proof.graph import written_out
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    path = tmp_path_factory.mktemp("llama")
+    make_checkpoint(path)
+    return path
+
+
+@pytest.fixture(params=[False, True], ids=["stored", "drawn"])
+def weights(request, monkeypatch):
+    if request.param:
+        monkeypatch.setattr(draw, "LARGE", 1)
+
+
+def test_vectors_decide_without_the_product(llama, weights, monkeypatch):
+    """Residual sums, gated products and plain ones: none of a right program is computed."""
+    seen = []
+    holds = Evaluation.holds
+    monkeypatch.setattr(Evaluation, "holds", lambda *a: seen.append((a[1], holds(*a))) or seen[-1][1])
+    report = api.prove(api.compile(llama, seq=16).program, llama, quick=True)
+    assert report.proved and seen and all(ok for _, ok in seen)
+    assert any(e.added for e, _ in seen) and any(not e.added for e, _ in seen)
+
+
+@pytest.mark.parametrize("word", [1, UNDEFINED])
+def test_one_wrong_element_is_found_and_named(llama, weights, word):
+    def fault(launch, results):
+        for values in results:
+            words = values[0].p.copy()
+            words.reshape(-1)[7] = words.reshape(-1)[7] ^ word if word == 1 else word
+            values[0] = Elements(words, values[0].q)
+        return results
+
+    report, _ = proof_by_graph(llama, fault, quick=True, seq=16)
+    assert len(report.failures) == prove.MOST_FAILURES
+    assert all(" 1 of " in f" {f.why}" for f in report.failures)
+
+
+def test_a_gated_product(llama, weights, monkeypatch):
+    """The factor comes off by its inverse; where it is zero a vector does not tell."""
+    _, table, sources, _ = tables_of(llama, seq=16)
+    graph = written_out(table)
+    evaluation = Evaluation(graph, Field(1), sources)
+    op = next(op for op in graph.instances if op.record.kind == "swiglu")
+    (root,) = op.outputs
+    products = [graph.made[graph.roots[name]] for name in op.inputs]
+    part = slice_of(graph, [graph.roots[p.inputs[0]] for p in products], [root])
+    (end,) = ends_of(graph, part.ops, [root])
+    assert end.gate == op.inputs[0] and end.product == products[1]
+    assert not ends_of(graph, part.ops, [root, products[1].outputs[0]])  # the product is a result as well
+    given = evaluation.given(part)
+    (right,) = evaluation.launch(part, given, evaluation.field)[0][root]
+    values, _ = evaluation.launch(part, given, evaluation.field, {o.number for o in end.ops})
+    assert root not in values and evaluation.holds(end, values, [right], evaluation.field)
+    words = right.p.copy()
+    words.reshape(-1)[5] ^= 1
+    assert not evaluation.holds(end, values, [Elements(words, None)], evaluation.field)
+
+    def with_zero(*a):
+        made = real(*a).p.copy()
+        made.reshape(-1)[0] = 0
+        return Elements(made, None)
+
+    real = ends.activation
+    monkeypatch.setattr(ends, "activation", with_zero)
+    assert not evaluation.holds(end, values, [right], evaluation.field)
+
+
+def test_the_result_does_not_depend_on_the_lanes(llama, monkeypatch):
+    def fault(launch, results):
+        if launch % 2:
+            words = results[0][0].p.copy()
+            words.reshape(-1)[launch] ^= 1
+            results[0][0] = Elements(words, results[0][0].q)
+        return results
+
+    found = []
+    for n in (1, 2, 3):
+        monkeypatch.setattr(prove, "lanes", lambda n=n: n)
+        right = api.prove(api.compile(llama, seq=16).program, llama)
+        wrong, _ = proof_by_graph(llama, fault, quick=True, seq=16)
+        assert right.proved and not wrong.proved
+        found.append((right.to_json(), wrong.to_json()))
+    assert found[0] == found[1] == found[2]
