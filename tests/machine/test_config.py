@@ -150,3 +150,14 @@ def test_files_from_before_a_choice_of_models():
     old = load_machine().to_dict()
     assert old["tile"].pop("spm_model") == 1
     assert Machine.from_dict(old) == load_machine()
+
+
+def test_keys_that_came_later_leave_machines_as_they_were():
+    """A machine at the values of files from before is written as then: programs made for it keep their bytes."""
+    m = load_machine()
+    assert "spm_fifo_beats" not in m.to_dict()["tile"]
+    other = load_machine("tx8", {"tile.spm_fifo_beats": 12})
+    assert other.to_dict()["tile"]["spm_fifo_beats"] == 12 and other.digest != m.digest
+    assert Machine.from_dict(other.to_dict()) == other
+    with pytest.raises(ConfigError, match="spm_fifo_beats: found 0, required at least 1"):
+        load_machine("tx8", {"tile.spm_fifo_beats": 0})

@@ -104,7 +104,9 @@ class Machine:
     def to_dict(self) -> dict[str, Any]:
         """Return the content as nested tables, the same form as the TOML file."""
         out: dict[str, Any] = {}
-        for path, (_, get) in _SCHEMA.items():
+        for path, (meta, get) in _SCHEMA.items():
+            if meta.get("silent") and get(self) == meta["default"]:
+                continue
             table = out
             *parents, leaf = path.split(".")
             for name in parents:

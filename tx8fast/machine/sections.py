@@ -26,6 +26,13 @@ def choice(default: int) -> Any:
     return field(metadata={"type": int, "low": 1, "key": "", "default": default, "least": 1, "most": MAX_WHOLE})
 
 
+def later(default: int, low: int = 0, most: int = MAX_WHOLE) -> Any:
+    """A whole number that files from before the key do not have. A machine at `default` is written without it, so that it
+    stays the machine it was, and so do the programs made for it."""
+    meta = {"type": int, "low": low, "key": "", "default": default, "least": low, "most": most, "silent": True}
+    return field(metadata=meta)
+
+
 def number(low: float | None = None, key: str = "", most: float = MAX_NUMBER) -> Any:
     """A number of at least `low` (None: more than 0), and from `MIN_NUMBER` to `most`."""
     return field(metadata={"type": float, "low": low, "key": key, "least": MIN_NUMBER, "most": most})
@@ -61,6 +68,7 @@ class Tile:
     spm_banks: int = whole()
     spm_bank_width: int = whole()
     spm_model: int = choice(1)
+    spm_fifo_beats: int = later(16, low=1, most=1 << 20)
     spm_align: int = whole()
     workers: int = whole()
     serial_mode: int = whole(0)

@@ -20,6 +20,7 @@ from tx8fast.errors import ProgramError, SimulationError
 from tx8fast.machine import Machine
 from tx8fast.program.model import Program
 from tx8fast.simulator import banks, counters, losses, network, timing
+from tx8fast.simulator.arbitration import arbiter_of
 from tx8fast.simulator.roofline import Roofline, group_roofline, roofline
 from tx8fast.simulator.waiting import leftover_lines, tile_name, waiting_line
 
@@ -328,7 +329,9 @@ def _run(
         return simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
 
     try:
-        times = run(rows) if machine.tile.spm_model == 1 else banks.settle(machine, parts, rows, run)
+        times = (
+            run(rows) if machine.tile.spm_model == 1 else banks.settle(machine, parts, rows, run, arbiter_of(machine))
+        )
     except EventDeadlock as error:
         lines = [_stuck_line(parts, t, at, error.monitors[t].tolist(), per_chip) for t, at in error.stuck.items()]
         text = "\n  - ".join([f"{where}: no tile can go on:", *lines])
