@@ -23,6 +23,7 @@ from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
 from tx8fast.cli.output import tell
+from tx8fast.cli.sensitivity import sensitivity
 from tx8fast.cli.simulate import run_, sim
 from tx8fast.errors import CompileWarning, Tx8Error
 from tx8fast.files import Registry, watching
@@ -42,7 +43,7 @@ def cli() -> None:
     """
 
 
-for _command in (check, compile_, sim, run_, inspect, opt, batch, cache):
+for _command in (check, compile_, sim, run_, inspect, opt, sensitivity, batch, cache):
     cli.add_command(_command)
 
 

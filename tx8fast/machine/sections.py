@@ -23,7 +23,9 @@ def whole(low: int = 1, key: str = "", most: int = MAX_WHOLE) -> Any:
 
 def choice(default: int) -> Any:
     """The number of a model; files written before there was a choice mean `default`."""
-    return field(metadata={"type": int, "low": 1, "key": "", "default": default, "least": 1, "most": MAX_WHOLE})
+    return field(
+        metadata={"type": int, "low": 1, "key": "", "default": default, "least": 1, "most": MAX_WHOLE, "choice": True}
+    )
 
 
 def later(default: int, low: int = 0, most: int = MAX_WHOLE) -> Any:

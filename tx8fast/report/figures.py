@@ -1,0 +1,28 @@
+"""Tables of what figures depend on: assumptions of the machine file, and measurements.
+
+May import: rich, report.units and report.tables. Must not: compute figures or know classes of the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tx8fast.report.tables import Facts, pairs, table
+
+
+def sensitivity_tables(f: Facts) -> list[Any]:
+    """Return the interval of a program's cycles and the figures that it depends on."""
+    low, high = f["interval_cycles"]
+    worst, best = f["interval_roofline_ratio"]
+    head = pairs([
+        ("program", f"{f['program']}  {f['model']} {f['phase']} {f['compute_dtype']}"),
+        ("cycles", f"{f['cycles']:,}, with other assumptions {low:,} to {high:,}"),
+        ("roofline ratio", f"{f['roofline_ratio']:.3f}, {worst:.3f} to {best:.3f}"),
+    ])  # fmt: skip
+    t = table("assumed", ">value", ">tried", ">cycles", ">change", ">tried", ">cycles", ">change")
+    moved = [row for row in f["keys"] if any(row["change"])]
+    for row in moved:
+        sides = zip(row["values"], row["cycles"], row["change"], strict=True)
+        t.add_row(row["key"], f"{row['value']:g}", *(x for v, c, d in sides for x in (f"{v:g}", f"{c:,}", f"{d:+.2%}")))
+    rest = [row["key"] for row in f["keys"] if not any(row["change"])]
+    return [head, *([t] if moved else []), *([f"no difference: {', '.join(rest)}"] if rest else [])]
