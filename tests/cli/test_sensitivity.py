@@ -7,15 +7,21 @@ import json
 import pytest
 
 from tests.support.cli_case import Caller, refused
+from tx8fast.api import CompiledProgram, load
 from tx8fast.machine import load_machine
 from tx8fast.machine.tags import changed
-from tx8fast.program import io
 from tx8fast.simulator.cycle import simulate
 from tx8fast.simulator.sensitivity import sensitivity
 
 
+def opened(path):
+    loaded = load(path)
+    assert isinstance(loaded, CompiledProgram)
+    return loaded.program
+
+
 def test_each_figure_is_the_same_program_on_another_machine(program):
-    p = io.load(program).program
+    p = opened(program)
     seen = []
     found = sensitivity(p, ["rdma.startup", "ct.factor.lut", "chip.ddr_burst"], lambda *x: seen.append(x))
     m = load_machine()
@@ -23,7 +29,7 @@ def test_each_figure_is_the_same_program_on_another_machine(program):
     assert [s.key for s in found.swings][0] == "rdma.startup"
     by_key = {s.key: s for s in found.swings}
     for value, cycles in zip((150, 450), by_key["rdma.startup"].cycles, strict=True):
-        other = io.load(program).program
+        other = opened(program)
         other.machine = changed(m, {"rdma.startup": value}).to_dict()
         assert simulate(other).cycles == cycles
     assert by_key["rdma.startup"].cycles[0] < found.cycles < by_key["rdma.startup"].cycles[1]
@@ -37,7 +43,7 @@ def test_each_figure_is_the_same_program_on_another_machine(program):
 
 
 def test_all_figures_together_are_wider_than_each(program):
-    found = sensitivity(io.load(program).program, ["rdma.startup", "wdma.startup"])
+    found = sensitivity(opened(program), ["rdma.startup", "wdma.startup"])
     assert found.lowest_cycles < min(c for s in found.swings for c in s.cycles)
     assert found.highest_cycles > max(c for s in found.swings for c in s.cycles)
 
