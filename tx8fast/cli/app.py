@@ -18,6 +18,7 @@ import click
 from tx8fast import __version__
 from tx8fast.cli.batch import batch
 from tx8fast.cli.cache import cache
+from tx8fast.cli.calibrate import calibrate
 from tx8fast.cli.check import check
 from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
@@ -43,7 +44,7 @@ def cli() -> None:
     """
 
 
-for _command in (check, compile_, sim, run_, inspect, opt, sensitivity, batch, cache):
+for _command in (check, compile_, sim, run_, inspect, opt, sensitivity, calibrate, batch, cache):
     cli.add_command(_command)
 
 

@@ -26,3 +26,26 @@ def sensitivity_tables(f: Facts) -> list[Any]:
         t.add_row(row["key"], f"{row['value']:g}", *(x for v, c, d in sides for x in (f"{v:g}", f"{c:,}", f"{d:+.2%}")))
     rest = [row["key"] for row in f["keys"] if not any(row["change"])]
     return [head, *([t] if moved else []), *([f"no difference: {', '.join(rest)}"] if rest else [])]
+
+
+def calibration_tables(f: Facts) -> list[Any]:
+    """Return what was fitted, and how far the simulator is from each measurement before and after."""
+    t = table("engine", "size", ">tiles", ">offset", ">measured", ">before", ">", ">after", ">", title="cycles")
+    for r in f["measurements"]:
+        t.add_row(r["engine"], r["size"], f"{r['tiles']}", f"{r['offset']}", r["measured"], f"{r['before']:,}",
+                  f"{r['before_residual']:+.1%}", f"{r['after']:,}", f"{r['after_residual']:+.1%}")  # fmt: skip
+    k = table("figure", ">before", ">after", title="fitted")
+    for row in f["keys"]:
+        k.add_row(row["key"], f"{row['before']:g}", f"{row['after']:g}")
+    why: dict[str, list[str]] = {}
+    for key, reason in f["left"].items():
+        why.setdefault(reason, []).append(key)
+    far = f"largest residual {f['largest_residual']:.1%}, beyond 5 %: {f['not_met']} of {len(f['measurements'])}"
+    head = pairs([("machine", f["machine"]), ("written", f["output"])])
+    return [
+        head,
+        t,
+        far,
+        *([k] if f["keys"] else []),
+        *(f"left, {reason}: {', '.join(keys)}" for reason, keys in why.items()),
+    ]
