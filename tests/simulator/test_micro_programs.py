@@ -7,6 +7,7 @@ that take their queue's head once no older row of the same worker is in its way,
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -36,7 +37,8 @@ def in_the_way(old, new):
 def tick(program):
     """Return start and end of every row."""
     n = len(program)
-    start, end = [None] * n, [None] * n
+    start: list[Any] = [None] * n
+    end: list[Any] = [None] * n
     left = {}  # bytes of rows in their data phase
     queues = {k: [] for k in range(5)}
     issued = []  # engine rows in program order

@@ -10,14 +10,16 @@ from typing import Any
 
 import click
 
+from tx8fast.cli.kernel_core import forbid_option, state
 from tx8fast.cli.model import model_options, read_options, split_lengths
 from tx8fast.cli.output import json_option, show, show_json
 
 
 @click.command()
 @model_options
+@forbid_option
 @json_option
-def check(model: Path, as_json: bool, **given: Any) -> None:
+def check(model: Path, as_json: bool, forbid: tuple[str, ...], **given: Any) -> None:
     """Tell op by op what MODEL needs: engine, sizes, whether it fits, and its roofline bound."""
     given, name, _ = split_lengths(given)
     if name:
@@ -32,8 +34,9 @@ def check(model: Path, as_json: bool, **given: Any) -> None:
     ir = open_model(model, **options.import_options())
     view = api.lower_graph(ir, options)
     needed = api.model_demand(ir, view, machine, options)
-    facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
-             **support_facts(view.table, machine, needed)}  # fmt: skip
+    found, share = support_facts(view.table, machine, needed)
+    facts = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest, **found}
+    state(share, forbid, f"checking {model}")
     if as_json:
         show_json(facts)
     else:

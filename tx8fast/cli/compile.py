@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from tx8fast import files
+from tx8fast.cli.kernel_core import forbid_option, program_share, state
 from tx8fast.cli.model import model_options, read_options, split_lengths
 from tx8fast.cli.output import PATH, json_option, progress, replacing, show_graph, show_json
 from tx8fast.cli.output import show as print_parts
@@ -52,11 +53,12 @@ STAGES = ("import", "passes", "search", "program")
     metavar="|".join(STAGES),
     help="Stop early and print what exists then: the graph, the plans, or the program's figures.",
 )
+@forbid_option
 @json_option  # fmt: skip
 def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...],
              save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
              embed_limit_mib: int,
-             dump_dir: Path | None, stop_after: str | None, as_json: bool, **given: Any) -> None:  # fmt: skip
+             dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, **given: Any) -> None:  # fmt: skip
     """Compile MODEL into a program file."""
     wanted = SearchArguments(save_plans, show, dot)
     if stop_after in STAGES[:-1] and output is not None:
@@ -65,6 +67,8 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         raise click.UsageError(f"--stop-after {stop_after} makes no plans; drop {' and '.join(wanted.files)}")
     if stop_after != "search" and show:
         raise click.UsageError("--show prints what the search knows; add --stop-after search")
+    if stop_after in STAGES[:-1] and forbid:
+        raise click.UsageError(f"--stop-after {stop_after} makes no program; drop --forbid, or use `check --forbid`")
     if stop_after is None and output is None and not wanted.files:
         raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --stop-after)")
     given, varying, lengths = split_lengths(given)
@@ -82,7 +86,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             raise click.UsageError(
                 f"several sizes of {varying} need -o, and take no --dump-dir, --stop-after, --save-plans, --load-plans, --dot"
             )
-        _several(model, output, varying, lengths, options, as_json)
+        _several(model, output, varying, lengths, options, forbid, as_json)
         return
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
@@ -94,6 +98,8 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
 
     with progress("compiling", as_json) as callback:
         compiled = api.compile(model, options, progress=callback, dump=dump)
+    share = program_share(compiled.program)
+    state(share, forbid, f"compiling {model}")
     plans = segment_facts(compiled.program)
     if dump is not None:
         from tx8fast.report.tables import segments_text
@@ -105,7 +111,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             compiled.save(output)
     facts = {"program": None if output is None else str(output),
              "file_bytes": None if output is None else output.stat().st_size,
-             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds, "segment_rows": plans}  # fmt: skip
+             **program_facts(compiled.program), "kernel_core_share": share.part(share.routine_cycles), "compile_seconds": compiled.compile_seconds, "segment_rows": plans}  # fmt: skip
     if as_json:
         show_json(facts)
     else:
@@ -114,13 +120,16 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         print_parts(program_tables(facts))
 
 
-def _several(model: Path, output: Path, name: str, bounds: tuple[int, ...], options: Any, as_json: bool) -> None:
+def _several(model: Path, output: Path, name: str, bounds: tuple[int, ...], options: Any, forbid: tuple[str, ...],
+             as_json: bool) -> None:  # fmt: skip
     """Compile one program per size into one file."""
     from tx8fast.cli.facts import program_facts
     from tx8fast.lengths import compile_lengths
 
     with progress("compiling", as_json) as callback:
         made = compile_lengths(model, name, bounds, options, progress=callback)
+    for bound, one in zip(bounds, made.programs, strict=True):
+        state(program_share(one.program), forbid, f"compiling {model} for {name} {bound}")
     made.save(output)
     size = output.stat().st_size
     rows = [{"length": b, **program_facts(p.program), "compile_seconds": p.compile_seconds}

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from tx8fast import files
+from tx8fast.cli.kernel_core import forbid_option, program_share, state
 from tx8fast.cli.model import length_option, open_program
 from tx8fast.cli.output import PATH, json_option, progress, replacing, show, show_json
 from tx8fast.errors import ConfigError
@@ -27,8 +28,9 @@ _PROGRAM = click.argument("program", type=PATH, metavar="PROGRAM.tx8")
     help="Also write what every engine does when: for ui.perfetto.dev, or chrome://tracing.",
 )
 @length_option
+@forbid_option
 @json_option  # fmt: skip
-def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) -> None:
+def sim(program: Path, trace: Path | None, length: int | None, forbid: tuple[str, ...], as_json: bool) -> None:
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
     from tx8fast.cli.facts import program_facts
     from tx8fast.program.verify import verify
@@ -42,6 +44,8 @@ def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) ->
     verify(compiled.program)
     with progress("simulating", as_json) as callback:
         result = compiled.simulate(progress=callback)
+    share = program_share(compiled.program, result.cycles)
+    state(share, forbid, f"simulating {program}")
     if trace is not None:
         with replacing(trace, "trace") as f:
             write_trace(compiled.program, f, trace.suffix)
@@ -55,7 +59,8 @@ def sim(program: Path, trace: Path | None, length: int | None, as_json: bool) ->
         "useful_macs",
         "unique_ddr_bytes",
     )
-    facts = {"program": str(program), **{k: head[k] for k in kept}, **result.to_json()}
+    facts = {"program": str(program), **{k: head[k] for k in kept}, **result.to_json(),
+             "kernel_core_share": share.part(share.routine_cycles)}  # fmt: skip
     if as_json:
         show_json(facts)
     else:

@@ -1,6 +1,7 @@
 """What the compiler will do with each kind of op, and whether the model fits: known before any search.
 
-May import: graph_table, lower, schedule.demand, schedule.memory, machine, simulator.roofline. Must not: search or emit code.
+May import: graph_table, lower, search.planner (what a routine takes), schedule.demand, schedule.memory, machine,
+simulator.roofline, cli.kernel_core. Must not: search or emit code.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tx8fast.cli.kernel_core import Row, Share, share_of
 from tx8fast.graph_table import GraphTable, OpRecord, TensorSpec
 from tx8fast.lower import lower
 from tx8fast.lower.kernel_core import KernelCore
@@ -15,6 +17,7 @@ from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.schedule.demand import instances
 from tx8fast.schedule.memory import PAGE, plan_frames
+from tx8fast.search.planner import kernel_core_plan
 from tx8fast.simulator.roofline import roofline
 
 #: placing is asked how much it would take, so it must not stop at what one chip has
@@ -29,29 +32,35 @@ class _Row:
     example: str
     count: int = 0
     macs: int = 0
+    cycles: int = 0
     distinct: set[OpRecord] = field(default_factory=set)
 
 
-def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -> dict[str, Any]:
-    """Return the rows per op kind and the sizes of a model, JSON-able, stable keys. needed: its `demand`."""
+def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -> tuple[dict[str, Any], Share]:
+    """Return the rows per op kind and the sizes of a model, JSON-able, stable keys, and what its routines on the kernel core
+    take. needed: its `demand`."""
     times = instances(table)
     rows: dict[tuple[str, str, str], _Row] = {}
     known: dict[OpRecord, tuple[str, str]] = {}
+    routine_cycles: dict[OpRecord, int] = {}
     for name, fn in table.functions.items():
         for step in fn.steps:
             if step.kind != "group" or step.is_empty or not isinstance(step.record, OpRecord):
                 continue
             if step.record not in known:
-                known[step.record] = _engine(step.record, machine)
+                known[step.record], routine_cycles[step.record] = _engine(step.record, machine)
             engine, reason = known[step.record]
             row = rows.setdefault((step.record.kind, engine, reason), _Row(step.record.kind, engine, reason, step.name))
             row.count += times[name]
             row.macs += times[name] * step.record.useful_macs
+            row.cycles += times[name] * routine_cycles[step.record]
             row.distinct.add(step.record)
     main = table.functions["main"]
     footprint = _footprint(table)
     weights = _params(table)
     bound = roofline(machine, needed)
+    routines = [Row(r.op, r.reason, r.example, r.count, r.cycles) for r in rows.values() if r.cycles]
+    share = share_of(routines, bound.bound_cycles, exact=False)
     return {
         "ops": [
             {"op": r.op, "engine": r.engine, "reason": r.reason, "count": r.count, "distinct": len(r.distinct),
@@ -71,12 +80,16 @@ def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -
         "bound_cycles": bound.bound_cycles,
         "bound": bound.bound,
         "bound_seconds": bound.bound_cycles / machine.chip.clock_hz,
-    }  # fmt: skip
+        "kernel_core_share": share.part(share.routine_cycles),
+    }, share  # fmt: skip
 
 
-def _engine(record: OpRecord, machine: Machine) -> tuple[str, str]:
+def _engine(record: OpRecord, machine: Machine) -> tuple[tuple[str, str], int]:
+    """Return which engine performs an op, why none does, and the cycles that the kernel core's routine takes then."""
     low, reason = lower(record, machine)
-    return ("kernel core", reason) if isinstance(low, KernelCore) else (low.kind, "")
+    if not isinstance(low, KernelCore):
+        return (low.kind, ""), 0
+    return ("kernel core", reason), kernel_core_plan(low, machine).estimate_cycles
 
 
 def _params(table: GraphTable) -> list[tuple[str, TensorSpec]]:
