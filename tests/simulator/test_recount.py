@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import tx8fast
 from tests.support.checkpoints import model_config
 from tests.support.cli_case import write_mlp
 from tests.support.cnn_models import CnnBuilder
+from tx8fast.machine import Machine
+from tx8fast.machine.tags import changed
 from tx8fast.simulator.cycle import simulate, traces
 
 CASES = ("mlp", "prefill", "decode", "encoder", "convolutions")
@@ -77,6 +80,16 @@ def test_books_agree_to_the_last_unit(name, compiled):
         assert g.noc_bytes <= g.cycles * links * m["noc"]["link_bytes"]
         for unit in ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "issue"):
             assert g.busy[unit] <= g.cycles * tiles, unit
+
+
+def test_bytes_through_write_ports(compiled):
+    program = compiled("prefill")
+    other = replace(
+        program, machine=changed(Machine.from_dict(program.machine), {"dte.write_port_bytes": 128}).to_dict()
+    )
+    found = simulate(other)
+    assert found.port_bytes == recount(program)["port_bytes"] > 0
+    assert all(g.port_bytes <= g.cycles * 16 * 128 for g in found.groups)
 
 
 @pytest.mark.parametrize("name", ["prefill"])

@@ -293,7 +293,7 @@ def simulate(
     const int64_t[::1] leaf_tile, const int64_t[::1] leaf_hop, const int64_t[::1] leaf_turn,
     const int64_t[::1] mask_size,
     int64_t chip_tiles, int64_t engines, int64_t link_rate, int64_t hop_cycles,
-    int64_t slow_links, int64_t slow_rate, int64_t slow_cycles,
+    int64_t slow_links, int64_t slow_rate, int64_t slow_cycles, int64_t ports, int64_t write_rate,
     int64_t[::1] start, int64_t[::1] end, int64_t[:, ::1] busy, int64_t[:, ::1] blocked,
     int64_t[::1] link_bytes, int64_t[:, ::1] monitors, int64_t[::1] stuck,
 ):
@@ -330,7 +330,8 @@ def simulate(
     w.noc.leaf_turn = &leaf_turn[0]
     w.noc.mask_size, w.noc.n_masks = &mask_size[0], n_masks
     w.noc.engines, w.noc.link_rate, w.noc.hop_cycles = engines, link_rate, hop_cycles
-    w.noc.first_slow, w.noc.slow_rate, w.noc.slow_cycles = n_links - slow_links, slow_rate, slow_cycles
+    w.noc.first_port, w.noc.write_rate = n_links - ports, write_rate
+    w.noc.first_slow, w.noc.slow_rate, w.noc.slow_cycles = n_links - ports - slow_links, slow_rate, slow_cycles
     w.noc.link_bytes, w.noc.monitors = &link_bytes[0], &monitors[0, 0]
     w.n_tiles, w.chip_tiles, w.n_rounds, w.n_ready = n_tiles, chip_tiles, 0, 0
     w.arrivals.size = w.noc.heads.size = w.noc.landings.size = 0

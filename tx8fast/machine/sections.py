@@ -78,13 +78,18 @@ class Tile:
 
 @dataclass(frozen=True)
 class Kcore:
-    """Kernel core: issue cost and our cost assumption for routines, in cycles."""
+    """Kernel core: issue cost and our cost assumption for routines, in cycles; of a receive, of waiting for one's own
+    messages, of the end of a loop's pass, and of a launch on every tile that it has code for."""
 
     issue_base: int = whole(0)
     issue_per_reg: int = whole(0)
     wait_cycles: int = whole(0)
     routine_base: int = whole(0)
     routine_cycles_per_elem: float = number(most=1e4)
+    recv_cycles: int = later(0)
+    send_wait_cycles: int = later(0)
+    loop_cycles: int = later(0)
+    launch_cycles: int = later(0)
 
 
 @dataclass(frozen=True)
@@ -158,11 +163,12 @@ class Tdma:
 
 @dataclass(frozen=True)
 class Dte:
-    """Tile to tile block transfer."""
+    """Tile to tile block transfer. write_port_bytes: a tile's port for what arrives, 0 = as much as its links bring."""
 
     setup_hw: int = whole(0)
     setup_sw: int = whole(0)
     engines: int = whole()
+    write_port_bytes: int = later(0)
 
 
 @dataclass(frozen=True)
