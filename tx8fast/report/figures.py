@@ -24,8 +24,11 @@ def sensitivity_tables(f: Facts) -> list[Any]:
     for row in moved:
         sides = zip(row["values"], row["cycles"], row["change"], strict=True)
         t.add_row(row["key"], f"{row['value']:g}", *(x for v, c, d in sides for x in (f"{v:g}", f"{c:,}", f"{d:+.2%}")))
-    rest = [row["key"] for row in f["keys"] if not any(row["change"])]
-    return [head, *([t] if moved else []), *([f"no difference: {', '.join(rest)}"] if rest else [])]
+    still = [row for row in f["keys"] if not any(row["change"])]
+    rest = [row["key"] for row in still if row["value"]]
+    zero = [row["key"] for row in still if not row["value"]]
+    lines = [(f"no difference: {', '.join(rest)}", rest), (f"0, which no factor changes: {', '.join(zero)}", zero)]
+    return [head, *([t] if moved else []), *(line for line, keys in lines if keys)]
 
 
 def calibration_tables(f: Facts) -> list[Any]:
