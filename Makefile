@@ -14,7 +14,7 @@ SEED ?= 0
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead.
-.PHONY: demo test test-all test-debug replay fuzz-readers hunt mutation lint bench clean
+.PHONY: demo test test-all test-proofs test-debug replay fuzz-readers hunt mutation lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -25,6 +25,9 @@ test: $(KERNELS)
 test-all: $(KERNELS)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,oracle]'
 	TX8FAST_ALL_MODELS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+
+test-proofs: $(KERNELS)
+	TX8FAST_PROVE=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
 
 test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace

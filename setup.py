@@ -15,14 +15,19 @@ from setuptools.command.build_ext import build_ext
 KERNELS = (
     "banks",
     "events",
+    "field",
     "fit",
     "pack",
     "pages",
     "plan_cost",
     "product",
+    "shadow",
     "shard_enum",
     "weave",
 )
+
+#: what kernels include; a change rebuilds them
+HEADERS = ["tx8fast/_kernels/_cells.h"]
 
 DEBUG = os.environ.get("TX8FAST_DEBUG_KERNELS") == "1"
 BUILD_DIR = "build/cython-debug" if DEBUG else "build/cython"
@@ -68,7 +73,7 @@ def extension(name: str) -> Extension:
     source = f"tx8fast/_kernels/{name}.pyx"
     if not Path(source).is_file():
         raise SystemExit(f"setup.py: kernel {name!r} is listed but {source} does not exist")
-    return Extension(f"tx8fast._kernels.{name}", [source], extra_compile_args=FLAGS)
+    return Extension(f"tx8fast._kernels.{name}", [source], extra_compile_args=FLAGS, include_dirs=["tx8fast/_kernels"], depends=HEADERS)
 
 
 setup(

@@ -24,15 +24,20 @@ from simulator.event_rows import BARRIER, CT, DEPTH, NE, RDMA, WDMA, row, to_inp
 from support.one_op import MACHINES, Arg, one_op  # noqa: E402
 
 from tx8fast import _kernels  # noqa: E402
+from tx8fast._kernels import _facade_field, _facade_shadow  # noqa: E402
 from tx8fast._kernels.reference import banks as banks_twin  # noqa: E402
 from tx8fast._kernels.reference import events as events_twin  # noqa: E402
+from tx8fast._kernels.reference import field as field_twin  # noqa: E402
 from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
 from tx8fast._kernels.reference import pack as pack_twin  # noqa: E402
 from tx8fast._kernels.reference import pages as pages_twin  # noqa: E402
 from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
 from tx8fast._kernels.reference import product as product_twin  # noqa: E402
+from tx8fast._kernels.reference import shadow as shadow_twin  # noqa: E402
 from tx8fast._kernels.reference import shard_enum as shard_twin  # noqa: E402
 from tx8fast._kernels.reference import weave as weave_twin  # noqa: E402
+from tx8fast.proof import forms  # noqa: E402
+from tx8fast.proof.primes import primes_of  # noqa: E402
 from tx8fast.search.cuts import candidates  # noqa: E402
 from tx8fast.search.prices import plan_space  # noqa: E402
 
@@ -153,11 +158,40 @@ def weave() -> Pair:
     )
 
 
+def field() -> Pair:
+    """A softmax's steps over the field but its sum: hashes of the maximum, exponentials, inverses."""
+    p, q, omega = primes_of(0)
+    words_p, words_q = _facade_field.counters(1, 0, (1 << 16,), p, q)
+    assert words_q is not None
+
+    def kernel() -> object:
+        _facade_field.hashes(words_p, 2, p, q, words_q)
+        return _facade_field.invert(_facade_field.exponential(words_p, words_q, p, omega), p)
+
+    def twin() -> object:
+        field_twin.share_pq(words_p, words_q, 2, p, q)
+        return field_twin.inv_p(field_twin.exp_p(words_p, words_q, p, omega), p)
+
+    return kernel, twin
+
+
+def shadow() -> Pair:
+    """An operand of the matrix engine, 64 positions of 1024 channels, from cells to centred residues."""
+    form, modulus = forms.blocked(1, 64, 1024, "bf16"), primes_of(0)[0]
+    plane = (np.arange(form.cells, dtype=np.uint32) * 97 % modulus | 1 << 24).astype(np.uint32)
+    return (
+        lambda: _facade_shadow.centred(plane, 0, form, modulus),
+        lambda: shadow_twin.centred(plane, 0, form.numbers, form.width, form.kind, modulus),
+    )
+
+
 PAIRS: dict[str, Callable[[], Pair]] = {
     "banks: 16 sets of 10 streams": banks,
     "fit: 1000 buffers": fit,
     "pack: 454 buffers, 400 nodes": pack,
     "pages: 20 transfers of 294 runs": pages,
+    "field: 65536 elements": field,
+    "shadow: 64 x 1024 operand": shadow,
     "product: 64 x 128 x 64": product,
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,

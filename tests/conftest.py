@@ -1,5 +1,6 @@
 """Fixtures that all tests share. Deterministic property tests: a failure on one machine fails on all."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -23,3 +24,15 @@ def repo_root() -> Path:
 def data_dir() -> Path:
     """Small input files that belong to the tests."""
     return Path(__file__).resolve().parent / "data"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def prove_what_is_compiled():
+    """With TX8FAST_PROVE=1 every small model that a test compiles is proved too."""
+    if os.environ.get("TX8FAST_PROVE") != "1":
+        yield
+        return
+    from tests.support.proofs import proving
+
+    with proving():
+        yield

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,6 +50,9 @@ from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
 from tx8fast.search.program import Plans, plan_table
 from tx8fast.search.results import results, to_text
+
+if TYPE_CHECKING:
+    from tx8fast.proof.report import Report
 
 Progress = Callable[[int, int], None]
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
@@ -322,6 +325,56 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
         chunks.append(image)
         at += len(image)
     program.data = b"".join(chunks)
+
+
+def options_of(
+    program: Program, constants: Mapping[str, np.ndarray] | None = None, group_table: str = ""
+) -> CompileOptions:
+    """Return the options that a program was compiled with, as far as they decide its graph. constants: those of the model's
+    inputs that were bound, which a program does not keep; group_table: the file, of which it keeps the name. Raises ConfigError if the program's facts are damaged."""
+    kept = program.meta.get("options")
+    if not isinstance(kept, dict):
+        raise ConfigError("reading the program's options: it does not say what it was compiled with")
+    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table", "io_dtype")
+    given = {n: kept[n] for n in names if kept.get(n) is not None}
+    if group_table:
+        given["group_table"] = group_table
+    chips = program.chips if program.n_chips > 1 else None
+    return CompileOptions(phase=program.meta.get("phase") or None, dtype=kept.get("dtype") or None, chips=chips,
+                          constants=dict(constants or {}), **given)  # fmt: skip
+
+
+def prove(program: Program, model: str | os.PathLike[str], options: CompileOptions | None = None, *, quick: bool = False,
+          progress: Progress | None = None) -> Report:  # fmt: skip
+    """Prove that a program computes the model at a path (docs/proof.md); weights are not read.
+
+    options: what the program was compiled with, by default what it says itself. quick: one seed. Raises Tx8Error if the
+    program is not of this model."""
+    from tx8fast.proof.evaluate import Sources
+    from tx8fast.proof.prove import prove as prove_table
+    from tx8fast.proof.runner import MachineRunner
+
+    options = options or options_of(program)
+    with quiet_collector():
+        ir = open_model(model, **options.import_options())
+        view = lower_graph(ir, options)
+
+        def known(key: str, chip: int) -> np.ndarray | None:
+            if key in view.inline:
+                return view.inline[key]
+            if key not in ir.weights:
+                return None
+            source = ir.weights.describe(key, None if chip < 0 else chip)
+            generated = source.get("kind") == "derived" and not source.get("inputs")
+            return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
+
+        def varies(key: str) -> bool:
+            return key not in view.inline and ir.weights.varies(key)
+
+        concrete = frozenset(t.name for t in program.params if known(t.source["key"], -1) is not None)
+        runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
+        sources = Sources(known, varies)
+        return prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
 
 
 def load(path: str | os.PathLike[str]) -> CompiledProgram:

@@ -7,9 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: a message lists this many problems, then counts; it has at most so many characters, and so many in a line
+MAX_LISTED, MAX_MESSAGE, MAX_LINE = 20, 8000, 1000
+#: names of nodes inside loops and functions have one part for every level
+MAX_NAME = 160
+
+
+def short(text: str, limit: int = MAX_NAME) -> str:
+    """Return `text` without its middle if it has more than `limit` characters, and with how many are missing."""
+    if len(text) <= limit:
+        return text
+    half = (limit - 30) // 2  # the words between the halves take some too
+    return f"{text[:half]} ... {len(text) - 2 * half:,} characters ... {text[-half:]}"
+
+
+def listing(problems: Iterable[str], doing: str) -> str:
+    """Return one message for all problems: the first ones in a line each, the rest counted."""
+    problems = list(problems)
+    if len(problems) == 1:
+        return f"{doing}: {problems[0]}"
+    more = f"\n  and {len(problems) - MAX_LISTED} more" if len(problems) > MAX_LISTED else ""
+    return f"{doing}: {len(problems)} problems" + "".join(f"\n  - {p}" for p in problems[:MAX_LISTED]) + more
+
+
+def bounded(message: str) -> str:
+    """Return a message that fits a screen or two, whatever names and lists went into it."""
+    lines = [short(line, MAX_LINE) for line in message.split("\n")]
+    if sum(map(len, lines)) + len(lines) <= MAX_MESSAGE:
+        return "\n".join(lines)
+    kept, left = [], MAX_MESSAGE - 100  # the count of the others, and what is written around a message
+    for line in lines:
+        left -= len(line) + 1
+        if left < 0:
+            break
+        kept.append(line)
+    return "\n".join([*kept, f"  and {len(lines) - len(kept):,} more lines"])
+
 
 class Tx8Error(Exception):
-    """Base of all errors that the user's input or options can cause (exit code 2)."""
+    """Base of all errors that the user's input or options can cause (exit code 2). Its message has a bounded length."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(bounded(a) if type(a) is str else a for a in args))
 
 
 class ImportModelError(Tx8Error, ValueError):
@@ -53,10 +92,7 @@ def raise_all(kind: type[Tx8Error], doing: str, problems: Iterable[str]) -> None
     problems = list(problems)
     if not problems:
         return
-    if len(problems) == 1:
-        raise kind(f"{doing}: {problems[0]}")
-    lines = "".join(f"\n  - {p}" for p in problems)
-    raise kind(f"{doing}: {len(problems)} problems{lines}")
+    raise kind(listing(problems, doing))
 
 
 class CompileWarning(UserWarning):

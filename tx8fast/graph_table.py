@@ -199,6 +199,11 @@ class Step:
     fixed: bool = False
 
     @property
+    def call_number(self) -> int:
+        """What tells this call from the others of its function: the number of its first result."""
+        return self.outputs[0] if self.outputs else -1
+
+    @property
     def members(self) -> list[str]:
         """The names of all nests."""
         return [name for nest in self.nests for name in nest]
@@ -231,6 +236,14 @@ class FunctionTable:
         default_factory=list
     )  # groups that the graph asks for: results of neighbouring steps
     base: dict[str, Step] = field(default_factory=dict)  # the steps before the search, by names unique in the function
+    origin: dict[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # values that came from an inlined function: their path in the graph as it was
+
+    def path(self, value: int) -> tuple[int, ...]:
+        """Return where a value of this function stands in the graph before anything was inlined: the calls that lead to
+        its function from here, each by the number of its first result, then its number there."""
+        return self.origin.get(value, (value,))
 
 
 @dataclass(slots=True)

@@ -52,6 +52,23 @@ def test_the_largest_tensors_are_named_where_the_ddr_is_too_small(tx8, tmp_path,
     refused(tx8, tmp_path, *compile_args(mlp, tmp_path, "--machine", path), says=says)
 
 
+@pytest.mark.parametrize(("ddr_bytes", "says"), [
+    (1_500_000, ("values between the ops take 4,194,304 bytes", "one chip has 1,500,000; 2 of 3 are needed at once",
+                 "the largest: 'widen' 2,097,152, 'bend' 2,097,152")),
+    (4_500_000, ("it needs 5,", "4,194,304 of them for values between the ops; one chip has 4,500,000",
+                 "the largest weights, inputs and results: 'v' 524,288, 'w' 524,288")),
+])  # fmt: skip
+def test_ops_are_named_whose_values_do_not_fit_the_ddr(tx8, tmp_path, ddr_bytes, says):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "widen"), helper.make_node("Exp", ["h"], ["e"], "bend"),
+             helper.make_node("MatMul", ["e", "v"], ["y"], "narrow")]  # fmt: skip
+    weights = {"w": np.ones((64, 2048), np.float32), "v": np.ones((2048, 64), np.float32)}
+    path = write_onnx(tmp_path / "wide.onnx", nodes, {"x": (256, 64)}, {"y": (256, 64)}, weights)
+    machine = tmp_path / "m.toml"
+    machine.write_text(machine_text(chip__ddr_bytes=ddr_bytes))
+    args = compile_args(path, tmp_path, "--machine", machine, "--opt", "1")
+    refused(tx8, tmp_path, *args, says=("placing the model in DDR", *says, "more chips (--tp N) would help"))
+
+
 @pytest.mark.parametrize("opt", ["1", "2", "3"])
 def test_zero_size_dimensions_make_empty_results(tx8, tmp_path, opt):
     model, out = write_mlp(tmp_path / "z.onnx", (0, 32)), tmp_path / "z.tx8"

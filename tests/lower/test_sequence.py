@@ -200,7 +200,7 @@ def test_encoder_runs_a_layer_at_a_time(tmp_path, batch, seq, dtype) -> None:
 def test_what_cannot_be_a_stream_says_why() -> None:
     with pytest.raises(NotLowerable, match="heads are whole blocks of channels"):
         SequenceStream(layer("f32", 4, 8, 2, 1, 32, 64).record, MACHINES["test_2x2"])
-    with pytest.raises(NotLowerable, match="more than half of the tiles would have no image"):
+    with pytest.raises(NotLowerable, match="more than half of the tiles would have no sequence"):
         SequenceStream(layer("f32", 1, 8, 1, 1, 64, 64).record, MACHINES["test_2x2"])
     with pytest.raises(NotLowerable, match="queries have no other reader than their attention"):
         SequenceStream(layer("f32", 4, 8, 1, 1, 64, 64, bare=True).record, MACHINES["test_2x2"])

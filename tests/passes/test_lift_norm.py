@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 from passes.lift_check import constant, lifted
 from support.small_graph import SmallGraph, ops_of
 
@@ -139,6 +140,52 @@ def test_gelu(form, kind, order):
 def test_another_constant_is_no_gelu():
     g = SmallGraph(x=((3, 8), "f32"))
     assert "gelu" not in lifted(g.done(y=erf_gelu(g, g.args["x"], 0, 1.5)), LiftActivation())
+
+
+def _halves(g, x, dtype, erf_of):
+    """0.5 x (1 + erf(x / root)) with constants of one format."""
+    gate = g("add", g("erf", g("div", x, constant(g, erf_of, dtype))), constant(g, 1.0, dtype))
+    return g("mul", g("mul", x, gate), constant(g, 0.5, dtype))
+
+
+def _steps(value, dtype, count):
+    """The number `count` steps of its format above the one nearest to `value`."""
+    near = np.array(value, dtype)
+    bits = near.view(np.uint32 if near.itemsize == 4 else np.uint16)
+    return np.array(int(bits) + count, bits.dtype).view(near.dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, bfloat16])
+def test_constants_of_an_activation_are_right_in_their_own_format(dtype):
+    name = {4: "f32", 2: "f16" if dtype is np.float16 else "bf16"}[np.dtype(dtype).itemsize]
+    off = 16 if name == "f32" else 1
+    for steps, kinds in ((0, ["gelu"]), (off, None), (-off, None)):
+        g = SmallGraph(x=((3, 8), name))
+        y = _halves(g, g.args["x"], dtype, _steps(2**0.5, dtype, steps))
+        feed = {"x": np.linspace(-3, 3, 24).reshape(3, 8).astype(dtype)}
+        left = lifted(g.done(y=y), LiftActivation(), inputs=feed, tolerance=5e-2)
+        assert left == kinds if kinds else "gelu" not in left, (name, steps)
+
+
+def test_a_narrow_constant_among_wide_values_is_what_it_says():
+    g = SmallGraph(x=((3, 8), "f32"))
+    y = _halves(g, g.args["x"], np.float32, float(bfloat16(2**0.5)))
+    assert "gelu" not in lifted(g.done(y=y), LiftActivation())
+
+
+@pytest.mark.parametrize("form", ["div", "mul"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, bfloat16])
+def test_the_count_of_a_mean_is_right_in_its_own_format(dtype, form):
+    name = {4: "f32", 2: "f16" if dtype is np.float16 else "bf16"}[np.dtype(dtype).itemsize]
+    for steps in (0, 16 if name == "f32" else 1):
+        g = SmallGraph(x=((2, 3, 12), name))
+        x = g.args["x"]
+        total = g("reduce", g("square", x), op="add", axes=(-1,), keepdims=True)
+        average = g(form, total, constant(g, _steps(12 if form == "div" else 1 / 12, dtype, steps), dtype))
+        y = g("mul", x, g("rsqrt", g("add", average, constant(g, 1e-3, dtype))))
+        feed = {"x": np.linspace(-3, 3, 72).reshape(2, 3, 12).astype(dtype)}
+        left = lifted(g.done(y=y), LiftNorm(), inputs=feed, tolerance=5e-2)
+        assert ("rmsnorm" in left) is (steps == 0), (name, steps)
 
 
 def test_gated_product():

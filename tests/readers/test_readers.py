@@ -15,7 +15,7 @@ from tests.readers.runner import broken, prepare
 
 pytestmark = pytest.mark.feature("B80")
 COUNT = int(os.environ.get("TX8FAST_FUZZ_READERS", "8"))
-SEED = int(os.environ.get("TX8FAST_FUZZ_SEED", "1"))
+SEED = int(os.environ.get("TX8FAST_FUZZ_SEED", "2"))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[k.name for k in KINDS])

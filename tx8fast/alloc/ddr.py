@@ -48,11 +48,11 @@ def pack_banks(
 
 def allocate_ddr(
     buffers: Iterable[Buffer],
-    capacity_bytes: int,
+    capacity_bytes: int | None = None,
     align_bytes: int = ALIGN_BYTES,
     bank_bytes: int = BANK_BYTES,
 ) -> Placement:
-    """Return offsets for variables that reuse space once their lifetimes end.
+    """Return offsets for variables that reuse space once their lifetimes end; without capacity they may need any height.
 
     Alignment of every buffer is raised to `align_bytes`; `bank_bytes` 0 turns the bank rule off.
     Raises AllocationError with the largest contributors when `capacity_bytes` is exceeded.

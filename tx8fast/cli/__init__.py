@@ -17,13 +17,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     came: list[int] = []
     try:
-        restore = _listen(came)
+        finish = _listen(came, argv is None)
         try:
             from tx8fast.cli.app import run
 
             code = run(argv)
         finally:
-            restore()
+            finish()
     except KeyboardInterrupt:  # during the imports, or while a failure is told
         print("interrupted", file=sys.stderr)
         code = 130
@@ -35,8 +35,12 @@ class Stopped(KeyboardInterrupt):
     came while it ran the text of a function, as `dataclass` does when a module is loaded."""
 
 
-def _listen(came: list[int]) -> Callable[[], None]:
-    """Let the signals by which systems end a process clean up as Ctrl-C does; `came` will list them. Return what undoes it."""
+def _listen(came: list[int], own_process: bool) -> Callable[[], None]:
+    """Let the signals by which systems end a process clean up as Ctrl-C does; `came` will list them.
+
+    Return what is to be called at the end: then the signals mean what they meant before; in a process of our own, which
+    has only its exit code left to give, nothing.
+    """
     import signal
 
     def stop(number: int, _frame: object) -> None:
@@ -54,8 +58,8 @@ def _listen(came: list[int]) -> Callable[[], None]:
     except ValueError:  # only the main thread may
         pass
 
-    def restore() -> None:
+    def finish() -> None:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if own_process else handler)
 
-    return restore
+    return finish

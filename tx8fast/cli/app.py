@@ -23,15 +23,14 @@ from tx8fast.cli.check import check
 from tx8fast.cli.compile import compile_
 from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
-from tx8fast.cli.output import tell
+from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, tell
 from tx8fast.cli.sensitivity import sensitivity
 from tx8fast.cli.simulate import run_, sim
-from tx8fast.errors import CompileWarning, Tx8Error
+from tx8fast.cli.verify import verify
+from tx8fast.errors import CompileWarning, Tx8Error, bounded
 from tx8fast.files import Registry, watching
 
-DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 TRACEBACK = "TX8FAST_TRACEBACK"
-MAX_LINE = 2000  # characters of a message's line
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -44,7 +43,7 @@ def cli() -> None:
     """
 
 
-for _command in (check, compile_, sim, run_, inspect, opt, sensitivity, calibrate, batch, cache):
+for _command in (check, compile_, verify, sim, run_, inspect, opt, sensitivity, calibrate, batch, cache):
     cli.add_command(_command)
 
 
@@ -122,18 +121,10 @@ def _hush() -> int:
 
 
 def _fail(message: str) -> int:
-    click.echo("\n".join(map(_short, f"error: {message}".split("\n"))), err=True)
+    click.echo(f"error: {bounded(message)}", err=True)
     if _wants_traceback():
         traceback.print_exc(file=sys.stderr)
     return BAD_INPUT
-
-
-def _short(line: str) -> str:
-    """A line that repeats a name or a number of thousands of characters, without most of it."""
-    half = MAX_LINE // 2
-    return (
-        line if len(line) <= MAX_LINE else f"{line[:half]} ... {len(line) - 2 * half:,} characters ... {line[-half:]}"
-    )
 
 
 def _wants_traceback() -> bool:

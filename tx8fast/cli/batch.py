@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import json_option, progress, replacing, show, show_json, tell
+from tx8fast.cli.output import json_option, progress, replacing, show, show_json, tell, warn_unused
+from tx8fast.cli.unused import given
 from tx8fast.errors import ConfigError
 
 PROGRAMS = "programs"
@@ -45,7 +46,11 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     from tx8fast.batch.manifest import read_manifest
 
     found = read_manifest(manifest)
+    if not cached:
+        warn_unused(given(["cache_dir"]), "--no-cache keeps nothing and takes nothing")
     if dry_run:
+        unused = ("output", "jobs", "dask", "resume", "cached", "cache_dir")
+        warn_unused(given(unused), "--dry-run lists the jobs and does nothing")
         _list(found, as_json)
         return 0
     if output is None:
@@ -114,9 +119,9 @@ class _cluster:
 
     def __enter__(self) -> tuple[Any, int]:
         try:
-            from dask.distributed import Client  # type: ignore[import-not-found]
+            from distributed import Client  # type: ignore[import-not-found]
         except ImportError:
-            raise ConfigError("--dask needs the package dask.distributed: pip install 'tx8fast[dask]'") from None
+            raise ConfigError("--dask needs the package distributed: pip install 'tx8fast[dask]'") from None
         try:
             self.client = Client(self.address, timeout=30)
             workers = self.client.scheduler_info()["workers"]

@@ -6,7 +6,7 @@ May import: click, cli.*, and late: api, report. Must not: hold logic of a stage
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,11 @@ import click
 from tx8fast import files
 from tx8fast.cli.kernel_core import forbid_option, program_share, state
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import PATH, json_option, progress, replacing, show_graph, show_json
+from tx8fast.cli.output import DEFECT, DONE, PATH, json_option, progress, replacing, show_graph, show_json, tell
 from tx8fast.cli.output import show as print_parts
 from tx8fast.cli.search import SearchArguments, record_line, search_fields, search_options
+from tx8fast.cli.unused import STAGES, warn_unread
 from tx8fast.errors import ConfigError
-
-STAGES = ("import", "passes", "search", "program")
 
 
 @click.command("compile")
@@ -42,6 +41,11 @@ STAGES = ("import", "passes", "search", "program")
     help="Store the weights in the program file if they take at most this much.",
 )
 @click.option(
+    "--prove",
+    is_flag=True,
+    help="Prove that the program computes the model before it is written (see `tx8fast verify`).",
+)
+@click.option(
     "--dump-dir",
     type=PATH,
     metavar="DIR",
@@ -57,8 +61,8 @@ STAGES = ("import", "passes", "search", "program")
 @json_option  # fmt: skip
 def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...],
              save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
-             embed_limit_mib: int,
-             dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, **given: Any) -> None:  # fmt: skip
+             embed_limit_mib: int, prove: bool,
+             dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, **given: Any) -> int:  # fmt: skip
     """Compile MODEL into a program file."""
     wanted = SearchArguments(save_plans, show, dot)
     if stop_after in STAGES[:-1] and output is not None:
@@ -69,8 +73,11 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         raise click.UsageError("--show prints what the search knows; add --stop-after search")
     if stop_after in STAGES[:-1] and forbid:
         raise click.UsageError(f"--stop-after {stop_after} makes no program; drop --forbid, or use `check --forbid`")
-    if stop_after is None and output is None and not wanted.files:
-        raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --stop-after)")
+    if prove and stop_after in STAGES[:-1]:
+        raise click.UsageError(f"--stop-after {stop_after} makes no program to prove; drop --prove")
+    if stop_after is None and output is None and not wanted.files and not prove:
+        raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --prove, --stop-after)")
+    warn_unread(stop_after, output is not None)
     given, varying, lengths = split_lengths(given)
     options = read_options(
         **given,
@@ -86,12 +93,11 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             raise click.UsageError(
                 f"several sizes of {varying} need -o, and take no --dump-dir, --stop-after, --save-plans, --load-plans, --dot"
             )
-        _several(model, output, varying, lengths, options, forbid, as_json)
-        return
+        return _several(model, output, varying, lengths, options, prove, forbid, as_json)
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
         _partly(model, options, stop_after, dump, wanted, as_json)
-        return
+        return DONE
 
     from tx8fast import api
     from tx8fast.cli.facts import program_facts, segment_facts
@@ -105,24 +111,61 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         from tx8fast.report.tables import segments_text
 
         dump.write("plans", "txt", segments_text(plans))
+    report = None
+    if prove:
+        with progress("proving", as_json) as callback:
+            report = api.prove(compiled.program, model, options, progress=callback)
+        if not report.proved:
+            return _refused([report], as_json)
     with files.together():
         wanted.write(compiled.searched)
         if output is not None:
             compiled.save(output)
     facts = {"program": None if output is None else str(output),
              "file_bytes": None if output is None else output.stat().st_size,
-             **program_facts(compiled.program), "kernel_core_share": share.part(share.routine_cycles), "compile_seconds": compiled.compile_seconds, "segment_rows": plans}  # fmt: skip
+             **program_facts(compiled.program), "kernel_core_share": share.part(share.routine_cycles),
+             "compile_seconds": compiled.compile_seconds, "segment_rows": plans,
+             **({} if report is None else {"proof": report.to_json()})}  # fmt: skip
     if as_json:
         show_json(facts)
     else:
         from tx8fast.report.tables import program_tables
 
         print_parts(program_tables(facts))
+        _print_proof([] if report is None else [report])
+    return DONE
 
 
-def _several(model: Path, output: Path, name: str, bounds: tuple[int, ...], options: Any, forbid: tuple[str, ...],
-             as_json: bool) -> None:  # fmt: skip
+def _print_proof(reports: Sequence[Any]) -> None:
+    for report in reports:
+        for line in report.lines():
+            click.echo(line)
+
+
+def _refused(reports: Sequence[Any], as_json: bool) -> int:
+    """Say what could not be proved; nothing is written, and the defect is ours."""
+    if as_json:
+        show_json({"program": None, "proofs": [r.to_json() for r in reports]})
+    else:
+        _print_proof(reports)
+    tell(
+        "the compiled program does not compute the model: this is a defect in tx8fast, and no file was written; please report it"
+    )
+    return DEFECT
+
+
+def _several(
+    model: Path,
+    output: Path,
+    name: str,
+    bounds: tuple[int, ...],
+    options: Any,
+    prove: bool,
+    forbid: tuple[str, ...],
+    as_json: bool,
+) -> int:
     """Compile one program per size into one file."""
+    from tx8fast import api
     from tx8fast.cli.facts import program_facts
     from tx8fast.lengths import compile_lengths
 
@@ -130,17 +173,28 @@ def _several(model: Path, output: Path, name: str, bounds: tuple[int, ...], opti
         made = compile_lengths(model, name, bounds, options, progress=callback)
     for bound, one in zip(bounds, made.programs, strict=True):
         state(program_share(one.program), forbid, f"compiling {model} for {name} {bound}")
+    reports = []
+    if prove:
+        with progress("proving", as_json) as callback:
+            reports = [
+                api.prove(p.program, model, api.options_of(p.program, options.constants), progress=callback)
+                for p in made.programs
+            ]
+        if not all(r.proved for r in reports):
+            return _refused(reports, as_json)
     made.save(output)
     size = output.stat().st_size
     rows = [{"length": b, **program_facts(p.program), "compile_seconds": p.compile_seconds}
             for b, p in zip(bounds, made.programs, strict=True)]  # fmt: skip
     if as_json:
         show_json({"program": str(output), "file_bytes": size, "varying": name, "programs": rows,
-                   "compile_seconds": made.compile_seconds})  # fmt: skip
-        return
+                   "compile_seconds": made.compile_seconds, **({"proofs": [r.to_json() for r in reports]} if prove else {})})  # fmt: skip
+        return DONE
     from tx8fast.report.tables import length_tables
 
     print_parts(length_tables(str(output), size, name, rows, made.compile_seconds))
+    _print_proof(reports)
+    return DONE
 
 
 def _partly(

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import PATH
+from tx8fast.cli.output import PATH, warn_unused
 from tx8fast.errors import ConfigError
 from tx8fast.options import DTYPES, PHASES, CompileOptions
 
@@ -135,4 +135,7 @@ def read_options(constants: Path | None, **fields: Any) -> CompileOptions:
 
     from tx8fast.cli.npz import read_npz
 
-    return replace(options, constants=read_npz(constants, "constants"))
+    bound = read_npz(constants, "constants")
+    if not bound:
+        warn_unused({"--constants"}, f"{constants} holds no arrays")
+    return replace(options, constants=bound)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from tx8fast.cli.output import PATH, show_graph
+from tx8fast.cli.output import PATH, show_graph, warn_unused
 from tx8fast.errors import ConfigError
 from tx8fast.files import read_input
 
@@ -35,6 +35,8 @@ def opt(source: Path, passes: tuple[str, ...], locations: bool) -> None:
     from tx8fast.passes.pipeline import run_pipeline
 
     program = IRProgram.from_text(new_context(), _read(source), None, source.stem, str(source))
+    if passes and not any(text.strip(" ,") for text in passes):
+        warn_unused({"--pass"}, "it names no pass")
     run_pipeline(program, ",".join(passes))
     show_graph(program.text(locations))
 

@@ -20,6 +20,8 @@ import click
 from tx8fast import files
 from tx8fast.errors import ConfigError, UnusedOptionWarning
 
+#: exit codes of all commands
+DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 #: columns of tables that go to a file or a pipe
 PIPE_WIDTH = 160
 #: a bar that would vanish at once only flickers

@@ -1,6 +1,6 @@
 """Options of `tx8fast compile` that steer, keep and show the search, and what they print.
 
-May import: click, cli.output, errors, files, and late: api, report, search. Must not: search.
+May import: click, cli.output, cli.unused, errors, files, and late: api, report, search. Must not: search.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import click
 
 from tx8fast import files
 from tx8fast.cli.output import PATH, replacing, warn_unused
+from tx8fast.cli.unused import given
 
 #: kinds of records; `search.records` makes them
 RECORDS = ("groups", "cuts", "candidates", "buffers")
@@ -101,28 +102,17 @@ class SearchArguments:
 def search_fields(opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...], load_plans: Path | None,
                   stage: str | None) -> dict[str, Any]:  # fmt: skip
     """Return fields of `CompileOptions`. Refuses options that contradict --load-plans, warns of those without effect."""
-    context = click.get_current_context()
-    given = {f"--{name.replace('_', '-')}" for name in ("opt", "search_seconds", "sharing", "only", "load_plans")
-             if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE}  # fmt: skip
-    if stage in ("import", "passes"):
-        warn_unused(given | _given(context, "embed_limit_mib"), f"--stop-after {stage} ends before the search")
-    elif load_plans is not None:
-        brought = sorted(given & {"--opt", "--sharing", "--search-seconds"})
+    searches = stage not in ("import", "passes")
+    if load_plans is not None and searches:
+        brought = sorted(given(("opt", "sharing", "search_seconds")))
         if brought and not (only and brought == ["--search-seconds"]):
             raise click.UsageError(f"--load-plans brings its own {brought[0]} with it; drop one of the two")
-    elif opt != "3" and "--search-seconds" in given:
-        warn_unused({"--search-seconds"}, f"it limits the integer program of --opt 3, and this is --opt {opt}")
-    if stage == "search":
-        warn_unused(_given(context, "embed_limit_mib"), "--stop-after search ends before the program")
-    if opt == "1" and only and load_plans is None and stage not in ("import", "passes"):
-        warn_unused({"--only"}, "--opt 1 groups no ops")
+    elif opt != "3" and searches:
+        warn_unused(given(["search_seconds"]), f"it limits the integer program of --opt 3, and this is --opt {opt}")
+    if opt == "1" and load_plans is None and searches:
+        warn_unused(given(["only"]), "--opt 1 groups no ops")
     return {"opt": int(opt), "search_seconds": search_seconds, "sharing": sharing, "only": tuple(only),
             "load_plans": "" if load_plans is None else str(load_plans)}  # fmt: skip
-
-
-def _given(context: click.Context, name: str) -> set[str]:
-    named = context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
-    return {f"--{name.replace('_', '-')}"} if named else set()
 
 
 def record_line(row: dict[str, Any]) -> str:

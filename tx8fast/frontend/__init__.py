@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
-from tx8fast.errors import ConfigError, ImportModelError
+from tx8fast.errors import ConfigError, ImportModelError, UnusedOptionWarning
 from tx8fast.files import open_input, refer_folder
 
 __all__ = ["open_model"]
@@ -114,4 +115,10 @@ def _open_hf(path: Path, options: dict[str, Any]):
             f"opening model {path}: {' and '.join(unused)} cannot be bound, models of this kind have no symbolic dimensions; "
             "give batch, seq and past instead"
         )
+    if options.get("tp") == 1:
+        warnings.warn(
+            "tp 1 has no effect: a layer that nothing shares is whole anyway", UnusedOptionWarning, stacklevel=2
+        )
+    if options.get("phase") == "decode" and options.get("seq") == 1:
+        warnings.warn("seq has no effect, a decode step takes one token", UnusedOptionWarning, stacklevel=2)
     return import_hf(path, HfOptions(**{k: v for k, v in options.items() if k in known and v not in (None, "")}))

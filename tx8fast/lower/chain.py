@@ -162,6 +162,8 @@ class Chain(Lowering):
             if isinstance(low, Intake):
                 stage.planes = wire[1]
             elif j == 0 if not isinstance(low, Elementwise) else low.modes[j] == "full":
+                if len(access.spec.shape) != 4:  # a vector beside images of one position
+                    raise NotLowerable("every operand of a chain that is no vector is an image")
                 stage.images[j] = source(wire)
             elif wire[0] == "op" or (isinstance(low, Elementwise) and low.modes[j] not in ("vector", "scalar")):
                 raise NotLowerable("weights and vectors come from outside the chain")

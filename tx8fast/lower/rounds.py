@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tx8fast.lower.base import Lowering, NotLowerable
+from tx8fast.lower.base import Lowering
 from tx8fast.lower.transfer import Descriptor, part_bytes
 
 SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
@@ -73,11 +73,9 @@ class Stream(Lowering, ABC):
     resident: tuple[Fill, ...] = ()  # loaded once, before the first round
 
     def spread_over_tiles(self) -> None:
-        """Find how many images each tile has. Raises NotLowerable if that leaves too many tiles idle."""
+        """Find how many images each tile has. Whether idle tiles are worth it is a matter of price."""
         self.images_per_tile = -(-self.n_images // self.machine.n_tiles)
         self.tiles = -(-self.n_images // self.images_per_tile)
-        if 2 * self.tiles < self.machine.n_tiles:
-            raise NotLowerable("more than half of the tiles would have no image")
         self.capacity = self.machine.spm_limit - self.machine.spm_base
 
     @abstractmethod

@@ -62,6 +62,8 @@ class Members(Stream):
         alone = (True, *(False,) * (len(sizes) - 1))
         self.set_factors(sizes, split=alone, shard=alone)
         self.spread_over_tiles()
+        if 2 * self.tiles < machine.n_tiles:  # laying it out takes seconds, and it would hardly pay
+            raise NotLowerable("more than half of the tiles would have no sequence")
 
     # -- members --------------------------------------------------------------------------------------------------
 

@@ -7,43 +7,52 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_match import close, is_parameter, made_by, orders, same, used_once
+from tx8fast.passes.lift_match import close, half_step, is_parameter, made_by, orders, same, used_once
 
 _FLOATS = ("bf16", "f16", "f32")
 _GATES = ("silu", "gelu", "gelu_tanh")
 
 
-def _factors(v: Value, depth: int = 5) -> tuple[float, list[Value]]:
-    """Write `v` as constant * product of values, seen through mul, div by a constant, square and small powers."""
+class _Product(NamedTuple):
+    """constant * product of values; the constant is what was meant up to a share of it, lost in rounding."""
+
+    constant: float
+    share: float
+    factors: list[Value]
+
+    def has(self, meant: float, count: int) -> bool:
+        return len(self.factors) == count and close(self.constant, meant, self.share)
+
+
+def _product(v: Value, depth: int = 5) -> _Product:
+    """Write `v` as a product, seen through mul, div by a constant, square and small powers."""
     c = splat(v)
     if c is not None:
-        return float(c), []
+        return _Product(float(c), half_step(float(c), v.dtype), [])
     op = v.op
     if op is None or depth == 0:
-        return 1.0, [v]
-    if op.kind == "mul":
-        (c1, f1), (c2, f2) = (_factors(x, depth - 1) for x in op.operands)
-        return c1 * c2, f1 + f2
-    if op.kind == "div" and splat(op.operands[1]):
-        c1, f1 = _factors(op.operands[0], depth - 1)
-        return c1 / float(splat(op.operands[1])), f1  # type: ignore[arg-type]
+        return _Product(1.0, 0.0, [v])
+    if op.kind == "mul" or op.kind == "div" and splat(op.operands[1]):
+        (c1, share1, f1), (c2, share2, f2) = (_product(x, depth - 1) for x in op.operands)
+        return _Product(c1 * c2 if op.kind == "mul" else c1 / c2, share1 + share2, f1 + f2)
     power = 2 if op.kind == "square" else splat(op.operands[1]) if op.kind == "pow" else None
     if power in (2, 3):
-        c1, f1 = _factors(op.operands[0], depth - 1)
-        return c1 ** int(power), f1 * int(power)
-    return 1.0, [v]
+        power = int(power)
+        c1, share, f1 = _product(op.operands[0], depth - 1)
+        return _Product(c1**power, share * power, f1 * power)
+    return _Product(1.0, 0.0, [v])
 
 
 def _is(v: Value, x: Value, constant: float, power: int = 1) -> bool:
     """True if v = constant * x ** power."""
-    c, factors = _factors(v)
-    return close(c, constant) and len(factors) == power and all(same(f, x) for f in factors)
+    found = _product(v)
+    return found.has(constant, power) and all(same(f, x) for f in found.factors)
 
 
 def _one_plus(v: Value, kind: str) -> Value | None:
@@ -58,10 +67,10 @@ def _one_plus(v: Value, kind: str) -> Value | None:
 
 def _is_tanh_argument(t: Value, x: Value) -> bool:
     """True if t = sqrt(2 / pi) * (x + 0.044715 * x^3)."""
-    c, factors = _factors(t)
-    if not close(c, math.sqrt(2 / math.pi)) or len(factors) != 1:
+    found = _product(t)
+    if not found.has(math.sqrt(2 / math.pi), 1):
         return False
-    total = made_by(factors[0], "add")
+    total = made_by(found.factors[0], "add")
     return total is not None and any(same(a, x) and _is(b, x, 0.044715, 3) for a, b in orders(total))
 
 
@@ -70,10 +79,10 @@ def _gelu(op: Op, rw: Rewriter) -> bool:
     """x / 2 * (1 + erf(x / sqrt 2)), and the form with tanh."""
     if op.result.dtype not in _FLOATS:
         return False
-    c, factors = _factors(op.result)
-    if len(factors) != 2 or not close(c, 0.5):
+    found = _product(op.result)
+    if not found.has(0.5, 2):
         return False
-    for x, gate in (factors, factors[::-1]):
+    for x, gate in (found.factors, found.factors[::-1]):
         if x.type is not op.result.type:
             continue
         t = _one_plus(gate, "erf")

@@ -18,6 +18,12 @@ from tx8fast.ir.types import TensorType
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.effects import reads_only_state, written_states
 
+#: bits of a number's fraction, the leading one included
+_SIGNIFICANT_BITS = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
+#: how often a constant may have been rounded, where not once
+_ROUNDINGS = {"f32": 4}
+#: a constant computed here, in doubles, is off by a few of their steps
+_DOUBLE = 1e-14
 _PARAMETRIC = frozenset({"reshape", "convert", "add", "sub", "mul", "neg", "broadcast", "transpose", "rsqrt"})
 
 
@@ -76,9 +82,21 @@ def is_parameter(v: Value, depth: int = 8) -> bool:
     return op.kind in _PARAMETRIC and all(is_parameter(x, depth - 1) for x in op.operands)
 
 
-def close(a: float | None, b: float) -> bool:
-    """True if a constant that went through f32, f16 or bf16 means `b`."""
-    return a is not None and math.isclose(a, b, rel_tol=4e-3)
+def half_step(c: float, dtype: str) -> float:
+    """What rounding to `dtype` may have done to a constant that is `c` now, as a share of it; 0 for powers of two, which stand for themselves.
+
+    Half the distance of two neighbours, so that of a format's numbers only the nearest one means a given number. In f32
+    exporters and folding compute with constants: a few roundings, which no result of f32 tells from one.
+    """
+    fraction = abs(math.frexp(c)[0])
+    if fraction in (0.0, 0.5) or dtype not in _SIGNIFICANT_BITS or not math.isfinite(c):
+        return 0.0
+    return _ROUNDINGS.get(dtype, 1) * 2.0 ** -(_SIGNIFICANT_BITS[dtype] + 1) / fraction
+
+
+def close(c: float, meant: float, share: float) -> bool:
+    """True if a constant that rounding has moved by at most this share of it may have been `meant`."""
+    return math.isclose(c, meant, rel_tol=max(share, _DOUBLE))
 
 
 def scaled(v: Value) -> tuple[Value, float] | None:

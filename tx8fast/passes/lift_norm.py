@@ -15,6 +15,8 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import is_widening, splat
 from tx8fast.passes.lift_match import (
+    close,
+    half_step,
     is_parameter,
     made_by,
     orders,
@@ -71,7 +73,7 @@ def _mean(v: Value) -> tuple[Value, tuple[int, ...]] | None:
         shape = inner.operands[0].shape
         axes = tuple(sorted(a % len(shape) for a in inner.attrs["axes"]))
         n = math.prod(shape[a] for a in axes)
-        if math.isclose(c, n if op.kind == "div" else 1 / n, rel_tol=1e-6):
+        if close(float(c), n if op.kind == "div" else 1 / n, half_step(float(c), count.dtype)):
             return inner.operands[0], axes
     return None
 

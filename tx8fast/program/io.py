@@ -3,8 +3,9 @@
 May import: numpy, isa.record, errors, program.model, program.container. Must not: read weights or
 trust a number of the file before it is checked.
 
-Sections: code (RECORD rows of all code arrays), tile_code, slot_arg, tile_offset, buffers, launch_segment, launch_args
-(raw integers, one array after the other), data (embedded parameter bytes). Everything else is JSON.
+Sections: code (RECORD rows of all code arrays), tile_code, slot_arg, tile_offset, buffers, launch_segment, launch_args,
+launch_values (raw integers, one array after the other), data (embedded parameter bytes). Everything else is JSON. launch_values
+numbers the names in "values", one for every launch argument; a launch without names has -1 for each.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def body_of(program: Program) -> dict[str, Any]:
         "machine": program.machine,
         "segments": segments,
         "launches": [[launch.name, len(launch.args)] for launch in program.launches],
+        "values": list(_value_numbers(program)),
         "inputs": [_tensor_body(t) for t in program.inputs],
         "outputs": [_tensor_body(t) for t in program.outputs],
         "params": [_tensor_body(t) for t in program.params],
@@ -97,6 +99,12 @@ def _tensor_body(t: Tensor) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _value_numbers(program: Program) -> dict[str, int]:
+    """Return the number of every value name of the launches, by first occurrence."""
+    names = dict.fromkeys(name for launch in program.launches for name in launch.values)
+    return {name: i for i, name in enumerate(names)}
+
+
 def arrays_of(program: Program) -> list[tuple[str, Chunks]]:
     """The sections of a program but its data."""
 
@@ -107,6 +115,8 @@ def arrays_of(program: Program) -> list[tuple[str, Chunks]]:
                 yield flat.view(np.uint8).data
 
     segments, launches = program.segments, program.launches
+    number = _value_numbers(program)
+    named = ([number[v] for v in x.values] or [-1] * len(x.args) for x in launches)
     return [
         ("code", raw((c for s in segments for c in s.codes), RECORD)),
         ("tile_code", raw((s.tile_code for s in segments), "<i4")),
@@ -115,6 +125,7 @@ def arrays_of(program: Program) -> list[tuple[str, Chunks]]:
         ("buffers", raw((s.buffers for s in segments), "<i4")),
         ("launch_segment", raw([[launch.segment for launch in launches]], "<i4")),
         ("launch_args", raw((launch.args for launch in launches), "<i8")),
+        ("launch_values", raw(named, "<i4")),
     ]
 
 
@@ -171,7 +182,7 @@ class _Reader:
             name: np.frombuffer(self._section(prefix + name, np.dtype(dtype)), dtype)
             for name, dtype in (
                 ("code", RECORD), ("tile_code", "<i4"), ("slot_arg", "<i4"), ("tile_offset", "<i8"),
-                ("buffers", "<i4"), ("launch_segment", "<i4"), ("launch_args", "<i8"),
+                ("buffers", "<i4"), ("launch_segment", "<i4"), ("launch_args", "<i8"), ("launch_values", "<i4"),
             )
         }  # fmt: skip
 
@@ -285,6 +296,7 @@ class _Reader:
 
     def launches(self, segments: list[Segment]) -> list[Launch]:
         entries = self.items(self.body, "launches", list, "program")
+        names = self.items(self.body, "values", str, "program")
         index = self.take("launch_segment", len(entries), "the launch list")
         out = []
         for (name, n_args), which in zip(entries, index.tolist()):
@@ -294,8 +306,17 @@ class _Reader:
             args = self.take("launch_args", self.count(n_args, f"launch '{name}' arguments"), f"launch '{name}'")
             if len(args) != segments[which].n_args:
                 raise self.fail(f"launch '{name}' has {len(args)} arguments, its segment {segments[which].n_args}")
-            out.append(Launch(which, args, name))
+            out.append(Launch(which, args, name, self.values(names, len(args), name)))
         return out
+
+    def values(self, names: list[str], n: int, launch: str) -> tuple[str, ...]:
+        """Return the value names of the next launch's `n` arguments; none if it has none."""
+        numbers = self.take("launch_values", n, f"launch '{launch}'")
+        if n and (numbers < 0).all():
+            return ()
+        if n and not (0 <= numbers.min() and numbers.max() < len(names)):
+            raise self.fail(f"launch '{launch}' names values outside [0, {len(names)})")
+        return tuple([names[i] for i in numbers])
 
     def tensor(self, tree: dict[str, Any]) -> Tensor:
         text: Callable[[str], str] = lambda key: self.need(tree[key], str, f"a tensor's {key}")  # noqa: E731

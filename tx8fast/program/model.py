@@ -71,6 +71,7 @@ class Launch:
     segment: int
     args: np.ndarray  # (n_args,) int64, absolute DDR byte addresses
     name: str  # "layers.3/attn.q_proj"
+    values: tuple[str, ...] = ()  # debug data: the graph's value behind every argument, "" if absent (docs/proof.md)
 
 
 @dataclass

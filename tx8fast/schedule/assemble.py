@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import InfeasibleError, InternalError
+from tx8fast.errors import InternalError
 from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Record, Step, TensorSpec
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Argument, Launch, Program, Segment, Tensor
+from tx8fast.schedule.capacity import model_too_large
 from tx8fast.schedule.chain import build_chain
 from tx8fast.schedule.collective import collective_segment
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
@@ -104,7 +105,7 @@ class _Linker:
         for r in frame.result_roots:
             if r not in main.args and r not in frame.params and r not in dest:
                 dest[r] = self.arena.take(main.values[r])
-        top = self._place(main, arg_at, dest, self.arena.top, "")
+        top = self._place(main, arg_at, dest, self.arena.top, "", ())
         inputs = [
             self._tensor(n, main.values[a], at) for n, a, at in zip(main.arg_names, main.args, arg_at, strict=True)
         ]
@@ -113,10 +114,8 @@ class _Linker:
                    zip(main.result_names, main.results, strict=True)]  # fmt: skip
         ddr_bytes = top - DDR_BASE
         if ddr_bytes > self.machine.chip.ddr_bytes:
-            raise InfeasibleError(
-                f"placing the model in DDR: it needs {ddr_bytes:,} bytes, one chip has {self.machine.chip.ddr_bytes:,}; "
-                "a smaller batch, a narrower dtype or more chips (--tp N) would help"
-            )
+            named = self.arena.top - DDR_BASE
+            raise model_too_large(self.table, ddr_bytes, ddr_bytes - named, self.machine.chip.ddr_bytes)
         facts = {**meta, "kernel_core": dict(sorted(self.code.kernel_core.items())),
                  "spm_peak_bytes": max((s.spm_peak_bytes for s in self.code.segments), default=0),
                  "weight_bytes": sum(t.size_bytes for t in self.params.values())}  # fmt: skip
@@ -150,8 +149,10 @@ class _Linker:
         own |= {r: base + o for r, o in frame.offset.items()} | dest
         return [own.get(frame.root[v], base) for v in range(len(fn.values))]
 
-    def _place(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str) -> int:
-        """Append the launches of one function instance; return the first free address above it."""
+    def _place(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str,
+               calls: tuple[int, ...]) -> int:  # fmt: skip
+        """Append the launches of one function instance; return the first free address above it. calls: the calls of the
+        graph that lead here, as in `FunctionTable.path`."""
         frame = self.frames[fn.name]
         address = self._addresses(fn, args, dest, base)
         top = free = base + frame.size_bytes
@@ -162,13 +163,17 @@ class _Linker:
                 inner = [address[v] for v in step.inputs]
                 wanted = {r: address[v] for r, v in zip(its.result_roots, step.outputs, strict=True)
                           if r not in callee.args and r not in its.params}  # fmt: skip
-                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/"))
+                inside = (*calls, step.call_number)
+                top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/", inside))
             elif step.kind == "group" and not step.is_empty:
-                self._launch(fn, step, address, prefix)
+                self._launch(fn, step, address, prefix, calls)
         return top
 
-    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str) -> None:
+    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str, calls: tuple[int, ...]) -> None:
         assert step.record is not None
-        args = [address[v] if v >= 0 else 0 for v in (*step.inputs, *step.outputs)]
+        ids = (*step.inputs, *step.outputs)
+        args = [address[v] if v >= 0 else 0 for v in ids]
+        values = tuple([".".join(map(str, (*calls, *fn.path(v)))) if v >= 0 else "" for v in ids])
         before = self.code.segments[self.launches[-1].segment] if self.launches else None
-        self.launches.append(Launch(self.code.index(step, before), np.array(args, np.int64), prefix + step.name))
+        where = self.code.index(step, before)
+        self.launches.append(Launch(where, np.array(args, np.int64), prefix + step.name, values))

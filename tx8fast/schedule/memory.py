@@ -1,6 +1,6 @@
 """DDR addresses: parameters, inputs and outputs, and per-function frames whose temporaries share space.
 
-May import: graph_table, alloc, lower.transfer. Must not: know instructions.
+May import: graph_table, alloc, lower.transfer, schedule.capacity. Must not: know instructions.
 
 Every value has a root: an alias shares its operand's bytes, and so does an update that the graph has marked to write over
 its operand (`Step.in_place`). A root is an argument, a parameter or a temporary; temporaries live from the epoch (stretch
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tx8fast.alloc import Buffer, allocate_ddr
 from tx8fast.graph_table import FunctionTable, TensorSpec
 from tx8fast.lower.transfer import spec_bytes
+from tx8fast.schedule.capacity import intermediates_too_large
 
 PAGE = 4096
 
@@ -78,10 +79,16 @@ def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[
             if v >= 0:
                 life.setdefault(root[v], [epoch[i], epoch[i]])[1] = epoch[i]
     own = [r for r in life if r not in args and r not in params and r not in result_roots]
-    buffers = [Buffer(f"v{r}", ((life[r][0], life[r][1] + 1),), max(1, spec_bytes(fn.values[r])), PAGE) for r in own]
+    made_by = {v: step.name for step in reversed(fn.steps) if step.kind != "alias" for v in step.outputs}
+    buffers = [
+        Buffer(made_by.get(r, f"v{r}"), ((life[r][0], life[r][1] + 1),), max(1, spec_bytes(fn.values[r])), PAGE)
+        for r in own
+    ]
     frame = Frame(root, params, result_roots=result_roots)
     if buffers:
-        placed = allocate_ddr(buffers, capacity)
+        placed = allocate_ddr(buffers)
+        if placed.peak_bytes > capacity:
+            raise intermediates_too_large(fn.name, buffers, placed.peak_bytes, capacity)
         frame.offset = {r: int(o) for r, o in zip(own, placed.offsets, strict=True)}
         frame.size_bytes = -(-placed.peak_bytes // PAGE) * PAGE
     return frame

@@ -88,6 +88,7 @@ def inline_chains(fn: FunctionTable, table: GraphTable) -> None:
         for v in range(len(callee.values)):
             if v not in new:
                 new[v] = len(fn.values)
+                fn.origin[len(fn.values)] = (step.call_number, *callee.path(v))
                 fn.values.append(callee.values[v])
                 if v in callee.params:
                     fn.params[new[v]] = callee.params[v]

@@ -104,6 +104,12 @@ def test_skip_layer_normalization(beta, bias, skip):
     check("SkipLayerNormalization", inputs, 4, (1, 2), epsilon=1e-5)
 
 
+@pytest.mark.parametrize("op", ["SkipSimplifiedLayerNormalization", "SkipLayerNormalization"])
+def test_skip_norms_of_small_values_without_epsilon(op):
+    """Values whose mean square is near 1e-5: another epsilon than the operator's own shows."""
+    check(op, [f32(2, 3, 8, scale=3e-3), f32(2, 3, 8, scale=3e-3), f32(8)], 1)
+
+
 @pytest.mark.parametrize("op", ["Gelu", "BiasGelu", "FastGelu", "QuickGelu"])
 def test_activations(op):
     check(op, [f32(3, 8)] + ([f32(8)] if op in ("BiasGelu", "FastGelu") else []))
@@ -346,3 +352,15 @@ def test_what_is_not_supported_is_said():
     )
     with pytest.raises(UnsupportedError, match="3-bit"):
         import_model(m)
+    qkv = [f32(1, 4, 32), f32(1, 4, 16), f32(1, 4, 16), None, None, np.array([3], np.int32), np.array(4, np.int32)]
+    heads = {"num_heads": 4, "kv_num_heads": 2, "causal": 0, "v_quant_type": "PER_TENSOR"}
+    m, _ = one_node("GroupQueryAttention", [*qkv, *[None] * 7, f32(8), f32(8)], 1, (6,), **heads)
+    message = "quantised caches, norms of query and key, attention to later positions .causal 0. are not supported"
+    with pytest.raises(UnsupportedError, match=message):
+        import_model(m)
+
+
+def test_matmul_nbits_is_of_four_bits_by_default():
+    w = RNG.integers(0, 256, (6, 4, 8)).astype(np.uint8)
+    inputs = [f32(3, 64), w, np.abs(f32(6, 4, scale=0.1))]
+    check("MatMulNBits", inputs, constants=(1, 2), K=64, N=6, block_size=16)

@@ -170,13 +170,11 @@ class Mesh:
         return self._cycles_of(message.row)
 
     def _cycles_of(self, row, link=None):
-        if _is_port(link):
-            return -(-row["bytes"] // self.write_rate)
-        rate = self.chips[2] if self.chips is not None and _between_chips(link) else self.link_rate
+        rate = {"port": self.write_rate, "chip": self.chips and self.chips[2]}.get(_kind(link), self.link_rate)
         return -(-row["bytes"] // rate)
 
     def _grant(self, link, message, now):
-        hop = 0 if _is_port(link) else self.chips[3] if self.chips is not None and _between_chips(link) else self.hop
+        hop = {"port": 0, "chip": self.chips and self.chips[3]}.get(_kind(link), self.hop)
         self.free[link] = now + self._cycles_of(message.row, link)
         self.link_bytes[link] = self.link_bytes.get(link, 0) + message.row["bytes"]
         for behind in message.tree.get(link, []):
@@ -195,12 +193,9 @@ class Mesh:
             message.row["end"] = max(m.last for m in message.parts)
 
 
-def _between_chips(link):
-    return link is not None and link[0] == "chip"
-
-
-def _is_port(link):
-    return link is not None and link[0] == "port"
+def _kind(link):
+    """Return "port", "chip", or the tile where a link of a mesh begins; None without a link."""
+    return link[0] if link is not None else None
 
 
 def _hits(ranges_a, ranges_b):
@@ -231,9 +226,8 @@ def simulate(tiles, depth, port_rate, total_rate, serial=False, mesh=None, chip_
     spm_read, spm_write, ddr_read, ddr_write (lists of half-open ranges), and where they apply worker, bytes,
     tiles (of a send or a partial barrier), scatter (of a send), monitor, workers, peer.
 
-    mesh: (tiles_x, link bytes per cycle, cycles per hop, transfer engines per tile), for several chips of `chip_tiles`
-    tiles also (tiles_y, chips_x, bytes per cycle between chips, cycles per hop between chips), else None, and bytes per
-    cycle of a tile's write port.
+    mesh: (tiles_x, link bytes per cycle, cycles per hop, transfer engines per tile), for several chips of `chip_tiles` tiles also
+    (tiles_y, chips_x, bytes per cycle between chips, cycles per hop between chips), else None, and a write port's bytes per cycle.
     Returns (start, end, busy, blocked, link bytes by (from, to), monitors): lists of lists for the first two,
     (n_tiles, 9) arrays for the next two. Raises Stuck.
     """

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from pathlib import Path
 
-from tx8fast.errors import ImportModelError
+from tx8fast.errors import ImportModelError, UnusedOptionWarning
 from tx8fast.files import read_input, refer
 from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
@@ -63,6 +64,8 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         for stored in path.parent.glob("*.safetensors*") if directory is None else ():
             refer(stored)  # what a program that is made of the config alone will be run with
     options.check(config.model_type if config.encoder else "")
+    if config.model_type == "vit" and options.seq is not None:
+        warnings.warn("seq has no effect, the image's size makes the positions", UnusedOptionWarning, stacklevel=2)
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)
     parallel = Parallel(options.tp, max(options.tp, options.chips))

@@ -48,7 +48,7 @@ def _skip_norm(simplified: bool):
         total = n.op("add", n[0], n[1])
         if bias is not None:
             total = n.op("add", total, bias)
-        eps = float(n.attr("epsilon", 1e-5 if simplified else 1e-12))
+        eps = float(n.attr("epsilon", 1e-12))  # of both; without a skip it is 1e-5
         if simplified:
             y = n.op("rmsnorm", total, n[2], axes=(-1,), eps=eps)
         else:
@@ -140,9 +140,9 @@ def _unpacked(n: Node, t: Tensor, bits: int) -> Tensor:
 def _matmul_nbits(n: Node) -> Tensor:
     """A times the transpose of a matrix [N, K] stored as blocks of `block_size` numbers along K."""
     a, packed, scales, zeros, order, bias = (n[i] for i in range(6))
-    k, cols, bits, block = (int(n.required(name)) for name in ("K", "N", "bits", "block_size"))
-    if order is not None:
-        raise n.unsupported("reordered groups (g_idx) are not supported")
+    k, cols, block, bits = n.required("K"), n.required("N"), n.required("block_size"), n.attr("bits", 4)
+    if order is not None or n.attr("weight_prepacked", 0):
+        raise n.unsupported("reordered groups (g_idx) and weights packed for one processor are not supported")
     blocks = -(-k // block)
     if math.prod(packed.shape) != cols * blocks * block * bits // 8:
         raise n.bad(

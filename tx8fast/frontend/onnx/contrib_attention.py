@@ -59,8 +59,8 @@ def _multi_head(n: Node) -> Result:
     """Query, key and value apart; key and value in one [B, T, H, 2, D]; or all three in one [B, S, H, 3, D]."""
     q, k, v, bias, padding, extra, past_k, past_v = (n[i] for i in range(8))
     heads = n.required("num_heads")
-    if n.has(8) or n.has(9):
-        raise n.unsupported("past_sequence_length and cache_indirection are not supported")
+    if n.has(8) or n.has(9) or n.wants(3):
+        raise n.unsupported("past_sequence_length, cache_indirection and an output of scores are not supported")
     if (past_k is None) != (past_v is None):
         raise n.bad("past_key and past_value must be given together")
     if k is None and v is None:
@@ -158,8 +158,7 @@ def _group_query(n: Node) -> Result:
     """Grouped attention over a cache; `seqlens_k` holds the number of valid keys of each row, less one."""
     q, k, v, past_k, past_v, lengths, _, cos, sin, places, extra = (n[i] for i in range(11))
     heads, kv_heads = n.required("num_heads"), n.required("kv_num_heads")
-    if n.wants(3) or n.has(11) or n.attr("smooth_softmax", 0) > 0 or n.attr("k_quant_type", "NONE") != "NONE":
-        raise n.unsupported("score output, attention sinks, smooth softmax and quantised caches are not supported")
+    _refuse_variants(n)
     batch, rows, width = q.shape
     if k is None:
         depth = width // (heads + 2 * kv_heads)
@@ -168,7 +167,7 @@ def _group_query(n: Node) -> Result:
         q = n.slice(q, 2, 0, heads * depth)
     depth = q.shape[2] // heads
     kept = past_k.shape[2] if past_k is not None else 0
-    total = int(n.static(6, "total_sequence_length").reshape(-1)[0])
+    total = int(n.number(6, "total_sequence_length"))
     if total < rows:
         raise n.bad(f"total_sequence_length {total} is below the {rows} new positions")
     first = None
@@ -195,6 +194,23 @@ def _group_query(n: Node) -> Result:
     mask.bias = extra
     y, _ = attend(n, q, k, v, mask, _scale(n, depth))
     return [_merged(n, y), k, v][: max(len(n.outputs), 1)]
+
+
+def _refuse_variants(n: Node) -> None:
+    """Refuse what the operator learned after its first release, all of it at once."""
+    asked = {
+        "an output of scores": n.wants(3) or n.attr("qk_output", 0),
+        "attention sinks": n.has(11),
+        "smooth softmax": n.attr("smooth_softmax", -1) > 0,
+        "quantised caches": n.has(12) or n.has(13) or n.attr("kv_cache_bit_width", 0)
+        or {n.attr("k_quant_type", "NONE"), n.attr("v_quant_type", "NONE")} != {"NONE"},
+        "norms of query and key": n.has(14) or n.has(15),
+        "padded chunks (query_seqlens)": n.has(16),
+        "attention to later positions (causal 0)": not n.attr("causal", 1),
+        "caches as long as their window": n.attr("sliding_window_cache", 0),
+    }  # fmt: skip
+    if found := [what for what, wanted in asked.items() if wanted]:
+        raise n.unsupported(f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} not supported")
 
 
 def _causal(n: Node, q: Tensor, columns: int, first: Tensor | None, offset: int) -> Mask:

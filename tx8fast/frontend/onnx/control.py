@@ -24,15 +24,15 @@ def _if(n: Node):
     condition = n[0].force()
     if condition is None:
         raise n.importer.need_constant(n[0], f"{n.where}: the condition of a branch must be known at compile time")
-    branch = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+    branch = "then_branch" if bool(n.single(condition, "the condition")) else "else_branch"
     return n.importer.run_graph(n.required(branch), n.scope, [], _label(n, branch))
 
 
 def _loop(n: Node):
     """Unroll while the condition is a known truth and fewer than M trips are done."""
     body = n.required("body")
-    limit = int(n.static(0, "M").reshape(-1)[0]) if n.has(0) else None
-    alive = bool(n.static(1, "cond").reshape(-1)[0]) if n.has(1) else True
+    limit = int(n.number(0, "M")) if n.has(0) else None
+    alive = bool(n.number(1, "cond")) if n.has(1) else True
     state = list(n.inputs[2:])
     scans: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(state))]
     trip = 0
@@ -41,7 +41,7 @@ def _loop(n: Node):
             raise n.unsupported(f"the loop runs more than {MAX_TRIPS} times; loops are unrolled")
         inputs = [n.const(np.array(trip, np.int64)), n.const(np.array(True)), *state]
         results = n.importer.run_graph(body, n.scope, inputs, _label(n, f"trip{trip}"))
-        alive = bool(n.known(results[0], "the loop's condition").reshape(-1)[0])
+        alive = bool(n.single(n.known(results[0], "the loop's condition"), "the loop's condition"))
         state = results[1 : 1 + len(state)]
         for kept, t in zip(scans, results[1 + len(state) :]):
             kept.append(t)

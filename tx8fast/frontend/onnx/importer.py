@@ -17,6 +17,8 @@ from tx8fast.errors import (
     Tx8Error,
     UnsupportedError,
     VerifyError,
+    listing,
+    short,
 )
 from tx8fast.frontend.common import (
     Emitter,
@@ -124,7 +126,7 @@ class Importer:
             if not self._covered(proto, scope):
                 missing.setdefault((proto.domain, proto.op_type), []).append(proto.name or f"{proto.op_type}#{i}")
         for (domain, op_type), nodes in missing.items():
-            shown = ", ".join(nodes[:8]) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
+            shown = ", ".join(map(short, nodes[:8])) + (f" and {len(nodes) - 8} more" if len(nodes) > 8 else "")
             version = scope.opsets.get(domain)
             ranges = ", ".join(f"{h.low}-{h.high}" for h in self.handlers.get((domain, op_type), []))
             hint = f"; supported in operator sets {ranges}" if ranges else ""
@@ -160,7 +162,7 @@ class Importer:
         label = prefix + (proto.name or f"{proto.op_type}#{index}")
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         opset = scope.opsets.get(domain, 1)
-        where = f"node '{label}' ({proto.op_type}, operator set {opset})"
+        where = f"node '{short(label)}' ({proto.op_type}, operator set {opset})"
         if any(o and o in scope.names and scope.names[o] is None for o in proto.output):
             return  # reported by check_ops
         before = len(self.problems)
@@ -193,8 +195,10 @@ class Importer:
             self._failed(scope, proto.output, ImportModelError(f"{where}: {e}"))
         except Tx8Error as e:
             self._failed(scope, proto.output, e)
-        except (ValueError, ArithmeticError, MemoryError) as e:  # numpy's and Python's word for the same
-            self._failed(scope, proto.output, ImportModelError(f"{where}: {e}"))
+        except (ValueError, ArithmeticError, MemoryError, IndexError, TypeError) as e:
+            given = ", ".join("nothing" if t is None else f"{t.dtype}{list(t.shape)}" for t in inputs)
+            told = f"{where}: its inputs ({given}) and attributes do not make a valid node of its kind ({e})"
+            self._failed(scope, proto.output, ImportModelError(told))
         else:
             for name, t in zip(proto.output, outputs):
                 if name and t is not None:
@@ -283,10 +287,7 @@ class Importer:
         """Raise all problems together, as the gravest kind among them."""
         if not self.problems:
             return
-        lines = [str(p) for p in self.problems]
-        text = f"importing {self.path or 'the model'}: " + (
-            lines[0] if len(lines) == 1 else f"{len(lines)} problems" + "".join(f"\n  - {x}" for x in lines)
-        )
+        text = listing(map(str, self.problems), f"importing {self.path or 'the model'}")
         if any(isinstance(p, ImportModelError) for p in self.problems):
             raise ImportModelError(text)
         if all(isinstance(p, NeedConstant) for p in self.problems):

@@ -5,6 +5,8 @@ May import: frontend.onnx.node. Must not: touch protobufs beyond a node's attrib
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tx8fast.frontend.common import Tensor, np_type
@@ -68,7 +70,7 @@ def write_run(n: Node, cache: Tensor, new: Tensor, first: Tensor, axis: int, cir
 
 def _one_hot(n: Node) -> Tensor:
     indices, values = n[0], n[2]
-    depth = int(n.static(1, "depth").reshape(-1)[0])
+    depth = int(n.number(1, "depth"))
     n.bounded(depth, "the list of classes")
     rank = indices.rank + 1
     axis = n.norm_axis(n.attr("axis", -1), rank)
@@ -85,14 +87,16 @@ def _compress(n: Node) -> Tensor:
     keep = np.flatnonzero(n.static(1, "condition").reshape(-1))
     x = n[0]
     if "axis" not in n.attrs:
-        x, axis = n.reshape(x, (-1 if 0 in x.shape else int(np.prod(x.shape)),)), 0
+        x, axis = n.reshape(x, (math.prod(x.shape),)), 0
     else:
         axis = n.axis(0)
     return n.op("gather", x, n.const(keep.astype(np.int64)), axis=axis)
 
 
 def _non_zero(n: Node) -> Tensor:
-    return n.const(np.array(np.nonzero(n.static(0, "X, whose values decide the output's shape")), np.int64))
+    """Places of what is not 0; a scalar counts as a vector of one, as onnxruntime has it."""
+    x = np.atleast_1d(n.static(0, "X, whose values decide the output's shape"))
+    return n.const(np.array(np.nonzero(x), np.int64))
 
 
 def _unique(n: Node):

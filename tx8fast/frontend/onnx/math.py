@@ -80,12 +80,12 @@ def _is_inf(n: Node) -> Tensor:
 
 def _clip(n: Node) -> Tensor:
     x = n[0]
-    lo = n[1] if n.has(1) else _bound(n, "min", x.dtype)
-    hi = n[2] if n.has(2) else _bound(n, "max", x.dtype)
+    lo = n.reshape(n[1], ()) if n.has(1) else _bound(n, "min", x.dtype)
+    hi = n.reshape(n[2], ()) if n.has(2) else _bound(n, "max", x.dtype)
     known = all(t is None or t.array is not None for t in (lo, hi))
     if known and x.dtype in _CLAMP_OK:
-        low = float(lo.array.reshape(())) if lo is not None else float("-inf")
-        high = float(hi.array.reshape(())) if hi is not None else float("inf")
+        low = float(lo.array) if lo is not None else float("-inf")
+        high = float(hi.array) if hi is not None else float("inf")
         if low <= high:
             return n.op("clamp", x, lo=low, hi=high)
     if lo is not None:
@@ -111,7 +111,8 @@ def _celu(n: Node) -> Tensor:
 
 
 def _selu(n: Node) -> Tensor:
-    alpha, gamma = n.attr("alpha", 1.67326319217681884765625), n.attr("gamma", 1.05070102214813232421875)
+    alpha = n.attr("alpha", 1.6732 if n.opset < 6 else 1.67326319217681884765625)
+    gamma = n.attr("gamma", 1.0507 if n.opset < 6 else 1.05070102214813232421875)
     return n.op("selu", n[0], alpha=float(alpha), gamma=float(gamma))
 
 
@@ -190,8 +191,8 @@ def _identity(n: Node) -> Tensor:
 
 def _dropout(n: Node):
     """Outside training, dropout passes its input through and its mask is all true."""
-    training = bool(n.static(2, "training_mode").reshape(())) if n.has(2) else False
-    ratio = float(n.static(1, "ratio").reshape(())) if training and n.has(1) else float(n.attr("ratio", 0.5))
+    training = bool(n.number(2, "training_mode")) if n.has(2) else False
+    ratio = float(n.number(1, "ratio")) if training and n.has(1) else float(n.attr("ratio", 0.5))
     if training and ratio > 0:
         raise n.unsupported("dropout in training mode draws random numbers; export the model for inference")
     return [n[0], n.const(np.ones(n[0].shape, bool))] if n.wants(1) else [n[0]]

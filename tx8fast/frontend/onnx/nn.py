@@ -111,26 +111,35 @@ def _batch_norm(n: Node):
 
 
 def _instance_norm(n: Node) -> Tensor:
-    x, scale, offset = n[0], n[1], n[2]
+    x, scale, offset = _with_channels(n), n[1], n[2]
     rows = n.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
     y = n.reshape(n.op("layernorm", rows, axes=(-1,), eps=float(n.attr("epsilon", 1e-5))), x.shape)
     return _per_channel(n, y, scale, offset)
 
 
+def _with_channels(n: Node) -> Tensor:
+    if n[0].rank < 2:
+        raise n.bad(f"input 0 has shape {list(n[0].shape)}, required [N, C, ...]")
+    return n[0]
+
+
 def _per_channel(n: Node, x: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+    if not scale.shape == offset.shape == x.shape[1:2]:
+        found = f"scale has shape {list(scale.shape)}, offset {list(offset.shape)}"
+        raise n.bad(f"{found}, required [{x.shape[1]}], one number a channel")
     wide = (scale.shape[0], *[1] * (x.rank - 2))
     return n.op("add", n.op("mul", x, n.reshape(scale, wide)), n.reshape(offset, wide))
 
 
 def _group_norm(n: Node) -> Tensor:
-    x, scale, offset, groups = n[0], n[1], n[2], n.required("num_groups")
+    x, scale, offset, groups = _with_channels(n), n[1], n[2], n.required("num_groups")
     channels = x.shape[1]
     if channels % groups:
         raise n.bad(f"{channels} channels do not divide into {groups} groups")
     rows = n.reshape(x, (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
     y = n.op("layernorm", rows, axes=(-1,), eps=float(n.attr("epsilon", 1e-5)))
     y = n.reshape(y, x.shape)
-    if scale.shape[0] == groups and groups != channels:  # before operator set 21: one value per group
+    if scale.shape == offset.shape == (groups,) and groups != channels:  # before operator set 21: one value per group
         spread = (groups, channels // groups)
         scale, offset = (
             n.reshape(n.broadcast(n.reshape(t, (groups, 1)), spread), (channels,)) for t in (scale, offset)

@@ -80,6 +80,15 @@ class Node:
         """Return input `i` as an array. Raises NeedConstant if it is not known at compile time."""
         return self.known(self[i], f"input {i} ({what})")
 
+    def number(self, i: int, what: str) -> Any:
+        """Return the one number of input `i`, of whatever rank. Raises NeedConstant if it is not known at compile time."""
+        return self.single(self.static(i, what), f"input {i} ({what})")
+
+    def single(self, array: np.ndarray, what: str) -> Any:
+        if array.size != 1:
+            raise self.bad(f"{what} has shape {list(array.shape)}, required one number")
+        return array.reshape(())
+
     def known(self, t: Tensor, what: str) -> np.ndarray:
         array = t.force()
         if array is None:

@@ -70,6 +70,8 @@ def _softmax_flat(log: bool):
 
 def _hardmax(n: Node) -> Tensor:
     x = n[0]
+    if 0 in x.shape:
+        return x
     axis = n.axis(-1 if n.opset >= 13 else 1)
     flat = x if n.opset >= 13 else n.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
     axis = axis if n.opset >= 13 else 1
@@ -81,14 +83,14 @@ def _hardmax(n: Node) -> Tensor:
 
 def _topk(n: Node):
     x = n[0]
-    k = int(n.static(1, "K").reshape(-1)[0]) if n.has(1) else int(n.required("k"))
+    k = int(n.number(1, "K")) if n.has(1) else int(n.required("k"))
     values, indices = n.ops("topk", x, k=k, axis=n.axis(-1), largest=bool(n.attr("largest", 1)))
     return [values, indices]
 
 
 def _cumulative(kind: str):
     def run(n: Node) -> Tensor:
-        axis = n.norm_axis(int(n.static(1, "axis").reshape(-1)[0]), n[0].rank)
+        axis = n.norm_axis(int(n.number(1, "axis")), n[0].rank)
         flags = {"exclusive": bool(n.attr("exclusive", 0)), "reverse": bool(n.attr("reverse", 0))}
         return n.op(kind, n[0], axis=axis, **flags)
 

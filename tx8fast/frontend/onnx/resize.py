@@ -163,9 +163,10 @@ def _floats(n: Node, i: int, name: str) -> list[float] | None:
 
 def _upsample(n: Node) -> Tensor:
     scales = _floats(n, 1, "scales") or [float(s) for s in n.attr("scales", [])]
-    mode = {"nearest": "nearest", "linear": "linear", "bilinear": "linear"}.get(n.attr("mode", "nearest"))
+    asked = n.attr("mode", "nearest")
+    mode = {"nearest": "nearest", "linear": "linear", "bilinear": "linear"}.get(asked)
     if mode is None:
-        raise n.unsupported(f"mode '{n.attr('mode')}' is not supported")
+        raise n.unsupported(f"mode '{asked}' is not supported")
     axes = _axes(n, n[0], scales, None, [])
     if mode == "nearest":
         n.attrs["nearest_mode"] = "floor"

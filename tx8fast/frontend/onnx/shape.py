@@ -68,7 +68,7 @@ def _transpose(n: Node) -> Tensor:
 
 
 def _expand(n: Node) -> Tensor:
-    x, want = n[0], [int(d) for d in n.static(1, "shape")]
+    x, want = n[0], n.listed(1, "shape")
     try:
         return n.broadcast(x, np.broadcast_shapes(x.shape, tuple(want)))
     except ValueError as e:
@@ -76,7 +76,7 @@ def _expand(n: Node) -> Tensor:
 
 
 def _tile(n: Node) -> Tensor:
-    x, repeats = n[0], [int(r) for r in n.static(1, "repeats")]
+    x, repeats = n[0], n.listed(1, "repeats")
     if len(repeats) != x.rank:
         raise n.bad(f"{len(repeats)} repeats for rank {x.rank}")
     return tile(n, x, repeats)
@@ -163,7 +163,7 @@ def _pad(n: Node) -> Tensor:
         return x
     value = n[2] if n.has(2) else None
     if mode != "constant" or value is None or value.array is not None:
-        number = float(n.attr("value", 0.0)) if value is None else float(value.array.reshape(()))
+        number = float(n.attr("value", 0.0)) if value is None else float(n.single(value.array, "constant_value"))
         return n.op("pad", x, lo=tuple(lo), hi=tuple(hi), value=number, mode=mode)
     inside = n.op("pad", n.const(np.ones(x.shape, bool)), lo=tuple(lo), hi=tuple(hi), value=0.0, mode=mode)
     padded = n.op("pad", x, lo=tuple(lo), hi=tuple(hi), value=0.0, mode=mode)
@@ -201,7 +201,7 @@ def _constant_of_shape(n: Node) -> Tensor:
 
 
 def _range(n: Node) -> Tensor:
-    lo, hi, by = (n.static(i, name).reshape(()) for i, name in enumerate(("start", "limit", "delta")))
+    lo, hi, by = (n.number(i, name) for i, name in enumerate(("start", "limit", "delta")))
     if by == 0:
         raise n.bad("the step of the range is 0")
     span = (hi.astype(np.float64) - lo.astype(np.float64)) / by.astype(np.float64)
@@ -222,7 +222,7 @@ def _eye_like(n: Node) -> Tensor:
 
 
 def _trilu(n: Node) -> Tensor:
-    k = int(n.static(1, "k").reshape(-1)[0]) if n.has(1) else 0
+    k = int(n.number(1, "k")) if n.has(1) else 0
     if 0 in n[0].shape:
         return n[0]
     return n.op("trilu", n[0], k=k, upper=bool(n.attr("upper", 1)))
@@ -251,7 +251,7 @@ def _space_to_depth(n: Node) -> Tensor:
 
 
 def _center_crop_pad(n: Node) -> Tensor:
-    x, want = n[0], [int(d) for d in n.static(1, "shape")]
+    x, want = n[0], n.listed(1, "shape")
     axes = [n.norm_axis(a, x.rank) for a in n.attr("axes", range(x.rank))]
     lo, hi = [0] * x.rank, [0] * x.rank
     for a, size in zip(axes, want):

@@ -20,7 +20,7 @@ def _window(*coefficients: float):
     """A sum of cosines a0 - a1 cos(2 pi n / N) + a2 cos(4 pi n / N)."""
 
     def run(n: Node) -> Tensor:
-        size = int(n.static(0, "size").reshape(()))
+        size = int(n.number(0, "size"))
         dtype = dtype_of(n.attr("output_datatype", 1), n.where)
         steps = size if n.attr("periodic", 1) else size - 1
         angle = 2 * math.pi * np.arange(size) / max(steps, 1)
@@ -31,8 +31,10 @@ def _window(*coefficients: float):
 
 
 def _mel_weights(n: Node) -> Tensor:
-    bins, length, rate = (int(n.static(i, "parameter").reshape(())) for i in range(3))
-    low, high = (float(n.static(i, "edge frequency").reshape(())) for i in (3, 4))
+    bins, length, rate = (int(n.number(i, "parameter")) for i in range(3))
+    if rate < 1:
+        raise n.bad(f"the sample rate is {rate}, required 1 or more")
+    low, high = (float(n.number(i, "edge frequency")) for i in (3, 4))
     dtype = dtype_of(n.attr("output_datatype", 1), n.where)
     edges = np.array([low, high])
     mel_low, mel_high = 2595 * np.log10(1 + edges / 700)
@@ -99,12 +101,12 @@ def _dft(n: Node) -> Tensor:
     x = n[0]
     inverse, onesided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
     if n.opset >= 20:
-        axis = int(n.static(2, "axis").reshape(())) if n.has(2) else -2
+        axis = int(n.number(2, "axis")) if n.has(2) else -2
     else:
         axis = n.attr("axis", 1)
     axis = n.norm_axis(axis, x.rank)
     if n.has(1):
-        length = int(n.static(1, "dft_length").reshape(()))
+        length = int(n.number(1, "dft_length"))
     else:
         length = 2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis]
     flat = x if x.rank >= 3 else n.reshape(x, (1, *x.shape))
@@ -114,9 +116,11 @@ def _dft(n: Node) -> Tensor:
 
 def _stft(n: Node) -> Tensor:
     """Frames are gathered, weighted by the window and transformed."""
-    x, step = n[0], int(n.static(1, "frame_step").reshape(()))
+    x, step = n[0], int(n.number(1, "frame_step"))
     x = x if x.rank == 3 else n.reshape(x, (*x.shape, 1))
-    length = int(n.static(3, "frame_length").reshape(())) if n.has(3) else n[2].shape[0]
+    if not n.has(2) and not n.has(3):
+        raise n.bad("neither a window nor frame_length is given")
+    length = int(n.number(3, "frame_length")) if n.has(3) else n[2].shape[0]
     count = 1 + (x.shape[1] - length) // step
     places = np.arange(count)[:, None] * step + np.arange(length)[None, :]
     frames = n.op("gather", x, n.const(places.astype(np.int64)), axis=1)

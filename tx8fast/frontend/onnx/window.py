@@ -190,7 +190,7 @@ def _max_unpool(n: Node) -> Tensor:
     pooled = list(x.shape[:2])  # what the places refer to
     for i, k in enumerate(kernel):
         pooled.append((x.shape[2 + i] - 1) * stride[i] - pads[i] - pads[i + len(kernel)] + k)
-    out = [int(d) for d in n.static(2, "output_shape")] if n.has(2) else pooled
+    out = n.listed(2, "output_shape") if n.has(2) else pooled
     if any(a > b for a, b in zip(pooled, out)):
         pooled = out
     flat = n.broadcast(n.const(0.0, x.dtype), (math.prod(pooled),))

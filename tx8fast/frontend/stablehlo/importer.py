@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tx8fast.errors import ImportModelError, SimulationError, Tx8Error, UnsupportedError, VerifyError
+from tx8fast.errors import ImportModelError, SimulationError, Tx8Error, UnsupportedError, VerifyError, listing
 from tx8fast.frontend.common import Emitter, Tensor
 from tx8fast.frontend.stablehlo.node import Handler, Node
 from tx8fast.frontend.stablehlo.reader import Types, bindings
@@ -159,10 +159,7 @@ class Importer:
             )
         if not self.problems:
             return
-        lines = list(dict.fromkeys(str(p) for p in self.problems))
-        text = f"importing {self.what}: " + (
-            lines[0] if len(lines) == 1 else f"{len(lines)} problems" + "".join(f"\n  - {x}" for x in lines)
-        )
+        text = listing(dict.fromkeys(str(p) for p in self.problems), f"importing {self.what}")
         bad = any(isinstance(p, ImportModelError) for p in self.problems)
         raise ImportModelError(text) if bad else UnsupportedError(text)
 

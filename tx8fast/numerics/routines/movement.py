@@ -75,6 +75,8 @@ def pad(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
         keep = np.arange(max(0, -before), x.shape[axis] - max(0, -after))
         before, after = max(0, before), max(0, after)
         if mode != "constant":
+            if not keep.size and before + after:
+                raise SimulationError(f"pad: axis {axis} of shape {list(x.shape)} has nothing to repeat, mode '{mode}'")
             keep = np.pad(keep, (before, after), mode=mode)  # type: ignore[call-overload]
         if keep.size != x.shape[axis] or mode != "constant":
             x = np.take(x, keep, axis)

@@ -52,6 +52,8 @@ def softmax(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarra
     """softmax(x * scale + mask) along `axis`, or its logarithm; a pred mask keeps where true."""
     x = real(operand(arrays, 0))
     mask = optional(arrays, 1)
+    if not x.size:
+        return [done(x, out_types)]
     z = x * x.dtype.type(attrs.get("scale", 1.0))
     if mask is not None:
         z = np.where(mask, z, x.dtype.type(-math.inf)) if mask.dtype == np.bool_ else z + real(mask)

@@ -90,6 +90,8 @@ def arg_reduce(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.nda
     fn = np.argmin if attrs.get("op", "max") == "min" else np.argmax
     if x.ndim == 0:
         return [done(np.zeros((), np.int64), out_types)]
+    if not x.shape[axis]:
+        raise SimulationError(f"arg_reduce: axis {axis} of shape {list(x.shape)} has no elements to choose from")
     if attrs.get("select_last"):
         y = x.shape[axis] - 1 - fn(np.flip(x, axis), axis=axis)
     else:

@@ -1,0 +1,172 @@
+"""Laws of the field: exponentials, inverses, maxima, constants across formats, products."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tx8fast.errors import SimulationError
+from tx8fast.proof import products
+from tx8fast.proof.cells import ABSENT, HIDDEN, MAXIMUM, UNDEFINED, Elements, choose, join
+from tx8fast.proof.constants import as_float, simplest
+from tx8fast.proof.field import Field
+from tx8fast.proof.primes import is_prime, primes_of
+
+
+def same(a: Elements, b: Elements) -> bool:
+    sides = a.q is b.q is None or (a.q is not None and b.q is not None and bool((a.q == b.q).all()))
+    return bool((a.values() == b.values()).all()) and sides
+
+
+@pytest.fixture(params=[0, 1, 77])
+def field(request) -> Field:
+    return Field(request.param)
+
+
+def test_primes():
+    for seed in range(20):
+        p, q, omega = primes_of(seed)
+        assert is_prime(p) and is_prime(q) and p == 2 * q + 1 and p < 1 << 23 and omega != 1 and pow(omega, q, p) == 1
+        assert products.terms(p) * (p // 2) ** 2 + p <= 1 << 53 and products.terms(p) >= 500
+    assert len({primes_of(seed)[0] for seed in range(20)}) > 15
+    assert [n for n in range(60) if is_prime(n)] == [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59]
+
+
+def test_a_softmax_does_not_depend_on_its_maximum_or_blocks(field):
+    z, v = field.random("z", (6, 8)), field.random("v", (8, 3))
+    top = field.reduce_max(z, 1, True)
+    e = field.exp(field.sub(z, top))
+    whole = field.mul(field.matmul(e, v), field.inv(field.sum(e, 1, True)))
+    # online: two blocks of keys, the first sum rescaled
+    a, b = z.at((slice(None), slice(0, 3))), z.at((slice(None), slice(3, 8)))
+    first = field.reduce_max(a, 1, True)
+    both = field.maximum(first, field.reduce_max(b, 1, True))
+    assert same(both, top)
+    rescale = field.exp(field.sub(first, both))
+    e1, e2 = field.exp(field.sub(a, first)), field.exp(field.sub(b, both))
+    total = field.add(field.mul(field.sum(e1, 1, True), rescale), field.sum(e2, 1, True))
+    mix = field.add(field.mul(field.matmul(e1, v.at(slice(0, 3))), rescale), field.matmul(e2, v.at(slice(3, 8))))
+    assert same(field.mul(mix, field.inv(total)), whole)
+    assert not same(field.mul(mix, field.inv(field.sum(e2, 1, True))), whole)
+
+
+def test_hidden_elements_are_exact_zeros(field):
+    z, hidden = field.random("z", (4, 5)), field.constant(-3e38)
+    mask = np.arange(5) < 3
+    masked = field.add(z, choose(mask, field.numbers(np.zeros(5, int)), hidden.broadcast_to((5,))))
+    top = field.reduce_max(masked, 1, True)
+    assert same(top, field.reduce_max(z.at((slice(None), slice(0, 3))), 1, True))
+    e = field.exp(field.sub(masked, top))
+    assert (e.p[:, 3:] == 0).all() and (e.p[:, :3] != 0).all()
+    assert (field.exp(hidden).p == 0).all() and (field.sub(z, hidden).p == UNDEFINED).all()
+    assert (field.mul(hidden, field.numbers(np.array([0, 1]))).p == [0, HIDDEN]).all()
+    assert same(field.maximum(z, hidden.broadcast_to((4, 5))), z)
+
+
+def test_maxima_count_every_operand(field):
+    x = field.random("x", (3, 6))
+    whole = field.reduce_max(x, 1)
+    assert (whole.p & MAXIMUM).all()
+    for k in range(6):
+        keep = [i for i in range(6) if i != k]
+        assert (field.reduce_max(x.at((slice(None), keep)), 1).p != whole.p).all()
+    assert same(field.reduce_max(x.at((slice(None), slice(0, 1))), 1), x.at((slice(None), 0)))
+    a, b = x.at(0), x.at(1)
+    assert same(field.minimum(a, b), field.neg(field.maximum(field.neg(a), field.neg(b))))
+    assert same(field.reduce_min(x, 0), field.minimum(field.minimum(a, b), x.at(2)))
+    assert not same(field.relu(a), a)
+
+
+def test_inverses_and_roots(field):
+    x = field.random("x", (40,))
+    assert same(field.mul(x, field.inv(x)), field.numbers(np.ones(40, int)))
+    zero = field.numbers(np.zeros(2, int))
+    assert same(field.inv(zero), zero)
+    root = field.atom("sqrt", x)
+    assert same(field.mul(field.rsqrt(x), root), field.numbers(np.ones(40, int)))
+    assert (field.atom("sqrt", x).p == root.p).all() and (field.atom("tanh", x).p != root.p).any()
+    assert (field.order(field.neg(x)) == -field.order(x)).all()
+    assert same(field.pow2(field.mul(x, field.constant(1 / np.log(2)))), field.exp(x))
+
+
+def test_exponentials_of_exponentials_are_functions_only(field):
+    x, y = field.random("x", (9,)), field.random("y", (9,))
+    e = field.exp(x)
+    assert e.q is None and same(field.exp(e), field.exp(e))
+    assert not same(field.exp(field.add(e, field.exp(y))), field.mul(field.exp(e), field.exp(field.exp(y))))
+    sealed = field.seal(e)
+    assert sealed.q is not None and not (sealed.q == ABSENT).any() and (sealed.p != e.p).any()
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 8, 100, 511, 768, 4096, 14336])
+def test_inverses_of_counts_are_exact_in_f32(field, n):
+    one = field.numbers(np.array(1))
+    assert same(field.mul(field.constant(float(np.float32(1 / n))), field.numbers(np.array(n))), one)
+    field.constants.register(1 / n)
+    rounded = float(ml_dtypes.bfloat16(np.float32(1 / n)))
+    assert same(field.mul(field.constant(rounded, "bf16"), field.numbers(np.array(n))), one)
+
+
+def test_constants_of_the_graph_are_found_in_every_format(field):
+    scale = 128**-0.5
+    symbol = Elements(*(np.array(x, np.uint32) for x in field.constants.register(scale)))
+    field.constants.register(1e-12)
+    for fmt, kind in (("f32", np.float32), ("bf16", ml_dtypes.bfloat16), ("f16", np.float16)):
+        seen = float(kind(np.float32(scale)))
+        assert same(field.constant(seen, fmt), symbol), fmt
+        assert same(field.constant(-seen, fmt), field.neg(symbol)), fmt
+        assert same(field.constant(float(kind(np.float32(1 / scale))), fmt), field.inv(symbol)), fmt
+    assert same(field.constant(float(np.float32(1e-12))), field.constant(1e-12))
+    assert not same(field.constant(float(np.nextafter(np.float32(scale), np.float32(1)))), symbol)
+
+
+def test_constants_that_cannot_be_told_apart_are_an_error(field):
+    field.constants.register(0.1234567)
+    field.constants.register(0.1234568)
+    with pytest.raises(SimulationError, match="two constants"):
+        field.constant(0.12345, "bf16")
+    assert not same(field.constant(0.1234567), field.constant(0.1234568))
+
+
+def test_simplest_rationals():
+    from fractions import Fraction as F
+
+    assert (
+        simplest(F(3, 10), F(4, 10)) == F(1, 3)
+        and simplest(F(2), F(9, 4)) == 2
+        and simplest(F(31, 10), F(32, 10)) == F(16, 5)
+    )
+    assert as_float(0x3F80, "bf16") == as_float(0x3F800000, "f32") == as_float(0x3C00, "f16") == 1.0
+
+
+@pytest.mark.parametrize("depth", [0, 1, 5, 511, 523, 1100, 3000])
+def test_products_are_exact(field, depth):
+    a, b = field.random("a", (2, 3, depth)), field.random("b", (depth, 4))
+    made = field.matmul(a, b)
+    assert made.q is not None
+    assert (made.p == a.p.astype(object) @ b.p.astype(object) % field.p if depth else made.p == 0).all()
+    assert (made.q == a.q.astype(object) @ b.q.astype(object) % field.q if depth else made.q == 0).all()
+    assert field.matmul(a, b, sides="p").q is None
+
+
+def test_products_of_special_elements_are_undefined(field):
+    a, b = field.random("a", (3, 4)), field.random("b", (4, 2))
+    a.p[1, 2] = HIDDEN
+    assert ((field.matmul(a, b).p == UNDEFINED) == [[0, 0], [1, 1], [0, 0]]).all()
+    assert a.q is not None
+    a.q[2, 0] = ABSENT
+    made = field.matmul(a, b)
+    assert made.q is not None and ((made.q == ABSENT) == [[0, 0], [0, 0], [1, 1]]).all()
+
+
+def test_random_elements_depend_on_seed_key_and_number_alone(field):
+    x = field.random("w", (100,))
+    assert same(field.random("w", (60,), first=40), x.at(slice(40, 100)))
+    assert (
+        not (field.random("v", (100,)).p == x.p).any()
+        and not (Field(field.seed + 1).random("w", (100,)).p == x.p).any()
+    )
+    assert x.q is not None and x.p.max() < field.p and x.q.max() < field.q
+    parts = join([x.at(slice(0, 30)), x.at(slice(30, 100))], 0)
+    assert same(parts, x)

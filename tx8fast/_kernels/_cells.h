@@ -1,0 +1,143 @@
+/* The inner loops over cells and words, for compilers that vectorise them; imports nothing but the C library.
+ *
+ * Where the compiler can, each loop is built for several instruction sets and the processor's own is taken when the module is
+ * loaded. All arithmetic is on integers, or on floats that hold integers exactly, so every build gives the same words.
+ */
+#ifndef TX8FAST_CELLS_H
+#define TX8FAST_CELLS_H
+#include <stdint.h>
+#include <stddef.h>
+
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default"), optimize("no-trapping-math")))
+#else
+#define CLONES
+#endif
+
+#define UNDEFINED_ 0x80000000u
+#define HIDDEN_ 0x40000000u
+#define RESIDUE_ 0x00FFFFFFu
+#define KIND_ 0x0F000000u
+#define KEPT_ 0xF0FFFFFFu
+#define ZERO_ 0x06000000u
+#define CONTINUED_ 0x05000000u
+#define ABSENT_ 0xFFFFFFFFu
+
+/* words of n elements; returns how many were written in another kind (never-written ones are not counted) */
+CLONES static int64_t cells_load1(const uint32_t *m, uint32_t *out, ptrdiff_t n, uint32_t want) {
+    int32_t bad = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint32_t w = m[i], x = (w & KIND_) == want ? (w & KEPT_) : (w == ZERO_ ? 0 : UNDEFINED_);
+        out[i] = x;
+        bad += (x == UNDEFINED_) & ((w & KIND_) != 0);
+    }
+    return bad;
+}
+
+CLONES static int64_t cells_load2(const uint32_t *m, uint32_t *out, ptrdiff_t n, uint32_t want) {
+    int32_t bad = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint32_t w = m[2 * i], c = m[2 * i + 1];
+        uint32_t right = ((w & KIND_) == want) & (c == (CONTINUED_ | (w & RESIDUE_)));
+        uint32_t x = right ? (w & KEPT_) : (((w == ZERO_) & (c == ZERO_)) ? 0 : UNDEFINED_);
+        out[i] = x;
+        bad += (x == UNDEFINED_) & ((w & KIND_) != 0);
+    }
+    return bad;
+}
+
+/* centred residues of n elements; returns how many have none */
+CLONES static int64_t cells_centre1(const uint32_t *m, double *out, ptrdiff_t n, uint32_t want, int32_t p) {
+    int32_t bad = 0, half = p >> 1;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint32_t w = m[i];
+        int32_t x = (int32_t)(w & RESIDUE_);
+        bad += ((w & (KIND_ | UNDEFINED_ | HIDDEN_)) != want) & (w != ZERO_);
+        out[i] = (double)(x > half ? x - p : x);
+    }
+    return bad;
+}
+
+CLONES static int64_t cells_centre2(const uint32_t *m, double *out, ptrdiff_t n, uint32_t want, int32_t p) {
+    int32_t bad = 0, half = p >> 1;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint32_t w = m[2 * i], c = m[2 * i + 1];
+        int32_t x = (int32_t)(w & RESIDUE_);
+        int32_t wrong = ((w & (KIND_ | UNDEFINED_ | HIDDEN_)) != want) | (c != (CONTINUED_ | (w & RESIDUE_)));
+        bad += wrong & ((w != ZERO_) | (c != ZERO_));
+        out[i] = (double)(x > half ? x - p : x);
+    }
+    return bad;
+}
+
+CLONES static int64_t cells_centre_q(const uint32_t *m, double *out, ptrdiff_t n, int32_t q, int width) {
+    int32_t bad = 0, half = q >> 1;
+    if (width == 1)
+        for (ptrdiff_t i = 0; i < n; i++) {
+            int32_t x = (int32_t)(m[i] & RESIDUE_);
+            bad += m[i] == ABSENT_;
+            out[i] = (double)(x > half ? x - q : x);
+        }
+    else
+        for (ptrdiff_t i = 0; i < n; i++) {
+            int32_t x = (int32_t)(m[2 * i] & RESIDUE_);
+            bad += m[2 * i] == ABSENT_;
+            out[i] = (double)(x > half ? x - q : x);
+        }
+    return bad;
+}
+
+CLONES static void cells_store1(uint32_t *m, const uint32_t *a, ptrdiff_t n, uint32_t kind) {
+    for (ptrdiff_t i = 0; i < n; i++) m[i] = a[i] | kind;
+}
+
+CLONES static void cells_store2(uint32_t *m, const uint32_t *a, ptrdiff_t n, uint32_t kind) {
+    for (ptrdiff_t i = 0; i < n; i++) {
+        m[2 * i] = a[i] | kind;
+        m[2 * i + 1] = CONTINUED_ | (a[i] & RESIDUE_);
+    }
+}
+
+/* adding and taking away 1.5 * 2^52 rounds to an integer */
+#define MAGIC_ 6755399441055744.0
+
+CLONES static void sums_reduce(double *total, const double *part, ptrdiff_t n, double m) {
+    double inverse = 1 / m;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double x = part[i], turns = (x * inverse + MAGIC_) - MAGIC_;
+        total[i] += x - turns * m;
+    }
+}
+
+CLONES static void sums_residues(const double *total, uint32_t *out, ptrdiff_t n, double m) {
+    double inverse = 1 / m;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double x = total[i], y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;
+        out[i] = (uint32_t)(int32_t)(y < 0 ? y + m : y);
+    }
+}
+
+/* words of a run of results: sums and, if there are any, partial sums, elements of `width` cells and of kind `want`; a hidden
+ * partial sum hides the result */
+CLONES static void sums_words(const double *t, const uint32_t *add, int width, uint32_t want, uint32_t *out, ptrdiff_t n, double m) {
+    double inverse = 1 / m;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint32_t w = add[i * width], c = add[i * width + width - 1];
+        uint32_t right = ((w & (KIND_ | UNDEFINED_)) == want) & ((width == 1) | (c == (CONTINUED_ | (w & RESIDUE_))));
+        uint32_t good = right | ((w == ZERO_) & (c == ZERO_));
+        double x = t[i] + (double)(int32_t)(w & RESIDUE_), y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;
+        uint32_t r = (uint32_t)(int32_t)(y < 0 ? y + m : y);
+        r = (w & HIDDEN_) ? HIDDEN_ : r;
+        out[i] = good ? r : UNDEFINED_;
+    }
+}
+
+CLONES static void sums_words_q(const double *t, const uint32_t *add, int width, uint32_t *out, ptrdiff_t n, double m) {
+    double inverse = 1 / m;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint32_t w = add[i * width];
+        double x = t[i] + (double)(int32_t)(w & RESIDUE_), y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;
+        out[i] = w == ABSENT_ ? ABSENT_ : (uint32_t)(int32_t)(y < 0 ? y + m : y);
+    }
+}
+#endif

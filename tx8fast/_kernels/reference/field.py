@@ -1,0 +1,154 @@
+"""Twin of the field's element-wise kernels: the same cells by numpy expressions in 64 bits.
+
+May import: numpy. Must not: share code with the kernel.
+
+Words modulo p: residue in 24 bits, states above (`UNDEFINED`, `HIDDEN`, `MAXIMUM`, `MINIMUM`); words modulo q: a residue
+or ABSENT. All arrays are uint32 and of one shape; results are new ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+UNDEFINED, HIDDEN, MAXIMUM, MINIMUM = 1 << 31, 1 << 30, 1 << 29, 1 << 28
+RESIDUE, ABSENT = (1 << 24) - 1, 0xFFFFFFFF
+_M1, _M2, _M3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def _wide(x):
+    return x.astype(np.int64)
+
+
+def _put(p, undefined, hidden=None):
+    out = p.astype(np.uint32)
+    if hidden is not None:
+        out = np.where(hidden, np.uint32(HIDDEN), out)
+    return np.where(undefined, np.uint32(UNDEFINED), out)
+
+
+def mix(words):
+    """Return well mixed 64-bit words (the finaliser of splitmix64, Steele, Lea and Flood 2014)."""
+    x = (words ^ (words >> np.uint64(30))) * _M2
+    x = (x ^ (x >> np.uint64(27))) * _M3
+    return x ^ (x >> np.uint64(31))
+
+
+def residues(words, modulus):
+    """Return the high 32 bits of 64-bit words scaled to [0, modulus)."""
+    return ((words >> np.uint64(32)) * np.uint64(modulus) >> np.uint64(32)).astype(np.uint32)
+
+
+def both(words, p, q):
+    """Return residues modulo p and q of 64-bit words: from the high and the low half."""
+    return residues(words, p), residues(words << np.uint64(32), q)
+
+
+def counters(key, first, count, p, q):
+    """Return random residues (modulo p, modulo q) number first .. first + count of a 64-bit key."""
+    return both(mix(np.uint64(key) + (np.arange(first, first + count, dtype=np.uint64) + np.uint64(1)) * _M1), p, q)
+
+
+def add_p(a, b, p):
+    undefined, hidden = (a | b) & UNDEFINED != 0, (a | b) & HIDDEN != 0
+    return _put((_wide(a & RESIDUE) + _wide(b & RESIDUE)) % p, undefined, hidden)
+
+
+def sub_p(a, b, p):
+    undefined = ((a | b) & UNDEFINED != 0) | ((b & HIDDEN != 0) & (a & HIDDEN == 0))
+    return _put((_wide(a & RESIDUE) - _wide(b & RESIDUE)) % p, undefined, a & HIDDEN != 0)
+
+
+def mul_p(a, b, p):
+    undefined, hidden = (a | b) & UNDEFINED != 0, (a | b) & HIDDEN != 0
+    zero = (a & (RESIDUE | HIDDEN) == 0) | (b & (RESIDUE | HIDDEN) == 0)
+    return _put((_wide(a & RESIDUE) * _wide(b & RESIDUE)) % p, undefined, hidden & ~zero)
+
+
+def _q(f, a, b, q):
+    absent = (a == ABSENT) | (b == ABSENT)
+    return np.where(absent, np.uint32(ABSENT), (f(_wide(a), _wide(b)) % q).astype(np.uint32))
+
+
+def add_q(a, b, q):
+    return _q(np.add, a, b, q)
+
+
+def sub_q(a, b, q):
+    return _q(np.subtract, a, b, q)
+
+
+def mul_q(a, b, q):
+    return _q(np.multiply, a, b, q)
+
+
+def neg_p(a, p):
+    """Negate; the negative of a maximum is a minimum."""
+    marks = (a & MAXIMUM) >> 1 | (a & MINIMUM) << 1
+    return _put((-_wide(a & RESIDUE)) % p, a & (UNDEFINED | HIDDEN) != 0) | np.where(a & UNDEFINED, 0, marks).astype(
+        np.uint32
+    )
+
+
+def neg_q(a, q):
+    return np.where(a == ABSENT, np.uint32(ABSENT), ((-_wide(a)) % q).astype(np.uint32))
+
+
+def power(base, exponent, modulus):
+    """Return base ** exponent by squaring, for an array of bases."""
+    out, square = np.ones_like(base), base
+    while exponent:
+        if exponent & 1:
+            out = out * square % modulus
+        square, exponent = square * square % modulus, exponent >> 1
+    return out
+
+
+def inv_p(a, p):
+    """Invert; the inverse of zero is zero."""
+    return _put(power(_wide(a & RESIDUE), p - 2, p), a & (UNDEFINED | HIDDEN) != 0)
+
+
+def inv_q(a, q):
+    return np.where(
+        a == ABSENT, np.uint32(ABSENT), power(_wide(np.where(a == ABSENT, 0, a)), q - 2, q).astype(np.uint32)
+    )
+
+
+def exp_p(p_word, q_word, p, omega):
+    """Return omega to the q words; hidden gives an exact zero, an absent q word is undefined."""
+    hidden = p_word & HIDDEN != 0
+    undefined = (p_word & UNDEFINED != 0) | ((q_word == ABSENT) & ~hidden)
+    exponent = _wide(np.where(q_word == ABSENT, 0, q_word))
+    out, square = np.ones_like(exponent), omega
+    for bit in range(24):
+        out = np.where(exponent >> bit & 1, out * square % p, out)
+        square = square * square % p
+    return _put(np.where(hidden, 0, out), undefined)
+
+
+def hash_pq(a, key, p, q):
+    """Return fresh residues (p, q) that depend on the words modulo p (marks left out) and the key; undefined stays."""
+    words = mix(
+        np.uint64(key) + (np.atleast_1d(a & (RESIDUE | HIDDEN)).astype(np.uint64) + np.uint64(1)) * _M1
+    ).reshape(a.shape)
+    new_p, new_q = both(words, p, q)
+    undefined = a & UNDEFINED != 0
+    return np.where(undefined, np.uint32(UNDEFINED), new_p), np.where(undefined, np.uint32(0), new_q)
+
+
+def share_pq(a_p, a_q, key, p, q):
+    """Return what an element contributes to a maximum: itself if it is one, nothing if hidden, else its hash.
+
+    A hidden element stays hidden; results carry the mark.
+    """
+    new_p, new_q = hash_pq(a_p, key, p, q)
+    marked, special = a_p & MAXIMUM != 0, a_p & (UNDEFINED | HIDDEN) != 0
+    new_p = np.where(marked | special, a_p, new_p | np.uint32(MAXIMUM))
+    return new_p, np.where(marked, a_q, np.where(special, np.uint32(0), new_q))
+
+
+def join_p(a, b, p):
+    """Add two contributions to a maximum: a hidden one adds nothing."""
+    total = ((_wide(a & RESIDUE) + _wide(b & RESIDUE)) % p).astype(np.uint32) | np.uint32(MAXIMUM)
+    out = np.where(a & HIDDEN, b, np.where(b & HIDDEN, a, total))
+    return np.where((a | b) & UNDEFINED, np.uint32(UNDEFINED), out).astype(np.uint32)

@@ -1,0 +1,161 @@
+"""How many bits one seed proves of a launch: the degree of the expression whose zeros a wrong program could hide in.
+
+May import: graph_table, proof.graph, proof.evaluate (records only). Must not: know what the launch really computes.
+
+A stored element is a quotient of polynomials in elements that are drawn (operands, hashes, exponentials). A wrong one differs from it
+by a quotient whose numerator of degree D is zero at a random place with probability at most D / modulus (Schwartz and Zippel);
+a hash or an exponential of an operand that differs is equal with the operand's own degree over the modulus. What the
+launch computes instead is taken to have at most twice the graph's degree (docs/proof.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tx8fast.graph_table import OpRecord
+from tx8fast.proof.evaluate import Slice
+from tx8fast.proof.field import Field
+from tx8fast.proof.graph import Graph
+
+#: the launch's own expression is taken to have this many times the graph's degree
+FACTOR = 2
+#: kinds that multiply two operands and add up
+_PRODUCTS = frozenset(
+    {
+        "mul",
+        "gemm",
+        "contract",
+        "conv",
+        "conv_nd",
+        "conv_transpose",
+        "conv_transpose_nd",
+        "rope",
+        "swiglu",
+        "dequantize",
+        "einsum",
+    }
+)
+#: kinds of which only hashes of the operands are left
+_HASHED = frozenset(
+    "sqrt log sin cos tanh sigmoid abs erf sign tan sinh cosh asin acos atan asinh acosh atanh floor ceil round softplus relu "
+    "leaky_relu gelu gelu_tanh silu hswish hsigmoid mish elu selu celu thresholded_relu prelu clamp max min pow mod max_pool "
+    "max_pool_nd".split()
+)
+
+
+@dataclass(frozen=True)
+class Degree:
+    """above, below: degrees of a quotient's numerator and denominator; apart: how many different denominators the last axis
+    holds; nested: the sum of the degrees inside hashes and exponentials; exponent: there is an exponential."""
+
+    above: int = 1
+    below: int = 0
+    apart: int = 1
+    nested: int = 0
+    exponent: bool = False
+
+    @property
+    def total(self) -> int:
+        """The degree that counts for one comparison."""
+        return (1 + FACTOR) * (self.above + self.below) + self.nested
+
+    def bits(self, field: Field) -> float:
+        """Return -log2 of the probability that one seed misses a wrong element."""
+        return math.log2(field.q if self.exponent else field.p) - math.log2(self.total)
+
+
+def _both(parts: list[Degree], product: bool) -> Degree:
+    """Return the degree of a product, or of a sum."""
+    a = parts[0]
+    for b in parts[1:]:
+        above = a.above + b.above if product else max(a.above + b.below, b.above + a.below)
+        a = Degree(above, a.below + b.below, max(a.apart, b.apart), a.nested + b.nested, a.exponent or b.exponent)
+    return a
+
+
+def _summed(a: Degree) -> Degree:
+    """Return the degree of a sum along the last axis: different denominators multiply."""
+    more = a.below * (a.apart - 1)
+    return Degree(a.above + more, a.below + more, 1, a.nested, a.exponent)
+
+
+def _hash(a: Degree, exponent: bool = False) -> Degree:
+    """Return the degree of a hash, or of an exponential, of something."""
+    return Degree(1, 0, 1, a.nested + a.above + a.below + 1, a.exponent or exponent)
+
+
+def _of(record: OpRecord, parts: list[Degree]) -> Degree:
+    """Return the degree of an op's results."""
+    kind = record.kind.rstrip("_")
+    width = record.results[0].shape[-1] if record.results[0].shape else 1
+    if not parts:
+        return Degree()
+    if kind == "softmax" or kind == "exp":
+        e = _hash(_both(parts, False), True)
+        return Degree(e.above, 0 if kind == "exp" else 1, 1, e.nested, True)
+    if kind in ("rmsnorm", "layernorm"):
+        x = parts[0]
+        root = _hash(_both([x, x], True))
+        scaled = _both([x, *parts[1:2]], True)
+        return Degree(scaled.above, scaled.below + 1, 1, scaled.nested + root.nested, scaled.exponent)
+    if kind == "batchnorm_inference":
+        return Degree(
+            sum(p.above for p in parts),
+            sum(p.below for p in parts) + 1,
+            width,
+            sum(p.nested for p in parts) + 2,
+            parts[0].exponent,
+        )
+    if kind in _HASHED:
+        inner = _hash(_both(parts, False))
+        return Degree(parts[0].above + inner.above, parts[0].below, parts[0].apart, inner.nested, inner.exponent)
+    if kind in ("div", "recip", "rsqrt", "softsign"):
+        by = parts[-1]
+        over = Degree(
+            by.below, by.above, max(by.apart, 1), by.nested + (by.above + 1 if kind == "rsqrt" else 0), by.exponent
+        )
+        return over if kind in ("recip", "rsqrt") else _both([parts[0], over], True)
+    if kind in _PRODUCTS:
+        made = _both([_summed(p) for p in parts[:2]], True)
+        made = _both([made, *parts[2:]], False)
+        heads = _merged(record) if kind == "contract" else 1
+        return Degree(made.above, made.below, max(made.apart, heads), made.nested, made.exponent)
+    if kind == "square":
+        return _both([parts[0], parts[0]], True)
+    if kind in (
+        "add",
+        "sub",
+        "cumsum",
+        "select",
+        "concat",
+        "scatter",
+        "scatter_nd",
+        "kv_update",
+        "all_reduce",
+        "reduce_scatter",
+    ):
+        return _both(parts, False)
+    if kind == "reduce":
+        return _summed(parts[0])
+    return parts[0]
+
+
+def _merged(record: OpRecord) -> int:
+    """Return how many rows of its own a contraction puts side by side on the last axis: heads."""
+    out = record.attr("equation").partition("->")[2].strip()
+    last = out.rpartition("(")[2].rstrip(")").split() if out.endswith(")") else []
+    sizes = dict(zip(record.attr("sizes")[::2], record.attr("sizes")[1::2], strict=True))
+    return math.prod(sizes.get(v, 1) for v in last[:-1])
+
+
+def degree_of(graph: Graph, part: Slice) -> Degree:
+    """Return the largest degree among what the ops of a launch make."""
+    known: dict[str, Degree] = {}
+    worst = Degree()
+    for op in part.ops:
+        inputs = [known.get(graph.roots[n], Degree()) for n in op.inputs if n]
+        made = _of(op.record, inputs)
+        known.update(dict.fromkeys(op.outputs, made))
+        worst = max(worst, made, key=lambda d: (d.exponent, d.total))
+    return worst

@@ -1,0 +1,179 @@
+"""Products of matrices modulo a prime, exact through float64.
+
+May import: numpy, the kernels, proof.cells. Must not: know rows or memory.
+
+Residues are centred, so a product of two is at most (m / 2)^2 and a chunk of 2^53 / (m / 2)^2 terms sums exactly in a
+float64 whatever the order in which a library adds; every chunk is reduced before it is added to the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tx8fast._kernels import _facade_shadow as k
+from tx8fast.proof.cells import ABSENT, RESIDUE, SPECIAL, UNDEFINED, Elements
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+
+def terms(modulus: int) -> int:
+    """Return how many products of centred residues, and a residue, add up exactly in float64."""
+    return (1 << 53) // (modulus // 2) ** 2 - 1
+
+
+def centred(a: np.ndarray, modulus: int) -> Floats:
+    """Return residues in [0, modulus) as float64 in [-modulus / 2, modulus / 2]."""
+    x = a.astype(np.float64)
+    np.subtract(x, modulus, out=x, where=x > modulus // 2)
+    return x
+
+
+def sums(left: Floats, right: Floats, modulus: int) -> Floats:
+    """Return left @ right as integers below 2^53 that are congruent: (..., m, k) by (..., k, n) of centred residues.
+
+    Batch axes broadcast.
+    """
+    depth, step = left.shape[-1], terms(modulus)
+    if depth <= step:
+        return np.matmul(left, right)
+    shape = (*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1])
+    out, part = np.zeros(shape), np.empty(shape)
+    # chunks of one size: a short last one costs as much as a long one
+    step = -(-depth // -(-depth // step))
+    for at in range(0, depth, step):
+        np.matmul(left[..., at : at + step], right[..., at : at + step, :], out=part)
+        k.add_reduced(out, part, modulus)
+    return out
+
+
+def total(left: Floats, right: Floats, modulus: int) -> npt.NDArray[np.uint32]:
+    """Return left @ right modulo `modulus`."""
+    return k.residues(sums(left, right, modulus), modulus)
+
+
+def matmul(a: np.ndarray, b: np.ndarray, modulus: int) -> npt.NDArray[np.uint32]:
+    """Return a @ b modulo `modulus` of uint32 residues."""
+    return total(centred(a, modulus), centred(b, modulus), modulus)
+
+
+class Operand(NamedTuple):
+    """An operand of the matrix engine: centred residues of any shape modulo p and (or None) modulo q.
+
+    `bad_p`, `bad_q`: where an element has no residue; None where all have one.
+    """
+
+    p: Floats
+    q: Floats | None = None
+    bad_p: Mask | None = None
+    bad_q: Mask | None = None
+
+    @property
+    def special(self) -> bool:
+        """Whether some element has no residue, or some but not all have none modulo q."""
+        return self.bad_p is not None or self.bad_q is not None
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for x in self if x is not None)
+
+    def map(self, f: Callable[[Any], Any]) -> Operand:
+        return Operand(*(None if x is None else f(x) for x in self))  # type: ignore[arg-type]
+
+    def turned(self) -> Operand:
+        """Exchange the last two axes."""
+        return self.map(lambda x: x.swapaxes(-1, -2))
+
+    def shaped(self, *shape: int) -> Operand:
+        return self.map(lambda x: x.reshape(shape))
+
+    def moved(self, axes: tuple[int, ...]) -> Operand:
+        return self.map(lambda x: x.transpose(axes))
+
+    def windows(
+        self,
+        rows,
+        columns,
+        out: tuple[int, int],
+        kernel: tuple[int, int],
+        step: tuple[int, int],
+        dilation: tuple[int, int],
+    ) -> Operand:
+        """Return the windows of (n, h, w, c) with zeros around it as a matrix (1, n * oh * ow, ky * kx * c)."""
+        (oh, ow), (ky, kx), (sy, sx), (dy, dx) = out, kernel, step, dilation
+
+        def f(x):
+            if any((*rows, *columns)):
+                x = np.pad(x, ((0, 0), rows, columns, (0, 0)))
+            n, _, _, c = x.shape
+            a, b, d, e = x.strides
+            view = np.lib.stride_tricks.as_strided(
+                x, (n, oh, ow, ky, kx, c), (a, b * sy, d * sx, b * dy, d * dx, e), writeable=False
+            )
+            return view.reshape(1, n * oh * ow, ky * kx * c)
+
+        return self.map(f)
+
+
+def operand(value: Elements, p: int, q: int) -> Operand:
+    """Return elements as an operand."""
+    bad = value.p & np.uint32(SPECIAL) != 0
+    left = centred(value.p & np.uint32(RESIDUE), p)
+    bad_p = bad if bad.any() else None
+    if value.q is None:
+        return Operand(left, None, bad_p)
+    absent = value.q == ABSENT
+    if absent.all() and absent.size:
+        return Operand(left, None, bad_p)
+    return Operand(left, centred(np.where(absent, 0, value.q), q), bad_p, absent if absent.any() else None)
+
+
+def _either(a: Mask | None, b: Mask | None) -> Mask | None:
+    """Return which results of a product touch a marked element."""
+    if a is None and b is None:
+        return None
+    rows: Any = np.zeros((1, 1), bool) if a is None else np.any(a, -1, keepdims=True)
+    columns: Any = np.zeros((1, 1), bool) if b is None else np.any(b, -2, keepdims=True)
+    return rows | columns
+
+
+def multiply(field, a: Operand, b: Operand) -> Elements:
+    """Return the product (..., m, k) by (..., k, n); a special element makes its whole row or column undefined."""
+    p = total(a.p, b.p, field.p)
+    bad = _either(a.bad_p, b.bad_p)
+    if bad is not None:
+        p = np.where(bad, np.uint32(UNDEFINED), p)
+    if a.q is None or b.q is None:
+        return Elements(p, None)
+    q = total(a.q, b.q, field.q)
+    absent = _either(a.bad_q, b.bad_q)
+    return Elements(p, q if absent is None else np.where(absent, np.uint32(ABSENT), q))
+
+
+def weigh(field, a: Operand, b: Operand) -> Elements:
+    """Return sums over the second axis of (m, taps, c) times (1, taps, c)."""
+
+    def sums(x: Floats, y: Floats, modulus: int) -> npt.NDArray[np.uint32]:
+        out, step = np.zeros((x.shape[0], x.shape[2])), terms(modulus)
+        for at in range(0, x.shape[1], step):
+            part = np.einsum("mtc,tc->mc", x[:, at : at + step], y[0, at : at + step])
+            k.add_reduced(out, part, modulus)
+        return k.residues(out, modulus)
+
+    def either(x: Mask | None, y: Mask | None) -> Mask | None:
+        found: list[Any] = [np.any(z, 1) for z in (x, y) if z is not None]
+        return None if not found else found[0] | found[-1]
+
+    p = sums(a.p, b.p, field.p)
+    bad = either(a.bad_p, b.bad_p)
+    if bad is not None:
+        p = np.where(bad, np.uint32(UNDEFINED), p)
+    if a.q is None or b.q is None:
+        return Elements(p, None)
+    q = sums(a.q, b.q, field.q)
+    absent = either(a.bad_q, b.bad_q)
+    return Elements(p, q if absent is None else np.where(absent, np.uint32(ABSENT), q))

@@ -1,0 +1,96 @@
+"""What a proof found, as facts and as text.
+
+May import: the standard library. Must not: know how it was found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """launch: number, -1 for a conflict of addresses; value: the name of the graph's value; op: what makes it in the graph."""
+
+    launch: int
+    name: str
+    value: str
+    op: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A launch that is not proved, and why; elements: how many it stores."""
+
+    launch: int
+    name: str
+    why: str
+    elements: int
+
+
+@dataclass
+class Report:
+    """elements: that all launches store; compared: over all seeds; bits: of the launch that is proved with the fewest."""
+
+    segments: int = 0
+    launches: int = 0
+    elements: int = 0
+    compared: int = 0
+    denominators: int = 0
+    seeds: int = 0
+    bits: float = 0.0
+    ran: set[int] = field(default_factory=set)
+    failures: list[Failure] = field(default_factory=list)
+    outside: dict[int, Outside] = field(default_factory=dict)
+
+    @property
+    def proved(self) -> bool:
+        """True if nothing that was compared differs."""
+        return not self.failures
+
+    @property
+    def share_outside(self) -> float:
+        """The share of stored elements that lie outside the proof."""
+        return sum(o.elements for o in self.outside.values()) / self.elements if self.elements else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "proved": self.proved, "segments": self.segments, "launches": self.launches, "launches_run": len(self.ran),
+            "elements_stored": self.elements, "elements_compared": self.compared, "denominators_compared": self.denominators,
+            "seeds": self.seeds, "missed_log2": -self.bits, "share_outside": self.share_outside,
+            "outside": [asdict(o) for o in self.outside.values()], "failures": [asdict(f) for f in self.failures],
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """Return the report as text."""
+        if self.failures:
+            head = f"not proved: {len(self.failures)} problem{'s' * (len(self.failures) > 1)}"
+            return [head, *(f"  - {failure_text(f)}" for f in self.failures), *self._outside_lines()]
+        out = [
+            f"proved: {self.launches:,} launches of {self.segments:,} segments, {len(self.ran):,} of them distinct; "
+            f"{self.compared:,} elements compared over {self.seeds} seed{'s' * (self.seeds != 1)}",
+            f"a wrong program passes with a probability of at most 2^-{self.bits:.0f} (docs/proof.md)",
+        ]
+        return [*out, *self._outside_lines()]
+
+    def _outside_lines(self) -> list[str]:
+        if not self.outside:
+            return []
+        reasons: dict[str, list[Outside]] = {}
+        for o in self.outside.values():
+            reasons.setdefault(o.why, []).append(o)
+        lines = [
+            f"outside the proof: {len(self.outside):,} launches, {100 * self.share_outside:.2g} % of the elements stored"
+        ]
+        for why, found in reasons.items():
+            lines.append(f"  - {found[0].name}{f' and {len(found) - 1} more' if len(found) > 1 else ''}: {why}")
+        return lines
+
+
+def failure_text(f: Failure) -> str:
+    """Return one failure in a line."""
+    at = f"launch {f.launch} ({f.name})" if f.launch >= 0 else f.name
+    value = f", value {f.value}" + (f" of {f.op}" if f.op and f.op != f.name else "") if f.value else ""
+    return f"{at}{value}: {f.why}"

@@ -1,0 +1,180 @@
+"""Meanings of kernel-core routines that pick, place and order elements, and of functions and reductions.
+
+May import: numpy, proof. Must not: import numerics; routines are written a second time. Numbers of elements are concrete; what an
+order depends on is the keyed order of the field, so a routing is proved as drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tx8fast.errors import SimulationError
+from tx8fast.proof.cells import UNDEFINED, Elements
+from tx8fast.proof.recipes import RECIPES, apply
+from tx8fast.proof.routines import Operand, routine
+
+
+def _axis(attrs: Mapping[str, Any], rank: int, default: int) -> int:
+    axis = int(attrs.get("axis", default))
+    if not -rank <= axis < rank:
+        raise SimulationError(f"a routine works along axis {axis} of {rank}")
+    return axis % rank
+
+
+def _wrapped(numbers: np.ndarray, size: int) -> np.ndarray:
+    """Return numbers counted from the start; negative ones count from the end."""
+    if numbers.size and not (-size <= int(numbers.min()) and int(numbers.max()) < size):
+        raise SimulationError(f"a routine picks numbers {numbers.min()} to {numbers.max()} of {size}")
+    return numbers.astype(np.int64) % size
+
+
+def _pick(source: Operand, where: Any, out: Operand) -> None:
+    """Store the elements at an index of the source."""
+    if source.is_float:
+        out.put(source.elements(where))
+    else:
+        values, good = source.ints(where)
+        out.put_ints(values, good)
+
+
+@routine("gather")
+def gather(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+    """Slices of the table by number along an axis, whose place the shape of the numbers takes."""
+    axis = _axis(attrs, ins[0].where.ndim, 0)
+    numbers = _wrapped(ins[1].known_ints(), ins[0].where.shape[axis])
+    _pick(ins[0], (slice(None),) * axis + (numbers,), outs[0])
+
+
+def _own_places(numbers: np.ndarray, shape: tuple[int, ...], axis: int) -> tuple:
+    """Return index arrays: every element at its own place, but along the axis at its number."""
+    places = list(np.ogrid[tuple(slice(0, n) for n in numbers.shape)])
+    places[axis] = _wrapped(numbers, shape[axis])
+    return tuple(places)
+
+
+@routine("gather_elements")
+def gather_elements(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+    axis = _axis(attrs, ins[0].where.ndim, 0)
+    _pick(ins[0], _own_places(ins[1].known_ints(), ins[0].where.shape, axis), outs[0])
+
+
+def _tuples(numbers: np.ndarray, shape: tuple[int, ...], batch: int) -> tuple:
+    """Return index arrays of tuples in the last axis, after `batch` axes that go along."""
+    lead = [np.arange(shape[b]).reshape([-1 if d == b else 1 for d in range(numbers.ndim - 1)]) for b in range(batch)]
+    return (*lead, *(_wrapped(numbers[..., i], shape[batch + i]) for i in range(numbers.shape[-1])))
+
+
+@routine("gather_nd")
+def gather_nd(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+    _pick(ins[0], _tuples(ins[1].known_ints(), ins[0].where.shape, int(attrs.get("batch_dims", 0))), outs[0])
+
+
+def _place(ins: list[Operand], places: tuple, updates: Any, how: str, out: Operand) -> None:
+    """Store the first operand with updates put, or added, at an index; equal places apply in order."""
+    if how not in ("set", "none", "add"):
+        raise SimulationError(f"scatter with '{how}' has no meaning in the proof")
+    numbers = np.broadcast_to(np.arange(ins[0].where.size).reshape(ins[0].where.shape)[places], updates.shape).reshape(
+        -1
+    )
+    if not out.is_float:
+        values, good = (x.copy() for x in ins[0].ints())
+        new, new_good = ins[2].ints()
+        if how == "add":
+            np.add.at(values.reshape(-1), numbers, new.reshape(-1))
+            np.logical_and.at(good.reshape(-1), numbers, new_good.reshape(-1))
+        else:
+            values.reshape(-1)[numbers], good.reshape(-1)[numbers] = new.reshape(-1), new_good.reshape(-1)
+        out.put_ints(values, good)
+        return
+    flat, new = ins[0].elements().reshape(-1).map(np.array), updates.reshape(-1)
+    if how == "add":
+        field = out.tile.field
+        for turn in range(int(np.bincount(numbers).max()) if numbers.size else 0):
+            # the turn-th update of every place; places differ within a turn
+            order = np.argsort(numbers, kind="stable")
+            rank = np.arange(numbers.size) - np.searchsorted(numbers[order], numbers[order])
+            mine = order[rank == turn]
+            total = field.add(flat.at(numbers[mine]), new.at(mine))
+            flat.p[numbers[mine]] = total.p
+            if flat.q is not None and total.q is not None:
+                flat.q[numbers[mine]] = total.q
+    else:
+        flat.p[numbers] = new.p
+        if flat.q is not None and new.q is not None:
+            flat.q[numbers] = new.q
+    out.put(flat.reshape(*ins[0].where.shape))
+
+
+@routine("scatter")
+def scatter(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+    axis = _axis(attrs, ins[0].where.ndim, 0)
+    places = _own_places(ins[1].known_ints(), ins[0].where.shape, axis)
+    updates = ins[2].elements() if outs[0].is_float else ins[2].where
+    _place(ins, places, updates, str(attrs.get("combine", "set")), outs[0])
+
+
+@routine("scatter_nd")
+def scatter_nd(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+    numbers = ins[1].known_ints()
+    places = _tuples(numbers, ins[0].where.shape, 0)
+    shape = numbers.shape[:-1] + ins[0].where.shape[numbers.shape[-1] :]
+    updates = ins[2].elements().reshape(*shape) if outs[0].is_float else ins[2].where.reshape(shape)
+    _place(ins, places, updates, str(attrs.get("combine", "set")), outs[0])
+
+
+def _keys(x: Operand) -> tuple[np.ndarray, np.ndarray]:
+    """Return what an operand is ordered by, and where that is known."""
+    if not x.is_float:
+        return x.ints()
+    value = x.elements()
+    return x.tile.field.order(value), value.p & np.uint32(UNDEFINED) == 0
+
+
+@routine("topk")
+def topk(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+    """The k largest (smallest) along an axis, in order, and their places; of equal ones the first."""
+    axis, k = _axis(attrs, ins[0].where.ndim, -1), int(attrs["k"])
+    keys, good = _keys(ins[0])
+    if not good.all():
+        raise SimulationError("topk of elements that are not known")
+    order = np.argsort(-keys if attrs.get("largest", True) else keys, axis=axis, kind="stable")
+    order = np.take(order, np.arange(k), axis)
+    _pick(ins[0], _own_places(order, ins[0].where.shape, axis), outs[0])
+    outs[1].put_ints(order)
+
+
+def _unary(name: str) -> Callable[[list[Operand], Mapping[str, Any], list[Operand]], None]:
+    def f(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+        if not ins[0].is_float:
+            raise SimulationError(f"{name} of integers has no meaning in the proof")
+        outs[0].put(apply(ins[0].tile.field, name, ins[0].dtype, ins[0].elements(), attrs))
+
+    return f
+
+
+for _name in RECIPES:
+    routine(_name)(_unary(_name))
+
+
+def _reduction(name: str) -> Callable[[list[Operand], Mapping[str, Any], list[Operand]], None]:
+    def f(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
+        if not ins[0].is_float:
+            raise SimulationError(f"{name} of integers has no meaning in the proof")
+        value = ins[0].elements()
+        axes = tuple(int(a) % len(value.shape) for a in attrs.get("axes", range(len(value.shape))))
+        made: Elements = getattr(ins[0].tile.field, name)(value, axes)
+        outs[0].put(made.reshape(*outs[0].where.shape))
+
+    return f
+
+
+for _name, _method in {
+    "reduce_sum": "sum",
+    "reduce_mean": "mean",
+    "reduce_max": "reduce_max",
+    "reduce_min": "reduce_min",
+}.items():
+    routine(_name)(_reduction(_method))
