@@ -73,7 +73,13 @@ def extension(name: str) -> Extension:
     source = f"tx8fast/_kernels/{name}.pyx"
     if not Path(source).is_file():
         raise SystemExit(f"setup.py: kernel {name!r} is listed but {source} does not exist")
-    return Extension(f"tx8fast._kernels.{name}", [source], extra_compile_args=FLAGS, include_dirs=["tx8fast/_kernels"], depends=HEADERS)
+    return Extension(
+        f"tx8fast._kernels.{name}",
+        [source],
+        extra_compile_args=FLAGS,
+        include_dirs=["tx8fast/_kernels"],
+        depends=HEADERS,
+    )
 
 
 setup(

@@ -219,6 +219,8 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         meta["options"]["io_dtype"] = options.io_dtype
     if options.tp is not None:
         meta["options"]["tp"] = options.tp
+    if options.as_family is not None:
+        meta["options"]["as_family"] = options.as_family
     if options.group_table:
         meta["options"]["group_table"] = Path(options.group_table).name
     if found.report.functions:

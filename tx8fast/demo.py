@@ -7,6 +7,8 @@ output directory. Exit code 1 if a simulated result misses the tolerance.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import sys
 import time
 from pathlib import Path
@@ -22,6 +24,7 @@ from tx8fast.demo_model import LLAMA_3_8B, SMALL, Arrays, decoder, write_checkpo
 SEQ = PAST = 64
 LARGE_SEQ = 2048
 PIPE_WIDTH = 120
+REPORT = "llama-3-8b-prefill.html"
 #: largest accepted error relative to the largest reference value: four layers rounded to 8 significant bits
 TOLERANCE = 0.05
 
@@ -37,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     ok = check_small(options.out, console)
     if not options.no_large:
         time_large(options.out, console)
+        console.print(f"report of the prefill: {options.out / REPORT}")
     console.print(f"files are in {options.out}")
     return 0 if ok else 1
 
@@ -97,14 +101,25 @@ def time_large(out: Path, console: Console) -> None:
         start = time.perf_counter()
         program = tx8fast.compile(path, **options)
         compile_seconds = time.perf_counter() - start
-        program.save(out / f"llama-3-8b-{options['phase']}.tx8")
+        saved = out / f"llama-3-8b-{options['phase']}.tx8"
+        program.save(saved)
         r = program.simulate()
+        if options["phase"] == "prefill":
+            write_report(saved, out / REPORT)
         used = r.utilisation
         table.add_row(
             name, f"{compile_seconds:.2f} s", f"{r.cycles:,}", f"{r.seconds * 1e3:,.2f} ms", f"{tokens / r.seconds:,.1f}",
             f"{used['ne']:.1%}", f"{used['ddr']:.1%}", r.roofline.bound, f"{r.roofline_ratio:.3f}",
         )  # fmt: skip
     console.print(table)
+
+
+def write_report(program: Path, page: Path) -> None:
+    """Write the report as the command line does."""
+    from tx8fast.cli.app import cli
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        cli.main(["report", str(program), "-o", str(page)], standalone_mode=False)
 
 
 if __name__ == "__main__":

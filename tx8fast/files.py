@@ -20,7 +20,7 @@ from typing import IO
 from tx8fast.errors import ConfigError
 
 #: files that commands write: in the directory of a model they may be replaced, others there belong to the model
-RESULT_SUFFIXES = (".tx8", ".npz", ".pftrace")
+RESULT_SUFFIXES = (".tx8", ".npz", ".pftrace", ".html")
 #: how names of unfinished files end; before it stand a dot, the name of the result, and something random
 TEMPORARY = ".tx8fast.tmp"
 #: bytes of a result's name that its temporary name repeats; names have at most 255

@@ -27,7 +27,8 @@ class CompileOptions:
     only: patterns of op names; the search groups no other ops. load_plans: a file of search results that takes the place of
     the search; opt and sharing are those of the file then, and what `only` selects is searched again.
     dims binds symbolic dimensions; constants binds model inputs to
-    values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file. chips: the
+    values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file. as_family: the family to take a model
+    directory for whose `model_type` is not known. chips: the
     grid (x, y) of chips that run the program together, None = as many in a row as the model was made for. tp: chips
     that share every layer of a transformer.
     """
@@ -50,6 +51,7 @@ class CompileOptions:
     embed_limit_bytes: int = 64 << 20
     chips: tuple[int, int] | None = None
     tp: int | None = None
+    as_family: str | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -108,5 +110,5 @@ class CompileOptions:
         """The part that model readers take, absent values left out."""
         given = {"phase": self.phase, "seq": self.seq, "past": self.past, "batch": self.batch,
                  "dims": dict(self.dims), "constants": dict(self.constants),
-                 "chips": None if self.chips is None else self.chips[0] * self.chips[1], "tp": self.tp}  # fmt: skip
+                 "chips": None if self.chips is None else self.chips[0] * self.chips[1], "tp": self.tp, "as_family": self.as_family}  # fmt: skip
         return {k: v for k, v in given.items() if v not in (None, {})}

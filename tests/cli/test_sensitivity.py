@@ -59,8 +59,8 @@ def test_command(tx8: Caller, program, mlp, tmp_path):
     of_model = json.loads(tx8("sensitivity", mlp, "--dtype", "bf16", "--json").out)
     assert of_model["keys"] == facts["keys"]
     text = tx8("sensitivity", program).out
-    assert "with other assumptions" in text and "no difference:" in text
-    assert "0, which no factor changes: kcore.recv_cycles" in text
+    assert "with other assumptions" in text and "no difference" in text
+    assert "0, which no factor changes  kcore.recv_cycles" in text
 
 
 def test_tags_of_the_machine_file_count(tx8: Caller, mlp, tmp_path):

@@ -1,68 +1,66 @@
 """The rows of a batch as a table: CSV, JSON, Markdown. The same rows give the same bytes.
 
-May import: the standard library. Must not: know how rows are made.
+May import: report.grid. Must not: know how rows are made.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+from tx8fast.report.grid import Column, Grid, Listing, number
 
 Row = dict[str, Any]
 NAMES = {"csv": "results.csv", "json": "results.json", "md": "results.md"}
 
 
-def _number(pattern: str) -> Callable[[Any], str]:
-    return lambda v: "" if v is None else format(v, pattern)
-
-
-#: key of a row, heading, how a person reads it
-COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("name", "model", str), ("status", "status", str), ("cycles", "cycles", _number(",")), ("milliseconds", "ms", _number(",.2f")),
-    ("tokens_per_second", "tokens/s", _number(",.1f")), ("time_to_first_token_ms", "first token, ms", _number(",.2f")),
-    ("roofline_ratio", "roofline", _number(".3f")), ("ddr_share", "DDR", _number(".1%")), ("chips", "chips", _number(",")),
-    ("kernel_core_share", "kernel core", _number(".2%")), ("error", "error", str),
+#: of a job; compile seconds are of one run alone, so that they are told in a terminal and stand in no file
+COLUMNS = (
+    Column("name", "model", stretch=True), Column("status", "status"), number("compile_seconds", "compile, s", 3, "{:.2f}".format, hidden=True),
+    number("cycles", "cycles", 4), number("milliseconds", "ms", 0, "{:,.2f}".format), number("tokens_per_second", "tokens/s", 1, "{:,.1f}".format),
+    number("time_to_first_token_ms", "first token, ms", 5, "{:,.2f}".format), number("roofline_ratio", "roofline", 1, "{:.3f}".format),
+    number("ddr_share", "DDR", 6, "{:.1%}".format), number("chips", "chips", 2), number("kernel_core_share", "kernel core", 7, "{:.2%}".format),
+    Column("error", "error", rank=8, stretch=True),
 )  # fmt: skip
 #: not for people, and of one file only
 HIDDEN = ("key", "reads", "warnings")
 
 
-def shown(rows: Sequence[Row], seconds: dict[str, float] | None = None) -> tuple[list[str], list[list[str]]]:
-    """Return headings and cells for people; the column of errors only where there is one. seconds: compile seconds by name, of
-    which only a terminal is told: they are another run's next time."""
-    columns = [c for c in COLUMNS if c[0] != "error" or any(r.get("error") for r in rows)]
-    head = [title for _, title, _ in columns]
-    cells = [["" if r.get(key) is None else show(r[key]) for key, _, show in columns] for r in rows]
-    if seconds is not None:
-        head.insert(2, "compile, s")
-        for row, line in zip(rows, cells, strict=True):
-            line.insert(2, f"{seconds[row['name']]:.2f}" if row["name"] in seconds else "")
-    return head, cells
+def grid(rows: Sequence[Row], seconds: Mapping[str, float] | None = None) -> Grid:
+    """Return the table for people; the column of errors only where there is one. seconds: compile seconds by name, of a terminal's table, below
+    which the errors stand as a list."""
+    told = seconds is not None
+    failed = any(r.get("error") for r in rows)
+    columns = [
+        replace(c, hidden=not told) if c.key == "compile_seconds" else replace(c, hidden=told) if c.key == "error" else c
+        for c in COLUMNS if c.key != "error" or failed
+    ]  # fmt: skip
+    return Grid(columns, [{**r, "compile_seconds": (seconds or {}).get(r["name"])} for r in rows])
+
+
+def errors(rows: Sequence[Row]) -> list[Any]:
+    """Return what has become of the jobs that failed, to stand below the table."""
+    found = [(r["name"], r["error"]) for r in rows if r.get("error")]
+    return ["", Listing("failed:", found)] if found else []
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """Return the table for people; nothing in a name is read as markup."""
-    head, cells = shown(rows)
+    columns = [c for c in grid(rows).columns if not c.hidden]
+    cells = [[c.text(r) for c in columns] for r in rows]
     clean = [
         [" ".join(c.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for c in line]
         for line in cells
     ]
-    lines = [head, ["---"] * len(head), *clean]
+    lines = [[c.heading for c in columns], ["---"] * len(columns), *clean]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Return all figures unrounded. A text that a spreadsheet would take for a formula begins with an apostrophe."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([key for key, *_ in COLUMNS])
-    for row in rows:
-        values = [row.get(key) for key, *_ in COLUMNS]
-        writer.writerow([f"'{v}" if isinstance(v, str) and v[:1] in ("=", "+", "-", "@") else v for v in values])
-    return out.getvalue()
+    """Return all figures unrounded."""
+    return Grid(COLUMNS, rows).csv()
 
 
 def to_json(rows: Sequence[Row]) -> str:

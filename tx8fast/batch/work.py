@@ -26,6 +26,7 @@ from tx8fast.batch.manifest import Job
 from tx8fast.errors import CompileWarning, ConfigError, InfeasibleError, Tx8Error
 from tx8fast.files import replacing
 from tx8fast.options import CompileOptions
+from tx8fast.program.rates import rates
 
 DONE, FAILED = "done", "failed"
 MAX_AUTO_CHIPS = 128
@@ -154,7 +155,7 @@ def _compile(job: Job, target: Path, root: Path) -> tuple[dict[str, Any], tuple[
             continue
         program.save(target)
         reads = () if ir.weights is None else tuple(_reads(ir.weights.file_reads, root))
-        row = figures(program, options)
+        row = figures(program)
         row["sha256"] = hashlib.sha256(target.read_bytes()).hexdigest()
         row["file_bytes"] = target.stat().st_size
         return row, reads
@@ -180,26 +181,17 @@ def _reads(found: Any, root: Path) -> list[Read]:
     return out
 
 
-def figures(compiled: Any, options: CompileOptions) -> dict[str, Any]:
+def figures(compiled: Any) -> dict[str, Any]:
     """Return the deterministic figures of a program: those of the table, and what they are made of."""
     program = compiled.program
     r = compiled.simulate()
-    phase = program.meta.get("phase", "")
     machine = r.machine
-    tokens = _tokens(program, phase, options)
     kcore = sum(g.busy.get("kcore", 0) * g.count for g in r.groups)
     return {
-        "status": DONE, "model": program.meta.get("model", ""), "phase": phase, "cycles": r.cycles, "milliseconds": r.seconds * 1e3,
-        "tokens": tokens, "tokens_per_second": tokens / r.seconds if tokens and r.seconds else None,
-        "time_to_first_token_ms": r.seconds * 1e3 if phase == "prefill" and tokens else None,
+        "status": DONE, "model": program.meta.get("model", ""), "phase": program.meta.get("phase", ""), "cycles": r.cycles,
+        "milliseconds": r.seconds * 1e3, **rates(program, r.seconds),
         "bound_cycles": r.bound_cycles, "roofline_ratio": r.roofline_ratio, "chips": program.n_chips,
         "ddr_bytes": program.ddr_bytes, "ddr_share": program.ddr_bytes / machine.chip.ddr_bytes,
         "kernel_core_share": kcore / (r.cycles * machine.n_tiles) if r.cycles else 0.0,
         "kernel_core": sorted(program.meta.get("kernel_core", {})),
     }  # fmt: skip
-
-
-def _tokens(program: Any, phase: str, options: CompileOptions) -> int | None:
-    """Tokens that one run of a language model takes in: the places of its ids; None of any other model."""
-    ids = next((t for t in program.inputs if t.name == "input_ids"), None)
-    return math.prod(ids.shape) if ids is not None else None

@@ -1,4 +1,4 @@
-"""The command line: `tx8fast check | compile | sim | run | inspect | opt`.
+"""The command line: `tx8fast check | compile | sim | run | inspect | report | ...`.
 
 May import: everything, but heavy things inside the command that needs them: `tx8fast --help` must be fast.
 Must not: hold logic of a stage.

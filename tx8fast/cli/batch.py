@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import json_option, progress, replacing, show, show_json, tell, warn_unused
+from tx8fast.cli.output import json_option, progress, replacing, show_json, tell, warn_unused
+from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import given
 from tx8fast.errors import ConfigError
 
@@ -38,8 +39,9 @@ PROGRAMS = "programs"
 )
 @click.option("--dry-run", is_flag=True, help="List the jobs and do nothing.")
 @json_option
+@table_options
 def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | None, resume: bool, cached: bool, cache_dir: Path | None,
-          dry_run: bool, as_json: bool) -> int:  # fmt: skip
+          dry_run: bool, as_json: bool, table: TableChoice) -> int:  # fmt: skip
     """Compile and time every model of MANIFEST.toml; one that fails does not stop the others.
 
     Exit code 2 if a job has failed. An interrupted batch goes on with --resume, to the same programs and tables."""
@@ -91,7 +93,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     if cache is not None:
         Cache(*cache, tell=tell).collect()
     _write_tables(output, rows)
-    _show(rows, seconds, as_json)
+    _show(rows, seconds, as_json, table)
     return 2 if any(r["status"] == "failed" for r in rows) else 0
 
 
@@ -162,16 +164,10 @@ def _write_tables(output: Path, rows: Sequence[dict[str, Any]]) -> None:
             f.write(text.encode("utf-8", "surrogateescape"))
 
 
-def _show(rows: Sequence[dict[str, Any]], seconds: dict[str, float], as_json: bool) -> None:
-    from tx8fast.batch.table import HIDDEN, shown
+def _show(rows: Sequence[dict[str, Any]], seconds: dict[str, float], as_json: bool, table: TableChoice) -> None:
+    from tx8fast.batch.table import HIDDEN, errors, grid
 
     if as_json:
         show_json({"rows": [{k: v for k, v in r.items() if k not in HIDDEN} for r in rows], "seconds": seconds})
-        return
-    from rich.table import Table
-
-    head, cells = shown(rows, seconds)
-    table = Table(*head)
-    for line in cells:
-        table.add_row(*line)
-    show([table])
+    else:
+        table.show([], grid(rows, seconds), errors(rows))

@@ -33,7 +33,7 @@ def calibrate(measurements: Path, output: Path | None, machine: str, keys: tuple
     from tx8fast.machine import load_machine
     from tx8fast.machine.config import SCHEMA, read_machine_text
     from tx8fast.machine.tags import assumed_keys, edited, read_tags
-    from tx8fast.report.figures import calibration_tables
+    from tx8fast.report.assumptions import calibration_tables
     from tx8fast.simulator.calibrate import calibrate as fit
     from tx8fast.simulator.measurements import parse
 

@@ -18,6 +18,7 @@ from tx8fast.cli.model import model_options, read_options, split_lengths
 from tx8fast.cli.output import DEFECT, DONE, PATH, json_option, progress, replacing, show_graph, show_json, tell
 from tx8fast.cli.output import show as print_parts
 from tx8fast.cli.search import SearchArguments, record_line, search_fields, search_options
+from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import STAGES, warn_unread
 from tx8fast.errors import ConfigError
 
@@ -58,17 +59,20 @@ from tx8fast.errors import ConfigError
     help="Stop early and print what exists then: the graph, the plans, or the program's figures.",
 )
 @forbid_option
-@json_option  # fmt: skip
+@json_option
+@table_options
 def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...],
              save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
              embed_limit_mib: int, prove: bool,
-             dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, **given: Any) -> int:  # fmt: skip
+             dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, table: TableChoice, **given: Any) -> int:  # fmt: skip
     """Compile MODEL into a program file."""
     wanted = SearchArguments(save_plans, show, dot)
     if stop_after in STAGES[:-1] and output is not None:
         raise click.UsageError(f"--stop-after {stop_after} makes no program; drop -o, the text goes to stdout")
     if stop_after in STAGES[:2] and wanted.files:
         raise click.UsageError(f"--stop-after {stop_after} makes no plans; drop {' and '.join(wanted.files)}")
+    if stop_after in STAGES[:2] and table.given:
+        raise click.UsageError(f"--stop-after {stop_after} prints no table; drop --columns, --sort and --csv")
     if stop_after != "search" and show:
         raise click.UsageError("--show prints what the search knows; add --stop-after search")
     if stop_after in STAGES[:-1] and forbid:
@@ -96,7 +100,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         return _several(model, output, varying, lengths, options, prove, forbid, as_json)
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
-        _partly(model, options, stop_after, dump, wanted, as_json)
+        _partly(model, options, stop_after, dump, wanted, as_json, table)
         return DONE
 
     from tx8fast import api
@@ -129,9 +133,12 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
     if as_json:
         show_json(facts)
     else:
-        from tx8fast.report.tables import program_tables
+        from tx8fast.report.tables import program_tables, segments_grid
 
-        print_parts(program_tables(facts))
+        if table.given:
+            table.show([], segments_grid(plans))
+        else:
+            print_parts(program_tables(facts))
         _print_proof([] if report is None else [report])
     return DONE
 
@@ -198,7 +205,13 @@ def _several(
 
 
 def _partly(
-    model: Path, options: Any, stage: str, dump: Callable | None, wanted: SearchArguments, as_json: bool
+    model: Path,
+    options: Any,
+    stage: str,
+    dump: Callable | None,
+    wanted: SearchArguments,
+    as_json: bool,
+    table: TableChoice,
 ) -> None:
     """Run the stages up to `stage` and print their outcome."""
     from tx8fast import api
@@ -217,7 +230,7 @@ def _partly(
                 searched = api.search_graph(view.table, machine, options, callback)
             with files.together():
                 wanted.write(searched)
-            _print_search(searched, wanted, as_json)
+            _print_search(searched, wanted, as_json, table)
             return
     if as_json:
         show_json({"stage": stage, "model": ir.name, "n_ops": ir.n_ops(), "text": ir.text()})
@@ -225,9 +238,9 @@ def _partly(
         show_graph(ir.text())
 
 
-def _print_search(searched: Any, wanted: SearchArguments, as_json: bool) -> None:
+def _print_search(searched: Any, wanted: SearchArguments, as_json: bool, table: TableChoice) -> None:
     from tx8fast.cli.plans import plan_facts
-    from tx8fast.report.tables import search_tables, segments_table
+    from tx8fast.report.tables import search_tables, segments_grid
 
     if wanted.show:
         rows = wanted.records(searched)
@@ -241,7 +254,7 @@ def _print_search(searched: Any, wanted: SearchArguments, as_json: bool) -> None
     if as_json:
         show_json({"stage": "search", "segment_rows": rows, "search": search})
     else:
-        print_parts([*search_tables(search), segments_table(rows)])
+        table.show([] if table.given else search_tables(search), segments_grid(rows))
 
 
 class Dumps:

@@ -1,18 +1,26 @@
 """What commands tell of a program, as JSON-able objects with stable keys.
 
-May import: program, machine, simulator.roofline, simulator.workload, errors. Must not: format for people (see `report`).
+May import: program, machine, simulator.cycle (as a type), simulator.roofline, simulator.workload, errors. Must not: format for people (see `report`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tx8fast.errors import ProgramError, raise_all
 from tx8fast.machine import Machine
+from tx8fast.program.labels import label, layers_text, segment_labels
 from tx8fast.program.model import FORMAT_VERSION, Program, Segment, Tensor
+from tx8fast.program.rates import rates
 from tx8fast.simulator.roofline import roofline
 from tx8fast.simulator.workload import engine_cycles
+
+if TYPE_CHECKING:
+    from tx8fast.simulator.cycle import CycleResult
+
+#: of a program's facts, what a simulation repeats
+_HEAD = ("model", "phase", "compute_dtype", "spm_peak_bytes", "ddr_footprint_bytes", "useful_macs", "unique_ddr_bytes")
 
 
 def _known(facts: Mapping[str, Any], what: str, kind: type, *keys: str) -> dict[str, Any]:
@@ -68,15 +76,17 @@ def segment_facts(program: Program) -> list[dict[str, Any]]:
     counts = [0] * len(program.segments)
     for launch in program.launches:
         counts[launch.segment] += 1
-    return [_segment(machine, i, s, n) for i, (s, n) in enumerate(zip(program.segments, counts, strict=True))]
+    rows = zip(program.segments, counts, segment_labels(program), strict=True)
+    return [_segment(machine, i, s, n, name) for i, (s, n, name) in enumerate(rows)]
 
 
-def _segment(machine: Machine, index: int, s: Segment, launches: int) -> dict[str, Any]:
+def _segment(machine: Machine, index: int, s: Segment, launches: int, name: str) -> dict[str, Any]:
     what = f"segment '{s.name}'"
     work = engine_cycles(machine, s)
     return {
         "index": index,
         "name": s.name,
+        "label": name,
         **_known(s.info, what, str, "op", "engine", "bound"),
         **_known(s.info, what, list, "parts", "slices", "order", "shared"),
         **_known(s.info, what, int, "steps", "candidates", "useful_macs", "operand_bytes"),
@@ -111,3 +121,59 @@ def inspect_facts(program: Program) -> dict[str, Any]:
         "params": [param_facts(t) for t in program.params],
         "segment_rows": segment_facts(program),
     }
+
+
+def simulation_facts(path: str, program: Program, result: CycleResult) -> dict[str, Any]:
+    """Return what `sim --json` prints of a program and its simulation. Raises ProgramError if meta is damaged."""
+    head, groups = program_facts(program), group_labels(program, result)
+    facts = result.to_json()
+    for row, (layers, name) in zip(facts["groups"], groups, strict=True):
+        row |= {"label": name, "layers": layers}
+    return {
+        "program": path,
+        **{k: head[k] for k in _HEAD},
+        **rates(program, result.seconds),
+        **facts,
+        "answers": _answers(program, result, [name for _, name in groups]),
+    }
+
+
+def group_labels(program: Program, result: CycleResult) -> list[tuple[str, str]]:
+    """Return (layers, label) of every group of a simulation."""
+    ops = {s.name: s.ops or [s.name] for s in program.segments}
+    names: list[list[str]] = [[] for _ in result.groups]
+    for name, group, _ in result.timeline:
+        names[group].append(name)
+    return [
+        (layers_text(n), label(n, [op for s in g.segments for op in ops[s]]))
+        for n, g in zip(names, result.groups, strict=True)
+    ]
+
+
+def _answers(program: Program, result: CycleResult, names: list[str]) -> dict[str, Any]:
+    """Return what bounds the program, where the scratchpad is fullest, and which group loses most cycles; None if it is empty."""
+    used = {u: x for u, x in result.utilisation.items() if u not in ("sync", "issue")}
+    out: dict[str, Any] = {
+        "bound_by": {"bound": result.roofline.bound, "busiest": max(used, key=lambda u: used[u]), "utilisation": max(used.values())},
+        "spm_peak": None, "largest_loss": None,
+    }  # fmt: skip
+    if not result.groups:
+        return out
+    peak = {s.name: s.spm_peak_bytes for s in program.segments}
+    full = max(range(len(names)), key=lambda i: (max(peak[s] for s in result.groups[i].segments), -i))
+    segment = max(result.groups[full].segments, key=lambda s: peak[s])
+    out["spm_peak"] = {
+        "group": full, "label": names[full], "segment": segment, "bytes": peak[segment],
+        "capacity_bytes": result.machine.tile.spm_bytes,
+        "start_cycle": next(at for _, group, at in result.timeline if group == full),
+    }  # fmt: skip
+    lost = [(g.cycles - g.roofline.bound_cycles) * g.count for g in result.groups]
+    worst = max(range(len(lost)), key=lambda i: (lost[i], -i))
+    kinds = result.groups[worst].losses
+    kind = max(kinds, key=lambda k: kinds[k], default="")
+    out["largest_loss"] = {
+        "group": worst, "label": names[worst], "segments": list(result.groups[worst].segments), "cycles": lost[worst],
+        "share": lost[worst] / result.cycles if result.cycles else 0.0, "mostly": kind,
+        "mostly_cycles": kinds.get(kind, 0.0) * result.groups[worst].count,
+    }  # fmt: skip
+    return out

@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import length_option, open_program
-from tx8fast.cli.output import PATH, json_option, show, show_json, warn_unused
+from tx8fast.cli.output import PATH, json_option, show_json, warn_unused
+from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.errors import ConfigError
 
 
@@ -22,10 +23,14 @@ from tx8fast.errors import ConfigError
 @click.option("--all", "show_all", is_flag=True, help="List every parameter and segment, not only the first ones.")
 @length_option
 @json_option
-def inspect(program: Path, code: str | None, streams: bool, show_all: bool, length: int | None, as_json: bool) -> None:
+@table_options
+def inspect(program: Path, code: str | None, streams: bool, show_all: bool, length: int | None, as_json: bool,
+            table: TableChoice) -> None:  # fmt: skip
     """Show the tensors, segments, plans and code of PROGRAM."""
     if code is not None and streams:
         raise click.UsageError("--code and --streams are two outputs; give one of them")
+    if code is not None and table.given:
+        raise click.UsageError("--columns, --sort and --csv are for tables; drop --code")
     if show_all and (code is not None or as_json):
         warn_unused({"--all"}, "nothing is left out of --code" if code is not None else "nothing is left out of --json")
     from tx8fast.cli.facts import inspect_facts
@@ -35,15 +40,16 @@ def inspect(program: Path, code: str | None, streams: bool, show_all: bool, leng
         _code(loaded, code, as_json)
         return
     if streams:
-        _streams(loaded, show_all, as_json)
+        _streams(loaded, show_all, as_json, table)
         return
     facts = {"program": str(program), **inspect_facts(loaded)}
     if as_json:
         show_json(facts)
     else:
-        from tx8fast.report.tables import inspect_tables
+        from tx8fast.report.tables import ALL, SHOWN, inspect_head, kernel_core, segments_grid
 
-        show(inspect_tables(facts, show_all))
+        grid = segments_grid(facts["segment_rows"], ALL if show_all or table.given else SHOWN)
+        table.show([] if table.given else inspect_head(facts, show_all), grid, kernel_core(facts["kernel_core"]))
 
 
 def _code(program: Any, wanted: str, as_json: bool) -> None:
@@ -58,7 +64,7 @@ def _code(program: Any, wanted: str, as_json: bool) -> None:
         click.echo(line)
 
 
-def _streams(program: Any, show_all: bool, as_json: bool) -> None:
+def _streams(program: Any, show_all: bool, as_json: bool, table: TableChoice) -> None:
     from dataclasses import asdict
 
     from tx8fast.program.streams import streams
@@ -69,9 +75,9 @@ def _streams(program: Any, show_all: bool, as_json: bool) -> None:
     if as_json:
         show_json({"streams": rows})
         return
-    from tx8fast.report.tables import stream_tables
+    from tx8fast.report.tables import stream_grid
 
-    show(stream_tables(rows, show_all))
+    table.show([], stream_grid(rows, show_all or table.given))
 
 
 def _find(program: Any, wanted: str) -> int:

@@ -80,6 +80,7 @@ _OPTIONS = (
                  help="Format to compute in (default: the model's own)."),
     click.option("--io-dtype", type=click.Choice(list(DTYPES)),
                  help="Format of float inputs, outputs and caches (default: the model's own)."),
+    click.option("--as", "as_family", metavar="FAMILY", help="Take a model directory of unknown model_type for one of FAMILY."),
     click.option("--tp", type=int, metavar="N", help="Chips that share every layer of a language model."),
     click.option("--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."),
     click.option("--machine", default="tx8", metavar="NAME|FILE.toml", show_default=True, help="Machine description."),

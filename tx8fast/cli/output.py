@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 import warnings
@@ -22,8 +23,6 @@ from tx8fast.errors import ConfigError, UnusedOptionWarning
 
 #: exit codes of all commands
 DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-#: columns of tables that go to a file or a pipe
-PIPE_WIDTH = 160
 #: a bar that would vanish at once only flickers
 BAR_DELAY_SECONDS = 0.5
 EVENT_SECONDS = 0.25
@@ -73,18 +72,15 @@ def show_graph(text: str) -> None:
 
 
 def show(parts: Iterable[Any]) -> None:
-    """Print rich renderables on stdout; names in them are never read as markup."""
-    from rich.console import Console
-
-    class Quiet(Console):
-        def on_broken_pipe(self) -> None:
-            """Leave a closed pipe to the caller; by default the process ends here, with an exit code of its own."""
-            raise BrokenPipeError
-
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    console = Quiet(file=sys.stdout, width=width, markup=False, emoji=False, highlight=False)
+    """Print texts, and parts that have `lines(width)`, on stdout: as wide as the terminal, in a pipe as wide as need be."""
     for part in parts:
-        console.print(part)
+        for line in [part] if isinstance(part, str) else part.lines(terminal_width()):
+            print(line)  # click would write UTF-8 to a terminal that is set to something else
+
+
+def terminal_width() -> int | None:
+    """Return the cells of a line on stdout, None if it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 @contextlib.contextmanager

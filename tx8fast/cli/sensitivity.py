@@ -26,7 +26,7 @@ def sensitivity(model: Path, length: int | None, as_json: bool, **given: Any) ->
     from tx8fast.machine import Machine, load_machine
     from tx8fast.machine.tags import assumed_keys, read_tags
     from tx8fast.program.verify import verify
-    from tx8fast.report.figures import sensitivity_tables
+    from tx8fast.report.assumptions import sensitivity_tables
     from tx8fast.simulator.sensitivity import sensitivity as find
 
     context = click.get_current_context()

@@ -7,16 +7,67 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from tx8fast import files
 from tx8fast.cli.kernel_core import forbid_option, program_share, state
 from tx8fast.cli.model import length_option, open_program
-from tx8fast.cli.output import PATH, json_option, progress, replacing, show, show_json
+from tx8fast.cli.output import PATH, json_option, progress, replacing, show, show_json, tell
+from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.errors import ConfigError
 
 _PROGRAM = click.argument("program", type=PATH, metavar="PROGRAM.tx8")
+
+#: those of simulator.trace_view, which is not imported for the help text
+DETAILS = ("auto", "instructions", "ops", "launches")
+
+
+class WindowType(click.ParamType):
+    """Reads "1000:5000", "1000:" or ":5000"."""
+
+    name = "window"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if not isinstance(value, str):
+            return value
+        first, colon, last = value.partition(":")
+        try:
+            window = int(first or 0), int(last or 1 << 62)
+        except ValueError:
+            window = (0, 0)
+        if not colon or not 0 <= window[0] < window[1]:
+            self.fail(f"'{value}' is not a range of cycles such as 1000:5000, 1000: or :5000", param, ctx)
+        return window
+
+
+class LayersType(click.ParamType):
+    """Reads "0,3-5"."""
+
+    name = "layers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> frozenset[int]:
+        if not isinstance(value, str):
+            return value
+        found: set[int] = set()
+        for part in value.split(","):
+            first, dash, last = part.strip().partition("-")
+            if (
+                not first.isdecimal()
+                or dash
+                and not last.isdecimal()
+                or int(last or first) - int(first) not in range(1 << 16)
+            ):
+                self.fail(f"'{value}' is not a list of layers such as 0,3-5", param, ctx)
+            found.update(range(int(first), int(last or first) + 1))
+        return frozenset(found)
+
+
+def _view(window: tuple[int, int] | None, layers: frozenset[int] | None, detail: str | None) -> Any:
+    from tx8fast.simulator.trace_view import END, TraceView
+
+    return TraceView(window or (0, END), layers or frozenset(), detail or "auto")
 
 
 @click.command()
@@ -27,14 +78,26 @@ _PROGRAM = click.argument("program", type=PATH, metavar="PROGRAM.tx8")
     metavar="OUT.pftrace|OUT.json",
     help="Also write what every engine does when: for ui.perfetto.dev, or chrome://tracing.",
 )
+@click.option("--trace-window", type=WindowType(), metavar="FROM:TO", help="Only these cycles of the trace.")
+@click.option("--trace-layers", type=LayersType(), metavar="0,3-5", help="Only these layers of the trace.")
+@click.option(
+    "--trace-detail", type=click.Choice(DETAILS), help="How finely the trace shows work (default: auto, as fits 20 MB)."
+)
 @length_option
 @forbid_option
-@json_option  # fmt: skip
-def sim(program: Path, trace: Path | None, length: int | None, forbid: tuple[str, ...], as_json: bool) -> None:
+@json_option
+@table_options
+def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None, trace_layers: frozenset[int] | None,
+        trace_detail: str | None, length: int | None, forbid: tuple[str, ...], as_json: bool, table: TableChoice) -> None:  # fmt: skip
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
-    from tx8fast.cli.facts import program_facts
+    from tx8fast.cli.facts import simulation_facts
     from tx8fast.program.verify import verify
 
+    unused = {"--trace-window": trace_window, "--trace-layers": trace_layers, "--trace-detail": trace_detail}
+    if trace is None and any(v is not None for v in unused.values()):
+        raise click.UsageError(
+            f"{', '.join(k for k, v in unused.items() if v is not None)}: there is no --trace to cut"
+        )
     if trace is not None:
         from tx8fast.simulator.trace import check_name, write_trace
 
@@ -48,25 +111,18 @@ def sim(program: Path, trace: Path | None, length: int | None, forbid: tuple[str
     state(share, forbid, f"simulating {program}")
     if trace is not None:
         with replacing(trace, "trace") as f:
-            write_trace(compiled.program, f, trace.suffix)
-    head = program_facts(compiled.program)
-    kept = (
-        "model",
-        "phase",
-        "compute_dtype",
-        "spm_peak_bytes",
-        "ddr_footprint_bytes",
-        "useful_macs",
-        "unique_ddr_bytes",
-    )
-    facts = {"program": str(program), **{k: head[k] for k in kept}, **result.to_json(),
-             "kernel_core_share": share.part(share.routine_cycles)}  # fmt: skip
+            chosen = write_trace(
+                compiled.program, f, trace.suffix, view=_view(trace_window, trace_layers, trace_detail)
+            )
+        tell(f"trace: {trace.stat().st_size:,} bytes, {chosen.text()}")
+    facts = simulation_facts(str(program), compiled.program, result)
+    facts["kernel_core_share"] = share.part(share.routine_cycles)
     if as_json:
         show_json(facts)
     else:
-        from tx8fast.report.tables import cycle_tables
+        from tx8fast.report.tables import cycle_head, groups_grid
 
-        show(cycle_tables(facts))
+        table.show(cycle_head(facts), groups_grid(facts))
 
 
 @click.command("run")

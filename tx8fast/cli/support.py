@@ -1,6 +1,6 @@
 """What the compiler will do with each kind of op, and whether the model fits: known before any search.
 
-May import: graph_table, lower, search.planner (what a routine takes), schedule.demand, schedule.memory, machine,
+May import: graph_table, ir.program, lower, search.planner (what a routine takes), program.model, schedule.demand, schedule.memory, machine,
 simulator.roofline, cli.kernel_core. Must not: search or emit code.
 """
 
@@ -10,18 +10,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tx8fast.cli.kernel_core import Row, Share, share_of
+from tx8fast.errors import Tx8Error
 from tx8fast.graph_table import GraphTable, OpRecord, TensorSpec
+from tx8fast.ir.program import IRProgram
 from tx8fast.lower import lower
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
+from tx8fast.program.model import MAX_CHIPS
 from tx8fast.schedule.demand import instances
 from tx8fast.schedule.memory import PAGE, plan_frames
 from tx8fast.search.planner import kernel_core_plan
-from tx8fast.simulator.roofline import roofline
+from tx8fast.simulator.roofline import Roofline, roofline
 
 #: placing is asked how much it would take, so it must not stop at what one chip has
 NO_LIMIT = 1 << 62
+KERNEL_CORE = "kernel core"
 
 
 @dataclass
@@ -33,6 +37,8 @@ class _Row:
     count: int = 0
     macs: int = 0
     cycles: int = 0
+    n_bytes: int = 0
+    elements: int = 0  # that routines of the kernel core touch
     distinct: set[OpRecord] = field(default_factory=set)
 
 
@@ -41,19 +47,21 @@ def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -
     take. needed: its `demand`."""
     times = instances(table)
     rows: dict[tuple[str, str, str], _Row] = {}
-    known: dict[OpRecord, tuple[str, str]] = {}
-    routine_cycles: dict[OpRecord, int] = {}
+    known: dict[OpRecord, tuple[str, str, int, int]] = {}
     for name, fn in table.functions.items():
         for step in fn.steps:
             if step.kind != "group" or step.is_empty or not isinstance(step.record, OpRecord):
                 continue
             if step.record not in known:
-                known[step.record], routine_cycles[step.record] = _engine(step.record, machine)
-            engine, reason = known[step.record]
+                known[step.record] = _engine(step.record, machine)
+            engine, reason, elements, cycles = known[step.record]
             row = rows.setdefault((step.record.kind, engine, reason), _Row(step.record.kind, engine, reason, step.name))
             row.count += times[name]
             row.macs += times[name] * step.record.useful_macs
-            row.cycles += times[name] * routine_cycles[step.record]
+            specs = [s for s in (*step.record.operands, *step.record.results) if s is not None]
+            row.n_bytes += times[name] * sum(map(spec_bytes, specs))
+            row.elements += times[name] * elements
+            row.cycles += times[name] * cycles
             row.distinct.add(step.record)
     main = table.functions["main"]
     footprint = _footprint(table)
@@ -81,15 +89,74 @@ def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -
         "bound": bound.bound,
         "bound_seconds": bound.bound_cycles / machine.chip.clock_hz,
         "kernel_core_share": share.part(share.routine_cycles),
+        "engine_cycles": _engine_cycles(list(rows.values()), machine, bound),
     }, share  # fmt: skip
 
 
-def _engine(record: OpRecord, machine: Machine) -> tuple[tuple[str, str], int]:
-    """Return which engine performs an op, why none does, and the cycles that the kernel core's routine takes then."""
+def _engine_cycles(rows: list[_Row], machine: Machine, bound: Roofline) -> dict[str, float]:
+    """Return the cycles that each engine needs at its full rate on all tiles, before anything is placed or merged: products; the operands
+    and results of every other op once through the vector engine; routines; and the bytes that must cross the DDR."""
+    vector = sum(r.n_bytes for r in rows if r.engine != KERNEL_CORE and not r.macs)
+    slow = [r for r in rows if r.engine == KERNEL_CORE]
+    routines = sum(
+        r.count * machine.kcore.routine_base + r.elements * machine.kcore.routine_cycles_per_elem for r in slow
+    )
+    return {
+        "ne": bound.compute_cycles,
+        "ct": vector / (machine.ct.bytes_per_cycle * machine.n_tiles),
+        "kcore": routines / machine.n_tiles,
+        "ddr": bound.memory_cycles,
+    }
+
+
+def chips_facts(ir: IRProgram, table: GraphTable, facts: dict[str, Any], tp: int | None) -> dict[str, Any]:
+    """Return into how many chips every layer may be cut, and how many the model needs. facts: the `support_facts` of the graph that `tp` chips share.
+
+    DDR bytes of another number of chips are estimates: weights and caches are cut as they would be, everything else is taken as it is."""
+    capacity, footprint = facts["ddr_capacity_bytes"], facts["ddr_footprint_bytes"]
+    if ir.shares is None:
+        why = "layers of a Hugging Face or GGUF decoder alone are cut by --tp"
+        return {"tp": [], "tp_refused": why, "chips_needed": 1 if facts["fits_ddr"] else None}
+    found, why = [], ""
+    weights, cut = ir.shares(tp or 1)
+    caches = _cache_bytes(table)
+    rest = footprint - facts["weight_bytes"] - caches
+    for n in range(1, MAX_CHIPS + 1):
+        try:
+            own, parts = ir.shares(n)
+        except Tx8Error as e:
+            why = why or str(e)
+            continue
+        n_bytes = (
+            footprint
+            if n == (tp or 1)
+            else round(rest + facts["weight_bytes"] * own / max(1, weights) + caches * cut / parts)
+        )
+        found.append({"tp": n, "ddr_bytes": n_bytes, "fits": n_bytes <= capacity})
+    return {
+        "tp": found,
+        "tp_refused": why if len(found) < 2 else "",
+        "chips_needed": next((r["tp"] for r in found if r["fits"]), None),
+    }
+
+
+def _cache_bytes(table: GraphTable) -> int:
+    """Return the bytes of the KV caches: inputs that are updated in place count once."""
+    main = table.functions["main"]
+    found = {v: main.values[v] for n, v in zip(main.arg_names, main.args, strict=True) if n.startswith("past.")}
+    if not found:
+        found = {
+            v: main.values[v] for n, v in zip(main.result_names, main.results, strict=True) if n.startswith("present.")
+        }
+    return sum(_page(s) for s in found.values())
+
+
+def _engine(record: OpRecord, machine: Machine) -> tuple[str, str, int, int]:
+    """Return what performs an op, why no engine does, how many elements the kernel core then touches and the cycles of its routine."""
     low, reason = lower(record, machine)
     if not isinstance(low, KernelCore):
-        return (low.kind, ""), 0
-    return ("kernel core", reason), kernel_core_plan(low, machine).estimate_cycles
+        return low.kind, "", 0, 0
+    return KERNEL_CORE, reason, low.elems, kernel_core_plan(low, machine).estimate_cycles
 
 
 def _params(table: GraphTable) -> list[tuple[str, TensorSpec]]:

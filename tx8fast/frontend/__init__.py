@@ -59,6 +59,10 @@ def open_model(path: str | os.PathLike[str], **options: Any):
 
 
 def _no_tp(path: Path, options: dict[str, Any]) -> None:
+    if options.get("as_family"):
+        raise ConfigError(
+            f"opening model {path}: a family is taken for model directories and config files only; drop --as"
+        )
     if options.get("tp"):
         raise ConfigError(
             f"opening model {path}: tp cuts the layers of Hugging Face and GGUF models; in another format, export the program of "

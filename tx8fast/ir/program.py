@@ -6,7 +6,7 @@ Must not: copy or compare weights; a clone shares the table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,9 +24,11 @@ class IRProgram:
     """`module` is the root op; `weights` is the table behind `get_param` keys (None: no weights).
 
     `phase`: "prefill" or "decode" where a model has both and one was built. `config_dtype`: the float format that a
-    configuration chose for a graph that would be the same in another one; "" where the graph itself says it."""
+    configuration chose for a graph that would be the same in another one; "" where the graph itself says it. `shares`: of a model that can be cut
+    over n chips, gives (bytes of the weights that one of them holds, parts that its caches are cut into); raises Tx8Error if it
+    cannot be cut into so many. `family`: the family of models that a builder recognised, "" for graphs that were read."""
 
-    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "_whole")
+    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "family", "shares", "_whole")
 
     def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
         self._whole: IRProgram | None = None
@@ -36,6 +38,8 @@ class IRProgram:
         self.name = name
         self.phase = ""
         self.config_dtype = ""
+        self.shares: Callable[[int], tuple[int, int]] | None = None
+        self.family = ""
 
     @classmethod
     def from_text(

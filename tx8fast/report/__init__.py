@@ -1,4 +1,4 @@
-"""Text for people, made from JSON-able facts: tables and disassembly.
+"""Text for people, made from JSON-able facts: tables, disassembly and the HTML page.
 
-May import: rich, numpy, isa, program.model. Must not: compute a figure; a number here was computed before.
+May import: numpy, isa, program.model. Must not: compute a figure; a number here was computed before.
 """

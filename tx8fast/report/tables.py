@@ -1,88 +1,95 @@
 """Tables of programs and simulations.
 
-May import: rich, report.units. Must not: compute figures or know classes of the compiler.
+May import: report.grid, report.units. Must not: compute figures or know classes of the compiler.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
+from tx8fast.report.grid import Column, Grid, Listing, Pairs, number
 from tx8fast.report.units import count_text, cut_text, size_text, tensor_text, time_text
 
 Facts = Mapping[str, Any]
 #: rows of a long list unless all are asked for
 SHOWN = 24
+ALL = 1 << 60
 UNITS = ("ne", "ct", "tdma", "rdma", "wdma", "kcore", "issue", "dte", "noc", "ddr")
 
+GROUPS = (
+    Column("label", "group", stretch=True), number("cycles", "cycles", 4), number("count", "times", 3),
+    number("total_cycles", "all cycles", 1), number("share", "share", 0, "{:.1%}".format), Column("bound", "bound", rank=2),
+    number("roofline_ratio", "ratio", 2, "{:.2f}".format), Column("mostly", "largest losses", rank=5, stretch=True),
+    number("ddr_bytes", "DDR", 6, size_text), Column("name", "first launch", hidden=True), Column("layers", "layers", hidden=True),
+    Column("segments", "segments", cut_text, hidden=True), number("instructions", "instructions", hidden=True),
+    number("noc_bytes", "links", show=size_text, hidden=True), number("bound_cycles", "bound cycles", show="{:,.0f}".format, hidden=True),
+    number("useful_macs", "MACs", show=count_text, hidden=True), number("lost_cycles", "lost cycles", show="{:,.0f}".format, hidden=True),
+)  # fmt: skip
+SEGMENTS = (
+    number("index", "#", 0, str), Column("label", "group", stretch=True), Column("op", "op", rank=7, stretch=True), Column("engine", "engine", rank=2),
+    Column("parts", "parts", cut_text, rank=4), Column("slices", "slices", cut_text, rank=5), Column("bound", "bound", rank=6),
+    number("launches", "times", 3), number("spm_peak_bytes", "SPM", 1, size_text), number("estimate_cycles", "estimate", 0),
+    Column("name", "name", hidden=True), Column("order", "order", cut_text, hidden=True), Column("bound_by", "bound by", hidden=True),
+    number("steps", "steps", hidden=True), number("candidates", "candidates", hidden=True), number("tiles", "tiles", hidden=True),
+    number("useful_macs", "MACs", show=count_text, hidden=True), number("operand_bytes", "operands", show=size_text, hidden=True),
+)  # fmt: skip
+SEARCH = (
+    Column("name", "function", stretch=True), number("steps", "steps", 3), number("columns", "candidates", 2), number("opt2_cycles", "opt 2", 1),
+    number("cycles", "opt 3"), number("gap", "gap", 0, "{:.2%}".format), Column("status", "ended", rank=1),
+)  # fmt: skip
+LENGTHS = (
+    number("length", "length"), number("segments", "segments", 4), number("launches", "launches", 5),
+    number("spm_peak_bytes", "scratchpad peak", 3, size_text), number("ddr_footprint_bytes", "DDR", 1, size_text),
+    number("useful_macs", "useful MACs", 2, count_text), number("bound_cycles", "bound, cycles", 0, "{:,.0f}".format),
+)  # fmt: skip
+OUTPUTS = (
+    Column("name", "output", stretch=True), Column("type", "type", rank=1), number("min", "min", 0, "{:.6g}".format),
+    number("max", "max", 0, "{:.6g}".format), number("not_finite", "not finite"),
+)  # fmt: skip
+TENSORS = (
+    Column("name", "name", stretch=True), Column("type", "type", rank=1), Column("ddr_dtype", "in DDR", rank=5), Column("layout", "layout", rank=4),
+    number("address", "address", 2, hex), number("size_bytes", "size", 0, size_text), Column("source", "bytes from", rank=3, stretch=True),
+)  # fmt: skip
+STREAMS = (
+    number("source", "from", 0, str), Column("targets", "to", lambda v: " ".join(map(str, v)), stretch=True), Column("mode", "mode"),
+    number("monitor", "monitor", 3, str), number("packets", "packets", 1), number("packet_bytes", "largest", 2, size_text),
+    number("total_bytes", "bytes each", 1, size_text), Column("launches", "launches", rank=2),
+)  # fmt: skip
 
-def table(*columns: str, title: str | None = None) -> Table:
-    """Return an empty table; columns whose name begins with ">" are right-aligned."""
-    t = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        t.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
-    return t
+
+def kernel_core(reasons: Facts) -> list[Any]:
+    """Return why ops fell to the kernel core; nothing if none did."""
+    rows = [(op, str(reason)) for op, reason in reasons.items()]
+    return ["", Listing("on the kernel core (slow):", rows)] if rows else []
 
 
-def pairs(rows: Sequence[tuple[str, str]]) -> Table:
-    """Return a two-column list of names and values; empty values are left out."""
-    t = Table(box=None, show_header=False, pad_edge=False)
-    t.add_column(no_wrap=True)
-    t.add_column(overflow="fold")
-    for name, value in rows:
-        if value:
-            t.add_row(name, value)
-    return t
-
-
-def kernel_core_table(reasons: Facts) -> list[Table]:
-    """Return why ops fell to the kernel core; no table if none did."""
-    if not reasons:
-        return []
-    t = table("op", "why no engine performs it", title="on the kernel core (slow)")
-    for op, reason in reasons.items():
-        t.add_row(op, str(reason))
-    return [t]
-
-
-def program_tables(f: Facts) -> list[Table]:
+def program_tables(f: Facts) -> list[Any]:
     """Return the summary after a compile."""
-    bound = f"{f['bound_cycles']:,.0f} cycles ({f['bound']})"
     rows = [
         ("program", f"{f['program']} ({size_text(f['file_bytes'])})" if f["program"] else ""),
         *_head(f),
-        ("roofline bound", bound),
+        ("roofline bound", f"{f['bound_cycles']:,.0f} cycles ({f['bound']})"),
         ("compiled in", time_text(f["compile_seconds"])),
     ]
-    return [pairs(rows), *search_tables(f["search"]), *kernel_core_table(f["kernel_core"])]
+    return [Pairs(rows), *search_tables(f["search"]), *kernel_core(f["kernel_core"])]
 
 
-def search_tables(f: Facts) -> list[Table]:
-    """Return what the exact search did; no table if it did not run."""
-    if not f:
-        return []
-    t = table("function", ">steps", ">candidates", ">opt 2", ">opt 3", ">gap", "ended", title="exact search")
-    for row in f["functions"]:
-        t.add_row(row["name"], f"{row['steps']:,}", f"{row['columns']:,}", f"{row['opt2_cycles']:,}", f"{row['cycles']:,}",
-                  f"{row['gap']:.2%}", row["status"])  # fmt: skip
-    return [t]
+def search_tables(f: Facts) -> list[Any]:
+    """Return what the exact search did; nothing if it did not run."""
+    return ["", Grid(SEARCH, f["functions"], "exact search"), ""] if f else []
 
 
-def length_tables(path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float) -> list[Table]:
+def length_tables(path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float) -> list[Any]:
     """Return the summary after a compile for several lengths: a row per program."""
-    head = pairs([("programs", f"{path} ({size_text(file_bytes)})"), ("compiled in", time_text(seconds))])
-    t = table(
-        f">{name}", ">segments", ">launches", ">scratchpad peak", ">DDR", ">useful MACs", ">roofline bound, cycles"
-    )
-    for f in rows:
-        t.add_row(f"{f['length']:,}", f"{f['segments']:,}", f"{f['launches']:,}", size_text(f["spm_peak_bytes"]),
-                  size_text(f["ddr_footprint_bytes"]), count_text(f["useful_macs"]), f"{f['bound_cycles']:,.0f}")  # fmt: skip
-    return [head, t, *kernel_core_table({op: why for f in rows for op, why in f["kernel_core"].items()})]
+    head = Pairs([("programs", f"{path} ({size_text(file_bytes)})"), ("compiled in", time_text(seconds))])
+    columns = (number("length", name), *LENGTHS[1:])
+    return [
+        head,
+        "",
+        Grid(columns, rows),
+        *kernel_core({op: why for f in rows for op, why in f["kernel_core"].items()}),
+    ]
 
 
 def _head(f: Facts) -> list[tuple[str, str]]:
@@ -96,29 +103,35 @@ def _head(f: Facts) -> list[tuple[str, str]]:
     ]
 
 
-def cycle_tables(f: Facts) -> list[Table]:
-    """Return the figures of a cycle simulation: totals, utilisation, groups by their share of the time."""
+def cycle_head(f: Facts) -> list[Any]:
+    """Return the totals of a cycle simulation and its utilisation."""
     used = f["utilisation"]
-    head = pairs([
-        ("program", f"{f['program']}  {f['model']} {f['phase']} {f['compute_dtype']}"),
-        ("cycles", f"{f['cycles']:,}  ({time_text(f['seconds'])})"),
+    per_second, first = f["tokens_per_second"], f["time_to_first_token_ms"]
+    return [Pairs([
+        ("program", f["program"]),
+        ("model", " ".join(filter(None, (f["model"], f["phase"], f["compute_dtype"])))),
+        ("cycles", f"{f['cycles']:,} ({time_text(f['seconds'])})"),
+        ("tokens/s", f"{per_second:,.1f}" if per_second else ""),
+        ("first token", f"after {time_text(first / 1e3)}" if first else ""),
         ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {f['bound']}"),
-        ("roofline ratio", f"{f['roofline_ratio']:.3f}  (1 is the limit)"),
+        ("roofline ratio", f"{f['roofline_ratio']:.3f} (1 is the limit)"),
         ("lost to", losses_text(f["losses"], f["cycles"], 6)),
-        ("busy", "  ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
+        ("busy", ", ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
         ("DDR traffic", f"{size_text(f['ddr_bytes'])}, at least {size_text(f['unique_ddr_bytes'])}"),
         *([("chip links", f"{size_text(f['c2c_bytes'])}, busy {used['c2c']:.1%}")] if "c2c_bytes" in f else []),
         ("scratchpad peak", f"{size_text(f['spm_peak_bytes'])} per tile"),
         ("instructions", f"{f['instructions']:,}"),
-    ])  # fmt: skip
-    groups = sorted(f["groups"], key=lambda g: -g["total_cycles"])
-    columns = (">cycles", ">times", ">total cycles", ">share", "bound", ">ratio", "largest losses", ">DDR")
-    t = table("group", *columns, title="groups, longest first")
-    for g in groups[:SHOWN]:
-        share = g["total_cycles"] / f["cycles"] if f["cycles"] else 0.0
-        t.add_row(g["name"], f"{g['cycles']:,}", f"{g['count']:,}", f"{g['total_cycles']:,}", f"{share:.1%}", g["bound"],
-                  f"{g['roofline_ratio']:.2f}", losses_text(g["losses"], g["cycles"], 2), size_text(g["ddr_bytes"]))  # fmt: skip
-    return [head, t, *_more(len(groups))]
+    ]), ""]  # fmt: skip
+
+
+def groups_grid(f: Facts) -> Grid:
+    """Return the groups of a simulation, longest first."""
+    rows = [
+        {**g, "share": g["total_cycles"] / f["cycles"] if f["cycles"] else 0.0, "mostly": losses_text(g["losses"], g["cycles"], 2),
+         "lost_cycles": (g["cycles"] - g["bound_cycles"]) * g["count"]}
+        for g in sorted(f["groups"], key=lambda g: -g["total_cycles"])
+    ]  # fmt: skip
+    return Grid(GROUPS, rows, "groups, longest first", SHOWN)
 
 
 def losses_text(losses: Mapping[str, float], cycles: int, most: int) -> str:
@@ -127,68 +140,49 @@ def losses_text(losses: Mapping[str, float], cycles: int, most: int) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {x / cycles:.1%}" for name, x in largest if x >= 0.01 * cycles > 0)
 
 
-def _more(total: int, shown: int = SHOWN, hint: str = "--json has all") -> list[Any]:
-    return [f"... and {total - shown} more ({hint})"] if total > shown else []
-
-
 def output_tables(f: Facts) -> list[Any]:
     """Return what a functional run produced."""
-    t = table("output", "type", ">min", ">max", ">not finite")
-    for o in f["outputs"][:SHOWN]:
-        low, high = ("-" if o[k] is None else f"{o[k]:.6g}" for k in ("min", "max"))
-        t.add_row(o["name"], tensor_text(o["dtype"], o["shape"]), low, high, f"{o['not_finite']:,}")
+    rows = [{**o, "type": tensor_text(o["dtype"], o["shape"])} for o in f["outputs"]]
     facts = [("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))]
     if "status" in f:
         facts.append(("status bits", ", ".join(f["status"]) or "none"))
-    return [t, *_more(len(f["outputs"])), pairs(facts)]
+    return [Grid(OUTPUTS, rows, most=SHOWN), "", Pairs(facts)]
 
 
-def segments_table(rows: Sequence[Facts], title: str = "segments") -> Table:
+def segments_grid(rows: Sequence[Facts], most: int = ALL, hint: str = "--all shows them") -> Grid:
     """Return plans: pieces over tiles (parts) and length per time slice, factor by factor."""
-    t = table(">#", "name", "op", "engine", "parts", "slices", "bound", ">launches", ">SPM", ">estimate", title=title)
-    for s in rows:
-        t.add_row(str(s["index"]), s["name"], s["op"], s["engine"], cut_text(s["parts"]), cut_text(s["slices"]),
-                  s["bound"], f"{s['launches']:,}" if "launches" in s else "", size_text(s["spm_peak_bytes"]),
-                  f"{s['estimate_cycles']:,}")  # fmt: skip
-    return t
+    return Grid(SEGMENTS, [{"label": r["name"], **r} for r in rows], "segments", most, hint)
 
 
-def stream_tables(rows: Sequence[Facts], show_all: bool) -> list[Any]:
+def stream_grid(rows: Sequence[Facts], show_all: bool) -> Grid:
     """Return the channels between tiles."""
-    t = table(">from", "to", "mode", ">monitor", ">packets", ">largest", ">bytes each", ">launches")
-    for s in rows if show_all else rows[:SHOWN]:
-        t.add_row(str(s["source"]), " ".join(map(str, s["targets"])), s["mode"], str(s["monitor"]), f"{s['packets']:,}",
-                  size_text(s["packet_bytes"]), size_text(s["total_bytes"]), f"{s['first']} to {s['last']}")  # fmt: skip
-    return [t, *([] if show_all else _more(len(rows)))]
+    return Grid(
+        STREAMS,
+        [{**s, "launches": f"{s['first']} to {s['last']}"} for s in rows],
+        "streams",
+        ALL if show_all else SHOWN,
+    )
 
 
 def segments_text(rows: Sequence[Facts]) -> str:
-    """Return `segments_table` as plain text for a file."""
-    out = io.StringIO()
-    Console(file=out, width=200, markup=False, emoji=False, highlight=False).print(segments_table(rows))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    """Return the segments as plain text for a file."""
+    return "\n".join(segments_grid(rows).lines()) + "\n"
 
 
-def inspect_tables(f: Facts, show_all: bool = False) -> list[Any]:
-    """Return everything about a program except its code."""
-    shown = 1 << 60 if show_all else SHOWN
+def inspect_head(f: Facts, show_all: bool = False) -> list[Any]:
+    """Return everything about a program except its segments and code."""
     version = ".".join(map(str, f["format_version"]))
     options = ", ".join(f"{k} {v}" for k, v in f["options"].items() if v not in ("", None, {}))
-    head = pairs([
+    parts: list[Any] = [Pairs([
         ("program", f"{f['program']}, format {version}"),
         *_head(f),
         ("embedded weights", size_text(f["embedded_bytes"])),
         ("roofline bound", f"{f['bound_cycles']:,.0f} cycles ({f['bound']})"),
         ("options", options),
         ("machine", f["machine_digest"][:16]),
-    ])  # fmt: skip
-    parts: list[Any] = [head]
+    ]), ""]  # fmt: skip
     for title, key in (("inputs", "inputs"), ("outputs", "outputs"), ("parameters", "params")):
-        columns = ["name", "type", "in DDR", "layout", ">address", ">size"]
-        t = table(*columns, *(["bytes from"] if key == "params" else []), title=title)
-        for x in f[key][:shown]:
-            t.add_row(x["name"], tensor_text(x["dtype"], x["shape"]), x["ddr_dtype"], x["layout"], f"{x['address']:#x}",
-                      size_text(x["size_bytes"]), *([x["source"]] if key == "params" else []))  # fmt: skip
-        parts += [t, *_more(len(f[key]), shown, "--all shows them")]
-    parts += [segments_table(f["segment_rows"][:shown]), *_more(len(f["segment_rows"]), shown, "--all shows them")]
-    return [*parts, *kernel_core_table(f["kernel_core"])]
+        rows = [{**x, "type": tensor_text(x["dtype"], x["shape"])} for x in f[key]]
+        columns = TENSORS if key == "params" else TENSORS[:-1]
+        parts += [Grid(columns, rows, title, ALL if show_all else SHOWN, "--all shows them"), ""]
+    return parts

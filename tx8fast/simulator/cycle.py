@@ -185,7 +185,8 @@ class StretchTrace:
     """Launches up to a barrier, which begins at cycle `start` and takes `cycles`.
 
     tiles: what each executed, cycles from the beginning of the stretch. counts[tile][k]: rows of launch k of the stretch.
-    ddr_bytes: per tile, bytes that each row moves to or from DDR.
+    ddr_bytes: per tile, bytes that each row moves to or from DDR. group: number among the distinct stretches, as in
+    `CycleResult.groups`. link_bytes: bytes over every link between tiles of the first chip, in the order of `network.all_links`.
     """
 
     launches: list[int]
@@ -195,6 +196,8 @@ class StretchTrace:
     tiles: list[TileTrace]
     counts: list[list[int]]
     ddr_bytes: list[np.ndarray]
+    group: int
+    link_bytes: np.ndarray
 
 
 def simulate(
@@ -254,7 +257,7 @@ def trace(program: Program, launch: int, serial: bool | None = None) -> list[Til
     stretch = next((s for s in timing.stretches(program.launches, segments) if launch in s), None)
     if stretch is None:
         raise ProgramError(f"tracing launch {launch}: the program has {len(program.launches)} launches")
-    return _trace(machine, program, segments, stretch, serial, 0).tiles
+    return _trace(machine, program, segments, stretch, serial, 0, 0).tiles
 
 
 def traces(program: Program, serial: bool | None = None) -> Iterator[StretchTrace]:
@@ -266,13 +269,13 @@ def traces(program: Program, serial: bool | None = None) -> Iterator[StretchTrac
     for stretch in timing.stretches(program.launches, segments):
         key = timing.key(_parts(program, segments, stretch), machine.chip.ddr_page)
         if key not in known:
-            known[key] = _trace(machine, program, segments, stretch, serial, clock)
+            known[key] = _trace(machine, program, segments, stretch, serial, clock, len(known))
         yield replace(known[key], launches=stretch, name=_name(program, stretch), start=clock)
         clock += known[key].cycles
 
 
 def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode], stretch: list[int],
-           serial: bool | None, start: int) -> StretchTrace:  # fmt: skip
+           serial: bool | None, start: int, group: int) -> StretchTrace:  # fmt: skip
     parts, name = _parts(program, segments, stretch), _name(program, stretch)
     rows = timing.event_input(machine, parts, timing.chips_of(parts, program.chips))
     times = _run(machine, rows, serial, parts, name)
@@ -283,7 +286,9 @@ def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode
         tiles.append(TileTrace(tile, np.concatenate(own), times.start[at], times.end[at]))
         counts.append([len(r) for r in own])
         ddr_bytes.append(rows.ddr_bytes[at])
-    return StretchTrace(stretch, name, start, int(times.cycles), tiles, counts, ddr_bytes)
+    n_links = len(network.all_links(network.grid(machine)))
+    links = times.link_bytes[:n_links] if len(times.link_bytes) else np.zeros(n_links, np.int64)
+    return StretchTrace(stretch, name, start, int(times.cycles), tiles, counts, ddr_bytes, group, links)
 
 
 def _unroll(machine: Machine, program: Program) -> list[timing.SegmentCode]:

@@ -1,6 +1,6 @@
 """A cycle simulation as a file for trace viewers: Chrome JSON, or Perfetto's protobuf.
 
-May import: numpy, isa, machine, program.model, errors, simulator.cycle, simulator.network. Must not: open files or simulate itself.
+May import: numpy, isa, machine, program.model, errors, simulator.cycle, simulator.detail, simulator.network, simulator.trace_view. Must not: open files or simulate itself.
 
 One process per tile with a track per engine, and one for the whole chip: its launches, and the bytes per cycle that DDR
 and the links between tiles carry. Times are those of the machine's clock.
@@ -21,7 +21,10 @@ from tx8fast.isa.comm import mask_tiles
 from tx8fast.machine import Machine
 from tx8fast.program.model import Program
 from tx8fast.simulator import network
-from tx8fast.simulator.cycle import StretchTrace, traces
+from tx8fast.simulator.cycle import StretchTrace
+from tx8fast.simulator.detail import Run, binned
+from tx8fast.simulator.trace_view import Chosen, TraceView, bins, choose, clip, drawn
+from tx8fast.simulator.trace_view import lanes as trace_lanes
 
 #: tracks of a tile, by the units of the instruction set
 TRACKS = {
@@ -50,35 +53,81 @@ def check_name(path: PurePath) -> None:
         )
 
 
-def write_trace(program: Program, file: IO[bytes], suffix: str, serial: bool | None = None) -> int:
-    """Simulate `program` and write its trace to an open binary file; return the cycles. Raises as `cycle.simulate`."""
+def write_trace(
+    program: Program, file: IO[bytes], suffix: str, serial: bool | None = None, view: TraceView | None = None
+) -> Chosen:
+    """Simulate `program` and write the part that `view` asks for to an open binary file; return what that is. Without a view: every
+    instruction. Raises as `trace_view.choose`."""
+    view = TraceView(detail="instructions") if view is None else view
+    chosen = choose(program, view, serial)
     machine = Machine.from_dict(program.machine)
     out = (_Chrome if suffix == ".json" else _Perfetto)(file, machine.chip.clock_hz)
     out.process(CHIP, "chip")
     out.track(CHIP, LAUNCHES, "launches")
     out.counter(CHIP, "DDR", "bytes/cycle")
     out.counter(CHIP, "NoC", "bytes/cycle")
-    lanes = _Lanes(machine, out)
-    links = _Links(machine)
-    end = 0
-    for stretch in traces(program, serial):
-        out.slice(
-            CHIP,
-            LAUNCHES,
-            stretch.name,
-            stretch.start,
-            stretch.start + stretch.cycles,
-            {"launches": len(stretch.launches)},
-        )
+    lanes, links, cut = _Lanes(machine, out), _Links(machine), clip(view.window)
+    joined: dict[int, Any] = {}
+    for stretch, with_tiles in drawn(chosen):
+        span = cut(stretch.start, stretch.start + stretch.cycles)
+        if span is not None:
+            out.slice(CHIP, LAUNCHES, stretch.name, *span, {"launches": len(stretch.launches)})
+        if not with_tiles:
+            continue
+        if chosen.resolution and stretch.group not in joined:
+            joined[stretch.group] = _joined(program, stretch, chosen.resolution, links)
         for tile in stretch.tiles:
-            for track, name, lo, hi, args in _slices(program, stretch, tile.tile, lanes):
-                out.slice(CHIP + 1 + tile.tile, track, name, stretch.start + lo, stretch.start + hi, args)
-        for name, steps in (("DDR", _ddr_steps(stretch)), ("NoC", links.steps(stretch))):
+            if chosen.resolution:
+                rows = _run_slices(program, stretch, joined[stretch.group][0][tile.tile], lanes)
+            else:
+                rows = _slices(program, stretch, tile.tile, lanes)
+            for track, name, lo, hi, args in rows:
+                span = cut(stretch.start + lo, stretch.start + hi)
+                if span is not None:
+                    out.slice(CHIP + 1 + tile.tile, track, name, *span, args)
+        counters = joined[stretch.group][1] if chosen.resolution else _exact_counters(stretch, links)
+        for name, steps in counters:
             for at, value in steps:
-                out.count(CHIP, name, stretch.start + at, value)
-        end = stretch.start + stretch.cycles
+                if view.window[0] <= stretch.start + at <= view.window[1]:
+                    out.count(CHIP, name, stretch.start + at, value)
     out.close()
-    return end
+    return chosen
+
+
+def _exact_counters(stretch: StretchTrace, links: _Links) -> list[tuple[str, list[tuple[int, float]]]]:
+    return [("DDR", _steps(*_transfers(stretch))), ("NoC", _steps(*links.messages(stretch)))]
+
+
+def _joined(program: Program, stretch: StretchTrace, resolution: int, links: _Links) -> tuple[Any, Any]:
+    """Return the joined runs of every tile and the counters of a stretch, of which equal ones have the same."""
+    tiles = [trace_lanes(stretch, t, program, resolution) for t in range(len(stretch.tiles))]
+    n, counters = bins(stretch, resolution), []
+    for name, (start, end, amount) in (("DDR", _transfers(stretch)), ("NoC", links.messages(stretch))):
+        values = binned(start, end, amount, 0, resolution, n) / resolution
+        steps = [
+            (i * resolution, round(v, 3))
+            for i, v in enumerate(values.tolist())
+            if i == 0 or round(v, 3) != round(values[i - 1], 3)
+        ]
+        counters.append((name, [*steps, (stretch.cycles, 0.0)]))
+    return tiles, counters
+
+
+def _run_slices(program: Program, stretch: StretchTrace, found: dict[int, list[Run]],
+                lanes: _Lanes) -> Iterator[tuple[int, str, int, int, dict[str, Any]]]:  # fmt: skip
+    """Yield slices as `_slices`, of joined runs."""
+    for unit, some in found.items():
+        if isa.UNITS[unit] not in lanes.number:
+            continue
+        track = lanes.number[isa.UNITS[unit]]
+        for run in some:
+            part, op = run.name  # type: ignore[misc]
+            segment = program.segments[program.launches[stretch.launches[part]].segment]
+            name = segment.ops[op] if 0 <= op < len(segment.ops) else segment.name
+            others = len(run.busy) - 1
+            busy = min(100, round(100 * sum(run.busy.values()) / (run.end - run.start)))
+            details = {"instructions": run.count, "busy %": busy}
+            yield track, f"{name} and {others} more" if others else name, run.start, run.end, details
 
 
 class _Lanes:
@@ -122,8 +171,11 @@ def _slices(
             yield lanes.number[unit] + lane, f"{name}: {names[at]}", lo, hi, details
 
 
-def _steps(start: np.ndarray, end: np.ndarray, rate: np.ndarray) -> list[tuple[int, float]]:
-    """Return (cycle, value) where the sum of rates over [start, end) changes."""
+def _steps(start: np.ndarray, end: np.ndarray, amount: np.ndarray) -> list[tuple[int, float]]:
+    """Return (cycle, value) where the rate changes at which amounts move, each evenly over its [start, end)."""
+    if not len(start):
+        return []
+    rate = amount / (end - start)
     at = np.concatenate([start, end])
     change = np.concatenate([rate, -rate])
     when, index = np.unique(at, return_inverse=True)
@@ -133,11 +185,12 @@ def _steps(start: np.ndarray, end: np.ndarray, rate: np.ndarray) -> list[tuple[i
     return list(zip(when.tolist(), level.tolist()))
 
 
-def _ddr_steps(stretch: StretchTrace) -> list[tuple[int, float]]:
+def _transfers(stretch: StretchTrace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return start, end and bytes of all that crosses the DDR."""
     start, end, size = (np.concatenate(x) for x in (
         [t.start for t in stretch.tiles], [t.end for t in stretch.tiles], stretch.ddr_bytes))  # fmt: skip
     some = (size > 0) & (end > start)
-    return _steps(start[some], end[some], size[some] / (end - start)[some])
+    return start[some], end[some], size[some]
 
 
 class _Links:
@@ -154,18 +207,17 @@ class _Links:
             self.known[key] = len(links if scatters else set(links))
         return self.known[key]
 
-    def steps(self, stretch: StretchTrace) -> list[tuple[int, float]]:
-        """Return the counter's changes in a stretch."""
-        start, end, rate = [], [], []
+    def messages(self, stretch: StretchTrace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return start, end and bytes, added up over links, of the messages of a stretch."""
+        found = []
         for t in stretch.tiles:
             for at in np.flatnonzero(isa.units(t.rows) == isa.UNITS.index("dte")).tolist():
                 size, mask = t.rows["p"][at, :2].tolist()
                 links = self._count(t.tile, mask, isa.class_of(int(t.rows["opcode"][at])).NAME == "scatter")
                 if links and t.end[at] > t.start[at]:
-                    start.append(int(t.start[at]))
-                    end.append(int(t.end[at]))
-                    rate.append(size * links / (end[-1] - start[-1]))
-        return _steps(np.array(start, np.int64), np.array(end, np.int64), np.array(rate, np.float64)) if start else []
+                    found.append((int(t.start[at]), int(t.end[at]), size * links))
+        start, end, amount = np.array(found, np.int64).reshape(-1, 3).T
+        return start, end, amount
 
 
 class _Chrome:

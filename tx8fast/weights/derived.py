@@ -15,7 +15,7 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError, Tx8Error
 from tx8fast.weights.gguf_blocks import unpack_blocks
-from tx8fast.weights.quantized import dequantize, unpack_bits
+from tx8fast.weights.quantized import dequantize, mxfp4, unpack_bits
 from tx8fast.weights.rope import rope_cos, rope_sin
 
 #: finite stand-in for minus infinity in additive masks: score + mask never becomes NaN
@@ -31,19 +31,35 @@ Expression = Callable[[Sequence[np.ndarray], Mapping[str, Any], Shape], np.ndarr
 
 
 def _causal_mask(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """Row i sees column j if j <= i + offset and, with a window, j > i + offset - window: 0, else `value`."""
+    """Row i sees column j if j <= i + offset and, with a window, j > i + offset - window, with a chunk, in its chunk: 0,
+    else `value`."""
     row = np.arange(shape[-2])[:, None] + int(attrs.get("offset", 0))
     col = np.arange(shape[-1])[None, :]
     seen = col <= row
     window = int(attrs.get("window") or 0)
     if window > 0:
         seen &= col > row - window
+    chunk = int(attrs.get("chunk") or 0)
+    if chunk > 0:
+        seen &= col >= row // chunk * chunk
     return np.broadcast_to(np.where(seen, np.float32(0), np.float32(attrs.get("value", -3e38))), shape)
 
 
 def _arange(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     start, step = attrs.get("start", 0), attrs.get("step", 1)
     return start + step * np.arange(math.prod(shape)).reshape(shape)
+
+
+def _chunk_first(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """The first position of every position's chunk."""
+    place = np.arange(math.prod(shape)).reshape(shape)
+    return place // attrs["chunk"] * attrs["chunk"]
+
+
+def _alibi(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Row h: slopes[h] * (j - last column), shape [heads, 1, columns] (Press et al. 2021, up to a constant per row)."""
+    slopes = np.asarray(attrs["slopes"], np.float64)
+    return slopes[:, None, None] * (np.arange(shape[-1]) - (shape[-1] - 1.0))
 
 
 def _fill(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
@@ -84,13 +100,16 @@ def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
 
 
 EXPRESSIONS: dict[str, Expression] = {
+    "alibi": _alibi,
     "arange": _arange,
     "causal_mask": _causal_mask,
+    "chunk_first": _chunk_first,
     "concat": lambda inputs, attrs, shape: np.concatenate(list(inputs), axis=attrs.get("axis", 0)),
     "convert": lambda inputs, attrs, shape: inputs[0],
     "dequantize": dequantize,
     "fill": _fill,
     "gguf_blocks": unpack_blocks,
+    "mxfp4": mxfp4,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
     "rope_cos": rope_cos,
     "rope_sin": rope_sin,

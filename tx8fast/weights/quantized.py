@@ -43,6 +43,24 @@ def unpack_bits(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: S
     return flat[: shape[0], : shape[1]]
 
 
+#: the values of a float with two exponent bits and one mantissa bit, sign highest (OCP Microscaling Formats v1.0, 5.3.3)
+_FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def mxfp4(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Blocks of 32 four-bit floats, the first of a byte in its low half, times 2**(scale - 127), in the format `dtype`.
+
+    inputs: bytes [.., blocks, 16] and scales [.., blocks], both uint8; the blocks lie along the last dimension of `shape`."""
+    blocks, scales = inputs[0].reshape(-1, 16), inputs[1].reshape(-1)
+    out = np.empty((len(blocks), 32), np_dtype(attrs["dtype"]))
+    step = CHUNK_ELEMENTS // 32
+    for at in range(0, len(blocks), step):
+        part = blocks[at : at + step]
+        codes = np.stack([part & 15, part >> 4], axis=-1).reshape(-1, 32)
+        out[at : at + step] = np.ldexp(_FP4[codes], scales[at : at + step, None].astype(np.int32) - 127)
+    return out.reshape(shape)
+
+
 def dequantize(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     """(q - zero) * scale * gain in the format `dtype`.
 

@@ -69,7 +69,8 @@ def test_rope_spellings():
 
 def test_windows():
     assert parse("mistral", sliding_window=7).windows == (7, 7)
-    assert parse("mistral", sliding_window=None).windows == (0, 0)
+    assert parse("mistral").windows == (4096, 4096)  # the library's default
+    assert parse_config({**model_config("mistral"), "sliding_window": None}, "c").windows == (0, 0)
     assert parse("qwen2", sliding_window=7).windows == (0, 0)
     assert parse("qwen2", sliding_window=7, use_sliding_window=True, max_window_layers=1).windows == (0, 7)
     types = ["sliding_attention", "full_attention"]
@@ -100,8 +101,8 @@ def test_all_bad_keys_in_one_error():
         ({"head_dim": None, "hidden": 66, "hidden_size": 66}, "hidden_size 66 is not a multiple"),
         ({"head_dim": 15}, "rotary width 15"),
         (
-            {"rope_scaling": {"rope_type": "dynamic"}},
-            "'dynamic' is not one of default, linear, llama3, yarn",
+            {"rope_scaling": {"rope_type": "ntk"}},
+            "'ntk' is not one of default, linear, llama3, yarn",
         ),
         ({"rope_scaling": [1]}, "'rope_scaling' is"),
         (
@@ -139,7 +140,7 @@ def test_bad_layer_types():
 
 def test_other_families_are_unsupported():
     with pytest.raises(UnsupportedError, match="model_type 'mamba'.*supported are llama, mistral, qwen2, qwen3"):
-        parse("mamba")
+        parse("mamba", state_size=16, conv_kernel=4)
     with pytest.raises(ImportModelError, match="quantization_config: key 'bits' is 3, supported: 2, 4, 8"):
         parse(quantization_config={"quant_method": "gptq", "bits": 3})
     for raw, message in (
@@ -149,6 +150,47 @@ def test_other_families_are_unsupported():
     ):
         with pytest.raises(ImportModelError, match=message):
             parse_config(raw, "c")
+
+
+def test_configs_with_the_keys_of_a_family():
+    """An unknown model_type is told what it looks like, and taken for it on demand."""
+    with pytest.raises(
+        UnsupportedError, match="model_type 'yi' is not known, but its keys are those of llama: give --as llama"
+    ):
+        parse("yi", use_cache=True, attention_dropout=0.0)
+    with pytest.raises(UnsupportedError, match="are those of gemma2"):
+        parse(
+            "other",
+            query_pre_attn_scalar=16,
+            attn_logit_softcapping=5.0,
+            sliding_window=4,
+            hidden_activation="gelu",
+            hidden_act=None,
+        )
+    assert parse_config(model_config("yi"), "c", "llama").model_type == "llama"
+    with pytest.raises(UnsupportedError, match="--as yi is no family, supported are llama, mistral"):
+        parse_config(model_config("llama"), "c", "yi")
+
+
+def test_text_halves_of_image_text_models():
+    def text(kind, inner, **outer):
+        return parse_config({"model_type": kind, "text_config": inner, "vision_config": {}, **outer}, "c")
+
+    inner = {**model_config("mistral"), "torch_dtype": None}
+    c = text("mistral3", inner, torch_dtype="bfloat16", tie_word_embeddings=False)
+    assert (c.model_type, c.dtype, c.hidden) == ("mistral", "bf16", 64)
+    bare = text(
+        "llava", {"model_type": "llama", "vocab_size": 32064}
+    )  # sizes that are the library's defaults are left out
+    assert (bare.hidden, bare.layers, bare.intermediate, bare.vocab) == (4096, 32, 11008, 32064)
+
+
+def test_sizes_in_nested_sections():
+    raw = {"model_type": "dbrx", "d_model": 32, "n_heads": 4, "n_layers": 2, "vocab_size": 9, "max_seq_len": 64,
+           "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 500000},
+           "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 4, "moe_top_k": 2}}  # fmt: skip
+    c = parse_config(raw, "c")
+    assert (c.kv_heads, c.qkv_clip, c.ropes[0].theta, c.experts and c.experts.top_k) == (2, 8, 500000, 2)
 
 
 def test_unreadable_files(tmp_path):

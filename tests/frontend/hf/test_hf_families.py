@@ -16,6 +16,7 @@ from tests.support.family_checkpoints import (
     tensor_shapes,
 )
 from tests.support.family_reference import FamilyReference
+from tests.support.recorded_configs import CONFIGS as RECORDED
 from tests.support.run_graph import run_graph
 from tx8fast.errors import ConfigError, ImportModelError
 from tx8fast.frontend.hf import HfOptions, import_hf
@@ -61,7 +62,7 @@ def encoder_case(case, config, weights):
 
 
 def test_every_family_has_a_case():
-    assert {case.split("-")[0] for case in CONFIGS} == set(MODEL_TYPES)
+    assert {case.split("-")[0] for case in [*CONFIGS, *RECORDED]} == set(MODEL_TYPES)
 
 
 @pytest.mark.feature("B11", "IR-25")
@@ -200,7 +201,7 @@ def test_longrope_uses_the_long_divisors_beyond_the_trained_length(tmp_path):
         ("bert", {"position_embedding_type": "relative_key", "is_decoder": True}, 2),
         ("vit", {"image_size": 15, "hidden_act": "quick_gelu"}, 2),
         ("mixtral", {"num_experts_per_tok": 5, "rope_scaling": {"rope_type": "ntk"}}, 2),
-        ("llama", {"quantization_config": {"quant_method": "hqq"}, "rope_scaling": {"type": "dynamic"}}, 2),
+        ("llama", {"quantization_config": {"quant_method": "hqq"}, "rope_scaling": {"type": "ntk"}}, 2),
     ],
 )  # fmt: skip
 def test_unsupported_values_come_in_one_error(tmp_path, case, change, parts):

@@ -9,6 +9,8 @@ import pytest
 from tests.support.encoder_reference import EncoderReference
 from tests.support.family_checkpoints import CONFIGS, VOCAB, make_family
 from tests.support.family_reference import FamilyReference
+from tests.support.recorded_configs import CONFIGS as RECORDED
+from tests.support.recorded_families import RECORDS
 from tests.support.run_graph import run_graph
 from tx8fast.frontend.hf import HfOptions, import_hf
 
@@ -34,6 +36,16 @@ def test_files_written_by_transformers_are_read(tmp_path, case):
     with torch.no_grad():
         wanted = model.eval()(torch.tensor(ids)).logits.numpy()
     assert np.abs(found["logits"] - wanted).max() <= 5e-6 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_records_are_what_the_library_computes(case):
+    from tests.support.record_families import record
+
+    stored, found = dict(np.load(RECORDS / f"{case}.npz")), record(case)
+    assert str(found["shapes"]) == str(stored["shapes"])
+    for name in ("prefill", "step"):
+        assert np.abs(found[name] - stored[name]).max() <= 2e-6 * np.abs(stored[name]).max()
 
 
 @pytest.mark.parametrize("case", CONFIGS)

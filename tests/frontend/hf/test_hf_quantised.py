@@ -117,3 +117,46 @@ def test_unsupported_quantisation(tmp_path, settings, message):
     with pytest.raises(ImportModelError) as e:
         import_hf(tmp_path, HfOptions(seq=4))
     assert message in str(e.value)
+
+
+def fp4(byte_pairs, scales):
+    """Values of blocks [.., blocks, 16] with exponents [.., blocks], one by one from the format's definition."""
+    out = np.empty((*scales.shape, 32))
+    for at in np.ndindex(*byte_pairs.shape):
+        for half, code in enumerate((int(byte_pairs[at]) % 16, int(byte_pairs[at]) // 16)):
+            sign, exponent, mantissa = code // 8, code // 2 % 4, code % 2
+            value = (1 + mantissa / 2) * 2.0 ** (exponent - 1) if exponent else mantissa / 2
+            out[(*at[:-1], 2 * at[-1] + half)] = (-1) ** sign * value * 2.0 ** (int(scales[at[:-1]]) - 127)
+    return out.reshape(*scales.shape[:-1], -1)
+
+
+@pytest.mark.feature("B11", "B87")
+def test_experts_in_blocks_of_four_bit_floats(tmp_path):
+    """A checkpoint with packed experts gives the outputs of the one that holds what they stand for."""
+    from tests.support.recorded_families import config_of, make_recorded, token_ids, weights_of
+    from tests.support.run_graph import run_graph
+
+    record = make_recorded(tmp_path / "float", "gpt_oss")
+    weights = weights_of("gpt_oss", json.loads(str(record["shapes"])))
+    config = {**config_of("gpt_oss"), "intermediate_size": 64}
+    rng = np.random.default_rng(4)
+    packed = {k: w for k, w in weights.items() if "experts" not in k}
+    plain = dict(packed)
+    for i in range(2):
+        for name, rows, cols in (("gate_up_proj", 128, 32), ("down_proj", 32, 64)):
+            key = f"model.layers.{i}.mlp.experts.{name}"
+            packed[key + "_blocks"] = rng.integers(0, 256, (5, rows, cols // 32, 16), np.uint8)
+            packed[key + "_scales"] = rng.integers(121, 126, (5, rows, cols // 32), np.uint8)
+            packed[key + "_bias"] = plain[key + "_bias"] = rng.standard_normal((5, rows)).astype(np.float32)
+            plain[key] = fp4(packed[key + "_blocks"], packed[key + "_scales"]).swapaxes(1, 2).astype(np.float32)
+    results = []
+    for directory, stored, more in (
+        ("float", plain, {}),
+        ("packed", packed, {"quantization_config": {"quant_method": "mxfp4"}}),
+    ):
+        (tmp_path / directory).mkdir(exist_ok=True)
+        (tmp_path / directory / "config.json").write_text(json.dumps({**config, **more}))
+        write_weights(tmp_path / directory, stored)
+        program = import_hf(tmp_path / directory, HfOptions(batch=2, seq=11))
+        results.append(run_graph(program, {"input_ids": token_ids("gpt_oss")})["logits"])
+    assert np.array_equal(*results) and np.abs(results[0]).max() > 1

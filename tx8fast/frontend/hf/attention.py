@@ -11,6 +11,7 @@ from tx8fast.ir.core import Value
 
 SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
 MIXED = "b (h g) s t, b t (h d) -> b s (h g d)"
+WIDE = "f32"
 #: caches of a layer and the position to write, None in a prefill
 Past = tuple[tuple[Value, ...], Value] | None
 
@@ -26,11 +27,12 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
     if m.c.latent is not None:
         return _latent(m, i, x, past)
     c, at = m.c, f"layers.{i}.self_attn"
-    q = _normed(m, m.linear(x, at + ".q_proj"), c.heads, at + ".q_norm")
-    k = _normed(m, m.linear(x, at + ".k_proj"), c.kv_heads, at + ".k_norm")
-    v = m.linear(x, at + ".v_proj")
-    q = m.rope(q, c.rope_of[i], c.heads, at + ".q_rope")
-    k = m.rope(k, c.rope_of[i], c.kv_heads, at + ".k_rope")
+    q, k, v = (m.linear(x, f"{at}.{p}_proj") for p in "qkv")
+    turns = {"q": (c.heads, at + ".q_norm", at + ".q_rope"), "k": (c.kv_heads, at + ".k_norm", at + ".k_rope")}
+    q, k = (_placed(m, i, x, *turns[name]) for x, name in ((q, "q"), (k, "k")))
+    v = _clipped(m, v, at)
+    if m.grown is not None and c.growth is not None and (c.growth.turned or c.rope_of[i] < 0):
+        q = m.b("mul", q, m.grown, loc=at + ".growth")
     k, v = _remember(m, (k, v), past, at)
     sizes = _sizes(c.kv_heads, c.heads // c.kv_heads, c.head_dim)
     s = m.b(
@@ -55,10 +57,25 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
     return m.out_linear(o, at + ".o_proj"), (k, v)
 
 
-def _normed(m: Blocks, x: Value, heads: int, name: str) -> Value:
-    if m.c.qk_norm == "head":
-        return m.head_norm(x, heads, name)
-    return m.norm(x, name) if m.c.qk_norm == "full" else x
+def _clipped(m: Blocks, x: Value, at: str) -> Value:
+    limit = m.c.qkv_clip
+    return m.b("clamp", x, lo=-limit, hi=limit, loc=at + ".clip") if limit else x
+
+
+def _placed(m: Blocks, i: int, x: Value, heads: int, norm: str, turn: str) -> Value:
+    """Normalise and rotate queries or keys, in the family's order."""
+    late = m.c.qk_norm_late
+    x = _clipped(m, x if late else _normed(m, i, x, heads, norm), norm)
+    x = m.rope(x, m.c.rope_of[i], heads, turn)
+    return _normed(m, i, x, heads, norm) if late else x
+
+
+def _normed(m: Blocks, i: int, x: Value, heads: int, name: str) -> Value:
+    kind = m.c.qk_norm
+    if kind == "full":
+        return m.norm(x, name)
+    # a norm without gains belongs to the rotation: layers that have none leave it out
+    return m.head_norm(x, heads, name) if kind and (m.c.qk_norm_gain or m.c.rope_of[i] >= 0) else x
 
 
 def _sizes(keys: int, group: int, width: int) -> tuple[str | int, ...]:
@@ -85,10 +102,43 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
     if c.attention_cap:
         s = m.b("tanh", m.scaled(s, scale / c.attention_cap, at + ".cap"), loc=at + ".cap")
         scale = c.attention_cap
-    mask = () if c.encoder else (m.masks[c.windows[i]],)
     seq, window = s.shape[-1], c.windows[i]
     visible = () if c.encoder or past is not None else (0, window if window < seq else 0)
-    return m.b("softmax", s, *mask, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
+    if c.encoder:
+        return m.b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
+    mask = m.masks[c.sight(i)]
+    if c.sinks:
+        return _drained(m, s, mask, scale, visible, at)
+    if c.alibi:
+        return _leaning(m, s, mask, scale, visible, at)
+    return m.b("softmax", s, mask, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
+
+
+def _drained(m: Blocks, s: Value, mask: Value, scale: float, visible: tuple[int, ...], at: str) -> Value:
+    """Softmax over the scores and a learned score per head, whose own share is dropped.
+
+    exp(s) / (sum + exp(sink)) = softmax(s) * sigmoid(log(sum) - sink), and as the largest share is exp(top) / sum,
+    log(sum) = top - log(largest share): the scores need not be widened by a column."""
+    b, at = m.b, at + ".sink"
+    s = b("add", s, mask, loc=at)
+    p = b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at.replace("sink", "softmax"))
+    top, share = (b("reduce", x, op="max", axes=(-1,), loc=at) for x in (s, p))
+    top, share = (x if x.dtype == WIDE else b("convert", x, dtype=WIDE, loc=at) for x in (top, share))
+    total = b("sub", m.scaled(top, scale, at), b("log", share, loc=at), loc=at)
+    sinks = b("reshape", m.param(at.replace("sink", "sinks") + ".weight", WIDE), shape=(m.c.heads, 1, 1), loc=at)
+    kept = b("sigmoid", b("sub", total, sinks, loc=at), loc=at)
+    return b("mul", p, kept if kept.dtype == p.dtype else b("convert", kept, dtype=p.dtype, loc=at), loc=at)
+
+
+def _leaning(m: Blocks, s: Value, mask: Value, scale: float, visible: tuple[int, ...], at: str) -> Value:
+    """Scores less what distance costs, in f32: far away that is a large number, of which half formats keep no units."""
+    at, length, dtype = at + ".alibi", s.shape[-1], s.dtype
+    slopes = [slope / scale for slope in m.c.alibi]
+    lean = m.derived(f"%alibi/{length}", "alibi", {"slopes": slopes}, (len(slopes), 1, length), WIDE)
+    s, mask = (x if x.dtype == WIDE else m.b("convert", x, dtype=WIDE, loc=at) for x in (s, mask))
+    s = m.b("add", s, lean, loc=at)
+    p = m.b("softmax", s, mask, axis=-1, scale=scale, visible=visible, loc=at.replace("alibi", "softmax"))
+    return p if dtype == WIDE else m.b("convert", p, dtype=dtype, loc=at)
 
 
 def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, ...]]:

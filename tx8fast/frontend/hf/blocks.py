@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tx8fast.errors import ImportModelError
 from tx8fast.frontend.hf.checkpoint import ModelWeights
 from tx8fast.frontend.hf.parallel import Parallel
+from tx8fast.frontend.hf.slots import names_of
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.ir.attrs import DenseAttr
 from tx8fast.ir.core import Builder, Context, Value
@@ -27,7 +29,10 @@ class Blocks:
         self.ctx, self.b, self.c, self.weights, self.parallel = ctx, b, c, weights, p
         self.table, self.dtype, self.mask_value = weights.table, weights.dtype, mask_value
         self.ropes: dict[int, tuple[Value, Value]] = {}
-        self.masks: dict[int, Value] = {}  # by window
+        self.masks: dict[tuple[int, int], Value] = {}  # by window and chunk
+        self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
+        names = names_of(c)
+        self.places = {*names.modules, *names.outer}
 
     # ------------------------------------------------------------ leaves
 
@@ -89,19 +94,29 @@ class Blocks:
 
     def norm(self, x: Value, name: str, eps: float | None = None) -> Value:
         """The family's norm, or nothing if the model has none at this place."""
-        if not self.has(name + ".weight"):
+        gain = (self.param(name + ".weight"),) if self.has(name + ".weight") else ()
+        if not gain and (self.c.norm_gain or name.split(".", 2)[-1] not in self.places):
             return x
-        gain = self.param(name + ".weight")
+        return self.normalised(x, name, *gain, eps=eps)
+
+    def normalised(self, x: Value, name: str, *gain: Value, eps: float | None = None) -> Value:
+        """Normalise the last dimension the family's way."""
         eps = self.c.norm_eps if eps is None else eps
         if self.c.norm == "layer":
-            return self.b("layernorm", x, gain, self.param(name + ".bias"), eps=eps, loc=name)
-        return self.b("rmsnorm", x, gain, eps=eps, loc=name)
+            bias = (self.param(name + ".bias"),) if gain and self.has(name + ".bias") else ()
+            return self.b("layernorm", x, *gain, *bias, eps=eps, loc=name)
+        return self.b("rmsnorm", x, *gain, eps=eps, loc=name)
 
     def head_norm(self, x: Value, heads: int, name: str) -> Value:
-        """RMS-normalise every head of [batch, seq, heads * head_dim] on its own."""
+        """Normalise every head of [batch, seq, heads * head_dim] on its own; gains are of a head or of all of them."""
         batch, seq, width = x.shape
+        eps = self.c.qk_norm_eps or None
+        gain = self.param(name + ".weight") if self.c.qk_norm_gain else None
+        shared = gain is not None and self.c.qk_norm == "head"
         split = self.b("reshape", x, shape=(batch, seq, heads, width // heads), loc=name)
-        return self.b("reshape", self.norm(split, name), shape=(batch, seq, width), loc=name)
+        split = self.normalised(split, name, *((gain,) if shared and gain is not None else ()), eps=eps)
+        x = self.b("reshape", split, shape=(batch, seq, width), loc=name)
+        return x if gain is None or shared else self.b("mul", x, gain, loc=name)
 
     def rope(self, x: Value, which: int, heads: int, loc: str) -> Value:
         """Rotate every head; `which` -1 = this layer has no rotation."""
@@ -124,6 +139,13 @@ class Blocks:
                 "rope_type": "longrope",
                 "factors": scaling["long_factor" if far else "short_factor"],
             }
+        if scaling["rope_type"] == "dynamic":
+            if length > scaling.get("trained", length):
+                raise ImportModelError(
+                    f"building {self.c.model_type}: {length} positions asked for, its dynamic rotation is fixed up to the "
+                    f"{scaling['trained']} it was trained for; lower seq or past"
+                )
+            scaling = {"rope_type": "default"}
         attrs = {
             "theta": rope.theta,
             "rotary_dim": rope.rotary_dim,
@@ -142,14 +164,16 @@ class Blocks:
         """Emit rotation tables and additive masks [seq, seq] that all layers share."""
         for which in self._used_ropes():
             self.ropes[which] = self.rope_tables(which, seq)
-        shared: dict[int, Value] = {}
-        for window in dict.fromkeys(self.c.windows):
-            effective = window if window < seq else 0
-            if effective not in shared:
-                attrs = {"window": effective, "value": self.mask_value}
-                name = f"%causal_mask/{seq}" + (f"/{effective}" if effective else "")
-                shared[effective] = self.derived(name, "causal_mask", attrs, (seq, seq))
-            self.masks[window] = shared[effective]
+        shared: dict[tuple[int, int], Value] = {}
+        for sight in self._sights():
+            window, chunk = short = _within(sight, seq)
+            if short not in shared:
+                attrs = {"window": window, "value": self.mask_value, **({"chunk": chunk} if chunk else {})}
+                name = f"%causal_mask/{seq}" + (f"/{window}" if window else "") + (f"/chunk{chunk}" if chunk else "")
+                shared[short] = self.derived(name, "causal_mask", attrs, (seq, seq))
+            self.masks[sight] = shared[short]
+        if self._grows(seq):
+            self.grown = self._growth(self.derived(f"%places/{seq}", "arange", {}, (seq, 1), "f32"))
 
     def decode_inputs(self, position: Value, past: int) -> None:
         """Emit rotation rows [1, head_dim] at `position` and additive mask rows [past] that all layers share."""
@@ -162,17 +186,54 @@ class Blocks:
         zero = self.derived("%zero", "fill", {"value": 0.0}, ())
         low = self.derived("%mask_value", "fill", {"value": self.mask_value}, ())
         causal = b("le", slot, position, loc="mask.causal")
-        shared: dict[int, Value] = {}
-        for window in dict.fromkeys(self.c.windows):
-            effective = window if window < past else 0
-            if effective not in shared:
+        shared: dict[tuple[int, int], Value] = {}
+        for sight in self._sights():
+            window, chunk = short = _within(sight, past)
+            if short not in shared:
                 seen = causal
-                if effective:
-                    width = self.derived(f"%window/{effective}", "fill", {"value": effective}, (1,), "i64")
+                if window:
+                    width = self.derived(f"%window/{window}", "fill", {"value": window}, (1,), "i64")
                     oldest = b("sub", position, width, loc="mask.oldest")
                     seen = b("and", causal, b("gt", slot, oldest, loc="mask.window"), loc="mask.seen")
-                shared[effective] = b("select", seen, zero, low, loc="mask")
-            self.masks[window] = shared[effective]
+                if chunk:
+                    firsts = self.derived(
+                        f"%chunk_firsts/{past}/{chunk}", "chunk_first", {"chunk": chunk}, (past, 1), "i64"
+                    )
+                    first = b(
+                        "reshape", b("gather", firsts, position, axis=0, loc="mask.chunk"), shape=(1,), loc="mask.chunk"
+                    )
+                    seen = b("and", seen, b("ge", slot, first, loc="mask.chunk"), loc="mask.seen")
+                shared[short] = b("select", seen, zero, low, loc="mask")
+            self.masks[sight] = shared[short]
+        if self._grows(past):
+            self.grown = self._growth(
+                b("reshape", b("convert", position, dtype="f32", loc="growth"), shape=(1, 1), loc="growth")
+            )
+
+    def _sights(self) -> list[tuple[int, int]]:
+        return list(dict.fromkeys(self.c.sight(i) for i in range(self.c.layers)))
 
     def _used_ropes(self) -> list[int]:
         return sorted({which for which in self.c.rope_of if which >= 0})
+
+    def _grows(self, length: int) -> bool:
+        """The first positions have the factor one."""
+        g = self.c.growth
+        return g is not None and length - 1 + g.first >= g.step
+
+    def _growth(self, place: Value) -> Value:
+        """Return what queries at `place` (f32) are multiplied by."""
+        g, b, at = self.c.growth, self.b, "growth"
+        assert g is not None
+        place = b("add", place, self.number(g.first, "f32", at), loc=at) if g.first else place
+        steps = b("floor", b("div", place, self.number(g.step, "f32", at), loc=at), loc=at)
+        one = self.number(1.0, "f32", at)
+        grown = self.scaled(b("log", b("add", steps, one, loc=at), loc=at), g.factor, at)
+        grown = b("add", grown, one, loc=at)
+        return grown if self.dtype == "f32" else b("convert", grown, dtype=self.dtype, loc=at)
+
+
+def _within(sight: tuple[int, int], length: int) -> tuple[int, int]:
+    """Return the window and chunk that hide anything among `length` tokens."""
+    window, chunk = sight
+    return window if window < length else 0, chunk if chunk < length else 0

@@ -13,7 +13,7 @@ from pathlib import Path
 from tx8fast.errors import ImportModelError, raise_all
 from tx8fast.frontend.hf.layer_slots import all_slots, optional_slots
 from tx8fast.frontend.hf.quantization import FLOATS, add_float
-from tx8fast.frontend.hf.slots import Slot, names_of, outer_key
+from tx8fast.frontend.hf.slots import WRAPPED, Slot, names_of, outer_key
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.weights import CheckpointEntry, WeightTable, find_checkpoint, open_checkpoint
 from tx8fast.weights.gguf import GgufEntry
@@ -83,7 +83,7 @@ def _prefix(c: ModelConfig, entries: Entries | None) -> str:
     """Checkpoints of the bare model leave the outer name away."""
     names = names_of(c)
     module = "patches" if c.image is not None else "embed_tokens"
-    for prefix in names.prefixes if entries is not None else ():
+    for prefix in (*names.prefixes, *WRAPPED) if entries is not None else ():
         if outer_key(names, module, prefix) + ".weight" in (entries or ()):
             return prefix
     return names.prefixes[0]

@@ -8,82 +8,117 @@ from __future__ import annotations
 from typing import Any
 
 from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
-from tx8fast.frontend.hf.families import ALIASES, DEFAULTS, FAMILIES
+from tx8fast.frontend.hf.families import FAMILIES
+from tx8fast.frontend.hf.family import Family
+from tx8fast.frontend.hf.lookalike import look_alike
 from tx8fast.frontend.hf.options import DTYPES
 from tx8fast.frontend.hf.quantization import read_scheme
-from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
+from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader, Watched
 from tx8fast.frontend.hf.spec import ModelConfig
 
 MODEL_TYPES = tuple(FAMILIES)
+#: image-text models of which the text half is read -> its family where the nested config does not say
+TEXT_HALVES = {
+    "gemma3": "gemma3_text", "mistral3": "mistral", "llama4": "llama4_text", "llava": "llama", "llava_next": "llama",
+    "idefics3": "llama", "smolvlm": "llama", "aya_vision": "cohere2", "internvl": "qwen2",
+}  # fmt: skip
+_LLAMA_7B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {**_LLAMA_7B, "intermediate_size": 11008, "vocab_size": 32000},
+    "mistral": {**_LLAMA_7B, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 32000},
+}
 #: hidden_act of the config -> name of the op, also the activation of `swiglu`
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "sigmoid": "sigmoid",
+    "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "sigmoid": "sigmoid", "relu2": "relu2", "xielu": "xielu",
 }  # fmt: skip
 
 
-def parse_config(raw: Any, where: str) -> ModelConfig:
-    """Return the checked config of the JSON object `raw`; `where` names the file in messages.
+def parse_config(raw: Any, where: str, as_family: str | None = None) -> ModelConfig:
+    """Return the checked config of the JSON object `raw`; `where` names the file in messages, `as_family` the family to
+    take it for, whatever it says.
 
     Raises UnsupportedError for another family, ImportModelError that lists every bad key and unsupported feature.
     """
     doing = f"reading model config {where}"
     if not isinstance(raw, dict):
         raise ImportModelError(f"{doing}: found {type(raw).__name__}, required a JSON object")
-    kind = raw.get("model_type")
+    kind = raw.get("model_type") if as_family is None else as_family
     if type(kind) is not str:
         raise ImportModelError(f"{doing}: key 'model_type' is {kind!r}, required one of {', '.join(MODEL_TYPES)}")
-    if kind == "gemma3" and isinstance(raw.get("text_config"), dict):
-        # the text half of an image-text model; what both halves share stands outside
-        outer = {k: raw[k] for k in ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config") if k in raw}
-        raw = {**outer, **raw["text_config"]}
-        kind = "gemma3_text"
-    if kind not in FAMILIES:
+    if as_family is not None and as_family not in FAMILIES:
+        raise UnsupportedError(f"{doing}: --as {as_family} is no family, supported are {', '.join(MODEL_TYPES)}")
+    kind, raw = _text_half(kind, raw)
+    if kind in FAMILIES:
+        return _read(kind, raw, doing, set())
+    like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen))
+    if like:
         raise UnsupportedError(
-            f"{doing}: model_type '{kind}' is not supported, supported are {', '.join(MODEL_TYPES)}, gemma3; "
-            "export the model to ONNX and compile that"
+            f"{doing}: model_type '{kind}' is not known, but its keys are those of {like}: give --as {like} to take it for one, "
+            "and compare the results with the original's"
         )
-    for new, old in ALIASES.get(kind, {}).items():
+    raise UnsupportedError(
+        f"{doing}: model_type '{kind}' is not supported, supported are {', '.join((*MODEL_TYPES, *TEXT_HALVES))}; "
+        "export the model to ONNX and compile that"
+    )
+
+
+def _read(kind: str, raw: dict[str, Any], doing: str, seen: set[str]) -> ModelConfig:
+    """Read a config of a known family; `seen` receives the keys that were looked at."""
+    family = FAMILIES[kind]
+    for section in family.sections:
+        if isinstance(raw.get(section), dict):
+            seen.add(section)
+            raw = {**raw[section], **raw, section: None}
+    for new, old in family.aliases.items():
         if raw.get(new) is not None:
+            seen.add(new)
             raw = {old: raw[new], **raw}
-    usual = DEFAULTS.get(kind, {})
-    r = Reader({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}})
-    fields = {**_common(r, kind), "quantization": read_scheme(r)}
+    usual = family.defaults
+    r = Reader(
+        Watched({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}}, seen), family.keys
+    )
+    common = {**_common(r, kind, family), "quantization": read_scheme(r)}
     # stand-ins for bad sizes let the family's own keys be checked too
-    fields |= FAMILIES[kind](r, {**fields, "heads": fields["heads"] or 1, "layers": fields["layers"] or 0})
+    fields = family.read(r, {**common, "heads": common["heads"] or 1, "layers": common["layers"] or 0})
     raise_all(ImportModelError, doing, r.problems)
     return ModelConfig(**fields)
 
 
-def _common(r: Reader, kind: str) -> dict[str, Any]:
-    """Sizes under the usual names. GPT-2 has its own spelling of nearly all of them."""
-    short = kind == "gpt2"
-    hidden = r.size("n_embd" if short else "hidden_size")
-    heads = r.size("n_head" if short else "num_attention_heads")
-    layers = r.size("n_layer" if short else "num_hidden_layers", most=MAX_LAYERS)
-    kv_heads = heads if short else r.size("num_key_value_heads", heads)
-    given = r.raw.get("head_dim")
+def _text_half(kind: str, raw: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the config of the language model in an image-text model; what both halves share stands outside of it."""
+    inner = raw.get("text_config")
+    if kind not in TEXT_HALVES or not isinstance(inner, dict):
+        return kind, raw
+    outer: dict[str, Any] = {
+        k: raw[k] for k in ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config") if k in raw
+    }
+    inner_kind = inner.get("model_type")
+    inner_kind = inner_kind if type(inner_kind) is str else TEXT_HALVES[kind]
+    # such configs leave out what the library has as default
+    given = {k: v for k, v in inner.items() if v is not None or k not in outer}
+    return inner_kind, {**TEXT_DEFAULTS.get(inner_kind, {}), **outer, **given}
+
+
+def _common(r: Reader, kind: str, family: Family) -> dict[str, Any]:
+    """What every family has, under the usual keys."""
+    hidden, heads = r.size("hidden_size"), r.size("num_attention_heads")
+    layers = r.size("num_hidden_layers", most=MAX_LAYERS)
+    kv_heads = r.size("num_key_value_heads", heads)
     head_dim = r.size("head_dim", hidden // heads if hidden and heads else None)
     if heads and kv_heads and heads % kv_heads:
         r.problems.append(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
-    if hidden and heads and given is None and hidden % heads:
+    if hidden and heads and r.value("head_dim") is None and hidden % heads:
         r.problems.append(f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}; give 'head_dim'")
-    if short:
-        inter = r.size("n_inner", 4 * hidden if hidden else None)
-    else:
-        inter = r.size("ffn_dim" if kind == "opt" else "intermediate_size")
-    layer_norm = "layer_norm_epsilon" if short else "layer_norm_eps"
-    rms = kind not in ("gpt2", "gpt_neox", "opt", "bert", "vit")
-    act = {"gpt2": "activation_function", "opt": "activation_function", "gemma": "hidden_activation",
-           "gemma2": "hidden_activation", "gemma3_text": "hidden_activation"}.get(kind, "hidden_act")  # fmt: skip
-    dtype_key = "torch_dtype" if r.raw.get("torch_dtype") is not None else "dtype"
+    inner = r.size("intermediate_size", int(family.inner * hidden) if family.inner and hidden else ...)
+    layer_norm = family.norm == "layer"
     return {
         "model_type": kind, "hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads,
-        "head_dim": head_dim, "intermediate": inter, "vocab": 1 if kind == "vit" else r.size("vocab_size"),
-        "norm_eps": r.number("rms_norm_eps", 1e-6) if rms else r.number(layer_norm, 1e-5),
-        "activation": r.text(act, "silu", ACTIVATIONS), "tied": r.flag("tie_word_embeddings"),
-        "dtype": r.text(dtype_key, None, DTYPES),
-        "attention_scale": (head_dim or 1) ** -0.5,
+        "head_dim": head_dim, "intermediate": inner, "vocab": r.size("vocab_size"),
+        "norm_eps": r.number("layer_norm_eps", 1e-5) if layer_norm else r.number("rms_norm_eps", 1e-6),
+        "activation": r.text("hidden_act", "silu", ACTIVATIONS), "tied": r.flag("tie_word_embeddings"),
+        "dtype": r.text("torch_dtype" if r.value("torch_dtype") is not None else "dtype", None, DTYPES),
+        "attention_scale": (head_dim or 1) ** -0.5, "encoder": family.encoder,
         "windows": (0,) * (layers or 0), "sparse": (False,) * (layers or 0), "rope_of": (-1,) * (layers or 0),
-        **({} if rms else {"norm": "layer", "norm_bias": True}),
+        **({"norm": "layer", "norm_bias": True} if layer_norm else {}),
     }  # fmt: skip

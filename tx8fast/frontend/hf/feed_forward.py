@@ -24,32 +24,75 @@ def feed_forward(m: Blocks, i: int, x: Value) -> Value:
 
 
 def _plain(m: Blocks, name: str, x: Value) -> Value:
-    return m.out_linear(m.b(m.c.activation, m.linear(x, name + "up_proj"), loc=name + "act"), name + "down_proj")
+    return m.out_linear(_act(m, name, m.linear(x, name + "up_proj")), name + "down_proj")
+
+
+def _act(m: Blocks, name: str, x: Value) -> Value:
+    at, kind = name + "act", m.c.activation
+    if kind == "relu2":
+        return m.b("square", m.b("relu", x, loc=at), loc=at)
+    return _xielu(m, at, x) if kind == "xielu" else m.b(kind, x, loc=at)
+
+
+def _xielu(m: Blocks, at: str, x: Value) -> Value:
+    """x > 0: p x^2 + x / 2, else n (exp(x) - 1 - x) + x / 2, where p = softplus(alpha_p), n = 1/2 + softplus(alpha_n)
+    (Huang and Schlag 2024). In f32: the difference of numbers near one would lose what a half format has."""
+    b, dtype = m.b, x.dtype
+    x = x if dtype == ROUTING else b("convert", x, dtype=ROUTING, loc=at)
+    p, n = (b("softplus", m.param(f"{at}.alpha_{side}", ROUTING), loc=at) for side in "pn")
+    half, one, zero = (m.number(value, ROUTING, at) for value in (0.5, 1.0, 0.0))
+    n = b("add", n, half, loc=at)
+    low = b("min", x, zero, loc=at)
+    bent = b("sub", b("sub", b("exp", low, loc=at), one, loc=at), low, loc=at)
+    y = b("add", b("mul", b("square", b("relu", x, loc=at), loc=at), p, loc=at), b("mul", bent, n, loc=at), loc=at)
+    y = b("add", y, b("mul", x, half, loc=at), loc=at)
+    return y if dtype == ROUTING else b("convert", y, dtype=dtype, loc=at)
 
 
 def _gated(m: Blocks, name: str, x: Value) -> Value:
     gate, up = m.linear(x, name + "gate_proj"), m.linear(x, name + "up_proj")
-    return m.out_linear(m.b("swiglu", gate, up, act=m.c.activation, loc=name + "act"), name + "down_proj")
+    return m.out_linear(_gate(m, name, gate, up), name + "down_proj")
+
+
+def _gate(m: Blocks, name: str, gate: Value, up: Value) -> Value:
+    """act(gate) * up, or its clamped form."""
+    b, c, at = m.b, m.c, name + "act"
+    if not c.gate_limit:
+        return b("swiglu", gate, up, act=c.activation, loc=at)
+    gate = b("min", gate, m.number(c.gate_limit, gate.dtype, at), loc=at)
+    up = b("clamp", up, lo=-c.gate_limit, hi=c.gate_limit, loc=at)
+    glu = b("mul", gate, b("sigmoid", m.scaled(gate, c.gate_slope, at), loc=at), loc=at)
+    return b("mul", b("add", up, m.number(1.0, up.dtype, at), loc=at), glu, loc=at)
 
 
 def _experts(m: Blocks, name: str, x: Value) -> Value:
-    c, e = m.c, m.c.experts
+    e = m.c.experts
     assert e is not None
     batch, seq, hidden = x.shape
     macs = batch * seq * e.top_k * hidden * e.intermediate
     at = name + "experts."
-    weights = routing_weights(m, name + "router", x)
+    weights = m.b("reshape", routing_weights(m, name + "router", x), shape=(batch, seq, e.count), loc=at + "weights")
     gate = m.linear(x, at + "gate_proj", macs)
     up = m.linear(x, at + "up_proj", macs)
-    units = m.b("swiglu", gate, up, act=c.activation, loc=at + "act")
     # a product with zeros and ones repeats a weight over its expert's units: it fuses with the products beside it,
     # where a reshape to [tokens, experts, units] would copy the widest tensor of the model twice
     ones = m.derived(f"%spread/{e.count}x{e.intermediate}", "spread", {}, (e.count, e.count * e.intermediate))
-    spread = m.b("gemm", m.b("reshape", weights, shape=(batch, seq, e.count), loc=at + "weights"), ones, useful_macs=0,
-                 loc=at + "spread")  # fmt: skip
-    units = m.b("mul", units, spread, loc=at + "weighted")
+    spread = m.b("gemm", weights, ones, useful_macs=0, loc=at + "spread")
+    if e.weigh_inputs:
+        gate, up = (m.b("mul", v, spread, loc=at + "weighted") for v in (gate, up))
+    units = _gate(m, at, gate, up)
+    units = units if e.weigh_inputs else m.b("mul", units, spread, loc=at + "weighted")
     y = m.out_linear(units, at + "down_proj", macs)
-    return m.b("add", y, _gated(m, name + "shared_experts.", x), loc=at + "shared") if e.shared else y
+    if e.bias:
+        shares = m.b("gemm", weights, m.param(at + "down_bias.weight"), useful_macs=0, loc=at + "down_bias")
+        y = m.b("add", y, shares, loc=at + "down_bias")
+    if not e.shared:
+        return y
+    shared = _gated(m, name + "shared_experts.", x)
+    if e.shared_gate:
+        gate = m.b("sigmoid", m.linear(x, name + "shared_gate"), loc=at + "shared_gate")
+        shared = m.b("mul", shared, gate, loc=at + "shared_gate")
+    return m.b("add", y, shared, loc=at + "shared")
 
 
 def routing_weights(m: Blocks, name: str, x: Value) -> Value:
@@ -65,6 +108,10 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     logits = m.linear(flat, name, dtype=ROUTING if e.wide_router else None)
     if logits.dtype != ROUTING:
         logits = b("convert", logits, dtype=ROUTING, loc=name)
+    none = m.derived(f"%no_expert/{tokens}x{e.count}", "fill", {"value": 0.0}, (tokens, e.count), ROUTING)
+    if e.jitter:
+        weights = _drawn(m, name, logits, none)
+        return weights if m.dtype == ROUTING else b("convert", weights, dtype=m.dtype, loc=name)
     scores = b("softmax", logits, axis=-1, loc=name) if e.scores == "softmax" else b("sigmoid", logits, loc=name)
     rank = b("add", scores, m.param(name + ".e_score_correction_bias", ROUTING), loc=name) if e.correction else scores
     if e.groups > 1:
@@ -74,9 +121,30 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     if e.normalise:
         weights = b("div", weights, b("reduce", weights, op="add", axes=(-1,), loc=name), loc=name)
     weights = m.scaled(weights, e.scale, name)
-    none = m.derived(f"%no_expert/{tokens}x{e.count}", "fill", {"value": 0.0}, (tokens, e.count), ROUTING)
     weights = b("scatter", none, chosen, weights, axis=-1, loc=name)
     return weights if m.dtype == ROUTING else b("convert", weights, dtype=m.dtype, loc=name)
+
+
+def _drawn(m: Blocks, name: str, logits: Value, none: Value) -> Value:
+    """Choose one expert after another: each has its softmax weight among those not chosen before whose logit is within
+    2 * jitter of the best, relative to the larger of the best and the logit's magnitude (sparse mixer, Liu et al. 2024)."""
+    b, e = m.b, m.c.experts
+    assert e is not None
+    tokens = logits.shape[0]
+    limit, gone = m.number(2 * e.jitter, ROUTING, name), m.number(-1e30, ROUTING, name)
+    hidden = m.derived(f"%chosen/{tokens}", "fill", {"value": -1e30}, (tokens, 1), ROUTING)
+    left, total = logits, None
+    for _ in range(e.top_k):
+        best, chosen = b.op("topk", left, k=1, axis=-1, loc=name).results
+        size = b("max", b("abs", logits, loc=name), best, loc=name)
+        far = b("gt", b("div", b("sub", best, logits, loc=name), size, loc=name), limit, loc=name)
+        share = b("softmax", b("select", far, gone, left, loc=name), axis=-1, loc=name)
+        share = b("gather_elements", share, chosen, axis=-1, loc=name)
+        part = b("scatter", none, chosen, share, axis=-1, loc=name)
+        total = part if total is None else b("add", total, part, loc=name)
+        left = b("scatter", left, chosen, hidden, axis=-1, loc=name)
+    assert total is not None
+    return total
 
 
 def _best_groups(m: Blocks, name: str, rank: Value) -> Value:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.config import parse_config
+from tx8fast.frontend.hf.families import FAMILIES
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.weights.gguf import GgufEntry, open_gguf
 
@@ -42,13 +43,6 @@ KEYS = {
     "final_logit_softcapping": "final_logit_softcapping", "use_parallel_residual": "use_parallel_residual",
 }  # fmt: skip
 REQUIRED = ("embedding_length", "block_count", "attention.head_count", "feed_forward_length")
-#: what families call the same things in another way
-SPELLING = {
-    "gpt2": {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head",
-             "intermediate_size": "n_inner", "layer_norm_eps": "layer_norm_epsilon",
-             "max_position_embeddings": "n_positions"},
-    "gpt_neox": {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
-}  # fmt: skip
 #: the number of layers by which the models that scale scores by hidden / heads are told from their smaller kin
 WIDE_SCORES = {"gemma2": 46, "gemma3_text": 62}
 #: general.file_type -> the format of all matrices
@@ -74,7 +68,13 @@ def read_gguf(path: Path) -> tuple[ModelConfig, Entries]:
     raw = _config(arch, metadata, entries, problems)
     raise_all(ImportModelError, doing, problems)
     config = parse_config(raw, str(path))
-    return replace(config, norm_offset=0.0, quantization={"method": "gguf"}), entries
+    as_stored = {
+        "norm_offset": 0.0,
+        "flipped": False,
+        "fused": "rows",
+        "paired_lanes": FAMILIES[config.model_type].pairs_lanes,
+    }
+    return replace(config, **as_stored, quantization={"method": "gguf"}), entries
 
 
 def _config(arch: str, metadata: Metadata, entries: Entries, problems: list[str]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _config(arch: str, metadata: Metadata, entries: Entries, problems: list[str]
     if embedding is None or len(embedding.shape) != 2:
         problems.append("tensor 'token_embd.weight' [vocabulary, hidden] is missing")
     kind = "mixtral" if arch == "llama" and given.get("expert_count") else ARCHITECTURES[arch]
-    epsilon = "attention.layer_norm_epsilon" if kind in ("gpt2", "gpt_neox") else "attention.layer_norm_rms_epsilon"
+    epsilon = "attention.layer_norm_epsilon" if FAMILIES[kind].norm == "layer" else "attention.layer_norm_rms_epsilon"
     if epsilon not in given:
         problems.append(f"key '{arch}.{epsilon}' is missing")
     if problems or embedding is None:
@@ -98,7 +98,7 @@ def _config(arch: str, metadata: Metadata, entries: Entries, problems: list[str]
     raw.setdefault("rope_theta", 10000.0)
     if "head_dim" not in raw and type(heads) is int and type(hidden) is int and heads > 0:
         raw["head_dim"] = hidden // heads
-    if "output_norm.bias" in entries and kind not in ("gpt2", "gpt_neox"):
+    if "output_norm.bias" in entries and FAMILIES[kind].norm != "layer":
         problems.append(f"tensor 'output_norm.bias' is present, norms of '{arch}' have no bias")
     biased = "blk.0.attn_q.bias" in entries or "blk.0.attn_qkv.bias" in entries
     if biased != ("blk.0.attn_output.bias" in entries) and kind != "qwen2":
@@ -110,7 +110,7 @@ def _config(arch: str, metadata: Metadata, entries: Entries, problems: list[str]
     if kind == "qwen3_moe":
         raw["norm_topk_prob"] = True
     _rotation(arch, metadata, entries, raw, problems)
-    spelling = SPELLING.get(kind, {})
+    spelling = FAMILIES[kind].keys
     return {spelling.get(k, k): v for k, v in raw.items() if v is not None}
 
 

@@ -50,10 +50,11 @@ def _layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value,
     """Emit layer `i` on x [batch, seq, hidden]; return x and the layer's caches."""
     c, name = m.c, f"layers.{i}."
     norm = (lambda v, _: v) if c.post_norm else m.norm
-    y, made = attention(m, i, norm(x, name + "attn_norm"), past)
+    h = norm(x, name + "attn_norm")
+    y, made = attention(m, i, h, past)
     y = m.norm(y, name + "attn_post_norm")
     if c.parallel:
-        z = feed_forward(m, i, norm(x, name + "mlp_norm"))
+        z = feed_forward(m, i, h if c.one_norm else norm(x, name + "mlp_norm"))
         return m.b("add", m.b("add", x, y, loc=name + "attn_residual"), z, loc=name + "mlp_residual"), made
     x = m.b("add", x, m.scaled(y, c.residual_scale, name + "attn_residual"), loc=name + "attn_residual")
     if c.post_norm:
@@ -71,6 +72,8 @@ def _embed(m: Blocks, ids: Value, position: Value | None, past: int | None) -> V
     if c.embedding_width:
         x = m.linear(x, "project_in")
     x = m.scaled(x, c.embedding_scale, "embed_tokens")
+    if c.embedding_norm:
+        x = m.norm(x, "embed_norm")
     if not c.positions:
         return x
     length = past or ids.shape[1]
@@ -110,7 +113,8 @@ def _head(m: Blocks, x: Value, last_only: bool) -> Value:
     if c.embedding_width:
         x = m.linear(x, "project_out")
     w = m.param("embed_tokens.weight" if c.tied else "lm_head.weight")
-    logits = m.scaled(m.b("gemm", x, w, trans_b=True, loc="lm_head"), c.logits_divisor, "lm_head", "div")
+    bias = (m.param("lm_head.bias"),) if m.has("lm_head.bias") else ()
+    logits = m.scaled(m.b("gemm", x, w, *bias, trans_b=True, loc="lm_head"), c.logits_divisor, "lm_head", "div")
     logits = m.capped(logits, c.logits_cap, "lm_head.cap") if c.logits_cap else logits
     return logits if logits.shape[-1] == c.vocab else m.gathered(logits, "lm_head")
 

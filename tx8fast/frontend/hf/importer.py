@@ -8,16 +8,17 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 
-from tx8fast.errors import ImportModelError, UnusedOptionWarning
+from tx8fast.errors import ConfigError, ImportModelError, UnusedOptionWarning
 from tx8fast.files import read_input, refer
 from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
 from tx8fast.frontend.hf.gguf import read_gguf
 from tx8fast.frontend.hf.graph import build
 from tx8fast.frontend.hf.options import DTYPES, HfOptions
-from tx8fast.frontend.hf.parallel import Parallel, split
+from tx8fast.frontend.hf.parallel import Parallel, share, split
 from tx8fast.ir import new_context
 from tx8fast.ir.core import Builder, Context
 from tx8fast.ir.program import IRProgram
@@ -54,12 +55,14 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     path = Path(path)
     directory = path if path.is_dir() else None
     if is_gguf(path):
+        if options.as_family is not None:
+            raise ConfigError(f"importing {path}: a GGUF file names its architecture; drop --as")
         root = path.resolve().parent
         checkpoint = path
         config, entries = read_gguf(path)
     else:
         root = directory
-        config = read_config(path / CONFIG_NAME if directory else path)
+        config = read_config(path / CONFIG_NAME if directory else path, options.as_family)
         checkpoint, entries = find_entries(directory)
         for stored in path.parent.glob("*.safetensors*") if directory is None else ():
             refer(stored)  # what a program that is made of the config alone will be run with
@@ -69,6 +72,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)
     parallel = Parallel(options.tp, max(options.tp, options.chips))
+    shares = partial(share, config, weights)
     config, weights = split(config, weights, parallel, f"cutting {config.model_type}")
     past = options.past if options.phase == "decode" else None
     seq = 1 if past is not None else options.seq or 1
@@ -89,7 +93,8 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     func.attrs["result_names"] = tuple(named)
     b.op("return", *named.values())
     program = IRProgram(ctx, module, weights.table, name)
-    program.phase, program.config_dtype = options.phase, weights.dtype
+    program.phase, program.config_dtype, program.family = options.phase, weights.dtype, config.model_type
+    program.shares = None if config.encoder else shares
     return program
 
 
@@ -99,8 +104,8 @@ def _donated(c: ModelConfig) -> tuple[int, ...]:
     return tuple(n for i in range(len(c.caches()) * c.layers) for n in (first_arg + i, first_result + i))
 
 
-def read_config(path: Path) -> ModelConfig:
-    """Return the checked config file. Raises ImportModelError if it is not readable JSON."""
+def read_config(path: Path, as_family: str | None = None) -> ModelConfig:
+    """Return the checked config file, read as one of `as_family`. Raises ImportModelError if it is not readable JSON."""
     try:
         raw = json.loads(read_input(path, MAX_CONFIG_BYTES))
     except OSError as e:
@@ -109,7 +114,7 @@ def read_config(path: Path) -> ModelConfig:
         ) from e
     except (ValueError, RecursionError) as e:
         raise ImportModelError(f"reading model config {path}: not valid JSON: {e}") from e
-    return parse_config(raw, str(path))
+    return parse_config(raw, str(path), as_family)
 
 
 def _arguments(

@@ -6,7 +6,10 @@ May import: frontend.hf. Must not: open files; know the IR.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
 
+from tx8fast.frontend.hf.family import Stack
 from tx8fast.frontend.hf.slots import Slot, SlotList, part
 from tx8fast.frontend.hf.spec import ModelConfig
 
@@ -27,6 +30,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield s.outer("positions", (c.positions + c.position_offset, c.hidden))
     if c.token_types:
         yield s.outer("token_types", (c.token_types, c.hidden))
+    if c.embedding_norm:
         yield s.outer("embed_norm", (c.hidden,))
         yield s.outer("embed_norm", (c.hidden,), ".bias")
     if c.embedding_width:
@@ -38,7 +42,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield from s.norm(i, "mlp_norm", c.hidden)
         yield from _experts(s, i) if c.sparse[i] else _mlp(s, i)
         yield from s.norm(i, "mlp_post_norm", c.hidden)
-    if c.final_norm:
+    if c.final_norm and c.norm_gain:
         yield s.outer("norm", (c.hidden,), shift=c.norm_offset)
         if c.norm_bias:
             yield s.outer("norm", (c.hidden,), ".bias")
@@ -46,6 +50,8 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("project_out", (c.embedding_width, c.hidden))
     if not c.tied and not c.encoder:
         yield s.outer("lm_head", (c.vocab, c.embedding_width or c.hidden))
+    if c.head_bias:
+        yield s.outer("lm_head", (c.vocab,), ".bias")
 
 
 def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
@@ -70,29 +76,44 @@ def _attention(s: SlotList, i: int) -> Iterator[Slot]:
         yield from s.linear(i, "self_attn.k_proj", kv, c.hidden, c.qkv_bias, heads=c.kv_heads * paired)
         yield from s.linear(i, "self_attn.v_proj", kv, c.hidden, c.qkv_bias)
     yield from s.linear(i, "self_attn.o_proj", c.hidden, q, c.out_bias, c.flipped)
-    if c.qk_norm:
-        full = c.qk_norm == "full"
-        yield s.vector(i, "self_attn.q_norm", q if full else c.head_dim, shift=c.norm_offset)
-        yield s.vector(i, "self_attn.k_norm", kv if full else c.head_dim, shift=c.norm_offset)
+    if c.sinks:
+        yield Slot(f"layers.{i}.self_attn.sinks.weight", (s.key(i, "self_attn.sinks"),), (c.heads,))
+    if c.qk_norm and c.qk_norm_gain:
+        for module, heads in (("q_norm", c.heads), ("k_norm", c.kv_heads)):
+            yield from _query_norm(s, i, f"self_attn.{module}", heads)
+
+
+def _query_norm(s: SlotList, i: int, module: str, heads: int) -> Iterator[Slot]:
+    """Gains of one head, of the whole projection, or of each head: [heads, head_dim] or a tensor each ("{}" in its name)."""
+    c, size, key = s.c, heads * s.c.head_dim, s.key(i, module)
+    if c.qk_norm == "heads" and "{}" in key:
+        keys = tuple(key.format(head) + ".weight" for head in range(heads))
+        yield Slot(f"layers.{i}.{module}.weight", keys, (c.head_dim,), expert=True)
+    elif c.qk_norm == "heads":
+        yield Slot(f"layers.{i}.{module}.weight", (key + ".weight",), (heads, c.head_dim), (("reshape", [size]),))
+    else:
+        size = size if c.qk_norm == "full" else c.head_dim
+        yield s.vector(i, module, size, shift=c.norm_offset)
+        if c.qk_norm_bias:
+            yield s.vector(i, module, size, ".bias")
 
 
 def _fused(s: SlotList, i: int, q: int, kv: int) -> Iterator[Slot]:
-    """Query, key and value as parts of one stored matrix: columns (gpt2), rows (phi3), rows per head (gpt_neox)."""
+    """Query, key and value as parts of one stored matrix: columns, rows, or rows per key head."""
     c, key = s.c, s.key(i, "self_attn.qkv")
     at = 0
     for j, (module, rows) in enumerate((("q_proj", q), ("k_proj", kv), ("v_proj", kv))):
         name = f"layers.{i}.self_attn.{module}"
         flipped = c.flipped
-        if c.model_type == "gpt_neox" and not c.gguf:
-            d = c.head_dim
-            stored, bias_stored = (3 * q, c.hidden), (3 * q,)
-            steps = (("reshape", [c.heads, 3, d, c.hidden]), *part((c.heads, 1, d, c.hidden), (0, j, 0, 0)),
-                     ("reshape", [q, c.hidden]))  # fmt: skip
-            bias_steps = (
-                ("reshape", [c.heads, 3, d]),
-                *part((c.heads, 1, d), (0, j, 0)),
-                ("reshape", [q]),
-            )
+        if c.fused == "groups":  # a key head's queries, its key, its value, then the next key head
+            d, per = c.head_dim, c.heads // c.kv_heads
+            inside, start = (per, 0) if j == 0 else (1, per + j - 1)
+            stored, bias_stored = (q + 2 * kv, c.hidden), (q + 2 * kv,)
+            steps = (("reshape", [c.kv_heads, per + 2, d, c.hidden]),
+                     *part((c.kv_heads, inside, d, c.hidden), (0, start, 0, 0)),
+                     ("reshape", [rows, c.hidden]))  # fmt: skip
+            bias_steps = (("reshape", [c.kv_heads, per + 2, d]), *part((c.kv_heads, inside, d), (0, start, 0)),
+                          ("reshape", [rows]))  # fmt: skip
         else:
             total = q + 2 * kv
             stored, bias_stored = ((c.hidden, total) if flipped else (total, c.hidden)), (total,)
@@ -135,15 +156,46 @@ def _latent(s: SlotList, i: int) -> Iterator[Slot]:
     yield from s.linear(i, "self_attn.o_proj", c.hidden, c.value_width, c.out_bias)
 
 
-def _stacked(s: SlotList, i: int, module: str, shape: tuple[int, ...], axis: int) -> Slot:
-    """All experts in one stored tensor, the expert's number first."""
+#: dimensions of the experts' tensors as the graph has them: experts side by side
+_ORDER = {
+    "gate_proj": "eih",
+    "up_proj": "eih",
+    "down_proj": "hei",
+    "gate_bias": "ei",
+    "up_bias": "ei",
+    "down_bias": "eh",
+}
+_GGUF_AXES = {"gate_proj": ("e", "i", "h"), "up_proj": ("e", "i", "h"), "down_proj": ("e", "h", "i")}
+
+
+def _stacked(s: SlotList, i: int, module: str, name: str) -> Slot:
+    """All experts in one stored tensor, brought into the graph's order of dimensions."""
     e = s.c.experts
     assert e is not None
-    wide = list(shape)
-    wide[axis] *= e.count
-    turn = () if axis == 0 else (("transpose", [1, 0, 2]),)
-    steps = (*turn, ("reshape", wide))
-    return Slot(f"layers.{i}.experts.{module}.weight", (s.key(i, module) + ".weight",), (e.count, *shape), steps)
+    if s.c.gguf:
+        stack = Stack(s.names.modules[module] + ".weight", _GGUF_AXES[module])
+    else:
+        stack = s.names.stacks[module]
+    if len(stack.axes) == 3 and (s.c.quantization or {}).get("method") == "mxfp4":
+        stack = replace(stack, axes=(stack.axes[0], *stack.axes[:0:-1]))  # packed along what goes in, which comes last
+    sizes = {"e": e.count, "i": e.intermediate, "h": s.c.hidden, "2": 2}
+    stored = tuple(prod(sizes[n] for n in axis) for axis in stack.axes)
+    axes, order = "".join(stack.axes), _ORDER[module]
+    steps: list[tuple] = [("reshape", [sizes[n] for n in axes])]
+    if "2" in axes:
+        steps += part(
+            tuple(1 if n == "2" else sizes[n] for n in axes), tuple(stack.at if n == "2" else 0 for n in axes)
+        )
+        axes = axes.replace("2", "")
+        steps.append(("reshape", [sizes[n] for n in axes]))
+    if axes != order:
+        steps.append(("transpose", [axes.index(n) for n in order]))
+    side = {"eih": [e.count * e.intermediate, s.c.hidden], "hei": [s.c.hidden, e.count * e.intermediate],
+            "ei": [e.count * e.intermediate], "eh": [e.count, s.c.hidden]}[order]  # fmt: skip
+    key = s.prefix + s.names.layer.format(i) + stack.key
+    return Slot(
+        f"layers.{i}.experts.{name}", (key,), stored, (*steps, ("reshape", side)), flipped=module == "down_bias"
+    )
 
 
 def _head_parts(heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...]) -> Iterator[Slot]:
@@ -174,26 +226,36 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
     if "mlp.gate_up" not in s.names.modules:
         yield from s.linear(i, "mlp.up_proj", c.intermediate, c.hidden, c.mlp_bias, flipped)
     yield from s.linear(i, "mlp.down_proj", c.hidden, c.intermediate, c.mlp_bias, flipped)
+    if c.activation == "xielu":
+        for side in ("alpha_p", "alpha_n"):
+            yield Slot(f"layers.{i}.mlp.act.{side}", (s.key(i, "mlp.act") + "." + side,), (1,))
 
 
 def _experts(s: SlotList, i: int) -> Iterator[Slot]:
     """All experts side by side: one tall matrix into them, one wide matrix out of them."""
     c, e = s.c, s.c.experts
     assert e is not None
-    yield from s.linear(i, "router", e.count, c.hidden)
+    yield from s.linear(i, "router", e.count, c.hidden, e.router_bias)
     if e.correction:
         yield s.vector(i, "router", e.count, ".e_score_correction_bias")
-    base = "" if c.gguf else s.key(i, "experts")
     for module, shape, axis in (("gate_proj", (e.intermediate, c.hidden), 0), ("up_proj", (e.intermediate, c.hidden), 0),
                                 ("down_proj", (c.hidden, e.intermediate), 1)):  # fmt: skip
-        if c.gguf:
-            yield _stacked(s, i, module, shape, axis)
+        if c.gguf or module in s.names.stacks:
+            yield _stacked(s, i, module, module + ".weight")
             continue
-        stored = s.names.modules[module]
-        keys = tuple(f"{base}{n}.{stored}.weight" for n in range(e.count))
+        keys = tuple(f"{s.key(i, 'experts')}{n}.{s.names.modules[module]}.weight" for n in range(e.count))
         yield Slot(f"layers.{i}.experts.{module}.weight", keys, shape, axis=axis, expert=True)
+    if e.bias:
+        for module, name in (
+            ("gate_bias", "gate_proj.bias"),
+            ("up_bias", "up_proj.bias"),
+            ("down_bias", "down_bias.weight"),
+        ):
+            yield _stacked(s, i, module, name)
     if e.shared:
-        shared = s.key(i, "experts").removesuffix("experts.") + "shared_experts."
+        shared = s.key(i, "shared")
         for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
                               ("down_proj", (c.hidden, e.shared))):  # fmt: skip
             yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)
+    if e.shared_gate:
+        yield from s.linear(i, "shared_gate", 1, c.hidden)

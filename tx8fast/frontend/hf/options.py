@@ -29,6 +29,7 @@ class HfOptions:
     logits: str = "all"  # prefill: of all positions, or of the "last" one
     tp: int = 1  # chips that share every layer
     chips: int = 1  # that run the program
+    as_family: str | None = None  # the family to take the config for, whatever it says
 
     def check(self, encoder: str = "") -> None:
         """Raise ConfigError that lists every contradiction. `encoder`: the model type if it keeps no cache."""

@@ -9,21 +9,25 @@ heads than chips, several chips hold the same key head. Norms, routers, the late
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from tx8fast.errors import ConfigError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.checkpoint import Bound, ModelWeights
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.weights import DerivedSource
+from tx8fast.weights.dtypes import ITEM_BYTES
 
 #: modules of a layer that are cut by their outputs (rows of a matrix [out, in], elements of a bias), by what the outputs are
 HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
 COLUMNS = {
     "self_attn.q_proj": HEADS, "self_attn.k_proj": KEY_HEADS, "self_attn.v_proj": KEY_HEADS,
-    "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
+    "self_attn.sinks": HEADS, "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
     "mlp.gate_proj": UNITS, "mlp.up_proj": UNITS, "shared_experts.gate_proj": UNITS, "shared_experts.up_proj": UNITS,
     "experts.gate_proj": EXPERT_UNITS, "experts.up_proj": EXPERT_UNITS,
 }  # fmt: skip
+#: likewise where every head has gains of its own
+HEAD_GAINS = {"self_attn.q_norm": HEADS, "self_attn.k_norm": KEY_HEADS}
 #: modules that are cut by their inputs; what they give is a summand, and a bias is added behind the sum
 ROWS = {
     "self_attn.o_proj": HEADS,
@@ -52,21 +56,61 @@ def split(c: ModelConfig, weights: ModelWeights, p: Parallel, what: str) -> tupl
     """
     if p.parts == 1:
         return c, weights
-    if c.qk_norm == "full":
-        raise UnsupportedError(
-            f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"
-        )
     n = p.parts
-    problems = [f"{size} {name} do not divide by {n}" for name, size in _sizes(c).items() if size % n]
-    if c.latent is None and c.kv_heads % n and n % c.kv_heads:
-        problems.append(f"{c.kv_heads} key heads neither divide by {n} nor divide it")
-    raise_all(ConfigError, f"{what} over {n} chips", problems)
+    _check(c, n, what)
     slots = {name: _cut(c, weights, p, name, bound) for name, bound in weights.slots.items()}
     experts = c.experts and replace(c.experts, intermediate=c.experts.intermediate // n, shared=c.experts.shared // n)
     small = replace(
         c, heads=c.heads // n, kv_heads=max(1, c.kv_heads // n), intermediate=c.intermediate // n, experts=experts
     )
     return small, replace(weights, slots=slots)
+
+
+def _check(c: ModelConfig, n: int, what: str) -> None:
+    if c.alibi:
+        raise UnsupportedError(
+            f"{what}: scores of {c.model_type} lean by a slope per head, which --tp does not cut yet; drop --tp"
+        )
+    if c.qk_norm == "full":
+        raise UnsupportedError(
+            f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"
+        )
+    problems = [f"{size} {name} do not divide by {n}" for name, size in _sizes(c).items() if size % n]
+    if c.latent is None and c.kv_heads % n and n % c.kv_heads:
+        problems.append(f"{c.kv_heads} key heads neither divide by {n} nor divide it")
+    raise_all(ConfigError, f"{what} over {n} chips", problems)
+
+
+def share(c: ModelConfig, weights: ModelWeights, n: int) -> tuple[int, int]:
+    """Return the bytes, as stored, of the weights that one of `n` chips holds, and into how many parts caches are cut.
+
+    c, weights: of the whole model. Raises as `split`."""
+    if n > 1:
+        _check(c, n, f"cutting {c.model_type}")
+    held: dict[str, float] = {}  # a tied embedding is one entry
+    for name, bound in weights.slots.items():
+        w = weights.table[bound.key]
+        what = _what(c, n, name)
+        parts = 1 if what is None else _held(c, n, what)
+        held[bound.key] = max(held.get(bound.key, 0.0), math.prod(w.shape) * ITEM_BYTES.get(w.dtype, 1) / parts)
+    return round(sum(held.values())), 1 if c.latent is not None else _held(c, n, KEY_HEADS)
+
+
+def _what(c: ModelConfig, n: int, name: str) -> str | None:
+    """Return by what a slot is cut over `n` chips, None if every chip has the whole of it."""
+    module, _, kind = name.rpartition(".")
+    if name.startswith("layers."):
+        module = module.split(".", 2)[2]
+    if module == "lm_head" and c.vocab % n == 0:
+        return "vocabulary"
+    if c.qk_norm == "heads" and module in HEAD_GAINS:
+        return HEAD_GAINS[module]
+    return None if module in ROWS and kind == "bias" else ROWS.get(module) or COLUMNS.get(module)
+
+
+def _held(c: ModelConfig, n: int, what: str) -> int:
+    """Return the number of different parts."""
+    return n if what != KEY_HEADS else min(n, c.kv_heads)
 
 
 def _sizes(c: ModelConfig) -> dict[str, int]:
@@ -88,16 +132,14 @@ def _cut(c: ModelConfig, weights: ModelWeights, p: Parallel, name: str, bound: B
     if name.startswith("layers."):
         module = module.split(".", 2)[2]
     by_rows = module in ROWS
-    what = ROWS.get(module) or COLUMNS.get(module)
-    if module == "lm_head" and c.vocab % p.parts == 0:
-        what = "vocabulary"
-    if what is None or (by_rows and kind == "bias"):
+    what = _what(c, p.parts, name)
+    if what is None:
         return bound
     w = weights.table[bound.key]
     axis = 0 if kind == "bias" else int(by_rows) ^ int(bound.flipped)
     size = w.shape[axis]
     outer = c.experts.count if what == EXPERT_UNITS and c.experts is not None else 1
-    held = p.parts if what != KEY_HEADS else min(p.parts, c.kv_heads)  # so many different parts
+    held = _held(c, p.parts, what)
     part = size // outer // held
     shape = tuple(outer * part if a == axis else s for a, s in enumerate(w.shape))
     key = f"%part/{name}"

@@ -15,7 +15,7 @@ from tx8fast.frontend.hf.reader import Reader
 from tx8fast.weights import CheckpointEntry, WeightTable
 from tx8fast.weights.gguf import PLAIN, GgufEntry, add_gguf
 
-METHODS = ("gptq", "awq", "fp8", "fbgemm_fp8", "bitsandbytes", "compressed-tensors")
+METHODS = ("gptq", "awq", "fp8", "fbgemm_fp8", "bitsandbytes", "compressed-tensors", "mxfp4")
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 FLOATS = ("bf16", "f16", "f32")
 Scheme = dict[str, Any]
@@ -53,6 +53,8 @@ def read_scheme(r: Reader) -> Scheme | None:
         ):
             q.problems.append(f"key 'weight_block_size' is {block!r}, required: two whole numbers >= 1")
         scheme |= {"block": block}
+    elif method == "mxfp4":
+        pass  # the format has no variants
     elif method == "bitsandbytes":
         q.fixed("load_in_4bit", False)
         q.fixed("_load_in_4bit", False)
@@ -85,6 +87,8 @@ def add_float(
     shape: [out, in]. Raises nothing: what does not fit is described."""
     if scheme["method"] == "gguf":
         return _block_float(table, entries, key, shape, dtype)
+    if scheme["method"] == "mxfp4":
+        return _blocks_of_32(table, entries, key, shape, dtype)
     if len(shape) != 2 or not key.endswith(".weight"):
         return None
     module = _Module(table, entries, key.removesuffix("weight"), shape, dtype)
@@ -96,6 +100,20 @@ def add_float(
     else:
         made = module.scaled(scheme)
     return module.problems if made or module.problems else None
+
+
+def _blocks_of_32(
+    table: WeightTable, entries: Entries, key: str, shape: tuple[int, ...], dtype: str
+) -> list[str] | None:
+    """Four-bit floats [.., blocks, 16 bytes] with an exponent per block of the last dimension (OCP Microscaling Formats v1.0)."""
+    if key + "_blocks" not in entries:
+        return None
+    wide = _Module(table, entries, key, shape, dtype)
+    *lead, last = shape
+    blocks = wide.take("_blocks", ((*lead, last // 32, 16),), ("u8",))
+    scales = wide.take("_scales", ((*lead, last // 32),), ("u8",))
+    wide.derive("", "mxfp4", {"dtype": dtype}, [blocks, scales], shape, dtype)
+    return wide.problems
 
 
 def _block_float(

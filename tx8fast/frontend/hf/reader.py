@@ -13,15 +13,38 @@ MAX_SIZE = 1 << 31
 MAX_LAYERS = 10_000
 
 
-class Reader:
-    """`raw`: the JSON object. Every method returns None, or its neutral value, for a bad key and notes the problem."""
+class Watched(dict[str, Any]):
+    """A config that remembers which of its keys were looked at."""
 
-    def __init__(self, raw: Mapping[str, Any]) -> None:
-        self.raw = raw
+    def __init__(self, raw: Mapping[str, Any], seen: set[str]) -> None:
+        super().__init__(raw)
+        self.seen = seen
+
+    def __getitem__(self, key: str) -> Any:
+        self.seen.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.seen.add(key)
+        return super().get(key, default)
+
+
+class Reader:
+    """`raw`: the JSON object; `spelling`: usual key -> the family's own. Every method takes usual keys and returns None,
+    or its neutral value, for a bad value and notes the problem."""
+
+    def __init__(self, raw: Mapping[str, Any], spelling: Mapping[str, str] | None = None) -> None:
+        self.raw, self.spelling = raw, spelling or {}
         self.problems: list[str] = []
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """Return what the file says, `default` if it says nothing or null."""
+        value = self.raw.get(self.spelling.get(key, key))
+        return default if value is None else value
 
     def get(self, key: str, default: Any, want: str, good: Callable[[Any], bool]) -> Any:
         """Return the value of `key`, `default` if it is absent or null; `...` makes it required."""
+        key = self.spelling.get(key, key)
         value = self.raw.get(key)
         if value is None:
             if default is ...:
@@ -52,12 +75,14 @@ class Reader:
 
     def fixed(self, key: str, *allowed: Any) -> None:
         """Note a problem unless the key is absent, null or one of `allowed`."""
+        key = self.spelling.get(key, key)
         value = self.raw.get(key)
         if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
             self.problems.append(f"key '{key}' is {value!r}, supported: {', '.join(map(repr, allowed))}")
 
     def layer_list(self, key: str, layers: int, known: Mapping[Any, Any]) -> list[Any] | None:
         """Return one mapped entry per layer, None if the key is absent or bad."""
+        key = self.spelling.get(key, key)
         value = self.raw.get(key)
         if value is None or not layers:
             return None

@@ -1,4 +1,4 @@
-"""Rotation settings of a config file: three spellings, five scalings.
+"""Rotation settings of a config file: three spellings, six scalings.
 
 May import: frontend.hf, weights. Must not: compute tables.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from tx8fast.frontend.hf.family import Fields, Part, Read
 from tx8fast.frontend.hf.reader import Reader, positive
 from tx8fast.frontend.hf.spec import Rope
 from tx8fast.weights.rope import ROPE_TYPES
@@ -26,23 +27,24 @@ def section_of(r: Reader) -> tuple[str, dict[str, Any]]:
 
 
 def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, Any], theta_key: str = "rope_theta",
-              part_key: str = "partial_rotary_factor", part: float = 1.0, theta: float = 10000.0,
-              style: str = "half") -> Rope:  # fmt: skip
+              part: float = 1.0, theta: float = 10000.0, style: str = "half") -> Rope:  # fmt: skip
     """Return the checked rotation; `part` and `theta` are the family's defaults."""
     kind = raw.get("rope_type", raw.get("type", "default"))
     if kind == "su":  # the first name of longrope
         kind = "longrope"
     scaling: dict[str, Any] = {"rope_type": kind}
     gain = 1.0
-    if type(kind) is not str or kind not in ROPE_TYPES:
-        r.problems.append(f"{section}: rope_type {kind!r} is not one of {', '.join(ROPE_TYPES)}")
+    if type(kind) is not str or kind not in (*ROPE_TYPES, "dynamic"):
+        r.problems.append(f"{section}: rope_type {kind!r} is not one of {', '.join(ROPE_TYPES)}, dynamic")
     elif kind == "longrope":
         gain = _longrope(r, section, raw, scaling)
+    elif kind == "dynamic":
+        _dynamic(r, section, raw, scaling)
     else:
         wanted = dict.fromkeys(ROPE_TYPES[kind])
         given = dict(raw)
         if kind == "yarn":
-            given.setdefault("original_max_position_embeddings", r.raw.get("max_position_embeddings"))
+            given.setdefault("original_max_position_embeddings", r.value("max_position_embeddings"))
         for key in wanted:
             if not positive(given.get(key)):
                 r.problems.append(f"{section}: key '{key}' is {given.get(key)!r}, required for {kind}: a number > 0")
@@ -56,9 +58,12 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
     if nested is not None and not positive(nested):
         r.problems.append(f"{section}: key 'rope_theta' is {nested!r}, required: a number > 0")
     base = nested if positive(nested) else r.number(theta_key, theta)
-    share = raw.get("partial_rotary_factor", r.raw.get(part_key, part))
+    if positive(scaling.get("alpha")) and head_dim and head_dim > 2:
+        base = (base or theta) * scaling["alpha"] ** (head_dim / (head_dim - 2))
+    share = raw.get("partial_rotary_factor")
+    share = r.value("partial_rotary_factor", part) if share is None else share
     if not positive(share) or share > 1:
-        r.problems.append(f"key '{part_key}' is {share!r}, required: a number in (0, 1]")
+        r.problems.append(f"key 'partial_rotary_factor' is {share!r}, required: a number in (0, 1]")
         share = 1.0
     rotary = int((head_dim or 2) * share)
     if rotary < 2 or rotary % 2:
@@ -69,6 +74,60 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
             f"{section}: short_factor has {len(factors)} entries, rotary width {rotary} needs {rotary // 2}"
         )
     return Rope(base or theta, rotary, scaling, style, gain)
+
+
+def rotation(style: str | Read = "half", width: Read | None = None, **options: Any) -> Part:
+    """One rotation for all layers. `width`: the lanes of a head if not `head_dim`; `options` of `read_rope`."""
+
+    def read(r: Reader, f: Fields) -> Fields:
+        section, raw = section_of(r)
+        lanes = f["head_dim"] if width is None else width(r, f)
+        turned = style if isinstance(style, str) else style(r, f)
+        rope = read_rope(r, lanes, section=section, raw=raw, style=turned, **options)
+        return {"ropes": (rope,), "rope_of": (0,) * f["layers"]}
+
+    return read
+
+
+def rotation_by_window(far: Fields, near: Fields, near_raw: Fields | None = None) -> Part:
+    """One rotation for layers that see everything and one for those with a window; options of `read_rope` each.
+
+    Newer files have a section per kind of layer, older ones one section, which holds for `far`; `near_raw`: what holds
+    for the others then (None: the section without its scaling).
+    """
+
+    def read(r: Reader, f: Fields) -> Fields:
+        section, raw = section_of(r)
+        if "full_attention" in raw or "sliding_attention" in raw:
+            parts = [raw.get(k) or {} for k in ("full_attention", "sliding_attention")]
+            old = {"rope_theta"}
+        else:
+            parts = [raw, near_raw if near_raw is not None else {k: v for k, v in raw.items() if k == "rope_theta"}]
+            old = set()
+        ropes = []
+        for part, options in zip(parts, (far, near), strict=True):
+            nested = {k: v for k, v in options.items() if k != "theta_key"} if old else options
+            ropes.append(read_rope(r, f["head_dim"], section=section, raw=part, **nested))
+        return {"ropes": tuple(ropes), "rope_of": tuple(1 if w else 0 for w in f["windows"])}
+
+    return read
+
+
+def unturned(key: str, every_key: str, every: int) -> Part:
+    """Layers without rotation: a list of 1 and 0 (= without), else every `every`-th. Must follow a rotation."""
+
+    def read(r: Reader, f: Fields) -> Fields:
+        layers, period = f["layers"], r.size(every_key, every) or every
+        turns = r.layer_list(key, layers, {0: -1, 1: 0}) if r.raw.get(key) != [] else None  # empty: not said
+        return {"rope_of": tuple(turns) if turns else tuple(0 if (i + 1) % period else -1 for i in range(layers))}
+
+    return read
+
+
+def unturned_far(r: Reader, f: Fields) -> Fields:
+    """Only layers with a window are rotated; if no layer has one, all are. Must follow a rotation."""
+    windowed = any(f["windows"])
+    return {"rope_of": tuple(0 if w else -1 for w in f["windows"])} if windowed else {}
 
 
 def softmax_gain(rope: Rope) -> float:
@@ -101,9 +160,22 @@ def _temperature(factor: float, mscale: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
 
 
+def _dynamic(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any]) -> None:
+    """Up to the trained length nothing is scaled, but where `alpha` is given, which stretches the base at all lengths."""
+    alpha, trained = raw.get("alpha"), r.value("max_position_embeddings")
+    if alpha and not positive(alpha):
+        r.problems.append(f"{section}: key 'alpha' is {alpha!r}, required for dynamic: a number > 0")
+    elif alpha:
+        scaling["alpha"] = alpha
+    elif not positive(trained):
+        r.problems.append(f"key 'max_position_embeddings' is {trained!r}, required for dynamic: a number > 0")
+    else:
+        scaling["trained"] = trained
+
+
 def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any]) -> float:
     trained = raw.get("original_max_position_embeddings", r.raw.get("original_max_position_embeddings"))
-    longest = r.raw.get("max_position_embeddings")
+    longest = r.value("max_position_embeddings")
     if not positive(trained):
         r.problems.append(f"{section}: key 'original_max_position_embeddings' is {trained!r}, "
                           "required for longrope: a number > 0")  # fmt: skip
@@ -119,5 +191,13 @@ def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, A
         r.problems.append(f"{section}: short_factor and long_factor differ in length")
     if positive(raw.get("attention_factor")):
         return raw["attention_factor"]
+    own = [raw.get(f"{length}_mscale") for length in ("short", "long")]  # what some files call it, per set of divisors
+    if own != [None, None]:
+        if own[0] != own[1] or not positive(own[0]):
+            r.problems.append(
+                f"{section}: short_mscale {own[0]!r} and long_mscale {own[1]!r}, supported: one number > 0"
+            )
+            return 1.0
+        return own[0]
     factor = raw.get("factor") or (longest / trained if positive(longest) else 1.0)
     return math.sqrt(1 + math.log(factor) / math.log(trained)) if positive(factor) and factor > 1 else 1.0

@@ -1,6 +1,6 @@
-"""The tensors a model reads, each a slot of the graph with its place in the checkpoint: names of every family.
+"""The tensors a model reads, each a slot of the graph with its place in the checkpoint.
 
-May import: frontend.hf.spec. Must not: open files; know the IR.
+May import: frontend.hf. Must not: open files; know the IR.
 
 A slot has the same name in all families ("layers.3.self_attn.q_proj.weight"). What families store fused or
 per expert becomes an expression over the stored tensors, so nothing is read to import a model.
@@ -9,9 +9,11 @@ per expert becomes an expression over the stored tensors, so nothing is read to 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tx8fast.frontend.hf.families import FAMILIES
+from tx8fast.frontend.hf.family import Names
 from tx8fast.frontend.hf.spec import ModelConfig
 
 Shape = tuple[int, ...]
@@ -34,81 +36,6 @@ class Slot:
     expert: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """A family's spelling. `prefixes`: of the base model, the first that the checkpoint has wins.
-
-    `layer`: a layer's prefix; `modules`: graph name -> stored name within a layer; `outer`: outside of the layers,
-    a leading "^" goes before the prefix.
-    """
-
-    prefixes: tuple[str, ...]
-    layer: str
-    modules: dict[str, str]
-    outer: dict[str, str]
-
-
-_ATTENTION = {f"self_attn.{m}": f"self_attn.{m}" for m in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")}
-_MLP = {f"mlp.{m}": f"mlp.{m}" for m in ("gate_proj", "up_proj", "down_proj")}
-_OUTER = {"embed_tokens": "embed_tokens", "norm": "norm", "lm_head": "^lm_head"}
-_LLAMA = {
-    **_ATTENTION,
-    **_MLP,
-    "attn_norm": "input_layernorm",
-    "mlp_norm": "post_attention_layernorm",
-}
-_SANDWICH = {**_ATTENTION, **_MLP, "attn_norm": "input_layernorm", "attn_post_norm": "post_attention_layernorm",
-             "mlp_norm": "pre_feedforward_layernorm", "mlp_post_norm": "post_feedforward_layernorm"}  # fmt: skip
-_VIT = {"self_attn.q_proj": "attention.attention.query", "self_attn.k_proj": "attention.attention.key",
-        "self_attn.v_proj": "attention.attention.value", "self_attn.o_proj": "attention.output.dense",
-        "mlp.up_proj": "intermediate.dense", "mlp.down_proj": "output.dense", "attn_norm": "layernorm_before",
-        "mlp_norm": "layernorm_after"}  # fmt: skip
-_BERT = {"self_attn.q_proj": "attention.self.query", "self_attn.k_proj": "attention.self.key",
-         "self_attn.v_proj": "attention.self.value", "self_attn.o_proj": "attention.output.dense",
-         "mlp.up_proj": "intermediate.dense", "mlp.down_proj": "output.dense",
-         "attn_norm": "attention.output.LayerNorm", "mlp_norm": "output.LayerNorm"}  # fmt: skip
-_EMBED = "embeddings."
-DEFAULT = Names(("model.", ""), "layers.{}.", _LLAMA, _OUTER)
-NAMES: dict[str, Names] = {
-    "gemma2": Names(("model.",), "layers.{}.", _SANDWICH, _OUTER),
-    "gemma3_text": Names(("model.", "language_model.model.", "model.language_model."), "layers.{}.", _SANDWICH, _OUTER),
-    "olmo2": Names(("model.",), "layers.{}.", {k: v for k, v in _SANDWICH.items() if k not in ("attn_norm", "mlp_norm")},
-                   _OUTER),
-    "mixtral": Names(("model.",), "layers.{}.", {**_LLAMA, "router": "block_sparse_moe.gate",
-                     "experts": "block_sparse_moe.experts.", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}, _OUTER),
-    "gpt2": Names(("transformer.", ""), "h.{}.",
-                  {"self_attn.qkv": "attn.c_attn", "self_attn.o_proj": "attn.c_proj", "mlp.up_proj": "mlp.c_fc",
-                   "mlp.down_proj": "mlp.c_proj", "attn_norm": "ln_1", "mlp_norm": "ln_2"},
-                  {"embed_tokens": "wte", "positions": "wpe", "norm": "ln_f", "lm_head": "^lm_head"}),
-    "gpt_neox": Names(("gpt_neox.",), "layers.{}.",
-                      {"self_attn.qkv": "attention.query_key_value", "self_attn.o_proj": "attention.dense",
-                       "mlp.up_proj": "mlp.dense_h_to_4h", "mlp.down_proj": "mlp.dense_4h_to_h",
-                       "attn_norm": "input_layernorm", "mlp_norm": "post_attention_layernorm"},
-                      {"embed_tokens": "embed_in", "norm": "final_layer_norm", "lm_head": "^embed_out"}),
-    "opt": Names(("model.decoder.", "decoder."), "layers.{}.",
-                 {**_ATTENTION, "self_attn.o_proj": "self_attn.out_proj", "mlp.up_proj": "fc1", "mlp.down_proj": "fc2",
-                  "attn_norm": "self_attn_layer_norm", "mlp_norm": "final_layer_norm"},
-                 {"embed_tokens": "embed_tokens", "positions": "embed_positions", "norm": "final_layer_norm",
-                  "project_in": "project_in", "project_out": "project_out", "lm_head": "^lm_head"}),
-    "phi3": Names(("model.",), "layers.{}.", {**_LLAMA, "self_attn.qkv": "self_attn.qkv_proj",
-                  "mlp.gate_up": "mlp.gate_up_proj"}, _OUTER),
-    "bert": Names(("bert.", ""), "encoder.layer.{}.", _BERT,
-                  {"embed_tokens": _EMBED + "word_embeddings", "positions": _EMBED + "position_embeddings",
-                   "token_types": _EMBED + "token_type_embeddings", "embed_norm": _EMBED + "LayerNorm",
-                   "pooler": "pooler.dense"}),
-    "vit": Names(("vit.", ""), "encoder.layer.{}.", _VIT,
-                 {"patches": _EMBED + "patch_embeddings.projection", "positions": _EMBED + "position_embeddings",
-                  "class_token": _EMBED + "cls_token", "norm": "layernorm", "pooler": "pooler.dense",
-                  "classifier": "^classifier"}),
-}  # fmt: skip
-_MOE = {**_LLAMA, "router": "mlp.gate", "experts": "mlp.experts.", "gate_proj": "gate_proj", "up_proj": "up_proj",
-        "down_proj": "down_proj"}  # fmt: skip
-_DEEPSEEK = {**_MOE, **{f"self_attn.{m}": f"self_attn.{m}" for m in ("q_a_proj", "q_a_layernorm", "q_b_proj",
-             "kv_a_proj_with_mqa", "kv_a_layernorm", "kv_b_proj")}}  # fmt: skip
-NAMES |= {"qwen3_moe": Names(("model.",), "layers.{}.", _MOE, _OUTER),
-          **{k: Names(("model.",), "layers.{}.", _DEEPSEEK, _OUTER) for k in ("deepseek_v2", "deepseek_v3")}}  # fmt: skip
-
-
 #: names in GGUF files, which all families share
 _GGUF = {
     **{f"self_attn.{m}_proj": f"attn_{m}" for m in "qkv"}, "self_attn.o_proj": "attn_output", "self_attn.qkv": "attn_qkv",
@@ -125,8 +52,14 @@ _GGUF_OUTER = {
 }
 
 
+#: prefixes of a language model inside an image-text model, of old and new files, in front of the family's own
+WRAPPED = ("language_model.model.", "model.language_model.", "model.text_model.")
+
+
 def names_of(c: ModelConfig) -> Names:
-    names = NAMES.get(c.model_type, DEFAULT)
+    names = FAMILIES[c.model_type].names
+    if c.renamed:
+        names = replace(names, modules={**names.modules, **dict(c.renamed)})
     if not c.gguf:
         return names
     return Names(("",), "blk.{}.", {m: _GGUF[m] for m in names.modules if m in _GGUF}, _GGUF_OUTER)
@@ -138,7 +71,7 @@ def outer_key(names: Names, module: str, prefix: str) -> str:
     if not stored.startswith("^"):
         return prefix + stored
     # an image-text model keeps its head beside the base model, below the same parent
-    parent = prefix.removesuffix("model.") if prefix == "language_model.model." else ""
+    parent = prefix.removesuffix("model.") if prefix.startswith("language_model.") else ""
     return parent + stored[1:]
 
 
@@ -180,7 +113,7 @@ class SlotList:
             yield self.vector(i, module, rows, ".bias", steps=_halves(heads, (rows,)))
 
     def norm(self, i: int, module: str, size: int) -> Iterator[Slot]:
-        if module in self.names.modules:
+        if module in self.names.modules and self.c.norm_gain and not (self.c.one_norm and module == "mlp_norm"):
             yield self.vector(i, module, size, shift=self.c.norm_offset)
             if self.c.norm_bias:
                 yield self.vector(i, module, size, ".bias")

@@ -40,6 +40,24 @@ class Experts:
     group_score: str = "max"
     correction: bool = False  # a learned bias that only influences the choice
     wide_router: bool = False  # the router's product is taken in f32
+    router_bias: bool = False
+    bias: bool = False  # every expert has biases
+    shared_gate: bool = False  # a learned gate on what the shared experts give
+    weigh_inputs: bool = False  # the weight multiplies what goes into an expert, not what comes out of it
+    jitter: float = (
+        0.0  # > 0: experts are drawn one after another among those within this relative distance of the best
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Queries grow with their position p, by log(floor((p + first) / step) + 1) * factor + 1; `turned`: in all layers, not
+    only in those without rotation."""
+
+    step: float
+    factor: float
+    first: float = 1.0
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +91,45 @@ class ModelConfig:
     ropes: tuple[Rope, ...] = ()
     rope_of: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
+    chunks: tuple[int, ...] = ()  # per layer: tokens see their own chunk of so many positions, 0 = everything
     sparse: tuple[bool, ...] = ()
+    encoder: bool = False  # sees its whole input at once and keeps no cache
+    flipped: bool = False  # the matrices of the layers are stored [in, out]
+    fused: str = (
+        "rows"  # a stored query-key-value matrix: three blocks of "rows", or "groups" of a key head and its queries
+    )
+    paired_lanes: bool = False  # the rows of stored queries and keys pair the lanes that a rotation turns together
+    renamed: tuple[tuple[str, str], ...] = ()  # modules whose stored names this config changes
     qkv_bias: bool = False
+    qkv_clip: float = 0.0  # queries, keys and values are kept within +- this
     out_bias: bool = False
     mlp_bias: bool = False
-    qk_norm: str = ""  # "head": every head on its own, "full": the whole projection
+    head_bias: bool = False
+    qk_norm: str = ""  # "head": every head on its own, "heads": likewise with own gains, "full": the whole projection
+    qk_norm_bias: bool = False
+    qk_norm_gain: bool = True
+    qk_norm_late: bool = False  # after the rotation
+    qk_norm_eps: float = 0.0  # 0: that of the other norms
+    sinks: bool = False  # a learned score per head that takes its share of the softmax and gives nothing
+    alibi: tuple[float, ...] = ()  # per head: what a token further away costs
+    growth: Growth | None = None
     norm: str = "rms"  # or "layer"
+    norm_gain: bool = True
     norm_bias: bool = False
     norm_offset: float = 0.0  # stored gains lack this summand
     gated: bool = True
+    gate_limit: float = (
+        0.0  # > 0: gate and unit are clamped, the gate is x * sigmoid(gate_slope * x), the unit grows by one
+    )
+    gate_slope: float = 1.702
     parallel: bool = False  # attention and feed-forward part read the same residual stream
+    one_norm: bool = False  # ... through the same norm
     post_norm: bool = False  # norms after the residual sum
     attention_scale: float = 1.0
     attention_cap: float = 0.0
     logits_cap: float = 0.0
     embedding_scale: float = 1.0
+    embedding_norm: bool = False
     residual_scale: float = 1.0
     logits_divisor: float = 1.0
     positions: int = 0  # rows of a learned position table
@@ -101,11 +143,6 @@ class ModelConfig:
     quantization: dict[str, Any] | None = field(default=None, hash=False)
 
     @property
-    def encoder(self) -> bool:
-        """True if the model sees its whole input at once and keeps no cache."""
-        return self.model_type in ENCODERS
-
-    @property
     def value_width(self) -> int:
         """Columns of the attention's result."""
         return self.heads * (self.latent.value if self.latent else self.head_dim)
@@ -115,15 +152,9 @@ class ModelConfig:
         """True if the tensors are named and arranged as in a GGUF file."""
         return self.quantization is not None and self.quantization["method"] == "gguf"
 
-    @property
-    def flipped(self) -> bool:
-        """True if the matrices of the layers are stored [in, out]."""
-        return self.model_type == "gpt2" and not self.gguf
-
-    @property
-    def paired_lanes(self) -> bool:
-        """True if the rows of stored queries and keys pair the lanes that a rotation turns together."""
-        return self.gguf and self.model_type in ("llama", "mixtral", "granite", "smollm3")
+    def sight(self, i: int) -> tuple[int, int]:
+        """Return the window and the chunk of layer `i`, which decide its mask."""
+        return self.windows[i], self.chunks[i] if self.chunks else 0
 
     def caches(self) -> tuple[tuple[str, int], ...]:
         """Name and width of what a layer remembers of a token."""
@@ -131,6 +162,3 @@ class ModelConfig:
             return ("latent", self.latent.kv_rank), ("rope_key", self.latent.rope)
         width = self.kv_heads * self.head_dim
         return ("key", width), ("value", width)
-
-
-ENCODERS = ("bert", "vit")

@@ -1,0 +1,26 @@
+"""docs/models.md names every family with what its declaration says."""
+
+from pathlib import Path
+
+import pytest
+
+from tx8fast.frontend.hf.config import TEXT_HALVES
+from tx8fast.frontend.hf.families import FAMILIES
+
+DOCS = Path(__file__).parents[3] / "docs" / "models.md"
+
+
+def family_table() -> list[str]:
+    """Return the lines of the table, by model_type within the order of the declarations."""
+    rows = [f"| `{name}` | {family.honours} |" for name, family in FAMILIES.items()]
+    halves = ", ".join(f"`{name}`" for name in TEXT_HALVES)
+    return ["| `model_type` | particulars that are honoured |", "|---|---|", *rows,
+            f"| {halves} | the text half, by the `model_type` of its `text_config` |"]  # fmt: skip
+
+
+@pytest.mark.feature("B11")
+def test_the_table_of_families_is_that_of_the_declarations():
+    lines = DOCS.read_text().splitlines()
+    start = lines.index("| `model_type` | particulars that are honoured |")
+    end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+    assert lines[start:end] == family_table(), "the table should be:\n" + "\n".join(family_table())

@@ -1,0 +1,64 @@
+"""Families whose reference was recorded from the transformers library: prefill and a decode step, compiled and executed."""
+
+import os
+
+import numpy as np
+import pytest
+
+import tx8fast
+from tests.support.recorded_configs import CONFIGS
+from tests.support.recorded_families import BATCH, PAST, SEQ, make_recorded, token_ids
+from tests.support.run_graph import run_graph
+from tx8fast.frontend.hf import HfOptions, import_hf
+
+#: of the largest value, against f32 outputs of the library
+TOLERANCE = 2e-6
+EVERY = bool(os.environ.get("TX8FAST_ALL_MODELS"))
+
+
+def error(found, wanted):
+    return float(np.abs(np.asarray(found).astype(np.float64) - wanted).max() / np.abs(wanted).max())
+
+
+def next_step(case, found):
+    """Inputs of the decode step that repeats the last token of a prefill with the results `found`.
+
+    Slots that nobody wrote yet hold a value that would show if it were seen."""
+    step = {"input_ids": token_ids(case)[:, -1:], "position": np.array([SEQ - 1])}
+    for name, rows in found.items():
+        if name != "logits":
+            cache = np.full((BATCH, PAST, rows.shape[-1]), 9.0, rows.dtype)
+            cache[:, : SEQ - 1] = rows[:, : SEQ - 1]
+            step[name.replace("present", "past")] = cache
+    return step
+
+
+def run_prefill(directory, case, dtype):
+    ids = {"input_ids": token_ids(case)}
+    return tx8fast.compile(directory, phase="prefill", batch=BATCH, seq=SEQ, dtype=dtype).run(ids)
+
+
+@pytest.mark.feature("B11", "IR-25")
+@pytest.mark.parametrize("case", CONFIGS)
+def test_prefill_and_decode_equal_the_recorded_outputs(tmp_path, case):
+    """The prefill is compiled and executed; the step's graph is (compiled too where all models are tested)."""
+    record = make_recorded(tmp_path, case)
+    found = run_prefill(tmp_path, case, "fp32")
+    assert error(found["logits"], record["prefill"]) <= TOLERANCE
+    step = next_step(case, found)
+    after = run_graph(import_hf(tmp_path, HfOptions(phase="decode", batch=BATCH, past=PAST)), step)
+    assert error(after["logits"][:, 0], record["step"]) <= TOLERANCE
+    if EVERY:
+        decode = tx8fast.compile(tmp_path, phase="decode", batch=BATCH, past=PAST, dtype="fp32")
+        assert error(decode.run(step)["logits"][:, 0], record["step"]) <= TOLERANCE
+
+
+@pytest.mark.skipif(not EVERY, reason="set TX8FAST_ALL_MODELS to run")
+@pytest.mark.feature("B11", "IR-25")
+@pytest.mark.parametrize("case", CONFIGS)
+def test_bf16_is_as_near_as_the_library_s_own(tmp_path, case):
+    """Both computed in bf16 from weights rounded to it, against f32 from the same weights."""
+    record = make_recorded(tmp_path, case, dtype="bfloat16")
+    found = np.asarray(run_prefill(tmp_path, case, "bf16")["logits"]).astype(np.float64) - record["half"]
+    ours = np.sqrt(np.mean(found**2)) / np.abs(record["half"]).max()
+    assert ours <= 1.5 * float(record["half_error"])

@@ -1,0 +1,162 @@
+"""Tables at 60, 80 and 120 columns and in a pipe: golden texts, what is left out, sorting, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cli_case import Caller, refused, write_mlp
+from tx8fast.batch.table import errors as batch_errors
+from tx8fast.batch.table import grid as batch_grid
+from tx8fast.errors import ConfigError
+from tx8fast.program.labels import label, layer_of, ops_text, ranges_text
+from tx8fast.report.grid import Column, Grid, Pairs, cell_len, number, shorten
+from tx8fast.report.tables import cycle_head, groups_grid, inspect_head, program_tables, segments_grid
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTHS = (60, 80, 120, None)
+
+
+def parts_of(facts: dict[str, Any], command: str) -> list[Any]:
+    if command == "sim":
+        return [*cycle_head(facts["sim"]), groups_grid(facts["sim"])]
+    if command == "inspect":
+        return [*inspect_head(facts["inspect"]), segments_grid(facts["inspect"]["segment_rows"])]
+    if command == "compile":
+        return program_tables({**facts["inspect"], "file_bytes": 1_000_000, "compile_seconds": 1.28, "search": {},
+                               "kernel_core": {"kv_update": "it moves one row to a place that is known only when it runs"}})  # fmt: skip
+    return [batch_grid(facts["batch"], facts["seconds"]), *batch_errors(facts["batch"])]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("command", ["sim", "inspect", "compile", "batch"])
+def test_golden(command, width, data_dir, request):
+    facts = json.loads((data_dir / "terminal" / "facts.json").read_text())
+    lines = [
+        line for part in parts_of(facts, command) for line in ([part] if isinstance(part, str) else part.lines(width))
+    ]
+    assert width is None or max(map(cell_len, lines)) <= width
+    text = "\n".join(lines) + "\n"
+    golden = ROOT / "golden" / "terminal" / f"{command}-{width or 'pipe'}.txt"
+    if request.config.getoption("--update-golden"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+ROWS = [
+    {"name": f"a long name of row {i} and so on", "n": n, "x": x}
+    for i, (n, x) in enumerate([(3, 0.5), (None, 2.0), (12, 1.0)])
+]
+COLUMNS = (Column("name", "what", stretch=True), number("n", "count", 2), number("x", "share", 1, "{:.1f}".format),
+           Column("note", "hidden note", hidden=True))  # fmt: skip
+
+
+def test_columns_leave_by_importance_and_names_lose_their_middle():
+    grid = Grid(COLUMNS, ROWS)
+    assert grid.lines(80)[0].split() == ["what", "count", "share"]
+    narrow = grid.lines(39)
+    assert narrow[0].split() == ["what", "share"] and "no room for n (--columns)" in narrow
+    tiny = grid.lines(14)
+    assert all(cell_len(line) <= 14 for line in tiny[:5]) and tiny[2].startswith("a lo") and tiny[2].endswith("on")
+    piped = grid.lines()
+    assert len(piped) == 5 and all(row["name"] in line for row, line in zip(ROWS, piped[2:], strict=True))
+
+
+def test_columns_and_sorting_by_choice():
+    grid = Grid(COLUMNS, ROWS)
+    assert [r["n"] for r in grid.chosen((), "count").rows] == [12, 3, None]
+    assert [r["n"] for r in grid.chosen((), "n:up").rows] == [3, 12, None]
+    assert [r["x"] for r in grid.chosen((), "name:down").rows] == [1.0, 2.0, 0.5]
+    assert grid.chosen(("x", "note", "name"), "").lines()[0].split() == ["share", "hidden", "note", "what"]
+    with pytest.raises(ConfigError, match="there is no 'cycles'; there are name, n, x, note"):
+        grid.chosen(("cycles",), "")
+    assert list(csv.reader(io.StringIO(grid.csv())))[:2] == [["name", "n", "x"], [ROWS[0]["name"], "3", "0.5"]]
+
+
+def test_text_that_would_act_on_a_terminal_or_a_spreadsheet():
+    grid = Grid((Column("name", "name"),), [{"name": "=1+1"}, {"name": "a\x1b[2Jb\nc"}])
+    assert grid.lines()[2:] == ["=1+1", "a\\x1b[2Jb\\nc"]
+    assert grid.csv().splitlines()[1] == "'=1+1"
+    assert Pairs([("key", "模型模型 ab")]).lines(11) == ["key  模型模", "     型 ab"]
+    assert Pairs([("k", "a\x1b"), ("none", "")]).lines() == ["k  a\\x1b"]
+
+
+def test_wide_characters_count_twice():
+    assert cell_len("模型") == 4 and cell_len("e\u0301") == 1
+    assert shorten("模型模型模型模型", 9) == "模...型" and cell_len(shorten("模" * 40, 21)) <= 21
+    assert (
+        shorten("abcdefgh", 8) == "abcdefgh" and shorten("abcdefghi", 8) == "abc...hi" and shorten("abcdef", 2) == ".."
+    )
+
+
+def test_labels():
+    names = [f"layers.{i}.attn_norm/layers.0.mlp_norm+act" for i in (0, 1, 2, 5)]
+    ops = ["layers.0.mlp_norm", "layers.0.mlp.gate_proj", "layers.0.mlp.up_proj", "layers.0.mlp.act"]
+    assert label(names, ops) == "layers 0-2, 5: mlp_norm + gate + up + act"
+    assert label(["norm+lm_head"], ["norm", "lm_head"]) == "norm + lm_head"
+    assert ops_text(["/h.0/q/MatMul", "/h.0/k/MatMul", "/h.0/Add"]) == "q.MatMul + k.MatMul + Add"
+    assert ops_text(["a", "a"]) == "a" and ops_text(["x.1.mm", "x.2.mm"]) == "mm"
+    assert layer_of("encoder/layer/11/out") == ("layer", 11) and layer_of("node_mul_22") is None
+    assert ranges_text([3, 1, 2, 7]) == "1-3, 7"
+
+
+@pytest.fixture
+def tx8(capsys: pytest.CaptureFixture[str]) -> Caller:
+    return Caller(capsys)
+
+
+def test_commands(tx8, tmp_path):
+    model = write_mlp(tmp_path / "m.onnx")
+    program = tmp_path / "m.tx8"
+    found = tx8("compile", model, "-o", program, "--dtype", "bf16", "--csv", "--columns", "label,useful_macs")
+    assert found.out.splitlines()[0] == "label,useful_macs"
+    assert sum(int(row["useful_macs"]) for row in csv.DictReader(io.StringIO(found.out))) == 8 * 32 * 48
+    sim = json.loads(tx8("sim", program, "--json").out)
+    rows = list(csv.DictReader(io.StringIO(tx8("sim", program, "--csv").out)))
+    assert [int(r["total_cycles"]) for r in rows] == sorted((g["total_cycles"] for g in sim["groups"]), reverse=True)
+    assert "no room" not in tx8("sim", program).out
+    assert tx8("inspect", program, "--columns", "name,tiles").out.splitlines()[1].split() == ["name", "tiles"]
+    assert tx8("check", model, "--dtype", "bf16", "--csv", "--sort", "op").out.startswith("op,count")
+    refused(tx8, tmp_path, "sim", program, "--columns", "nothing", says=("there is no 'nothing'; there are label",))
+    refused(tx8, tmp_path, "sim", program, "--csv", "--json", says=("two outputs",))
+    refused(tx8, tmp_path, "compile", model, "--stop-after", "import", "--csv", says=("prints no table",))
+    told = tx8("sim", program, "--json", "--sort", "cycles")
+    assert json.loads(told.out) == sim and "--sort has no effect" in told.err
+    refused(tx8, tmp_path, "inspect", program, "--code", "0", "--csv", says=("drop --code",))
+
+
+def test_a_terminal_gets_lines_of_its_width(tx8, tmp_path):
+    import fcntl
+    import struct
+    import termios
+
+    program = tmp_path / "m.tx8"
+    assert tx8("compile", write_mlp(tmp_path / "m.onnx"), "-o", program, "--dtype", "bf16").code == 0
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 60, 0, 0))
+    env = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tx8fast", "sim", str(program)], stdout=theirs, stderr=subprocess.DEVNULL, env=env
+    ) as run:
+        os.close(theirs)
+        out = b""
+        while True:
+            try:
+                out += (more := os.read(ours, 65536))
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not more:
+                break
+    os.close(ours)
+    assert run.returncode == 0
+    lines = out.decode().replace("\r\n", "\n").splitlines()
+    assert max(map(len, lines)) <= 60 and any("no room for" in line for line in lines)

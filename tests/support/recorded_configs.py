@@ -1,0 +1,101 @@
+"""Configs of the recorded tiny models, in the spelling of published files: name of the case -> config.
+
+The name is the `model_type`, with a suffix where a family has more than one case. Windows and chunks are shorter than the
+recorded sequences, and no size divides another by accident.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "intermediate_size": 48, "vocab_size": 37, "max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1,
+          "eos_token_id": 2}  # fmt: skip
+_RMS = {**_SIZES, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
+_LN = {**_SIZES, "layer_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False}
+_NO_KV = {k: v for k, v in _LN.items() if k != "num_key_value_heads"}
+_TWO = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+_YARN = {
+    "rope_type": "yarn",
+    "factor": 8.0,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+}
+_END = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 37, "n_positions": 32, **_END}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    # experts
+    "gpt_oss": {**_RMS, **_TWO, "head_dim": 8, "num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 1.5,
+                "attention_bias": True, "rope_theta": 150000, "rope_scaling": {**_YARN, "truncate": False}},
+    "qwen2_moe": {**_RMS, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                  "shared_expert_intermediate_size": 28, "mlp_only_layers": [0], "decoder_sparse_step": 1},
+    "glm4_moe": {**_RMS, "head_dim": 12, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                 "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
+                 "routed_scaling_factor": 1.5, "norm_topk_prob": True, "use_qk_norm": True, "attention_bias": True,
+                 "partial_rotary_factor": 0.5},
+    "kimi_k2": {**{k: v for k, v in _RMS.items() if k != "num_key_value_heads"}, "num_key_value_heads": 4,
+                "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12,
+                "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 16, "n_shared_experts": 1,
+                "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.827,
+                "norm_topk_prob": True, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "moe_layer_freq": 1,
+                "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 1.0,
+                                 "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0}},
+    "olmoe": {**_RMS, "num_experts": 6, "num_experts_per_tok": 2, "clip_qkv": 0.7, "norm_topk_prob": False},
+    "phimoe": {**_RMS, "num_local_experts": 6, "num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True,
+               "router_jitter_noise": 0.2, "sliding_window": 6,
+               "original_max_position_embeddings": 32, "rope_scaling": {
+                   "type": "longrope", "short_factor": [1.0, 1.1, 1.3, 2.0], "long_factor": [1.0, 2.0, 3.0, 8.0],
+                   "short_mscale": 1.3, "long_mscale": 1.3, "original_max_position_embeddings": 32}},
+    "granitemoe": {**_RMS, "num_local_experts": 6, "num_experts_per_tok": 2, "embedding_multiplier": 3.0,
+                   "attention_multiplier": 0.2, "residual_multiplier": 0.3, "logits_scaling": 6.0},
+    "dbrx": {"d_model": 32, "n_heads": 4, "n_layers": 2, "vocab_size": 37, "max_seq_len": 64, "tie_word_embeddings": False,
+             "attn_config": {"kv_n_heads": 2, "clip_qkv": 0.7, "rope_theta": 10000.0},
+             "ffn_config": {"ffn_hidden_size": 24, "moe_num_experts": 5, "moe_top_k": 2, "hidden_size": 32}, **_END},
+    "llama4_text": {**_RMS, "num_hidden_layers": 3, "head_dim": 8, "intermediate_size_mlp": 40, "num_local_experts": 5,
+                    "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "no_rope_layers": [1, 0, 1],
+                    "attention_chunk_size": 4, "floor_scale": 3, "attn_scale": 0.3, "use_qk_norm": True,
+                    "attn_temperature_tuning": True},
+    # relatives of llama
+    "glm": {**_RMS, "head_dim": 12, "attention_bias": True, "partial_rotary_factor": 0.5},
+    "glm4": {**_RMS, "head_dim": 12, "attention_bias": True, "partial_rotary_factor": 0.5},
+    "olmo": {**{k: v for k, v in _RMS.items() if k != "rms_norm_eps"}, "clip_qkv": 0.7},
+    "olmo3": {**_RMS, **_TWO, "rope_theta": 500000.0, "rope_scaling": _YARN},
+    "ministral": {**_RMS, **_TWO, "head_dim": 12},
+    "ministral3": {**_RMS, "head_dim": 8, "rope_parameters": {**_YARN, "rope_theta": 1e6, "mscale": 1.0, "mscale_all_dim": 1.0,
+                   "original_max_position_embeddings": 4, "llama_4_scaling_beta": 0.3}},
+    "exaone4": {**_RMS, **_TWO},
+    "exaone4-all": {**_RMS, "sliding_window": None, "layer_types": ["full_attention"] * 2},
+    "ernie4_5": {**_RMS, "head_dim": 8, "use_bias": True},
+    "seed_oss": {**_RMS, "head_dim": 12, "attention_bias": True, "attention_out_bias": False},
+    "hunyuan_v1_dense": {**_RMS, "head_dim": 8, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
+    "apertus": {**_RMS, "hidden_act": "xielu", "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0, "original_max_position_embeddings": 16}},
+    # layer norms
+    "cohere": {**_LN, "logit_scale": 0.25, "use_qk_norm": True, "tie_word_embeddings": True},
+    "cohere2": {**_LN, **_TWO, "logit_scale": 0.25, "tie_word_embeddings": True},
+    "phi": {**_LN, "hidden_act": "gelu_new", "partial_rotary_factor": 0.5, "qk_layernorm": True},
+    "stablelm": {**_LN, "partial_rotary_factor": 0.25, "use_qkv_bias": True, "head_dim": 8},
+    "stablelm-parallel": {**_LN, "partial_rotary_factor": 0.25, "qk_layernorm": True, "use_parallel_residual": True},
+    "starcoder2": {**_SIZES, "norm_epsilon": 1e-5, "hidden_act": "gelu_pytorch_tanh", "use_bias": True,
+                   "sliding_window": 5, "rope_theta": 10000.0},
+    "nemotron": {**_SIZES, "norm_eps": 1e-5, "hidden_act": "relu2", "partial_rotary_factor": 0.5, "rope_theta": 10000.0,
+                 "tie_word_embeddings": False},
+    "persimmon": {**_NO_KV, "hidden_act": "relu2", "partial_rotary_factor": 0.5, "qk_layernorm": True},
+    "gpt_bigcode": {**_GPT, "multi_query": True, "activation_function": "gelu_pytorch_tanh"},
+    "gpt_bigcode-heads": {**_GPT, "multi_query": False},
+    "gpt_neo": {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "vocab_size": 37, "max_position_embeddings": 32,
+                "attention_types": [[["global", "local"], 1]], "window_size": 5, **_END},
+    "gptj": {**_GPT, "rotary_dim": 4, "tie_word_embeddings": False},
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 37, **_END},
+    "bloom-six": {"hidden_size": 48, "n_layer": 1, "n_head": 6, "vocab_size": 37, **_END},
+    "mpt": {"d_model": 48, "n_layers": 2, "n_heads": 6, "vocab_size": 37, "max_seq_len": 64, "expansion_ratio": 4,
+            "attn_config": {"alibi": True, "clip_qkv": 0.9}, "no_bias": True, **_END},
+    "falcon": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 37, "alibi": False,
+               "multi_query": True, "parallel_attn": True, "new_decoder_architecture": False, "bias": False, **_END},
+    "falcon-grouped": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": 2,
+                       "vocab_size": 37, "new_decoder_architecture": True, "bias": False, "parallel_attn": True, **_END},
+    "falcon-rw": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 37, "alibi": True,
+                  "multi_query": False, "parallel_attn": False, "bias": True, **_END},
+}  # fmt: skip

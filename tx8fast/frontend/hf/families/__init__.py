@@ -1,0 +1,13 @@
+"""Every family that is read without an export, by `model_type`: a row each.
+
+May import: frontend.hf. Must not: know the IR or weights.
+"""
+
+from tx8fast.frontend.hf.families import encoders, experts, gemma, gpt, layered, leaning, llama
+from tx8fast.frontend.hf.family import Family
+
+FAMILIES: dict[str, Family] = {
+    name: family
+    for module in (llama, layered, gemma, gpt, leaning, experts, encoders)
+    for name, family in module.FAMILIES.items()
+}

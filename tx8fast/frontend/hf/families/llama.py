@@ -1,0 +1,90 @@
+"""Decoders with RMS norms and gated feed-forward parts, the relatives of llama.
+
+May import: frontend.hf. Must not: know the IR or weights.
+"""
+
+from __future__ import annotations
+
+from tx8fast.frontend.hf.families.names import AFTER, FUSED_MLP, LLAMA
+from tx8fast.frontend.hf.family import Family, Fields, biases, flag, number
+from tx8fast.frontend.hf.reader import Reader
+from tx8fast.frontend.hf.rope import rotation, rotation_by_window, section_of, unturned, unturned_far
+from tx8fast.frontend.hf.spec import Growth
+from tx8fast.frontend.hf.windows import all_layers, chosen_layers, pattern_layers
+
+_LLAMA = Family(
+    "grouped queries, biases of attention and feed-forward part",
+    LLAMA, {**biases(), "mlp_bias": flag("mlp_bias")}, (rotation(),), pairs_lanes=True,
+)  # fmt: skip
+_PLAIN = Family("grouped queries", LLAMA, {}, (rotation(),))
+_OLMO2 = Family("norms after each part only, query and key norm over the whole projection", AFTER,
+                {**biases(), "qk_norm": "full"}, (rotation(),), defaults={"rms_norm_eps": 1e-5})  # fmt: skip
+
+_GLM = Family(
+    "rotation of pairs in half of each head, fused gate-up matrices", FUSED_MLP, {"qkv_bias": flag("attention_bias")},
+    (rotation("interleaved", part=0.5),), defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128},
+)  # fmt: skip
+
+
+def _growing(r: Reader, f: Fields) -> Fields:
+    """Queries that grow with their position; the keys stand beside those of the rotation."""
+    _, raw = section_of(r)
+    step, factor = raw.get("original_max_position_embeddings"), raw.get("llama_4_scaling_beta")
+    if factor is None:
+        return {}
+    if not all(isinstance(v, int | float) and v > 0 for v in (step, factor)):
+        r.problems.append(f"llama_4_scaling_beta {factor!r} with original_max_position_embeddings {step!r}, "
+                          "required: two numbers > 0")  # fmt: skip
+        return {}
+    return {"growth": Growth(float(step or 1), float(factor), first=0.0, turned=True)}
+
+
+FAMILIES: dict[str, Family] = {
+    "llama": _LLAMA,
+    "mistral": _PLAIN.like("an attention window in all layers", fields={"windows": all_layers(4096)}),
+    "qwen2": _PLAIN.like("query, key and value biases, windows from a layer on",
+                         fields={"qkv_bias": True, "windows": chosen_layers()}),
+    "qwen3": _PLAIN.like("per-head query and key norms, windows from a layer on", defaults={"head_dim": 128},
+                         fields={**biases(), "qk_norm": "head", "windows": chosen_layers()}),
+    "phi3": _PLAIN.like("fused query-key-value and gate-up matrices, longrope",
+                        names=FUSED_MLP.but(self_attn__qkv="self_attn.qkv_proj"), defaults={"rms_norm_eps": 1e-5},
+                        fields={"windows": all_layers()}),
+    "granite": _LLAMA.like("multipliers of embedding, attention, residual and logits", fields={
+        "attention_scale": number("attention_multiplier", 1.0), "embedding_scale": number("embedding_multiplier", 1.0),
+        "residual_scale": number("residual_multiplier", 1.0), "logits_divisor": number("logits_scaling", 1.0),
+    }),
+    "olmo2": _OLMO2,
+    "smollm3": _LLAMA.like("layers without rotation", fields={"windows": chosen_layers(0)},
+                           defaults={"tie_word_embeddings": True, "num_key_value_heads": 4, "rope_theta": 2000000.0},
+                           parts=(unturned("no_rope_layers", "no_rope_layer_interval", 4),)),
+    "olmo": _PLAIN.like("norms without gains, clipped queries, keys and values", norm="layer",
+                        fields={**biases(), "norm_gain": False, "norm_bias": False, "qkv_clip": number("clip_qkv", 0.0)}),
+    "olmo3": _OLMO2.like("window pattern, scaled rotation only in layers without a window",
+                         fields={"windows": pattern_layers(4, key="")}, defaults={"rope_theta": 500000.0},
+                         parts=(rotation_by_window({}, {}),)),
+    "ministral": _PLAIN.like("layers with and without a window", fields={"windows": all_layers(4096)}),
+    "ministral3": _PLAIN.like("queries that grow with their position, yarn", fields={"windows": all_layers()},
+                              parts=(_growing,), defaults={"rms_norm_eps": 1e-5, "head_dim": 128}),
+    "glm": _GLM,
+    "glm4": _GLM.like("rotation of pairs in half of each head, norms before and after each part",
+                      names=FUSED_MLP.but(attn_post_norm="post_self_attn_layernorm", mlp_post_norm="post_mlp_layernorm")),
+    "exaone4": Family("norms after each part only, per-head query and key norms, rotation only in layers with a window", AFTER,
+                      {"qk_norm": "head", "windows": pattern_layers(4)}, (rotation(), unturned_far),
+                      defaults={"rms_norm_eps": 1e-5}),
+    "ernie4_5": Family("rotation of pairs, one switch for all biases", LLAMA, biases("use_bias", mlp_bias=flag("use_bias")),
+                       (rotation("interleaved"),), defaults={"rms_norm_eps": 1e-5, "head_dim": 128, "rope_theta": 500000.0,
+                                                             "tie_word_embeddings": True}),
+    "seed_oss": Family("biases into but not out of the attention", LLAMA,
+                       {"qkv_bias": flag("attention_bias", True), "out_bias": flag("attention_out_bias"),
+                        "mlp_bias": flag("mlp_bias")}, (rotation(),), defaults={"head_dim": 128}),
+    "hunyuan_v1_dense": Family("query and key norms after the rotation, whose base `alpha` stretches",
+                               LLAMA.but(self_attn__q_norm="self_attn.query_layernorm",
+                                         self_attn__k_norm="self_attn.key_layernorm"),
+                               {**biases(), "qk_norm": "head", "qk_norm_late": True}, (rotation(),),
+                               defaults={"rms_norm_eps": 1e-5}),
+    "apertus": Family("xIELU with learned slopes, per-head query and key norms",
+                      LLAMA.but("mlp.gate_proj", attn_norm="attention_layernorm", mlp_norm="feedforward_layernorm",
+                                mlp__act="mlp.act_fn"),
+                      {**biases(), "gated": False, "qk_norm": "head"}, (rotation(),),
+                      defaults={"hidden_act": "xielu", "rms_norm_eps": 1e-5}),
+}  # fmt: skip
