@@ -25,6 +25,7 @@ from support.one_op import MACHINES, Arg, one_op  # noqa: E402
 
 from tx8fast import _kernels  # noqa: E402
 from tx8fast._kernels import _facade_field, _facade_shadow  # noqa: E402
+from tx8fast._kernels.reference import banks as banks_twin  # noqa: E402
 from tx8fast._kernels.reference import events as events_twin  # noqa: E402
 from tx8fast._kernels.reference import field as field_twin  # noqa: E402
 from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
@@ -125,6 +126,21 @@ def events() -> Pair:
     )
 
 
+def banks() -> Pair:
+    """Sets of rows as prefills have them: a product with a partial sum, an addition, a load, a move."""
+    sets = [
+        (((p, 30), (3, 8), (p, 16), (7, 16)), ((2, 32), (p, 32), (5, 32)), ((p, 3),), ((1, 12), (9, 12)))
+        for p in range(16)
+    ]
+    flat = [[(lane, *s) for lane, own in enumerate(asked) for s in own] for asked in sets]
+    begin = np.cumsum([0, *map(len, flat)])
+    lane, beat, step = np.array([s for own in flat for s in own], np.int64).reshape(-1, 3).T
+    return (
+        lambda: _kernels.bank_shares(begin, lane, beat, step, 4, 8, 2, 16),
+        lambda: [banks_twin.shares(asked, 8, 2, 16, _kernels.STEPS, 128, 256, 2) for asked in sets],
+    )
+
+
 def weave() -> Pair:
     """Products on one engine, each followed by six steps of another one: the feed-forward of an encoder layer."""
     n, depth = 700, 7
@@ -170,6 +186,7 @@ def shadow() -> Pair:
 
 
 PAIRS: dict[str, Callable[[], Pair]] = {
+    "banks: 16 sets of 10 streams": banks,
     "fit: 1000 buffers": fit,
     "pack: 454 buffers, 400 nodes": pack,
     "pages: 20 transfers of 294 runs": pages,

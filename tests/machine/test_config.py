@@ -4,7 +4,8 @@ import pytest
 
 from tx8fast.errors import ConfigError
 from tx8fast.machine import DDR_BASE, SPM_BASE, Machine, load_machine
-from tx8fast.machine.config import _SCHEMA, builtin_machines
+from tx8fast.machine.config import SCHEMA, builtin_machines
+from tx8fast.machine.tags import assumed_keys, changed, edited, legal, read_tags, value_of
 
 pytestmark = pytest.mark.feature("H01")
 
@@ -52,9 +53,8 @@ def test_every_key_is_commented_with_a_source():
 
     text = resources.files("tx8fast.machine").joinpath("configs", "tx8.toml").read_text("utf-8")
     lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    assert len(lines) == len(_SCHEMA)
-    tags = ("seed", "public", "pub2", "derived", "assumed")
-    assert all(any(tag in line.partition("#")[2] for tag in tags) for line in lines)
+    assert len(lines) == len(SCHEMA)
+    assert sorted(read_tags("tx8")) == sorted(SCHEMA)
 
 
 def test_round_trip_and_digest():
@@ -150,3 +150,49 @@ def test_files_from_before_a_choice_of_models():
     old = load_machine().to_dict()
     assert old["tile"].pop("spm_model") == 1
     assert Machine.from_dict(old) == load_machine()
+
+
+def test_keys_that_came_later_leave_machines_as_they_were():
+    """A machine at the values of files from before is written as then: programs made for it keep their bytes."""
+    m = load_machine()
+    assert "spm_fifo_beats" not in m.to_dict()["tile"]
+    other = load_machine("tx8", {"tile.spm_fifo_beats": 12})
+    assert other.to_dict()["tile"]["spm_fifo_beats"] == 12 and other.digest != m.digest
+    assert Machine.from_dict(other.to_dict()) == other
+    with pytest.raises(ConfigError, match="spm_fifo_beats: found 0, required at least 1"):
+        load_machine("tx8", {"tile.spm_fifo_beats": 0})
+
+
+def test_tags_are_read_from_the_comments(tmp_path):
+    tags = read_tags()
+    assert tags["rdma.startup"] == ("assumed",) and tags["kcore.routine_base"] == ("ours", "assumed")
+    assert {"rdma.startup", "ct.factor.lut", "noc.hop_cycles"} <= set(assumed_keys(tags))
+    assert not {"tile.spm_model", "chip.clock_hz", "kcore.wait_cycles"} & set(assumed_keys(tags))
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        "[rdma]\nstartup = 3 # cycles, ten of them; measured on a card, assumed twice\n[wdma]\nstartup=1 # we; think so\n"
+    )
+    assert read_tags(path) == {"rdma.startup": ("measured", "assumed")}
+
+
+def test_values_next_to_others():
+    assert legal("rdma.startup", 150.5) == 151 and legal("rdma.startup", -3) == 0
+    assert [legal("chip.ddr_burst", x) for x in (32, 96, 0.1)] == [32, 128, 1]
+    assert legal("kcore.routine_cycles_per_elem", 2.25) == 2.25
+    m = changed(load_machine(), {"rdma.startup": 7, "ne.groups.bf16": 2})
+    assert value_of(m, "rdma.startup") == 7 and m.ne.groups_bf16 == 2
+
+
+def test_edited_files_keep_their_other_lines(tmp_path):
+    from importlib import resources
+
+    text = resources.files("tx8fast.machine").joinpath("configs", "tx8.toml").read_text("utf-8")
+    after = edited(text, {"rdma.startup": 290, "wdma.startup": 200}, "fitted")
+    different = [(a, b) for a, b in zip(text.splitlines(), after.splitlines(), strict=True) if a != b]
+    assert [b.split() for _, b in different] == [["startup", "=", v, "#", "cycles;", "fitted"] for v in ("290", "200")]
+    path = tmp_path / "fitted.toml"
+    path.write_text(after)
+    assert load_machine(path) == changed(load_machine(), {"rdma.startup": 290, "wdma.startup": 200})
+    assert read_tags(path)["rdma.startup"] == ("fitted",)
+    with pytest.raises(ConfigError, match="no line of its own"):
+        edited("[rdma]\n", {"rdma.startup": 1}, "fitted")

@@ -41,7 +41,7 @@ def arguments(r, masks):
     return r.get("bytes", 0), which, r.get("monitor", 0)
 
 
-def to_input(tiles, mesh=None) -> EventInput:
+def to_input(tiles, mesh=None, write=0) -> EventInput:
     rows = [r for tile in tiles for r in tile]
     n = len(rows)
 
@@ -60,7 +60,7 @@ def to_input(tiles, mesh=None) -> EventInput:
         tiles_x, rate, hop, engines = mesh[:4]
         senders = [(t, masks.index(set_of(r))) for t, tile in enumerate(tiles) for r in tile if r["kind"] == SEND]
         grid = grid_of(tiles, mesh)
-        routes = build_routes(grid, [m for m, _ in masks], senders, engines, rate, hop, [s for _, s in masks])
+        routes = build_routes(grid, [m for m, _ in masks], senders, engines, rate, hop, [s for _, s in masks], write)
         if mesh[4:]:
             routes = replace(routes, slow_links=len(grid.chip_links), slow_rate=mesh[6], slow_cycles=mesh[7])
     return EventInput(
@@ -94,14 +94,15 @@ def grid_of(tiles, mesh):
     return ChipGrid(mesh[5], len(tiles) // chip.n_tiles // mesh[5], chip)
 
 
-def run(tiles, serial=False, port=32.0, total=150.0, depth=DEPTH, mesh=None):
-    return simulate_events(to_input(tiles, mesh), depth, port, total, serial)
+def run(tiles, serial=False, port=32.0, total=150.0, depth=DEPTH, mesh=None, write=0):
+    """write: bytes per cycle of a tile's port for messages, 0 = none."""
+    return simulate_events(to_input(tiles, mesh, write), depth, port, total, serial)
 
 
-def same_as_twin(tiles, serial=False, port=32, total=150, depth=DEPTH, mesh=None):
+def same_as_twin(tiles, serial=False, port=32, total=150, depth=DEPTH, mesh=None, write=0):
     """Return the kernel's result after comparing everything with the twin's."""
-    got = run(tiles, serial, float(port), float(total), depth, mesh)
-    start, end, busy, blocked, link_bytes, monitors = twin(tiles, depth, port, total, serial, mesh and (*mesh[:4], mesh[4:] or None),
+    got = run(tiles, serial, float(port), float(total), depth, mesh, write)
+    start, end, busy, blocked, link_bytes, monitors = twin(tiles, depth, port, total, serial, mesh and (*mesh[:4], mesh[4:] or None, write),
                                                            chip_tiles(mesh))  # fmt: skip
     assert got.start.tolist() == [t for rows in start for t in rows]
     assert got.end.tolist() == [t for rows in end for t in rows]
@@ -114,5 +115,6 @@ def same_as_twin(tiles, serial=False, port=32, total=150, depth=DEPTH, mesh=None
         if mesh[4:]:
             first = grid.n_links - len(grid.chip_links)
             links |= {first + i: ("chip", a, b) for i, (a, b) in enumerate(grid.chip_links)}
-        assert got.link_bytes.tolist() == [link_bytes.get(links[i], 0) for i in range(grid.n_links)]
+        links |= {grid.n_links + t: ("port", t) for t in range(len(tiles) if write else 0)}
+        assert got.link_bytes.tolist() == [link_bytes.get(links[i], 0) for i in range(len(links))]
     return got

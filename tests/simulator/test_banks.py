@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tx8fast._kernels import STEPS, bank_shares
+from tx8fast._kernels._facade_banks import JITTER, WINDOW
 from tx8fast.errors import ConfigError
 from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
-from tx8fast.simulator.banks import JITTER, STEPS, WINDOW, arbitrate
 from tx8fast.simulator.cycle import simulate, trace
 
 A, B, C, D, E, F = (0x10000 + k * 0x48000 for k in range(6))
@@ -23,6 +24,14 @@ GEMM_TIME, ADD_TIME = 8252, 45 + 512
 #: bytes of both rows: the left operand is read once per 64 columns
 GEMM_BYTES = 4 * 2 * 256 * 512 + 2 * 256 * 512 + 2 * 256 * 256
 ADD_BYTES = 3 * 65536
+
+
+def arbitrate(asked, banks, per_bank, fifo=16):
+    """The share of each lane; lanes are given by their streams (first beat, parts of a beat per cycle)."""
+    lane, beat, step = zip(*[(k, *stream) for k, streams in enumerate(asked) for stream in streams] or [(0, 0, 1)])
+    n = sum(map(len, asked))
+    lane, beat, step = (np.array(c[:n], np.int64) for c in (lane, beat, step))
+    return tuple(bank_shares(np.array([0, n]), lane, beat, step, len(asked), banks, per_bank, fifo)[0].tolist())
 
 
 def machine(model, **keys):

@@ -6,6 +6,7 @@ first.
 """
 
 from tx8fast._kernels._checks import STATUS_ERRORS, Ints, check_status, int_array, require
+from tx8fast._kernels._facade_banks import STEPS, bank_shares
 from tx8fast._kernels._facade_events import (
     EventDeadlock,
     EventInput,
@@ -29,11 +30,13 @@ __all__ = [
     "PlanSpace",
     "plan_costs",
     "STATUS_ERRORS",
+    "STEPS",
     "EventDeadlock",
     "EventInput",
     "EventResult",
     "Ints",
     "Routes",
+    "bank_shares",
     "check_status",
     "depends",
     "enumerate_shardings",

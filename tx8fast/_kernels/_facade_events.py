@@ -82,9 +82,13 @@ class Routes:
     engines: int = 1  # transfer engines of a tile
     link_rate: int = 1  # bytes per cycle
     hop_cycles: int = 0
-    slow_links: int = 0  # so many links, the last ones, are between chips
+    slow_links: int = 0  # so many links, the last ones but for ports, are between chips
     slow_rate: int = 1
     slow_cycles: int = 0  # of one such link
+    ports: int = (
+        0  # so many links, behind those, are ports through which tiles write what arrives; no time of their own
+    )
+    write_rate: int = 1
     #: by number of tiles: the columns that the kernel gets
     checked: dict[int, RouteColumns] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -199,7 +203,7 @@ def simulate_events(
         kind, issue, worker, arg, rows.arg is not None, spm_read, spm_write, code_begin, tile_begin, fixed, ddr_bytes, ddr_read,
         ddr_write, depth_, float(port_rate), float(total_rate), serial, *routes, chip_tiles,
         rows.routes.engines, rows.routes.link_rate, rows.routes.hop_cycles, rows.routes.slow_links, rows.routes.slow_rate,
-        rows.routes.slow_cycles, start, end, busy, blocked, link_bytes, monitors, stuck,
+        rows.routes.slow_cycles, rows.routes.ports, rows.routes.write_rate, start, end, busy, blocked, link_bytes, monitors, stuck,
     )  # fmt: skip
     require(KERNEL, status >= 0, UNSOUND[-min(status, 0)])
     if status == DEADLOCK:
@@ -241,7 +245,8 @@ def _route_columns(r: Routes, n_tiles: int) -> RouteColumns:
         1 <= r.engines <= MAX_ENGINES
         and r.link_rate >= 1
         and r.hop_cycles >= 0
-        and 0 <= r.slow_links <= r.n_links
+        and 0 <= r.slow_links <= r.n_links - r.ports <= r.n_links
+        and r.write_rate >= 1
         and r.slow_rate >= 1
         and r.slow_cycles >= 0,
         "bad link costs",

@@ -3,7 +3,8 @@
 #
 # A message moves as one piece: its head needs `hop_cycles` per link and takes each link for the time its bytes
 # need, behind the messages whose heads were there before. Links downstream follow at the rate of the slowest link so
-# far; the last `slow_links` links, those between chips, have a rate and a time per hop of their own.
+# far; links between chips have a rate and a time per hop of their own, and so have the ports through which tiles write what
+# arrives: the last link of every way, if a machine has them. Links are numbered in this order: mesh, chips, ports.
 
 from libc.stdint cimport int64_t
 
@@ -35,7 +36,7 @@ cdef struct Noc:
     const int64_t* leaf_turn
     const int64_t* mask_size
     int64_t n_masks, engines, link_rate, hop_cycles
-    int64_t first_slow, slow_rate, slow_cycles
+    int64_t first_slow, slow_rate, slow_cycles, first_port, write_rate
     # outputs
     int64_t* link_bytes
     int64_t* monitors
@@ -49,6 +50,15 @@ cdef struct Noc:
     Heap landings  # who: tile * MONITORS + monitor; row: bytes
 
 
+cdef inline int64_t link_cycles(Noc* noc, int64_t link, const Message* m) noexcept nogil:
+    """How long a message takes a link."""
+    if link >= noc.first_port:
+        return (m.bytes + noc.write_rate - 1) // noc.write_rate
+    if link >= noc.first_slow:
+        return (m.bytes + noc.slow_rate - 1) // noc.slow_rate
+    return m.cycles
+
+
 cdef inline void time_message(Noc* noc, Message* m) noexcept nogil:
     """Set how long the message takes on links, from its bytes and its tree."""
     cdef int64_t i
@@ -56,7 +66,7 @@ cdef inline void time_message(Noc* noc, Message* m) noexcept nogil:
     m.reach = m.cycles
     for i in range(noc.tree_begin[m.tree], noc.tree_begin[m.tree + 1]):
         if noc.hop_link[i] >= noc.first_slow:
-            m.reach = max(m.cycles, (m.bytes + noc.slow_rate - 1) // noc.slow_rate)
+            m.reach = max(m.reach, link_cycles(noc, noc.hop_link[i], m))
 
 
 cdef inline void arrive(Noc* noc, Message* m, int64_t leaf, int64_t when) noexcept nogil:
@@ -80,11 +90,12 @@ cdef inline void take_link(Noc* noc, int64_t slot, int64_t pos, int64_t when) no
     cdef Message* m = &noc.messages[slot]
     cdef int64_t first = noc.tree_begin[m.tree], child
     cdef int64_t link = noc.hop_link[first + pos]
-    cdef int64_t begin = max(when, noc.link_free[link]), hop = noc.hop_cycles, cycles = m.cycles
-    if link >= noc.first_slow:
+    cdef int64_t begin = max(when, noc.link_free[link]), hop = noc.hop_cycles
+    if link >= noc.first_port:
+        hop = 0
+    elif link >= noc.first_slow:
         hop = noc.slow_cycles
-        cycles = (m.bytes + noc.slow_rate - 1) // noc.slow_rate
-    noc.link_free[link] = begin + cycles
+    noc.link_free[link] = begin + link_cycles(noc, link, m)
     noc.link_bytes[link] += m.bytes
     land(noc, slot, pos, begin + hop + m.reach)
     for child in range(pos + 1, noc.tree_begin[m.tree + 1] - first):

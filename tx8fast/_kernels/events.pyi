@@ -36,6 +36,8 @@ def simulate(
     slow_links: int,
     slow_rate: int,
     slow_cycles: int,
+    ports: int,
+    write_rate: int,
     start: NDArray[np.int64],
     end: NDArray[np.int64],
     busy: NDArray[np.int64],

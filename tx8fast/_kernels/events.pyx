@@ -244,9 +244,9 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
     cdef Entry item
     cdef Ddr* ddr
     cdef int64_t t, chip, first
-    for t in range(w.n_tiles - 1, -1, -1):
-        w.ready[w.n_ready] = t
-        w.n_ready += 1
+    for t in range(w.n_tiles):
+        w.ready[t] = w.n_tiles - 1 - t
+    w.n_ready = w.n_tiles
     while True:
         while w.n_ready > 0:
             w.n_ready -= 1
@@ -293,7 +293,7 @@ def simulate(
     const int64_t[::1] leaf_tile, const int64_t[::1] leaf_hop, const int64_t[::1] leaf_turn,
     const int64_t[::1] mask_size,
     int64_t chip_tiles, int64_t engines, int64_t link_rate, int64_t hop_cycles,
-    int64_t slow_links, int64_t slow_rate, int64_t slow_cycles,
+    int64_t slow_links, int64_t slow_rate, int64_t slow_cycles, int64_t ports, int64_t write_rate,
     int64_t[::1] start, int64_t[::1] end, int64_t[:, ::1] busy, int64_t[:, ::1] blocked,
     int64_t[::1] link_bytes, int64_t[:, ::1] monitors, int64_t[::1] stuck,
 ):
@@ -306,7 +306,7 @@ def simulate(
     """
     cdef World w
     cdef int64_t n_tiles = code_begin.shape[0], n_chips = code_begin.shape[0] // chip_tiles, t, i, n
-    cdef int64_t n_links = link_bytes.shape[0], n_masks = mask_size.shape[0]
+    cdef int64_t n_mesh = link_bytes.shape[0] - ports - slow_links, n_links = link_bytes.shape[0], n_masks = mask_size.shape[0]
     cdef int64_t flying = 1  # entries of `heads` or `landings`: a message has at most one per link or destination
     cdef Entry* flows
     cdef int status = -<int>check_rows(kind, issue, worker, arg, has_args, code_begin, tile_begin, fixed, ddr_bytes,
@@ -327,13 +327,13 @@ def simulate(
     w.noc.tree_of, w.noc.tree_begin = &tree_of[0, 0], &tree_begin[0]
     w.noc.hop_link, w.noc.hop_parent, w.noc.hop_turn = &hop_link[0], &hop_parent[0], &hop_turn[0]
     w.noc.leaf_begin, w.noc.leaf_tile, w.noc.leaf_hop = &leaf_begin[0], &leaf_tile[0], &leaf_hop[0]
-    w.noc.leaf_turn = &leaf_turn[0]
-    w.noc.mask_size, w.noc.n_masks = &mask_size[0], n_masks
+    w.noc.leaf_turn, w.noc.mask_size, w.noc.n_masks = &leaf_turn[0], &mask_size[0], n_masks
     w.noc.engines, w.noc.link_rate, w.noc.hop_cycles = engines, link_rate, hop_cycles
-    w.noc.first_slow, w.noc.slow_rate, w.noc.slow_cycles = n_links - slow_links, slow_rate, slow_cycles
+    w.noc.first_slow, w.noc.first_port, w.noc.write_rate = n_mesh, n_mesh + slow_links, write_rate
+    w.noc.slow_rate, w.noc.slow_cycles = slow_rate, slow_cycles
     w.noc.link_bytes, w.noc.monitors = &link_bytes[0], &monitors[0, 0]
-    w.n_tiles, w.chip_tiles, w.n_rounds, w.n_ready = n_tiles, chip_tiles, 0, 0
-    w.arrivals.size = w.noc.heads.size = w.noc.landings.size = 0
+    w.n_tiles, w.chip_tiles = n_tiles, chip_tiles
+    w.n_rounds = w.n_ready = w.arrivals.size = w.noc.heads.size = w.noc.landings.size = 0
     w.tiles = <Tile*>calloc(n_tiles, sizeof(Tile))
     w.ready = <int64_t*>calloc(4 * n_tiles + 4, sizeof(int64_t))
     w.arrivals.items = <Entry*>calloc(2 * n_tiles + 1, sizeof(Entry))

@@ -18,6 +18,7 @@ import click
 from tx8fast import __version__
 from tx8fast.cli.batch import batch
 from tx8fast.cli.cache import cache
+from tx8fast.cli.calibrate import calibrate
 from tx8fast.cli.check import check
 from tx8fast.cli.compile import compile_
 from tx8fast.cli.diff import diff
@@ -25,6 +26,7 @@ from tx8fast.cli.inspect import inspect
 from tx8fast.cli.opt import opt
 from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, tell
 from tx8fast.cli.report import report
+from tx8fast.cli.sensitivity import sensitivity
 from tx8fast.cli.simulate import run_, sim
 from tx8fast.cli.verify import verify
 from tx8fast.errors import CompileWarning, Tx8Error, bounded
@@ -43,7 +45,7 @@ def cli() -> None:
     """
 
 
-for _command in (check, compile_, verify, sim, run_, inspect, report, diff, opt, batch, cache):
+for _command in (check, compile_, verify, sim, run_, inspect, report, diff, sensitivity, calibrate, opt, batch, cache):
     cli.add_command(_command)
 
 

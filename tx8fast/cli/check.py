@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tx8fast.cli.kernel_core import forbid_option, state
 from tx8fast.cli.model import model_options, read_options, split_lengths
 from tx8fast.cli.output import json_option, show_json
 from tx8fast.cli.tables import TableChoice, table_options
@@ -17,9 +18,10 @@ from tx8fast.cli.tables import TableChoice, table_options
 
 @click.command()
 @model_options
+@forbid_option
 @json_option
 @table_options
-def check(model: Path, as_json: bool, table: TableChoice, **given: Any) -> None:
+def check(model: Path, forbid: tuple[str, ...], as_json: bool, table: TableChoice, **given: Any) -> None:
     """Tell op by op what MODEL needs: engine, sizes, whether it fits, and its roofline bound."""
     given, name, _ = split_lengths(given)
     if name:
@@ -34,9 +36,10 @@ def check(model: Path, as_json: bool, table: TableChoice, **given: Any) -> None:
     ir = open_model(model, **options.import_options())
     view = api.lower_graph(ir, options)
     needed = api.model_demand(ir, view, machine, options)
-    facts = {"model": ir.name, "family": ir.family, "phase": ir.phase, "machine_digest": machine.digest,
-             **support_facts(view.table, machine, needed)}  # fmt: skip
+    found, share = support_facts(view.table, machine, needed)
+    facts = {"model": ir.name, "family": ir.family, "phase": ir.phase, "machine_digest": machine.digest, **found}
     facts |= chips_facts(ir, view.table, facts, options.tp)
+    state(share, forbid, f"checking {model}")
     if as_json:
         show_json(facts)
     else:

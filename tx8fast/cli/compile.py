@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from tx8fast import files
+from tx8fast.cli.kernel_core import forbid_option, program_share, state
 from tx8fast.cli.model import model_options, read_options, split_lengths
 from tx8fast.cli.output import DEFECT, DONE, PATH, json_option, progress, replacing, show_graph, show_json, tell
 from tx8fast.cli.output import show as print_parts
@@ -57,12 +58,13 @@ from tx8fast.errors import ConfigError
     metavar="|".join(STAGES),
     help="Stop early and print what exists then: the graph, the plans, or the program's figures.",
 )
+@forbid_option
 @json_option
 @table_options
 def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...],
              save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
              embed_limit_mib: int, prove: bool,
-             dump_dir: Path | None, stop_after: str | None, as_json: bool, table: TableChoice, **given: Any) -> int:  # fmt: skip
+             dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, table: TableChoice, **given: Any) -> int:  # fmt: skip
     """Compile MODEL into a program file."""
     wanted = SearchArguments(save_plans, show, dot)
     if stop_after in STAGES[:-1] and output is not None:
@@ -73,6 +75,8 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         raise click.UsageError(f"--stop-after {stop_after} prints no table; drop --columns, --sort and --csv")
     if stop_after != "search" and show:
         raise click.UsageError("--show prints what the search knows; add --stop-after search")
+    if stop_after in STAGES[:-1] and forbid:
+        raise click.UsageError(f"--stop-after {stop_after} makes no program; drop --forbid, or use `check --forbid`")
     if prove and stop_after in STAGES[:-1]:
         raise click.UsageError(f"--stop-after {stop_after} makes no program to prove; drop --prove")
     if stop_after is None and output is None and not wanted.files and not prove:
@@ -93,7 +97,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             raise click.UsageError(
                 f"several sizes of {varying} need -o, and take no --dump-dir, --stop-after, --save-plans, --load-plans, --dot"
             )
-        return _several(model, output, varying, lengths, options, prove, as_json)
+        return _several(model, output, varying, lengths, options, prove, forbid, as_json)
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
         _partly(model, options, stop_after, dump, wanted, as_json, table)
@@ -104,6 +108,8 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
 
     with progress("compiling", as_json) as callback:
         compiled = api.compile(model, options, progress=callback, dump=dump)
+    share = program_share(compiled.program)
+    state(share, forbid, f"compiling {model}")
     plans = segment_facts(compiled.program)
     if dump is not None:
         from tx8fast.report.tables import segments_text
@@ -121,7 +127,8 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             compiled.save(output)
     facts = {"program": None if output is None else str(output),
              "file_bytes": None if output is None else output.stat().st_size,
-             **program_facts(compiled.program), "compile_seconds": compiled.compile_seconds, "segment_rows": plans,
+             **program_facts(compiled.program), "kernel_core_share": share.part(share.routine_cycles),
+             "compile_seconds": compiled.compile_seconds, "segment_rows": plans,
              **({} if report is None else {"proof": report.to_json()})}  # fmt: skip
     if as_json:
         show_json(facts)
@@ -155,7 +162,14 @@ def _refused(reports: Sequence[Any], as_json: bool) -> int:
 
 
 def _several(
-    model: Path, output: Path, name: str, bounds: tuple[int, ...], options: Any, prove: bool, as_json: bool
+    model: Path,
+    output: Path,
+    name: str,
+    bounds: tuple[int, ...],
+    options: Any,
+    prove: bool,
+    forbid: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Compile one program per size into one file."""
     from tx8fast import api
@@ -164,6 +178,8 @@ def _several(
 
     with progress("compiling", as_json) as callback:
         made = compile_lengths(model, name, bounds, options, progress=callback)
+    for bound, one in zip(bounds, made.programs, strict=True):
+        state(program_share(one.program), forbid, f"compiling {model} for {name} {bound}")
     reports = []
     if prove:
         with progress("proving", as_json) as callback:

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tx8fast import files
+from tx8fast.cli.kernel_core import forbid_option, program_share, state
 from tx8fast.cli.model import length_option, open_program
 from tx8fast.cli.output import PATH, json_option, progress, replacing, show, show_json, tell
 from tx8fast.cli.tables import TableChoice, table_options
@@ -83,10 +84,11 @@ def _view(window: tuple[int, int] | None, layers: frozenset[int] | None, detail:
     "--trace-detail", type=click.Choice(DETAILS), help="How finely the trace shows work (default: auto, as fits 20 MB)."
 )
 @length_option
+@forbid_option
 @json_option
 @table_options
 def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None, trace_layers: frozenset[int] | None,
-        trace_detail: str | None, length: int | None, as_json: bool, table: TableChoice) -> None:  # fmt: skip
+        trace_detail: str | None, length: int | None, forbid: tuple[str, ...], as_json: bool, table: TableChoice) -> None:  # fmt: skip
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
     from tx8fast.cli.facts import simulation_facts
     from tx8fast.program.verify import verify
@@ -105,6 +107,8 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
     verify(compiled.program)
     with progress("simulating", as_json) as callback:
         result = compiled.simulate(progress=callback)
+    share = program_share(compiled.program, result.cycles)
+    state(share, forbid, f"simulating {program}")
     if trace is not None:
         with replacing(trace, "trace") as f:
             chosen = write_trace(
@@ -112,6 +116,7 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
             )
         tell(f"trace: {trace.stat().st_size:,} bytes, {chosen.text()}")
     facts = simulation_facts(str(program), compiled.program, result)
+    facts["kernel_core_share"] = share.part(share.routine_cycles)
     if as_json:
         show_json(facts)
     else:

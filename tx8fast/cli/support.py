@@ -1,6 +1,7 @@
 """What the compiler will do with each kind of op, and whether the model fits: known before any search.
 
-May import: graph_table, ir.program, lower, program.model, schedule.demand, schedule.memory, machine, simulator.roofline. Must not: search or emit code.
+May import: graph_table, ir.program, lower, search.planner (what a routine takes), program.model, schedule.demand, schedule.memory, machine,
+simulator.roofline, cli.kernel_core. Must not: search or emit code.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tx8fast.cli.kernel_core import Row, Share, share_of
 from tx8fast.errors import Tx8Error
 from tx8fast.graph_table import GraphTable, OpRecord, TensorSpec
 from tx8fast.ir.program import IRProgram
@@ -18,6 +20,7 @@ from tx8fast.machine import Machine
 from tx8fast.program.model import MAX_CHIPS
 from tx8fast.schedule.demand import instances
 from tx8fast.schedule.memory import PAGE, plan_frames
+from tx8fast.search.planner import kernel_core_plan
 from tx8fast.simulator.roofline import Roofline, roofline
 
 #: placing is asked how much it would take, so it must not stop at what one chip has
@@ -33,34 +36,39 @@ class _Row:
     example: str
     count: int = 0
     macs: int = 0
+    cycles: int = 0
     n_bytes: int = 0
     elements: int = 0  # that routines of the kernel core touch
     distinct: set[OpRecord] = field(default_factory=set)
 
 
-def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -> dict[str, Any]:
-    """Return the rows per op kind and the sizes of a model, JSON-able, stable keys. needed: its `demand`."""
+def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -> tuple[dict[str, Any], Share]:
+    """Return the rows per op kind and the sizes of a model, JSON-able, stable keys, and what its routines on the kernel core
+    take. needed: its `demand`."""
     times = instances(table)
     rows: dict[tuple[str, str, str], _Row] = {}
-    known: dict[OpRecord, tuple[str, str, int]] = {}
+    known: dict[OpRecord, tuple[str, str, int, int]] = {}
     for name, fn in table.functions.items():
         for step in fn.steps:
             if step.kind != "group" or step.is_empty or not isinstance(step.record, OpRecord):
                 continue
             if step.record not in known:
                 known[step.record] = _engine(step.record, machine)
-            engine, reason, elements = known[step.record]
+            engine, reason, elements, cycles = known[step.record]
             row = rows.setdefault((step.record.kind, engine, reason), _Row(step.record.kind, engine, reason, step.name))
             row.count += times[name]
             row.macs += times[name] * step.record.useful_macs
             specs = [s for s in (*step.record.operands, *step.record.results) if s is not None]
             row.n_bytes += times[name] * sum(map(spec_bytes, specs))
             row.elements += times[name] * elements
+            row.cycles += times[name] * cycles
             row.distinct.add(step.record)
     main = table.functions["main"]
     footprint = _footprint(table)
     weights = _params(table)
     bound = roofline(machine, needed)
+    routines = [Row(r.op, r.reason, r.example, r.count, r.cycles) for r in rows.values() if r.cycles]
+    share = share_of(routines, bound.bound_cycles, exact=False)
     return {
         "ops": [
             {"op": r.op, "engine": r.engine, "reason": r.reason, "count": r.count, "distinct": len(r.distinct),
@@ -80,8 +88,9 @@ def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -
         "bound_cycles": bound.bound_cycles,
         "bound": bound.bound,
         "bound_seconds": bound.bound_cycles / machine.chip.clock_hz,
+        "kernel_core_share": share.part(share.routine_cycles),
         "engine_cycles": _engine_cycles(list(rows.values()), machine, bound),
-    }  # fmt: skip
+    }, share  # fmt: skip
 
 
 def _engine_cycles(rows: list[_Row], machine: Machine, bound: Roofline) -> dict[str, float]:
@@ -142,10 +151,12 @@ def _cache_bytes(table: GraphTable) -> int:
     return sum(_page(s) for s in found.values())
 
 
-def _engine(record: OpRecord, machine: Machine) -> tuple[str, str, int]:
-    """Return what performs an op, why no engine does, and how many elements the kernel core then touches."""
+def _engine(record: OpRecord, machine: Machine) -> tuple[str, str, int, int]:
+    """Return what performs an op, why no engine does, how many elements the kernel core then touches and the cycles of its routine."""
     low, reason = lower(record, machine)
-    return (KERNEL_CORE, reason, low.elems) if isinstance(low, KernelCore) else (low.kind, "", 0)
+    if not isinstance(low, KernelCore):
+        return low.kind, "", 0, 0
+    return KERNEL_CORE, reason, low.elems, kernel_core_plan(low, machine).estimate_cycles
 
 
 def _params(table: GraphTable) -> list[tuple[str, TensorSpec]]:

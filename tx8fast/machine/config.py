@@ -32,6 +32,8 @@ MAX_FILE_BYTES = 1 << 16
 MAX_DEPTH = 8
 #: largest whole number that is looked at
 _MAX_INT = 2**48
+#: keys that addresses are cut by
+POWERS_OF_TWO = ("chip.ddr_page", "chip.ddr_burst", "tile.spm_align", "tile.spm_bank_width", "tile.spm_banks")
 #: most tiles: instructions name sets of tiles by bits of a signed 64-bit mask
 MAX_TILES = 63
 
@@ -104,7 +106,9 @@ class Machine:
     def to_dict(self) -> dict[str, Any]:
         """Return the content as nested tables, the same form as the TOML file."""
         out: dict[str, Any] = {}
-        for path, (_, get) in _SCHEMA.items():
+        for path, (meta, get) in SCHEMA.items():
+            if meta.get("silent") and get(self) == meta["default"]:
+                continue
             table = out
             *parents, leaf = path.split(".")
             for name in parents:
@@ -152,7 +156,7 @@ def _schema() -> dict[str, tuple[Mapping, Any]]:
 
 
 #: dotted key -> (field metadata, reader of the value from a machine)
-_SCHEMA = _schema()
+SCHEMA = _schema()
 
 
 def _leaves(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -185,7 +189,7 @@ def _check_together(values: Mapping[str, Any]) -> list[str]:
     """Return the rules between or beyond single keys that `values` breaks."""
     problems = [
         f"$.{key}: found {values[key]}, required {meta['least']:g} to {meta['most']:g}"
-        for key, (meta, _) in _SCHEMA.items()
+        for key, (meta, _) in SCHEMA.items()
         if not meta["least"] <= values[key] <= meta["most"]
     ]
     low, high = values["tile.spm_reserved_low"], values["tile.spm_reserved_high"]
@@ -205,13 +209,7 @@ def _check_together(values: Mapping[str, Any]) -> list[str]:
             f"$.tile.spm_model: found {values['tile.spm_model']}, required 1 (no conflicts), 2 (shared bandwidth) or "
             "3 (arbitration per beat)"
         )
-    for key in (
-        "chip.ddr_page",
-        "chip.ddr_burst",
-        "tile.spm_align",
-        "tile.spm_bank_width",
-        "tile.spm_banks",
-    ):
+    for key in POWERS_OF_TWO:
         if values[key] & (values[key] - 1):
             problems.append(f"$.{key}: found {values[key]}, required a power of two")
     return problems
@@ -235,9 +233,9 @@ def _too_deep(data: Mapping[str, Any]) -> list[str]:
 
 def _build(data: Mapping[str, Any], doing: str) -> Machine:
     raise_all(ConfigError, doing, _too_deep(data))
-    values = {key: meta["default"] for key, (meta, _) in _SCHEMA.items() if "default" in meta} | _leaves(data)
-    problems = [f"$.{key}: unknown key" for key in values if key not in _SCHEMA]
-    for key, (meta, _) in _SCHEMA.items():
+    values = {key: meta["default"] for key, (meta, _) in SCHEMA.items() if "default" in meta} | _leaves(data)
+    problems = [f"$.{key}: unknown key" for key in values if key not in SCHEMA]
+    for key, (meta, _) in SCHEMA.items():
         if key not in values:
             problems.append(f"$.{key}: missing, required a {meta['type'].__name__}")
         elif bad := _check_value(key, values[key], meta):
@@ -254,7 +252,7 @@ def builtin_machines() -> list[str]:
     return sorted(p.name.removesuffix(".toml") for p in found if p.name.endswith(".toml"))
 
 
-def _read(source: str | Path) -> tuple[str, str]:
+def read_machine_text(source: str | Path) -> tuple[str, str]:
     """Return (text, label) of a built-in machine or a TOML file."""
     name = str(source)
     if not name:
@@ -277,7 +275,7 @@ def load_machine(source: str | Path = "tx8", overrides: Mapping[str, Any] | None
     `overrides` maps dotted keys ("chip.ddr_bw") to values and wins over the file. Raises
     ConfigError that lists every unknown, missing, mistyped or out-of-range key together.
     """
-    text, label = _read(source)
+    text, label = read_machine_text(source)
     try:
         data = tomllib.loads(text)
     except RecursionError:

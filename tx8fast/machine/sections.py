@@ -23,7 +23,16 @@ def whole(low: int = 1, key: str = "", most: int = MAX_WHOLE) -> Any:
 
 def choice(default: int) -> Any:
     """The number of a model; files written before there was a choice mean `default`."""
-    return field(metadata={"type": int, "low": 1, "key": "", "default": default, "least": 1, "most": MAX_WHOLE})
+    return field(
+        metadata={"type": int, "low": 1, "key": "", "default": default, "least": 1, "most": MAX_WHOLE, "choice": True}
+    )
+
+
+def later(default: int, low: int = 0, most: int = MAX_WHOLE) -> Any:
+    """A whole number that files from before the key do not have. A machine at `default` is written without it, so that it
+    stays the machine it was, and so do the programs made for it."""
+    meta = {"type": int, "low": low, "key": "", "default": default, "least": low, "most": most, "silent": True}
+    return field(metadata=meta)
 
 
 def number(low: float | None = None, key: str = "", most: float = MAX_NUMBER) -> Any:
@@ -61,6 +70,7 @@ class Tile:
     spm_banks: int = whole()
     spm_bank_width: int = whole()
     spm_model: int = choice(1)
+    spm_fifo_beats: int = later(16, low=1, most=1 << 20)
     spm_align: int = whole()
     workers: int = whole()
     serial_mode: int = whole(0)
@@ -68,13 +78,18 @@ class Tile:
 
 @dataclass(frozen=True)
 class Kcore:
-    """Kernel core: issue cost and our cost assumption for routines, in cycles."""
+    """Kernel core: issue cost and our cost assumption for routines, in cycles; of a receive, of waiting for one's own
+    messages, of the end of a loop's pass, and of a launch on every tile that it has code for."""
 
     issue_base: int = whole(0)
     issue_per_reg: int = whole(0)
     wait_cycles: int = whole(0)
     routine_base: int = whole(0)
     routine_cycles_per_elem: float = number(most=1e4)
+    recv_cycles: int = later(0)
+    send_wait_cycles: int = later(0)
+    loop_cycles: int = later(0)
+    launch_cycles: int = later(0)
 
 
 @dataclass(frozen=True)
@@ -148,11 +163,12 @@ class Tdma:
 
 @dataclass(frozen=True)
 class Dte:
-    """Tile to tile block transfer."""
+    """Tile to tile block transfer. write_port_bytes: a tile's port for what arrives, 0 = as much as its links bring."""
 
     setup_hw: int = whole(0)
     setup_sw: int = whole(0)
     engines: int = whole()
+    write_port_bytes: int = later(0)
 
 
 @dataclass(frozen=True)

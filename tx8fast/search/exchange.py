@@ -38,7 +38,8 @@ class Meeting:
         self.issue = np.asarray(isa.issue_cycles(machine, kinds, families), np.int64)
         senders = [(t, i) for i, mask in enumerate(masks) for t in isa.comm.mask_tiles(mask)]
         self.routes = network.build_routes(network.grid(machine), masks, senders, machine.dte.engines,
-                                           machine.noc.link_bytes, machine.noc.hop_cycles)  # fmt: skip
+                                           machine.noc.link_bytes, machine.noc.hop_cycles,
+                                           write_rate=machine.dte.write_port_bytes)  # fmt: skip
 
 
 class Exchange:

@@ -52,7 +52,7 @@ class Draft:
         self.low, self.machine, self.name = low, machine, name
         self.only: Plan | None = None
         if isinstance(low, KernelCore):
-            self.only = _kernel_core_plan(low, machine)
+            self.only = kernel_core_plan(low, machine)
         elif isinstance(low, Collective):
             self.only = Plan((), (), (), (), 1, low.estimate_cycles(), low.spm_bytes, "dte")
         elif isinstance(low, Stream):
@@ -200,7 +200,7 @@ class Trials:
                 self.runner_up = made
 
 
-def _kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
+def kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
     """Return the sharding that keeps most kernel cores busy; a routine runs in one piece on each tile."""
     limit = [machine.n_tiles if ok else 1 for ok in low.shard]
     vectors, _, _ = enumerate_shardings(low.sizes, low.units, machine.n_tiles, limit)

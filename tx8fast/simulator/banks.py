@@ -14,41 +14,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from tx8fast._kernels import EventInput, EventResult
 from tx8fast.machine import Machine
 from tx8fast.simulator import network
+from tx8fast.simulator.arbitration import NOTHING, Arbiter, distinct
 from tx8fast.simulator.timing import Part
 
 MAX_ROUNDS = 16
-BEAT = 128  # bytes of one access, the width of an engine's port
-WARM, WINDOW = 128, 256  # cycles of arbitration until the streams have settled, and from which their rate is taken
-JITTER = 2  # beats that a stream without lasting conflicts may be off at the ends of the window
-FIFO = 16  # beats that an operand may lag behind the others of its row: once through all banks [assumed]
-STEPS = 32  # rates of streams are rounded up to parts of a beat
 CT, NE, RDMA, WDMA, TDMA = range(5)
 LONGER = np.array([CT, NE, TDMA])
 
-Stream = tuple[int, int]  # first beat, beats per cycle in STEPS
-
 
 def settle(
-    machine: Machine, parts: Sequence[Part], rows: EventInput, run: Callable[[EventInput], EventResult]
+    machine: Machine,
+    parts: Sequence[Part],
+    rows: EventInput,
+    run: Callable[[EventInput], EventResult],
+    arbiter: Arbiter,
 ) -> EventResult:
     """Return the run of `rows` in which every duration is what the run's own overlaps make of it.
 
-    If durations still change after MAX_ROUNDS runs the last one counts.
+    If durations still change after MAX_ROUNDS runs the last one counts. `arbiter` remembers what it has seen.
     """
     times, made = run(rows), rows
+    bodies: dict[int, _Body] = {}
     for _ in range(MAX_ROUNDS):
         fixed = rows.fixed.copy()
-        for tile in range(len(rows.code_begin)):
+        for tile, begin in enumerate(rows.code_begin.tolist()):
             span = slice(int(rows.tile_begin[tile]), int(rows.tile_begin[tile + 1]))
             if span.stop > span.start:
-                fixed[span] = _tile(machine, parts, tile, rows, times, span)
+                if begin not in bodies:
+                    bodies[begin] = _Body(machine, parts, tile, rows.kind[begin : begin + span.stop - span.start])
+                fixed[span] = _tile(machine, bodies[begin], rows, times, span, arbiter)
         if np.array_equal(fixed, made.fixed):
             break
         made = replace(rows, fixed=fixed)
@@ -56,94 +56,60 @@ def settle(
     return times
 
 
+class _Body:
+    """What the rows of a tile say of their operands: the same for all tiles that share their code, in every round.
+
+    streamed (n, 6) bytes that go through the scratchpad for each operand, first (n, 6) where they begin; lane (n,): every
+    engine is one, and so is every transfer engine, which take turns. at, which: rows whose operands are alike.
+    """
+
+    def __init__(self, machine: Machine, parts: Sequence[Part], tile: int, kind: np.ndarray) -> None:
+        codes = [p.code.code(tile) for p in parts]
+        self.streamed = np.concatenate([c.streamed for c in codes])
+        self.first = np.concatenate([np.concatenate([c.spm_read, c.spm_write], axis=1)[..., 0] for c in codes])
+        self.at, self.which = distinct([*self.first.T, *self.streamed.T])
+        self.works = (kind <= TDMA) | (kind == network.SEND)
+        self.longer = np.isin(kind, LONGER)
+        self.lane = np.where(kind <= TDMA, kind, TDMA + 1).astype(np.int64)
+        sends = np.flatnonzero(kind == network.SEND)
+        self.lane[sends] += np.arange(len(sends)) % machine.dte.engines
+        self.lanes = TDMA + 1 + machine.dte.engines
+
+
 def _tile(
-    machine: Machine, parts: Sequence[Part], tile: int, rows: EventInput, times: EventResult, span: slice
+    machine: Machine, body: _Body, rows: EventInput, times: EventResult, span: slice, arbiter: Arbiter
 ) -> np.ndarray:
     """Return the durations of one tile's rows."""
-    codes = [p.code.code(tile) for p in parts]
-    begin = int(rows.code_begin[tile])
-    kind = rows.kind[begin : begin + span.stop - span.start]
     start, end, fixed = times.start[span], times.end[span], rows.fixed[span].copy()
-    streamed = np.concatenate([c.streamed for c in codes])
-    first = np.concatenate([np.concatenate([c.spm_read, c.spm_write], axis=1)[..., 0] for c in codes])
-    moving = (end > start) & ((kind <= TDMA) | (kind == network.SEND))
-    # every engine is a lane, and so is every transfer engine
-    lane = np.where(kind <= TDMA, kind, TDMA + 1).astype(np.int64)
-    sends = np.flatnonzero(kind == network.SEND)
-    lane[sends] += np.arange(len(sends)) % machine.dte.engines
-    knots = np.unique(np.concatenate([start[moving], end[moving]]))
-    if len(knots) < 2:
+    moving = (end > start) & body.works
+    if not moving.any():
         return fixed
-    lanes = TDMA + 1 + machine.dte.engines
-    active = np.full((lanes, len(knots) - 1), -1, np.int64)
-    for k in range(lanes):
-        own = np.flatnonzero(moving & (lane == k))
-        own = own[np.argsort(start[own], kind="stable")]
-        if len(own):
+    knots = np.sort(np.concatenate([start[moving], end[moving]]))
+    knots = knots[np.append(True, knots[1:] > knots[:-1])]
+    active = np.full((body.lanes, len(knots) - 1), -1, np.int64)
+    for k in range(body.lanes):
+        own = np.flatnonzero(moving & (body.lane == k))
+        if len(own):  # a lane takes its rows in their order, one after the other
             at = np.searchsorted(start[own], knots[:-1], side="right") - 1
             row = own[np.maximum(at, 0)]
             active[k] = np.where((at >= 0) & (end[row] > knots[:-1]), row, -1)
     # what a row asks for per cycle is what it would move undisturbed
-    length = np.maximum(np.where(np.isin(kind, LONGER), rows.fixed[span], end - start), 1)
+    length = np.maximum(np.where(body.longer, rows.fixed[span], end - start), 1)
     if machine.tile.spm_model == 2:
-        rate = np.append(streamed.sum(axis=1) / length, 0.0)
+        rate = np.append(body.streamed.sum(axis=1) / length, 0.0)
         ceiling = machine.tile.spm_banks * machine.tile.spm_bank_width
         speed = np.broadcast_to(1 / np.maximum(1, rate[active].sum(axis=0) / ceiling), active.shape)
     else:
-        speed = _arbitrated(machine, active, first, streamed, length)
+        at, which = distinct([body.which, length])
+        alike = body.at[body.which[at]]
+        forms = arbiter.form_ids(body.first[alike], body.streamed[alike], length[at])[which]
+        speed = arbiter.speeds(np.where(active >= 0, forms[active], NOTHING))
     gaps = np.diff(knots)
     for k in LONGER.tolist():
-        own = np.flatnonzero(moving & (lane == k) & (rows.ddr_bytes[span] == 0))
+        own = np.flatnonzero(moving & (body.lane == k) & (rows.ddr_bytes[span] == 0))
         done = np.concatenate([[0.0], np.cumsum(speed[k] * gaps)])
         want = done[np.searchsorted(knots, start[own])] + fixed[own]
         # behind the last change everything runs at full speed
         until = np.where(want > done[-1], knots[-1] + want - done[-1], np.interp(want, done, knots))
         fixed[own] = np.maximum(fixed[own], np.ceil(until - start[own] - 1e-6).astype(np.int64))
     return fixed
-
-
-def _arbitrated(machine: Machine, active: np.ndarray, first: np.ndarray, streamed: np.ndarray, length: np.ndarray):
-    """Return the speed of every lane between knots under arbitration of the banks."""
-    out = np.ones(active.shape)
-    per_bank = machine.tile.spm_bank_width // BEAT or 1
-    period = per_bank * machine.tile.spm_banks
-    steps = np.ceil(streamed / BEAT * STEPS / length[:, None]).astype(np.int64)
-    phase = first // BEAT % period
-    streams = [tuple((p, s) for p, s in zip(*row) if s) for row in zip(phase.tolist(), steps.tolist())]
-    sets, index = np.unique(active, axis=1, return_inverse=True)
-    index = index.reshape(-1)
-    for i, rows in enumerate(sets.T.tolist()):
-        asked = tuple(streams[r] if r >= 0 else () for r in rows)
-        out[:, index == i] = np.array(arbitrate(asked, machine.tile.spm_banks, per_bank))[:, None]
-    return out
-
-
-@lru_cache(maxsize=1 << 14)
-def arbitrate(asked: tuple[tuple[Stream, ...], ...], banks: int, per_bank: int) -> tuple[float, ...]:
-    """Return the share of its rate that each lane gets; lanes come in order of priority, each with its streams."""
-    flat = [(lane, beat, step) for lane, streams in enumerate(asked) for beat, step in streams]
-    if len(flat) < 2 and all(step <= STEPS for *_, step in flat):
-        return (1.0,) * len(asked)
-    served, credit = [0] * len(flat), [0] * len(flat)
-    beside = [[j for j, other in enumerate(flat) if other[0] == mine[0] and j != k] for k, mine in enumerate(flat)]
-
-    def ahead(k: int) -> bool:
-        """Whether one more beat would leave an operand of the same row further behind than the buffers hold."""
-        return any((served[k] + 1) * flat[j][2] > (served[j] + FIFO) * flat[k][2] for j in beside[k])
-
-    before = served
-    for cycle in range(WARM + WINDOW):
-        if cycle == WARM:
-            before = list(served)
-        taken: set[int] = set()
-        for k, (_, beat, step) in enumerate(flat):
-            credit[k] += step
-            bank = (beat + served[k]) // per_bank % banks
-            if credit[k] >= STEPS and bank not in taken and not ahead(k):
-                taken.add(bank)
-                served[k] += 1
-                credit[k] -= STEPS
-    out = [1.0] * len(asked)
-    for (lane, _, step), n, old in zip(flat, served, before):
-        out[lane] = min(out[lane], (n - old + JITTER) / (WINDOW * step / STEPS))
-    return tuple(min(1.0, x) for x in out)

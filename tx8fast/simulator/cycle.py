@@ -20,8 +20,9 @@ from tx8fast.errors import ProgramError, SimulationError
 from tx8fast.machine import Machine
 from tx8fast.program.model import Program
 from tx8fast.simulator import banks, counters, losses, network, timing
+from tx8fast.simulator.arbitration import arbiter_of
 from tx8fast.simulator.roofline import Roofline, group_roofline, roofline
-from tx8fast.simulator.waiting import leftover_lines, tile_name, waiting_line
+from tx8fast.simulator.waiting import leftover_lines, stuck_line
 
 UNITS: tuple[str, ...] = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "issue", "dte")
 # A DMA engine is bound by the DDR if this much of its busy time is DDR time at full rate.
@@ -34,7 +35,8 @@ LARGEST = 1 << 40
 class Group:
     """Launches that take the same time. busy, blocked: cycles by unit, summed over tiles, of ONE launch.
 
-    noc_bytes: bytes over links between tiles, added up over the links; c2c_bytes: the same of links between chips.
+    noc_bytes: bytes over links between tiles, added up over the links; c2c_bytes: the same of links between chips;
+    port_bytes: through the tiles' write ports, if the machine has any.
     Of a program for several chips the rest is of one chip: the mean where chips differ. losses: cycles of ONE launch above its bound,
     by name (`losses.LOSSES`).
     """
@@ -50,6 +52,7 @@ class Group:
     blocked: dict[str, int]
     noc_bytes: int = 0
     c2c_bytes: int = 0
+    port_bytes: int = 0
     roofline: Roofline = Roofline(0.0, 0.0)
     losses: dict[str, float] = field(default_factory=dict)
     engine_instructions: dict[str, int] = field(default_factory=dict)
@@ -68,6 +71,7 @@ class Group:
             "ddr_bytes": self.ddr_bytes,
             "noc_bytes": self.noc_bytes,
             **({"c2c_bytes": self.c2c_bytes} if self.c2c_bytes else {}),
+            **({"port_bytes": self.port_bytes} if self.port_bytes else {}),
             "busy": self.busy,
             "blocked": self.blocked,
             **self.roofline.to_json(),
@@ -94,6 +98,7 @@ class CycleResult:
     timeline: list[tuple[str, int, int]] = field(default_factory=list)
     noc_bytes: int = 0
     c2c_bytes: int = 0
+    port_bytes: int = 0
     chips: tuple[int, int] = (1, 1)
 
     @property
@@ -117,6 +122,9 @@ class CycleResult:
         links = network.grid(self.machine).n_links
         carried = self.cycles * links * self.machine.noc.link_bytes
         out["noc"] = self.noc_bytes / carried if carried else 0.0
+        if self.machine.dte.write_port_bytes:
+            written = whole * self.machine.dte.write_port_bytes
+            out["port"] = self.port_bytes / written if written else 0.0
         usable = self.cycles * self.machine.ddr_bytes_per_cycle
         out["ddr"] = self.ddr_bytes / usable if usable else 0.0
         if self.chips != (1, 1):
@@ -155,6 +163,7 @@ class CycleResult:
             "ddr_bytes": self.ddr_bytes,
             "noc_bytes": self.noc_bytes,
             **({} if self.chips == (1, 1) else {"chips": list(self.chips), "c2c_bytes": self.c2c_bytes}),
+            **({"port_bytes": self.port_bytes} if self.machine.dte.write_port_bytes else {}),
             "instructions": self.instructions,
             "counters": self.counters,
             "groups": [g.to_json() for g in self.groups],
@@ -233,6 +242,7 @@ def simulate(
         timeline=timeline,
         noc_bytes=sum(g.noc_bytes * g.count for g in groups),
         c2c_bytes=sum(g.c2c_bytes * g.count for g in groups),
+        port_bytes=sum(g.port_bytes * g.count for g in groups),
         chips=program.chips,
     )
 
@@ -333,26 +343,17 @@ def _run(
         return simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
 
     try:
-        times = run(rows) if machine.tile.spm_model == 1 else banks.settle(machine, parts, rows, run)
+        times = (
+            run(rows) if machine.tile.spm_model == 1 else banks.settle(machine, parts, rows, run, arbiter_of(machine))
+        )
     except EventDeadlock as error:
-        lines = [_stuck_line(parts, t, at, error.monitors[t].tolist(), per_chip) for t, at in error.stuck.items()]
+        lines = [stuck_line(parts, t, at, error.monitors[t].tolist(), per_chip) for t, at in error.stuck.items()]
         text = "\n  - ".join([f"{where}: no tile can go on:", *lines])
         raise SimulationError(text) from error
     left = leftover_lines(times.monitors, per_chip)
     if left:
         raise SimulationError("\n  - ".join([f"{where}: messages are left over:", *left]))
     return times
-
-
-def _stuck_line(parts: list[timing.Part], tile: int, at: int, monitors: list[int], per_chip: int) -> str:
-    """Return what a tile waits for at row `at` of its stretch."""
-    for part in parts:
-        rows = part.code.code(tile).rows
-        if at < len(rows):
-            line = waiting_line(tile, at, rows[at], part.code.segment.ops, monitors, per_chip)
-            return f"segment '{part.code.segment.name}', {line}"
-        at -= len(rows)
-    return f"{tile_name(tile, per_chip)}, after its last instruction"
 
 
 def _simulate_group(machine: Machine, program: Program, parts: list[timing.Part], name: str,
@@ -365,7 +366,8 @@ def _simulate_group(machine: Machine, program: Program, parts: list[timing.Part]
     ddr_cycles = ddr_bytes / machine.ddr_bytes_per_cycle
     limit = group_roofline(machine, [p.code.segment.info for p in parts], program.meta, ddr_bytes)
     busy = dict(zip(UNITS, (times.busy.sum(axis=0) // n).tolist()))
-    between = len(times.link_bytes) - rows.routes.slow_links
+    link_bytes = times.link_bytes[: len(times.link_bytes) - rows.routes.ports]
+    between = len(link_bytes) - rows.routes.slow_links
     # the transfer engines of a tile count together
     times.busy[:, UNITS.index("dte")] //= machine.dte.engines
     return Group(
@@ -378,8 +380,9 @@ def _simulate_group(machine: Machine, program: Program, parts: list[timing.Part]
         ddr_bytes=ddr_bytes,
         busy=busy,
         blocked=dict(zip(UNITS, (times.blocked.sum(axis=0) // n).tolist())),
-        noc_bytes=int(times.link_bytes[:between].sum()) // n,
-        c2c_bytes=int(times.link_bytes[between:].sum()),
+        noc_bytes=int(link_bytes[:between].sum()) // n,
+        c2c_bytes=int(link_bytes[between:].sum()),
+        port_bytes=int(times.link_bytes[len(link_bytes) :].sum()) // n,
         roofline=limit,
         losses=losses.account(rows, times, limit, ddr_cycles),
         engine_instructions={k: v // n for k, v in counters.engine_instructions(rows).items()},

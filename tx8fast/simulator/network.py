@@ -116,6 +116,7 @@ def connect(
         machine.noc.link_bytes,
         machine.noc.hop_cycles,
         sets[1].tolist(),
+        machine.dte.write_port_bytes,
     )
     if isinstance(tiles, ChipGrid):
         routes = replace(routes, slow_links=len(tiles.chip_links), slow_rate=machine.c2c.link_bytes,
@@ -174,10 +175,13 @@ def build_routes(
     link_rate: int,
     hop_cycles: int,
     scatters: Sequence[int] | None = None,
+    write_rate: int = 0,
 ) -> Routes:
     """Return the trees for `senders`, pairs of a tile and an index into `masks`.
 
-    `scatters` says which masks get parts one after the other: each tile then has a path of its own.
+    `scatters` says which masks get parts one after the other: each tile then has a path of its own. write_rate: bytes per
+    cycle of a tile's port for what arrives, one for all messages, its own part of a broadcast included; 0 = as fast as
+    links, and one for each.
     """
     tree_of = np.full((tiles.n_tiles, len(masks)), -1, np.int64)
     hops: list[tuple[int, int, int]] = []
@@ -185,15 +189,20 @@ def build_routes(
     hop_begin, leaf_begin = [0], [0]
     for src, which in sorted(set(senders)):
         tree_of[src, which] = len(hop_begin) - 1
-        some_hops, some_leaves = _tree(tiles, src, masks[which], scatters is not None and bool(scatters[which]))
+        some_hops, some_leaves = _tree(
+            tiles, src, masks[which], scatters is not None and bool(scatters[which]), write_rate > 0
+        )
         hops += some_hops
         leaves += some_leaves
         hop_begin.append(len(hops))
         leaf_begin.append(len(leaves))
     links, parents, hop_turns = np.array(hops, np.int64).reshape(-1, 3).T
     ends, last, leaf_turns = np.array(leaves, np.int64).reshape(-1, 3).T
+    ports = tiles.n_tiles if write_rate else 0
     return Routes(
-        n_links=tiles.n_links,
+        n_links=tiles.n_links + ports,
+        ports=ports,
+        write_rate=write_rate or 1,
         mask_size=np.array([len(mask_tiles(m)) for m in masks], np.int64),
         tree_of=tree_of,
         tree_begin=np.array(hop_begin, np.int64),
@@ -211,7 +220,9 @@ def build_routes(
 
 
 @lru_cache(maxsize=4096)
-def _tree(tiles: Topology | ChipGrid, src: int, mask: int, scatter: bool) -> tuple[list[tuple[int, int, int]], ...]:
+def _tree(
+    tiles: Topology | ChipGrid, src: int, mask: int, scatter: bool, ports: bool
+) -> tuple[list[tuple[int, int, int]], ...]:
     """Return the tree from `src` to the tiles of `mask`: hops (link, parent, turn), leaves (tile, last link, turn)."""
     number = tiles.link_numbers
     hops: list[tuple[int, int, int]] = []
@@ -225,7 +236,11 @@ def _tree(tiles: Topology | ChipGrid, src: int, mask: int, scatter: bool) -> tup
             if b not in place:
                 place[b] = len(hops)
                 hops.append((number[a, b], place[a], turn))
-        leaves.append((dst, place[dst], turn))
+        last = place[dst]
+        if ports:
+            hops.append((tiles.n_links + dst, last, turn))
+            last = len(hops) - 1
+        leaves.append((dst, last, turn))
     return hops, leaves
 
 

@@ -19,6 +19,7 @@ from tx8fast import isa
 from tx8fast._kernels import EventInput, Routes
 from tx8fast.errors import SimulationError
 from tx8fast.isa import comm
+from tx8fast.isa.control import END, LOOP
 from tx8fast.isa.record import rows as make_rows
 from tx8fast.machine import Machine
 from tx8fast.program.model import Launch, Segment
@@ -47,6 +48,7 @@ class Code:
     def __init__(self, machine: Machine, rows: np.ndarray, where: str) -> None:
         self.machine = machine
         self.rows = rows
+        self.launch_cycles = 0
         units = isa.units(rows)
         self.kind = units.astype(np.uint8)
         sync = np.flatnonzero(units >= SYNC)
@@ -83,6 +85,15 @@ class Code:
         self._fixed: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
 
     @cached_property
+    def launched(self) -> np.ndarray:
+        """Issue cycles (n,) of all rows, the launch before the first one included."""
+        if not self.launch_cycles or not len(self.issue):
+            return self.issue
+        issue = self.issue.copy()
+        issue[0] += self.launch_cycles
+        return issue
+
+    @cached_property
     def ends_in_barrier(self) -> bool:
         """Whether the last row is a barrier."""
         return len(self.kind) > 0 and self.kind[-1] == BARRIER
@@ -110,6 +121,8 @@ class Code:
         cycles = np.array(cycles, np.int64)
         cycles[self.kind == WAIT] = self.machine.kcore.wait_cycles
         cycles[self.kind == BARRIER] = barrier_cycles(self.machine)
+        cycles[self.kind == network.RECV] = self.machine.kcore.recv_cycles
+        cycles[self.kind == network.SEND_WAIT] = self.machine.kcore.send_wait_cycles
         # what the links add is the event kernel's business
         for cls in (comm.Send, comm.Scatter, comm.Gather):
             at = np.flatnonzero(self.rows["opcode"] == isa.INSTRUCTIONS[cls.__name__.lower()].OPCODE)
@@ -149,6 +162,47 @@ def _of_slot(base: np.ndarray, slot: np.ndarray) -> np.ndarray:
     return np.where(slot >= 0, base[np.maximum(slot, 0)], 0)
 
 
+def _unrolled(machine: Machine, code: np.ndarray, where: str) -> Code:
+    """Return a code array without its loops; what their passes cost is issue time of the row behind each."""
+    out = Code(machine, isa.expand(code), where)
+    if machine.kcore.loop_cycles and len(out.rows):
+        out.issue = out.issue + machine.kcore.loop_cycles * passes_before(code)
+    return out
+
+
+def passes_before(code: np.ndarray) -> np.ndarray:
+    """Return how many passes of loops end between each row that runs (n,) and the one before it; loops are balanced."""
+    body = code["opcode"]
+    pending: list[tuple[np.ndarray, int]] = [
+        (np.zeros(0, np.int64), 0)
+    ]  # rows so far, and passes behind the last of them
+    counts: list[int] = []
+
+    def join(left: tuple[np.ndarray, int], right: tuple[np.ndarray, int]) -> tuple[np.ndarray, int]:
+        rows, tail = left
+        if not len(right[0]):
+            return rows, tail + right[1]
+        more = right[0].copy()
+        more[0] += tail
+        return np.concatenate([rows, more]), right[1]
+
+    at = 0
+    for mark in [*np.flatnonzero((body == LOOP) | (body == END)).tolist(), len(code)]:
+        pending[-1] = join(pending[-1], (np.zeros(mark - at, np.int64), 0))
+        at = mark + 1
+        if mark < len(code) and body[mark] == LOOP:
+            counts.append(int(code["p"][mark, 0]))
+            pending.append((np.zeros(0, np.int64), 0))
+        elif mark < len(code):
+            rows, tail = pending.pop()
+            n = counts.pop()
+            passes = np.tile(rows, n)
+            if len(rows):
+                passes[len(rows) :: len(rows)] += tail + 1
+            pending[-1] = join(pending[-1], (passes, tail + 1 if len(rows) else n * (tail + 1)))
+    return pending[0][0]
+
+
 class SegmentCode:
     """A segment, unrolled; `idle` stands for tiles without code: they only take part in barriers."""
 
@@ -157,7 +211,9 @@ class SegmentCode:
         where = f"segment '{segment.name}'"
         for code in segment.codes:
             isa.check_fields(code, len(segment.slot_arg), where)
-        self.codes = [Code(machine, isa.expand(code), where) for code in segment.codes]
+        self.codes = [_unrolled(machine, code, where) for code in segment.codes]
+        for code in self.codes:
+            code.launch_cycles = machine.kcore.launch_cycles
         self.spans_chips = len(segment.tile_code) > machine.n_tiles
         used = [self.codes[c] for c in sorted({int(c) for c in segment.tile_code if c >= 0})]
         barriers = max((code.n_barriers for code in used), default=0)
@@ -254,7 +310,7 @@ def event_input(machine: Machine, parts: Sequence[Part], chips: tuple[int, int] 
             bodies[signature] = n_code
             kind = np.concatenate([c.kind for c in codes])
             kinds.append(kind)
-            issues += [c.issue for c in codes]
+            issues += [c.launched for c in codes]
             reads += [c.spm_read for c in codes]
             writes += [c.spm_write for c in codes]
             workers += [c.worker for c in codes]

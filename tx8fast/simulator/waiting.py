@@ -1,6 +1,6 @@
 """What a tile waits for, in words: shared by the simulators when nothing can go on.
 
-May import: isa, errors. Must not: run anything.
+May import: isa, errors, timing beside it. Must not: run anything.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.isa.comm import mask_tiles
+from tx8fast.simulator.timing import Part
 
 
 def tile_name(tile: int, per_chip: int) -> str:
@@ -50,3 +51,14 @@ def leftover_lines(monitors, per_chip: int = 0) -> list[str]:
         for m, n in enumerate(row)
         if n
     ]
+
+
+def stuck_line(parts: Sequence[Part], tile: int, at: int, monitors: list[int], per_chip: int) -> str:
+    """Return what a tile waits for at row `at` of its stretch."""
+    for part in parts:
+        rows = part.code.code(tile).rows
+        if at < len(rows):
+            line = waiting_line(tile, at, rows[at], part.code.segment.ops, monitors, per_chip)
+            return f"segment '{part.code.segment.name}', {line}"
+        at -= len(rows)
+    return f"{tile_name(tile, per_chip)}, after its last instruction"

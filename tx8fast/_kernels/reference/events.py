@@ -95,8 +95,9 @@ def chip_path(src, dst, tiles_x, tiles_y, chips_x):
 
 
 class Mesh:
-    def __init__(self, n_tiles, tiles_x, link_rate, hop, engines, chips=None):
+    def __init__(self, n_tiles, tiles_x, link_rate, hop, engines, chips=None, write_rate=0):
         self.tiles_x, self.link_rate, self.hop, self.engines = tiles_x, link_rate, hop, engines
+        self.write_rate = write_rate  # bytes per cycle of the port behind which a tile's memory lies; 0: no such port
         self.chips = chips  # (tiles_y, chips_x, bytes per cycle of a link between chips, its cycles)
         self.monitors = [[0] * 4 for _ in range(n_tiles)]
         self.heads = []  # (time, key, link, message): on their way to a link
@@ -106,9 +107,10 @@ class Mesh:
         self.link_bytes = {}
 
     def path(self, src, dst):
+        port = [("port", dst)] if self.write_rate else []
         if self.chips is None:
-            return path(src, dst, self.tiles_x)
-        return chip_path(src, dst, self.tiles_x, *self.chips[:2])
+            return path(src, dst, self.tiles_x) + port
+        return chip_path(src, dst, self.tiles_x, *self.chips[:2]) + port
 
     def send(self, src, number, row, at):
         if row.get("scatter"):
@@ -151,7 +153,7 @@ class Mesh:
             moved = True
             _, _, link, message = head
             if link is None:
-                if message.src in message.open:
+                if message.src in message.open and not self.write_rate:
                     self._land(message, message.src, int(now) + self._cycles(message))
                 for first in message.tree.get(None, []):
                     self.queues.setdefault(first, []).append(message)
@@ -168,11 +170,11 @@ class Mesh:
         return self._cycles_of(message.row)
 
     def _cycles_of(self, row, link=None):
-        rate = self.chips[2] if self.chips is not None and _between_chips(link) else self.link_rate
+        rate = {"port": self.write_rate, "chip": self.chips and self.chips[2]}.get(_kind(link), self.link_rate)
         return -(-row["bytes"] // rate)
 
     def _grant(self, link, message, now):
-        hop = self.chips[3] if self.chips is not None and _between_chips(link) else self.hop
+        hop = {"port": 0, "chip": self.chips and self.chips[3]}.get(_kind(link), self.hop)
         self.free[link] = now + self._cycles_of(message.row, link)
         self.link_bytes[link] = self.link_bytes.get(link, 0) + message.row["bytes"]
         for behind in message.tree.get(link, []):
@@ -191,8 +193,9 @@ class Mesh:
             message.row["end"] = max(m.last for m in message.parts)
 
 
-def _between_chips(link):
-    return link is not None and link[0] == "chip"
+def _kind(link):
+    """Return "port", "chip", or the tile where a link of a mesh begins; None without a link."""
+    return link[0] if link is not None else None
 
 
 def _hits(ranges_a, ranges_b):
@@ -223,8 +226,8 @@ def simulate(tiles, depth, port_rate, total_rate, serial=False, mesh=None, chip_
     spm_read, spm_write, ddr_read, ddr_write (lists of half-open ranges), and where they apply worker, bytes,
     tiles (of a send or a partial barrier), scatter (of a send), monitor, workers, peer.
 
-    mesh: (tiles_x, link bytes per cycle, cycles per hop, transfer engines per tile), for several chips of `chip_tiles`
-    tiles also (tiles_y, chips_x, bytes per cycle between chips, cycles per hop between chips).
+    mesh: (tiles_x, link bytes per cycle, cycles per hop, transfer engines per tile), for several chips of `chip_tiles` tiles also
+    (tiles_y, chips_x, bytes per cycle between chips, cycles per hop between chips), else None, and a write port's bytes per cycle.
     Returns (start, end, busy, blocked, link bytes by (from, to), monitors): lists of lists for the first two,
     (n_tiles, 9) arrays for the next two. Raises Stuck.
     """

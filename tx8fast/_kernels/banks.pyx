@@ -1,0 +1,101 @@
+# Who gets the banks of a scratchpad: many sets of streams, each arbitrated beat by beat for a while. Imports nothing
+# but _status. Must not touch Python objects in loops, or know engines.
+#
+# Twin: reference/banks.py; door: _facade_banks.py.
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from tx8fast._kernels._status cimport OK, OUT_OF_MEMORY
+
+
+cdef struct Stream:
+    int64_t lane, step
+    int64_t place  # beat within the period of all banks that comes next
+    int64_t credit, served, before
+    int64_t first, last  # the streams of the same lane
+
+
+cdef inline bint ahead(const Stream* streams, int64_t k, int64_t fifo) noexcept nogil:
+    """Whether one more beat would leave another stream of the same lane further behind than its buffer holds."""
+    cdef const Stream* me = &streams[k]
+    cdef int64_t j
+    for j in range(me.first, me.last):
+        if j != k and (me.served + 1) * streams[j].step > (streams[j].served + fifo) * me.step:
+            return True
+    return False
+
+
+cdef void serve(Stream* streams, int64_t* taken, int64_t n, int64_t steps, int64_t period, int64_t per_bank,
+                int64_t fifo) noexcept nogil:
+    """One cycle: every stream in turn gets the bank it waits for, unless one before it has."""
+    cdef Stream* me
+    cdef int64_t k, i, bank, n_taken = 0
+    for k in range(n):
+        me = &streams[k]
+        me.credit += me.step
+        if me.credit < steps:
+            continue
+        bank = me.place // per_bank
+        i = 0
+        while i < n_taken and taken[i] != bank:
+            i += 1
+        if i < n_taken or ahead(streams, k, fifo):
+            continue
+        taken[n_taken] = bank
+        n_taken += 1
+        me.served += 1
+        me.credit -= steps
+        me.place += 1
+        if me.place == period:
+            me.place = 0
+
+
+def shares(
+    const int64_t[::1] begin, const int64_t[::1] lane, const int64_t[::1] beat, const int64_t[::1] step,
+    int64_t banks, int64_t per_bank, int64_t fifo, int64_t steps, int64_t warm, int64_t window, int64_t jitter,
+    double[:, ::1] out,
+):
+    """Set out[i, l] to the share of its rate that lane l of set i gets; 1 where the lane has no stream.
+
+    Streams begin[i] to begin[i + 1] are set i, in order of priority, those of a lane beside each other. The facade has
+    checked ranges; `out` comes filled with 1."""
+    cdef int64_t i, k, n, cycle, most = 1, period = banks * per_bank
+    cdef Stream* streams
+    cdef int64_t* taken
+    cdef Stream* me
+    for i in range(begin.shape[0] - 1):
+        most = max(most, begin[i + 1] - begin[i])
+    streams = <Stream*>malloc(most * sizeof(Stream))
+    taken = <int64_t*>malloc(most * sizeof(int64_t))
+    try:
+        if streams == NULL or taken == NULL:
+            return <int>OUT_OF_MEMORY
+        with nogil:
+            for i in range(begin.shape[0] - 1):
+                n = begin[i + 1] - begin[i]
+                for k in range(n):
+                    me = &streams[k]
+                    me.lane, me.step = lane[begin[i] + k], step[begin[i] + k]
+                    me.place = beat[begin[i] + k] % period
+                    me.credit = me.served = me.before = 0
+                    me.first = streams[k - 1].first if k > 0 and streams[k - 1].lane == me.lane else k
+                for k in range(n - 1, -1, -1):
+                    me = &streams[k]
+                    me.last = streams[k + 1].last if k + 1 < n and streams[k + 1].lane == me.lane else k + 1
+                for cycle in range(warm):
+                    serve(streams, taken, n, steps, period, per_bank, fifo)
+                for k in range(n):
+                    streams[k].before = streams[k].served
+                for cycle in range(window):
+                    serve(streams, taken, n, steps, period, per_bank, fifo)
+                for k in range(n):
+                    me = &streams[k]
+                    out[i, me.lane] = min(
+                        out[i, me.lane],
+                        <double>(me.served - me.before + jitter) / (<double>(window * me.step) / <double>steps),
+                    )
+    finally:
+        free(streams)
+        free(taken)
+    return <int>OK

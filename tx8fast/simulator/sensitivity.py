@@ -1,0 +1,102 @@
+"""How much a program's cycles depend on the machine's assumed figures.
+
+May import: program.model, machine, errors, simulator.cycle. Must not: search, or know what a figure does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tx8fast.machine import Machine
+from tx8fast.machine.tags import Value, changed, legal, value_of
+from tx8fast.program.model import Program
+from tx8fast.simulator.cycle import simulate
+
+FACTORS = (0.5, 1.5)
+
+
+@dataclass(frozen=True)
+class Swing:
+    """Cycles of a program with one figure changed. values: the two that were tried, cycles: what they gave."""
+
+    key: str
+    value: Value
+    values: tuple[Value, Value]
+    cycles: tuple[int, int]
+
+    def largest(self, base_cycles: int) -> int:
+        """The larger of the two changes, in cycles."""
+        return max(abs(c - base_cycles) for c in self.cycles)
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """swings: the figures that matter first. lowest, highest: cycles with all figures where each by itself gives fewer,
+    or more, cycles. bound_cycles: the roofline bound."""
+
+    cycles: int
+    lowest_cycles: int
+    highest_cycles: int
+    bound_cycles: float
+    swings: tuple[Swing, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures, JSON-able, stable keys; `change` are shares of the cycles."""
+        base = max(1, self.cycles)
+        ratio = [self.bound_cycles / c if c else 0.0 for c in (self.cycles, self.highest_cycles, self.lowest_cycles)]
+        return {
+            "cycles": self.cycles,
+            "interval_cycles": [self.lowest_cycles, self.highest_cycles],
+            "roofline_ratio": ratio[0],
+            "interval_roofline_ratio": ratio[1:],
+            "factors": list(FACTORS),
+            "keys": [
+                {"key": s.key, "value": s.value, "values": list(s.values), "cycles": list(s.cycles),
+                 "change": [c / base - 1 if self.cycles else 0.0 for c in s.cycles]}
+                for s in self.swings
+            ],
+        }  # fmt: skip
+
+
+def sensitivity(
+    program: Program, keys: Sequence[str], progress: Callable[[int, int], None] | None = None
+) -> Sensitivity:
+    """Simulate `program` with each machine figure of `keys` at FACTORS times its value, rounded to what the key may be,
+    and with all of them at their better and at their worse side. The program stays as it is. Raises as `simulate`.
+
+    `progress(done, total)` counts simulations.
+    """
+    machine = Machine.from_dict(program.machine)
+    known: dict[str, int] = {}
+    total, done = 2 * len(keys) + 3, 0
+
+    def cycles_with(values: dict[str, Value]) -> int:
+        nonlocal done
+        other = changed(machine, values)
+        if other.digest not in known:
+            known[other.digest] = simulate(replace(program, machine=other.to_dict())).cycles
+        done += 1
+        if progress is not None:
+            progress(done, total)
+        return known[other.digest]
+
+    base = simulate(program)
+    known[machine.digest] = base.cycles
+    cycles_with({})
+    swings = []
+    for key in keys:
+        value = value_of(machine, key)
+        low, high = (legal(key, value * f) for f in FACTORS)
+        swings.append(Swing(key, value, (low, high), (cycles_with({key: low}), cycles_with({key: high}))))
+    swings.sort(key=lambda s: -s.largest(base.cycles))
+    corners = []
+    for better in (min, max):
+        values = {}
+        for s in swings:
+            tried = dict(zip((s.value, *s.values), (base.cycles, *s.cycles)))
+            values[s.key] = better(tried, key=lambda v: tried[v])
+        corners.append(cycles_with(values))
+    seen = [base.cycles, *corners, *(c for s in swings for c in s.cycles)]
+    return Sensitivity(base.cycles, min(seen), max(seen), base.bound_cycles, tuple(swings))
