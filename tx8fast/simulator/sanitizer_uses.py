@@ -1,6 +1,6 @@
 """Rows whose results nobody uses: of every scratchpad byte, the row that wrote it last; of every row, whether a byte of it was read.
 
-May import: numpy, simulator.sanitizer_bytes, simulator.sanitizer_clock. Must not: know values or order.
+May import: numpy, isa, simulator.sanitizer_bytes, simulator.sanitizer_clock. Must not: know values or order.
 
 Envelopes of strided reads count as read, holes included; of strided writes only the bytes that are written.
 """
@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from tx8fast import isa
 from tx8fast.simulator.sanitizer_bytes import Range, spm_view
 from tx8fast.simulator.sanitizer_clock import Run
+
+LOAD = isa.UNITS.index("rdma")
 
 
 class Uses:
@@ -55,11 +58,13 @@ class Uses:
 
     def unused(self) -> Iterator[tuple[Run, int]]:
         """Yield the rows that wrote something of which nobody has read a byte, in segments that declare their arguments:
-        what others do may be meant to lead to nothing."""
+        what others do may be meant to lead to nothing. A load that nobody reads only costs time: operands that a slice turns
+        out not to need are loaded all the same."""
         for run in self.runs:
             if not any(run.segment.arguments):
                 continue
-            wrote = (run.facts.writes[..., 1] > run.facts.writes[..., 0]).any(axis=1)
+            computed = isa.table.units(run.facts.rows) != LOAD
+            wrote = computed & (run.facts.writes[..., 1] > run.facts.writes[..., 0]).any(axis=1)
             first, count = self.first[run.tile], len(run.facts.rows)
             for at in np.flatnonzero(wrote & ~self.used[first : first + count]).tolist():
                 yield run, at
