@@ -22,7 +22,6 @@ from tx8fast.files import replacing
 Ints = npt.NDArray[np.int64]
 Interval = tuple[int, int]
 LIMIT = 2**61
-MAX_LISTED = 20  # malformed rows shown in one message
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Problem:
         far = max((max(-lo, hi) for b in self.buffers for lo, hi in b.lifetimes), default=0)
         if far >= LIMIT:
             problems.append(f"time {far} is out of range, below 2**61 required")
-        raise_all(AllocationError, "placing buffers", _shortened(problems))
+        raise_all(AllocationError, "placing buffers", problems)
 
     @cached_property
     def arrays(self) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
@@ -101,11 +100,6 @@ class Placement:
     def optimal(self) -> bool:
         """True when the height equals the lower bound, so that no placement can be lower."""
         return self.peak_bytes == self.lower_bound_bytes
-
-
-def _shortened(problems: list[str]) -> list[str]:
-    more = len(problems) - MAX_LISTED
-    return problems if more <= 0 else [*problems[:MAX_LISTED], f"and {more} more"]
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
@@ -161,7 +155,7 @@ def read_csv(path: str | os.PathLike[str], capacity_bytes: int | None = None) ->
         lives.sort()
         if any(b[0] < a[1] for a, b in zip(lives, lives[1:])):
             problems.append(f"buffer {key!r} is listed twice with overlapping lifetimes")
-    raise_all(AllocationError, f"reading {path}", _shortened(problems))
+    raise_all(AllocationError, f"reading {path}", problems)
     buffers = (Buffer(k, merge_intervals(v), facts[k][0], fixed=facts[k][1]) for k, v in spans.items())
     problem = Problem(tuple(buffers), capacity_bytes)
     try:
