@@ -1,6 +1,6 @@
 """What commands tell of a program, as JSON-able objects with stable keys.
 
-May import: program, machine, simulator.cycle (as a type), simulator.roofline, simulator.workload, errors. Must not: format for people (see `report`).
+May import: program, machine, cli.kernel_core, simulator.cycle (as a type), simulator.roofline, simulator.workload, errors. Must not: format for people (see `report`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tx8fast.cli.kernel_core import program_share
 from tx8fast.errors import ProgramError, raise_all
 from tx8fast.machine import Machine
 from tx8fast.program.labels import label, layers_text, segment_labels
@@ -126,7 +127,7 @@ def inspect_facts(program: Program) -> dict[str, Any]:
 def simulation_facts(path: str, program: Program, result: CycleResult) -> dict[str, Any]:
     """Return what `sim --json` prints of a program and its simulation. Raises ProgramError if meta is damaged."""
     head, groups = program_facts(program), group_labels(program, result)
-    facts = result.to_json()
+    facts, share = result.to_json(), program_share(program, result.cycles)
     for row, (layers, name) in zip(facts["groups"], groups, strict=True):
         row |= {"label": name, "layers": layers}
     return {
@@ -134,6 +135,7 @@ def simulation_facts(path: str, program: Program, result: CycleResult) -> dict[s
         **{k: head[k] for k in _HEAD},
         **rates(program, result.seconds),
         **facts,
+        "kernel_core_share": share.part(share.routine_cycles),
         "answers": _answers(program, result, [name for _, name in groups]),
     }
 

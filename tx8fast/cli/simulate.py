@@ -116,7 +116,6 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
             )
         tell(f"trace: {trace.stat().st_size:,} bytes, {chosen.text()}")
     facts = simulation_facts(str(program), compiled.program, result)
-    facts["kernel_core_share"] = share.part(share.routine_cycles)
     if as_json:
         show_json(facts)
     else:

@@ -162,7 +162,10 @@ class Chain(Lowering):
             if isinstance(low, Intake):
                 stage.planes = wire[1]
             elif j == 0 if not isinstance(low, Elementwise) else low.modes[j] == "full":
-                if len(access.spec.shape) != 4:  # a vector beside images of one position
+                spec = self.record.ops[member.lead].operands[operand]
+                if isinstance(low, Elementwise) and (
+                    spec is None or len(spec.shape) != 4
+                ):  # a vector beside images of one position
                     raise NotLowerable("every operand of a chain that is no vector is an image")
                 stage.images[j] = source(wire)
             elif wire[0] == "op" or (isinstance(low, Elementwise) and low.modes[j] not in ("vector", "scalar")):
