@@ -17,7 +17,7 @@ pytestmark = pytest.mark.feature("B11", "B21")
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "found"
 #: roundings of the largest value by which a deep model may be off more than its inputs' roundings say
 DEEP = {"apertus": 8.0}
-#: tested where they belong: updates in place (tests/schedule/test_updates.py), files (tests/cli/test_files.py)
+#: tested where they belong: updates in place (tests/schedule/test_updates.py), files (tests/cli/test_users_files.py)
 ELSEWHERE = ("bad_628", "mc_", "external_from_cwd_", "onnxext_")
 LEVELS = {"fp32": (1, 2, 3), "bf16": (3,)}  # the highest has everything to choose from that the others have
 

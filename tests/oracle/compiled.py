@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from oracle.onnx_cases import cases, run_case
 
+from tests.oracle.onnx_cases import cases, run_case
 from tx8fast.api import compile_ir
 from tx8fast.frontend.onnx import supported_ops
 from tx8fast.frontend.onnx.node import MAX_OPSET

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from oracle.compiled import DOCUMENT, document, expected_passes, refusals, run_compiled
-from oracle.onnx_cases import cases, run_case
+
+from tests.oracle.compiled import DOCUMENT, document, expected_passes, refusals, run_compiled
+from tests.oracle.onnx_cases import cases, run_case
 
 pytestmark = pytest.mark.feature("IR-51", "B11", "B21")
 CHUNKS = 16

@@ -63,7 +63,7 @@ class Uses:
         for run in self.runs:
             if not any(run.segment.arguments):
                 continue
-            computed = isa.table.units(run.facts.rows) != LOAD
+            computed = isa.units(run.facts.rows) != LOAD
             wrote = computed & (run.facts.writes[..., 1] > run.facts.writes[..., 0]).any(axis=1)
             first, count = self.first[run.tile], len(run.facts.rows)
             for at in np.flatnonzero(wrote & ~self.used[first : first + count]).tolist():

@@ -170,11 +170,13 @@ class Mesh:
         return self._cycles_of(message.row)
 
     def _cycles_of(self, row, link=None):
-        rate = {"port": self.write_rate, "chip": self.chips and self.chips[2]}.get(_kind(link), self.link_rate)
+        kind, chips = _kind(link), self.chips
+        rate = self.write_rate if kind == "port" else chips[2] if chips and kind == "chip" else self.link_rate
         return -(-row["bytes"] // rate)
 
     def _grant(self, link, message, now):
-        hop = {"port": 0, "chip": self.chips and self.chips[3]}.get(_kind(link), self.hop)
+        kind, chips = _kind(link), self.chips
+        hop = 0 if kind == "port" else chips[3] if chips and kind == "chip" else self.hop
         self.free[link] = now + self._cycles_of(message.row, link)
         self.link_bytes[link] = self.link_bytes.get(link, 0) + message.row["bytes"]
         for behind in message.tree.get(link, []):
