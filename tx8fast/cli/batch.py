@@ -63,7 +63,8 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     from tx8fast.batch.runner import Runner
 
     cache = (cache_dir or default_directory(), LIMIT_BYTES) if cached else None
-    workers = jobs or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else jobs or os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = jobs or cores or 1
     seconds: dict[str, float] = {}
     with progress("jobs", as_json) as callback:
 

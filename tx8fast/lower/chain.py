@@ -163,9 +163,8 @@ class Chain(Lowering):
                 stage.planes = wire[1]
             elif j == 0 if not isinstance(low, Elementwise) else low.modes[j] == "full":
                 spec = self.record.ops[member.lead].operands[operand]
-                if isinstance(low, Elementwise) and (
-                    spec is None or len(spec.shape) != 4
-                ):  # a vector beside images of one position
+                # a vector beside images of one position has as many elements as they
+                if isinstance(low, Elementwise) and (spec is None or len(spec.shape) != 4):
                     raise NotLowerable("every operand of a chain that is no vector is an image")
                 stage.images[j] = source(wire)
             elif wire[0] == "op" or (isinstance(low, Elementwise) and low.modes[j] not in ("vector", "scalar")):
