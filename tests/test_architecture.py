@@ -31,11 +31,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lower": {"graph_table", "collectives", "isa", "machine", "numerics", "alloc", "_kernels", "errors"},
     "frontend": {"ir", "weights", "numerics", "files", "errors"},
     "passes": {"ir", "weights", "machine", "numerics", "graph_table", "files", "errors"},
-    "tile": {"graph_table", "errors"},
+    "tile": {"graph_table", "isa", "machine", "_kernels", "errors"},
     "alloc": {"machine", "_kernels", "files", "errors"},
     "search": {"graph_table", "lower", "machine", "isa", "numerics", "_kernels", "simulator.network", "files", "errors"},
     "schedule": {
-        "graph_table", "lower", "isa", "machine", "numerics", "search.plan", "search.loops", "search.order", "alloc", "program", "weights",
+        "graph_table", "lower", "isa", "machine", "numerics", "search.plan", "search.loops", "search.order", "alloc", "tile.schedule", "program", "weights",
         "_kernels", "errors",
     },
     "proof": {"program", "isa", "machine", "weights", "graph_table", "numerics.layout", "numerics.formats", "_kernels", "errors"},

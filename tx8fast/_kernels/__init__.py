@@ -15,6 +15,7 @@ from tx8fast._kernels._facade_events import (
     simulate_events,
 )
 from tx8fast._kernels._facade_fit import first_fit
+from tx8fast._kernels._facade_list_schedule import byte_dependences, list_order
 from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
 from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
@@ -37,12 +38,14 @@ __all__ = [
     "Ints",
     "Routes",
     "bank_shares",
+    "byte_dependences",
     "check_status",
     "depends",
     "enumerate_shardings",
     "extra_pages",
     "first_fit",
     "int_array",
+    "list_order",
     "pack_exact",
     "require",
     "simulate_events",

@@ -16,6 +16,7 @@ from tx8fast.schedule.segment import Share, TileCode
 from tx8fast.search.loops import LoopStep
 from tx8fast.search.order import Action, Fill, Order, tile_order
 from tx8fast.search.plan import part_of
+from tx8fast.tile.schedule import TileOrder
 
 LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
 
@@ -38,6 +39,9 @@ class SharedTileCode(TileCode):
         )
         self.fills = order.fills
         return order
+
+    def _reorder(self, order: TileOrder, aliased: np.ndarray | None) -> None:
+        """What tiles do together stays where it is."""
 
     def _act(self, action: Action) -> None:
         kind = action.kind

@@ -40,6 +40,7 @@ from tx8fast.search.plan import (
     staggered,
     tile_ranges,
 )
+from tx8fast.tile.schedule import TileOrder
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,12 @@ class Share:
 
 
 def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool,
-                  meet: bool = False, pinned: Mapping[int, int] | None = None) -> Segment:  # fmt: skip
+                  meet: bool = False, pinned: Mapping[int, int] | None = None, order: str = "best") -> Segment:  # fmt: skip
     """Return the position-independent code of one group for all tiles.
 
     `meet`: other tiles may still be at work on the launch before, so nothing may be sent to them at once.
-    `pinned`: accesses (reads, then writes) whose buffers are not free to choose, with their addresses.
+    `pinned`: accesses (reads, then writes) whose buffers are not free to choose, with their addresses. `order`: one of
+    `tile.schedule.ORDERS`.
     """
     ranges = tile_ranges(low, plan, machine.n_tiles)
     if isinstance(low, KernelCore):
@@ -85,6 +87,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     known: dict[tuple, int] = {}
     first: dict[tuple, tuple[TileCode, np.ndarray]] = {}
     behind, late_tiles = staggered(low, plan), _late_tiles(low, plan, machine)
+    orders = TileOrder(machine, order, machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in ranges)))
     for t, r in enumerate(ranges):
         if r.idle:
             continue
@@ -106,15 +109,25 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
             if code is None:
                 builder = tile_builder(low, plan, buffers, r, offsets[t], shares, late)
                 builder.meet = meet
-                code = builder.build(barrier)
+                code = builder.build(barrier, orders, _aliased(low.record, arg_of, offsets[t]))
                 first.setdefault(form, (builder, code))
             codes.append(code)
         tile_code[t] = known[key]
     if barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
+    info |= orders.facts()
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
-                   segment_cycles(plan, machine, barrier), info, buffers=buffers.table)  # fmt: skip
+                   orders.scaled(segment_cycles(plan, machine, barrier)), info, buffers=buffers.table)  # fmt: skip
+
+
+def _aliased(record: OpRecord | GroupRecord, arg_of: Sequence[int], offset: np.ndarray) -> np.ndarray | None:
+    """Return where the bytes of the DDR slots begin whose tensors lie in one place, -1 for all others."""
+    replaces = record.in_place if isinstance(record, OpRecord) else -1
+    if replaces < 0:
+        return None
+    same = np.isin(np.repeat(arg_of, PIECES), (replaces, len(record.operands)))
+    return np.append(np.where(same, offset[: len(same)], -1), [-1] * (len(offset) - len(same)))
 
 
 def _choices(plan: Plan | None) -> dict[str, Any]:
@@ -215,17 +228,24 @@ class TileCode:
         self.moves_memo: dict[tuple, tuple[tuple, list[Descriptor], list[int]]] = {}  # by access and place of its slice
         self.row_memo: dict[tuple, tuple[np.ndarray, np.ndarray]] = {}
 
-    def build(self, barrier: bool) -> np.ndarray:
+    def build(self, barrier: bool, order: TileOrder, aliased: np.ndarray | None) -> np.ndarray:
+        """Return the code. `order` decides about its instructions; `aliased` is what it takes besides the rows."""
         low, b = self.low, self.buffers
         em = Emitter()
         low.prologue(em, b.consts)
         self._append(em.rows)
-        order = self._order()
-        self.steps, self.parity = order.steps, order.parity
-        for action in order.actions:
+        nest = self._order()
+        self.steps, self.parity = nest.steps, nest.parity
+        for action in nest.actions:
             self._act(action)
+        self._reorder(order, aliased)
         self._append([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
         return isa.roll(join(self.out))
+
+    def _reorder(self, order: TileOrder, aliased: np.ndarray | None) -> None:
+        """Let rows go first where an engine would wait for older ones."""
+        if self.out:
+            self.out = [order.of(join(self.out), aliased)]
 
     def _order(self) -> Order:
         return tile_order(self.low, self.plan, self.buffers.copies, self.range.lo, self.range.hi)

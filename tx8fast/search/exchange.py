@@ -15,11 +15,10 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
-from tx8fast.machine import Machine
+from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.plan import Groups, part_bytes
 from tx8fast.simulator import network
 
-QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries per engine queue (hardware manual 2)
 #: of the tiles that share one operand, the rank of the first one that loads a part of it, and their number
 Loaders = tuple[int, int]
 

@@ -14,9 +14,8 @@ from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.rounds import Stream
 from tx8fast.lower.stream_code import StreamCode
-from tx8fast.machine import Machine
+from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Block
-from tx8fast.search.exchange import QUEUE_DEPTH
 from tx8fast.search.plan import Plan
 
 CT, NE = isa.UNITS.index("ct"), isa.UNITS.index("ne")

@@ -25,9 +25,9 @@ from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.base import Emitter, Lowering, Slice
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor
-from tx8fast.machine import Machine
+from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Pool
-from tx8fast.search.exchange import QUEUE_DEPTH, Loaders, exchanges, hidden_setup
+from tx8fast.search.exchange import Loaders, exchanges, hidden_setup
 from tx8fast.search.loops import LoopStep
 from tx8fast.search.nests import left_out, shortened
 from tx8fast.search.order import Fill, Order, tile_order

@@ -17,7 +17,7 @@ import numpy as np
 
 from tx8fast._kernels import EventDeadlock, EventResult, simulate_events
 from tx8fast.errors import ProgramError, SimulationError
-from tx8fast.machine import Machine
+from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.program.model import Program
 from tx8fast.simulator import banks, counters, losses, network, timing
 from tx8fast.simulator.arbitration import arbiter_of
@@ -340,7 +340,7 @@ def _run(
     per_chip = machine.n_tiles if len(rows.code_begin) > machine.n_tiles else 0
 
     def run(rows: timing.EventInput) -> EventResult:
-        return simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
+        return simulate_events(rows, QUEUE_DEPTH, port, total, serial)
 
     try:
         times = (
