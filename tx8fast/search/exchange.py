@@ -1,6 +1,6 @@
 """How long tiles take to pass the parts of shared operands on to each other.
 
-May import: lower, isa, machine, _kernels, simulator.network, search.plan. Must not: emit programs, choose plans.
+May import: lower, isa, machine, _kernels, simulator.network, tile. Must not: emit programs, choose plans.
 
 All tiles of the machine are simulated from the moment at which they meet until all parts have arrived everywhere:
 groups of tiles that exchange at the same time use the same links.
@@ -15,12 +15,10 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
+from tx8fast.lower.transfer import part_bytes
 from tx8fast.machine import QUEUE_DEPTH, Machine
-from tx8fast.search.plan import Groups, part_bytes
 from tx8fast.simulator import network
-
-#: of the tiles that share one operand, the rank of the first one that loads a part of it, and their number
-Loaders = tuple[int, int]
+from tx8fast.tile.sharing import Groups, Loaders
 
 
 class Meeting:
