@@ -17,8 +17,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.base import Emitter, Lowering, Slice
 from tx8fast.lower.lookup import TableRows
-from tx8fast.machine import Machine
-from tx8fast.search.exchange import QUEUE_DEPTH
+from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.tiling import Plan, Tiling
 
 NEVER = float(1 << 40)  # cycles of a slice that no scratchpad holds
