@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
     "_kernels": {"errors"},
-    "machine": {"files", "errors"},
+    "machine": {"_kernels", "files", "errors"},
     "numerics": {"errors"},
     "graph_table": {"errors"},
     "collectives": {"errors"},
@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": {"ir", "weights", "machine", "numerics", "graph_table", "files", "errors"},
     "tile": {"graph_table", "lower", "isa", "machine", "_kernels", "errors"},
     "alloc": {"machine", "_kernels", "files", "errors"},
-    "search": {"graph_table", "lower", "tile", "machine", "isa", "numerics", "_kernels", "simulator.network", "files", "errors"},
+    "search": {"graph_table", "lower", "tile", "machine", "isa", "numerics", "_kernels", "files", "errors"},
     "schedule": {
         "graph_table", "lower", "tile", "isa", "machine", "numerics", "search.order", "alloc", "program", "weights",
         "_kernels", "errors",

@@ -14,6 +14,7 @@ from tx8fast.lower.base import round_up
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, clip
 from tx8fast.schedule.segment import Share, TileCode
 from tx8fast.search.order import Action, Fill, Order, tile_order
+from tx8fast.tile import multicast
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.transfers import part_of
@@ -48,8 +49,7 @@ class SharedTileCode(TileCode):
         elif kind == "exchange":
             self._exchange(action.fill)
         elif kind == "meet":
-            for mask in sorted({self.shares[k].mask for k in self.fills[action.fill].changed}):
-                self._add("barrier_sub", mask=mask)
+            self._append(multicast.meet(self.shares[k].mask for k in self.fills[action.fill].changed))
         elif kind == "wait_worker":
             self._add(kind, workers=action.worker)
         elif kind in ("wait", "send_wait"):
@@ -98,11 +98,9 @@ class SharedTileCode(TileCode):
             share = self.shares[k]
             _, _, _, start, size, total = self._part(k, self.steps[fill.step], share.rank)
             target = self.buffers.access[k][fill.version[k] % self.tiling.copies[k]]
-            if size:
-                self._add("send", src=self._staging(k, fill), dst=target + start, bytes=size, mask=share.mask,
-                          monitor=f % 2)  # fmt: skip
+            self._append(multicast.send(self._staging(k, fill), target + start, size, share.mask, f))
             expected += total
-        self._add("recv", monitor=f % 2, bytes=expected)
+        self._append([multicast.receive(f, expected)])
 
     def for_tile(self, code: np.ndarray, shares: tuple[Share, ...]) -> tuple[np.ndarray | None, np.ndarray | int]:
         other = {s.access: s for s in shares}

@@ -32,6 +32,7 @@ from tx8fast.tile import sharing
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import Plan, TileRange, Tiling, segment_cycles
+from tx8fast.tile.transfers import dma_rows
 
 
 @dataclass(frozen=True)
@@ -329,15 +330,8 @@ class TileCode:
         """Append DMA rows; their DDR offsets are relative to the tile's slot base."""
         known = self.row_memo.get(key)
         if known is None:
-            base = PIECES * k if first_slot < 0 else first_slot
-            rows = []
-            for d in found:
-                loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
-                fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
-                side = {"dst": address + d.spm} if name == "rdma" else {"src": address + d.spm}
-                ddr = d.ddr - int(self.slot_base[PIECES * k + d.piece])
-                rows.append(isa.make(name, run_bytes=d.run_bytes, slot=base + d.piece, ddr=ddr, op=0, worker=worker,
-                                     **fields, **side))  # fmt: skip
+            slot, base = PIECES * k if first_slot < 0 else first_slot, self.slot_base[PIECES * k :].tolist()
+            rows = dma_rows(name, found, address, slot, base, worker)
             piece = np.array([d.piece for d in found], np.int64)
             known = self.row_memo[key] = (isa.rows(rows), piece)
         rows, piece = known

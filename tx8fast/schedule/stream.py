@@ -9,11 +9,11 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.lower.rounds import Stream
-from tx8fast.lower.stream_code import StreamCode
 from tx8fast.lower.transfer import PIECES, ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.program.model import SEVERAL
 from tx8fast.schedule.buffers import buffer_table
+from tx8fast.tile.stream_code import StreamCode
 from tx8fast.tile.tiling import Tiling
 
 

@@ -27,11 +27,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tx8fast.lower.base import Lowering
+from tx8fast.tile.multicast import ENGINES, LOADS
 from tx8fast.tile.nest import LoopStep, loop_steps, staged_loads
 from tx8fast.tile.tiling import Tiling
-
-LOADS = 1  # register window of part loads
-ENGINES = (0, 2)  # windows of even and odd fills
 
 
 class Action(NamedTuple):

@@ -1,11 +1,11 @@
 """How long a plan takes, tried on one tile before any code exists.
 
-May import: lower, isa, machine, _kernels, tile, search.order, search.exchange. Must not: emit programs,
+May import: lower, isa, machine, _kernels, tile, search.order. Must not: emit programs,
 choose plans.
 
 All tiles of a plan do equal work on different data, so one tile that gets its share of the DDR bandwidth
 stands for them. Its actions go through the event kernel in the order in which the code will have them; what takes
-several tiles (`search.exchange`) is charged to the kernel core. A long loop nest is tried with fewer trips of its
+several tiles (`tile.multicast`) is charged to the kernel core. A long loop nest is tried with fewer trips of its
 loops; what the others take follows from the trips that were tried. Where slices without work are left out, the first
 steps of the nest are tried and the rest continues their rate.
 """
@@ -27,20 +27,19 @@ from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Pool
-from tx8fast.search.exchange import exchanges, hidden_setup
 from tx8fast.search.nests import left_out, shortened
 from tx8fast.search.order import Fill, Order, tile_order
 from tx8fast.tile import sharing
+from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
-from tx8fast.tile.transfers import part_of
+from tx8fast.tile.transfers import dma_rows, part_of
 
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
 MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are left out
-_LEVELS = (("s0", "n0"), ("s1", "n1"), ("s2", "n2"))  # stride and count fields of a transfer, innermost first
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class PlanTimer:
         n, none = len(at), np.zeros((len(at), 2), np.int64)
         share, port = self.machine.ddr_bytes_per_cycle / self._busy_tiles(tiling), float(self.machine.dma.port_bytes)
         if sharing.stagger(tiling):
-            rows.fixed[:] -= np.repeat(hidden, count) * hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
+            rows.fixed[:] -= np.repeat(hidden, count) * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
         result = simulate_events(EventInput(
             kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
             tile_begin=np.array([0, n], np.int64), fixed=rows.fixed, ddr_bytes=rows.ddr_bytes, ddr_read=none,
@@ -270,7 +269,7 @@ class PlanTimer:
             if isinstance(access, TableRows):
                 rows = access.load(step.lo, step.hi, self.base[k], slot=0)
             else:
-                rows = [_dma(name, d, self.base[k]) for d in self._moves(key, step)]
+                rows = dma_rows(name, self._moves(key, step), self.base[k])
             found = self.pool.want(key, rows)
         return found
 
@@ -281,7 +280,7 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             moved = part_of(self._moves(form, step), 0, tiles)[0]
-            found = self.pool.want(key, [_dma("rdma", d, at) for d in moved])
+            found = self.pool.want(key, dma_rows("rdma", moved, at))
         return found
 
     def _exchange(self, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]) -> int:
@@ -311,10 +310,3 @@ class PlanTimer:
             getattr(self.low, phase)(em, made)
             found = self.pool.want(key, em.rows)
         return found
-
-
-def _dma(name: str, d: Descriptor, address: int) -> tuple:
-    fields = {"dst" if name == "rdma" else "src": address + d.spm, "run_bytes": d.run_bytes}
-    for (stride, count), (s, n) in zip(_LEVELS, d.loops, strict=False):
-        fields[stride], fields[count] = s, n
-    return isa.make(name, slot=0, ddr=d.ddr, **fields)

@@ -10,6 +10,8 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tx8fast.lower.base import ALIGN_BYTES, round_up
 from tx8fast.lower.transfer import part_bytes
 
@@ -135,3 +137,9 @@ def late_tiles(tiling: Tiling) -> int:
         return sum(sets[1::2])
     width = machine.chip.tiles_x
     return sum(1 << t for t in range(machine.n_tiles) if 2 * (t % width) >= width)
+
+
+def hidden_setup(fixed: np.ndarray, ddr_bytes: np.ndarray, share: float, port: float) -> np.ndarray:
+    """Return the cycles of transfers' setups (fixed) that cost nothing where half of the tiles set up while the other half
+    loads: what a tile's share of the DDR, in bytes per cycle, loses meanwhile it gets back as far as its port lets it."""
+    return np.minimum(fixed, ddr_bytes * (1 / share - 1 / port)).astype(np.int64)
