@@ -12,11 +12,11 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.base import round_up
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, clip
-from tx8fast.schedule.segment import Share, TileCode
+from tx8fast.schedule.segment import Share, TileCode, join
 from tx8fast.search.order import Action, Fill, Order, tile_order
-from tx8fast.tile import multicast
+from tx8fast.tile import multicast, sharing
 from tx8fast.tile.nest import LoopStep
-from tx8fast.tile.schedule import TileOrder
+from tx8fast.tile.schedule import Multicast, TileOrder
 from tx8fast.tile.transfers import part_of
 
 LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
@@ -33,6 +33,8 @@ class SharedTileCode(TileCode):
         self.part_memo: dict[tuple, tuple[list[Descriptor], int, int, int]] = {}
         self.forms: dict[tuple, tuple] = {}  # one step of every form of part load
         self.sync_memo: dict[tuple, np.ndarray] = {}
+        self.multicast_memo: dict[tuple, int] = {}  # cycles by reads that change, whether tiles meet before, bytes
+        self.marks: list[tuple[int, Action]] = []  # every action, and the number of pieces of code before it
 
     def _order(self) -> Order:
         order = tile_order(self.tiling, self.range.lo, self.range.hi, self.shares, self.meet)
@@ -40,10 +42,48 @@ class SharedTileCode(TileCode):
         return order
 
     def _reorder(self, order: TileOrder, aliased: np.ndarray | None) -> None:
-        """What tiles do together stays where it is."""
+        """Let rows go first where an engine or the core would wait for older ones."""
+        row = np.cumsum([0, *map(len, self.out)])
+        if order.keeps(int(row[-1])):
+            return
+        step_fill = np.searchsorted([fill.step for fill in self.fills], np.arange(len(self.steps)), "right") - 1
+        fill = np.zeros(row[-1], np.int64)
+        spans = [[row[-1], 0] for _ in self.fills]
+        parts: list[list[tuple[int, int]]] = [[] for _ in self.fills]
+        used: dict[int, int] = {}  # staging buffer -> the last fill whose part it held
+        ends = [at for at, _ in self.marks[1:]] + [len(self.out)]
+        for (first, action), last in zip(self.marks, ends, strict=True):
+            begin, end, f = int(row[first]), int(row[last]), action.fill
+            if action.kind in ("meet", "exchange"):
+                spans[f] = [min(spans[f][0], begin), end]
+            elif action.kind == "part" and end > begin:
+                at = self._staging(action.access, self.fills[f])
+                parts[f] += [(r, used.get(at, -1)) for r in range(begin, end)]
+                used[at] = f
+            elif action.kind not in ("wait", "wait_worker", "send_wait"):
+                fill[begin:end] = step_fill[action.step]
+        made = [Multicast(*span, *self._multicast(f), part) for f, (span, part) in enumerate(zip(spans, parts, strict=True))]
+        self.out = [order.of_shared(join(self.out), made, fill, aliased)]
+
+    def _multicast(self, f: int) -> tuple[int, list[tuple[int, int]], list[tuple[int, int]]]:
+        """Return the cycles of a fill's multicast, and the scratchpad bytes that it reads and writes on this tile."""
+        fill, read, write, size = self.fills[f], [], [], []
+        for k in fill.changed:
+            *_, mine, total = self._part(k, self.steps[fill.step], self.shares[k].rank)
+            at, target = self._staging(k, fill), self._target(k, fill)
+            read += [(at, at + mine)] if mine else []
+            write.append((target, target + total))
+            size.append(total)
+        key = fill.changed, f > 0 or self.meet, tuple(size)
+        if key not in self.multicast_memo:
+            groups = tuple([sharing.groups(self.tiling, k) for k in fill.changed])
+            made = multicast.exchanges(self.low.machine).of(groups, tuple([self.tiling.loaders[k] for k in fill.changed]))
+            self.multicast_memo[key] = made.cycles(size, key[1])
+        return self.multicast_memo[key], read, write
 
     def _act(self, action: Action) -> None:
         kind = action.kind
+        self.marks.append((len(self.out), action))
         if kind == "part":
             self._load_part(action)
         elif kind == "exchange":
@@ -77,6 +117,9 @@ class SharedTileCode(TileCode):
     def _staging(self, k: int, fill: Fill) -> int:
         return self.buffers.staging[k][fill.version[k] % len(self.buffers.staging[k])]
 
+    def _target(self, k: int, fill: Fill) -> int:
+        return self.buffers.access[k][fill.version[k] % self.tiling.copies[k]]
+
     def _load_part(self, action: Action) -> None:
         """Start loading this tile's part of a shared read into staging."""
         k, fill = action.access, self.fills[action.fill]
@@ -97,8 +140,7 @@ class SharedTileCode(TileCode):
         for k in fill.changed:
             share = self.shares[k]
             _, _, _, start, size, total = self._part(k, self.steps[fill.step], share.rank)
-            target = self.buffers.access[k][fill.version[k] % self.tiling.copies[k]]
-            self._append(multicast.send(self._staging(k, fill), target + start, size, share.mask, f))
+            self._append(multicast.send(self._staging(k, fill), self._target(k, fill) + start, size, share.mask, f))
             expected += total
         self._append([multicast.receive(f, expected)])
 
