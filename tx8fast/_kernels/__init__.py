@@ -15,7 +15,7 @@ from tx8fast._kernels._facade_events import (
     simulate_events,
 )
 from tx8fast._kernels._facade_fit import first_fit
-from tx8fast._kernels._facade_list_schedule import Windows, byte_dependences, list_order
+from tx8fast._kernels._facade_list_schedule import Csr, Windows, byte_dependences, list_order
 from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
 from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
@@ -35,6 +35,7 @@ __all__ = [
     "EventDeadlock",
     "EventInput",
     "EventResult",
+    "Csr",
     "Ints",
     "Routes",
     "Windows",

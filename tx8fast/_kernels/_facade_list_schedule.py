@@ -81,7 +81,9 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
     core = engine_ == ENGINES
     require(kernel, n == 0 or (0 <= engine_.min() and engine_.max() <= ENGINES), f"engines must be at most {ENGINES}")
     require(kernel, n == 0 or (issue_.min() >= 0 and cycles_.min() >= 0), "negative cycles")
-    require(kernel, len(depth_) == ENGINES and 1 <= depth_.min() and depth_.max() < MAX_DEPTH, "queue depths out of range")
+    require(
+        kernel, len(depth_) == ENGINES and 1 <= depth_.min() and depth_.max() < MAX_DEPTH, "queue depths out of range"
+    )
     known = np.isin(own, (-1, 0, 1, 2)) | core & (own >= 0) & (own < 8)
     require(kernel, bool((known & np.isin(home, (0, 2)) & np.isin(rule, (0, 1, 2))).all()), "unknown windows or rules")
     sound = len(ptr) == n + 1 and ptr[0] == 0 and ptr[-1] == len(rows) and bool((np.diff(ptr) >= 0).all())
@@ -89,6 +91,8 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
     owner = np.repeat(np.arange(n, dtype=np.int64), np.diff(ptr))
     require(kernel, bool(((rows >= 0) & (rows < owner)).all()), "a row follows a later one")
     order, worker = np.zeros(2 * n, np.int64), np.zeros(n, np.int64)
-    status, count = _kernel.list_order(engine_, issue_, cycles_, own, home, rule, ptr, rows, depth_, w.wait_cycles, w.ahead, order, worker)
+    status, count = _kernel.list_order(
+        engine_, issue_, cycles_, own, home, rule, ptr, rows, depth_, w.wait_cycles, w.ahead, order, worker
+    )
     check_status(kernel, status)
     return order[:count], worker

@@ -79,7 +79,9 @@ def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned
 
     Raises InfeasibleError if the model needs more DDR than the chip has."""
     frames = plan_frames(table.functions, machine.chip.ddr_bytes)
-    program = _Linker(table, machine, SegmentTable(machine, plans, order, progress=progress), frames, describe).program(meta)
+    program = _Linker(table, machine, SegmentTable(machine, plans, order, progress=progress), frames, describe).program(
+        meta
+    )
     problems = find_overwrites(table, program)
     if problems:
         raise InternalError("the program would read what has been written over: " + "; ".join(problems))

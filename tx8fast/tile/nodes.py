@@ -1,0 +1,185 @@
+"""Rows and multicasts of a code as the list scheduler takes them, and what they cost.
+
+May import: isa, machine, _kernels, tile.multicast. Must not: choose an order, know ops.
+
+A *multicast* is a step of the core in two halves. It waits until the tile's own parts are there; from then on the parts of the
+next one may be loaded. Then, when nobody on this tile uses the target's bytes any more, it meets the other tiles, sends and
+receives. The waits of the nest's own order are left out: what rows of two register windows need of each other is waited for
+where it stands then (hardware manual 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import Csr, Windows, byte_dependences, list_order
+from tx8fast._kernels._facade_events import KIND_WAIT, KIND_WAIT_WORKER
+from tx8fast.machine import QUEUE_DEPTH, Machine
+from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
+from tx8fast.tile.multicast import LOADS
+
+CORE = len(QUEUE_DEPTH)  # behind the engines
+MASKS = 8  # of three windows
+DDR = 1 << 40  # bytes of DDR stand behind all addresses of the scratchpad
+#: what the event kernel calls rows that wait; sends are over when the tiles that wait for them are released
+SYNC_KINDS = {"wait": KIND_WAIT, "wait_worker": KIND_WAIT_WORKER, "send_wait": KIND_WAIT_WORKER}
+
+Range = tuple[int, int]
+#: how windows are chosen (`_kernels.Windows`): rule for rows that do not read what a multicast brings, rule for those that do,
+#: whether the wait after the next one counts
+Rule = tuple[int, int, bool]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Rows of a tile in the order of its nest: row i is plain[at[i]], `ddr[i]` bytes further in DDR."""
+
+    plain: np.ndarray
+    at: np.ndarray
+    ddr: np.ndarray
+
+    def rows(self, order: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Return the rows in such an order."""
+        # as bytes: faster than by fields
+        out = self.plain.view(np.uint8).reshape(-1, isa.RECORD.itemsize)[self.at[order]].reshape(-1).view(isa.RECORD)
+        out["ddr"] += self.ddr[order]
+        return out
+
+    def followed_by(self, more: Sequence[tuple]) -> Code:
+        """Return the code with other rows behind it."""
+        at = np.arange(len(self.plain), len(self.plain) + len(more))
+        plain = np.concatenate([self.plain, isa.rows(more)])
+        return Code(plain, np.concatenate([self.at, at]), np.append(self.ddr, np.zeros(len(more), np.int64)))
+
+
+@dataclass(frozen=True)
+class Multicast:
+    """Rows [begin, end) that bring one fill, in the nest's order. cycles: of the core, from the meeting to the last byte; read,
+    write: bytes of the parts and of the targets; parts: rows that load the own parts, with the number of the multicast that
+    used their bytes before, -1: none."""
+
+    begin: int
+    end: int
+    cycles: int
+    read: Sequence[Range]
+    write: Sequence[Range]
+    parts: Sequence[tuple[int, int]]
+
+
+class Costs:
+    """What rows take and touch. kind (n,) uint8: what the event kernel calls them; issue, fixed (n,) cycles; ddr_bytes (n,),
+    moved at the rate that DDR and port leave; read (n, 4, 2), write (n, 2, 2): byte ranges in scratchpad, and behind it those of
+    aliased DDR; arg (n, 3): windows that a row waits for; timed (n,): False where the time is in another row."""
+
+    def __init__(self, machine: Machine, code: Code, aliased: np.ndarray | None = None) -> None:
+        plain, at = code.plain, code.at
+        families = list(isa.by_family(plain))
+        fixed, charged = isa.durations(machine, plain, np.maximum(plain["ddr"], 0), families)
+        kind = isa.units(plain).astype(np.uint8)
+        for name, number in SYNC_KINDS.items():
+            kind[plain["opcode"] == isa.INSTRUCTIONS[name].OPCODE] = number
+        read, write = isa.spm_ranges(plain, families)
+        self.kind, self.read, self.write = kind[at], read[at], write[at]
+        self.issue = np.asarray(isa.issue_cycles(machine, plain, families), np.int64)[at]
+        self.fixed, self.ddr_bytes = np.asarray(fixed, np.int64)[at], np.asarray(charged, np.int64)[at]
+        self.arg, self.timed = np.zeros((len(at), 3), np.int64), np.ones(len(at), bool)
+        waiting = (plain["opcode"] == isa.INSTRUCTIONS["wait_worker"].OPCODE)[at]
+        self.arg[waiting, 0] = plain["p"][at[waiting], 0]
+        if aliased is not None:
+            rows = code.rows()
+            base = np.where(rows["slot"] >= 0, aliased[rows["slot"]], -1)
+            ddr = isa.ranges(rows, base + rows["ddr"])
+            # loads read no scratchpad and stores write none: their last range is free
+            for own, key in ((self.read, "ddr_read"), (self.write, "ddr_write")):
+                there = (base >= 0) & (ddr[key] != 0).any(axis=1)
+                own[:, -1] = np.where(there[:, None], DDR + ddr[key], own[:, -1])
+
+    def took(self, rate: float) -> np.ndarray:
+        """Return the cycles of every row when transfers move at a rate in bytes per cycle."""
+        return self.fixed + np.ceil(self.ddr_bytes / rate).astype(np.int64)
+
+
+class Nodes:
+    """An engine's rows each for itself, and two steps of the core per multicast. `code` has, behind the nest's rows, those
+    that wait; `costs` are of all of them. fill (n,): the number of the multicast that the row's slice belongs to."""
+
+    def __init__(self, machine: Machine, code: Code, multicasts: Sequence[Multicast], fill: np.ndarray,
+                 aliased: np.ndarray | None) -> None:  # fmt: skip
+        n, count = len(code.at), len(multicasts)
+        waits = [isa.make("send_wait"), *[isa.make("wait_worker", workers=mask) for mask in range(MASKS)]]
+        self.wait_cycles, self.sent_row, self.mask_row = machine.kcore.wait_cycles, n, n + 1
+        self.code = code.followed_by(waits)
+        self.costs = costs = Costs(machine, self.code, aliased)
+        own = np.flatnonzero(costs.kind[:n] < CORE)
+        begin, end = (np.array([getattr(m, side) for m in multicasts], np.int64) for side in ("begin", "end"))
+        # a multicast's first half stands before the parts of the next one, which may then be loaded
+        parts = [min((r for r, _ in m.parts), default=n) for m in multicasts[1:]] + [n]
+        place = np.concatenate([3 * own + 2, 3 * np.minimum(begin, parts), 3 * begin + 1])
+        by_place = np.argsort(place, kind="stable")
+        node = np.argsort(by_place)  # of own rows, first halves, second halves
+        self.waiting, self.meeting = node[len(own) : len(own) + count], node[len(own) + count :]
+        first = np.concatenate([own, np.full(count, self.sent_row), begin])
+        size = np.concatenate([np.ones(len(own) + count, np.int64), end - begin])
+        size[len(own)] = 0  # before the first one nothing was sent
+        self.first, self.size, self.node = first[by_place], size[by_place], np.full(n, -1)
+        self.node[own] = node[: len(own)]
+        self.row = np.concatenate([own, np.full(2 * count, -1)])[by_place]  # -1: the core
+        engine, at = self.row >= 0, np.maximum(self.row, 0)
+        self.kind = np.where(engine, costs.kind[at], CORE)
+        self.issue = np.where(engine, costs.issue[at], 0)
+        self.issue[self.waiting] = self.size[self.waiting] * self.wait_cycles
+        self.issue[self.meeting] = [m.cycles for m in multicasts]
+        self.window = np.where(engine, -1, 0)
+        self.window[self.waiting] = 1 << LOADS
+        self.window[self.node[[r for m in multicasts for r, _ in m.parts]]] = LOADS
+        self.home = np.where(engine, np.array(FILL_WINDOWS)[fill[at] % 2], 0)
+        self.before = self._before(multicasts)
+        for m in multicasts:  # in their first row the core is busy, and nothing else
+            costs.timed[m.begin + 1 : m.end] = False
+            costs.kind[m.begin : m.end], costs.issue[m.begin], costs.fixed[m.begin] = KIND_WAIT_WORKER, m.cycles, 0
+
+    def _before(self, multicasts: Sequence[Multicast]) -> Csr:
+        """Return what every node must follow; note which ones read what a multicast brings."""
+        n, widest = (
+            len(self.kind),
+            (max(4, *(len(m.read) for m in multicasts)), max(2, *(len(m.write) for m in multicasts))),
+        )
+        read, write = (np.zeros((n, width, 2), np.int64) for width in widest)
+        engine = self.row >= 0
+        read[engine, :4], write[engine, :2] = self.costs.read[self.row[engine]], self.costs.write[self.row[engine]]
+        for m, node in zip(multicasts, self.meeting.tolist(), strict=True):
+            read[node, : len(m.read)], write[node, : len(m.write)] = m.read or 0, m.write
+        ptr, before = byte_dependences(read, write)
+        after = np.repeat(np.arange(n), np.diff(ptr))
+        self.reads_multicast = np.zeros(n, bool)
+        self.reads_multicast[after[np.isin(before, self.meeting)]] = True
+        waiting = self.waiting
+        pairs = [np.stack([waiting, self.meeting]), np.stack([self.meeting[:-1], waiting[1:]])]
+        loads = (
+            np.array([(self.node[r], f, sent) for f, m in enumerate(multicasts) for r, sent in m.parts], np.int64)
+            .reshape(-1, 3)
+            .T
+        )
+        again = loads[2] >= 0
+        pairs += [np.stack([loads[0], waiting[loads[1]]]), np.stack([waiting[loads[2, again] + 1], loads[0, again]])]
+        more = np.concatenate(pairs, axis=1)
+        before, after = np.concatenate([before, more[0]]), np.concatenate([after, more[1]])
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(after, minlength=n))])
+        return ptr, before[np.argsort(after, kind="stable")]
+
+    def ordered(self, rule: Rule, rate: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows in the order of list scheduling, and the window of each."""
+        rules = np.where(self.reads_multicast, rule[1], rule[0])
+        windows = Windows(self.window, self.home, rules, self.wait_cycles, rule[2])
+        cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], 0)
+        order, worker = list_order(self.kind, self.issue, cycles, self.before, QUEUE_DEPTH, windows)
+        wait, node = order < 0, np.maximum(order, 0)
+        first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
+        end = np.cumsum(size)
+        at = np.arange(end[-1]) + np.repeat(first - end + size, size)
+        own = np.repeat(np.where(wait | (self.row[node] < 0), 0, worker[node]), size)
+        return np.append(at, self.sent_row), np.append(own, 0)  # at the end all messages are sent
