@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 
 import tx8fast
+from tests.support.one_op import Arg, one_op, random_plan, with_plan
 from tx8fast import isa
+from tx8fast.api import CompiledProgram
 from tx8fast.errors import ConfigError
 from tx8fast.machine import load_machine
 from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
+from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.nodes import Code
 from tx8fast.tile.schedule import ORDERS, TileOrder
 
 MODEL = Path(__file__).resolve().parent.parent / "data" / "onnx" / "bert-encode-op23.onnx"
@@ -50,13 +54,17 @@ def nest(slices: int = 6) -> np.ndarray:
     return isa.rows(rows)
 
 
+def code(rows: np.ndarray) -> Code:
+    return Code(rows, np.arange(len(rows)), np.zeros(len(rows), np.int64))
+
+
 def test_an_engine_works_on_the_next_slice_where_it_would_wait() -> None:
     order = TileOrder(load_machine("tx8"), "free", 30.0)
     rows = nest()
-    found = order.of(rows)
+    found = order.of(code(rows))
     assert sorted(map(bytes, found)) == sorted(map(bytes, rows))
     exp, neg = (isa.INSTRUCTIONS[name].OPCODE for name in ("exp_v", "neg_v"))
-    vector = [code for code in found["opcode"].tolist() if code in (exp, neg)]
+    vector = [opcode for opcode in found["opcode"].tolist() if opcode in (exp, neg)]
     assert vector[: EXPS + 2] == [exp] * (EXPS + 1) + [neg]
     (made,) = order.made
     assert made.cycles["free"] < made.cycles["nest"]
@@ -68,11 +76,36 @@ def test_transfers_of_one_place_in_ddr_keep_their_order() -> None:
     """Where the result has the operand's bytes, a load never overtakes a store into what it loads."""
     rows = nest()
     rows["ddr"] = 0
-    order = TileOrder(load_machine("tx8"), "free", 30.0)
-    apart = isa.units(order.of(rows, None)).tolist()
-    together = isa.units(order.of(rows, np.zeros(2, np.int64))).tolist()
-    transfers = [[u for u in units if u in (2, 3)] for units in (apart, together)]
+    found = [
+        TileOrder(load_machine("tx8"), "free", 30.0, aliased).of(code(rows))
+        for aliased in (None, np.zeros(2, np.int64))
+    ]
+    transfers = [[u for u in isa.units(rows).tolist() if u in (2, 3)] for rows in found]
     assert transfers[1] == [2, 3] * 6 != transfers[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_multicasts_are_ordered(seed: int) -> None:
+    """Under a drawn plan whose tiles pass operands on, both orders compute the same, the sanitizer finds nothing, and the number
+    of multicasts is that of the nest."""
+    rng = np.random.default_rng(seed)
+    case = one_op("gemm", Arg((1, 512, 192), "bf16", "blocked"), Arg((192, 320), "bf16", "blocked"), out="blocked")
+    plan = next(p for _ in range(99) if (p := random_plan(case, rng)) is not None and max(p.shared, default=1) > 1)
+    feed = [a.values(rng) for a in case.args]
+    made = {order: with_plan(case, plan, order=order) for order in ("nest", "free")}
+    values = {}
+    for order, one in made.items():
+        assert one.segment.info["policy"] == [order]
+        values[order] = CompiledProgram(one.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)["y0"]
+    assert np.array_equal(values["nest"], values["free"])
+    codes = {order: [isa.expand(c)["opcode"].tolist() for c in one.segment.codes] for order, one in made.items()}
+    receive = isa.INSTRUCTIONS["recv"].OPCODE
+    assert (
+        [c.count(receive) for c in codes["nest"]]
+        == [c.count(receive) for c in codes["free"]]
+        != [0] * len(codes["nest"])
+    )
+    assert simulate(made["free"].program).cycles < 1.5 * simulate(made["nest"].program).cycles
 
 
 def test_unknown_orders_are_refused() -> None:
