@@ -15,7 +15,7 @@ from tx8fast.errors import ConfigError
 from tx8fast.machine import load_machine
 from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
 from tx8fast.simulator.cycle import simulate
-from tx8fast.tile.nodes import Code
+from tx8fast.tile.nodes import Code, Columns
 from tx8fast.tile.schedule import ORDERS, TileOrder
 
 MODEL = Path(__file__).resolve().parent.parent / "data" / "onnx" / "bert-encode-op23.onnx"
@@ -55,7 +55,7 @@ def nest(slices: int = 6) -> np.ndarray:
 
 
 def code(rows: np.ndarray) -> Code:
-    return Code(rows, np.arange(len(rows)), np.zeros(len(rows), np.int64))
+    return Code(rows, np.arange(len(rows)), np.zeros(len(rows), np.int64), Columns(load_machine("tx8"), rows))
 
 
 def test_an_engine_works_on_the_next_slice_where_it_would_wait() -> None:

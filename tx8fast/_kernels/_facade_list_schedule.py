@@ -19,19 +19,23 @@ MAX_DEPTH = 16  # entries of a queue that the kernel remembers
 Csr = tuple[Ints, Ints]  # row i holds entries ptr[i] .. ptr[i + 1]
 
 
-def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike) -> Csr:
+def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike, at: npt.ArrayLike | None = None) -> Csr:
     """Return per row the rows before it that it must follow: after the last writer of what it reads, after the last
     writer and the readers since of what it writes. What those follow themselves is not repeated.
 
-    read (n, r, 2), write (n, w, 2): half-open byte ranges; empty ones touch nothing."""
+    read (m, r, 2), write (m, w, 2): half-open byte ranges; empty ones touch nothing. at (n,): row i has the ranges of number
+    at[i]; None: row i those of number i."""
     kernel = "byte_dependences"
     read_, write_ = int_array(kernel, "read", read, 3), int_array(kernel, "write", write, 3)
-    n = len(read_)
-    require(kernel, len(write_) == n and read_.shape[2] == write_.shape[2] == 2, "ranges must be (n, ranges, 2)")
+    require(
+        kernel, len(write_) == len(read_) and read_.shape[2] == write_.shape[2] == 2, "ranges must be (n, ranges, 2)"
+    )
+    which = np.arange(len(read_)) if at is None else int_array(kernel, "at", at)
+    require(kernel, not which.size or 0 <= which.min() and which.max() < len(read_), "at: number out of range")
     both = np.concatenate([read_, write_], axis=1)
     both[both[..., 1] <= both[..., 0]] = 0
     ends, place = np.unique(both, return_inverse=True)
-    place = place.reshape(both.shape)
+    place, n = place.reshape(both.shape)[which], len(which)
     read_, write_ = np.ascontiguousarray(place[:, : read_.shape[1]]), np.ascontiguousarray(place[:, read_.shape[1] :])
     none = np.full(len(ends), -1, np.int64)
     cells = np.zeros((int((read_[..., 1] - read_[..., 0]).sum()), 2), np.int64)

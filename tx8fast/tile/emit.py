@@ -18,9 +18,10 @@ from tx8fast import isa
 from tx8fast.lower.base import Access, Emitter, Lowering, Slice, round_up
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
+from tx8fast.machine import Machine
 from tx8fast.tile import multicast, sharing
 from tx8fast.tile.nest import LoopStep
-from tx8fast.tile.nodes import Code, Multicast, Range
+from tx8fast.tile.nodes import Code, Columns, Multicast, Range
 from tx8fast.tile.order import Action, Fill, Order
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
@@ -67,8 +68,10 @@ def code_key(low: Lowering, r: TileRange) -> tuple:
 class Blocks:
     """Numbered blocks of rows, each made once; number 0 is empty."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self.rows = [isa.rows([])]
+        self.columns = Columns(machine, self.rows[0])
         self.number: dict[tuple, int] = {}
 
     def of(self, key: tuple, make: Callable[[], np.ndarray]) -> int:
@@ -81,6 +84,13 @@ class Blocks:
                 self.rows.append(made)
         return found
 
+    def _columns(self, plain: np.ndarray) -> Columns:
+        """Return what the rows take; only new ones are looked at."""
+        known = self.columns.kind.size
+        if known < len(plain):
+            self.columns = self.columns.followed_by(Columns(self.machine, plain[known:]))
+        return self.columns
+
     def joined(self, blocks: np.ndarray, shift: np.ndarray) -> tuple[Code, np.ndarray]:
         """Return blocks (n,) one after the other, their DDR offsets shifted by (n, pieces) bytes, and where each begins,
         (n + 1,)."""
@@ -92,7 +102,7 @@ class Blocks:
         # as bytes: numpy would work out a common record type for every block
         plain = np.concatenate([r.view(np.uint8) for r in self.rows]).view(isa.RECORD)
         ddr = shift[action, plain["slot"][at] % PIECES]  # a slot per piece
-        return Code(plain, at, ddr), np.concatenate([[0], np.cumsum(size)])
+        return Code(plain, at, ddr, self._columns(plain)), np.concatenate([[0], np.cumsum(size)])
 
 
 class NestCode:
@@ -101,7 +111,7 @@ class NestCode:
     def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray) -> None:
         self.tiling, self.low, self.at, self.order = tiling, tiling.low, at, order
         self.slot_base = slot_base.tolist()
-        self.blocks = Blocks()
+        self.blocks = Blocks(self.low.machine)
         self.first_moves: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
         self.known_rows: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
         self.known_moves: dict[tuple, tuple[tuple, list[Descriptor], tuple[int, ...]]] = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -41,6 +42,7 @@ class Code:
     plain: np.ndarray
     at: np.ndarray
     ddr: np.ndarray
+    columns: Columns  # of `plain`
 
     def rows(self, order: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return the rows in such an order."""
@@ -49,11 +51,11 @@ class Code:
         out["ddr"] += self.ddr[order]
         return out
 
-    def followed_by(self, more: Sequence[tuple]) -> Code:
+    def followed_by(self, rows: np.ndarray, columns: Columns) -> Code:
         """Return the code with other rows behind it."""
-        at = np.arange(len(self.plain), len(self.plain) + len(more))
-        plain = np.concatenate([self.plain, isa.rows(more)])
-        return Code(plain, np.concatenate([self.at, at]), np.append(self.ddr, np.zeros(len(more), np.int64)))
+        at = np.arange(len(self.plain), len(self.plain) + len(rows))
+        return Code(np.concatenate([self.plain, rows]), np.concatenate([self.at, at]),
+                    np.append(self.ddr, np.zeros(len(rows), np.int64)), self.columns.followed_by(columns))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,50 +72,73 @@ class Multicast:
     parts: Sequence[tuple[int, int]]
 
 
-class Costs:
-    """What rows take and touch. kind (n,) uint8: what the event kernel calls them; issue, fixed (n,) cycles; ddr_bytes (n,),
-    moved at the rate that DDR and port leave; read (n, 4, 2), write (n, 2, 2): byte ranges in scratchpad, and behind it those of
-    aliased DDR; arg (n, 3): windows that a row waits for; timed (n,): False where the time is in another row."""
+class Columns:
+    """What distinct rows take and touch. kind (n,) uint8: what the event kernel calls them; issue, fixed (n,) cycles;
+    ddr_bytes (n,), moved at the rate that DDR and port leave; read (n, 4, 2), write (n, 2, 2): byte ranges in scratchpad; windows
+    (n,): those that a row waits for, as a mask."""
 
-    def __init__(self, machine: Machine, code: Code, aliased: np.ndarray | None = None) -> None:
-        plain, at = code.plain, code.at
-        families = list(isa.by_family(plain))
-        fixed, charged = isa.durations(machine, plain, np.maximum(plain["ddr"], 0), families)
-        kind = isa.units(plain).astype(np.uint8)
+    def __init__(self, machine: Machine, rows: np.ndarray) -> None:
+        families = list(isa.by_family(rows))
+        fixed, charged = isa.durations(machine, rows, np.maximum(rows["ddr"], 0), families)
+        self.kind = isa.units(rows).astype(np.uint8)
         for name, number in SYNC_KINDS.items():
-            kind[plain["opcode"] == isa.INSTRUCTIONS[name].OPCODE] = number
-        read, write = isa.spm_ranges(plain, families)
-        self.kind, self.read, self.write = kind[at], read[at], write[at]
-        self.issue = np.asarray(isa.issue_cycles(machine, plain, families), np.int64)[at]
-        self.fixed, self.ddr_bytes = np.asarray(fixed, np.int64)[at], np.asarray(charged, np.int64)[at]
-        self.arg, self.timed = np.zeros((len(at), 3), np.int64), np.ones(len(at), bool)
-        waiting = (plain["opcode"] == isa.INSTRUCTIONS["wait_worker"].OPCODE)[at]
-        self.arg[waiting, 0] = plain["p"][at[waiting], 0]
-        if aliased is not None:
-            rows = code.rows()
-            base = np.where(rows["slot"] >= 0, aliased[rows["slot"]], -1)
-            ddr = isa.ranges(rows, base + rows["ddr"])
-            # loads read no scratchpad and stores write none: their last range is free
-            for own, key in ((self.read, "ddr_read"), (self.write, "ddr_write")):
-                there = (base >= 0) & (ddr[key] != 0).any(axis=1)
-                own[:, -1] = np.where(there[:, None], DDR + ddr[key], own[:, -1])
+            self.kind[rows["opcode"] == isa.INSTRUCTIONS[name].OPCODE] = number
+        self.issue = np.asarray(isa.issue_cycles(machine, rows, families), np.int64)
+        self.fixed, self.ddr_bytes = np.asarray(fixed, np.int64), np.asarray(charged, np.int64)
+        self.read, self.write = isa.spm_ranges(rows, families)
+        self.windows = np.where(rows["opcode"] == isa.INSTRUCTIONS["wait_worker"].OPCODE, rows["p"][:, 0], 0)
+
+    def followed_by(self, more: Columns) -> Columns:
+        """Return the columns of these rows and of others behind them."""
+        out = object.__new__(Columns)
+        out.__dict__ = {name: np.concatenate([mine, getattr(more, name)]) for name, mine in self.__dict__.items()}
+        return out
+
+    def of(self, at: np.ndarray) -> Columns:
+        """Return the columns of rows by number."""
+        out = object.__new__(Columns)
+        out.__dict__ = {name: mine[at] for name, mine in self.__dict__.items()}
+        return out
 
     def took(self, rate: float) -> np.ndarray:
         """Return the cycles of every row when transfers move at a rate in bytes per cycle."""
         return self.fixed + np.ceil(self.ddr_bytes / rate).astype(np.int64)
 
 
+def aliased_ranges(code: Code, begin: np.ndarray, read: np.ndarray, write: np.ndarray) -> None:
+    """Put the DDR bytes of a code's loads and stores behind those of the scratchpad in read (n, 4, 2) and write (n, 2, 2). begin
+    (slots,): where the bytes of a DDR slot begin, -1: bytes that nobody else has."""
+    rows = code.rows()
+    base = np.where(rows["slot"] >= 0, begin[rows["slot"]], -1)
+    ddr = isa.ranges(rows, base + rows["ddr"])
+    # loads read no scratchpad and stores write none: their last range is free
+    for own, key in ((read, "ddr_read"), (write, "ddr_write")):
+        there = (base >= 0) & (ddr[key] != 0).any(axis=1)
+        own[:, -1] = np.where(there[:, None], DDR + ddr[key], own[:, -1])
+
+
+@lru_cache(maxsize=4)
+def _waits(machine: Machine) -> tuple[np.ndarray, Columns]:
+    """Return the rows that wait: for messages, for no window, ..., for all windows."""
+    rows = isa.rows([isa.make("send_wait"), *[isa.make("wait_worker", workers=mask) for mask in range(MASKS)]])
+    return rows, Columns(machine, rows)
+
+
 class Nodes:
     """An engine's rows each for itself, and two steps of the core per multicast. `code` has, behind the nest's rows, those
-    that wait; `costs` are of all of them. fill (n,): the number of the multicast that the row's slice belongs to."""
+    that wait; `costs` are of all of them, and `timed` says of which rows: the time of a multicast is in its first one. fill
+    (n,): the number of the multicast that the row's slice belongs to."""
 
-    def __init__(self, machine: Machine, code: Code, multicasts: Sequence[Multicast], fill: np.ndarray,
-                 aliased: np.ndarray | None) -> None:  # fmt: skip
+    def __init__(self, machine: Machine, code: Code, multicasts: Sequence[Multicast], fill: np.ndarray) -> None:
         n, count = len(code.at), len(multicasts)
-        waits = [isa.make("send_wait"), *[isa.make("wait_worker", workers=mask) for mask in range(MASKS)]]
         self.wait_cycles, self.sent_row, self.mask_row = machine.kcore.wait_cycles, n, n + 1
-        self.code = code.followed_by(waits)
-        self.costs = costs = Costs(machine, self.code, aliased)
+        self.code = code.followed_by(*_waits(machine))
+        self.costs = costs = self.code.columns.of(self.code.at)
+        self.timed = np.ones(len(self.code.at), bool)
+        # rows that load parts: row, multicast, multicast that used the bytes before
+        self.loads = (
+            np.array([(r, f, sent) for f, m in enumerate(multicasts) for r, sent in m.parts], np.int64).reshape(-1, 3).T
+        )
         own = np.flatnonzero(costs.kind[:n] < CORE)
         begin, end = (np.array([getattr(m, side) for m in multicasts], np.int64) for side in ("begin", "end"))
         # a multicast's first half stands before the parts of the next one, which may then be loaded
@@ -135,41 +160,44 @@ class Nodes:
         self.issue[self.meeting] = [m.cycles for m in multicasts]
         self.window = np.where(engine, -1, 0)
         self.window[self.waiting] = 1 << LOADS
-        self.window[self.node[[r for m in multicasts for r, _ in m.parts]]] = LOADS
+        self.window[self.node[self.loads[0]]] = LOADS
         self.home = np.where(engine, np.array(FILL_WINDOWS)[fill[at] % 2], 0)
         self.before = self._before(multicasts)
         for m in multicasts:  # in their first row the core is busy, and nothing else
-            costs.timed[m.begin + 1 : m.end] = False
+            self.timed[m.begin + 1 : m.end] = False
             costs.kind[m.begin : m.end], costs.issue[m.begin], costs.fixed[m.begin] = KIND_WAIT_WORKER, m.cycles, 0
 
     def _before(self, multicasts: Sequence[Multicast]) -> Csr:
         """Return what every node must follow; note which ones read what a multicast brings."""
-        n, widest = (
-            len(self.kind),
-            (max(4, *(len(m.read) for m in multicasts)), max(2, *(len(m.write) for m in multicasts))),
-        )
-        read, write = (np.zeros((n, width, 2), np.int64) for width in widest)
-        engine = self.row >= 0
-        read[engine, :4], write[engine, :2] = self.costs.read[self.row[engine]], self.costs.write[self.row[engine]]
-        for m, node in zip(multicasts, self.meeting.tolist(), strict=True):
-            read[node, : len(m.read)], write[node, : len(m.write)] = m.read or 0, m.write
-        ptr, before = byte_dependences(read, write)
+        n, columns = len(self.kind), self.code.columns
+        known: dict[tuple, int] = {}  # what multicasts read and write -> number
+        number = [known.setdefault((*m.read, 0, *m.write), len(known)) for m in multicasts]
+        n_plain, more = len(columns.kind), 1 + len(known)  # the last one touches nothing
+        read = np.zeros((n_plain + more, max(4, *(len(m.read) for m in multicasts)), 2), np.int64)
+        write = np.zeros((n_plain + more, max(2, *(len(m.write) for m in multicasts)), 2), np.int64)
+        read[:n_plain, :4], write[:n_plain, :2] = columns.read, columns.write
+        for m, i in zip(multicasts, number, strict=True):
+            read[n_plain + i, : len(m.read)], write[n_plain + i, : len(m.write)] = m.read or 0, m.write
+        at = np.where(self.row >= 0, self.code.at[np.maximum(self.row, 0)], n_plain + more - 1)
+        at[self.meeting] = n_plain + np.array(number)
+        ptr, before = byte_dependences(read, write, at)
         after = np.repeat(np.arange(n), np.diff(ptr))
         self.reads_multicast = np.zeros(n, bool)
         self.reads_multicast[after[np.isin(before, self.meeting)]] = True
         waiting = self.waiting
         pairs = [np.stack([waiting, self.meeting]), np.stack([self.meeting[:-1], waiting[1:]])]
-        loads = (
-            np.array([(self.node[r], f, sent) for f, m in enumerate(multicasts) for r, sent in m.parts], np.int64)
-            .reshape(-1, 3)
-            .T
-        )
-        again = loads[2] >= 0
-        pairs += [np.stack([loads[0], waiting[loads[1]]]), np.stack([waiting[loads[2, again] + 1], loads[0, again]])]
-        more = np.concatenate(pairs, axis=1)
-        before, after = np.concatenate([before, more[0]]), np.concatenate([after, more[1]])
+        row, own, sent = self.loads
+        again = sent >= 0
+        pairs += [np.stack([self.node[row], waiting[own]]), np.stack([waiting[sent[again] + 1], self.node[row[again]]])]
+        old, new = np.concatenate(pairs, axis=1)
+        before, after = np.concatenate([before, old]), np.concatenate([after, new])
         ptr = np.concatenate([[0], np.cumsum(np.bincount(after, minlength=n))])
         return ptr, before[np.argsort(after, kind="stable")]
+
+    def seen(self, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows that take time, and their windows."""
+        timed = self.timed[at]
+        return at[timed], worker[timed]
 
     def ordered(self, rule: Rule, rate: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the places of rows in the order of list scheduling, and the window of each."""

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from tx8fast._kernels import EventInput, byte_dependences, list_order, simulate_events
+from tx8fast.errors import InternalError
 from tx8fast.machine import QUEUE_DEPTH, Machine
-from tx8fast.tile.nodes import Code, Costs, Multicast, Nodes, Rule
+from tx8fast.tile.nodes import Code, Columns, Multicast, Nodes, Rule, aliased_ranges
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest
 POLICIES = ("nest", "free")
@@ -54,8 +55,12 @@ class TileOrder:
         if self.wanted == "nest" or not 1 < n <= MAX_ROWS:
             self.made.append(Ordered("nest", {}))
             return code.rows()
-        costs = Costs(self.machine, code, self.aliased)
-        before = byte_dependences(costs.read, costs.write)
+        costs = code.columns.of(code.at)
+        if self.aliased is None:
+            before = byte_dependences(code.columns.read, code.columns.write, code.at)
+        else:
+            aliased_ranges(code, self.aliased, costs.read, costs.write)
+            before = byte_dependences(costs.read, costs.write)
         order, _ = list_order(costs.kind, costs.issue, costs.took(self.rate), before, QUEUE_DEPTH)
         found = {"nest": np.arange(n), "free": order}
         cycles = {policy: self._measured(costs, at) for policy, at in found.items()}
@@ -72,12 +77,14 @@ class TileOrder:
             self.made.append(Ordered("nest", {}))
         if self.made and self.rule is None:
             return code.rows()
-        nodes = Nodes(self.machine, code, *multicasts(), self.aliased)
+        if self.aliased is not None:
+            raise InternalError("tiles that pass operands on update no tensor in place")
+        nodes = Nodes(self.machine, code, *multicasts())
         if self.rule is not None:
             return self._written(nodes, *nodes.ordered(self.rule, self.rate))
-        nest = self._measured(nodes.costs, np.arange(n), code.plain["worker"][code.at])
+        nest = self._measured(nodes.costs, *nodes.seen(np.arange(n), code.plain["worker"][code.at]))
         made = {rule: nodes.ordered(rule, self.rate) for rule in RULES}
-        found = {rule: self._measured(nodes.costs, *order) for rule, order in made.items()}
+        found = {rule: self._measured(nodes.costs, *nodes.seen(*order)) for rule, order in made.items()}
         best = min(found, key=found.__getitem__)
         if self.wanted == "free" or found[best] < GAIN * nest:
             self.rule = best
@@ -101,13 +108,13 @@ class TileOrder:
         out["worker"] = worker
         return out
 
-    def _measured(self, costs: Costs, at: np.ndarray, worker: np.ndarray | None = None) -> int:
+    def _measured(self, costs: Columns, at: np.ndarray, worker: np.ndarray | None = None) -> int:
         """Return the cycles of rows in the order `at`; worker: the window of each, None: all have the first."""
-        timed = costs.timed[at]
-        own, at = (None if worker is None else worker[timed].astype(np.uint8)), at[timed]
         n, none = len(at), np.zeros((len(at), 2), np.int64)
+        arg = np.stack([costs.windows[at], none[:, 0], none[:, 0]], axis=1)
         return simulate_events(EventInput(
             kind=costs.kind[at], issue=costs.issue[at], spm_read=costs.read[at], spm_write=costs.write[at],
             code_begin=np.zeros(1, np.int64), tile_begin=np.array([0, n], np.int64), fixed=costs.fixed[at],
-            ddr_bytes=costs.ddr_bytes[at], ddr_read=none, ddr_write=none, worker=own, arg=costs.arg[at],
+            ddr_bytes=costs.ddr_bytes[at], ddr_read=none, ddr_write=none, arg=arg,
+            worker=None if worker is None else worker.astype(np.uint8),
         ), QUEUE_DEPTH, self.port, self.share).cycles  # fmt: skip
