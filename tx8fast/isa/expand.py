@@ -115,6 +115,8 @@ def roll(rows: np.ndarray, forms: np.ndarray | None = None) -> np.ndarray:
 def row_forms(code: np.ndarray) -> np.ndarray:
     """Return a number (n,) int32 per row, equal for rows that differ in their DDR offset alone: 64-bit hashes of the rest are
     equal."""
+    if not len(code):
+        return np.zeros(0, np.int32)
     plain = code.copy()
     plain["ddr"] = 0
     words = plain.view(np.uint64).reshape(len(code), -1)
