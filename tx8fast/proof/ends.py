@@ -17,7 +17,7 @@ import numpy as np
 
 from tx8fast._kernels import _facade_field as k
 from tx8fast.proof.cells import RESIDUE, SPECIAL, Elements
-from tx8fast.proof.expression import Drawn, Scope, Value
+from tx8fast.proof.expression import CONCRETE, Drawn, Scope, Value
 from tx8fast.proof.expressions_elementwise import activation
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, Instance
@@ -91,8 +91,10 @@ def _way(graph: Graph, op: Instance, inside: set[int], uses: Counter[str]) -> in
 
 
 def _is_plain(op: Instance) -> bool:
-    b = op.record.operands[1]
-    return b is not None and len(b.shape) == 2 and op.record.attr("act") == "none" and not op.record.attr("trans_a")
+    """Products of integers are none: they are concrete, and evaluated or left out as a whole."""
+    b, kind = op.record.operands[1], op.record.results[0].dtype
+    plain = op.record.attr("act") == "none" and not op.record.attr("trans_a")
+    return plain and b is not None and len(b.shape) == 2 and kind not in CONCRETE
 
 
 def holds(field: Field, graph: Graph, end: End, values: dict[str, Value], found: Value) -> bool:
