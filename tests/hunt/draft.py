@@ -167,7 +167,7 @@ class Draft:
         found = self._evaluate(node, given)
         if not _typed(node, inputs):
             raise Unfit(f"{op} does not take these element types")
-        codes = _output_codes(node, given, found)
+        codes = output_codes(node, given, found)
         for a in found:
             if a.dtype.kind == "f" and not (np.isfinite(a).all() and np.abs(a).max(initial=0) < 3e4):
                 raise Unfit(f"{op} gives numbers that are not finite")
@@ -251,7 +251,7 @@ def _typed(node: NodeProto, inputs: Sequence[Value | None]) -> bool:
     return True
 
 
-def _output_codes(node: NodeProto, given: list[Value], found: list[np.ndarray]) -> list[int]:
+def output_codes(node: NodeProto, given: list[Value], found: list[np.ndarray]) -> list[int]:
     """Element types of results: inferred; what ONNX cannot infer has the first float's type."""
     infos = [helper.make_tensor_value_info(v.name, v.code, v.shape) for v in {v.name: v for v in given}.values()]
     out = [helper.make_empty_tensor_value_info(o) for o in node.output]

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from hunt.formats import EPS, F16, F32, FLOATS, I64, has_narrow, subgraphs, widen
+from hunt.draft import Value, output_codes
+from hunt.formats import EPS, F16, F32, FLOATS, I64, array_of, has_narrow, subgraphs, widen
 from hunt.reference import Arrays, NoReference, Session
-from onnx import ModelProto, NodeProto, helper, shape_inference
+from onnx import ModelProto, NodeProto, helper
 
 #: ops that give one of their operands' elements, a comparison of them, or a whole number
 EXACT = frozenset((
@@ -80,7 +81,7 @@ class Oracle:
         self.declared = {o.name: o.type.tensor_type.elem_type for o in model.graph.output}
         self.plain = Session(_with_all_values(self.wide)).run(self.feeds)
         self.values = {**self.feeds, **self.plain}
-        self.codes = _element_types(model)
+        self.codes = _element_types(model, self.values)
         self._noisy: tuple[Session, list[tuple[str, str, int, float, float]]] | None = None
 
     def expected(self, compute: int | None = None, slack: float = SLACK) -> dict[str, Expected]:
@@ -247,19 +248,16 @@ def _with_all_values(model: ModelProto) -> ModelProto:
     return full
 
 
-def _element_types(model: ModelProto) -> dict[str, int]:
-    """Element types of all values of the main graph; narrow floats spread where inference gives up."""
-    try:
-        g = shape_inference.infer_shapes(model).graph
-    except shape_inference.InferenceError:
-        g = model.graph
-    found = {i.name: i.type.tensor_type.elem_type for i in [*g.input, *g.output, *g.value_info]}
-    found.update({t.name: t.data_type for t in g.initializer})
+def _element_types(model: ModelProto, values: Arrays) -> dict[str, int]:
+    """Element types of all values of the main graph, whose arrays are known; narrow floats spread where inference gives up."""
+    g = model.graph
+    found = {i.name: i.type.tensor_type.elem_type for i in [*g.input, *g.output]} | {
+        t.name: t.data_type for t in g.initializer
+    }
+    arrays = values | {t.name: array_of(t) for t in g.initializer}
     for node in g.node:
-        if node.op_type == "CastLike" and found.get(node.input[1]):  # inference passes on the type of the wrong operand
-            found[node.output[0]] = found[node.input[1]]
-        floats = [found[n] for n in node.input if found.get(n) in FLOATS]
-        for name in node.output:
-            if not found.get(name) and floats:
-                found[name] = floats[0]
+        reads = [*node.input, *(n for inner in subgraphs(node) for m in inner.node for n in m.input)]
+        given = [Value(n, arrays[n], found[n], "") for n in reads if n in arrays]
+        made = [arrays.get(n, np.zeros(0)) for n in node.output]
+        found |= dict(zip(node.output, output_codes(node, given, made)))
     return {k: v for k, v in found.items() if v} | {"": I64}
