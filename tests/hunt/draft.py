@@ -57,11 +57,14 @@ def schema(op: str, domain: str = "") -> Any:
 
 
 class Draft:
-    """Collects inputs, weights and nodes. `code`: the float format of new values; all choices come from `rng`."""
+    """Collects inputs, weights and nodes. `code`: the float format of new values; all choices come from `rng`; `sizes`, `room`:
+    what dimensions and how many elements inputs have."""
 
-    def __init__(self, rng: np.random.Generator, code: int = F32) -> None:
+    def __init__(self, rng: np.random.Generator, code: int = F32, sizes: Sequence[int] = SIZES,
+                 room: int = MAX_ELEMENTS // 4) -> None:  # fmt: skip
         self.rng = rng
         self.code = code
+        self.sizes, self.room = sizes, room
         self.values: list[Value] = []
         self.nodes: list[NodeProto] = []
         self.weights: dict[str, TensorProto] = {}
@@ -89,12 +92,12 @@ class Draft:
             raise Unfit("a scalar has no axis")
         return self.pick((-1, self.int(0, x.rank - 1)))
 
-    def shape(self, rank: int, at_most: int = MAX_ELEMENTS // 4) -> tuple[int, ...]:
-        """Return random sizes whose product stays below `at_most`."""
+    def shape(self, rank: int, at_most: int = MAX_ELEMENTS) -> tuple[int, ...]:
+        """Return random sizes whose product stays below `at_most` and the draft's room."""
         dims = []
         for _ in range(rank):
-            room = max(1, at_most // int(np.prod(dims or [1])))
-            dims.append(self.pick([s for s in SIZES if s <= room]))
+            room = max(1, min(at_most, self.room) // int(np.prod(dims or [1])))
+            dims.append(self.pick([s for s in self.sizes if s <= room]))
         if rank and self.chance(0.6):  # batches and heads are small, rows and channels are not
             dims.sort()
         return tuple(dims)

@@ -119,7 +119,9 @@ class Oracle:
                 allowed = allowed + EPS[code if code in FLOATS else F32] * np.abs(wide)
                 if code == F16 or compute == F16:
                     allowed = allowed + 2.0**-22
-            if name in poled:  # rounding moves these by more than themselves, far from where the others are: they are anything
+            if (
+                name in poled
+            ):  # rounding moves these by more than themselves, far from where the others are: they are anything
                 unsure |= (allowed >= np.abs(wide)) & (allowed > 8 * np.median(np.abs(wide)))
             found[name] = Expected(want, allowed, unsure, name not in tainted)
         return found
