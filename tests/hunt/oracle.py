@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from hunt.draft import Value, output_codes
-from hunt.formats import EPS, F16, F32, FLOATS, I64, array_of, has_narrow, subgraphs, widen
+from hunt.formats import BOOL, EPS, F16, F32, FLOATS, I64, array_of, has_narrow, subgraphs, widen
 from hunt.reference import Arrays, NoReference, Session
 from onnx import ModelProto, NodeProto, helper
 
@@ -29,6 +29,8 @@ INNER = frozenset((
     "Elu Celu Selu Softplus Mish Sinh Cosh Tanh Sin Cos Tan Asinh Acosh Atanh Acos Asin Atan LogSoftmax Gelu FastGelu QuickGelu BiasGelu Erf "
     "Log Swish ReduceLogSumExp ReduceLogSum GRU LSTM RNN HardSwish HardSigmoid Sigmoid Shrink Resize GridSample RoiAlign AffineGrid "
     "DequantizeLinear Mod LRN DFT STFT BatchNormalization BlackmanWindow HammingWindow HannWindow").split())  # fmt: skip
+#: in units of the format at 1: erf by Abramowitz and Stegun 7.1.26, whose own error is 1.5e-7, and as much by its roundings
+FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
 #: ops whose results are each made of a few operands; all others may add up many numbers
@@ -199,6 +201,13 @@ class Oracle:
             if node.op_type == "Equal" and any(n in tainted for n in floats):
                 nodes += _nearly_equal(node)
                 continue
+            if (
+                node.op_type in ("Cast", "CastLike")
+                and self.codes.get(node.output[0]) == BOOL
+                and node.input[0] in tainted
+            ):
+                nodes += _nearly_nothing(node)
+                continue
             if self._is_exact(node):
                 nodes.append(new)
                 continue
@@ -208,7 +217,7 @@ class Oracle:
                     new.input[k] = f"{name}@{len(places)}"
                     disturb(name, new.input[k], terms**0.5, 0.0)
             nodes.append(new)
-            inner = 1.0 if node.op_type in INNER else 0.0
+            inner = FORMULAS.get(node.op_type, 1.0 if node.op_type in INNER else 0.0)
             for k, name in enumerate(node.output):
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
@@ -235,6 +244,14 @@ def _nearly_equal(node) -> list:
     make = helper.make_node
     return [make("Sub", [a, b], [y + "-"]), make("Abs", [y + "-"], [y + "|"]), make("Abs", [a], [y + "a"]), make("Abs", [b], [y + "b"]),
             make("Add", [y + "a", y + "b"], [y + "s"]), make("Mul", [y + "s", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
+
+
+def _nearly_nothing(node: NodeProto) -> list[NodeProto]:
+    """Truth of a rounded number: false for what is near nothing in one run, true for it in the next."""
+    x, y = node.input[0], node.output[0]
+    make = helper.make_node
+    return [make("Abs", [x], [y + "|"]), make("ReduceMax", [y + "|"], [y + "m"], keepdims=0), make("Mul", [y + "m", NEAR], [y + "t"]),
+            make("Greater", [y + "|", y + "t"], [y])]  # fmt: skip
 
 
 def _with_all_values(model: ModelProto) -> ModelProto:
