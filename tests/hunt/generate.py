@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-from hunt.draft import Draft, Unfit, Value
+from hunt.draft import SIZES, Draft, Unfit, Value
 from hunt.execute import Setting
 from hunt.formats import BF16, F16, F32
 from hunt.idioms import IDIOMS
@@ -79,7 +79,7 @@ class Generator:
         """Return a model of pairs that are wanted: formats, levels, sharing and machines take turns. Raises Unfit if none came about."""
         rng = np.random.default_rng([seed, 1])
         code = (F32, BF16, F32, F16, BF16)[seed % 5]
-        d = Draft(rng, code) if seed % 4 == 3 else Draft(rng, code, SMALL_SIZES, SMALL_ROOM)
+        d = Draft(rng, code, SIZES if seed % 4 == 3 else SMALL_SIZES, SMALL_ROOM)
         growth = Growth(d, wanted, chain)
         growth.grow()
         override = d.pick(["bf16", "fp16", "fp32"]) if d.chance(0.1) else ""

@@ -29,6 +29,8 @@ INNER = frozenset((
     "Elu Celu Selu Softplus Mish Sinh Cosh Tanh Sin Cos Tan Asinh Acosh Atanh Acos Asin Atan LogSoftmax Gelu FastGelu QuickGelu BiasGelu Erf "
     "Log Swish ReduceLogSumExp ReduceLogSum GRU LSTM RNN HardSwish HardSigmoid Sigmoid Shrink Resize GridSample RoiAlign AffineGrid "
     "DequantizeLinear Mod LRN DFT STFT BatchNormalization BlackmanWindow HammingWindow HannWindow").split())  # fmt: skip
+#: ops that reckon with coordinates in the format: their error grows with the image
+COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
 #: in units of the format at 1: erf by Abramowitz and Stegun 7.1.26, whose own error is 1.5e-7, and as much by its roundings
 FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
 #: ops that give something infinite or undefined next to a number that rounding may reach
@@ -83,7 +85,8 @@ class Oracle:
         self.declared = {o.name: o.type.tensor_type.elem_type for o in model.graph.output}
         self.plain = Session(_with_all_values(self.wide)).run(self.feeds)
         self.values = {**self.feeds, **self.plain}
-        self.codes = _element_types(model, self.values)
+        self.stored = {t.name: array_of(t) for t in model.graph.initializer}
+        self.codes = _element_types(model, self.values | self.stored)
         self._noisy: tuple[Session, list[tuple[str, str, int, float, float]]] | None = None
 
     def expected(self, compute: int | None = None, slack: float = SLACK) -> dict[str, Expected]:
@@ -118,7 +121,8 @@ class Oracle:
             allowed = slack * (deviation + common)
             code = self.declared[name]
             if name in tainted:
-                allowed = allowed + EPS[code if code in FLOATS else F32] * np.abs(wide)
+                unit = EPS[code if code in FLOATS else F32]
+                allowed = allowed + unit * np.maximum(np.abs(wide), 2.0**-124)  # below are numbers of fewer bits
                 if code == F16 or compute == F16:
                     allowed = allowed + 2.0**-22
             if (
@@ -159,17 +163,17 @@ class Oracle:
         coarsest = max((EPS.get(c or 0, 0.0) for c in (compute, *self.codes.values())), default=0.0)
         feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
         for factor, value, code, extra, inner in places:
-            shape = self.values[value].shape
+            array = self.values[value] if value in self.values else self.stored[value]
             fmt = max((compute or code, code), key=EPS.__getitem__)  # what a model stores in a narrow format stays so
             eps = size * EPS[fmt]
             accumulated = size * EPS[F32] * extra
             # the whole step up or down where a decision may hang on it: half of the large runs then flip what is near
-            noise = rng.uniform(-1, 1, shape) if size == 1 else rng.integers(0, 2, shape) * 2.0 - 1
+            noise = rng.uniform(-1, 1, array.shape) if size == 1 else rng.integers(0, 2, array.shape) * 2.0 - 1
             feeds[factor] = np.asarray(1 + (eps + accumulated) * noise, np.float32)
             tiny = 2.0**-24 if fmt == F16 else 0.0
             if inner:
-                inner = max(inner, float(np.abs(self.values[value]).max(initial=0)))
-            feeds[factor + "+"] = np.asarray((tiny + eps * inner) * rng.uniform(-1, 1, shape), np.float32)
+                inner *= max(1.0, float(np.abs(array).max(initial=0)))
+            feeds[factor + "+"] = np.asarray((tiny + eps * inner) * rng.uniform(-1, 1, array.shape), np.float32)
         try:
             return session.run(feeds)
         except NoReference:
@@ -180,7 +184,6 @@ class Oracle:
         noisy = ModelProto()
         noisy.CopyFrom(self.wide)
         g = noisy.graph
-        stored = {t.name for t in g.initializer}
         places: list[tuple[str, str, int, float, float]] = []
         nodes = []
 
@@ -189,7 +192,7 @@ class Oracle:
             code = self.codes.get(value, F32)
             places.append((factor, value, code if code in FLOATS else F32, extra, inner))
             for name in (factor, factor + "+"):
-                g.input.append(helper.make_tensor_value_info(name, F32, self.values[value].shape))
+                g.input.append(helper.make_tensor_value_info(name, F32, (self.values | self.stored)[value].shape))
             nodes.append(helper.make_node("Mul", [value if into != value else value + "@", factor], [factor + "*"]))
             nodes.append(helper.make_node("Add", [factor + "*", factor + "+"], [into]))
 
@@ -213,11 +216,16 @@ class Oracle:
                 continue
             terms = self._terms(node)
             for k, name in enumerate(node.input):
-                if name in self.values and name not in stored and self.values[name].dtype == np.float32 and k < 4:
+                known = (
+                    self.values if not node.domain else self.values | self.stored
+                )  # of several steps, which round in between
+                if name in known and known[name].dtype == np.float32 and k < 4:
                     new.input[k] = f"{name}@{len(places)}"
                     disturb(name, new.input[k], terms**0.5, 0.0)
             nodes.append(new)
             inner = FORMULAS.get(node.op_type, 1.0 if node.op_type in INNER else 0.0)
+            if node.op_type in COORDINATES and node.output[0] in self.values:
+                inner *= max(1.0, max(self.values[node.output[0]].shape, default=1) / 16)
             for k, name in enumerate(node.output):
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
@@ -241,9 +249,10 @@ def _nearly_equal(node) -> list:
     """Equality of rounded numbers: true for near ones in one run, for none in the next, so that no such result is sure."""
     a, b = node.input
     y = node.output[0]
-    make = helper.make_node
+    make = helper.make_node  # near to each other among the largest, by which disturbances are measured
     return [make("Sub", [a, b], [y + "-"]), make("Abs", [y + "-"], [y + "|"]), make("Abs", [a], [y + "a"]), make("Abs", [b], [y + "b"]),
-            make("Add", [y + "a", y + "b"], [y + "s"]), make("Mul", [y + "s", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
+            make("Add", [y + "a", y + "b"], [y + "s"]), make("ReduceMax", [y + "s"], [y + "m"], keepdims=0),
+            make("Mul", [y + "m", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
 
 
 def _nearly_nothing(node: NodeProto) -> list[NodeProto]:
@@ -273,10 +282,9 @@ def _element_types(model: ModelProto, values: Arrays) -> dict[str, int]:
     found = {i.name: i.type.tensor_type.elem_type for i in [*g.input, *g.output]} | {
         t.name: t.data_type for t in g.initializer
     }
-    arrays = values | {t.name: array_of(t) for t in g.initializer}
     for node in g.node:
         reads = [*node.input, *(n for inner in subgraphs(node) for m in inner.node for n in m.input)]
-        given = [Value(n, arrays[n], found[n], "") for n in reads if n in arrays]
-        made = [arrays.get(n, np.zeros(0)) for n in node.output]
+        given = [Value(n, values[n], found[n], "") for n in reads if n in values]
+        made = [values.get(n, np.zeros(0)) for n in node.output]
         found |= dict(zip(node.output, output_codes(node, given, made)))
     return {k: v for k, v in found.items() if v} | {"": I64}

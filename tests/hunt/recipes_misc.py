@@ -211,6 +211,8 @@ def resize(d: Draft, x: Value, op: str) -> Value:
     grow = np.asarray([1, 1, *[d.pick([2, 1.5, 0.5]) for _ in x.shape[2:]]], np.float32)
     mode = d.pick(["nearest", "linear", "cubic"]) if x.rank == 4 else "nearest"
     way = d.pick(["half_pixel", "asymmetric", "align_corners"])
-    if way == "align_corners" and (grow * x.shape % 1).any():  # ONNX counts with parts of elements here, the reference does not
+    if (
+        way == "align_corners" and (grow * x.shape % 1).any()
+    ):  # ONNX counts with parts of elements here, the reference does not
         raise Unfit("corners of a part of an element")
     return d.op(op, x, None, d.weight(grow, F32), mode=mode, coordinate_transformation_mode=way)
