@@ -95,7 +95,7 @@ class Oracle:
         count = DECISION_RUNS if any(n.op_type in DECISIONS for n in self.model.graph.node) else LARGE_RUNS
         large = [self._disturbed(compute, 100 + s, LARGE) for s in range(count)]
         runs = [r for r in small if r], [r for r in large if r]
-        if len(runs[0]) < 2 or not runs[1]:
+        if len(runs[0]) < len(small) or len(runs[1]) < len(large):
             raise NoReference("the model does not survive a disturbance")
         if any(run[name].shape != self.plain[name].shape for run in (*runs[0], *runs[1]) for name in self.outputs):
             raise NoReference("roundings decide the shape of a result")
