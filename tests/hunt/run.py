@@ -22,7 +22,7 @@ from pathlib import Path
 
 import onnx.printer
 from hunt.again import in_another_process, remember
-from hunt.checks import Case, Check, judge, other_setting, right_values
+from hunt.checks import Case, Check, judge, other_setting, right_values, values_alone
 from hunt.coverage import Coverage
 from hunt.draft import Unfit
 from hunt.execute import Failure, Refused, grouped_pairs
@@ -166,7 +166,9 @@ def due(program: Program) -> list[Check] | None:
     """Return the judges of a model that is made for pairs: fewer, so that there are more pairs; None: all that are due."""
     if program.origin not in PAIRED:
         return None
-    return [right_values, other_setting] if program.seed % OTHERS == 0 else [right_values]
+    if program.seed % OTHERS == 0:
+        return [right_values, other_setting]
+    return [right_values if program.origin == "chain" else values_alone]
 
 
 def explain(model: ModelProto, failure: Failure | None) -> str:
