@@ -98,7 +98,7 @@ class Instruction:
 
         Reductions, unpooling and weights of convolutions: 256 bytes. Images and matrices: a whole position, since slices, bands and
         parts that stay in scratchpad begin at any of theirs, and the hardware prefers 256 bytes there but does not require
-        them (TX8 hardware manual 3.1); what it costs is in `cycles`. ADR 0003.
+        them (TX8 hardware manual 3.1). ADR 0003.
         """
         return FORMAT_BYTES[r["fmt"]][:, None]
 
