@@ -93,8 +93,8 @@ class Movement(Lowering):
 
     def emit(self, em: Emitter, s: Slice) -> None:
         out_box = self.writes[0].box(s.lo, s.hi)
-        if self.op == "pad":
-            n = math.prod(b - a for a, b in out_box)
+        n = math.prod(b - a for a, b in out_box)
+        if self.op == "pad" and self.reads[0].local(self.reads[0].box(s.lo, s.hi)).elems < n:  # some of it is padding
             em.fill(s.writes[0], self.attrs["value"], n, self.writes[0].spec.dtype)
         out_strides = self._strides(out_box)
         for access, links, src in zip(self.reads, self.links, s.reads, strict=True):
