@@ -23,6 +23,8 @@ KEPT_BYTES = 24 << 20
 #: arrays of one shape that wait to be used again, over all tiles
 MAX_FREE = 8
 Key = tuple[int, tuple[int, int, int], int]
+#: bytes [begin, end) of a scratchpad that are what they were when they were marked, as long as the tile holds the mark
+Mark = tuple[int, int]
 
 
 class Tile:
@@ -40,14 +42,27 @@ class Tile:
         #: operands of the matrix engine that may be read again: (address, shape, kind) -> (first byte, end, operand)
         self.kept: dict[Key, tuple[int, int, products.Operand]] = {}
         self.free = free
+        self._marks: dict[Mark, Mark] = {}
+
+    def mark(self, address: int, size: int) -> Mark:
+        """Return a mark of scratchpad bytes."""
+        made = address, address + size
+        return self._marks.setdefault(made, made)
+
+    def holds(self, mark: Mark) -> bool:
+        """Say whether nothing was written where the mark was set."""
+        return self._marks.get(mark) is mark
 
     def wrote(self, address: int, size: int) -> None:
         """Note that scratchpad bytes changed: operands kept from them are no longer what they were."""
         for key in [key for key, (lo, hi, _) in self.kept.items() if address < hi and lo < address + size]:
             self._drop(key)
+        for mark in [m for m in self._marks if address < m[1] and m[0] < address + size]:
+            del self._marks[mark]
 
     def forget(self) -> None:
         """Note that anything may have changed."""
+        self._marks.clear()
         for key in list(self.kept):
             self._drop(key)
 
