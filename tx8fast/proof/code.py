@@ -15,8 +15,15 @@ from tx8fast.proof.forms import NAMES
 from tx8fast.proof.meaning import MEANINGS, ORDER, STOPS, TOGETHER, row_problems
 
 LOOP, END = (isa.instruction(name).OPCODE for name in ("loop", "end"))
-#: rows that make an element without a value modulo q, or need one
-EXPONENTIALS = frozenset(isa.instruction(f"{name}_v").OPCODE for name in ("exp", "exp_lp", "pow2"))
+#: rows that take exponentials or compare: words modulo q matter to them
+TWO_SIDED = frozenset(
+    [isa.instruction(f"{name}_v").OPCODE for name in ("exp", "exp_lp", "pow2")]
+    + [
+        x.OPCODE
+        for name, x in isa.INSTRUCTIONS.items()
+        if name.partition("_")[0] in ("eq", "ne", "lt", "le", "gt", "ge")
+    ]
+)
 MAX_ROWS = 1 << 24
 
 
@@ -74,7 +81,7 @@ class Code:
         self.names = [names[op] for op in rows["opcode"].tolist()]
         self.together = {i: TOGETHER[op] for i, op in enumerate(rows["opcode"].tolist()) if op in TOGETHER}
         self.stops = [i for i, name in enumerate(self.names) if name in STOPS or i in self.together]
-        self.exponentials = not EXPONENTIALS.isdisjoint(names)
+        self.two_sided = not TWO_SIDED.isdisjoint(names)
         self.steps = list(
             zip(
                 [of[op] for op in rows["opcode"].tolist()],

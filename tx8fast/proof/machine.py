@@ -23,6 +23,7 @@ from tx8fast.program.model import Program, Tensor
 from tx8fast.proof import forms, routines, routines_index, rows_engine, rows_move, rows_tensor, rows_vector
 from tx8fast.proof.cells import Elements
 from tx8fast.proof.code import Code
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.meaning import Row
@@ -69,7 +70,8 @@ class Machine:
     the field's stream `stream_of(t)`; of several chips with bytes of their own, the chip's number is part of the name. What
     is written (`write`) takes their place. Inputs and everything else are undefined until written.
 
-    backwards: the last tile has the first turn. After `launch`, `denominators` holds the operands of its reciprocals and divisions, `misread` how many elements were
+    backwards: the last tile has the first turn. After `launch`, `denominators` holds the operands of its reciprocals and divisions, `comparisons` what it compared,
+    `misread` how many elements were
     read in another format than they were written in.
     """
 
@@ -78,6 +80,7 @@ class Machine:
         self.description = Description.from_dict(program.machine)
         self.n_tiles = self.description.n_tiles
         self.denominators: list[Elements] = []
+        self.comparisons = Comparisons()
         self.misread = 0
         self._codes: dict[tuple[int, int], Code] = {}
         self._spm: dict[int, Memory] = {}
@@ -161,7 +164,7 @@ class Machine:
         """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what is illegal or
         has no meaning; of its kinds, `routines.WithoutMeaning` for a kernel-core routine that the proof does not know.
 
-        `q`: whether words modulo q are computed. Left out, they are if the launch has an exponential; results of other launches
+        `q`: whether words modulo q are computed. Left out, they are if the launch has an exponential or a comparison; results of other launches
         have none then, until they are sealed.
         """
         launch = self.program.launches[number]
@@ -179,11 +182,14 @@ class Machine:
                 row = tile if len(segment.tile_offset) > self.n_tiles else local
                 slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[row]
                 streams.append(self._start(tile, chip, code, slots, segment))
-        with_q = any(s.code.exponentials for s in streams) if q is None else q
+        with_q = any(s.code.two_sided for s in streams) if q is None else q
         for s in streams:
             s.tile.spm.clear(with_q)
         self._run(streams[::-1] if self.backwards else streams, where)
         self.denominators = [x for s in streams for x in s.tile.denominators]
+        self.comparisons = Comparisons()
+        for s in streams:
+            self.comparisons.take(s.tile.comparisons)
         self.misread = sum(s.tile.spm.misread for s in streams)
         self._free.clear()
 

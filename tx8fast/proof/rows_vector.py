@@ -52,7 +52,7 @@ for _name in FUNCTIONS:
 
 
 def _relation(name: str) -> Callable[[Tile, Elements, Elements], Elements]:
-    return lambda tile, a, b: relation(tile.field, name, a, b)
+    return lambda tile, a, b: relation(tile.field, name, a, b, tile.comparisons)
 
 
 def _divide(tile: Tile, a: Elements, b: Elements) -> Elements:

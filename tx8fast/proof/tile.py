@@ -14,6 +14,7 @@ from tx8fast._kernels._facade_shadow import Form, centred
 from tx8fast.errors import SimulationError
 from tx8fast.proof import forms, products
 from tx8fast.proof.cells import Elements
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.memory import Ddr, Memory, cell_of
@@ -39,6 +40,7 @@ class Tile:
         self.routine: Callable[[int], None] = _no_launch
         #: operands of reciprocals, in order
         self.denominators: list[Elements] = []
+        self.comparisons = Comparisons()
         #: operands of the matrix engine that may be read again: (address, shape, kind) -> (first byte, end, operand)
         self.kept: dict[Key, tuple[int, int, products.Operand]] = {}
         self.free = free
