@@ -27,12 +27,14 @@ from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.meaning import Row
-from tx8fast.proof.memory import Ddr, Memory, Stream, copy
+from tx8fast.proof.memory import CELL_BYTES, ONE, Ddr, Memory, Stream, copy
 from tx8fast.proof.stacks import Stacks
 from tx8fast.proof.tile import Tile
 
 __all__ = ["Machine", "View", "routines_index", "rows_engine", "rows_move", "rows_tensor", "rows_vector"]
 N_MONITORS = 4
+#: bytes of a message from which on it is not copied before something reads it
+LONG = 1 << 12
 #: what a row with fields that no operand can have may raise
 ILLEGAL = (SimulationError, InternalError, ValueError, IndexError, OverflowError)
 
@@ -225,12 +227,18 @@ class Machine:
                 raise SimulationError(
                     f"sending to monitor {monitor} of {len(parts)} tiles: required is one below {N_MONITORS}, and a tile"
                 )
+            message = None
             for number, src, levels, size, total in parts:
                 other = by_number.get(home + number)
                 if number >= self.n_tiles or other is None:
                     raise SimulationError(f"sending to tile {number}: it does not run in this launch")
-                to = size, levels[1], size * levels[1], levels[3], size * levels[1] * levels[3], levels[5]
-                copy(other.tile.spm, dst, to, tile.spm, src, levels, size)
+                if levels == ONE and not (src | dst | size) & 1 and size >= LONG and len({x[1] for x in parts}) == 1:
+                    cell = src // CELL_BYTES
+                    message = message or tile.spm.message(cell, cell + size // CELL_BYTES)
+                    other.tile.spm.expect(dst // CELL_BYTES, message)
+                else:
+                    to = size, levels[1], size * levels[1], levels[3], size * levels[1] * levels[3], levels[5]
+                    copy(other.tile.spm, dst, to, tile.spm, src, levels, size)
                 other.tile.wrote(dst, total)
                 monitors[other.tile.number][monitor] += total
 

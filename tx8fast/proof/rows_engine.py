@@ -47,13 +47,16 @@ def _store_sums(tile: Tile, p: products.Floats, q: products.Floats | None, row: 
     out_fmt, psum_fmt, psum_en = row.p[7:10]
     spm, operand = tile.spm, forms.blocked(*p.shape, name_of(out_fmt))
     at = cell_of(row.spm[2] - spm.base)
-    add = forms.blocked(*p.shape, name_of(psum_fmt)) if psum_en else None
-    partial = None if add is None else (cell_of(row.spm[3] - spm.base), add)
-    finish(p, spm.p, at, operand, partial, tile.field.p)
-    if spm.q is not None and q is None:
-        store(spm.q, at, operand, np.full(p.size, ABSENT, np.uint32), q=True)
-    elif spm.q is not None and q is not None:
-        finish(q, spm.q, at, operand, partial, tile.field.q, q=True)
+    partial = None
+    if psum_en:
+        partial = cell_of(row.spm[3] - spm.base), forms.blocked(*p.shape, name_of(psum_fmt))
+        spm.planes(partial[0], partial[0] + partial[1].cells)
+    words_p, words_q = spm.planes(at, at + operand.cells)
+    finish(p, words_p, at, operand, partial, tile.field.p)
+    if words_q is not None and q is None:
+        store(words_q, at, operand, np.full(p.size, ABSENT, np.uint32), q=True)
+    elif words_q is not None and q is not None:
+        finish(q, words_q, at, operand, partial, tile.field.q, q=True)
     tile.wrote(row.spm[2], forms.CELL_BYTES * operand.cells)
 
 
@@ -77,7 +80,7 @@ def gemm(tile: Tile, row: Row) -> None:
         b = b.turned()
     if _is_plain(row) and not a.special and not b.special:
         p = products.sums(a.p, b.p, tile.field.p)
-        q = None if a.q is None or b.q is None or tile.spm.q is None else products.sums(a.q, b.q, tile.field.q)
+        q = None if a.q is None or b.q is None or not tile.spm.with_q else products.sums(a.q, b.q, tile.field.q)
         _store_sums(tile, p, q, row)
         return
     acc = products.multiply(tile.field, a, b)
@@ -121,7 +124,7 @@ def _gemm_stacked(stacks: Stacks, rows: Rows) -> bool:
         made = products.sums(x.reshape(-1, k), y.reshape(-1, k).T, modulus)
         return made.reshape(len(x), m, len(y), n)
 
-    for lefts, rights in _blocks(a.place, b.place):
+    for lefts, rights in _blocks(a.place, b.place, max(1, products.PIECE // (m * n))):
         p = product(a.p[lefts], b.p[rights], field.p)
         q = product(a.q[lefts], b.q[rights], field.q) if both else None  # type: ignore[index]
         for (tile, row), i, j in zip(rows, a.place, b.place, strict=True):
@@ -131,25 +134,33 @@ def _gemm_stacked(stacks: Stacks, rows: Rows) -> bool:
     return True
 
 
-def _blocks(left: Sequence[int], right: Sequence[int]) -> list[tuple[slice, slice]]:
-    """Return the pairs (left, right) as rectangles of them, each pair in one."""
+def _blocks(left: Sequence[int], right: Sequence[int], most: int) -> list[tuple[slice, slice]]:
+    """Return the pairs (left, right) as rectangles of them, each pair in one, of `most` pairs as far as several left ones go."""
     met: dict[int, set[int]] = {}
     for i, j in zip(left, right, strict=True):
         met.setdefault(j, set()).add(i)
-    found: list[tuple[slice, slice]] = []
+    # right ones side by side that meet the same left ones
+    found: list[tuple[list[int], slice]] = []
     for j in sorted(met):
-        for run in _runs(sorted(met[j])):
-            if found and found[-1][1].stop == j and found[-1][0] == run and len(_runs(sorted(met[j]))) == 1:
-                found[-1] = run, slice(found[-1][1].start, j + 1)
-            else:
-                found.append((run, slice(j, j + 1)))
+        same = sorted(met[j])
+        if found and found[-1] == (same, slice(found[-1][1].start, j)):
+            found[-1] = same, slice(found[-1][1].start, j + 1)
+        else:
+            found.append((same, slice(j, j + 1)))
+    return [
+        (run, rights) for places, rights in found for run in _runs(places, max(1, most // (rights.stop - rights.start)))
+    ]
+
+
+def _runs(places: list[int], most: int) -> list[slice]:
+    """Return places in ascending order as slices without gaps, of at most `most` each."""
+    found: list[slice] = []
+    for i in places:
+        if found and found[-1].stop == i and i - found[-1].start < most:
+            found[-1] = slice(found[-1].start, i + 1)
+        else:
+            found.append(slice(i, i + 1))
     return found
-
-
-def _runs(places: list[int]) -> list[slice]:
-    """Return places in ascending order as slices without gaps."""
-    ends = [k for k in range(1, len(places)) if places[k] != places[k - 1] + 1]
-    return [slice(places[a], places[b - 1] + 1) for a, b in zip([0, *ends], [*ends, len(places)])]
 
 
 def _conv_operands(tile: Tile, row: Row, lead: int, last: int) -> tuple[products.Operand, products.Operand]:

@@ -125,7 +125,7 @@ def _binary(name: str, form: str):
                 tile.store(dst, tile.field.at_most(x, scalar, row.fmt), row.fmt)
                 return
             y = tile.field.constant(scalar, row.fmt, (1,))
-            if tile.spm.q is None:
+            if not tile.spm.with_q:
                 y = Elements(y.p, None)
         else:
             y = tile.load(row.spm[1], count, row.fmt)

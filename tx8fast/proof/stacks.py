@@ -75,14 +75,15 @@ class Stacks:
                 first.append(i)
             place.append(n)
         shape = (len(first), *form.shape[1:])
-        both = tiles[0].spm.q is not None
+        both = tiles[0].spm.with_q
         p, q = _array(old and old.p, shape), _array(old and old.q, shape) if both else None
         special, absent = False, 0
         for n, i in enumerate(first):
-            spm, field = tiles[i].spm, tiles[i].field
-            special |= bool(centred(spm.p, at[i], form, field.p, out=p[n : n + 1])[1])
-            if q is not None and spm.q is not None:
-                absent += centred(spm.q, at[i], form, field.q, q=True, out=q[n : n + 1])[1]
+            field = tiles[i].field
+            words_p, words_q = tiles[i].spm.planes(at[i], at[i] + form.cells)
+            special |= bool(centred(words_p, at[i], form, field.p, out=p[n : n + 1])[1])
+            if q is not None and words_q is not None:
+                absent += centred(words_q, at[i], form, field.q, q=True, out=q[n : n + 1])[1]
         if absent:
             special, q = special or absent < p.size, None
         size = forms.CELL_BYTES * form.cells
@@ -96,7 +97,10 @@ def _array(old: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
 
 def _equal(one: Tile, at: int, other: Tile, there: int, cells: int) -> bool:
     """Say whether two tiles hold the same cells."""
-    for a, b in ((one.spm.p, other.spm.p), (one.spm.q, other.spm.q)):
+    received = one.spm.expected(at, at + cells)
+    if received is not None and received == other.spm.expected(there, there + cells):
+        return True
+    for a, b in zip(one.spm.planes(at, at + cells), other.spm.planes(there, there + cells)):
         if a is None or b is None:
             continue
         for part in (min(64, cells), cells):  # most that differ do so at once

@@ -133,12 +133,13 @@ class Tile:
 
     def _operand(self, address: int, form: Form) -> products.Operand:
         field, spm, at = self.field, self.spm, cell_of(address - self.spm.base)
-        p, bad = centred(spm.p, at, form, field.p, out=self._array(form.shape))
-        if spm.q is None:
+        words_p, words_q = spm.planes(at, at + form.cells)
+        p, bad = centred(words_p, at, form, field.p, out=self._array(form.shape))
+        if words_q is None:
             if not bad:
                 return products.Operand(p)
             return products.operand(spm.elements(address, form), field.p, field.q)
-        q, absent = centred(spm.q, at, form, field.q, q=True, out=self._array(form.shape))
+        q, absent = centred(words_q, at, form, field.q, q=True, out=self._array(form.shape))
         if bad or 0 < absent < form.size:
             return products.operand(spm.elements(address, form), field.p, field.q)
         return products.Operand(p, None if absent else q)
