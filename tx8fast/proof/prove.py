@@ -28,11 +28,9 @@ from tx8fast.proof.expression import CONCRETE, NotExpressed, Scope, Value
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, written_out
 from tx8fast.proof.lanes import Lanes, lanes, one_thread_each
-from tx8fast.proof.report import Failure, Outside, Report
+from tx8fast.proof.report import BITS, Failure, Outside, Report
 from tx8fast.proof.work import Arg, Describe, Work, lay_out
 
-#: bits that the default number of seeds reaches: a wrong program passes with probability at most 2^-40
-BITS = 40
 #: failed launches after which a proof ends
 MOST_FAILURES = 8
 

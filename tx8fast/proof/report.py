@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: bits that the default number of seeds reaches: a wrong program passes with probability at most 2^-40
+BITS = 40
+
 
 @dataclass(frozen=True)
 class Failure:
