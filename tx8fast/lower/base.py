@@ -1,6 +1,6 @@
 """What a lowering is: the loop space of one op, its DDR accesses, and the instructions of one slice.
 
-May import: graph_table, isa, machine, numerics. Must not: choose a plan or place buffers.
+May import: graph_table, isa, machine, numerics, lower.loops. Must not: choose a plan or place buffers.
 
 A `Lowering` describes one op record over factors. The scheduler cuts the factors in space (tiles) and time
 (slices), loads every read access's box into scratchpad, calls `emit` for each slice and stores the writes.
@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
+from tx8fast.lower.loops import Loops, Runs
 from tx8fast.lower.transfer import Box, Descriptor, Local, ddr_offset, descriptors
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES, np_dtype
@@ -244,8 +245,39 @@ class Lowering:
         self.known_bytes: dict[tuple[int, ...], int] = {}
         self.known_slices: dict[tuple[int, ...], tuple[int, ...]] = {}
 
+    @property
+    def rule(self) -> Rule:
+        """The op's factor rule. Raises NotLowerable if it has none."""
+        if self.record.rule is None:
+            raise NotLowerable(f"{self.record.kind} has no factor rule")
+        return self.record.rule
+
+    def loop_over(self, runs: Runs, units: Sequence[int] | None = None, most: Sequence[int] | None = None,
+                  whole: Sequence[int] = (), uncut: Sequence[int] = ()) -> None:  # fmt: skip
+        """Set the loops: per loop the factors of the op's rule that it runs over. whole: loops that instructions take in one
+        piece, besides those whose factors a result needs whole; uncut: loops that are divided among tiles only. Raises
+        NotLowerable like `set_factors`."""
+        self.loops = loops = Loops(self.rule, runs)
+        stays = {*whole, *(k for k, kind in enumerate(loops.kinds) if kind == "W")}
+        every = range(len(loops.sizes))
+        sums = [loops.kinds[k] == "R" and k not in stays for k in every]
+        self.set_factors(loops.sizes, units, [not sums[k] and k not in stays for k in every],
+                         [k not in stays and k not in uncut for k in every], sums, most)  # fmt: skip
+
+    def operand_access(self, j: int, blocked: bool = True, positional: bool = False, merged: bool = False) -> Access:
+        """Return the access to operand j, which is there, over the loops. merged: dimensions of one loop are one."""
+        return self._seen(self.record.operands[j], self.rule.ins[j] or (), blocked, positional, merged)
+
+    def result_access(self, blocked: bool = True, merged: bool = False) -> Access:
+        """Return the access to the result over the loops."""
+        return self._seen(self.record.results[0], self.rule.outs[0], blocked, False, merged)
+
+    def _seen(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool, positional: bool, merged: bool) -> Access:
+        spec, dims = self.loops.merged(spec, dims) if merged else (spec, self.loops.dims(dims))
+        return Access(spec, dims, blocked, positional)
+
     def set_factors(self, sizes, units=None, shard=None, split=None, reduce=None, max_len=None) -> None:
-        """Set the loop space. Raises NotLowerable if a factor that stays whole is longer than a slice can be."""
+        """Set the loop space of a group. Raises NotLowerable if a factor that stays whole is longer than a slice can be."""
         n = len(sizes)
         self.sizes = tuple(sizes)
         self.units = tuple(units or (1,) * n)

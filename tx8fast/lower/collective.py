@@ -88,7 +88,6 @@ class Collective(Lowering):
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        self.set_factors((), ())
         (x,), (y,) = record.operands, record.results
         assert x is not None
         self.source, self.result = x, y

@@ -243,9 +243,7 @@ class Contraction(Lowering):
             if a.run_col >= 0:
                 b = block_size(a.spec.dtype)
                 units[a.run_col] = max(units[a.run_col], min(b, sizes[a.run_col]))
-        n = len(sizes)
-        shard = [f not in self.k for f in range(n)]
-        self.set_factors(sizes, units, shard, [True] * n, [f in self.k for f in range(n)], limit)
+        self.loop_over([(f,) for f in range(len(sizes))], units, limit)
 
     def arguments(self) -> list[int]:
         order = super().arguments()

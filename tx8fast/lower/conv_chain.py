@@ -92,8 +92,9 @@ class ConvChain(Chain):
             for j, source in stage.images.items():
                 step, reach = out["op", i]
                 if stage.windowed and j != PSUM:
-                    band = stage.low.window.band()  # type: ignore[attr-defined]
-                    step, reach = step * band.stride, reach * band.stride + band.reach
+                    rows = stage.low.window.rows  # type: ignore[attr-defined]
+                    ((_, stride),) = rows.terms
+                    step, reach = step * stride, reach * stride + rows.reach
                 a, b = out.get(source, (0, 0))
                 out[source] = max(a, step), max(b, reach)
         return out

@@ -17,7 +17,7 @@ from tx8fast.lower.convolution import Convolution, Windowed, convolution
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.fused import Fused
 from tx8fast.lower.links import Link, LinkedAccess, LinkedDim
-from tx8fast.lower.windows import ROW, Spread
+from tx8fast.lower.windows import ROW
 from tx8fast.machine import Machine
 
 
@@ -84,7 +84,7 @@ class FusedConvolution(Fused):
     def _elementwise_links(self, low: Lowering) -> list[Link]:
         n, oh, ow, oc = self.conv.out.shape
         chans = self.conv.writes[0].dims[-1]
-        width = chans.width if isinstance(chans, Spread) else 1
+        width = chans.reach + 1
         last = Wide(2, oc, width=width) if width > 1 else Link(2, oc)
         positions = Wide(ROW, oh * ow, width=ow)
         if not low.writes[0].blocked:

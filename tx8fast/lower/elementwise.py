@@ -66,7 +66,7 @@ class Elementwise(Lowering):
         self.blocked = layouts == {"blocked"}
         shapes = [(1,) * (len(out.shape) - len(o.shape)) + o.shape for o in ins]
         groups = merge_dims(out.shape, shapes, self.blocked) or [[]]
-        sizes = [math.prod(out.shape[d] for d in g) for g in groups]
+        sizes = [math.prod([out.shape[d] for d in g]) for g in groups]
         for shape in shapes:
             for g in groups:
                 part = math.prod(shape[d] for d in g)
@@ -85,7 +85,7 @@ class Elementwise(Lowering):
         if self.blocked and len(lanes) > 1:
             # no more channels than the smallest block has: so many lie in the same places whatever the format
             most[-1] = min(lanes)
-        self.set_factors(sizes, unit, max_len=most)
+        self.loop_over(groups, unit, most)
 
     def _check(self, ins: list[TensorSpec], out: TensorSpec) -> None:
         kinds = [o.dtype for o in ins]
@@ -110,8 +110,7 @@ class Elementwise(Lowering):
         shape = merged
         if self.blocked and layout == "blocked" and npc(merged) != npc(spec.shape):
             raise NotLowerable("merged dimensions change the blocked form")
-        dims = [Dim(n, ((i, 1),)) if n == sizes[i] and n != 1 or n == sizes[i] == 1 else Dim(1)
-                for i, n in enumerate(merged)]  # fmt: skip
+        dims = [Dim(n, ((i, 1),)) if n == sizes[i] else Dim(1) for i, n in enumerate(merged)]
         return Access(TensorSpec(shape, spec.dtype, layout), dims, self.blocked)
 
     def _mode(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:

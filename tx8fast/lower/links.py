@@ -98,7 +98,7 @@ class LinkedDim:
 
     def __init__(self, dim, links: Sequence[Link]) -> None:
         self.size, self.full = dim.size, dim.full
-        own = [(links[f], c) for f, c in dim.terms]
-        self.terms = tuple((k.factor, c * k.width // k.scale or 1) for k, c in own if k.factor >= 0)
-        fixed = sum(abs(c) * (k.size - 1) for k, c in own if k.factor < 0)
-        self.reach = fixed + getattr(dim, "reach", 0) + sum(k.width - 1 for k, _ in own if k.factor >= 0)
+        own = [(links[f], c, c * links[f].width // links[f].scale or 1) for f, c in dim.terms]
+        self.terms = tuple((k.factor, step) for k, _, step in own if k.factor >= 0)
+        # a point of the group's factor is part of one of the member's, or several of them
+        self.reach = dim.reach + sum(step - c if k.factor >= 0 else c * (k.size - 1) for k, c, step in own)

@@ -124,13 +124,12 @@ class Lookup(Lowering):
             )
         width = math.prod(table.shape[1:])
         self.table = TensorSpec((table.shape[0], width), table.dtype)
-        spec = TensorSpec((*index.shape, width), out.dtype)
-        cut = [True] * len(index.shape)
+        n = len(index.shape)
+        runs = [*((f,) for f in range(n)), range(n, n + len(table.shape) - 1)]
         # to cut a row between slices would be a transfer more, with a startup of its own
-        self.set_factors(
-            spec.shape, [*(1 for _ in cut), min(width, block_size(out.dtype))], [*cut, True], [*cut, False]
-        )
-        dims = [Dim(n, ((i, 1),)) for i, n in enumerate(spec.shape)]
+        self.loop_over(runs, [*(1,) * n, min(width, block_size(out.dtype))], uncut=[n])
+        spec = TensorSpec(self.sizes, out.dtype)
+        dims = [Dim(size, ((i, 1),)) for i, size in enumerate(spec.shape)]
         numbers = Numbers(index, dims[:-1])
         size_bytes = math.prod(self.table.shape) * ITEM_BYTES[out.dtype]
         # loading the table once is cheaper than loading its rows one by one

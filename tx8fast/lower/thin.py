@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
 from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.lower.windows import Window
@@ -68,12 +68,20 @@ def thinned(record: GroupRecord) -> GroupRecord:
             wires.append(row[:1])
             row = (("op", len(ops) - 1), *row[1:])
             attrs = tuple((n, (1, 1) if n == "stride" else v) for n, v in op.attrs)
-            op = replace(op, attrs=attrs, operands=(spec, *op.operands[1:]))
+            op = replace(op, attrs=attrs, operands=(spec, *op.operands[1:]), rule=_on_gathered(op.rule))
         new[t] = len(ops)
         ops.append(op)
         wires.append(row)
     outputs = tuple(new[t] for t in record.outputs)
     return replace(record, ops=tuple(ops), wires=tuple(wires), outputs=outputs)
+
+
+def _on_gathered(rule: Rule | None) -> Rule:
+    """Return the rule of a convolution with one tap whose image has the result's positions."""
+    assert rule is not None
+    image, *rest = rule.ins
+    assert image is not None
+    return replace(rule, ins=((*rule.outs[0][:3], image[3]), *rest))
 
 
 def _skips(op: OpRecord) -> bool:

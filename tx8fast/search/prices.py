@@ -97,7 +97,7 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
     for a in accesses:
         for d in a.dims:
             size.append(d.size)
-            reach.append(getattr(d, "reach", getattr(d, "width", 1) - 1))
+            reach.append(d.reach)
             full.append(int(d.full))
             for f, c in d.terms:
                 fac.append(f)
