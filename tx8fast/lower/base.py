@@ -51,7 +51,7 @@ class Access:
         self.blocked = blocked
         self.positional = positional
         self.factors = frozenset(f for d in self.dims for f, _ in d.terms)
-        self.known_bytes: dict[tuple[int, ...], int] = {}  # largest slice by lengths of its factors (`search.plan`)
+        self.known_bytes: dict[tuple[int, ...], int] = {}  # largest slice by lengths of its factors
 
     @cached_property
     def sorted_factors(self) -> tuple[int, ...]:
@@ -241,7 +241,7 @@ class Lowering:
         self.reduce: tuple[bool, ...] = ()
         self.reads: list[Access] = []
         self.writes: list[Access] = []
-        # by factor lengths, filled by `search.plan`: bytes of what `emit` works with, and of every access's slice
+        # by factor lengths: bytes of what `emit` works with, and of every access's slice
         self.known_bytes: dict[tuple[int, ...], int] = {}
         self.known_slices: dict[tuple[int, ...], tuple[int, ...]] = {}
 
@@ -332,6 +332,40 @@ class Lowering:
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         """Bytes of each scratch buffer that `emit` needs for this slice."""
         return []
+
+    def access_bytes(self, access: Access, lens: tuple[int, ...]) -> int:
+        """Largest scratchpad footprint of an access over all slices of such factor lengths (windows differ at borders)."""
+        own = tuple([lens[f] for f in access.sorted_factors])
+        found = access.known_bytes.get(own)
+        if found is None:
+            if self.positional:
+                found = access.local(tuple((0, d.extent(lens)) for d in access.dims)).size_bytes
+            else:
+                found = access.size_bytes((0,) * len(lens), lens)
+            access.known_bytes[own] = found
+        return found
+
+    def slice_bytes(self, lens: tuple[int, ...]) -> tuple[int, ...]:
+        """`access_bytes` of every access, reads then writes."""
+        found = self.known_slices.get(lens)
+        if found is None:
+            found = tuple([self.access_bytes(a, lens) for a in (*self.reads, *self.writes)])
+            self.known_slices[lens] = found
+        return found
+
+    def inner_bytes(self, lens: tuple[int, ...], sums: bool) -> int:
+        """Bytes of what a slice's instructions work with besides operands and results. sums: partial ones are kept."""
+        key = (*lens, sums)
+        found = self.known_bytes.get(key)
+        if found is None:
+            lo = (0,) * len(lens)
+            sizes = [*self.scratch_bytes(lo, lens), *self.const_bytes(), *([self.acc_bytes(lo, lens)] * sums)]
+            found = self.known_bytes[key] = sum([round_up(b, ALIGN_BYTES) for b in sizes])
+        return found
+
+    def least_bytes(self, lens: tuple[int, ...]) -> int:
+        """Bytes that no plan with slices of such factor lengths goes below."""
+        return sum(self.slice_bytes(lens)) + self.inner_bytes(lens, False)
 
     def const_bytes(self) -> list[int]:
         """Bytes of buffers that `prologue` fills once per tile."""

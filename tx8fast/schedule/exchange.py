@@ -1,6 +1,6 @@
 """Tile code whose tiles load common operands together: each loads a part and sends it to all.
 
-May import: schedule.segment, search.plan, search.order, lower, isa, machine. Must not: choose what is shared; `Plan.shared` says so.
+May import: schedule.segment, tile, search.order, lower, isa, machine. Must not: choose what is shared; `Plan.shared` says so.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from tx8fast import isa
 from tx8fast.lower.base import round_up
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, clip
 from tx8fast.schedule.segment import Share, TileCode
-from tx8fast.search.loops import LoopStep
 from tx8fast.search.order import Action, Fill, Order, tile_order
-from tx8fast.search.plan import part_of
+from tx8fast.tile import multicast
+from tx8fast.tile.nest import LoopStep
+from tx8fast.tile.transfers import part_of
 
 LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
 
@@ -33,9 +34,7 @@ class SharedTileCode(TileCode):
         self.sync_memo: dict[tuple, np.ndarray] = {}
 
     def _order(self) -> Order:
-        order = tile_order(
-            self.low, self.plan, self.buffers.copies, self.range.lo, self.range.hi, self.shares, self.meet
-        )
+        order = tile_order(self.tiling, self.range.lo, self.range.hi, self.shares, self.meet)
         self.fills = order.fills
         return order
 
@@ -46,8 +45,7 @@ class SharedTileCode(TileCode):
         elif kind == "exchange":
             self._exchange(action.fill)
         elif kind == "meet":
-            for mask in sorted({self.shares[k].mask for k in self.fills[action.fill].changed}):
-                self._add("barrier_sub", mask=mask)
+            self._append(multicast.meet(self.shares[k].mask for k in self.fills[action.fill].changed))
         elif kind == "wait_worker":
             self._add(kind, workers=action.worker)
         elif kind in ("wait", "send_wait"):
@@ -95,12 +93,10 @@ class SharedTileCode(TileCode):
         for k in fill.changed:
             share = self.shares[k]
             _, _, _, start, size, total = self._part(k, self.steps[fill.step], share.rank)
-            target = self.buffers.access[k][fill.version[k] % self.buffers.copies[k]]
-            if size:
-                self._add("send", src=self._staging(k, fill), dst=target + start, bytes=size, mask=share.mask,
-                          monitor=f % 2)  # fmt: skip
+            target = self.buffers.access[k][fill.version[k] % self.tiling.copies[k]]
+            self._append(multicast.send(self._staging(k, fill), target + start, size, share.mask, f))
             expected += total
-        self._add("recv", monitor=f % 2, bytes=expected)
+        self._append([multicast.receive(f, expected)])
 
     def for_tile(self, code: np.ndarray, shares: tuple[Share, ...]) -> tuple[np.ndarray | None, np.ndarray | int]:
         other = {s.access: s for s in shares}

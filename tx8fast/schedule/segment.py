@@ -1,6 +1,6 @@
 """From a lowering and its plan to a segment: tile code with double buffers, loops folded, SPM addresses.
 
-May import: lower, search.plan, search.order, alloc, isa, machine, program.model. Must not: choose plans.
+May import: lower, tile, search.order, alloc, isa, machine, program.model. Must not: choose plans.
 
 Per tile the loop nest runs in `plan.order`. An operand is loaded again only when a factor it depends on has
 moved; streamed buffers have `plan.bufs` copies, used in turn. What comes after what says `search.order`; the
@@ -17,7 +17,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import GroupRecord, OpRecord
-from tx8fast.lower.base import Access, Emitter, Lowering, Slice
+from tx8fast.lower.base import Access, Emitter, Slice
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import TableRows, bytes_read
 from tx8fast.lower.rounds import Stream
@@ -27,19 +27,11 @@ from tx8fast.program.model import Segment
 from tx8fast.schedule.buffers import Buffers, access_arguments
 from tx8fast.schedule.stream import stream_codes, stream_table
 from tx8fast.schedule.tiles import code_key
-from tx8fast.search.loops import LoopStep
 from tx8fast.search.order import Action, Order, tile_order
-from tx8fast.search.plan import (
-    Plan,
-    TileRange,
-    count_steps,
-    loaders,
-    reloads,
-    segment_cycles,
-    sharing_groups,
-    staggered,
-    tile_ranges,
-)
+from tx8fast.tile import sharing
+from tx8fast.tile.nest import LoopStep
+from tx8fast.tile.tiling import Plan, TileRange, Tiling, segment_cycles
+from tx8fast.tile.transfers import dma_rows
 
 
 @dataclass(frozen=True)
@@ -53,30 +45,30 @@ class Share:
     tiles: int
 
 
-def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: Sequence[str], barrier: bool,
-                  meet: bool = False, pinned: Mapping[int, int] | None = None) -> Segment:  # fmt: skip
+def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str], barrier: bool, meet: bool = False,
+                  pinned: Mapping[int, int] | None = None) -> Segment:  # fmt: skip
     """Return the position-independent code of one group for all tiles.
 
     `meet`: other tiles may still be at work on the launch before, so nothing may be sent to them at once.
     `pinned`: accesses (reads, then writes) whose buffers are not free to choose, with their addresses.
     """
-    ranges = tile_ranges(low, plan, machine.n_tiles)
+    low, plan, ranges = tiling.low, tiling.plan, tiling.ranges
     if isinstance(low, KernelCore):
-        return _kernel_core_segment(low, ranges, plan, machine, name, ops, barrier)
+        return _kernel_core_segment(low, tiling, machine, name, ops, barrier)
     n_args = len(low.record.operands) + len(low.record.results)
     info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
             "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
-            "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": count_steps(low, plan),
+            "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": tiling.steps,
             "runner_up": _choices(plan.runner_up), **_terms(low.record)}  # fmt: skip
     if isinstance(low, Stream):
-        codes, tile_code, slot_arg, offsets = stream_codes(low, plan, machine, barrier, meet)
+        codes, tile_code, slot_arg, offsets = stream_codes(low, tiling, barrier, meet)
         table = stream_table(low, machine)
         if barrier:
             codes, tile_code = idle_tiles_wait(codes, tile_code)
         return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, plan.spm_bytes,
                        segment_cycles(plan, machine, barrier), info, buffers=table)  # fmt: skip
-    buffers = Buffers(low, plan, machine, pinned)
-    accesses = [*low.reads, *low.writes]
+    buffers = Buffers(tiling, pinned)
+    accesses = tiling.accesses
     arg_of = access_arguments(low)
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     n_slots = PIECES * len(accesses)
@@ -84,7 +76,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
     codes = []
     known: dict[tuple, int] = {}
     first: dict[tuple, tuple[TileCode, np.ndarray]] = {}
-    behind, late_tiles = staggered(low, plan), _late_tiles(low, plan, machine)
+    behind, late_tiles = sharing.stagger(tiling), sharing.late_tiles(tiling)
     for t, r in enumerate(ranges):
         if r.idle:
             continue
@@ -93,7 +85,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
             for piece in range(PIECES):
                 offsets[t, PIECES * a + piece] = access.origin(box, piece)
         offsets[t, n_slots:] = offsets[t, : PIECES * len(low.reads)]
-        shares = tile_shares(low, plan, ranges, t)
+        shares = tile_shares(tiling, t)
         late = behind if late_tiles >> t & 1 else 0
         form = (code_key(low, r), late, tuple((s.access, s.tiles, s.rank < 0) for s in shares))
         key = (form, shares)
@@ -104,7 +96,7 @@ def build_segment(low: Lowering, plan: Plan, machine: Machine, name: str, ops: S
                 code, shift = first[form][0].for_tile(first[form][1], shares)
                 offsets[t, n_slots:] += shift
             if code is None:
-                builder = tile_builder(low, plan, buffers, r, offsets[t], shares, late)
+                builder = tile_builder(tiling, buffers, r, offsets[t], shares, late)
                 builder.meet = meet
                 code = builder.build(barrier)
                 first.setdefault(form, (builder, code))
@@ -131,40 +123,24 @@ def _terms(record: OpRecord | GroupRecord) -> dict[str, int]:
     return {"useful_macs": record.useful_macs, "operand_bytes": sum(moved)}
 
 
-def tile_shares(low: Lowering, plan: Plan, ranges: Sequence[TileRange], tile: int) -> tuple[Share, ...]:
+def tile_shares(tiling: Tiling, tile: int) -> tuple[Share, ...]:
     """Return how tile `tile` takes part in each shared read: with the tiles that need the same slices."""
     out = []
-    for k, (begin, count) in loaders(low, plan).items():
-        factors = sorted(low.reads[k].factors)
-        mine = [ranges[tile].lo[f] for f in factors]
-        group = [t for t, r in enumerate(ranges) if not r.idle and [r.lo[f] for f in factors] == mine]
-        rank = group.index(tile) - begin
-        out.append(Share(k, sum(1 << t for t in group), rank if 0 <= rank < count else -1, count))
+    for k, (begin, count) in tiling.loaders.items():
+        mask = next(mask for mask in sharing.groups(tiling, k) if mask >> tile & 1)
+        rank = (mask & ((1 << tile) - 1)).bit_count() - begin
+        out.append(Share(k, mask, rank if 0 <= rank < count else -1, count))
     return tuple(out)
 
 
-def _late_tiles(low: Lowering, plan: Plan, machine: Machine) -> int:
-    """Return the tiles, as a mask, that are to load behind the others: every second set of those that share the operand
-    that is filled most often, the smaller sets of several, so that nobody waits for them; the mesh's right half if all tiles are one set."""
-    shared = [k for k, g in enumerate(plan.shared) if g > 1]
-    if not shared:
-        return 0
-    most = max(shared, key=lambda k: (reloads(low, plan, low.reads[k].factors), -plan.shared[k]))
-    sets = sharing_groups(low, plan, most)
-    if len(sets) > 1:
-        return sum(sets[1::2])
-    width = machine.chip.tiles_x
-    return sum(1 << t for t in range(machine.n_tiles) if 2 * (t % width) >= width)
-
-
-def tile_builder(low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray,
-                 shares: tuple[Share, ...], late: int = 0) -> TileCode:  # fmt: skip
+def tile_builder(tiling: Tiling, buffers: Buffers, r: TileRange, slot_base: np.ndarray, shares: tuple[Share, ...],
+                 late: int = 0) -> TileCode:  # fmt: skip
     """Return the builder of one tile's code."""
     if not shares:
-        return TileCode(low, plan, buffers, r, slot_base)
+        return TileCode(tiling, buffers, r, slot_base)
     from tx8fast.schedule.exchange import SharedTileCode
 
-    return SharedTileCode(low, plan, buffers, r, slot_base, shares=shares, late=late)
+    return SharedTileCode(tiling, buffers, r, slot_base, shares=shares, late=late)
 
 
 def idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
@@ -175,13 +151,14 @@ def idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[lis
     return codes, np.where(tile_code < 0, len(codes) - 1, tile_code).astype(np.int16)
 
 
-def _kernel_core_segment(low: KernelCore, ranges: Sequence[TileRange], plan: Plan, machine: Machine, name: str,
-                         ops: Sequence[str], barrier: bool) -> Segment:  # fmt: skip
+def _kernel_core_segment(low: KernelCore, tiling: Tiling, machine: Machine, name: str, ops: Sequence[str],
+                         barrier: bool) -> Segment:  # fmt: skip
+    plan = tiling.plan
     n_args = len(low.record.operands) + len(low.record.results)
     routines: list[dict[str, Any]] = []
     codes: list[np.ndarray] = []
     tile_code = np.full(machine.n_tiles, -1, np.int16)
-    for t, r in enumerate(ranges):
+    for t, r in enumerate(tiling.ranges):
         if r.idle or (low.rule is None and t > 0):
             continue
         desc, elems = low.descriptor(r.lo, r.hi)
@@ -207,8 +184,9 @@ class TileCode:
 
     meet = False  # True: tiles must meet before the first message
 
-    def __init__(self, low: Lowering, plan: Plan, buffers: Buffers, r: TileRange, slot_base: np.ndarray) -> None:
-        self.low, self.plan, self.buffers, self.range, self.slot_base = low, plan, buffers, r, slot_base
+    def __init__(self, tiling: Tiling, buffers: Buffers, r: TileRange, slot_base: np.ndarray) -> None:
+        self.tiling, self.low, self.plan = tiling, tiling.low, tiling.plan
+        self.buffers, self.range, self.slot_base = buffers, r, slot_base
         self.out: list[np.ndarray] = []
         self.compute_memo: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
         self.transfer_memo: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
@@ -228,7 +206,7 @@ class TileCode:
         return isa.roll(join(self.out))
 
     def _order(self) -> Order:
-        return tile_order(self.low, self.plan, self.buffers.copies, self.range.lo, self.range.hi)
+        return tile_order(self.tiling, self.range.lo, self.range.hi)
 
     def _act(self, action: Action) -> None:
         s = self.steps[action.step]
@@ -332,15 +310,8 @@ class TileCode:
         """Append DMA rows; their DDR offsets are relative to the tile's slot base."""
         known = self.row_memo.get(key)
         if known is None:
-            base = PIECES * k if first_slot < 0 else first_slot
-            rows = []
-            for d in found:
-                loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
-                fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
-                side = {"dst": address + d.spm} if name == "rdma" else {"src": address + d.spm}
-                ddr = d.ddr - int(self.slot_base[PIECES * k + d.piece])
-                rows.append(isa.make(name, run_bytes=d.run_bytes, slot=base + d.piece, ddr=ddr, op=0, worker=worker,
-                                     **fields, **side))  # fmt: skip
+            slot, base = PIECES * k if first_slot < 0 else first_slot, self.slot_base[PIECES * k :].tolist()
+            rows = dma_rows(name, found, address, slot, base, worker)
             piece = np.array([d.piece for d in found], np.int64)
             known = self.row_memo[key] = (isa.rows(rows), piece)
         rows, piece = known

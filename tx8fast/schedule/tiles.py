@@ -1,6 +1,6 @@
 """Which tiles can share one code.
 
-May import: lower, search.plan. Must not: emit instructions.
+May import: lower, tile.tiling. Must not: emit instructions.
 
 Two tiles share code when every factor range has the same length and nothing their
 instructions depend on differs except the DDR base of each access.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tx8fast.lower.base import Lowering
 from tx8fast.lower.transfer import channel_form
-from tx8fast.search.plan import TileRange
+from tx8fast.tile.tiling import TileRange
 
 
 def code_key(low: Lowering, r: TileRange) -> tuple:

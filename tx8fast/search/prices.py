@@ -24,9 +24,10 @@ from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 from tx8fast.search.cuts import candidates
-from tx8fast.search.plan import BUFS, SHARE_MIN_BYTES
 from tx8fast.search.row_prices import row_prices
 from tx8fast.search.staged import staged_prices
+from tx8fast.tile.sharing import SHARE_MIN_BYTES
+from tx8fast.tile.tiling import BUFS
 
 SAMPLE_POINTS = 1 << 17  # size of the slice whose instructions give the price per point
 

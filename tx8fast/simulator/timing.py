@@ -28,7 +28,6 @@ from tx8fast.simulator import network
 ENGINES = ("ct", "ne", "rdma", "wdma", "tdma")
 KCORE, WAIT, BARRIER = 5, 6, 7
 SYNC = 6  # unit of the instruction set, not a kind of the kernel
-QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries, in the order of ENGINES (TX8 hardware manual 2)
 MAX_WORKERS = 3  # register windows that an instruction can name
 PROBE = 1 << 44  # an address that makes an empty range distinguishable from one at address 0
 
