@@ -225,6 +225,8 @@ class Lowering:
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
+    online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
+    in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
     prepared = -1  # read access that is worked on in place, by `front` of the first slice after it was loaded
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:

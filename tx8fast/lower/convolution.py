@@ -16,7 +16,7 @@ from dataclasses import replace
 from tx8fast.graph_table import Dim, OpRecord, Rule, TensorSpec
 from tx8fast.lower.base import FLOATS, Emitter, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import ACTS, Contraction
-from tx8fast.lower.loops import Runs, split_factor
+from tx8fast.lower.loops import Loops, Runs, split_factor
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.lower.windows import Window
 from tx8fast.machine import Machine
@@ -28,7 +28,7 @@ MAX_KERNEL = 255
 MAX_EXTENT = 4096  # field range of image rows and columns
 MAX_CHANNELS = 16384
 ACC = "f32"
-N, Y, GROUP, OUT, IN = 0, 1, 3, 4, 5  # of the rule's factors: image, output row, group, and a group's channels
+N, Y, X, GROUP, OUT, IN = range(6)  # of the rule's factors: image, output row and column, group, and a group's channels
 
 
 def as_product(record: OpRecord) -> OpRecord | None:
@@ -60,7 +60,9 @@ def convolution(record: OpRecord, machine: Machine) -> Lowering:
     """Return the family of convolution that fits. Raises NotLowerable."""
     product = as_product(record)
     if product is not None:
-        return Contraction(product, machine)
+        low = Contraction(product, machine)
+        low.loops = Loops(record.rule, ((N,), (Y, X), (GROUP, OUT), (IN,)))  # type: ignore[arg-type]
+        return low
     if record.kind not in Windowed.takes:
         raise NotLowerable(f"{record.kind} is no convolution")
     x, w = record.operands[:2]

@@ -169,7 +169,7 @@ class Elementwise(Lowering):
         return access is self.reads[0] and len(self.reads) > 1 and self.op not in SWAPPED
 
     @cached_property
-    def in_place(self) -> tuple[int, ...]:
+    def in_place(self) -> tuple[int, ...]:  # type: ignore[override]
         """Read accesses whose buffer may also be the result's: every instruction that reads it either comes before
         the first write of the result or writes the same elements it reads."""
         if self._wide or self.op in COMPARE or self.op in ("select", "convert"):

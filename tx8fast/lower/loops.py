@@ -41,6 +41,15 @@ class Loops:
             return Dim(dim.size, full=True)
         return Dim(dim.size, tuple(terms.items()), dim.c0, dim.den, reach=reach)
 
+    def ranges(self, box: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the range of every loop that a range of each of the rule's factors touches."""
+        lo, hi = [0] * len(self.runs), [1] * len(self.runs)
+        for k, run in enumerate(self.runs):
+            for f in run:
+                n = self.rule.sizes[f]
+                lo[k], hi[k] = lo[k] * n + int(box[f][0]), (hi[k] - 1) * n + int(box[f][1])
+        return tuple(lo), tuple(hi)
+
     def dims(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
         return tuple([self.dim(d) for d in dims])
 

@@ -153,6 +153,7 @@ class Softmax(RowOp):
         super().__init__(record, machine)
         self.scale = float(record.attr("scale"))
         self.log = bool(record.attr("log"))
+        self.online = not self.log
         self.mask = ""
         spec = record.operands[1] if len(record.operands) > 1 else None
         if spec is not None:
