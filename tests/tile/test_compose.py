@@ -80,10 +80,11 @@ def check(record: GroupRecord, rng: random.Random, tiles: int = 6, exact: bool =
             for wire, dims in zip(comp.wires[i], rule.ins, strict=False):
                 if wire is None or wire[0] != "in" or dims is None or wire not in need:
                     continue
-                shape = record.operands[wire[1]].shape
+                spec = record.operands[wire[1]]
+                assert spec is not None
                 sizes = tuple(d.size for d in dims)
                 got = [(int(a), int(b)) for a, b in (dim_range(d, boxes[i]) for d in dims)]
-                want = hull(need[wire], shape, sizes)
+                want = hull(need[wire], spec.shape, sizes)
                 readers = sum(wire in own for own in record.wires)
                 if exact and readers == 1 and len(comp.outputs) == 1:
                     assert got == want, (record.kind, wire, got, want, lo, hi)

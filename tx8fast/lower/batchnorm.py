@@ -1,6 +1,6 @@
 """Batch normalisation at inference: four operations per element with one value per channel.
 
-May import: lower.base, lower.transfer, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, graph_table, numerics. Must not: place buffers.
 
     y = (x - mean) * (rsqrt(variance + eps) * scale) + offset
 
@@ -16,7 +16,8 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import OpRecord
-from tx8fast.lower.base import FLOATS, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES

@@ -1,6 +1,6 @@
 """Matrix products on the neural engine: `gemm` and `contract`, any batch, with split reductions.
 
-May import: lower.base, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, graph_table, numerics. Must not: place buffers.
 
 Factors are sorted by where they occur: batch (both operands and result), m (left and result), n (right and
 result), k (both operands only). A slice of an operand is one blocked matrix per batch point; its stored last
@@ -14,16 +14,8 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import (
-    ALIGN_BYTES,
-    FLOATS,
-    Access,
-    Emitter,
-    Lowering,
-    NotLowerable,
-    Slice,
-    round_up,
-)
+from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Access, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Descriptor, Local, descriptors
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tx8fast.graph_table import Dim, GroupRecord
-from tx8fast.lower.base import Access, Emitter, Slice
+from tx8fast.lower.base import Access, Slice
 from tx8fast.lower.chain import PSUM, Chain, Rows, Source, place
 from tx8fast.lower.convolution import Windowed
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.lower.windows import ROW

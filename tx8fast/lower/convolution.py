@@ -1,6 +1,6 @@
 """Convolutions on the neural engine, one image and a band of output rows per instruction.
 
-May import: lower.base, lower.windows, lower.contraction, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.windows, lower.contraction, graph_table, numerics. Must not: place buffers.
 
 A convolution with one tap per result is a matrix product and is lowered as one. Grouped convolutions take as many
 groups at a time as fill whole channel blocks; of several small groups the weights are laid out as one dense,
@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tx8fast.graph_table import Dim, OpRecord, Rule, TensorSpec
-from tx8fast.lower.base import FLOATS, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import ACTS, Contraction
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.loops import Loops, Runs, split_factor
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.lower.windows import Window

@@ -1,6 +1,6 @@
 """Element-wise ops on the vector engine: unary sequences, binary with broadcasting, compare, select, convert.
 
-May import: lower.base, lower.sequences, lower.transfer. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.sequences, lower.transfer. Must not: place buffers.
 
 Adjacent dimensions that no operand broadcasts are merged first, so most tensors become one or two
 dimensions and transfers become long runs.
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, UNLIMITED, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, UNLIMITED, Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY, recipe_of
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.machine import Machine

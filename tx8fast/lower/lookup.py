@@ -1,6 +1,6 @@
 """Rows of a table by number: `embedding`, and `gather` along the first dimension.
 
-May import: lower.base, lower.movement, lower.transfer, graph_table, isa. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.movement, lower.transfer, graph_table, isa. Must not: place buffers.
 
 The kernel core reads the numbers where they lie in DDR and starts one transfer per row (`isa.lookup`): from DDR, or out
 of a copy of the table in scratchpad where a tile needs more rows than the table has. Numbers are never loaded.
@@ -17,7 +17,8 @@ from tx8fast import isa
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Record, TensorSpec
 from tx8fast.isa.limits import COUNT
 from tx8fast.isa.lookup import INDEX_FORMATS, each
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.movement import relayout
 from tx8fast.lower.transfer import Box, Descriptor, Local, spec_bytes
 from tx8fast.machine import Machine

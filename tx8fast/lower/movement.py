@@ -1,6 +1,6 @@
 """Data movement through scratchpad: transpose, slice, broadcast, concat, pad and the layout change.
 
-May import: lower.base, lower.transfer, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, graph_table. Must not: place buffers.
 
 Every result slice is assembled by gatherScatter from the operand boxes it needs, so any op whose result
 coordinates are affine in its operand coordinates fits here.
@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local, Move, moves
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES

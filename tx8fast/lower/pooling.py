@@ -1,6 +1,6 @@
 """Pools and reductions over positions on the vector engine, one image per instruction.
 
-May import: lower.base, lower.windows, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.windows, graph_table, numerics. Must not: place buffers.
 
 An average divides by the whole window. Where windows at a border average fewer positions, the same pool over an
 image of ones gives the share that counts; the result is divided by it.
@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rows import REDUCES
 from tx8fast.lower.transfer import Local
 from tx8fast.lower.windows import ROW, Window

@@ -1,6 +1,6 @@
 """Groups that begin with rows of tables: look-ups, then members on the rows while they are in scratchpad.
 
-May import: lower.base, lower.elementwise, lower.fused, lower.lookup, lower.movement, lower.rows. Must not: decide which ops belong together.
+May import: lower.base, lower.emitter, lower.elementwise, lower.fused, lower.lookup, lower.movement, lower.rows. Must not: decide which ops belong together.
 
 A slice is one blocked matrix [rows, columns], whatever the dimensions of the row numbers are, so a member after the
 look-ups is lowered as if its op worked on two dimensions. A change of layout does nothing: rows are put into blocks when
@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.fused import NORMS, Fused
 from tx8fast.lower.links import Member
 from tx8fast.lower.lookup import LOOKUPS, Lookup, TableRows

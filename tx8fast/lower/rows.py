@@ -1,6 +1,6 @@
 """Ops that look at a whole row: softmax, layernorm, rmsnorm and reductions over the last dimension.
 
-May import: lower.base, lower.transfer, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, graph_table. Must not: place buffers.
 
 A slice is a blocked matrix [rows, C] with all channels. Row statistics come from the vector engine's channel
 reduction as [rows, 1]; a product with ones on the matrix engine spreads them over a block of lanes, and one
@@ -13,7 +13,8 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES

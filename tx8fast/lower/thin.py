@@ -1,6 +1,6 @@
 """Convolutions with one tap that skip positions: what they use of the image is gathered first.
 
-May import: lower.base, lower.transfer, lower.windows, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, lower.windows, graph_table, numerics. Must not: place buffers.
 
 The engine reads the whole image once per block of output channels (hardware manual 16.3); with stride 2 three quarters
 of that are of no use and take twice as long as the products.
@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.lower.windows import Window
 from tx8fast.machine import Machine

@@ -17,7 +17,8 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import GroupRecord, OpRecord
-from tx8fast.lower.base import Access, Emitter, Slice
+from tx8fast.lower.base import Access, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import TableRows, bytes_read
 from tx8fast.lower.rounds import Stream

@@ -17,8 +17,9 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import PlanSpace, plan_costs
-from tx8fast.lower.base import Emitter, Lowering, Slice
+from tx8fast.lower.base import Lowering, Slice
 from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import looks_up
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
