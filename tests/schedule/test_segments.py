@@ -121,7 +121,7 @@ def test_buffers_that_live_together_are_disjoint(made) -> None:
     case, plan = made
     low = case.lowering()
     tiling = Tiling(low, plan)
-    b = Buffers(tiling)
+    b = Buffers(tiling).at
     zero = (0,) * len(plan.shard)
     accesses = [*low.reads, *low.writes]
     blocks = []  # (first step alive, step after the last, address, bytes)

@@ -16,20 +16,19 @@ from tx8fast.lower.base import Access, Lowering
 PACKAGE = Path(tx8fast.lower.__file__).parent.parent
 OTHERS = frozenset({"add", "max", "min", "mul", "ne"})  # also ways to combine, and an engine
 FLAGS = frozenset({"staged", "deferred", "turns", "lags", "overlaps", "backward", "twin", "rare", "row_factors", "skipping", "prepared",
-                   "shared_copies", "chains"})  # fmt: skip
+                   "shared_copies"})  # fmt: skip
 #: file -> its places
 LEFT = {
+    "tile/emit.py": 2,
     "tile/nest.py": 3,
+    "tile/order.py": 7,
     "tile/sharing.py": 2,
     "tile/tiling.py": 5,
-    "search/chains.py": 1,
     "search/cuts.py": 1,
     "search/fitting.py": 4,
     "search/given.py": 2,
     "search/grouping.py": 4,
-    "search/handover.py": 1,
     "search/legal.py": 2,
-    "search/order.py": 7,
     "search/planner.py": 6,
     "search/planning.py": 8,
     "search/prices.py": 11,
@@ -42,7 +41,7 @@ LEFT = {
     "search/wide.py": 1,
     "schedule/assemble.py": 1,
     "schedule/given_groups.py": 3,
-    "schedule/segment.py": 4,
+    "schedule/segment.py": 2,
 }
 
 

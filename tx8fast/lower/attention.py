@@ -49,7 +49,6 @@ class Attention(Lowering):
     """Group factors: the scores' batch factors, then its row factors, then the keys, a reduction."""
 
     kind = "attention"
-    shares = True
     shared_copies = 1  # more rows per slice are worth more than loading the next head early
     overlaps = True
     staged = True

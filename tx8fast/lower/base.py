@@ -38,11 +38,12 @@ def round_up(x: int, a: int) -> int:
 class Access:
     """One operand or result in DDR and how its slice lies in scratchpad: one matrix of all rows."""
 
-    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool, positional: bool = False) -> None:
+    loaded = True  # False: the kernel core reads it where it lies in DDR
+
+    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool) -> None:
         self.spec = spec
         self.dims = tuple(dims)
         self.blocked = blocked
-        self.positional = positional
         self.factors = frozenset(f for d in self.dims for f, _ in d.terms)
         self.known_bytes: dict[tuple[int, ...], int] = {}  # largest slice by lengths of its factors
 
@@ -112,8 +113,6 @@ class Lowering:
     variant = 0  # which of the record's lowerings this is; 0: the one `lower` returns
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     sharing = True  # option of the compile: False makes every tile load for itself
-    shares = False  # True: tiles may load a common operand together and pass it on
-    chains = True  # False: it is no loop nest over slices that load all they need, and runs alone in its launch
     staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
     deferred = (
         False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later
@@ -168,17 +167,17 @@ class Lowering:
         self.set_factors(loops.sizes, units, [not sums[k] and k not in stays for k in every],
                          [k not in stays and k not in uncut for k in every], sums, most)  # fmt: skip
 
-    def operand_access(self, j: int, blocked: bool = True, positional: bool = False, merged: bool = False) -> Access:
+    def operand_access(self, j: int, blocked: bool = True, merged: bool = False) -> Access:
         """Return the access to operand j, which is there, over the loops. merged: dimensions of one loop are one."""
-        return self._seen(self.record.operands[j], self.rule.ins[j] or (), blocked, positional, merged)
+        return self._seen(self.record.operands[j], self.rule.ins[j] or (), blocked, merged)
 
     def result_access(self, blocked: bool = True, merged: bool = False) -> Access:
         """Return the access to the result over the loops."""
-        return self._seen(self.record.results[0], self.rule.outs[0], blocked, False, merged)
+        return self._seen(self.record.results[0], self.rule.outs[0], blocked, merged)
 
-    def _seen(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool, positional: bool, merged: bool) -> Access:
+    def _seen(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool, merged: bool) -> Access:
         spec, dims = self.loops.merged(spec, dims) if merged else (spec, self.loops.dims(dims))
-        return Access(spec, dims, blocked, positional)
+        return Access(spec, dims, blocked)
 
     def set_factors(self, sizes, units=None, shard=None, split=None, reduce=None, max_len=None) -> None:
         """Set the loop space of a group. Raises NotLowerable if a factor that stays whole is longer than a slice can be."""
@@ -282,9 +281,19 @@ class Lowering:
             return self.shared_copies
         return max(bufs, 1 + self.staged)  # two slices are under way when staged
 
+    @property
+    def chains(self) -> bool:
+        """False if it is no loop nest over slices that load all they need, and runs alone in its launch."""
+        return bool(self.writes) and all([a.loaded for a in self.reads])
+
+    @cached_property
+    def _multiplies(self) -> bool:
+        ops = self.record.ops if isinstance(self.record, GroupRecord) else (self.record,)
+        return any([op.rule is not None and op.rule.macs() > 0 for op in ops])
+
     def may_share(self, k: int) -> bool:
         """True if tiles may load read access k together."""
-        return self.sharing and self.shares and not self.reads[k].positional
+        return self.sharing and self._multiplies
 
     def fits(self, lens: Sequence[int]) -> bool:
         """True if the instructions' field ranges can hold a slice of these factor lengths."""

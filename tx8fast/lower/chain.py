@@ -123,7 +123,6 @@ class Chain(Lowering):
     """The members as stages, with a read access of all there is for every weight and vector."""
 
     positional = True
-    shares = True
     overlaps = True
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:

@@ -85,7 +85,6 @@ class Collective(Lowering):
     """One collective over all chips of a grid (attribute `grid`, from the module). Code differs by chip and tile."""
 
     kind = "dte"
-    chains = False
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

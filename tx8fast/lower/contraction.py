@@ -161,7 +161,6 @@ def _factors(dims: Sequence[Dim]) -> list[int]:
 class Contraction(Lowering):
     kind = "contraction"
     takes = frozenset({"gemm", "contract"})
-    shares = True
 
     def __init__(self, record: OpRecord, machine: Machine, rows_of_left: bool = False, resident: bool = False) -> None:
         """`rows_of_left` orders the rows as the left operand has them, not as the result does; `resident` keeps the

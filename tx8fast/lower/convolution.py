@@ -82,7 +82,6 @@ class Windowed(Lowering):
     kind = "conv"
     takes = frozenset({"conv"})
     positional = True
-    shares = True
     overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not
     sum_dtype = ACC  # format of what the sums are added to
 

@@ -65,7 +65,6 @@ class Fused(Lowering):
     rotary, whole rows. A normalisation of the products' left operand may come before them."""
 
     kind = "fused"
-    shares = True
     overlaps = True
     deferred = True
 

@@ -31,7 +31,6 @@ WORD_BYTES = 8  # the kernel core loads and stores 64 bits at a time (hardware m
 
 class KernelCore(Lowering):
     kind = "kcore"
-    chains = False
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

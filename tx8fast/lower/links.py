@@ -79,7 +79,7 @@ class LinkedAccess(Access):
     """A member's access seen over the group's factors."""
 
     def __init__(self, inner: Access, links: Sequence[Link]) -> None:
-        super().__init__(inner.spec, inner.dims, inner.blocked, inner.positional)
+        super().__init__(inner.spec, inner.dims, inner.blocked)
         self.inner, self.links = inner, Links(links)
         self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
         self.dims = tuple(linked_dim(d, links) for d in inner.dims)

@@ -51,6 +51,8 @@ def bytes_read(record: Record, k: int) -> int:
 class Numbers(Access):
     """Row numbers: they stay in DDR, where the kernel core reads them."""
 
+    loaded = False
+
     def __init__(self, spec: TensorSpec, dims: Sequence[Dim]) -> None:
         super().__init__(spec, dims, False)
 
@@ -104,7 +106,6 @@ class Lookup(Lowering):
     """Factors: the numbers' dimensions, then the columns of a row. blocked: the form of a slice's result."""
 
     kind = "lookup"
-    chains = False  # numbers stay in DDR
     takes = frozenset({*LOOKUPS})
 
     def __init__(self, record: OpRecord, machine: Machine, blocked: bool = False) -> None:

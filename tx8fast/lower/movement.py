@@ -37,7 +37,7 @@ class Movement(Lowering):
         self.filler = self._filler(out)
         rank = len(out.shape)
         self.loop_over([(f,) for f in range(rank)], [*(1,) * (rank - 1), min(out.shape[-1], 64)])
-        self.reads = [self.operand_access(j, False, True) for j in range(len(record.operands))]
+        self.reads = [self.operand_access(j, False) for j in range(len(record.operands))]
         self.writes = [self.result_access(False)]
         # False: what a slice needs lies alike wherever it is
         self.positional = any([d.terms and d != self.writes[0].dims[d.terms[0][0]] for a in self.reads for d in a.dims])

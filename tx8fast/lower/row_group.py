@@ -62,8 +62,6 @@ class RowGroup(Fused):
     """Group factors: those of the look-ups."""
 
     kind = "rows of tables"
-    chains = False  # numbers of rows stay in DDR
-    shares = False
     deferred = False
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
 from tx8fast.program.model import SCRATCH
+from tx8fast.tile.emit import Addresses
 from tx8fast.tile.tiling import Tiling
 
 
@@ -67,15 +68,12 @@ class Buffers:
         self.table = buffer_table(table)
         self.peak = max([a + size for a, size, _ in table], default=machine.spm_base) - machine.spm_base
         it = iter(addresses)
-        self.access = [
-            [pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(tiling.copies)
-        ]
-        self.staging: dict[int, list[int]] = {}
+        access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(tiling.copies)]
+        staging: dict[int, list[int]] = {}
         for reads, _, n in tiling.staging:
-            self.staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
-        self.scratch = [next(it) for _ in scratch]
-        self.consts = [next(it) for _ in consts]
-        self.acc = next(it) if tiling.sums else 0
+            staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
+        inner, fixed = [next(it) for _ in scratch], [next(it) for _ in consts]
+        self.at = Addresses(access, staging, inner, fixed, next(it) if tiling.sums else 0)
 
     def _room(self, tiling: Tiling, pinned: Mapping[int, int]) -> tuple[int, int]:
         """Return the addresses between which nothing is pinned."""

@@ -1,6 +1,6 @@
 """The segment of a stream: one code per tile, since every tile loads other parts of the weights.
 
-May import: lower, tile.tiling, isa, machine, program.model, schedule.tiles. Must not: choose anything.
+May import: lower, tile.tiling, isa, machine, program.model. Must not: choose anything.
 """
 
 from __future__ import annotations

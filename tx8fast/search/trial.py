@@ -1,6 +1,6 @@
 """How long a plan takes, tried on one tile before any code exists.
 
-May import: lower, isa, machine, _kernels, tile, search.order. Must not: emit programs,
+May import: lower, isa, machine, _kernels, tile. Must not: emit programs,
 choose plans.
 
 All tiles of a plan do equal work on different data, so one tile that gets its share of the DDR bandwidth
@@ -29,10 +29,10 @@ from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Pool
 from tx8fast.search.nests import left_out, shortened
-from tx8fast.search.order import Fill, Order, tile_order
 from tx8fast.tile import sharing
 from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
+from tx8fast.tile.order import Fill, Order, tile_order
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
