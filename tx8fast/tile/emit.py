@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.base import Access, Emitter, Lowering, Slice, round_up
+from tx8fast.lower.base import Access, Lowering, Slice, round_up
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
 from tx8fast.tile import multicast
@@ -221,7 +222,7 @@ class NestCode:
         """Return a key of the form of a slice's transfer, its descriptors at their first occurrence, and how far the DDR offsets
         of either piece have moved since: offsets are linear in the slice's start."""
         access = self.tiling.accesses[k]
-        if access.positional or self.low.positional:
+        if self.low.positional:
             return (k, s.lo, s.hi), [d for d in access.transfers(s.lo, s.hi) if d.run_bytes], STILL
         place = (k, access.place(s.lo), access.place(s.hi))
         found = self.known_moves.get(place)
