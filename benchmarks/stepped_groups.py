@@ -21,7 +21,8 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.api import lower_graph
 from tx8fast.frontend import open_model
-from tx8fast.lower.base import Access, Emitter, Slice
+from tx8fast.lower.base import Access, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.schedule.steps.assign import assign

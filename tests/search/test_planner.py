@@ -52,7 +52,8 @@ def test_published_gemm_component_costs() -> None:
 
 
 def _compute_cycles(low, lens) -> int:
-    from tx8fast.lower.base import Emitter, Slice
+    from tx8fast.lower.base import Slice
+    from tx8fast.lower.emitter import Emitter
 
     em = Emitter()
     low.emit(em, Slice((0,) * 4, lens, [0x10000] * 2, [0x10000], [], []))

@@ -84,11 +84,11 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
             known[key] = len(codes)
             if like not in nests:
                 nest = tile_order(tiling, r.lo, r.hi, [s.access for s in shares], meet)
-                nests[like] = NestCode(tiling, buffers.at, nest, offsets[t])
+                nests[like] = NestCode(tiling, buffers.at, nest, offsets[t], ends)
             fitted = nests[like].fitted(*first[form], shares) if form in first else None
             if fitted is None:
                 orders.aliased = _aliased(low.record, arg_of, offsets[t])
-                code = isa.roll(np.concatenate([nests[like].rows(orders, shares, late), ends]))
+                code = isa.roll(*nests[like].rows(orders, shares, late))
                 first.setdefault(form, (code, shares))
             else:
                 code, shift = fitted

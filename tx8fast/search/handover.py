@@ -17,7 +17,8 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import Step
-from tx8fast.lower.base import Access, Emitter, Lowering, Slice
+from tx8fast.lower.base import Access, Lowering, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.tile.nest import loop_steps
 from tx8fast.tile.tiling import TileRange, Tiling
 

@@ -15,7 +15,8 @@ from operator import add
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.base import Emitter, Lowering, Slice
+from tx8fast.lower.base import Lowering, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.machine import Machine
 from tx8fast.tile.tiling import Plan, Tiling
 

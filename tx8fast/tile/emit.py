@@ -15,14 +15,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.base import Access, Emitter, Lowering, Slice, round_up
+from tx8fast.lower.base import Access, Lowering, Slice, round_up
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
 from tx8fast.machine import Machine
 from tx8fast.tile import multicast, sharing
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.nodes import Code, Columns, Multicast, Range
-from tx8fast.tile.order import Action, Fill, Order
+from tx8fast.tile.order import Action, Order
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
@@ -84,13 +85,6 @@ class Blocks:
                 self.rows.append(made)
         return found
 
-    def _columns(self, plain: np.ndarray) -> Columns:
-        """Return what the rows take; only new ones are looked at."""
-        known = self.columns.kind.size
-        if known < len(plain):
-            self.columns = self.columns.followed_by(Columns(self.machine, plain[known:]))
-        return self.columns
-
     def joined(self, blocks: np.ndarray, shift: np.ndarray) -> tuple[Code, np.ndarray]:
         """Return blocks (n,) one after the other, their DDR offsets shifted by (n, pieces) bytes, and where each begins,
         (n + 1,)."""
@@ -101,15 +95,19 @@ class Blocks:
         at = np.arange(len(action)) + (begin[blocks] - np.cumsum(size) + size)[action]
         # as bytes: numpy would work out a common record type for every block
         plain = np.concatenate([r.view(np.uint8) for r in self.rows]).view(isa.RECORD)
+        known = self.columns.kind.size
+        if known < len(plain):
+            self.columns = self.columns.followed_by(Columns(self.machine, plain[known:]))
         ddr = shift[action, plain["slot"][at] % PIECES]  # a slot per piece
-        return Code(plain, at, ddr, self._columns(plain)), np.concatenate([[0], np.cumsum(size)])
+        return Code(plain, at, ddr, self.columns), np.concatenate([[0], np.cumsum(size)])
 
 
 class NestCode:
-    """The code of tiles with one form of range. slot_base: DDR offset that every slot stands for on the tile at hand."""
+    """The code of tiles with one form of range. slot_base: DDR offset that every slot stands for on the tile at hand; ends: the
+    rows behind all others."""
 
-    def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray) -> None:
-        self.tiling, self.low, self.at, self.order = tiling, tiling.low, at, order
+    def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray, ends: np.ndarray) -> None:
+        self.tiling, self.low, self.at, self.order, self.ends = tiling, tiling.low, at, order, ends
         self.slot_base = slot_base.tolist()
         self.blocks = Blocks(self.low.machine)
         self.first_moves: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
@@ -126,63 +124,69 @@ class NestCode:
         self.low.prologue(em, at.consts)
         self.block = [self.blocks.of(("prologue",), lambda: isa.rows(em.rows))]
         self.shift: list[tuple[int, ...]] = [STILL]
+        self.open: dict[tuple, tuple[list[int], Callable[[dict[int, Share], int], int]]] = {}  # `_later`: places, maker
         self.step = [0]  # of every block
-        self.open: list[tuple[int, Action]] = []  # actions that take part in a multicast, with their places
+        self.fill_places: list[tuple[int, Action]] = []  # where parts are loaded and tiles pass them on
         self.reach: dict[
             int, tuple[list[Range], list[Range]]
-        ] = {}  # bytes that blocks send, and that then have arrived
+        ] = {}  # bytes that a block sends, and that then have arrived
         self.known_cycles: dict[tuple, int] = {}  # of multicasts
         for action in order.actions:
+            if action.kind in ("part", "meet", "exchange"):
+                self.fill_places.append((len(self.block), action))
             self._act(action)
             self.step += [action.step] * (len(self.block) - len(self.step))
 
-    def rows(self, orders: TileOrder, shares: Sequence[Share] = (), late: int = 0) -> np.ndarray:
-        """Return the code of a tile. `late`: how many transfers more it takes for an early part, so that its loads run behind
-        those of others."""
+    def rows(self, orders: TileOrder, shares: Sequence[Share] = (), late: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the code of a tile, and which template each of its rows is an instance of. `late`: how many transfers more the
+        tile takes for an early part, so that its loads run behind those of others."""
         own = {s.access: s for s in shares}
-        block, shift = np.array(self.block), np.array(self.shift, np.int64).reshape(-1, PIECES)
-        for place, action in self.open:
-            if action.kind == "part":
-                block[place], shift[place] = self._part_load(action, own[action.access], late)
-            else:
-                block[place] = self._together(action, own)
-        code, begin = self.blocks.joined(block, shift)
-        if not self.open:
-            return orders.of(code)
-        return orders.of_shared(code, lambda: self._multicasts(own, block, begin))
+        block = np.array(self.block)
+        for places, make in self.open.values():
+            block[places] = make(own, late)
+        code, begin = self.blocks.joined(block, np.array(self.shift, np.int64).reshape(-1, PIECES))
+        if self.fill_places:
+            rows, forms = orders.of_shared(code, lambda: self._multicasts(block, begin))
+        else:
+            rows, forms = orders.of(code)
+        return np.concatenate([rows, self.ends]), np.concatenate(
+            [forms, -1 - np.arange(len(self.ends), dtype=np.int32)]
+        )
 
-    def _multicasts(
-        self, own: dict[int, Share], block: np.ndarray, begin: np.ndarray
-    ) -> tuple[list[Multicast], np.ndarray]:
+    def _multicasts(self, block: np.ndarray, begin: np.ndarray) -> tuple[list[Multicast], np.ndarray]:
         """Return the multicasts of a tile, and of which one the slice of every row is. block, begin: of every action, its
         block and first row."""
-        order, fills = self.order, self.order.fills
-        spans = [[int(begin[-1]), 0] for _ in fills]
+        fills = self.order.fills
+        span, parts = [[int(begin[-1]), 0] for _ in fills], [[] for _ in fills]
         reach: list[tuple[list[Range], list[Range]]] = [([], [])] * len(fills)
-        parts: list[list[tuple[int, int]]] = [[] for _ in fills]
         used: dict[int, int] = {}  # staging buffer -> the last fill whose part it held
-        for place, action in self.open:
-            first, last, f = int(begin[place]), int(begin[place + 1]), action.fill
-            if action.kind != "part":
-                spans[f] = [min(spans[f][0], first), last]
-                reach[f] = self.reach.get(int(block[place]), reach[f])
-            elif last > first:
-                at = self._staging(action.access, fills[f])
-                parts[f] += [(r, used.get(at, -1)) for r in range(first, last)]
+        met = set()
+        number, first = block.tolist(), begin.tolist()
+        for place, (kind, _, k, _, f) in self.fill_places:
+            if kind != "part":
+                span[f] = [min(span[f][0], first[place]), first[place + 1]]
+                reach[f] = self.reach.get(number[place], reach[f])
+                met |= {f} if kind == "meet" else set()
+            elif first[place + 1] > first[place]:
+                at = self.at.staging[k][fills[f].version[k] % len(self.at.staging[k])]
+                parts[f] += [(r, used.get(at, -1)) for r in range(first[place], first[place + 1])]
                 used[at] = f
-        met = {action.fill for _, action in self.open if action.kind == "meet"}
         made = []
-        for f, (span, (read, write), part) in enumerate(zip(spans, reach, parts, strict=True)):
-            key = fills[f].changed, f in met, tuple([b - a for a, b in write])
-            if key not in self.known_cycles:
-                groups = tuple([sharing.groups(self.tiling, k) for k in fills[f].changed])
-                found = multicast.exchanges(self.low.machine).of(
-                    groups, tuple([self.tiling.loaders[k] for k in fills[f].changed])
-                )
-                self.known_cycles[key] = found.cycles(key[2], key[1])
-            made.append(Multicast(span[0], span[1], self.known_cycles[key], read, write, part))
-        step_fill = np.searchsorted([fill.step for fill in fills], np.arange(len(order.steps)), "right") - 1
+        for f, fill in enumerate(fills):
+            read, write = reach[f]
+            cycles = self._cycles(fill.changed, f in met, write)
+            made.append(Multicast(span[f][0], span[f][1], cycles, read, write, parts[f]))
+        step_fill = np.searchsorted([fill.step for fill in fills], np.arange(len(self.order.steps)), "right") - 1
         return made, np.repeat(step_fill[self.step], np.diff(begin))
+
+    def _cycles(self, changed: tuple[int, ...], met: bool, arrived: Sequence[Range]) -> int:
+        """Return the cycles from the meeting, if tiles meet, to the arrival of these reads' slices everywhere."""
+        key = changed, met, tuple([b - a for a, b in arrived])
+        if key not in self.known_cycles:
+            groups = tuple([sharing.groups(self.tiling, k) for k in changed])
+            of = multicast.exchanges(self.low.machine).of(groups, tuple([self.tiling.loaders[k] for k in changed]))
+            self.known_cycles[key] = of.cycles(key[2], met)
+        return self.known_cycles[key]
 
     # -- actions -------------------------------------------------------------------------------------------------
 
@@ -201,9 +205,10 @@ class NestCode:
                 self._transfer(k, s, "wdma", action.worker)
         elif kind in ("emit", "front", "back"):
             self._compute(action, s)
-        elif kind in ("part", "meet", "exchange"):
-            self.open.append((len(self.block), action))
-            self._add(0)
+        elif kind == "part":
+            self._part_load(action)
+        elif kind in ("meet", "exchange"):
+            self._together(action)
         else:
             fields = {"workers": action.worker} if kind == "wait_worker" else {}
             self._add(self.blocks.of((kind, action.worker), lambda: isa.rows([isa.make(kind, **fields)])))
@@ -274,7 +279,7 @@ class NestCode:
         """Return a key of the form of a slice's transfer, its descriptors at their first occurrence, and how far the DDR offsets
         of either piece have moved since: offsets are linear in the slice's start."""
         access = self.tiling.accesses[k]
-        if access.positional or self.low.positional:
+        if self.low.positional:
             return (k, s.lo, s.hi), [d for d in access.transfers(s.lo, s.hi) if d.run_bytes], STILL
         place = (k, access.place(s.lo), access.place(s.hi))
         found = self.known_moves.get(place)
@@ -292,71 +297,81 @@ class NestCode:
             known = self.first_moves[key] = ([d for d in access.transfers(s.lo, s.hi) if d.run_bytes], base)
         return key, known[0], tuple([x - y for x, y in zip(base, known[1], strict=True)])
 
-    # -- multicast -----------------------------------------------------------------------------------------------
+    # -- multicast: what a tile does depends on its part, and is made per tile -----------------------------------
 
-    def _part(self, fill: Fill, share: Share) -> tuple[tuple, list[Descriptor], tuple[int, ...], int, int, int]:
-        """Return the part of a shared slice that a tile loads: form, transfers, their DDR shift, local start, bytes, and the
-        bytes of the whole slice."""
-        key, found, shift = self._moves(share.access, self.order.steps[fill.step])
-        self.part_forms.setdefault(key, (share.access, found))
-        moved, start, size, total = self._cut(key, found, share)
-        return key, moved, shift, start, size, total
+    def _later(self, key: tuple, make: Callable[[dict[int, Share], int], int], shift: tuple[int, ...] = STILL) -> None:
+        """Add an action of which `make` says, for a tile's shares and lateness, what block it is; once for equal keys."""
+        self.open.setdefault(key, ([], make))[0].append(len(self.block))
+        self._add(0, shift)
 
     def _cut(self, key: tuple, found: Sequence[Descriptor], share: Share) -> tuple[list[Descriptor], int, int, int]:
+        """Return what `part_of` says of a slice whose transfers are `found`, and of the part of a tile."""
         known = self.known_parts.get((key, share.rank))
         if known is None:
             known = self.known_parts[key, share.rank] = part_of(found, share.rank, share.tiles)
         return known
 
-    def _staging(self, k: int, fill: Fill) -> int:
-        return self.at.staging[k][fill.version[k] % len(self.at.staging[k])]
-
-    def _part_load(self, action: Action, share: Share, late: int) -> tuple[int, tuple[int, ...]]:
-        """Return the block, and its shift, that loads this tile's part of a shared read into staging."""
+    def _part_load(self, action: Action) -> None:
+        """Add the load of a tile's part of a shared read into staging."""
         k, fill = action.access, self.order.fills[action.fill]
-        if share.rank < 0:
-            return 0, STILL
-        key, moved, shift, _, size, _ = self._part(fill, share)
-        at = self._staging(k, fill)
-        pieces = 1 + late * (action.fill == LATE_FILL)
+        key, found, shift = self._moves(k, self.order.steps[fill.step])
+        self.part_forms.setdefault(key, (k, found))
+        at = self.at.staging[k][fill.version[k] % len(self.at.staging[k])]
+        early = action.fill == LATE_FILL
 
-        def make() -> np.ndarray:
-            found = moved
-            if pieces > 1 and size:  # a small operand has no part for every tile
-                step = round_up(-(-size // pieces), LINE_BYTES)
-                found = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
-            return self._dma("rdma", k, found, at, PIECES * (len(self.tiling.accesses) + k), action.worker)
+        def make(own: dict[int, Share], late: int) -> int:
+            if own[k].rank < 0:
+                return 0
+            moved, _, size, _ = self._cut(key, found, own[k])
+            pieces = 1 + late * early
 
-        return self.blocks.of(("part", key, share.rank, at, pieces), make), shift
+            def rows() -> np.ndarray:
+                parts = moved
+                if pieces > 1 and size:  # a small operand has no part for every tile
+                    step = round_up(-(-size // pieces), LINE_BYTES)
+                    parts = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
+                return self._dma("rdma", k, parts, at, PIECES * (len(self.tiling.accesses) + k), action.worker)
 
-    def _together(self, action: Action, own: dict[int, Share]) -> int:
-        """Return the block in which a tile meets those that share a fill, or sends its parts of it and waits for all parts."""
-        fill = self.order.fills[action.fill]
+            return self.blocks.of(("part", key, own[k].rank, at, pieces), rows)
+
+        self._later(("part", key, at, early), make, shift)
+
+    def _together(self, action: Action) -> None:
+        """Add the meeting of the tiles that share a fill, or the exchange of its parts."""
+        fill, turn = self.order.fills[action.fill], action.fill % 2
         if action.kind == "meet":
-            masks = tuple([own[k].mask for k in fill.changed])
-            return self.blocks.of(("meet", *masks), lambda: isa.rows(multicast.meet(masks)))
-        parts = [(k, own[k], self._part(fill, own[k])) for k in fill.changed]
-        copies = self.tiling.copies
-        turn = tuple([(fill.version[k] % copies[k], fill.version[k] % len(self.at.staging[k])) for k in fill.changed])
+            masks = lambda own: tuple([own[k].mask for k in fill.changed])  # noqa: E731
+            meet = lambda own, _: self.blocks.of(("meet", *masks(own)), lambda: isa.rows(multicast.meet(masks(own))))  # noqa: E731
+            self._later(("meet", *fill.changed), meet)
+            return
+        forms = [self._moves(k, self.order.steps[fill.step])[:2] for k in fill.changed]
+        for k, form in zip(fill.changed, forms, strict=True):
+            self.part_forms.setdefault(form[0], (k, form[1]))
+        copy = [
+            (fill.version[k] % self.tiling.copies[k], fill.version[k] % len(self.at.staging[k])) for k in fill.changed
+        ]
+        key = ("exchange", turn, *fill.changed, *copy, *[form for form, _ in forms])
 
-        def make() -> np.ndarray:
-            rows: list[tuple] = []
-            for k, share, (*_, start, size, _) in parts:
-                target = self.at.access[k][fill.version[k] % copies[k]] + start
-                rows += multicast.send(self._staging(k, fill), target, size, share.mask, action.fill)
-            return isa.rows([*rows, multicast.receive(action.fill, sum(p[-1] for *_, p in parts))])
+        def make(own: dict[int, Share], late: int) -> int:
+            parts = [self._cut(*form, own[k]) for k, form in zip(fill.changed, forms, strict=True)]
 
-        forms = tuple([(share.mask, share.rank, p[0]) for _, share, p in parts])
-        number = self.blocks.of(("exchange", action.fill % 2, turn, forms), make)
-        if number not in self.reach:
-            places = [
-                (self._staging(k, fill), self.at.access[k][c], p) for (k, _, p), (c, _) in zip(parts, turn, strict=True)
-            ]
-            self.reach[number] = (
-                [(a, a + p[-2]) for a, _, p in places if p[-2]],
-                [(b, b + p[-1]) for _, b, p in places],
-            )
-        return number
+            def rows() -> np.ndarray:
+                out: list[tuple] = []
+                for k, (_, start, size, _), (to, staged) in zip(fill.changed, parts, copy, strict=True):
+                    out += multicast.send(
+                        self.at.staging[k][staged], self.at.access[k][to] + start, size, own[k].mask, turn
+                    )
+                return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
+
+            number = self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
+            sizes = [(size, total) for _, _, size, total in parts]
+            staging = [self.at.staging[k][c] for k, (_, c) in zip(fill.changed, copy, strict=True)]
+            target = [self.at.access[k][c] for k, (c, _) in zip(fill.changed, copy, strict=True)]
+            self.reach[number] = ([(a, a + n) for a, (n, _) in zip(staging, sizes, strict=True) if n],
+                                  [(a, a + n) for a, (_, n) in zip(target, sizes, strict=True)])  # fmt: skip
+            return number
+
+        self._later(key, make)
 
     def fitted(
         self, code: np.ndarray, shares: Sequence[Share], others: Sequence[Share]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -43,6 +43,11 @@ class Code:
     at: np.ndarray
     ddr: np.ndarray
     columns: Columns  # of `plain`
+
+    @cached_property
+    def forms(self) -> np.ndarray:
+        """Of every distinct row a number that it shares with those that differ in their DDR offset alone."""
+        return isa.row_forms(self.plain)
 
     def rows(self, order: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return the rows in such an order."""

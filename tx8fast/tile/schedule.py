@@ -24,6 +24,7 @@ from tx8fast.tile.nodes import Code, Columns, Multicast, Nodes, Rule, aliased_ra
 POLICIES = ("nest", "free")
 #: what a compilation may ask for: one of them, or per code the one that takes fewer cycles
 ORDERS = (*POLICIES, "best")
+WINDOWS = 3  # of registers
 MAX_ROWS = 1 << 15  # of one code; a longer one keeps the order of its nest
 #: of the nest's cycles, what another order may take where tiles meet: one tile stands for all of them
 GAIN = 0.995
@@ -49,12 +50,12 @@ class TileOrder:
         self.made: list[Ordered] = []
         self.rule: Rule | None = None  # how codes with multicasts are ordered, None: as the nest
 
-    def of(self, code: Code) -> np.ndarray:
-        """Return the rows, none of which waits for anything, in the wanted order."""
+    def of(self, code: Code) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`)."""
         n = len(code.at)
         if self.wanted == "nest" or not 1 < n <= MAX_ROWS:
             self.made.append(Ordered("nest", {}))
-            return code.rows()
+            return code.rows(), code.forms[code.at]
         costs = code.columns.of(code.at)
         if self.aliased is None:
             before = byte_dependences(code.columns.read, code.columns.write, code.at)
@@ -66,17 +67,18 @@ class TileOrder:
         cycles = {policy: self._measured(costs, at) for policy, at in found.items()}
         best = min(POLICIES, key=cycles.__getitem__) if self.wanted == "best" else self.wanted
         self.made.append(Ordered(best, cycles))
-        return code.rows(found[best])
+        return code.rows(found[best]), code.forms[code.at[found[best]]]
 
-    def of_shared(self, code: Code, multicasts: Callable[[], tuple[Sequence[Multicast], np.ndarray]]) -> np.ndarray:
-        """Return the rows of a nest whose tiles pass operands on, in the wanted order. All codes of a segment are ordered as the
+    def of_shared(self, code: Code, multicasts: Callable[[], tuple[Sequence[Multicast], np.ndarray]]
+                  ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Return the rows of a nest whose tiles pass operands on, in the wanted order, and their forms. All codes of a segment are ordered as the
         first one, because their tiles meet. multicasts: gives them, and per row the number of the one that its slice belongs
         to."""
         n = len(code.at)
         if self.wanted == "nest" or n > MAX_ROWS:
             self.made.append(Ordered("nest", {}))
         if self.made and self.rule is None:
-            return code.rows()
+            return code.rows(), code.forms[code.at]
         if self.aliased is not None:
             raise InternalError("tiles that pass operands on update no tensor in place")
         nodes = Nodes(self.machine, code, *multicasts())
@@ -89,7 +91,7 @@ class TileOrder:
         if self.wanted == "free" or found[best] < GAIN * nest:
             self.rule = best
         self.made.append(Ordered("nest" if self.rule is None else "free", {"nest": nest, "free": found[best]}))
-        return code.rows() if self.rule is None else self._written(nodes, *made[best])
+        return (code.rows(), code.forms[code.at]) if self.rule is None else self._written(nodes, *made[best])
 
     def facts(self) -> dict[str, Any]:
         """Return the orders that the codes have, and what the slowest code takes in each order that was measured."""
@@ -102,11 +104,12 @@ class TileOrder:
         chosen = max((o.cycles.get(o.policy, 0) for o in self.made), default=0)
         return round(cycles * chosen / nest) if nest else cycles
 
-    def _written(self, nodes: Nodes, at: np.ndarray, worker: np.ndarray) -> np.ndarray:
-        """Return the rows in an order, each in its window."""
+    def _written(self, nodes: Nodes, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows in an order, each in its window, and their forms."""
         out = nodes.code.rows(at)
         out["worker"] = worker
-        return out
+        plain = nodes.code.at[at]
+        return out, (nodes.code.forms[plain] * WINDOWS + worker).astype(np.int32)
 
     def _measured(self, costs: Columns, at: np.ndarray, worker: np.ndarray | None = None) -> int:
         """Return the cycles of rows in the order `at`; worker: the window of each, None: all have the first."""
