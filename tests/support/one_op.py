@@ -215,7 +215,9 @@ def with_plan(case: Case, plan: Plan, low: Any = None, order: str = "free") -> C
     """Return the one-op case compiled with `plan`, and another lowering, instead of the searched ones. order: of instructions,
     by default the one that list scheduling makes, whatever it costs."""
     old = case.segment
-    made = build_segment(Tiling(low or case.lowering(), plan), case.machine, old.name, old.ops, old.barrier, order=order)
+    made = build_segment(
+        Tiling(low or case.lowering(), plan), case.machine, old.name, old.ops, old.barrier, order=order
+    )
     made.arguments = old.arguments
     return dataclasses.replace(case, program=dataclasses.replace(case.program, segments=[made]))
 
@@ -260,7 +262,7 @@ def random_plan(case: Case, rng: np.random.Generator, low: Any = None) -> Plan |
         free = [f for f in rng.permutation(len(shard)).tolist() if not low.reduce[f]]
         order = (*free, *(f for f in range(len(shard)) if low.reduce[f]))
         plan = Plan(tuple(parts), tuple(shard), tuple(slices), order, 2, 0, 0, "", 1)
-        if low.shares and rng.integers(2):
+        if any(map(low.may_share, range(len(low.reads)))) and rng.integers(2):
             plan = dataclasses.replace(plan, shared=_sharers(low, plan))
         plan = dataclasses.replace(plan, bufs=int(rng.integers(1, 3)))
         if (made := Tiling(low, plan)).demand_bytes() <= capacity and math.prod(made.trips) <= 64:

@@ -15,7 +15,7 @@ from tx8fast.errors import ConfigError
 from tx8fast.machine import load_machine
 from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
 from tx8fast.simulator.cycle import simulate
-from tx8fast.tile.nodes import Code, Columns
+from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.schedule import ORDERS, TileOrder
 
 MODEL = Path(__file__).resolve().parent.parent / "data" / "onnx" / "bert-encode-op23.onnx"
@@ -61,7 +61,8 @@ def code(rows: np.ndarray) -> Code:
 def test_an_engine_works_on_the_next_slice_where_it_would_wait() -> None:
     order = TileOrder(load_machine("tx8"), "free", 30.0)
     rows = nest()
-    found = order.of(code(rows))
+    found, forms = order.of(code(rows))
+    assert len(forms) == len(rows)
     assert sorted(map(bytes, found)) == sorted(map(bytes, rows))
     exp, neg = (isa.INSTRUCTIONS[name].OPCODE for name in ("exp_v", "neg_v"))
     vector = [opcode for opcode in found["opcode"].tolist() if opcode in (exp, neg)]
@@ -77,7 +78,7 @@ def test_transfers_of_one_place_in_ddr_keep_their_order() -> None:
     rows = nest()
     rows["ddr"] = 0
     found = [
-        TileOrder(load_machine("tx8"), "free", 30.0, aliased).of(code(rows))
+        TileOrder(load_machine("tx8"), "free", 30.0, aliased).of(code(rows))[0]
         for aliased in (None, np.zeros(2, np.int64))
     ]
     transfers = [[u for u in isa.units(rows).tolist() if u in (2, 3)] for rows in found]

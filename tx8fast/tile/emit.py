@@ -19,10 +19,10 @@ from tx8fast.lower.base import Access, Lowering, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
-from tx8fast.machine import Machine
 from tx8fast.tile import multicast, sharing
+from tx8fast.tile.blocks import Blocks
 from tx8fast.tile.nest import LoopStep
-from tx8fast.tile.nodes import Code, Columns, Multicast, Range
+from tx8fast.tile.nodes import Multicast, Range
 from tx8fast.tile.order import Action, Order
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
@@ -64,42 +64,6 @@ def code_key(low: Lowering, r: TileRange) -> tuple:
     for a in (*low.reads, *low.writes):
         lanes.append(channel_form(a.spec, *(a.box(r.lo, r.hi)[-1] if a.dims else (0, 1))))
     return (lens, tuple(lanes), low.place(r.lo, r.hi))
-
-
-class Blocks:
-    """Numbered blocks of rows, each made once; number 0 is empty."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.rows = [isa.rows([])]
-        self.columns = Columns(machine, self.rows[0])
-        self.number: dict[tuple, int] = {}
-
-    def of(self, key: tuple, make: Callable[[], np.ndarray]) -> int:
-        """Return the number of the block with this key."""
-        found = self.number.get(key)
-        if found is None:
-            made = make()
-            found = self.number[key] = len(self.rows) if len(made) else 0
-            if found:
-                self.rows.append(made)
-        return found
-
-    def joined(self, blocks: np.ndarray, shift: np.ndarray) -> tuple[Code, np.ndarray]:
-        """Return blocks (n,) one after the other, their DDR offsets shifted by (n, pieces) bytes, and where each begins,
-        (n + 1,)."""
-        counts = np.array([len(r) for r in self.rows], np.int64)
-        begin = np.cumsum(counts) - counts
-        size = counts[blocks]
-        action = np.repeat(np.arange(len(blocks)), size)
-        at = np.arange(len(action)) + (begin[blocks] - np.cumsum(size) + size)[action]
-        # as bytes: numpy would work out a common record type for every block
-        plain = np.concatenate([r.view(np.uint8) for r in self.rows]).view(isa.RECORD)
-        known = self.columns.kind.size
-        if known < len(plain):
-            self.columns = self.columns.followed_by(Columns(self.machine, plain[known:]))
-        ddr = shift[action, plain["slot"][at] % PIECES]  # a slot per piece
-        return Code(plain, at, ddr, self.columns), np.concatenate([[0], np.cumsum(size)])
 
 
 class NestCode:

@@ -1,6 +1,6 @@
 """In which order a tile issues the instructions of a loop nest.
 
-May import: machine, _kernels, tile.nodes. Must not: choose plans, know ops.
+May import: machine, _kernels, tile.blocks, tile.nodes. Must not: choose plans, know ops.
 
 The nest's own order is right: every row finds what it reads. Any order that keeps, for every byte, writes and reads in turn is
 as right, so list scheduling may let rows of later slices go first where an engine would wait. What the orders take is
@@ -18,7 +18,8 @@ import numpy as np
 from tx8fast._kernels import EventInput, byte_dependences, list_order, simulate_events
 from tx8fast.errors import InternalError
 from tx8fast.machine import QUEUE_DEPTH, Machine
-from tx8fast.tile.nodes import Code, Columns, Multicast, Nodes, Rule, aliased_ranges
+from tx8fast.tile.blocks import Code, Columns, aliased_ranges
+from tx8fast.tile.nodes import Multicast, Nodes, Rule
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest
 POLICIES = ("nest", "free")
