@@ -82,7 +82,9 @@ class FeedForward(Fused):
                 products.append(i)
             elif op.kind in NORMS:
                 norm = Norm(op, machine)
-                self._add(i, norm, self._mapped(self._row_links(norm, result_factors(self.lead))))
+                if norm.heads > 1:
+                    raise NotLowerable("rows of a feed-forward's result are normalised whole")
+                self._add(i, norm, self._mapped(self._head_links(norm, result_factors(self.lead), 1)))
             else:
                 point = Elementwise(op, machine)
                 self._add(i, point, self._mapped(self._elementwise_links(point, result_factors(self.lead))))

@@ -100,12 +100,12 @@ class Fused(Lowering):
                 low = RowLead(op, machine, product) if leads else product
                 links = [Link(f, n) for f, n in enumerate(low.sizes)]
             elif op.kind in NORMS:
-                low = Norm(op, machine)
-                links = self._row_links(low, dims)
-                whole |= {links[-1].factor}
+                low = norm = Norm(op, machine)
+                links = self._head_links(norm, dims, 1 if norm.heads == 1 else norm.channels)
+                whole |= {links[-1].factor} if norm.heads == 1 else set()
             elif op.kind == "rope":
-                low = Rope(op, machine)
-                links = self._rope_links(low, dims)
+                low = rope = Rope(op, machine)
+                links = self._head_links(rope, dims, rope.dim)
             else:
                 low = Elementwise(op, machine)
                 links = self._elementwise_links(low, dims)
@@ -162,19 +162,12 @@ class Fused(Lowering):
             raise NotLowerable("an element-wise member must keep the product's shape")
         return [Link(f, n) for f, n in dims]
 
-    def _row_links(self, low: Norm, dims: Dims) -> list[Link]:
-        if tuple(n for _, n in dims) != low.sizes or any(f < 0 and n != 1 for f, n in dims) or dims[-1][0] < 0:
-            raise NotLowerable("a normalisation must keep the product's shape")
-        return [Link(f, n) for f, n in dims]
-
-    def _rope_links(self, low: Rope, dims: Dims) -> list[Link]:
-        if (
-            [n for _, n in dims[:-1]] != list(low.sizes[:-1])
-            or dims[-1][1] != low.sizes[-1] * low.dim
-            or dims[-1][0] < 0
-        ):
-            raise NotLowerable("a rotary member must follow the projection it rotates")
-        return [*(Link(f, n) for f, n in dims[:-1]), Link(dims[-1][0], low.sizes[-1], low.dim)]
+    def _head_links(self, low: Lowering, dims: Dims, lanes: int) -> list[Link]:
+        """Return the links of a member whose last loop runs over heads of so many lanes."""
+        shape = (*low.sizes[:-1], low.sizes[-1] * lanes)
+        if tuple(n for _, n in dims) != shape or any(f < 0 and n != 1 for f, n in dims) or dims[-1][0] < 0:
+            raise NotLowerable(f"{low.record.kind} must keep the product's shape")
+        return [*(Link(f, n) for f, n in dims[:-1]), Link(dims[-1][0], low.sizes[-1], lanes)]
 
     def _add(self, index: int, low: Lowering, links: list[Link]) -> None:
         sources: list[tuple[str, int]] = []

@@ -22,6 +22,7 @@ from tx8fast.numerics.layout import block_size, blocked_params, padded_channels
 
 WORK = "f32"
 REDUCES = {"add": "sum", "mean": "avg", "max": "max", "min": "min"}
+SPREADS = 2  # buffers of a statistic over lanes: the matrix engine spreads the next head's while one is applied
 MAX_CHANNELS = 16384  # field range of the reduce instruction
 
 
@@ -37,15 +38,22 @@ class RowOp(Lowering):
         self.dtype = x.dtype
         if not x.shape or self.dtype not in FLOATS or record.results[0].dtype != x.dtype:
             raise NotLowerable("row operations take one float format and rank 1 or more")
-        self.channels = x.shape[-1]
+        self.heads = self._heads()
+        self.channels = x.shape[-1] // self.heads  # of a head
+        if self.heads > 1 and self.channels % block_size(self.dtype):
+            raise NotLowerable(f"heads of {self.channels} channels are no whole blocks")
         if self.channels > MAX_CHANNELS:
             raise NotLowerable(f"{self.channels} channels are above the reduction's limit of {MAX_CHANNELS}")
         rank = len(x.shape)
         if {a % rank for a in self._axes()} != {rank - 1}:
             raise NotLowerable("only the last dimension can be normalised on the vector engine")
-        self.loop_over([(f,) for f in range(rank)], whole=[rank - 1])
+        # with heads the last loop runs over them, and their channels come whole
+        self.loop_over([(f,) for f in range(rank)], whole=[rank - 1] if self.heads == 1 else [])
         self.reads = [self.operand_access(0)]
         self.writes = [self.result_access()]
+
+    def _heads(self) -> int:
+        return 1
 
     def _axes(self) -> Sequence[int]:
         return self.record.attr("axes")
@@ -97,7 +105,8 @@ class RowOp(Lowering):
 
 
 class Norm(RowOp):
-    """layernorm and rmsnorm over the last dimension."""
+    """layernorm and rmsnorm over the last dimension, or over the channels of each of its heads: in the blocked form these are
+    matrices one after the other."""
 
     takes = frozenset({"layernorm", "rmsnorm"})
 
@@ -117,32 +126,61 @@ class Norm(RowOp):
         self.gamma = len(record.operands) > 1 and record.operands[1] is not None
         self.beta = len(record.operands) > 2 and record.operands[2] is not None
 
+    def _heads(self) -> int:
+        return int(self.record.attr("heads"))
+
+    def _of_head(self, local: Local) -> tuple[int, Local]:
+        """Return how many heads a slice has, and the form of one."""
+        n = local.cols // self.channels
+        return n, Local(local.rows, self.channels, WORK, True)
+
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         local = self.local(lo, hi)
         lanes = padded_channels(self.channels, WORK) * ITEM_BYTES[WORK]
-        own = [self.work_bytes(local), self.row_bytes(local), self.block_bytes(local)]
+        n, _ = self._of_head(local)
+        own = [self.work_bytes(local), n * self.row_bytes(local), min(n, SPREADS) * self.block_bytes(local)]
         return own + ([self.work_bytes(local), lanes] if self.wide else [])
 
     def emit(self, em: Emitter, s: Slice) -> None:
         local = self.local(s.lo, s.hi)
         square, stat, spread, *room = s.scratch
-        lanes, n, ones = local.rows * 4, local.elems, s.consts[0]
+        n, ones = local.elems, s.consts[0]
         x = self.widen(em, s.reads[0], room[0] if room else 0, n)
         y = room[0] if room else s.writes[0]
         if self.centred:
-            em.reduce("avg", x, stat, local, WORK)
-            self.apply_rows(em, "sub", x, stat, y, spread, ones, local)
+            self._statistic(em, x, stat, local)
+            self._apply_heads(em, "sub", x, stat, y, spread, ones, local)
             x = y
         em.v("square", x, square, n, WORK)
-        em.reduce("avg", square, stat, local, WORK)
+        self._statistic(em, square, stat, local)
+        heads, head = self._of_head(local)
+        lanes = heads * local.rows * 4
         em.vs("add", stat, self.eps, stat, lanes, WORK)
         em.v("rsqrt", stat, stat, lanes, WORK)
-        self.apply_rows(em, "mul", x, stat, y, spread, ones, local)
+        self._apply_heads(em, "mul", x, stat, y, spread, ones, local)
         channels = padded_channels(self.channels, WORK)
         for fn, vector in zip(["mul"] * self.gamma + ["add"] * self.beta, s.reads[1:], strict=True):
-            em.vector(fn, y, self.widen(em, vector, room[1] if room else 0, channels), y, local, WORK)
+            own = self.widen(em, vector, room[1] if room else 0, channels)
+            for at in range(y, y + heads * head.size_bytes, head.size_bytes):
+                em.vector(fn, at, own, at, head, WORK)
         if room:
             em.cvt(y, s.writes[0], n, WORK, self.dtype)
+
+    def _statistic(self, em: Emitter, x: int, stat: int, local: Local) -> None:
+        """stat [heads, rows, 1] = the mean over the channels of every head."""
+        heads, head = self._of_head(local)
+        for h in range(heads):
+            em.reduce("avg", x + h * head.size_bytes, stat + h * self.row_bytes(local), head, WORK)
+
+    def _apply_heads(
+        self, em: Emitter, fn: str, x: int, stat: int, y: int, spread: int, ones: int, local: Local
+    ) -> None:
+        """y = fn(x, stat) head by head."""
+        heads, head = self._of_head(local)
+        for h in range(heads):
+            at = h * head.size_bytes
+            room = spread + h % SPREADS * self.block_bytes(local)
+            self.apply_rows(em, fn, x + at, stat + h * self.row_bytes(local), y + at, room, ones, head)
 
 
 class Softmax(RowOp):
