@@ -60,6 +60,8 @@ def apply(d: Draft, x: Value, kind: Kind) -> Value:
         raise Unfit(f"{kind[1]} does not take this element type")
     if kind[1] in STATIC and not x.static:
         raise Unfit(f"{kind[1]} needs a value that is known")
+    if kind[1].endswith("Window") and x.rank:
+        raise Unfit(f"{kind[1]} needs one number")
     known = RECIPES.get(kind)
     return d.pick(known)(d, x, kind[1]) if known else declared_call(d, x, kind[1])
 
