@@ -59,7 +59,7 @@ DECISIONS = frozenset(
     ).split()
 )
 #: how many times the measured deviation is allowed
-SLACK = 3.0
+SLACK = 4.0
 NEAR = "noise of equality"
 SMALL_RUNS, LARGE_RUNS, DECISION_RUNS, LARGE = 4, 3, 18, 4.0
 
