@@ -22,7 +22,7 @@ from hunt.starts import STARTS
 Pair = tuple[str, str]
 #: models that are aimed at a pair before it is given up; of one model: pairs that it begins with, pairs that it is aimed at
 #: in vain, values for each of them
-TRIES, AIMS, VAIN, PROBES = 3, 5, 12, 12
+TRIES, AIMS, VAIN, PROBES = 2, 6, 24, 8
 FAN_NODES, CHAIN_NODES = 22, 10
 #: operators whose results are known before the program runs
 KNOWN = (*STATIC, "Shape", "Size")
