@@ -134,6 +134,15 @@ def _check_interface(program: Program, graph: Graph, describe: Describe) -> None
             problems.append(
                 f"launch '{launch.name}' names values that the model does not have: {', '.join(unknown[:3])}"
             )
+            continue
+        for value, declared in zip(launch.values, program.segments[launch.segment].arguments):
+            if value and declared is not None:
+                own = graph.specs[value]
+                if (tuple(declared.shape), declared.dtype) != (own.shape, own.dtype):
+                    problems.append(
+                        f"launch '{launch.name}', value {value}: the program has {tuple(declared.shape)} {declared.dtype}, "
+                        f"the model {own.shape} {own.dtype}"
+                    )
     raise_all(ProgramError, "comparing the program with the model, compiled with the same options", problems)
 
 
