@@ -111,7 +111,9 @@ def _check_interface(program: Program, graph: Graph, describe: Describe) -> None
     given = {t.name: _spec(t) for t in program.inputs}
     for name in dict.fromkeys([*own, *given]):
         if own.get(name) != given.get(name):
-            problems.append(f"input '{name}': the program has {_says(given.get(name))}, the model {_says(own.get(name))}")
+            problems.append(
+                f"input '{name}': the program has {_says(given.get(name))}, the model {_says(own.get(name))}"
+            )
     ends = [(t.name, _spec(t)) for t in program.outputs]
     if len(ends) != len(graph.results):
         problems.append(f"the program has {len(ends)} outputs, the model {len(graph.results)}")
