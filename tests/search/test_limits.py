@@ -11,9 +11,9 @@ from tx8fast.errors import InfeasibleError, SearchLimitWarning
 from tx8fast.graph_table import Dim, FunctionTable, GraphTable, OpRecord, Rule, Step, TensorSpec
 from tx8fast.search import chains
 from tx8fast.search.exact import SearchReport
-from tx8fast.search.plan import MAX_SLICES
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
+from tx8fast.tile.tiling import MAX_SLICES, Tiling
 
 pytestmark = pytest.mark.feature("B11", "B48")
 CHIP = MACHINES["tx8"]
@@ -24,10 +24,11 @@ def test_a_plan_with_other_slices_has_other_trips() -> None:
         "gemm", Arg((1, 512, 1024), "bf16", "blocked"), Arg((1024, 2048), "bf16", "blocked"), out="blocked"
     ).lowering()
     plan = best_plan(low, CHIP)
-    trips = plan.trips
-    finer = plan.but(slices=tuple(max(1, n // 2) for n in plan.slices))
-    assert finer.trips == tuple(-(-a // b) for a, b in zip(plan.shard, finer.slices, strict=True)) != trips
-    assert plan.but(bufs=1).trips == trips
+    tiling = Tiling(low, plan)
+    trips = tiling.trips
+    finer = tiling.but(slices=tuple(max(1, n // 2) for n in plan.slices))
+    assert finer.trips == tuple(-(-a // b) for a, b in zip(plan.shard, finer.plan.slices, strict=True)) != trips
+    assert tiling.but(bufs=1).trips == trips
 
 
 def gemm(m: int, n: int, k: int) -> OpRecord:

@@ -85,6 +85,8 @@ def binary(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     kind, f = op.kind.rstrip("_"), scope.field
     if _known(*operands):
         a, b = (concrete(v, kind) for v in operands)
+        if kind == "pow" and (b < 0).any():
+            raise NotExpressed("whole numbers to negative powers")
         function = np.fmod if kind == "mod" and op.attr("fmod") else _INTEGER_BINARY[kind]
         with np.errstate(all="ignore"):
             return [np.asarray(function(a, b))]

@@ -17,9 +17,9 @@ from tx8fast.search.given import Given, take_given
 from tx8fast.search.grouping import group_table
 from tx8fast.search.members import fix_others, name_steps
 from tx8fast.search.partition import SECONDS
-from tx8fast.search.plan import Planned
 from tx8fast.search.planning import Planner
 from tx8fast.search.streams import inline_table, stream_table
+from tx8fast.tile.tiling import Planned
 
 Plans = dict[Record, Planned]
 
