@@ -103,6 +103,8 @@ class Attention(Lowering):
         wired = record.wires[1][0] == ("op", 0) and record.wires[2][self.second.arguments()[0]] == ("op", 1)
         if not wired or record.outputs != (2,) or self.second.bias or self.first.bias or softmax.attr("log"):
             raise NotLowerable("not the shape of attention")
+        if any(dict(p.attrs).get("act", "none") != "none" for p in (scores, mix)):
+            raise NotLowerable("attention's products apply no activation")
         if softmax.attr("axis") not in (-1, len(scores.results[0].shape) - 1):
             raise NotLowerable("attention normalises the last dimension")
         if {softmax.results[0].dtype, mix.results[0].dtype} != {self.dtype} or self.first.l_trs or self.second.l_trs:

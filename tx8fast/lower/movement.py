@@ -59,8 +59,9 @@ class Movement(Lowering):
 
     def emit(self, em: Emitter, s: Slice) -> None:
         out_box = self.writes[0].box(s.lo, s.hi)
-        if self.filler is not None:
-            n = math.prod(b - a for a, b in out_box)
+        n = math.prod(b - a for a, b in out_box)
+        own = self.reads[0].local(self.reads[0].box(s.lo, s.hi)).elems
+        if self.filler is not None and own < n:  # some of it is padding
             em.fill(s.writes[0], self.filler, n, self.writes[0].spec.dtype)
         out_strides = self._strides(out_box)
         for access, src in zip(self.reads, s.reads, strict=True):

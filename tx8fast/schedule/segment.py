@@ -81,10 +81,10 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
             known[key] = len(codes)
             if like not in nests:
                 order = tile_order(tiling, r.lo, r.hi, [s.access for s in shares], meet)
-                nests[like] = NestCode(tiling, buffers.at, order, offsets[t])
+                nests[like] = NestCode(tiling, buffers.at, order, offsets[t], ends)
             fitted = nests[like].fitted(*first[form], shares) if form in first else None
             if fitted is None:
-                code = isa.roll(np.concatenate([nests[like].rows(shares, late), ends]))
+                code = isa.roll(*nests[like].rows(shares, late))
                 first.setdefault(form, (code, shares))
             else:
                 code, shift = fitted

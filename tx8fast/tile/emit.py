@@ -21,7 +21,7 @@ from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
 from tx8fast.tile import multicast
 from tx8fast.tile.nest import LoopStep
-from tx8fast.tile.order import Action, Fill, Order
+from tx8fast.tile.order import Action, Order
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
 
@@ -80,8 +80,9 @@ class Blocks:
                 self.rows.append(made)
         return found
 
-    def joined(self, blocks: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """Return blocks (n,) one after the other, their DDR offsets shifted by (n, pieces) bytes."""
+    def joined(self, blocks: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return blocks (n,) one after the other, their DDR offsets shifted by (n, pieces) bytes, and of every row a number
+        (int32) that is equal for rows that differ in their DDR offset alone."""
         counts = np.array([len(r) for r in self.rows], np.int64)
         begin = np.cumsum(counts) - counts
         size = counts[blocks]
@@ -91,13 +92,14 @@ class Blocks:
         plain = np.concatenate([r.view(np.uint8) for r in self.rows]).reshape(-1, isa.RECORD.itemsize)
         out = plain[at].reshape(-1).view(isa.RECORD)
         out["ddr"] += shift[action, out["slot"] % PIECES]  # a slot per piece
-        return out
+        return out, isa.row_forms(plain.reshape(-1).view(isa.RECORD))[at]
 
 
 class NestCode:
-    """The code of tiles with one form of range. slot_base: DDR offset that every slot stands for on the tile at hand."""
+    """The code of tiles with one form of range. slot_base: DDR offset that every slot stands for on the tile at hand; ends: the
+    rows behind all others."""
 
-    def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray) -> None:
+    def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray, ends: np.ndarray) -> None:
         self.tiling, self.low, self.at, self.order = tiling, tiling.low, at, order
         self.slot_base = slot_base.tolist()
         self.blocks = Blocks()
@@ -115,21 +117,19 @@ class NestCode:
         self.low.prologue(em, at.consts)
         self.block = [self.blocks.of(("prologue",), lambda: isa.rows(em.rows))]
         self.shift: list[tuple[int, ...]] = [STILL]
-        self.open: list[tuple[int, Action]] = []  # actions that take part in a multicast, with their places
+        self.open: dict[tuple, tuple[list[int], Callable[[dict[int, Share], int], int]]] = {}  # `_later`: places, maker
         for action in order.actions:
             self._act(action)
+        self._add(self.blocks.of(("ends",), lambda: ends))
 
-    def rows(self, shares: Sequence[Share] = (), late: int = 0) -> np.ndarray:
-        """Return the code of a tile. `late`: how many transfers more it takes for an early part, so that its loads run behind
-        those of others."""
+    def rows(self, shares: Sequence[Share] = (), late: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the code of a tile, and which template each of its rows is an instance of. `late`: how many transfers more the
+        tile takes for an early part, so that its loads run behind those of others."""
         own = {s.access: s for s in shares}
-        block, shift = np.array(self.block), np.array(self.shift, np.int64).reshape(-1, PIECES)
-        for place, action in self.open:
-            if action.kind == "part":
-                block[place], shift[place] = self._part_load(action, own[action.access], late)
-            else:
-                block[place] = self._together(action, own)
-        return self.blocks.joined(block, shift)
+        block = np.array(self.block)
+        for places, make in self.open.values():
+            block[places] = make(own, late)
+        return self.blocks.joined(block, np.array(self.shift, np.int64).reshape(-1, PIECES))
 
     # -- actions -------------------------------------------------------------------------------------------------
 
@@ -148,9 +148,10 @@ class NestCode:
                 self._transfer(k, s, "wdma", action.worker)
         elif kind in ("emit", "front", "back"):
             self._compute(action, s)
-        elif kind in ("part", "meet", "exchange"):
-            self.open.append((len(self.block), action))
-            self._add(0)
+        elif kind == "part":
+            self._part_load(action)
+        elif kind in ("meet", "exchange"):
+            self._together(action)
         else:
             fields = {"workers": action.worker} if kind == "wait_worker" else {}
             self._add(self.blocks.of((kind, action.worker), lambda: isa.rows([isa.make(kind, **fields)])))
@@ -239,62 +240,75 @@ class NestCode:
             known = self.first_moves[key] = ([d for d in access.transfers(s.lo, s.hi) if d.run_bytes], base)
         return key, known[0], tuple([x - y for x, y in zip(base, known[1], strict=True)])
 
-    # -- multicast -----------------------------------------------------------------------------------------------
+    # -- multicast: what a tile does depends on its part, and is made per tile -----------------------------------
 
-    def _part(self, fill: Fill, share: Share) -> tuple[tuple, list[Descriptor], tuple[int, ...], int, int, int]:
-        """Return the part of a shared slice that a tile loads: form, transfers, their DDR shift, local start, bytes, and the
-        bytes of the whole slice."""
-        key, found, shift = self._moves(share.access, self.order.steps[fill.step])
-        self.part_forms.setdefault(key, (share.access, found))
-        moved, start, size, total = self._cut(key, found, share)
-        return key, moved, shift, start, size, total
+    def _later(self, key: tuple, make: Callable[[dict[int, Share], int], int], shift: tuple[int, ...] = STILL) -> None:
+        """Add an action of which `make` says, for a tile's shares and lateness, what block it is; once for equal keys."""
+        self.open.setdefault(key, ([], make))[0].append(len(self.block))
+        self._add(0, shift)
 
     def _cut(self, key: tuple, found: Sequence[Descriptor], share: Share) -> tuple[list[Descriptor], int, int, int]:
+        """Return what `part_of` says of a slice whose transfers are `found`, and of the part of a tile."""
         known = self.known_parts.get((key, share.rank))
         if known is None:
             known = self.known_parts[key, share.rank] = part_of(found, share.rank, share.tiles)
         return known
 
-    def _staging(self, k: int, fill: Fill) -> int:
-        return self.at.staging[k][fill.version[k] % len(self.at.staging[k])]
-
-    def _part_load(self, action: Action, share: Share, late: int) -> tuple[int, tuple[int, ...]]:
-        """Return the block, and its shift, that loads this tile's part of a shared read into staging."""
+    def _part_load(self, action: Action) -> None:
+        """Add the load of a tile's part of a shared read into staging."""
         k, fill = action.access, self.order.fills[action.fill]
-        if share.rank < 0:
-            return 0, STILL
-        key, moved, shift, _, size, _ = self._part(fill, share)
-        at = self._staging(k, fill)
-        pieces = 1 + late * (action.fill == LATE_FILL)
+        key, found, shift = self._moves(k, self.order.steps[fill.step])
+        self.part_forms.setdefault(key, (k, found))
+        at = self.at.staging[k][fill.version[k] % len(self.at.staging[k])]
+        early = action.fill == LATE_FILL
 
-        def make() -> np.ndarray:
-            found = moved
-            if pieces > 1 and size:  # a small operand has no part for every tile
-                step = round_up(-(-size // pieces), LINE_BYTES)
-                found = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
-            return self._dma("rdma", k, found, at, PIECES * (len(self.tiling.accesses) + k), action.worker)
+        def make(own: dict[int, Share], late: int) -> int:
+            if own[k].rank < 0:
+                return 0
+            moved, _, size, _ = self._cut(key, found, own[k])
+            pieces = 1 + late * early
 
-        return self.blocks.of(("part", key, share.rank, at, pieces), make), shift
+            def rows() -> np.ndarray:
+                parts = moved
+                if pieces > 1 and size:  # a small operand has no part for every tile
+                    step = round_up(-(-size // pieces), LINE_BYTES)
+                    parts = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
+                return self._dma("rdma", k, parts, at, PIECES * (len(self.tiling.accesses) + k), action.worker)
 
-    def _together(self, action: Action, own: dict[int, Share]) -> int:
-        """Return the block in which a tile meets those that share a fill, or sends its parts of it and waits for all parts."""
-        fill = self.order.fills[action.fill]
+            return self.blocks.of(("part", key, own[k].rank, at, pieces), rows)
+
+        self._later(("part", key, at, early), make, shift)
+
+    def _together(self, action: Action) -> None:
+        """Add the meeting of the tiles that share a fill, or the exchange of its parts."""
+        fill, turn = self.order.fills[action.fill], action.fill % 2
         if action.kind == "meet":
-            masks = tuple([own[k].mask for k in fill.changed])
-            return self.blocks.of(("meet", *masks), lambda: isa.rows(multicast.meet(masks)))
-        parts = [(k, own[k], self._part(fill, own[k])) for k in fill.changed]
-        copies = self.tiling.copies
-        turn = tuple([(fill.version[k] % copies[k], fill.version[k] % len(self.at.staging[k])) for k in fill.changed])
+            masks = lambda own: tuple([own[k].mask for k in fill.changed])  # noqa: E731
+            meet = lambda own, _: self.blocks.of(("meet", *masks(own)), lambda: isa.rows(multicast.meet(masks(own))))  # noqa: E731
+            self._later(("meet", *fill.changed), meet)
+            return
+        forms = [self._moves(k, self.order.steps[fill.step])[:2] for k in fill.changed]
+        for k, form in zip(fill.changed, forms, strict=True):
+            self.part_forms.setdefault(form[0], (k, form[1]))
+        copy = [
+            (fill.version[k] % self.tiling.copies[k], fill.version[k] % len(self.at.staging[k])) for k in fill.changed
+        ]
+        key = ("exchange", turn, *fill.changed, *copy, *[form for form, _ in forms])
 
-        def make() -> np.ndarray:
-            rows: list[tuple] = []
-            for k, share, (*_, start, size, _) in parts:
-                target = self.at.access[k][fill.version[k] % copies[k]] + start
-                rows += multicast.send(self._staging(k, fill), target, size, share.mask, action.fill)
-            return isa.rows([*rows, multicast.receive(action.fill, sum(p[-1] for *_, p in parts))])
+        def make(own: dict[int, Share], late: int) -> int:
+            parts = [self._cut(*form, own[k]) for k, form in zip(fill.changed, forms, strict=True)]
 
-        forms = tuple([(share.mask, share.rank, p[0]) for _, share, p in parts])
-        return self.blocks.of(("exchange", action.fill % 2, turn, forms), make)
+            def rows() -> np.ndarray:
+                out: list[tuple] = []
+                for k, (_, start, size, _), (to, staged) in zip(fill.changed, parts, copy, strict=True):
+                    out += multicast.send(
+                        self.at.staging[k][staged], self.at.access[k][to] + start, size, own[k].mask, turn
+                    )
+                return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
+
+            return self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
+
+        self._later(key, make)
 
     def fitted(
         self, code: np.ndarray, shares: Sequence[Share], others: Sequence[Share]
