@@ -23,12 +23,13 @@ from tx8fast.lower.convolution import as_product
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Member, followed
+from tx8fast.lower.movement import StoredDense
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.lower.rows import Norm, Rope
 from tx8fast.machine import Machine
 
 NORMS = ("layernorm", "rmsnorm")
-FOLLOWERS = {**dict.fromkeys(NORMS, Norm), "rope": Rope}  # Elementwise of all other kinds
+FOLLOWERS = {**dict.fromkeys(NORMS, Norm), "rope": Rope, "channel_norm": StoredDense}  # Elementwise of all other kinds
 PRODUCTS = ("gemm", "contract", "conv")
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
 
