@@ -14,6 +14,13 @@
 #define CLONES
 #endif
 
+/* 64-bit products want instructions of their own */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#define CLONES_64 __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"), optimize("no-trapping-math")))
+#else
+#define CLONES_64
+#endif
+
 #define UNDEFINED_ 0x80000000u
 #define HIDDEN_ 0x40000000u
 #define RESIDUE_ 0x00FFFFFFu
@@ -87,6 +94,28 @@ CLONES static int64_t cells_centre_q(const uint32_t *m, double *out, ptrdiff_t n
     return bad;
 }
 
+/* residues of words around zero */
+CLONES static void words_centre(const uint32_t *a, double *out, ptrdiff_t n, int32_t p) {
+    int32_t half = p >> 1;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        int32_t x = (int32_t)(a[i] & RESIDUE_);
+        out[i] = (double)(x > half ? x - p : x);
+    }
+}
+
+/* random residues number `first` and on of a key around zero: the splitmix64 of _residues.pxd, of its high or its low half */
+CLONES_64 static void drawn_centre(uint64_t key, uint64_t first, double *out, ptrdiff_t n, uint32_t p, int high) {
+    int32_t half = (int32_t)(p >> 1), shift = high ? 32 : 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint64_t w = key + (first + (uint64_t)i + 1) * 0x9E3779B97F4A7C15ull;
+        w = (w ^ (w >> 30)) * 0xBF58476D1CE4E5B9ull;
+        w = (w ^ (w >> 27)) * 0x94D049BB133111EBull;
+        w ^= w >> 31;
+        int32_t x = (int32_t)((((w >> shift) & 0xFFFFFFFFull) * p) >> 32);
+        out[i] = (double)(x > half ? x - (int32_t)p : x);
+    }
+}
+
 CLONES static void cells_store1(uint32_t *m, const uint32_t *a, ptrdiff_t n, uint32_t kind) {
     for (ptrdiff_t i = 0; i < n; i++) m[i] = a[i] | kind;
 }
@@ -118,19 +147,24 @@ CLONES static void sums_residues(const double *total, uint32_t *out, ptrdiff_t n
 }
 
 /* words of a run of results: sums and, if there are any, partial sums, elements of `width` cells and of kind `want`; a hidden
- * partial sum hides the result */
-CLONES static void sums_words(const double *t, const uint32_t *add, int width, uint32_t want, uint32_t *out, ptrdiff_t n, double m) {
-    double inverse = 1 / m;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        uint32_t w = add[i * width], c = add[i * width + width - 1];
-        uint32_t right = ((w & (KIND_ | UNDEFINED_)) == want) & ((width == 1) | (c == (CONTINUED_ | (w & RESIDUE_))));
-        uint32_t good = right | ((w == ZERO_) & (c == ZERO_));
-        double x = t[i] + (double)(int32_t)(w & RESIDUE_), y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;
-        uint32_t r = (uint32_t)(int32_t)(y < 0 ? y + m : y);
-        r = (w & HIDDEN_) ? HIDDEN_ : r;
-        out[i] = good ? r : UNDEFINED_;
+ * partial sum hides the result. One loop for each width, since only steps that the compiler knows become vectors */
+#define SUMS_WORDS(NAME, WIDTH)                                                                                            \
+    CLONES static void NAME(const double *t, const uint32_t *add, uint32_t want, uint32_t *out, ptrdiff_t n, double m) {   \
+        double inverse = 1 / m;                                                                                            \
+        for (ptrdiff_t i = 0; i < n; i++) {                                                                                \
+            uint32_t w = add[i * WIDTH], c = add[i * WIDTH + WIDTH - 1];                                                   \
+            uint32_t whole = (WIDTH == 1) | (c == (CONTINUED_ | (w & RESIDUE_)));                                          \
+            uint32_t good = (((w & (KIND_ | UNDEFINED_)) == want) & whole) | ((w == ZERO_) & (c == ZERO_));                \
+            double x = t[i] + (double)(int32_t)(w & RESIDUE_), y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;              \
+            int32_t z = (int32_t)y;                                                                                        \
+            uint32_t r = (uint32_t)(z < 0 ? z + (int32_t)m : z);                                                           \
+            r = (w & HIDDEN_) ? HIDDEN_ : r;                                                                               \
+            out[i] = good ? r : UNDEFINED_;                                                                                \
+        }                                                                                                                  \
     }
-}
+
+SUMS_WORDS(sums_words1, 1)
+SUMS_WORDS(sums_words2, 2)
 
 CLONES static void sums_words_q(const double *t, const uint32_t *add, int width, uint32_t *out, ptrdiff_t n, double m) {
     double inverse = 1 / m;

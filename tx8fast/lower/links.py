@@ -1,6 +1,6 @@
 """How a member of a group sees the group's factors.
 
-May import: lower.base, lower.transfer. Must not: know kinds of ops.
+May import: graph_table, lower.base, lower.transfer. Must not: know kinds of ops.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tx8fast.lower.base import Access, Lowering
+from tx8fast.graph_table import Dim, Rule
+from tx8fast.lower.base import Access, Lowering, NotLowerable
 from tx8fast.lower.transfer import Box, Descriptor
 
 Ranges = tuple[tuple[int, ...], tuple[int, ...]]
@@ -59,6 +60,39 @@ class Links(list[Link]):
         return tuple([a for a, _ in pairs]), tuple([b for _, b in pairs])
 
 
+def followed(low: Lowering, made: Sequence[Dim]) -> tuple[list[Link], set[int]]:
+    """Return the links of a member's factors to those of the op it follows, whose result has the dimensions `made`, and which of
+    these the member needs uncut. Raises NotLowerable if it does not keep the dimensions."""
+    own = low.writes[0].dims
+    same = [d.size for d in own] == [d.size for d in made] and not any(len(d.terms) > 1 for d in (*own, *made))
+    if not same or not low.writes[0].blocked:
+        raise NotLowerable(f"{low.record.kind} must keep the blocked form and the dimensions of what it follows")
+    links, whole = [Link(-1, n) for n in low.sizes], set()
+    stepped = {k for d in own for k, _ in d.terms}
+    points = [k for k, n in enumerate(low.sizes) if n == 1 and k not in stepped]  # loops whose one point is a dimension
+    for mine, d in zip(own, made, strict=True):
+        for f, width in d.terms:
+            for k, scale in mine.terms or ([(points.pop(0), mine.size)] if mine.full and points else ()):
+                links[k] = Link(f, low.sizes[k], scale, width)
+                if not low.split[k]:
+                    whole.add(f)
+    return links, whole
+
+
+def through(maker: Rule, reader: Rule, what: str) -> dict[int, int]:
+    """Return the maker's factors by the reader's, which takes what it makes as its first operand. Raises NotLowerable if they
+    see it, called `what`, differently."""
+    made, seen = maker.outs[0], reader.ins[0] or ()
+    if [len(d.terms) for d in made] != [len(d.terms) for d in seen]:
+        raise NotLowerable(f"the two products see {what} differently")
+    pairs = [
+        (f, c, g, d) for a, b in zip(made, seen, strict=True) for (f, c), (g, d) in zip(a.terms, b.terms, strict=True)
+    ]
+    if any(c != d or maker.sizes[f] != reader.sizes[g] for f, c, g, d in pairs):
+        raise NotLowerable(f"the two products see {what} differently")
+    return {g: f for f, _, g, _ in pairs}
+
+
 @dataclass
 class Member:
     """An op of the group with its factor links and where its accesses come from."""
@@ -78,10 +112,10 @@ class LinkedAccess(Access):
     """A member's access seen over the group's factors."""
 
     def __init__(self, inner: Access, links: Sequence[Link]) -> None:
-        super().__init__(inner.spec, inner.dims, inner.blocked, inner.positional)
+        super().__init__(inner.spec, inner.dims, inner.blocked)
         self.inner, self.links = inner, Links(links)
         self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
-        self.dims = tuple(LinkedDim(d, links) for d in inner.dims)  # type: ignore[assignment]
+        self.dims = tuple(linked_dim(d, links) for d in inner.dims)
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return self.inner.box(*self.links.ranges(lo, hi))
@@ -93,12 +127,10 @@ class LinkedAccess(Access):
         return self.inner.transfers(*self.links.ranges(lo, hi))
 
 
-class LinkedDim:
-    """A dimension over the group's factors, as the pricing kernel reads it: terms, extent beyond them, full."""
-
-    def __init__(self, dim, links: Sequence[Link]) -> None:
-        self.size, self.full = dim.size, dim.full
-        own = [(links[f], c) for f, c in dim.terms]
-        self.terms = tuple((k.factor, c * k.width // k.scale or 1) for k, c in own if k.factor >= 0)
-        fixed = sum(abs(c) * (k.size - 1) for k, c in own if k.factor < 0)
-        self.reach = fixed + getattr(dim, "reach", 0) + sum(k.width - 1 for k, _ in own if k.factor >= 0)
+def linked_dim(dim: Dim, links: Sequence[Link]) -> Dim:
+    """Return a member's dimension over the group's factors."""
+    own = [(links[f], c, c * links[f].width // links[f].scale or 1) for f, c in dim.terms]
+    terms = tuple((k.factor, step) for k, _, step in own if k.factor >= 0)
+    # a point of the group's factor is part of one of the member's, or several of them
+    reach = dim.reach + sum(step - c if k.factor >= 0 else c * (k.size - 1) for k, c, step in own)
+    return Dim(dim.size, terms, dim.c0, dim.den, dim.full, reach)

@@ -18,6 +18,7 @@ import numpy as np
 from tx8fast.errors import Tx8Error
 from tx8fast.graph_table import OpRecord
 from tx8fast.proof.cells import HIDDEN, Elements
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 
@@ -64,10 +65,11 @@ class NotExpressed(Tx8Error):
 
 @dataclass
 class Scope:
-    """What the expressions of one launch share: the field, and the denominators of its divisions."""
+    """What the expressions of one launch share: the field, the denominators of its divisions, and its comparisons of numbers."""
 
     field: Field
     denominators: list[Elements] = dataclasses.field(default_factory=list)
+    comparisons: Comparisons = dataclasses.field(default_factory=Comparisons)
 
     def number(self, value: float) -> Elements:
         """Return a constant of the graph (an attribute, in float64)."""
@@ -75,6 +77,10 @@ class Scope:
             return self.field.constant(value)
         p, q = self.field.constants.register(value)
         return Elements(np.array(p, np.uint32), np.array(q, np.uint32))
+
+    def note(self, name: str, a: Elements, b: Elements) -> None:
+        """Note the comparison a `name` b ("eq", "ne", "lt", "le", "gt", "ge") of numbers."""
+        self.comparisons.note(name, a, b, (self.field.p, self.field.q))
 
     def inverse(self, a: Elements) -> Elements:
         """Return 1 / a and note it as a denominator."""

@@ -29,6 +29,8 @@ from tx8fast.proof.expression import (
 )
 from tx8fast.proof.recipes import magnitude
 
+#: elements that are worked on at a time
+PIECE = 1 << 18
 _INTEGERS = {"add": np.sum, "mul": np.prod, "max": np.max, "min": np.min}
 
 
@@ -70,7 +72,7 @@ def _product(scope: Scope, x: Elements, axes: tuple[int, ...], shape: tuple[int,
 # --- norms ---------------------------------------------------------------------------------------------------------
 
 
-def _scaled(scope: Scope, y: Elements, operands: Operands) -> list[Value]:
+def _scaled(scope: Scope, y: Elements, operands: Operands) -> list[Elements]:
     """Multiply by gamma and add beta, where they are given."""
     gamma, beta = given(operands, 1), given(operands, 2)
     if gamma is not None:
@@ -80,13 +82,16 @@ def _scaled(scope: Scope, y: Elements, operands: Operands) -> list[Value]:
 
 @expression("rmsnorm", "layernorm")
 def norm(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
-    """x over the root of its mean square plus eps; of a layernorm, x without its mean."""
+    """x over the root of its mean square plus eps; of a layernorm, x without its mean. Heads normalise by themselves."""
     f, x = scope.field, elements(scope, operands[0])
+    shape, heads = x.shape, op.attr("heads")
+    if heads > 1:
+        x = x.reshape(*shape[:-1], heads, shape[-1] // heads)
     axes = axes_of(op.attr("axes"), len(x.shape))
     if op.kind == "layernorm":
         x = f.sub(x, f.mean(x, axes, True))
     power = f.add(f.mean(f.square(x), axes, True), scope.number(op.attr("eps")))
-    return _scaled(scope, f.mul(x, f.rsqrt(power)), operands)
+    return [y.reshape(*shape) for y in _scaled(scope, f.mul(x, f.rsqrt(power)), operands)]
 
 
 @expression("batchnorm_inference")
@@ -102,8 +107,26 @@ def batchnorm(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 def softmax(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """exp(z - max z) over its sum, z = scale x + mask; a mask of truth values keeps where it holds. `visible` only repeats
     what the mask says."""
-    f, x, mask = scope.field, elements(scope, operands[0]), given(operands, 1)
+    x, mask = elements(scope, operands[0]), given(operands, 1)
     axis = op.attr("axis") % len(x.shape)
+    if x.p.size <= PIECE or axis != len(x.shape) - 1 or op.attr("log"):
+        return [_softmax(scope, op, x, mask, axis)]
+    # some rows at a time: fresh memory for all that lies between would take longer than the arithmetic
+    out = np.empty(x.shape, np.uint32)
+    rows = max(1, PIECE // x.shape[-1])
+    if mask is not None:
+        mask = moved(mask, lambda a: np.broadcast_to(a, x.shape))
+    for lead in np.ndindex(x.shape[:-2]):
+        for at in range(0, x.shape[-2], rows):
+            some = (*lead, slice(at, at + rows))
+            own = None if mask is None else moved(mask, lambda a, some=some: a[some])
+            made = _softmax(scope, op, x.at(some), own, 1)
+            out[some] = made.p
+    return [Elements(out, None)]
+
+
+def _softmax(scope: Scope, op: OpRecord, x: Elements, mask: Value | None, axis: int) -> Elements:
+    f = scope.field
     z = x if op.attr("scale") == 1.0 else f.mul(x, scope.number(op.attr("scale")))
     if isinstance(mask, np.ndarray) and mask.dtype == bool:
         z = choose(np.broadcast_to(mask, z.shape), z, hidden(z.shape))
@@ -113,8 +136,8 @@ def softmax(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     e = f.exp(z)
     total = f.sum(e, axis, True)
     if op.attr("log"):
-        return [f.sub(z, f.atom("ln", total))]
-    return [f.mul(e, scope.inverse(total))]
+        return f.sub(z, f.atom("ln", total))
+    return f.mul(e, scope.inverse(total))
 
 
 # --- running sums --------------------------------------------------------------------------------------------------
