@@ -357,6 +357,14 @@ def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_p
     assert parent.counts["judged"] > 4 and parent.next > 6
 
 
+def test_a_hunt_for_pairs_ends_when_none_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(OpenPairs, "count", lambda self: 0)
+    parent = runner.Parent(1, tmp_path, Coverage(), lambda text: None, paired=True)
+    started = time.monotonic()
+    parent.run(30)
+    assert parent.complete and not parent.found and time.monotonic() - started < 20
+
+
 def test_the_command_says_what_it_did(tmp_path, capsys):
     assert runner.main(["--seconds", "3", "--seed", "100002", "--out", str(tmp_path)]) in (0, 1)
     out = capsys.readouterr().out
