@@ -13,17 +13,26 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.program.model import Launch, Program, Tensor
-from tx8fast.simulator.blas import one_blas_thread
 from tx8fast.simulator.exchange import Exchange
+from tx8fast.simulator.execution import execution
 from tx8fast.simulator.functional import FunctionalSimulator
 
 
 class ChipsSimulator:
     """The chips of a program; `write` and `read` have a leading axis over chips."""
 
-    def __init__(self, program: Program, *, debug: bool = False, exact: bool = False, observer: Any = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        debug: bool = False,
+        exact: bool = False,
+        observer: Any = None,
+        threads: int | None = None,
+    ) -> None:
         self.program, self.observer = program, observer
         codes: dict[Any, Any] = {}
+        self.execute = execution(program.inputs, exact, observer, threads)
         try:
             self.chips = [
                 FunctionalSimulator(
@@ -32,6 +41,7 @@ class ChipsSimulator:
                     exact=exact,
                     chip=c,
                     codes=codes,
+                    threads=threads,
                     observer=None if observer is None else observer.of_chip(c),
                 )
                 for c in range(program.n_chips)
@@ -78,12 +88,11 @@ class ChipsSimulator:
     def _run_together(self, launch: Launch) -> None:
         n, segment = self.machine.n_tiles, self.program.segments[launch.segment]
         where = f"launch '{launch.name}', segment '{segment.name}'"
-        exchange = Exchange(self.machine, lambda t: self.chips[t // n].state_of(t % n).spm, where, self.observer,
+        streams = [stream for c, chip in enumerate(self.chips) for stream in chip.streams_of(launch, c)]
+        exchange = Exchange(self.machine, lambda t: self.chips[t // n].state_of(t % n), self.execute, where, self.observer,
                             n_chips=len(self.chips))  # fmt: skip
-        streams = [stream for chip in self.chips for stream in chip.streams_of(launch, exchange)]
         if self.observer is not None:
             self.observer.begin(launch, segment, [s.tile for s in streams])
-        with np.errstate(all="ignore"), one_blas_thread():
-            exchange.run(streams)
+        exchange.run(streams)
         if self.observer is not None:
             self.observer.end()
