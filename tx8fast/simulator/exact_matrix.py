@@ -14,7 +14,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.blocked import load, store
 from tx8fast.isa.ne import F32, I16, Conv, Gemm
 from tx8fast.isa.quant import Quant, unpack_quant
-from tx8fast.numerics.formats import FORMAT_CODES
+from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES, np_dtype
 from tx8fast.simulator.exact_tensor import ordered_product
 
 I32, INT8_FORMATS = FORMAT_CODES["i32"], (FORMAT_CODES["i8"], FORMAT_CODES["u8"])
@@ -83,7 +83,8 @@ def _finish(state, acc, spm, fmt, p_post, rnd):
         bias = vector(spm[4], f["bias_fmt"]) if f["bias_en"] else None
         pos_scale, neg_scale = vector(spm[5], F32), vector(f["scale_n"], F32)
         out = postprocess(acc, bias, pos_scale, neg_scale, f["act"])
-    if out.dtype.kind == "f":
+    if np_dtype(CODE_TO_DTYPE[f["out_fmt"]]).kind not in "iu":
+        out = out.astype(np.float32)
         out = np.where(np.isnan(out), _NAN, out)
     store(state.spm, spm[2], out, f["out_fmt"], rnd, state.seed())
 
