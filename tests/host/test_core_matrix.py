@@ -27,12 +27,15 @@ def numbers(draw, shape, fmt):
     """Random values of a format; floats of mixed sizes, and now and then special ones."""
     rng = np.random.default_rng(draw(some(0, 1 << 20)))
     kind = np_dtype(fmt)
+    if kind.kind == "b":
+        return rng.integers(0, 2, shape).astype(kind)
     if kind.kind in "iu":
         return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, endpoint=True).astype(kind)
     x = (rng.standard_normal(shape) * 2.0 ** rng.integers(-12, 12, shape)).astype(np.float32)
     if draw(some(0, 3)) == 0:
         x = np.where(rng.random(shape) < 0.02, rng.choice(SPECIAL, shape), x)
-    return x.astype(kind)
+    with np.errstate(all="ignore"):
+        return x.astype(kind)
 
 
 def after(draw, fmt, n, pos, c, put, any_bias):
@@ -53,7 +56,9 @@ def after(draw, fmt, n, pos, c, put, any_bias):
     if draw(st.booleans()):
         put(UP, (1, 1, c), "i16" if f.get("quant", 0) & 1 else "f32"), put(DOWN, (1, 1, c), "f32")
         f |= {"scale_p": UP, "scale_n": DOWN}
-    f["out_fmt"] = FORMAT_CODES[draw(st.sampled_from(FLOATS + (("i8", "i32") if whole else ())))]
+    f["out_fmt"] = FORMAT_CODES[
+        draw(st.sampled_from(FLOATS + (("i8", "i32") if whole else ("pred",) if fmt == "pred" else ())))
+    ]
     return f
 
 
@@ -84,13 +89,15 @@ def compare(draw, name, fmt, operands, make):
 
 
 def check(name):
-    return settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))(given(st.data())(name))
+    return settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))(
+        given(st.data())(name)
+    )
 
 
 @check
 def test_products(data):
     draw = data.draw
-    fmt = draw(st.sampled_from((*FLOATS, "i8", "u8")))
+    fmt = draw(st.sampled_from((*FLOATS, "i8", "u8", "pred")))
     m, k, n = draw(some(1, 40)), draw(some(1, 150)), draw(some(1, 150))
     l_trs, r_trs = draw(some(0, 1)), draw(some(0, 1))
     left, right = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2)]))
@@ -115,7 +122,9 @@ def test_convolutions(name):
         h, w = max(draw(some(1, 7)), high - top - bottom), max(draw(some(1, 7)), wide - left - right)
         if name == "backward_conv":
             h, w = draw(some(1, 4)), draw(some(1, 4))
-            top, bottom, left, right = (min(p, 1) if s > 1 else 0 for p, s in zip((top, bottom, left, right), (ky, ky, kx, kx)))
+            top, bottom, left, right = (
+                min(p, 1) if s > 1 else 0 for p, s in zip((top, bottom, left, right), (ky, ky, kx, kx))
+            )
             oh, ow = (h - 1) * sy + high - top - bottom, (w - 1) * sx + wide - left - right
             if oh < 1 or ow < 1:
                 return

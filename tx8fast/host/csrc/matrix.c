@@ -124,7 +124,7 @@ static bool gemm(tx8_tile *t, const tx8_row *r) {
             else
                 panel_of_rows(b, at_b, lane, lanes, k, panel);
             memset(acc, 0, (size_t)(rows * NR) * 4);
-            multiply(packed, panel, acc, rows, k, (int)parts, a->whole);
+            multiply(packed, panel, acc, rows, k, a, turned);
             if (turned)
                 for (int64_t l = 0; l < used; l++)
                     for (int64_t row = 0; row < rows; row++) to[(lane + l) * n + row] = acc[row * NR + l];
@@ -181,11 +181,11 @@ static bool convolve(tx8_tile *t, const tx8_row *r, const window *v, const opera
             else
                 panel_of_rows(w, tap * v->oc, k * NR, v->oc, v->c, panel);
             if (!backward) {
-                multiply(packed, panel, sums, count, v->c, (int)parts, x->whole);
+                multiply(packed, panel, sums, count, v->c, x, false);
                 continue;
             }
             for (int64_t i = 0; i < count; i++) memcpy(acc + i * NR, sums + to[i] * NR, NR * 4);
-            multiply(packed, panel, acc, count, v->c, (int)parts, x->whole);
+            multiply(packed, panel, acc, count, v->c, x, false);
             for (int64_t i = 0; i < count; i++) memcpy(sums + to[i] * NR, acc + i * NR, NR * 4);
         }
     }

@@ -24,7 +24,8 @@ void pack_columns(const operand *o, int64_t first, int64_t count, int64_t k, uin
 /* rows [row, row + NR) of `count`, as out[part][term][NR]; by positions from `first` on, or by channels */
 void panel_of_rows(const operand *o, int64_t first, int64_t row, int64_t count, int64_t k, uint32_t *out);
 void panel_of_columns(const operand *o, int64_t first, int64_t row, int64_t count, int64_t k, uint32_t *out);
-/* acc (rows, NR) += rows times panel, in the specified order: f32 in six passes, heaviest parts first */
-void multiply(const uint32_t *rows, const uint32_t *panel, uint32_t *acc, int64_t count, int64_t k, int parts, bool whole);
+/* acc (rows, NR) += rows times panel, in the specified order: f32 in six passes, heaviest parts first. `turned`: the panel is of
+ * the left operand, whose parts come first where two passes weigh the same */
+void multiply(const uint32_t *rows, const uint32_t *panel, uint32_t *acc, int64_t count, int64_t k, const operand *o, bool turned);
 
 #endif

@@ -7,7 +7,6 @@ bool operand_of(tx8_tile *t, operand *o, int64_t addr, int64_t n, int64_t pos, i
     if (!computed_format(t, fmt) || !blocked_of(t, &o->b, n, pos, c, fmt)) return false;
     o->whole = fmt == F_I8 || fmt == F_U8;
     o->fmt = fmt, o->zero = zero, o->parts = fmt == F_F32 ? PARTS : 1;
-    if (!o->whole && FORMATS[fmt].kind != 'F') return fail(t, TX8_BAD_FORMAT, fmt, 0, 0);
     o->src = spm_at(t, addr, o->b.bytes);
     return o->src != NULL;
 }
@@ -92,14 +91,15 @@ void panel_of_columns(const operand *o, int64_t first, int64_t row, int64_t coun
     }
 }
 
-void multiply(const uint32_t *rows, const uint32_t *panel, uint32_t *acc, int64_t count, int64_t k, int parts, bool whole) {
-    static const int pairs[PASSES][2] = {{0, 0}, {0, 1}, {1, 0}, {0, 2}, {1, 1}, {2, 0}};
+void multiply(const uint32_t *rows, const uint32_t *panel, uint32_t *acc, int64_t count, int64_t k, const operand *o, bool turned) {
+    static const int pairs[PASSES][2] = /* parts of left and right */
+        {{0, 0}, {0, 1}, {1, 0}, {0, 2}, {1, 1}, {2, 0}};
     int64_t chunks = chunks_of(k);
-    if (whole) {
+    if (o->whole) {
         LOOPS->panel_i32(rows, count * 8, panel, acc, count, chunks);
         return;
     }
-    for (int pass = 0; pass < (parts == PARTS ? PASSES : 1); pass++)
-        LOOPS->panel((const float *)rows + pairs[pass][0] * chunks * count * 8, count * 8, (const float *)panel + pairs[pass][1] * chunks * 8 * NR,
+    for (int pass = 0; pass < (o->parts == PARTS ? PASSES : 1); pass++)
+        LOOPS->panel((const float *)rows + pairs[pass][turned] * chunks * count * 8, count * 8, (const float *)panel + pairs[pass][!turned] * chunks * 8 * NR,
                      (float *)acc, count, chunks);
 }
