@@ -1,6 +1,6 @@
-"""The instruction set: declarations, code arrays, cost, ranges and meaning.
+"""The instruction set: declarations, code arrays, cost and ranges.
 
-May import: numpy, machine, numerics, _kernels, errors. Must not: know the compiler or whole programs.
+May import: numpy, machine, numerics, _kernels, errors. Must not: know the compiler or whole programs, or execute anything.
 
     row = isa.make("add_vv", src0=a, src1=b, dst=c, n=64, fmt="bf16")
     code = isa.roll(isa.rows([row, ...]))

@@ -2,7 +2,7 @@
 
 May import: numpy, errors, isa.record, numerics.formats. Must not: know any particular instruction.
 
-A class declares one opcode: name, engine, field names, cost, byte ranges and meaning. Costs and
+A class declares one opcode: name, engine, field names, cost and byte ranges; host/csrc executes it. Costs and
 ranges work on whole RECORD arrays; classes that share them share one FAMILY so that a code array is
 evaluated with one numpy expression per family, not per row.
 """
