@@ -20,6 +20,7 @@ KERNELS = (
     "pack",
     "pages",
     "plan_cost",
+    "product",
     "shadow",
     "shard_enum",
     "weave",

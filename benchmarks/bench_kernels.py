@@ -32,6 +32,7 @@ from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
 from tx8fast._kernels.reference import pack as pack_twin  # noqa: E402
 from tx8fast._kernels.reference import pages as pages_twin  # noqa: E402
 from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
+from tx8fast._kernels.reference import product as product_twin  # noqa: E402
 from tx8fast._kernels.reference import shadow as shadow_twin  # noqa: E402
 from tx8fast._kernels.reference import shard_enum as shard_twin  # noqa: E402
 from tx8fast._kernels.reference import weave as weave_twin  # noqa: E402
@@ -81,6 +82,14 @@ def pages() -> Pair:
     runs = np.array([[128, 8192, 64 + i, 524288, 4, 0, 1] for i in range(len(at))])
     lists = at.tolist(), runs.tolist()
     return lambda: _kernels.extra_pages(at, runs, 4096), lambda: pages_twin.extra_pages(*lists, 4096)
+
+
+def product() -> Pair:
+    """A tile's part of a product in fp32, the right side transposed."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((64, 128), (64, 128)))
+    lists = a.tolist(), b.T.tolist()
+    return lambda: _kernels.single_product(a, b.T), lambda: product_twin.product(*lists, 64)
 
 
 def shardings() -> Pair:
@@ -183,6 +192,7 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "pages: 20 transfers of 294 runs": pages,
     "field: 65536 elements": field,
     "shadow: 64 x 1024 operand": shadow,
+    "product: 64 x 128 x 64": product,
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"errors"},
     "_kernels": {"errors"},
     "machine": {"files", "errors"},
-    "numerics": {"errors"},
+    "numerics": {"_kernels", "errors"},
     "graph_table": {"errors"},
     "collectives": {"errors"},
     "weights": {"numerics", "files", "errors"},

@@ -18,11 +18,13 @@ from tx8fast._kernels._facade_fit import first_fit
 from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
 from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
+from tx8fast._kernels._facade_product import MOST_LANES, single_product
 from tx8fast._kernels._facade_shard_enum import enumerate_shardings
 from tx8fast._kernels._facade_weave import depends, weave_rows
 
 __all__ = [
     "BOUNDS",
+    "MOST_LANES",
     "N_RULES",
     "PackSearch",
     "PlanSpace",
@@ -44,5 +46,6 @@ __all__ = [
     "pack_exact",
     "require",
     "simulate_events",
+    "single_product",
     "weave_rows",
 ]
