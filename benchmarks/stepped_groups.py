@@ -21,15 +21,16 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.api import lower_graph
 from tx8fast.frontend import open_model
-from tx8fast.lower.base import Access, Emitter, Lowering, Slice
+from tx8fast.lower.base import Access, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.schedule.steps.assign import assign
 from tx8fast.schedule.steps.balance import balance
 from tx8fast.schedule.steps.cost import group_cycles
 from tx8fast.schedule.steps.table import LOAD, Move, Row, StepOp, Table
-from tx8fast.search.plan import Plan, reloads
 from tx8fast.search.program import plan_table
+from tx8fast.tile.tiling import Plan, Tiling
 
 SPACE = 1 << 24  # bytes of scratchpad addresses per buffer, apart from all others
 LAYER = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 1,
@@ -50,8 +51,9 @@ def transfer_cycles(access: Access, plan: Plan, machine: Machine, name: str, til
     return math.ceil(total)
 
 
-def stepped_group(low: Lowering, plan: Plan, machine: Machine) -> tuple[Table, Table, int]:
+def stepped_group(tiling: Tiling, machine: Machine) -> tuple[Table, Table, int]:
     """Return the table of one slice, the balanced one, and the number of slices."""
+    low, plan = tiling.low, tiling.plan
     lo, hi = (0,) * len(plan.shard), plan.slices
     names = [f"r{k}" for k in range(len(low.reads))] + [f"w{k}" for k in range(len(low.writes))]
     names += [f"s{k}" for k in range(len(low.scratch_bytes(lo, hi)))] + [f"c{k}" for k in range(len(low.const_bytes()))]
@@ -76,14 +78,13 @@ def stepped_group(low: Lowering, plan: Plan, machine: Machine) -> tuple[Table, T
         ops.append(
             StepOp(f"op{len(ops)}", tuple(sorted(reads - writes)), tuple(sorted(writes)), int(cycles[mine].sum()))
         )
-    tiles = math.prod(-(-s // d) for s, d in zip(low.sizes, plan.shard, strict=True))
-    slices = math.prod(plan.trips)
-    accesses = dict(zip(names, [*low.reads, *low.writes], strict=False))
+    tiles, slices = math.prod(tiling.pieces), math.prod(tiling.trips)
+    accesses = dict(zip(names, tiling.accesses, strict=False))
 
     def transfer(kind: str, value: str) -> Move:
         access = accesses[value]
         name = "rdma" if kind == LOAD else "wdma"
-        often = reloads(low, plan, access.factors)
+        often = tiling.fills(access.factors)
         one = transfer_cycles(access, plan, machine, name, tiles)
         return Move(
             kind, value, one if often == 1 else one * often // slices, engine=name, held=often == 1 and kind == LOAD
@@ -112,9 +113,9 @@ def main() -> None:
             (Path(folder) / "config.json").write_text(json.dumps(LAYER))
             table = lower_graph(open_model(folder, **options.import_options()), options).table
         for record, p in plan_table(table, machine, None, 2, False).items():
-            if p.reason or math.prod(p.plan.trips) < 2 or "softmax" in record.kind.split("+"):
+            if p.reason or math.prod(p.tiling.trips) < 2 or "softmax" in record.kind.split("+"):
                 continue
-            plain, moved, slices = stepped_group(p.low, p.plan, machine)
+            plain, moved, slices = stepped_group(p.tiling, machine)
             free = p.plan.estimate_cycles
             ratios = [group_cycles(t, slices) / free for t in (plain, moved)]
             cells = [seq, record.kind, slices, len(plain.rows), f"{free:,}", *(f"{r:.2f}" for r in ratios)]

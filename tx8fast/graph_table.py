@@ -21,19 +21,22 @@ IN_PLACE = "in_place"
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One tensor dimension over factors. No terms and not full: the coordinate is constant (broadcast)."""
+    """One tensor dimension over factors. No terms and not full: the coordinate is constant (broadcast). reach: a point covers so
+    many coordinates behind its own, which is how a kernel sees factors that come whole with every slice."""
 
     size: int
     terms: tuple[tuple[int, int], ...] = ()  # (factor index, coefficient), major to minor
     c0: int = 0
     den: int = 1
     full: bool = False
+    reach: int = field(default=0, repr=False)  # 0 in rules, so records are told apart without it
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
         """Return the half-open coordinate range that the factor box [lo, hi) touches, clipped to [0, size)."""
         if self.full:
             return 0, self.size
-        a = b = self.c0
+        a = self.c0
+        b = a + self.reach
         for f, c in self.terms:
             if c > 0:
                 a += c * lo[f]
@@ -48,13 +51,20 @@ class Dim:
         """Return the most coordinates that any factor box of these lengths touches."""
         if self.full:
             return self.size
-        reach = sum(abs(c) * (lens[f] - 1) for f, c in self.terms)
+        reach = self.reach + sum(abs(c) * (lens[f] - 1) for f, c in self.terms)
         return min(self.size, -(-reach // self.den) + 1)
 
     @property
     def identity(self) -> int | None:
         """The factor this dimension equals, or None."""
-        if len(self.terms) == 1 and self.terms[0][1] == 1 and not self.c0 and self.den == 1 and not self.full:
+        if (
+            len(self.terms) == 1
+            and self.terms[0][1] == 1
+            and not self.c0
+            and self.den == 1
+            and not self.full
+            and not self.reach
+        ):
             return self.terms[0][0]
         return None
 

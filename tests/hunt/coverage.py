@@ -4,49 +4,55 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hunt.recipes import kinds, name_of, possible
 
 Pair = tuple[str, str]
+TABLES = ("pairs", "alone", "grouped", "apart")
 
 
 class Coverage:
-    """Counts of pairs that were executed and judged. `path`: where they are kept."""
+    """Counts of pairs that were executed and judged. `path`: where they are kept.
+
+    alone: those of which the second was the first's only reader; grouped: of the graph's ops, those that shared a group; apart:
+    pairs that cannot stand next to each other, and why."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.pairs: Counter[Pair] = Counter()
+        self.alone: Counter[Pair] = Counter()
         self.grouped: Counter[Pair] = Counter()
-        self.refused: Counter[str] = Counter()
+        self.apart: dict[Pair, str] = {}
         self.programs = 0
         if path is not None and path.exists():
             stored = json.loads(path.read_text(encoding="utf-8"))
-            self.pairs.update({tuple(k.split(">")): n for k, n in stored["pairs"].items()})  # type: ignore[misc]
-            self.grouped.update({tuple(k.split(">")): n for k, n in stored["grouped"].items()})  # type: ignore[misc]
+            for name in TABLES:
+                getattr(self, name).update({tuple(k.split(">")): n for k, n in stored.get(name, {}).items()})
             self.programs = stored["programs"]
 
-    def add(self, pairs: Iterable[Pair], grouped: Iterable[Pair]) -> None:
+    def add(self, **tables: Iterable[Pair]) -> None:
+        """Add the pairs of one program."""
         self.programs += 1
-        self.pairs.update(pairs)
-        self.grouped.update(grouped)
+        for name, pairs in tables.items():
+            getattr(self, name).update(pairs)
 
     def save(self) -> None:
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            body = {"programs": self.programs}
-            for name, table in (("pairs", self.pairs), ("grouped", self.grouped)):
-                body[name] = {">".join(k): n for k, n in sorted(table.items())}  # type: ignore[assignment]
+            tables = {name: {">".join(k): n for k, n in sorted(getattr(self, name).items())} for name in (*TABLES,)}
+            body = {"programs": self.programs, **tables}
             self.path.write_text(json.dumps(body, indent=0) + "\n", encoding="utf-8")
 
     def report(self) -> str:
         """Return the table: per operator how many consumers and producers it has met, what is missing, what was grouped."""
         named = [name_of(k) for k in kinds()]
-        wanted = {(name_of(p), name_of(c)) for p in kinds() for c in kinds() if possible(p, c)}
-        met = wanted & set(self.pairs)
-        lines = [f"{self.programs} programs; {len(met)} of {len(wanted)} pairs of operators whose element types fit stood "
-                 f"next to each other; {len(self.grouped)} pairs of ops shared a group", "",
+        fit = {(name_of(p), name_of(c)) for p in kinds() for c in kinds() if possible(p, c)}
+        wanted = fit - (set(self.apart) - set(self.pairs))
+        met, alone = wanted & set(self.pairs), wanted & set(self.alone)
+        lines = [f"{self.programs} programs; {len(met)} of {len(wanted)} pairs of operators stood next to each other, {len(alone)} with "
+                 f"one reader alone; {len(self.grouped)} pairs of ops shared a group", "",
                  f"{'operator':34} {'before':>11} {'behind':>11}"]  # fmt: skip
         tables = [Counter(pair[side] for pair in pairs) for side in (0, 1) for pairs in (met, wanted)]
         lines += [f"{n:34} {tables[0][n]:5}/{tables[1][n]:<5} {tables[2][n]:5}/{tables[3][n]:<5}" for n in named]
@@ -54,4 +60,17 @@ class Coverage:
         lines += ["", "in one group (producer: consumers):"]
         lines += [f"{a}: {', '.join(b for b in members if (a, b) in self.grouped)}" for a in members
                   if any((a, b) in self.grouped for b in members)]  # fmt: skip
-        return "\n".join(lines)
+        lines += [
+            "",
+            f"{len(fit - wanted)} pairs whose element types fit cannot stand next to each other (producer: consumers):",
+        ]
+        return "\n".join([*lines, *self._reasons(fit - wanted)])
+
+    def _reasons(self, pairs: set[Pair]) -> Iterator[str]:
+        """Yield the pairs that never stood next to each other, by what was in the way."""
+        by: dict[str, dict[str, list[str]]] = {}
+        for producer, consumer in sorted(pairs):
+            by.setdefault(self.apart[producer, consumer], {}).setdefault(producer, []).append(consumer)
+        for why, found in sorted(by.items(), key=lambda item: (-sum(map(len, item[1].values())), item[0])):
+            yield f"{sum(map(len, found.values())):5}  {why}"
+            yield from (f"         {p}: {', '.join(c)}" for p, c in found.items())

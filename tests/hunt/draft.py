@@ -57,11 +57,14 @@ def schema(op: str, domain: str = "") -> Any:
 
 
 class Draft:
-    """Collects inputs, weights and nodes. `code`: the float format of new values; all choices come from `rng`."""
+    """Collects inputs, weights and nodes. `code`: the float format of new values; all choices come from `rng`; `sizes`, `room`:
+    what dimensions and how many elements inputs have."""
 
-    def __init__(self, rng: np.random.Generator, code: int = F32) -> None:
+    def __init__(self, rng: np.random.Generator, code: int = F32, sizes: Sequence[int] = SIZES,
+                 room: int = MAX_ELEMENTS // 4) -> None:  # fmt: skip
         self.rng = rng
         self.code = code
+        self.sizes, self.room = sizes, room
         self.values: list[Value] = []
         self.nodes: list[NodeProto] = []
         self.weights: dict[str, TensorProto] = {}
@@ -89,12 +92,12 @@ class Draft:
             raise Unfit("a scalar has no axis")
         return self.pick((-1, self.int(0, x.rank - 1)))
 
-    def shape(self, rank: int, at_most: int = MAX_ELEMENTS // 4) -> tuple[int, ...]:
-        """Return random sizes whose product stays below `at_most`."""
+    def shape(self, rank: int, at_most: int = MAX_ELEMENTS) -> tuple[int, ...]:
+        """Return random sizes whose product stays below `at_most` and the draft's room."""
         dims = []
         for _ in range(rank):
-            room = max(1, at_most // int(np.prod(dims or [1])))
-            dims.append(self.pick([s for s in SIZES if s <= room]))
+            room = max(1, min(at_most, self.room) // int(np.prod(dims or [1])))
+            dims.append(self.pick([s for s in self.sizes if s <= room]))
         if rank and self.chance(0.6):  # batches and heads are small, rows and channels are not
             dims.sort()
         return tuple(dims)
@@ -167,11 +170,11 @@ class Draft:
         found = self._evaluate(node, given)
         if not _typed(node, inputs):
             raise Unfit(f"{op} does not take these element types")
-        codes = _output_codes(node, given, found)
+        codes = output_codes(node, given, found)
         for a in found:
             if a.dtype.kind == "f" and not (np.isfinite(a).all() and np.abs(a).max(initial=0) < 3e4):
                 raise Unfit(f"{op} gives numbers that are not finite")
-            if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() > 2**31:
+            if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31:
                 raise Unfit(f"{op} gives numbers beyond 32 bits")
             if not 0 < a.size <= MAX_ELEMENTS or a.ndim > 6:
                 raise Unfit(f"{op} gives {a.shape}")
@@ -251,7 +254,7 @@ def _typed(node: NodeProto, inputs: Sequence[Value | None]) -> bool:
     return True
 
 
-def _output_codes(node: NodeProto, given: list[Value], found: list[np.ndarray]) -> list[int]:
+def output_codes(node: NodeProto, given: list[Value], found: list[np.ndarray]) -> list[int]:
     """Element types of results: inferred; what ONNX cannot infer has the first float's type."""
     infos = [helper.make_tensor_value_info(v.name, v.code, v.shape) for v in {v.name: v for v in given}.values()]
     out = [helper.make_empty_tensor_value_info(o) for o in node.output]

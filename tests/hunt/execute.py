@@ -15,7 +15,7 @@ import numpy as np
 from onnx import ModelProto
 
 from tx8fast.api import CompiledProgram, compile_ir, prove_ir
-from tx8fast.errors import ConfigError, InfeasibleError, Tx8Error, UnsupportedError
+from tx8fast.errors import ConfigError, InfeasibleError, SimulationError, Tx8Error, UnsupportedError
 from tx8fast.frontend.onnx import import_model
 from tx8fast.graph_table import ChainRecord, GroupRecord
 from tx8fast.machine import Machine, load_machine
@@ -28,6 +28,14 @@ from tx8fast.proof.report import Report
 SMALL_BYTES = 131072 + 49152
 #: the machine; with a small scratchpad; a chip of four tiles, which executes in a quarter of the time
 MACHINES = {"": ("tx8", None), "small": ("tx8", {"tile.spm_bytes": SMALL_BYTES}), "2x2": ("test_2x2", None)}
+
+
+#: what a stage raises for what it does not support
+REFUSALS: dict[str, tuple[type[Exception], ...]] = {
+    "import": (UnsupportedError, InfeasibleError, ConfigError),
+    "compile": (UnsupportedError, InfeasibleError, ConfigError),
+    "prove": (SimulationError,),  # two constants that are one in the program's format
+}
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ def run(program: CompiledProgram, feeds: dict[str, np.ndarray], sanitize: bool =
 
 
 def proof(model: ModelProto, program: CompiledProgram, setting: Setting) -> Report:
-    """Prove one seed. Raises Failed."""
+    """Prove one seed. Raises Failed, or Refused where the proof says that it cannot tell."""
     with _stage("prove"):
         return prove_ir(program.program, import_model(model), setting.options, quick=True)
 
@@ -155,7 +163,7 @@ class _stage:
         self.quiet.__exit__(kind, error, trace)
         if error is None or not isinstance(error, Exception):
             return
-        if self.name in ("import", "compile") and isinstance(error, UnsupportedError | InfeasibleError | ConfigError):
+        if isinstance(error, REFUSALS.get(self.name, ())):
             raise Refused(f"{type(error).__name__}: {general(str(error))}") from error
         if findings := getattr(error, "findings", None):
             kinds = ", ".join(sorted({f.kind for f in findings}))

@@ -53,10 +53,15 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def has_narrow(model: ModelProto) -> bool:
-    """True if any input, stored tensor or cast of the main graph is bf16 or fp16."""
+    """True if any input, stored tensor, constant or cast of the main graph is bf16 or fp16."""
     g = model.graph
     codes = [i.type.tensor_type.elem_type for i in g.input] + [t.data_type for t in g.initializer]
-    codes += [a.i for n in g.node for a in n.attribute if a.name in _TYPE_ATTRIBUTES]
+    for n in g.node:
+        codes += [
+            a.t.data_type if a.HasField("t") else a.i
+            for a in n.attribute
+            if a.HasField("t") or a.name in _TYPE_ATTRIBUTES
+        ]
     return any(c in NARROW for c in codes)
 
 

@@ -1,33 +1,34 @@
-"""Random models: walks from operator to operator that prefer pairs not yet seen, and idioms with something added."""
+"""Random models: walks from operator to operator, idioms with something added, and models made for pairs not yet seen."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from hunt.draft import Draft, Unfit, Value
+from hunt.draft import SIZES, Draft, Unfit, Value
 from hunt.execute import Setting
 from hunt.formats import BF16, F16, F32
 from hunt.idioms import IDIOMS
+from hunt.pairs import SMALL_ROOM, SMALL_SIZES, Growth, OpenPairs, Pair, suits
 from hunt.recipes import Kind, apply, kinds, name_of, possible
 from hunt.reference import Arrays
 from hunt.starts import STARTS
 from onnx import ModelProto
 
-Pair = tuple[str, str]
 MAX_NODES = 11
 
 
 @dataclass
 class Program:
-    """A model, inputs, how it is compiled, and where it comes from (`seed`: enough to make it again)."""
+    """A model, inputs, how it is compiled, and where it comes from. missed: pairs that it was made for and does not hold."""
 
     model: ModelProto
     feeds: Arrays
     setting: Setting
     seed: int
     origin: str
+    missed: dict[Pair, str] = field(default_factory=dict)
 
 
 def pairs_of(model: ModelProto) -> set[Pair]:
@@ -41,32 +42,61 @@ def pairs_of(model: ModelProto) -> set[Pair]:
     }
 
 
-class Generator:
-    """Makes one program per seed. What it has learnt (which starts suit which operator) and which pairs are covered
-    only steer the choice between pairs; with `fixed` they steer nothing, and a seed alone decides."""
+def alone_of(model: ModelProto) -> set[Pair]:
+    """Return the pairs of which the second is the only reader of the first."""
+    g = model.graph
+    readers = Counter(i for n in g.node for i in n.input) + Counter(o.name for o in g.output)
+    return {
+        (name_of((p.domain, p.op_type)), name_of((n.domain, n.op_type)))
+        for n in g.node for p in g.node if set(p.output) & set(n.input) and sum(readers[o] for o in p.output) == 1
+    }  # fmt: skip
 
-    def __init__(self, fixed: bool = False) -> None:
-        self.fixed = fixed
+
+class Missed(Unfit):
+    """None of the pairs that a model was for came about; `pairs`: why not."""
+
+    def __init__(self, pairs: dict[Pair, str]) -> None:
+        super().__init__("nothing fits")
+        self.pairs = pairs
+
+
+class Generator:
+    """Makes one program per seed, which alone decides; or, with `paired`, one for pairs that are missing."""
+
+    def __init__(self) -> None:
         self.kinds = kinds()
-        self.named = {name_of(k): k for k in self.kinds}
-        self.covered: Counter[Pair] = Counter()
-        self.tried: Counter[Pair] = Counter()
-        self.suits: dict[Kind, Counter[str]] = {}
 
     def program(self, seed: int) -> Program:
-        """Raises Unfit if nothing sensible comes of this seed."""
+        """Return a walk or an idiom. Raises Unfit if nothing sensible comes of this seed."""
         rng = np.random.default_rng(seed)
         code = [F32, BF16, F16][int(rng.choice(3, p=[0.5, 0.35, 0.15]))]
         d = Draft(rng, code)
         idiom = d.chance(0.35)
         origin = self._idiom(d) if idiom else self._walk(d)
+        return self._program(d, seed, origin, self._setting(d))
+
+    def paired(self, seed: int, wanted: OpenPairs, chain: bool) -> Program:
+        """Return a model of pairs that are wanted: formats, levels, sharing and machines take turns. Raises Unfit if none came about."""
+        rng = np.random.default_rng([seed, 1])
+        code = (F32, BF16, F32, F16, BF16)[seed % 5]
+        d = Draft(rng, code, SIZES if seed % 4 == 3 else SMALL_SIZES, SMALL_ROOM)
+        growth = Growth(d, wanted, chain)
+        growth.grow()
+        override = d.pick(["bf16", "fp16", "fp32"]) if d.chance(0.1) else ""
+        setting = Setting(
+            1 + seed % 3, d.chance(0.75), override, ("2x2", "small", "2x2", "2x2", "2x2", "", "2x2")[seed % 7]
+        )
+        if d.nodes:
+            program = self._program(d, seed, "chain" if chain else "fan", setting)
+            program.missed = growth.missed()
+            return program
+        raise Missed(growth.missed())
+
+    def _program(self, d: Draft, seed: int, origin: str, setting: Setting) -> Program:
         if not d.nodes:
             raise Unfit("nothing fits")
-        more = [v for v in d.values if v.kind == "node" and d.chance(0.12)]
-        model, feeds = d.model(more)
-        pairs = pairs_of(model)
-        self.covered.update(pairs)
-        return Program(model, feeds, self._setting(d), seed, origin)
+        more = [v for v in d.values if v.kind == "node" and d.chance(0.12)] if origin != "chain" else []
+        return Program(*d.model(more), setting, seed, origin)
 
     def _setting(self, d: Draft) -> Setting:
         override = d.pick(["bf16", "fp16", "fp32"]) if d.chance(0.15) else ""
@@ -76,47 +106,27 @@ class Generator:
 
     def _walk(self, d: Draft) -> str:
         """From an operator to the next, several from the same value now and then."""
-        producer = self._producer(d)
+        producer = d.pick(self.kinds)
         x = self._first(d, producer)
         if x is None:
             return "walk"
         at = [(producer, x)]
         length = d.int(3, MAX_NODES)
         for _ in range(4 * length):
-            if len(d.nodes) >= length or not at:
+            if len(d.nodes) >= length:
                 break
             k, x = at[-1] if d.chance(0.6) else d.pick(at)
-            consumer = self._consumer(d, k)
-            y = self._try(d, x, consumer)
-            self.tried[name_of(k), name_of(consumer)] += 1
+            consumer = d.pick(self.kinds)
+            y = self._try(d, x, consumer) if possible(k, consumer) else None
             if y is not None:
                 at.append((consumer, y))
         return "walk"
 
-    def _producer(self, d: Draft) -> Kind:
-        options = [d.pick(self.kinds) for _ in range(6)]
-        if self.fixed:
-            return options[0]
-        return min(options, key=lambda k: sum(self.covered[name_of(k), other] > 0 for other in self.named))
-
-    def _consumer(self, d: Draft, producer: Kind) -> Kind:
-        options = [k for k in (d.pick(self.kinds) for _ in range(24)) if possible(producer, k)]
-        if self.fixed or not options:
-            return options[0] if options else d.pick(self.kinds)
-        return min(options, key=lambda k: (self.covered[name_of(producer), name_of(k)] > 0,
-                                           self.tried[name_of(producer), name_of(k)]))  # fmt: skip
-
     def _first(self, d: Draft, producer: Kind) -> Value | None:
         """Return a result of `producer`, of a start that suits it."""
-        names = list(STARTS)
-        known = self.suits.setdefault(producer, Counter())
         for _ in range(30):
-            start = d.pick(names)
-            if not self.fixed and known and d.chance(0.8):
-                start = d.pick(sorted(known))
-            y = self._try(d, STARTS[start](d), producer)
+            y = self._try(d, STARTS[d.pick(suits(producer) or list(STARTS))](d), producer)
             if y is not None:
-                known[start] += 1
                 return y
         return None
 

@@ -8,12 +8,14 @@ move, choose or compare are not disturbed: a model of these must be equal in eve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from hunt.formats import EPS, F16, F32, FLOATS, I64, has_narrow, subgraphs, widen
+from hunt.draft import Value, output_codes
+from hunt.formats import BOOL, EPS, F16, F32, FLOATS, I64, array_of, has_narrow, subgraphs, widen
 from hunt.reference import Arrays, NoReference, Session
-from onnx import ModelProto, helper, shape_inference
+from onnx import ModelProto, NodeProto, helper
 
 #: ops that give one of their operands' elements, a comparison of them, or a whole number
 EXACT = frozenset((
@@ -26,7 +28,13 @@ EXACT = frozenset((
 INNER = frozenset((
     "Elu Celu Selu Softplus Mish Sinh Cosh Tanh Sin Cos Tan Asinh Acosh Atanh Acos Asin Atan LogSoftmax Gelu FastGelu QuickGelu BiasGelu Erf "
     "Log Swish ReduceLogSumExp ReduceLogSum GRU LSTM RNN HardSwish HardSigmoid Sigmoid Shrink Resize GridSample RoiAlign AffineGrid "
-    "DequantizeLinear Mod LRN DFT STFT BatchNormalization").split())  # fmt: skip
+    "DequantizeLinear Mod LRN DFT STFT BatchNormalization BlackmanWindow HammingWindow HannWindow").split())  # fmt: skip
+#: ops that reckon with coordinates in the format: their error grows with the image
+COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
+#: in units of the format at 1: erf by Abramowitz and Stegun 7.1.26, whose own error is 1.5e-7, and as much by its roundings
+FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
+#: ops that give something infinite or undefined next to a number that rounding may reach
+POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
 #: ops whose results are each made of a few operands; all others may add up many numbers
 ELEMENTWISE = INNER - {
     "ReduceLogSumExp",
@@ -72,12 +80,15 @@ class Oracle:
     def __init__(self, model: ModelProto, feeds: Arrays) -> None:
         self.model = model
         self.feeds = {k: np.asarray(v) for k, v in feeds.items()}
+        self.stored = {t.name: array_of(t) for t in model.graph.initializer}
         self.wide = widen(model) if has_narrow(model) else model
         self.outputs = [o.name for o in model.graph.output]
         self.declared = {o.name: o.type.tensor_type.elem_type for o in model.graph.output}
         self.plain = Session(_with_all_values(self.wide)).run(self.feeds)
         self.values = {**self.feeds, **self.plain}
-        self.codes = _element_types(model)
+        if any(_differs(node, self.values | self.stored) for node in model.graph.node):
+            raise NoReference("the reference does not follow ONNX")
+        self.codes = _element_types(model, self.values | self.stored)
         self._noisy: tuple[Session, list[tuple[str, str, int, float, float]]] | None = None
 
     def expected(self, compute: int | None = None, slack: float = SLACK) -> dict[str, Expected]:
@@ -86,9 +97,11 @@ class Oracle:
         count = DECISION_RUNS if any(n.op_type in DECISIONS for n in self.model.graph.node) else LARGE_RUNS
         large = [self._disturbed(compute, 100 + s, LARGE) for s in range(count)]
         runs = [r for r in small if r], [r for r in large if r]
-        if len(runs[0]) < 2 or not runs[1]:
+        if len(runs[0]) < len(small) or len(runs[1]) < len(large):
             raise NoReference("the model does not survive a disturbance")
-        tainted = self.tainted()
+        if any(run[name].shape != self.plain[name].shape for run in (*runs[0], *runs[1]) for name in self.outputs):
+            raise NoReference("roundings decide the shape of a result")
+        tainted, poled = self.tainted(), self.behind(lambda node: node.op_type in POLES)
         found = {}
         for name in self.outputs:
             want = self.plain[name]
@@ -110,18 +123,27 @@ class Oracle:
             allowed = slack * (deviation + common)
             code = self.declared[name]
             if name in tainted:
-                allowed = allowed + EPS[code if code in FLOATS else F32] * np.abs(wide)
+                unit = EPS[code if code in FLOATS else F32]
+                allowed = allowed + unit * np.maximum(np.abs(wide), 2.0**-124)  # below are numbers of fewer bits
                 if code == F16 or compute == F16:
                     allowed = allowed + 2.0**-22
+            if (
+                name in poled
+            ):  # rounding moves these by more than themselves, far from where the others are: they are anything
+                unsure |= (allowed >= np.abs(wide)) & (allowed > 8 * np.median(np.abs(wide)))
             found[name] = Expected(want, allowed, unsure, name not in tainted)
         return found
 
     def tainted(self) -> set[str]:
         """Return the values that an op which rounds has had a part in."""
+        return self.behind(lambda node: not self._is_exact(node))
+
+    def behind(self, begins: Callable[[NodeProto], bool]) -> set[str]:
+        """Return the values that a node of some kind has had a part in."""
         found: set[str] = set()
         for node in self.model.graph.node:
             inner = {n for g in subgraphs(node) for m in g.node for n in m.input}
-            if not self._is_exact(node) or any(n in found for n in (*node.input, *inner)):
+            if begins(node) or any(n in found for n in (*node.input, *inner)):
                 found.update(node.output)
         return found
 
@@ -143,17 +165,17 @@ class Oracle:
         coarsest = max((EPS.get(c or 0, 0.0) for c in (compute, *self.codes.values())), default=0.0)
         feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
         for factor, value, code, extra, inner in places:
-            shape = self.values[value].shape
+            array = self.values[value] if value in self.values else self.stored[value]
             fmt = max((compute or code, code), key=EPS.__getitem__)  # what a model stores in a narrow format stays so
             eps = size * EPS[fmt]
             accumulated = size * EPS[F32] * extra
             # the whole step up or down where a decision may hang on it: half of the large runs then flip what is near
-            noise = rng.uniform(-1, 1, shape) if size == 1 else rng.integers(0, 2, shape) * 2.0 - 1
+            noise = rng.uniform(-1, 1, array.shape) if size == 1 else rng.integers(0, 2, array.shape) * 2.0 - 1
             feeds[factor] = np.asarray(1 + (eps + accumulated) * noise, np.float32)
             tiny = 2.0**-24 if fmt == F16 else 0.0
             if inner:
-                inner = max(inner, float(np.abs(self.values[value]).max(initial=0)))
-            feeds[factor + "+"] = np.asarray((tiny + eps * inner) * rng.uniform(-1, 1, shape), np.float32)
+                inner *= max(1.0, float(np.abs(array).max(initial=0)))
+            feeds[factor + "+"] = np.asarray((tiny + eps * inner) * rng.uniform(-1, 1, array.shape), np.float32)
         try:
             return session.run(feeds)
         except NoReference:
@@ -164,7 +186,6 @@ class Oracle:
         noisy = ModelProto()
         noisy.CopyFrom(self.wide)
         g = noisy.graph
-        stored = {t.name for t in g.initializer}
         places: list[tuple[str, str, int, float, float]] = []
         nodes = []
 
@@ -173,7 +194,7 @@ class Oracle:
             code = self.codes.get(value, F32)
             places.append((factor, value, code if code in FLOATS else F32, extra, inner))
             for name in (factor, factor + "+"):
-                g.input.append(helper.make_tensor_value_info(name, F32, self.values[value].shape))
+                g.input.append(helper.make_tensor_value_info(name, F32, (self.values | self.stored)[value].shape))
             nodes.append(helper.make_node("Mul", [value if into != value else value + "@", factor], [factor + "*"]))
             nodes.append(helper.make_node("Add", [factor + "*", factor + "+"], [into]))
 
@@ -185,16 +206,28 @@ class Oracle:
             if node.op_type == "Equal" and any(n in tainted for n in floats):
                 nodes += _nearly_equal(node)
                 continue
+            if (
+                node.op_type in ("Cast", "CastLike")
+                and self.codes.get(node.output[0]) == BOOL
+                and node.input[0] in tainted
+            ):
+                nodes += _nearly_nothing(node)
+                continue
             if self._is_exact(node):
                 nodes.append(new)
                 continue
             terms = self._terms(node)
             for k, name in enumerate(node.input):
-                if name in self.values and name not in stored and self.values[name].dtype == np.float32 and k < 4:
+                known = (
+                    self.values if not node.domain else self.values | self.stored
+                )  # of several steps, which round in between
+                if name in known and known[name].dtype == np.float32 and k < 4:
                     new.input[k] = f"{name}@{len(places)}"
                     disturb(name, new.input[k], terms**0.5, 0.0)
             nodes.append(new)
-            inner = 1.0 if node.op_type in INNER else 0.0
+            inner = FORMULAS.get(node.op_type, 1.0 if node.op_type in INNER else 0.0)
+            if node.op_type in COORDINATES and node.output[0] in self.values:
+                inner *= max(1.0, max(self.values[node.output[0]].shape, default=1) / 16)
             for k, name in enumerate(node.output):
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
@@ -218,9 +251,26 @@ def _nearly_equal(node) -> list:
     """Equality of rounded numbers: true for near ones in one run, for none in the next, so that no such result is sure."""
     a, b = node.input
     y = node.output[0]
-    make = helper.make_node
+    make = helper.make_node  # near to each other among the largest, by which disturbances are measured
     return [make("Sub", [a, b], [y + "-"]), make("Abs", [y + "-"], [y + "|"]), make("Abs", [a], [y + "a"]), make("Abs", [b], [y + "b"]),
-            make("Add", [y + "a", y + "b"], [y + "s"]), make("Mul", [y + "s", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
+            make("Add", [y + "a", y + "b"], [y + "s"]), make("ReduceMax", [y + "s"], [y + "m"], keepdims=0),
+            make("Mul", [y + "m", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
+
+
+def _nearly_nothing(node: NodeProto) -> list[NodeProto]:
+    """Truth of a rounded number: false for what is near nothing in one run, true for it in the next."""
+    x, y = node.input[0], node.output[0]
+    make = helper.make_node
+    return [make("Abs", [x], [y + "|"]), make("ReduceMax", [y + "|"], [y + "m"], keepdims=0), make("Mul", [y + "m", NEAR], [y + "t"]),
+            make("Greater", [y + "|", y + "t"], [y])]  # fmt: skip
+
+
+def _differs(node: NodeProto, values: Arrays) -> bool:
+    """True for what the reference does otherwise than ONNX says: aligned corners of an image with a part of an element."""
+    if node.op_type != "Resize" or not any(a.s == b"align_corners" for a in node.attribute):
+        return False
+    x, scales = (values.get(node.input[k] if k < len(node.input) else "") for k in (0, 2))
+    return x is not None and scales is not None and bool((scales * x.shape[-scales.size :] % 1).any())
 
 
 def _with_all_values(model: ModelProto) -> ModelProto:
@@ -236,17 +286,15 @@ def _with_all_values(model: ModelProto) -> ModelProto:
     return full
 
 
-def _element_types(model: ModelProto) -> dict[str, int]:
-    """Element types of all values of the main graph; narrow floats spread where inference gives up."""
-    try:
-        g = shape_inference.infer_shapes(model).graph
-    except shape_inference.InferenceError:
-        g = model.graph
-    found = {i.name: i.type.tensor_type.elem_type for i in [*g.input, *g.output, *g.value_info]}
-    found.update({t.name: t.data_type for t in g.initializer})
+def _element_types(model: ModelProto, values: Arrays) -> dict[str, int]:
+    """Element types of all values of the main graph, whose arrays are known; narrow floats spread where inference gives up."""
+    g = model.graph
+    found = {i.name: i.type.tensor_type.elem_type for i in [*g.input, *g.output]} | {
+        t.name: t.data_type for t in g.initializer
+    }
     for node in g.node:
-        floats = [found[n] for n in node.input if found.get(n) in FLOATS]
-        for name in node.output:
-            if not found.get(name) and floats:
-                found[name] = floats[0]
+        reads = [*node.input, *(n for inner in subgraphs(node) for m in inner.node for n in m.input)]
+        given = [Value(n, values[n], found[n], "") for n in reads if n in values]
+        made = [values.get(n, np.zeros(0)) for n in node.output]
+        found |= dict(zip(node.output, output_codes(node, given, made)))
     return {k: v for k, v in found.items() if v} | {"": I64}

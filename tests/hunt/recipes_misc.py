@@ -37,6 +37,8 @@ def shift(d: Draft, x: Value, op: str) -> Value:
 def quantize(d: Draft, x: Value, op: str) -> Value:
     dtype = d.pick([np.uint8, np.int8])
     scale = d.weight(np.asarray(0.03125, np.float32), x.code)
+    if np.abs(x.array.astype(np.float64)).max(initial=0) >= 2**25:
+        raise Unfit("numbers beyond 32 bits on the way")
     return d.op(op, x, scale, d.weight(np.asarray(128 if dtype is np.uint8 else 0, dtype)))
 
 

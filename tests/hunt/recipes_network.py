@@ -91,6 +91,8 @@ def conv(d: Draft, x: Value, op: str) -> Value:
 def conv_transpose(d: Draft, x: Value, op: str) -> Value:
     attrs = _window(d, x)
     c, out = x.shape[1], d.pick([1, 3, 64])
+    if "auto_pad" in attrs and any(k < s for k, s in zip(attrs["kernel_shape"], attrs["strides"])):
+        raise Unfit("padding of less than nothing, which the reference leaves out")
     w = d.floats(x, (c, out, *attrs["kernel_shape"]), scale=c**-0.5)
     return d.op(op, x, w, d.floats(x, (out,)) if d.chance(0.5) else None, **attrs)
 
@@ -249,7 +251,7 @@ def shrink(d: Draft, x: Value, op: str) -> Value:
 
 @recipe("PRelu")
 def prelu(d: Draft, x: Value, op: str) -> Value:
-    shape = d.pick([(1,), x.shape, (x.shape[1], *(1,) * (x.rank - 2)) if x.rank > 1 else x.shape])
+    shape = d.pick([(1,) if x.rank else (), x.shape, (x.shape[1], *(1,) * (x.rank - 2)) if x.rank > 1 else x.shape])
     return d.op(op, x, d.floats(x, shape, "unit"))
 
 

@@ -22,13 +22,14 @@ from pathlib import Path
 
 import onnx.printer
 from hunt.again import in_another_process, remember
-from hunt.checks import Case, judge
+from hunt.checks import Case, Check, judge, other_setting, right_values, values_alone
 from hunt.coverage import Coverage
 from hunt.draft import Unfit
 from hunt.execute import Failure, Refused, grouped_pairs
-from hunt.generate import Generator, Program, pairs_of
+from hunt.generate import Generator, Missed, Program, alone_of, pairs_of
+from hunt.pairs import OpenPairs, Pair, general_reason
 from hunt.reference import NoReference
-from hunt.shrink import shrink
+from hunt.shrink import info_of, pruned, shrink
 from hunt.store import save
 from onnx import ModelProto
 
@@ -41,6 +42,8 @@ PER_BUCKET = 3
 
 #: one model of so many is compiled once more in a process with other hashes
 AGAIN = 25
+#: origins of models that are made for pairs; one of so many is judged at another setting too
+PAIRED, OTHERS = ("fan", "chain"), 3
 #: the model that a child is working at
 LAST = "last.onnx"
 
@@ -48,40 +51,89 @@ Say = Callable[[dict], None]
 
 
 class Hunt:
-    """What the child does with one seed after the other. `say(message)` reports to the parent."""
+    """What the child does with one seed after the other. `say(message)` reports to the parent. paired: nothing but models made for
+    pairs that are missing."""
 
-    def __init__(self, say: Say, out: Path, coverage: Coverage, seconds: float = SHRINK_SECONDS) -> None:
+    def __init__(
+        self, say: Say, out: Path, coverage: Coverage, paired: bool = False, seconds: float = SHRINK_SECONDS
+    ) -> None:
         self.say = say
         self.out = out
+        self.paired = paired
         self.shrink_seconds = seconds
         self.generator = Generator()
-        self.generator.covered.update(coverage.pairs)
+        self.fans, self.chains = (OpenPairs([*t, *coverage.apart]) for t in (coverage.pairs, coverage.alone))
         self.seen: Counter[tuple[str, str]] = Counter()
         self.shapes: set[tuple] = set()
 
     def seed(self, seed: int) -> None:
         self.say({"begin": seed})
         try:
-            program = self.generator.program(seed)
-        except Unfit:
+            program = self._program(seed)
+        except Unfit as e:
+            if isinstance(e, Missed):
+                self._missed(e.pairs)
             self.say({"unfit": seed})
             return
+        self._missed(program.missed)
         case = Case(program.model, program.feeds, program.setting, seed)
         save(case, self.out / LAST)  # so that it is known if it takes this process with it
+        self._judge(program, case)
+
+    def _program(self, seed: int) -> Program:
+        """Every other model is made for pairs, as long as some are missing: most of them with many readers of a value."""
+        if self.paired or seed % 2:
+            if self.fans.count() and (seed % 8 < 6 or not self.chains.count()):
+                return self.generator.paired(seed, self.fans, False)
+            if self.chains.count():
+                return self.generator.paired(seed, self.chains, True)
+        return self.generator.program(seed)
+
+    def _missed(self, pairs: dict[Pair, str]) -> None:
+        """Note that pairs did not come about; those that are given up are told."""
+        for pair, why in pairs.items():
+            self.chains.fail(pair, why)
+            if self.fans.fail(pair, why):
+                self.chains.drop([pair])
+                self.say({"apart": [*pair], "why": why})
+
+    def _judge(self, program: Program, case: Case) -> None:
         try:
-            failure = judge(case)
-        except Refused as e:
-            self.say({"refused": e.kind})
-            return
-        except NoReference as e:
-            self.say({"no_reference": str(e)[:100]})
+            failure = judge(case, due(program))
+        except (Refused, NoReference) as e:
+            refused = isinstance(e, Refused)
+            self.say({"refused": e.kind} if refused else {"no_reference": str(e)[:100]})
+            if program.origin in PAIRED and not self._parts(program, case):
+                why = f"{'refused' if refused else 'no reference'}: {e}"
+                self._missed(dict.fromkeys(pairs_of(case.model), general_reason(why)))
             return
         grouped = sorted({pair for p in case.programs() for pair in grouped_pairs(p)})
-        self.say({"done": sorted(pairs_of(program.model)), "grouped": grouped})
-        if failure is None and seed % AGAIN == 0:
-            remember(case, self.out.parent / "again", seed)
+        found, alone = pairs_of(case.model), alone_of(case.model)
+        self.fans.drop(found)
+        self.chains.drop(alone)
+        self.say({"done": {"pairs": sorted(found), "alone": sorted(alone), "grouped": grouped}})
+        if failure is None and case.seed % AGAIN == 0:
+            remember(case, self.out.parent / "again", case.seed)
         if failure is not None:
             self._found(program, case, failure)
+
+    def _parts(self, program: Program, case: Case) -> bool:
+        """Judge what a model consists of instead; False if it is but a pair."""
+        g = case.model.graph
+        outputs = list(g.output)
+        if len(outputs) > 1:
+            half = len(outputs) // 2
+            parts = [pruned(case.model, part, case.feeds) for part in (outputs[:half], outputs[half:])]
+        elif len(g.node) > 2:
+            try:
+                parts = [pruned(case.model, [info_of(case.oracle, g.node[-2].output[0])], case.feeds)]
+            except (NoReference, KeyError):
+                return False
+        else:
+            return False
+        for model, feeds in parts:
+            self._judge(program, Case(model, feeds, case.setting, case.seed))
+        return True
 
     def _found(self, program: Program, case: Case, failure: Failure) -> None:
         self.seen[failure.bucket, program.origin] += 1
@@ -110,12 +162,21 @@ class Hunt:
         self.say({"found": failure.bucket, "path": str(path), "setting": str(small.setting), "text": again.text[-600:]})
 
 
+def due(program: Program) -> list[Check] | None:
+    """Return the judges of a model that is made for pairs: fewer, so that there are more pairs; None: all that are due."""
+    if program.origin not in PAIRED:
+        return None
+    if program.seed % OTHERS == 0:
+        return [right_values, other_setting]
+    return [right_values if program.origin == "chain" else values_alone]
+
+
 def explain(model: ModelProto, failure: Failure | None) -> str:
     """Return the model as text and what is wrong with it."""
     return f"{onnx.printer.to_text(model.graph)}\n{failure.bucket}\n{failure.text}" if failure is not None else ""
 
 
-def child(pipe: int, first: int, out: Path, coverage: Coverage) -> None:
+def child(pipe: int, first: int, out: Path, coverage: Coverage, paired: bool) -> None:
     """Work through seeds until ended."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -123,9 +184,9 @@ def child(pipe: int, first: int, out: Path, coverage: Coverage) -> None:
     def say(message: dict) -> None:
         os.write(pipe, (json.dumps(message) + "\n").encode())
 
-    hunt = Hunt(say, out, coverage)
+    hunt = Hunt(say, out, coverage, paired)
     seed = first
-    while True:
+    while not paired or hunt.fans.count() or hunt.chains.count():
         try:
             hunt.seed(seed)
         except Exception as e:  # our own defect must not end the hunt
@@ -136,8 +197,10 @@ def child(pipe: int, first: int, out: Path, coverage: Coverage) -> None:
 class Parent:
     """Starts children, counts, and ends them when the time is over."""
 
-    def __init__(self, first: int, out: Path, coverage: Coverage, log: Callable[[str], None]) -> None:
-        self.next, self.out, self.coverage, self.log = first, out, coverage, log
+    def __init__(
+        self, first: int, out: Path, coverage: Coverage, log: Callable[[str], None], paired: bool = False
+    ) -> None:
+        self.next, self.out, self.coverage, self.log, self.paired = first, out, coverage, log, paired
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.found: list[dict] = []
@@ -150,7 +213,7 @@ class Parent:
             if not pid:
                 os.close(read)
                 try:
-                    child(write, self.next, self.out, self.coverage)
+                    child(write, self.next, self.out, self.coverage, self.paired)
                 finally:
                     os._exit(1)
             os.close(write)
@@ -192,7 +255,9 @@ class Parent:
             self.next = m["begin"] + 1
         elif "done" in m:
             self.counts["judged"] += 1
-            self.coverage.add(map(tuple, m["done"]), map(tuple, m["grouped"]))  # type: ignore[arg-type]
+            self.coverage.add(**{name: map(tuple, pairs) for name, pairs in m["done"].items()})  # type: ignore[arg-type]
+        elif "apart" in m:
+            self.coverage.apart[*m["apart"]] = m["why"]
         elif "refused" in m:
             self.counts["refused"] += 1
             self.refused[m["refused"]] += 1
@@ -215,13 +280,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hunt")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0, help="the first seed (0: behind those of the last run)")
+    parser.add_argument("--pairs", action="store_true", help="only models for pairs that are missing, until none is")
     parser.add_argument("--out", type=Path, default=Path("build/hunt"), help="found graphs and the table of pairs")
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     state = args.out / "next_seed"
     first = args.seed or (int(state.read_text()) if state.exists() else 1)
     coverage = Coverage(args.out / "coverage.json")
-    parent = Parent(first, args.out / "found", coverage, lambda text: print(text, flush=True))
+    parent = Parent(first, args.out / "found", coverage, lambda text: print(text, flush=True), args.pairs)
     try:
         parent.run(args.seconds)
     except KeyboardInterrupt:

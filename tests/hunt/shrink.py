@@ -107,13 +107,13 @@ def _cut_nodes(case: Case) -> Iterator[Candidate]:
     for node in reversed(g.node):
         for name in node.output:
             if name in oracle.values and not any(o.name == name for o in g.output):
-                yield pruned(case.model, [_info(oracle, name)], case.feeds)
+                yield pruned(case.model, [info_of(oracle, name)], case.feeds)
     for node in g.node:
         new, feeds = _copy(case.model), dict(case.feeds)
         for name in [o for o in node.output if o in oracle.values]:
             if any(o.name == name for o in g.output):
                 break
-            new.graph.input.append(_info(oracle, name))
+            new.graph.input.append(info_of(oracle, name))
             feeds[name] = oracle.values[name]
         else:
             kept = [n for n in new.graph.node if n.output[0] != node.output[0]]
@@ -122,7 +122,7 @@ def _cut_nodes(case: Case) -> Iterator[Candidate]:
             yield pruned(new, list(new.graph.output), feeds)
 
 
-def _info(oracle: Oracle, name: str):
+def info_of(oracle: Oracle, name: str):
     array = oracle.values[name]
     code = oracle.codes.get(name) or helper.np_dtype_to_tensor_dtype(array.dtype)
     return helper.make_tensor_value_info(name, code, array.shape)

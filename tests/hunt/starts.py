@@ -16,8 +16,8 @@ def _floats(rank: int, profile: str) -> Callable[[Draft], Value]:
 def _image(d: Draft) -> Value:
     side = d.pick([4, 6, 7, 8, 12, 16])
     shape = (d.pick([1, 1, 2, 3, 20]), d.pick([1, 3, 4, 8, 16, 63, 64, 65, 128]), side, d.pick([side, 5, 33]))
-    while np.prod(shape) > 30_000:
-        shape = (max(1, shape[0] // 2), shape[1], shape[2], max(5, shape[3] // 2))
+    while np.prod(shape) > 2 * d.room:
+        shape = (max(1, shape[0] // 2), max(1, shape[1] // (1 + (shape[0] == 1))), shape[2], max(5, shape[3] // 2))
     return d.input(d.draw(shape, d.pick(PROFILES)))
 
 

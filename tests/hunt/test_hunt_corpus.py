@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hunt.checks import Case, batch_is_its_parts, judge, right_values, same_bytes, without_sharing
+from hunt.checks import Case, batch_is_its_parts, judge, proved, right_values, same_bytes, without_sharing
 from hunt.corpus_list import graphs, open_cases
 from hunt.run import explain
 from hunt.store import load, setting_of
 
 OPEN = open_cases()
+OWN = [right_values, without_sharing, same_bytes, batch_is_its_parts, proved]
 
 
 def _params():
@@ -26,7 +27,7 @@ def test_found_graph(path, level):
     model, feeds = load(path)
     case = Case(model, feeds, replace(setting_of(model), level=level))
     own = level == setting_of(model).level
-    failure = judge(case, [right_values, without_sharing, same_bytes, batch_is_its_parts] if own else [right_values])
+    failure = judge(case, OWN if own else [right_values])
     assert failure is None, explain(model, failure)
 
 

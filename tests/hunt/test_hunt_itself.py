@@ -15,8 +15,9 @@ from hunt.coverage import Coverage
 from hunt.draft import Draft, Unfit
 from hunt.execute import Failed, Refused, Setting, compiled, digest
 from hunt.formats import BF16, F16, F32, widen
-from hunt.generate import Generator, pairs_of
+from hunt.generate import Generator, Program, alone_of, pairs_of
 from hunt.oracle import Oracle
+from hunt.pairs import TRIES, OpenPairs
 from hunt.recipes import apply, declared_call, kinds, name_of, possible
 from hunt.reference import Session
 from hunt.shrink import shrink
@@ -70,21 +71,43 @@ def test_an_operator_without_a_recipe_is_called_as_declared():
 
 
 def test_a_seed_alone_decides():
-    one, other = Generator(fixed=True), Generator(fixed=True)
+    one, other = Generator(), Generator()
     other.program(7)
     a, b = one.program(3), other.program(3)
     assert a.model.SerializeToString() == b.model.SerializeToString() and a.setting == b.setting
 
 
-def test_walks_prefer_pairs_not_yet_seen():
-    free, fixed = Generator(), Generator(fixed=True)
-    for g in (free, fixed):
-        for seed in range(60):
-            try:
-                g.program(seed)
-            except Unfit:
-                continue
-    assert len(free.covered) > len(fixed.covered)
+def test_models_are_made_for_pairs_that_are_missing():
+    wanted = OpenPairs()
+    for chain in (False, True):
+        before = {p: set(r) for p, r in wanted.readers.items()}
+        program = Generator().paired(8, wanted, chain)
+        found = alone_of(program.model) if chain else pairs_of(program.model)
+        assert len(found) > 5 and any(c in before[p] for p, c in found)
+        wanted.drop(found)
+        assert wanted.count() == sum(map(len, before.values())) - len({p for p in found if p[1] in before[p[0]]})
+
+
+def test_a_pair_in_vain_is_given_up_and_told():
+    wanted = OpenPairs()
+    told = [wanted.fail(("Relu", "And"), "element types") for _ in range(TRIES)]
+    assert told == [False] * TRIES  # these were never wanted: bools and floats
+    told = [wanted.fail(("Relu", "DFT"), "no signal") for _ in range(TRIES + 1)]
+    assert told == [False] * (TRIES - 1) + [True, False] and "DFT" not in wanted.readers["Relu"]
+
+
+def test_a_refused_model_is_judged_in_parts(tmp_path):
+    d = Draft(np.random.default_rng(0), F32)
+    x = d.op("Relu", d.input(d.draw((3, 3))))
+    for op in ("Exp", "NonZero", "Neg"):
+        d.op(op, x)
+    said: list[dict] = []
+    hunt = runner.Hunt(said.append, tmp_path, Coverage())
+    model, feeds = d.model()
+    hunt._judge(Program(model, feeds, Setting(1), 2, "fan"), Case(model, feeds, Setting(1), 2))
+    done = {tuple(pair) for m in said for pair in m.get("done", {}).get("pairs", ())}
+    assert done == {("Relu", "Exp"), ("Relu", "Neg")}
+    assert "refused" in hunt.fans.why["Relu", "NonZero"]
 
 
 # ---- what the proof sees
@@ -156,7 +179,7 @@ def test_narrow_models_are_widened_for_the_reference():
 
 
 def first_failure(needs: str, seeds=range(400)):
-    generator = Generator(fixed=True)
+    generator = Generator()
     for seed in seeds:
         try:
             program = generator.program(seed)
@@ -273,7 +296,7 @@ def test_a_refusal_is_no_failure():
 
 
 def test_programs_do_not_hang_on_hashes(tmp_path):
-    generator = Generator(fixed=True)
+    generator = Generator()
     for seed in (1, 5):
         program = generator.program(seed)
         remember(Case(program.model, program.feeds, program.setting), tmp_path, seed)
@@ -302,11 +325,13 @@ def test_found_graphs_are_stored_with_inputs_and_setting(tmp_path):
 
 def test_coverage_is_kept_and_told(tmp_path):
     table = Coverage(tmp_path / "coverage.json")
-    table.add({("Relu", "Exp")}, {("relu", "exp")})
+    table.add(pairs={("Relu", "Exp")}, grouped={("relu", "exp")}, alone=())
+    table.apart["Relu", "DFT"] = "no signal"
     table.save()
     again = Coverage(tmp_path / "coverage.json")
-    assert again.pairs == table.pairs and again.grouped == table.grouped
+    assert (again.pairs, again.grouped, again.apart) == (table.pairs, table.grouped, table.apart)
     assert "1 programs; 1 of " in again.report() and "relu: exp" in again.report()
+    assert "1  no signal\n         Relu: DFT" in again.report()
 
 
 @pytest.mark.parametrize(("what", "says"), [("hang", "hang"), ("die", "died"), ("memory", "MemoryError")])
@@ -319,7 +344,7 @@ def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_p
             if what == "die":
                 os._exit(9)
             np.zeros(1 << 40)
-        self.say({"done": [], "grouped": []})
+        self.say({"done": {}})
         if number > 5:
             time.sleep(0.01)
 
@@ -333,7 +358,7 @@ def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_p
 
 
 def test_the_command_says_what_it_did(tmp_path, capsys):
-    assert runner.main(["--seconds", "3", "--seed", "100001", "--out", str(tmp_path)]) in (0, 1)
+    assert runner.main(["--seconds", "3", "--seed", "100002", "--out", str(tmp_path)]) in (0, 1)
     out = capsys.readouterr().out
     assert "pairs of operators" in out and "judged" in out and (tmp_path / "coverage.json").exists()
 

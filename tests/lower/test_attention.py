@@ -13,8 +13,8 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 
 from tx8fast.lower import lower
 from tx8fast.lower.attention import Attention
-from tx8fast.search.loops import loop_slices, loop_steps
-from tx8fast.search.plan import Plan, busiest, copies, count_steps, spm_demand
+from tx8fast.tile.nest import loop_slices, loop_steps
+from tx8fast.tile.tiling import Plan, Tiling
 
 LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
 HIDDEN = {"bf16": -3e38, "f16": -65504.0, "f32": -3e38}
@@ -70,8 +70,8 @@ def agrees(case: Case, mask: np.ndarray | None, seed: int) -> None:
     if plan is None:
         return
     if rng.integers(2) and max(plan.shared, default=1) == 1:
-        kept = dataclasses.replace(plan, kept=tuple(k for k in (1, 2) if plan.trips[-1] > 1))
-        plan = kept if spm_demand(low, kept) <= case.machine.spm_limit - case.machine.spm_base else plan
+        kept = dataclasses.replace(plan, kept=tuple(k for k in (1, 2) if Tiling(low, plan).trips[-1] > 1))
+        plan = kept if Tiling(low, kept).demand_bytes() <= case.machine.spm_limit - case.machine.spm_base else plan
     check(with_plan(case, plan, low), feed, tolerance=limit)
 
 
@@ -113,9 +113,10 @@ def test_slices_with_work_are_counted(rows, offset, window, band_cuts, key_cuts,
     shard = (1, 1, 1, -(-rows // parts), keys)[-len(low.sizes) :]
     lens = (*shard[:-2], -(-shard[-2] // band_cuts), min(keys, -(-keys // key_cuts // 64) * 64 or 64))
     plan = Plan((*[1] * (len(shard) - 2), parts, 1), shard, lens, tuple(range(len(shard))), 2, 0, 0, "")
-    lo, hi = busiest(low, plan)
-    steps = list(loop_slices(low, plan, lo, hi))
-    assert len(steps) == count_steps(low, plan)
+    tiling = Tiling(low, plan)
+    lo, hi = tiling.busiest
+    steps = list(loop_slices(tiling, lo, hi))
+    assert len(steps) == tiling.steps
     seen = band(rows, keys, offset, window, "f32") == 0
     covered = np.zeros_like(seen)
     for a, b, *_ in steps:
@@ -132,8 +133,6 @@ def test_kept_keys_are_loaded_once() -> None:
     shape = {"parts": (1,) * len(low.sizes), "shard": low.sizes, "slices": (*low.sizes[:-2], 128, 128)}
     plan = Plan(**shape, order=tuple(range(len(low.sizes))), bufs=2, estimate_cycles=0, spm_bytes=0, bound="")
     for kept, loads in (((), 10), ((1, 2), 4)):
-        chosen = dataclasses.replace(plan, kept=kept)
-        n = [copies(low, chosen, k) for k in range(5)]
-        steps = loop_steps(low, chosen, n, (0,) * len(low.sizes), low.sizes)
+        steps = loop_steps(Tiling(low, plan.but(kept=kept)), (0,) * len(low.sizes), low.sizes)
         assert [sum(k in s.load for s in steps) for k in (1, 2)] == [loads, loads]
         assert sum(3 in s.load for s in steps) == 1, "the mask looks alike at every place of the diagonal"

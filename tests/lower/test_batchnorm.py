@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from support.one_op import MACHINES, Arg, check, check_plans, one_op
 
 from tx8fast import isa
-from tx8fast.lower.base import Emitter, Slice
+from tx8fast.lower.base import Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.numerics.formats import FORMAT_CODES
 
 F16, F32 = FORMAT_CODES["f16"], FORMAT_CODES["f32"]

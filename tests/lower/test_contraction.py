@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
 
 from tx8fast.lower import variants
-from tx8fast.search.plan import Plan
+from tx8fast.tile.tiling import Plan
 
 CHANNELS = (1, 2, 3, 4, 5, 7, 8, 9, 17, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193, 200)
 LAYOUTS = ("dense", "blocked")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.one_op import Arg, check, check_plans, one_op, with_plan
 
 from tx8fast.lower.contraction import Contraction
-from tx8fast.search.plan import Plan
+from tx8fast.tile.tiling import Plan
 
 CHANNELS = (1, 3, 4, 5, 31, 33, 64, 65, 97, 128, 130)
 ENGINES = {"conv", "contraction"}

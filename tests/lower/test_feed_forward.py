@@ -11,7 +11,7 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import lower
 from tx8fast.lower.feed_forward import FeedForward, second_product
-from tx8fast.search.plan import Plan
+from tx8fast.tile.tiling import Plan
 
 LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import Arg, check, check_plans, one_op, with_plan
 
-from tx8fast.search.plan import Plan
+from tx8fast.tile.tiling import Plan
 
 CHANNELS = (1, 3, 4, 5, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193)
 DTYPES = ("bf16", "f32", "i8", "i64", "pred")

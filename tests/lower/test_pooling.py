@@ -52,7 +52,8 @@ def test_reduce_over_positions(case, seed) -> None:
 
 @pytest.mark.feature("H14")
 def test_average_of_full_windows_is_one_instruction() -> None:
-    from tx8fast.lower.base import Emitter, Slice
+    from tx8fast.lower.base import Slice
+    from tx8fast.lower.emitter import Emitter
 
     case = one_op("avg_pool", Arg((1, 8, 8, 64), "bf16", "blocked"), out="blocked", kernel=(2, 2), stride=(2, 2))
     low, em = case.lowering(), Emitter()

@@ -29,8 +29,8 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.search.grouping import join, uses
-from tx8fast.search.plan import Planned
 from tx8fast.search.stream_trial import stream_plan
+from tx8fast.tile.tiling import Planned, Tiling
 
 NO_SHRINK = (Phase.explicit, Phase.generate)
 LOOSE = {"bf16": 6e-2, "f16": 1e-2, "f32": 1e-4}
@@ -128,7 +128,7 @@ def streamed(layer: Layer, bands: int, round_bytes: int, sharing: bool = True) -
         plan = stream_plan(low, layer.machine, "layer")
     finally:
         rounds.SHARE_MIN_BYTES = old
-    program = assemble(layer.table, layer.machine, {layer.record: Planned(low, plan, "")}, lambda key: {}, {})
+    program = assemble(layer.table, layer.machine, {layer.record: Planned(Tiling(low, plan), "")}, lambda key: {}, {})
     return Case(program, layer.args, layer.ops, layer.machine, [layer.record], layer.fn), low
 
 

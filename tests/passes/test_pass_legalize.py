@@ -9,7 +9,7 @@ from support.small_graph import SmallGraph, kinds, ops_of
 
 from tx8fast.ir.attrs import DenseAttr
 from tx8fast.ir.ops.base import engine_of
-from tx8fast.passes.legalize import Legalize, mask_fits
+from tx8fast.passes.legalize import MAX_OPERANDS, Legalize, mask_fits
 
 RNG = np.random.default_rng(7)
 
@@ -107,3 +107,13 @@ def test_integers_are_left_alone():
     e = scalar(g, 2, np.int64)
     p = g.done(y=g("gemm", g.args["a"], g.args["b"]), d=g("div", g.args["i"], e), p=g("pow", g.args["i"], e))
     assert not Legalize().run(p).changed
+
+
+@pytest.mark.parametrize("n", [2, MAX_OPERANDS, MAX_OPERANDS + 1, 3 * MAX_OPERANDS + 1])
+def test_many_operands_are_put_together_in_steps(n):
+    g = SmallGraph(x=((3, n + 2), "f32"))
+    parts = [g("slice", g.args["x"], start=(0, i % 7), size=(3, 1 + i % 2), step=(1, 1)) for i in range(n)]
+    p = g.done(y=g("concat", *parts, axis=-1))
+    steps = -(-n // MAX_OPERANDS)
+    check(p, ["slice"] * n + ["concat"] * (1 if steps == 1 else steps + 1), exact=True)
+    assert all(len(op.operands) <= MAX_OPERANDS for op in ops_of(p, "concat"))

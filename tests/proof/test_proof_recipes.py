@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tx8fast.proof import recipes
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
@@ -129,5 +130,5 @@ def test_a_constant_one_ulp_off_is_another_recipe():
     field = Field(6)
     x = field.random("x", (8,))
     right = recipes.apply(field, "gelu", "bf16", x)
-    wrong = recipes._gate(1.5976 + 2.0**-7, 0.07056)(recipes.FieldSteps(field, "bf16"), x, {})
+    wrong = recipes._gate(1.5976 + 2.0**-7, 0.07056)(recipes.FieldSteps(field, "bf16", Comparisons()), x, {})
     assert (right.p != wrong.p).all()

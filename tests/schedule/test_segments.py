@@ -17,8 +17,8 @@ from tx8fast.isa.control import END, LOOP
 from tx8fast.program.io import save
 from tx8fast.program.verify import verify
 from tx8fast.schedule.buffers import Buffers
-from tx8fast.search.plan import Plan, slice_bytes, tile_ranges
 from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.tiling import Plan, Tiling
 
 B = "blocked"
 CASES = {
@@ -72,7 +72,7 @@ def solid(low, r):
 
 def coverage(case: Case, plan: Plan) -> None:
     low = case.lowering()
-    ranges = tile_ranges(low, plan, case.machine.n_tiles)
+    ranges = Tiling(low, plan).ranges
     if hasattr(low, "boxes"):
         boxes = [low.boxes(r.lo, r.hi)[1] for r in ranges if not r.idle]
         found = [[box for _, box in parts] for parts in boxes]
@@ -108,7 +108,7 @@ def test_129_channels_in_4_parts() -> None:
     last = len(low.sizes) - 1
     parts = tuple(4 if f == last else 1 for f in range(len(low.sizes)))
     plan = Plan(parts, (*low.sizes[:-1], 64), (*low.sizes[:-2], 16, 64), tuple(range(last + 1)), 2, 0, 0, "")
-    ranges = tile_ranges(low, plan, 16)
+    ranges = Tiling(low, plan).ranges
     assert [(r.lo[-1], r.hi[-1]) for r in ranges[:4]] == [(0, 64), (64, 128), (128, 129), (129, 129)]
     assert [r.idle for r in ranges] == [False] * 3 + [True] * 13
     coverage(case, plan)
@@ -119,24 +119,25 @@ def test_129_channels_in_4_parts() -> None:
 @given(plans())
 def test_buffers_that_live_together_are_disjoint(made) -> None:
     case, plan = made
-    low, machine = case.lowering(), case.machine
-    b = Buffers(low, plan, machine)
+    low = case.lowering()
+    tiling = Tiling(low, plan)
+    b = Buffers(tiling).at
     zero = (0,) * len(plan.shard)
     accesses = [*low.reads, *low.writes]
     blocks = []  # (first step alive, step after the last, address, bytes)
     for k, a in enumerate(accesses):
         life = (0, 2) if k < len(low.reads) else (1, 3)
-        blocks += [(*life, at, slice_bytes(low, a, plan)) for at in b.access[k]]
+        blocks += [(*life, at, tiling.slice_bytes[k]) for at in b.access[k]]
     blocks += [(1, 2, at, n) for at, n in zip(b.scratch, low.scratch_bytes(zero, plan.slices), strict=True)]
     blocks += [(0, 2, at, n) for at, n in zip(b.consts, low.const_bytes(), strict=True)]
     if b.acc:
         blocks.append((1, 2, b.acc, low.acc_bytes(zero, plan.slices)))
-    in_loop = any(t > 1 for t in plan.trips)
+    in_loop = any(t > 1 for t in tiling.trips)
     for x, y in itertools.combinations(blocks, 2):
         together = in_loop or (x[0] < y[1] and y[0] < x[1])
         assert not together or x[2] + x[3] <= y[2] or y[2] + y[3] <= x[2], (x, y)
     for _, _, at, n in blocks:
-        assert at % 256 == 0 and machine.spm_base <= at and at + n <= machine.spm_limit
+        assert at % 256 == 0 and case.machine.spm_base <= at and at + n <= case.machine.spm_limit
 
 
 @pytest.mark.feature("B69")
@@ -144,11 +145,11 @@ def test_streamed_buffers_have_two_copies_and_others_one() -> None:
     case = case_of("gemm")
     low = case.lowering()
     once = Plan((1, 2, 2, 1), (2, 40, 128, 130), (2, 40, 128, 130), (0, 1, 2, 3), 2, 0, 0, "")
-    assert Buffers(low, once, case.machine).copies == [1, 1, 1]
+    assert Tiling(low, once).copies == (1, 1, 1)
     columns = Plan((1, 2, 2, 1), (2, 40, 128, 130), (2, 40, 64, 130), (0, 1, 2, 3), 2, 0, 0, "")
-    assert Buffers(low, columns, case.machine).copies == [1, 2, 2]
+    assert Tiling(low, columns).copies == (1, 2, 2)
     split = Plan((1, 2, 2, 1), (2, 40, 128, 130), (2, 40, 64, 64), (0, 1, 2, 3), 2, 0, 0, "")
-    assert Buffers(low, split, case.machine).copies == [2, 2, 2]
+    assert Tiling(low, split).copies == (2, 2, 2)
 
 
 @pytest.mark.feature("B69")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from support.one_op import MACHINES, Arg, best_plan, build, check, tables
 from support.op_graphs import OpGraph, op_graphs
 
 from tests.simulator.planting import findings
+from tx8fast import isa
 from tx8fast.errors import SearchLimitWarning
 from tx8fast.graph_table import ChainRecord, FunctionTable, GraphTable, OpRecord, Step
 from tx8fast.lower import NotLowerable, lower, variants
@@ -22,10 +22,9 @@ from tx8fast.program.model import Program
 from tx8fast.search import exact
 from tx8fast.search.candidates import candidates
 from tx8fast.search.exact import SearchReport, exact_table
-from tx8fast.search.fitting import make_plan
+from tx8fast.search.fitting import make_tiling
 from tx8fast.search.grouping import best_cuts, cost_of, intervals, order_steps
 from tx8fast.search.partition import Choice
-from tx8fast.search.plan import rows_cycles, spm_demand
 from tx8fast.search.planning import Planner
 from tx8fast.search.prices import priced
 from tx8fast.search.program import plan_table
@@ -38,7 +37,7 @@ CHIP = MACHINES["tx8"]
 def estimate(program: Program) -> int:
     """Cycles of all launches as the search counts them: with a barrier each."""
     segments = [program.segments[launch.segment] for launch in program.launches]
-    return sum(s.estimate_cycles + (not s.barrier) * rows_cycles(CHIP, "barrier") for s in segments)
+    return sum(s.estimate_cycles + (not s.barrier) * isa.sequence_cycles(CHIP, isa.make("barrier")) for s in segments)
 
 
 def main(graph: OpGraph) -> tuple[GraphTable, FunctionTable]:
@@ -89,11 +88,11 @@ def cheapest_plan(step: Step, machine: Machine) -> float:
         timer, seen = PlanTimer(option, machine), set()
         parts, slices, inner, *_ = priced(option, machine)
         for p, s, i in zip(parts, slices, inner, strict=True):
-            plan = make_plan(option, p, s, int(i), "", 0)
-            for choice in (plan, replace(plan, shared=()), replace(plan, bufs=1)):
-                fits = spm_demand(option, choice) <= machine.spm_limit - machine.spm_base and option.fits(choice.slices)
-                if fits and choice not in seen:
-                    seen.add(choice)
+            made = make_tiling(option, p, s, int(i), "", 0)
+            for choice in (made, made.but(shared=()), made.but(bufs=1)):
+                fits = choice.demand_bytes() <= machine.spm_limit - machine.spm_base and option.fits(choice.plan.slices)
+                if fits and choice.plan not in seen:
+                    seen.add(choice.plan)
                     best = min(best, timer.cycles(choice))
     return best
 

@@ -22,10 +22,10 @@ from tx8fast.search import cuts, planning
 from tx8fast.search import planner as planner_module
 from tx8fast.search.cuts import candidates
 from tx8fast.search.grouping import group_table
-from tx8fast.search.loops import loop_steps
-from tx8fast.search.plan import Plan, copies, slice_bytes
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
+from tx8fast.tile.nest import loop_steps
+from tx8fast.tile.tiling import Plan, Tiling
 
 B = "blocked"
 TX8 = MACHINES["tx8"]
@@ -314,7 +314,7 @@ def test_a_long_reduction_is_split() -> None:
     low = one_op("gemm", Arg((64, 60_000), "bf16", B), Arg((60_000, 64), "bf16", B), out=B).lowering()
     plan = best_plan(low, Machine.from_dict(small))
     (k,) = [f for f, summed in enumerate(low.reduce) if summed]
-    assert plan.trips[k] > 1 and plan.order[-1] == k and plan.spm_bytes <= 65536
+    assert Tiling(low, plan).trips[k] > 1 and plan.order[-1] == k and plan.spm_bytes <= 65536
     options = candidates(low, 16)[1][:, k]
     assert len(set(options.tolist())) > 4
 
@@ -341,13 +341,13 @@ def test_slices_of_the_worked_group(k: int, steps: int, loads: list[int], x_byte
     args = Arg((1, 256, 512), "bf16", B), Arg((512, 1024), "bf16", B), Arg((1024,), "bf16")
     low = fused(body, ((("in", 0), ("in", 1)), (("op", 0), ("in", 2)), (("op", 1),)), 3, *args)
     plan = Plan((1, 4, 4, 1), (1, 64, 256, 512), (1, 32, 128, k), (0, 1, 2, 3), 2, 0, 0, "")
-    buffers = [copies(low, plan, i) for i in range(4)]
-    found = loop_steps(low, plan, buffers, (0, 0, 0, 0), plan.shard)
+    tiling = Tiling(low, plan)
+    found = loop_steps(tiling, (0, 0, 0, 0), plan.shard)
     assert (len(found), sum(s.last for s in found)) == (steps, 4)
     assert [sum(i in s.load for s in found) for i in range(3)] == loads
     boxes = [a.box(found[0].lo, found[0].hi) for a in (*low.reads, *low.writes)]
     assert [tuple(b - a for a, b in box) for box in boxes] == [(1, 32, k), (k, 128), (1, 1, 128), (1, 32, 128)]
-    assert slice_bytes(low, low.reads[0], plan) == x_bytes
+    assert tiling.slice_bytes[0] == x_bytes
 
 
 @pytest.mark.feature("B63")

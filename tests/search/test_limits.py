@@ -11,10 +11,9 @@ from tx8fast.errors import InfeasibleError, SearchLimitWarning
 from tx8fast.graph_table import Dim, FunctionTable, GraphTable, OpRecord, Rule, Step, TensorSpec
 from tx8fast.search import chains
 from tx8fast.search.exact import SearchReport
-from tx8fast.search.plan import MAX_SLICES
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
-from tx8fast.search.wide import MAX_OPERANDS, split_wide
+from tx8fast.tile.tiling import MAX_SLICES, Tiling
 
 pytestmark = pytest.mark.feature("B11", "B48")
 CHIP = MACHINES["tx8"]
@@ -25,10 +24,11 @@ def test_a_plan_with_other_slices_has_other_trips() -> None:
         "gemm", Arg((1, 512, 1024), "bf16", "blocked"), Arg((1024, 2048), "bf16", "blocked"), out="blocked"
     ).lowering()
     plan = best_plan(low, CHIP)
-    trips = plan.trips
-    finer = plan.but(slices=tuple(max(1, n // 2) for n in plan.slices))
-    assert finer.trips == tuple(-(-a // b) for a, b in zip(plan.shard, finer.slices, strict=True)) != trips
-    assert plan.but(bufs=1).trips == trips
+    tiling = Tiling(low, plan)
+    trips = tiling.trips
+    finer = tiling.but(slices=tuple(max(1, n // 2) for n in plan.slices))
+    assert finer.trips == tuple(-(-a // b) for a, b in zip(plan.shard, finer.plan.slices, strict=True)) != trips
+    assert tiling.but(bufs=1).trips == trips
 
 
 def gemm(m: int, n: int, k: int) -> OpRecord:
@@ -45,24 +45,6 @@ def test_a_product_of_too_many_slices_is_refused_soon() -> None:
         Planner(CHIP).plan(gemm(1 << 16, 1 << 16, 1 << 16), "huge")
     assert "huge" in str(err.value) and "65,536 x 65,536" in str(err.value)
     assert time.process_time() - began < 10
-
-
-@pytest.mark.parametrize("n", [2, MAX_OPERANDS, MAX_OPERANDS + 1, MAX_OPERANDS**2 + 1])
-def test_many_operands_are_put_together_in_order(n: int) -> None:
-    specs = [TensorSpec((3, 1 + i % 4), "f32") for i in range(n)]
-    width = sum(s.shape[1] for s in specs)
-    record = OpRecord("concat", (("axis", -1),), tuple(specs), (TensorSpec((3, width), "f32"),), None)
-    fn = FunctionTable("main", [*specs, *record.results], list(range(n)), [n])
-    fn.steps = [Step("group", "cat", tuple(range(n)), (n,), record)]
-    split_wide(GraphTable({"main": fn}))
-    held = {v: [v] for v in range(n)}  # what every value is made of
-    for step in fn.steps:
-        assert isinstance(step.record, OpRecord) and len(step.inputs) <= MAX_OPERANDS
-        assert step.record.operands == tuple(fn.values[v] for v in step.inputs)
-        assert step.record.results == (fn.values[step.outputs[0]],)
-        assert step.record.results[0].shape[1] == sum(s.shape[1] for s in step.record.operands if s is not None)
-        held[step.outputs[0]] = [x for v in step.inputs for x in held[v]]
-    assert held[n] == list(range(n)) and (n > MAX_OPERANDS) == (len(fn.steps) > 1)
 
 
 def branches(n: int) -> GraphTable:

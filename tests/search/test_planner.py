@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -16,8 +15,8 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES
 from tx8fast.schedule.buffers import Buffers
-from tx8fast.search.plan import Plan, reloads
 from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.tiling import Plan, Tiling
 
 B = "blocked"
 TX8 = MACHINES["tx8"]
@@ -53,7 +52,8 @@ def test_published_gemm_component_costs() -> None:
 
 
 def _compute_cycles(low, lens) -> int:
-    from tx8fast.lower.base import Emitter, Slice
+    from tx8fast.lower.base import Slice
+    from tx8fast.lower.emitter import Emitter
 
     em = Emitter()
     low.emit(em, Slice((0,) * 4, lens, [0x10000] * 2, [0x10000], [], []))
@@ -115,7 +115,7 @@ def test_found_plans_fit_and_use_the_tiles(what) -> None:
     plan = best_plan(low, chip)
     assert math.prod(plan.parts) <= chip.n_tiles
     assert plan.spm_bytes <= chip.spm_limit - chip.spm_base
-    assert Buffers(low, plan, chip).peak <= plan.spm_bytes
+    assert Buffers(Tiling(low, plan)).peak <= plan.spm_bytes
     for f, (size, shard, length) in enumerate(zip(low.sizes, plan.shard, plan.slices, strict=True)):
         assert 1 <= length <= shard <= size and shard * plan.parts[f] >= size
         assert shard in (size, *range(0, size, low.units[f])), "shards are whole units"
@@ -166,7 +166,8 @@ def test_tight_scratchpad_means_more_slices() -> None:
     small = TX8.to_dict()
     small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 65536
     tight = best_plan(case.lowering(), Machine.from_dict(small))
-    assert math.prod(tight.trips) > math.prod(plenty.trips)
+    low = case.lowering()
+    assert math.prod(Tiling(low, tight).trips) > math.prod(Tiling(low, plenty).trips)
     assert tight.spm_bytes <= 65536 < plenty.spm_bytes and tight.estimate_cycles > plenty.estimate_cycles
 
 
@@ -176,11 +177,12 @@ def test_reloads_follow_the_loop_order() -> None:
     low = oracle_case().lowering()
     x, w = (a.factors for a in low.reads)
     plan = Plan((1, 4, 4, 1), (1, 256, 256, 1024), (1, 64, 128, 1024), (0, 1, 2, 3), 2, 0, 0, "")
-    assert (reloads(low, plan, x), reloads(low, plan, w)) == (4, 8)
-    swapped = dataclasses.replace(plan, order=(0, 2, 1, 3))
-    assert (reloads(low, swapped, x), reloads(low, swapped, w)) == (8, 2)
-    split = dataclasses.replace(plan, slices=(1, 64, 128, 256))
-    assert (reloads(low, split, x), reloads(low, split, w)) == (32, 32)
+    tiling = Tiling(low, plan)
+    assert (tiling.fills(x), tiling.fills(w)) == (4, 8)
+    swapped = tiling.but(order=(0, 2, 1, 3))
+    assert (swapped.fills(x), swapped.fills(w)) == (8, 2)
+    split = tiling.but(slices=(1, 64, 128, 256))
+    assert (split.fills(x), split.fills(w)) == (32, 32)
 
 
 @pytest.mark.feature("B13")

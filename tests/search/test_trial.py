@@ -10,10 +10,10 @@ from support.one_op import Arg, one_op, random_plan, with_plan
 
 from tx8fast import isa
 from tx8fast.search.blocks import Block, Pool
-from tx8fast.search.loops import loop_steps
-from tx8fast.search.plan import Plan, copies
 from tx8fast.search.trial import PlanTimer
 from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.nest import loop_steps
+from tx8fast.tile.tiling import Plan, Tiling
 
 B = "blocked"
 CASES = {
@@ -53,7 +53,7 @@ def test_estimate_of_random_plans_without_shared_loads(name: str) -> None:
         plan = random_plan(case, rng)
         if plan is not None:
             plan = replace(plan, shared=())
-            ratios.append(timer.cycles(plan) / simulate(with_plan(case, plan).program).cycles)
+            ratios.append(timer.cycles(Tiling(timer.low, plan)) / simulate(with_plan(case, plan).program).cycles)
     assert ratios and min(ratios) > 0.85 and np.median(np.abs(np.array(ratios) - 1)) < 0.1, ratios
 
 
@@ -62,8 +62,9 @@ def test_long_loop_nests_are_continued_at_their_rate() -> None:
     """Far more steps than are tried: the estimate stays with the simulation."""
     case = CASES["add"]()
     plan = Plan((1, 16, 1), (1, 32, 2048), (1, 1, 128), (0, 1, 2), 2, 0, 0, "")
-    estimate = PlanTimer(case.lowering(), case.machine).cycles(plan)
-    assert np.prod(plan.trips) == 512
+    tiling = Tiling(case.lowering(), plan)
+    estimate = PlanTimer(tiling.low, case.machine).cycles(tiling)
+    assert np.prod(tiling.trips) == 512
     assert abs(estimate / simulate(with_plan(case, plan).program).cycles - 1) < 0.03
 
 
@@ -72,14 +73,13 @@ def test_steps_load_what_changes_and_alternate_copies() -> None:
     """M in 2, N in 2, K in 2: x is loaded at every K step, w too; the result's copy changes when K is complete."""
     low = CASES["gemm"]().lowering()
     plan = Plan((1, 1, 1, 1), (1, 16, 128, 256), (1, 8, 64, 128), (0, 1, 2, 3), 2, 0, 0, "")
-    n = [copies(low, plan, k) for k in range(3)]
-    steps = loop_steps(low, plan, n, (0, 0, 0, 0), plan.shard)
-    assert n == [2, 2, 2] and len(steps) == 8
+    tiling = Tiling(low, plan)
+    steps = loop_steps(tiling, (0, 0, 0, 0), plan.shard)
+    assert tiling.copies == (2, 2, 2) and len(steps) == 8
     assert [s.load for s in steps] == [(0, 1)] * 8
     assert [s.copy[2] for s in steps] == [0, 0, 1, 1, 0, 0, 1, 1]
     assert [(s.first, s.last) for s in steps] == [(True, False), (False, True)] * 4
-    whole = replace(plan, slices=(1, 8, 64, 256))
-    steps = loop_steps(low, whole, [copies(low, whole, k) for k in range(3)], (0, 0, 0, 0), plan.shard)
+    steps = loop_steps(tiling.but(slices=(1, 8, 64, 256)), (0, 0, 0, 0), plan.shard)
     assert [s.load for s in steps] == [(0, 1), (1,), (0, 1), (1,)]
     assert [s.copy for s in steps] == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]
 

@@ -9,7 +9,7 @@ import numpy as np
 from tx8fast._kernels import EventInput, Routes, simulate_events
 from tx8fast._kernels.reference.events import simulate as twin
 from tx8fast.machine import ChipGrid, topology
-from tx8fast.simulator.network import build_routes
+from tx8fast.machine.noc import build_routes
 
 CT, NE, RDMA, WDMA, TDMA, KCORE, WAIT, BARRIER = range(8)
 SEND, RECV, SEND_WAIT, WAIT_WORKER, BARRIER_SUB, HANDSHAKE, CORE = range(8, 15)

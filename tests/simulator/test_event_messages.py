@@ -31,7 +31,7 @@ from tx8fast._kernels.reference.events import Stuck
 from tx8fast._kernels.reference.events import simulate as twin
 from tx8fast.errors import InternalError
 from tx8fast.machine import topology
-from tx8fast.simulator.network import all_links
+from tx8fast.machine.noc import all_links
 
 SETUP, HOP, RATE = 100, 8, 128
 

@@ -14,8 +14,8 @@ from tx8fast.api import CompiledProgram
 from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Tensor
-from tx8fast.search.plan import Plan
 from tx8fast.simulator.sanitizer_report import MAX_FINDINGS, SanitizerError
+from tx8fast.tile.tiling import Plan
 
 pytestmark = pytest.mark.feature("H31")
 MACHINE = load_machine("tx8")

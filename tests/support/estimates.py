@@ -19,12 +19,12 @@ from tx8fast.program.model import Program, Segment
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.segment import build_segment
 from tx8fast.search.cuts import candidates
-from tx8fast.search.fitting import make_plan
-from tx8fast.search.plan import Plan, Planned, segment_cycles, spm_demand
+from tx8fast.search.fitting import make_tiling
 from tx8fast.search.prices import plan_space
 from tx8fast.search.program import plan_table
 from tx8fast.search.trial import PlanTimer
 from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.tiling import Planned, Tiling, segment_cycles
 
 
 @dataclass(frozen=True)
@@ -74,25 +74,25 @@ class Compiled:
             return []
         timer = PlanTimer(planned.low, self.machine)
         out = []
-        for plan in [planned.plan, *other_plans(planned, self.machine, n)]:
-            plan = dataclasses.replace(plan, estimate_cycles=timer.cycles(plan))
-            made = build_segment(planned.low, plan, self.machine, s.name, s.ops, s.barrier)
-            out.append((segment_cycles(plan, self.machine, s.barrier), self.alone(index, made)))
+        for tiling in [planned.tiling, *other_plans(planned, self.machine, n)]:
+            timed = tiling.but(estimate_cycles=timer.cycles(tiling))
+            made = build_segment(timed, self.machine, s.name, s.ops, s.barrier)
+            out.append((segment_cycles(timed.plan, self.machine, s.barrier), self.alone(index, made)))
         return out
 
 
-def other_plans(planned: Planned, machine: Machine, n: int) -> list[Plan]:
+def other_plans(planned: Planned, machine: Machine, n: int) -> list[Tiling]:
     """Return up to `n` candidates of the search that fit, at even distances in its order of prices."""
     low = planned.low
     parts, slices, inner = candidates(low, machine.n_tiles)
     price, _, _ = plan_costs(plan_space(low, machine), parts, slices, inner)
     capacity = machine.spm_limit - machine.spm_base
-    out: list[Plan] = []
+    out: list[Tiling] = []
     order = np.argsort(price, kind="stable")
     for i in order[np.unique(np.linspace(0, len(order) // 2, 4 * n).astype(int))]:
-        plan = make_plan(low, parts[i], slices[i], int(inner[i]), "", 1)
-        if spm_demand(low, plan) <= capacity and low.fits(plan.slices):
-            out.append(plan)
+        made = make_tiling(low, parts[i], slices[i], int(inner[i]), "", 1)
+        if made.demand_bytes() <= capacity and low.fits(made.plan.slices):
+            out.append(made)
     return [out[i] for i in np.unique(np.linspace(0, len(out) - 1, min(n, len(out))).astype(int))] if out else []
 
 

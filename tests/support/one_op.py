@@ -29,10 +29,10 @@ from tx8fast.program.model import Program
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.segment import build_segment
-from tx8fast.search import plan as search_plan
-from tx8fast.search.plan import Plan, spm_demand
 from tx8fast.search.planner import Draft
 from tx8fast.search.program import plan_table
+from tx8fast.tile import sharing
+from tx8fast.tile.tiling import Plan, Tiling
 from tx8fast.weights import WeightTable
 
 #: largest error relative to the largest magnitude of the result
@@ -176,9 +176,9 @@ def one_op(kind: str, *args: Arg | None, out: str = "dense", machine: str = "tx8
 
 def best_plan(low: Lowering, machine: Machine, name: str = "") -> Plan:
     """Return the plan that the search finds for a lowering. Raises InfeasibleError if there is none."""
-    plan = Draft(low, machine, name).best()
-    assert plan is not None
-    return plan
+    tiling = Draft(low, machine, name).best()
+    assert tiling is not None
+    return tiling.plan
 
 
 def check(case: Case, inputs: Sequence[np.ndarray] | None = None, seed: int = 0,
@@ -214,19 +214,19 @@ def compare(got: np.ndarray, want: np.ndarray, tolerance: float | None = None) -
 def with_plan(case: Case, plan: Plan, low: Any = None) -> Case:
     """Return the one-op case compiled with `plan`, and another lowering, instead of the searched ones."""
     old = case.segment
-    made = build_segment(low or case.lowering(), plan, case.machine, old.name, old.ops, old.barrier)
+    made = build_segment(Tiling(low or case.lowering(), plan), case.machine, old.name, old.ops, old.barrier)
     made.arguments = old.arguments
     return dataclasses.replace(case, program=dataclasses.replace(case.program, segments=[made]))
 
 
 def _sharers(low: Any, plan: Plan) -> tuple[int, ...]:
     """Return who shares what, for slices of any size: the search leaves small ones alone."""
-    least = search_plan.SHARE_MIN_BYTES
-    search_plan.SHARE_MIN_BYTES = 1
+    least = sharing.SHARE_MIN_BYTES
+    sharing.SHARE_MIN_BYTES = 1
     try:
-        return search_plan.sharers(low, plan)
+        return sharing.sharers(Tiling(low, plan))
     finally:
-        search_plan.SHARE_MIN_BYTES = least
+        sharing.SHARE_MIN_BYTES = least
 
 
 def check_plans(case: Case, seed: int) -> None:
@@ -262,6 +262,6 @@ def random_plan(case: Case, rng: np.random.Generator, low: Any = None) -> Plan |
         if low.shares and rng.integers(2):
             plan = dataclasses.replace(plan, shared=_sharers(low, plan))
         plan = dataclasses.replace(plan, bufs=int(rng.integers(1, 3)))
-        if spm_demand(low, plan) <= capacity and math.prod(plan.trips) <= 64:
+        if (made := Tiling(low, plan)).demand_bytes() <= capacity and math.prod(made.trips) <= 64:
             return plan
     return None

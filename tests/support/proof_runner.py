@@ -15,7 +15,7 @@ from tx8fast.program.model import Program
 from tx8fast.proof.evaluate import Evaluation, Sources, slice_of
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, written_out
-from tx8fast.proof.prove import prove
+from tx8fast.proof.prove import Noted, prove
 from tx8fast.proof.report import Report
 
 #: (launch, results per chip) -> results per chip
@@ -44,7 +44,7 @@ class GraphRunner:
             if scope.denominators
             else np.zeros(0, np.uint32)
         )
-        return (out if self.fault is None else self.fault(launch, out)), divided
+        return (out if self.fault is None else self.fault(launch, out)), Noted(divided, scope.comparisons)
 
 
 def tables_of(model: Path, **options: Any):

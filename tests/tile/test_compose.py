@@ -8,77 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from tx8fast.graph_table import GroupRecord, OpRecord, Rule, TensorSpec
+from tests.support.rule_groups import Group
+from tx8fast.graph_table import GroupRecord
 from tx8fast.ir import factors
 from tx8fast.tile.compose import Composition, dim_range
 
 Shape = tuple[int, ...]
-WINDOW = {"stride": (1, 1), "dilation": (1, 1), "pad_lo": (1, 1), "pad_hi": (1, 1), "groups": 1}
-
-
-class Group:
-    """Collects ops; a value is ("in", k) or ("op", i)."""
-
-    def __init__(self) -> None:
-        self.ops: list[OpRecord] = []
-        self.wires: list[tuple[tuple[str, int] | None, ...]] = []
-        self.operands: list[TensorSpec] = []
-
-    def operand(self, *shape: int) -> tuple[str, int]:
-        self.operands.append(TensorSpec(shape, "bf16"))
-        return "in", len(self.operands) - 1
-
-    def shape(self, value: tuple[str, int]) -> Shape:
-        kind, n = value
-        return self.operands[n].shape if kind == "in" else self.ops[n].results[0].shape
-
-    def op(self, kind: str, rule: Rule, out: Shape, *values: tuple[str, int]) -> tuple[str, int]:
-        specs = tuple(TensorSpec(self.shape(v), "bf16") for v in values)
-        self.ops.append(OpRecord(kind, (), specs, (TensorSpec(out, "bf16"),), rule))
-        self.wires.append(values)
-        return "op", len(self.ops) - 1
-
-    def unary(self, x):
-        s = self.shape(x)
-        return self.op("relu", factors.elementwise((s,), (s,)), s, x)
-
-    def add(self, x, y):
-        s = self.shape(x)
-        return self.op("add", factors.elementwise((s, self.shape(y)), (s,)), s, x, y)
-
-    def gemm(self, x, columns: int, trans_b: bool = False):
-        *batch, m, k = self.shape(x)
-        w = self.operand(*((columns, k) if trans_b else (k, columns)))
-        out = (*batch, m, columns)
-        rule = factors.gemm((self.shape(x), self.shape(w)), (out,), {"trans_a": False, "trans_b": trans_b})
-        return self.op("gemm", rule, out, x, w)
-
-    def conv(self, x, channels: int):
-        n, h, w, c = self.shape(x)
-        k = self.operand(3, 3, channels, c)
-        out = (n, h, w, channels)
-        return self.op("conv", factors.conv((self.shape(x), self.shape(k)), (out,), WINDOW), out, x, k)
-
-    def pool(self, x):
-        n, h, w, c = self.shape(x)
-        out = (n, (h + 1) // 2, (w + 1) // 2, c)
-        attrs = {"stride": (2, 2), "dilation": (1, 1), "pad_lo": (1, 1), "pad_hi": (1, 1), "kernel": (3, 3)}
-        return self.op("max_pool", factors.pool_max((self.shape(x),), (out,), attrs), out, x)
-
-    def softmax(self, x):
-        s = self.shape(x)
-        return self.op("softmax", factors.softmax((s,), (s,), {"axis": -1}), s, x)
-
-    def transpose(self, x, *perm: int):
-        s = self.shape(x)
-        out = tuple(s[p] for p in perm)
-        return self.op("transpose", factors.transpose((s,), (out,), {"perm": perm}), out, x)
-
-    def reshape(self, x, *shape: int):
-        return self.op("reshape", factors.reshape((self.shape(x),), (shape,), {}), shape, x)
-
-    def record(self, *outputs: tuple[str, int]) -> GroupRecord:
-        return GroupRecord(tuple(self.ops), tuple(self.wires), tuple(self.operands), tuple(n for _, n in outputs))
 
 
 def depends(record: GroupRecord, wanted: dict[int, set[Shape]]) -> dict[tuple[str, int], set[Shape]]:
@@ -145,10 +80,11 @@ def check(record: GroupRecord, rng: random.Random, tiles: int = 6, exact: bool =
             for wire, dims in zip(comp.wires[i], rule.ins, strict=False):
                 if wire is None or wire[0] != "in" or dims is None or wire not in need:
                     continue
-                shape = record.operands[wire[1]].shape
+                spec = record.operands[wire[1]]
+                assert spec is not None
                 sizes = tuple(d.size for d in dims)
                 got = [(int(a), int(b)) for a, b in (dim_range(d, boxes[i]) for d in dims)]
-                want = hull(need[wire], shape, sizes)
+                want = hull(need[wire], spec.shape, sizes)
                 readers = sum(wire in own for own in record.wires)
                 if exact and readers == 1 and len(comp.outputs) == 1:
                     assert got == want, (record.kind, wire, got, want, lo, hi)

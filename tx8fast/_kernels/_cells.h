@@ -118,19 +118,24 @@ CLONES static void sums_residues(const double *total, uint32_t *out, ptrdiff_t n
 }
 
 /* words of a run of results: sums and, if there are any, partial sums, elements of `width` cells and of kind `want`; a hidden
- * partial sum hides the result */
-CLONES static void sums_words(const double *t, const uint32_t *add, int width, uint32_t want, uint32_t *out, ptrdiff_t n, double m) {
-    double inverse = 1 / m;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        uint32_t w = add[i * width], c = add[i * width + width - 1];
-        uint32_t right = ((w & (KIND_ | UNDEFINED_)) == want) & ((width == 1) | (c == (CONTINUED_ | (w & RESIDUE_))));
-        uint32_t good = right | ((w == ZERO_) & (c == ZERO_));
-        double x = t[i] + (double)(int32_t)(w & RESIDUE_), y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;
-        uint32_t r = (uint32_t)(int32_t)(y < 0 ? y + m : y);
-        r = (w & HIDDEN_) ? HIDDEN_ : r;
-        out[i] = good ? r : UNDEFINED_;
+ * partial sum hides the result. One loop for each width, since only steps that the compiler knows become vectors */
+#define SUMS_WORDS(NAME, WIDTH)                                                                                            \
+    CLONES static void NAME(const double *t, const uint32_t *add, uint32_t want, uint32_t *out, ptrdiff_t n, double m) {   \
+        double inverse = 1 / m;                                                                                            \
+        for (ptrdiff_t i = 0; i < n; i++) {                                                                                \
+            uint32_t w = add[i * WIDTH], c = add[i * WIDTH + WIDTH - 1];                                                   \
+            uint32_t whole = (WIDTH == 1) | (c == (CONTINUED_ | (w & RESIDUE_)));                                          \
+            uint32_t good = (((w & (KIND_ | UNDEFINED_)) == want) & whole) | ((w == ZERO_) & (c == ZERO_));                \
+            double x = t[i] + (double)(int32_t)(w & RESIDUE_), y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;              \
+            int32_t z = (int32_t)y;                                                                                        \
+            uint32_t r = (uint32_t)(z < 0 ? z + (int32_t)m : z);                                                           \
+            r = (w & HIDDEN_) ? HIDDEN_ : r;                                                                               \
+            out[i] = good ? r : UNDEFINED_;                                                                                \
+        }                                                                                                                  \
     }
-}
+
+SUMS_WORDS(sums_words1, 1)
+SUMS_WORDS(sums_words2, 2)
 
 CLONES static void sums_words_q(const double *t, const uint32_t *add, int width, uint32_t *out, ptrdiff_t n, double m) {
     double inverse = 1 / m;

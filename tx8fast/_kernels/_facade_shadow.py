@@ -86,9 +86,10 @@ def centred(
 def finish(
     total: Floats, plane: Words, at: int, operand: Form, partial: tuple[int, Form] | None, modulus: int, q: bool = False
 ) -> None:
-    """Store sums (integers below 2^53) as an operand of that size; `partial`: cell and form of partial sums to add, of its shape."""
+    """Store sums (n, pos, c), integers below 2^53, as an operand of that shape; `partial`: cell and form of partial sums to add, of its shape."""
     _inside("writing an operand", plane, at, operand.cells)
-    require("shadow", total.size == operand.size and operand.numbers[3] <= 128, "the sums do not fit the operand")
+    fits = total.shape == operand.shape and (total.shape[2] < 2 or total.strides[2] == total.itemsize)
+    require("shadow", fits and operand.numbers[3] <= 128, "the sums do not fit the operand")
     add_at, add = partial or (0, operand)
     if partial:
         _inside("reading an operand", plane, add_at, add.cells)
@@ -100,7 +101,7 @@ def finish(
     source = plane
     if add_at < at + operand.cells and at < add_at + add.cells and (add_at, add.width) != (at, operand.width):
         source, add_at = plane[add_at : add_at + add.cells].copy(), 0
-    _shadow.finish(total.reshape(-1), plane, at, operand.numbers, operand.width, operand.kind, source, add_at, add.numbers,
+    _shadow.finish(total, plane, at, operand.numbers, operand.width, operand.kind, source, add_at, add.numbers,
                    add.width if partial else 0, add.kind, modulus, q)  # fmt: skip
 
 

@@ -29,8 +29,8 @@ cdef extern from "_cells.h":
     void cells_store2(uint32_t* m, const uint32_t* a, Py_ssize_t n, uint32_t kind) noexcept nogil
     void sums_reduce(double* total, const double* part, Py_ssize_t n, double m) noexcept nogil
     void sums_residues(const double* total, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
-    void sums_words(
-        const double* t, const uint32_t* add, int width, uint32_t want, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
+    void sums_words1(const double* t, const uint32_t* add, uint32_t want, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
+    void sums_words2(const double* t, const uint32_t* add, uint32_t want, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
     void sums_words_q(const double* t, const uint32_t* add, int width, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
 
 
@@ -237,15 +237,16 @@ cdef inline uint32_t* row_of(uint32_t* m, const Form* g, Py_ssize_t i, Py_ssize_
 
 
 def finish(
-    const double[::1] total, uint32_t[::1] out, Py_ssize_t out_at, const int64_t[::1] out_form, int out_width, uint32_t out_kind,
+    const double[:, :, :] total, uint32_t[::1] out, Py_ssize_t out_at, const int64_t[::1] out_form, int out_width, uint32_t out_kind,
     uint32_t[::1] add, Py_ssize_t add_at, const int64_t[::1] add_form, int add_width, uint32_t add_kind, uint32_t modulus, bint words_q
 ):
-    """Store sums modulo the modulus as an operand, partial sums from another operand of that shape added (if `add_width`)."""
+    """Store sums (n, pos, c) modulo the modulus as an operand, partial sums from another operand of that shape added (if `add_width`)."""
     cdef Form g = form_of(out_form, out_width, out_kind), h = form_of(add_form, add_width, add_kind)
-    cdef Py_ssize_t i, b, p, at, lanes, room
+    cdef Py_ssize_t i, b, p, lanes, room
+    cdef const double* sums
     cdef uint32_t words[128]
     cdef uint32_t* to
-    if total.shape[0] == 0 or g.block > 128:
+    if g.n * g.pos * g.c == 0 or g.block > 128:
         return
     with nogil:
         for i in range(g.n):
@@ -253,14 +254,15 @@ def finish(
                 room = g.block if b < g.full else g.tail
                 lanes = min(room, g.c - b * g.block)
                 for p in range(g.pos):
-                    at = (i * g.pos + p) * g.c + b * g.block
+                    sums = &total[i, p, b * g.block]
                     if add_width == 0:
-                        sums_residues(&total[at], words, lanes, modulus)
+                        sums_residues(sums, words, lanes, modulus)
                     elif words_q:
-                        sums_words_q(&total[at], row_of(&add[add_at], &h, i, b, p), add_width, words, lanes, modulus)
+                        sums_words_q(sums, row_of(&add[add_at], &h, i, b, p), add_width, words, lanes, modulus)
+                    elif add_width == 1:
+                        sums_words1(sums, row_of(&add[add_at], &h, i, b, p), add_kind << SHIFT, words, lanes, modulus)
                     else:
-                        sums_words(
-                            &total[at], row_of(&add[add_at], &h, i, b, p), add_width, add_kind << SHIFT, words, lanes, modulus)
+                        sums_words2(sums, row_of(&add[add_at], &h, i, b, p), add_kind << SHIFT, words, lanes, modulus)
                     to = row_of(&out[out_at], &g, i, b, p)
                     if words_q:
                         store_q(to, words, lanes, room - lanes, out_width)

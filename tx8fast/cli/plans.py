@@ -10,8 +10,8 @@ from typing import Any
 
 from tx8fast.graph_table import GraphTable
 from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.search.plan import Planned
 from tx8fast.search.program import Plans
+from tx8fast.tile.tiling import Planned
 
 
 def plan_facts(table: GraphTable, plans: Plans) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def plan_facts(table: GraphTable, plans: Plans) -> list[dict[str, Any]]:
                        "order": list(n.plan.order), "held": sorted(n.plan.held), "estimate_cycles": n.plan.estimate_cycles}
                       for n in p.nests],
             "bound": p.plan.bound, "spm_peak_bytes": p.plan.spm_bytes, "estimate_cycles": p.plan.estimate_cycles,
-            "shared": list(p.plan.shared), "steps": math.prod(p.plan.trips), "candidates": p.plan.candidates,
+            "shared": list(p.plan.shared), "steps": math.prod(p.tiling.trips), "candidates": p.plan.candidates,
             "runner_up_cycles": p.plan.runner_up_cycles,
         }
         for i, (record, p) in enumerate(plans.items())

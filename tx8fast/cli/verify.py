@@ -1,6 +1,6 @@
 """`tx8fast verify`: prove that a program file computes a model.
 
-May import: click, cli.*, and late: api. Must not: know how a proof works.
+May import: click, cli.*, proof.report, and late: api. Must not: know how a proof works.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import click
 
 from tx8fast.cli.model import length_option, open_program
 from tx8fast.cli.output import BAD_INPUT, DONE, PATH, json_option, progress, show_json
+from tx8fast.proof.report import BITS
 
 #: ops that are named in one line of losses
 MOST_LOSSES = 4
@@ -42,7 +43,9 @@ MOST_LOSSES = 4
     help="The pattern table that it was compiled with, if that was a file.",
 )
 @click.option(
-    "--quick", is_flag=True, help="Use one seed: faster, and a wrong program passes with about 2^-20 instead of 2^-40."
+    "--quick",
+    is_flag=True,
+    help=f"Use one seed instead of as many as reach 2^-{BITS}: faster. The report says how probable a missed error is.",
 )
 @click.option(
     "--strict",

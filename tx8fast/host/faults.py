@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 from tx8fast.errors import SimulationError
 from tx8fast.host._core import STATUS
-from tx8fast.isa.comm import N_MONITORS, mask_tiles
+from tx8fast.isa.comm import N_MONITORS
 from tx8fast.isa.lookup import INDEX_FORMATS, RowNumberError
 from tx8fast.isa.vector import MAX_UNIT
+from tx8fast.machine.topology import mask_tiles
 
 _NAMES = {code: name for name, code in STATUS.items()}
 

@@ -94,7 +94,12 @@ class Instruction:
 
     @staticmethod
     def alignment(r: np.ndarray):
-        """Return what each SPM address of rows `r` must be a multiple of, in bytes, broadcast to (n, N_SPM): an element."""
+        """Return what each SPM address of rows `r` must be a multiple of, in bytes, broadcast to (n, N_SPM): an element.
+
+        Reductions, unpooling and weights of convolutions: 256 bytes. Images and matrices: a whole position, since slices, bands and
+        parts that stay in scratchpad begin at any of theirs, and the hardware prefers 256 bytes there but does not require
+        them (TX8 hardware manual 3.1). ADR 0003.
+        """
         return FORMAT_BYTES[r["fmt"]][:, None]
 
     @staticmethod

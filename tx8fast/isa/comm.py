@@ -20,6 +20,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.base import Instruction, ceil_div, declare
 from tx8fast.isa.control import Sync
 from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, envelope
+from tx8fast.machine.topology import mask_tiles
 
 N_MONITORS = 4
 RECV = 0x503
@@ -196,11 +197,6 @@ class Handshake(Sync):
     @staticmethod
     def cycles(machine, r):
         return np.full(len(r), machine.sync.handshake, np.int64)
-
-
-def mask_tiles(mask: int) -> list[int]:
-    """Return the tiles of a bit mask, ascending."""
-    return [t for t in range(max(mask, 0).bit_length()) if mask >> t & 1]
 
 
 def mask_of(tiles) -> int:

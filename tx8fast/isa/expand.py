@@ -100,19 +100,23 @@ def _match_loops(opcode: np.ndarray, marks: np.ndarray) -> dict[int, int]:
     return partner
 
 
-def roll(rows: np.ndarray) -> np.ndarray:
-    """Return `rows` (loop-free RECORD array) with repeats folded into LOOP/END, at most MAX_LOOPS deep."""
+def roll(rows: np.ndarray, forms: np.ndarray | None = None) -> np.ndarray:
+    """Return `rows` (loop-free RECORD array) with repeats folded into LOOP/END, at most MAX_LOOPS deep. forms: `row_forms` of
+    the rows where they are known."""
     code = np.ascontiguousarray(rows, RECORD)
     for _ in range(MAX_LOOPS + 1):
-        folds = _find_folds(code)
+        folds = _find_folds(code, row_forms(code) if forms is None else forms)
         if not folds:
             break
-        code = _apply(code, folds)
+        code, forms = _apply(code, folds), None
     return code
 
 
-def _signatures(code: np.ndarray) -> np.ndarray:
-    """Return a 64-bit hash per row of everything but the DDR offset."""
+def row_forms(code: np.ndarray) -> np.ndarray:
+    """Return a number (n,) int32 per row, equal for rows that differ in their DDR offset alone: 64-bit hashes of the rest are
+    equal."""
+    if not len(code):
+        return np.zeros(0, np.int32)
     plain = code.copy()
     plain["ddr"] = 0
     words = plain.view(np.uint64).reshape(len(code), -1)
@@ -123,7 +127,7 @@ def _signatures(code: np.ndarray) -> np.ndarray:
     mixed ^= mixed >> np.uint64(29)
     mixed *= odd[::-1]
     mixed ^= mixed >> np.uint64(32)
-    return mixed.sum(axis=1, dtype=np.uint64)
+    return np.unique(mixed.sum(axis=1, dtype=np.uint64), return_inverse=True)[1].reshape(-1).astype(np.int32)
 
 
 def _periods(ids: np.ndarray) -> list[int]:
@@ -140,13 +144,12 @@ def _periods(ids: np.ndarray) -> list[int]:
     return sorted(int(p) for p in best if score[p] >= MIN_REPEATS - 1)
 
 
-def _find_folds(code: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return disjoint (start, period, repeats), ascending by start."""
+def _find_folds(code: np.ndarray, ids: np.ndarray) -> list[tuple[int, int, int]]:
+    """Return disjoint (start, period, repeats), ascending by start; ids: `row_forms`."""
     n = len(code)
     if n < 2 * MIN_REPEATS:
         return []
-    ids = _signatures(code)
-    ddr = code["ddr"]
+    ddr = np.ascontiguousarray(code["ddr"])
     level = _level(code)
     # rows that already sit in MAX_LOOPS loops cannot be wrapped once more
     free = _room(code, level)
@@ -177,12 +180,13 @@ def _folds_of(period, ids, ddr, level, free) -> list[tuple[int, int, int]]:
     m = len(ids) - 2 * period
     if m <= 0:
         return []
-    a, b, c = slice(0, m), slice(period, period + m), slice(2 * period, None)
-    good = (ids[a] == ids[b]) & (ids[b] == ids[c])
+    like = ids[period:] == ids[:-period]
+    good = like[:m] & like[period:]
     if not good.any():
         return []
-    good &= ddr[b] - ddr[a] == ddr[c] - ddr[b]
-    good &= free[a] & free[b] & free[c]
+    step = ddr[period:] - ddr[:-period]
+    good &= step[:m] == step[period:]
+    good &= free[:m] & free[period : period + m] & free[2 * period :]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], good.view(np.int8), [0]])))
     out = []
     taken = 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tx8fast.isa import record
 from tx8fast.isa.base import UNITS, Instruction, Tables, by_family
 from tx8fast.isa.dma import Dma
 
@@ -59,6 +60,12 @@ def durations(
         else:
             cycles[index] = family.cycles(machine, r)
     return cycles, charged
+
+
+def sequence_cycles(machine, *made: tuple) -> int:
+    """Return the cycles of rows (see `make`) that reach no DDR, one after the other, waiting for nothing."""
+    code = record.rows(made)
+    return int(durations(machine, code, np.zeros(len(code), np.int64))[0].sum() + issue_cycles(machine, code).sum())
 
 
 def rereads(machine, rows: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.contraction, lower.fused, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.fused, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
     S  = q' K^T (+ mask)                      matrix engine; the mask only where it hides something
@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
@@ -48,7 +49,6 @@ class Attention(Lowering):
     """Group factors: the scores' batch factors, then its row factors, then the keys, a reduction."""
 
     kind = "attention"
-    shares = True
     shared_copies = 1  # more rows per slice are worth more than loading the next head early
     overlaps = True
     staged = True
@@ -103,6 +103,8 @@ class Attention(Lowering):
         wired = record.wires[1][0] == ("op", 0) and record.wires[2][self.second.arguments()[0]] == ("op", 1)
         if not wired or record.outputs != (2,) or self.second.bias or self.first.bias or softmax.attr("log"):
             raise NotLowerable("not the shape of attention")
+        if any(dict(p.attrs).get("act", "none") != "none" for p in (scores, mix)):
+            raise NotLowerable("attention's products apply no activation")
         if softmax.attr("axis") not in (-1, len(scores.results[0].shape) - 1):
             raise NotLowerable("attention normalises the last dimension")
         if {softmax.results[0].dtype, mix.results[0].dtype} != {self.dtype} or self.first.l_trs or self.second.l_trs:

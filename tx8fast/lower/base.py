@@ -1,6 +1,6 @@
 """What a lowering is: the loop space of one op, its DDR accesses, and the instructions of one slice.
 
-May import: graph_table, isa, machine, numerics. Must not: choose a plan or place buffers.
+May import: graph_table, machine, numerics, lower.{emitter, loops, transfer}. Must not: choose a plan or place buffers.
 
 A `Lowering` describes one op record over factors. The scheduler cuts the factors in space (tiles) and time
 (slices), loads every read access's box into scratchpad, calls `emit` for each slice and stores the writes.
@@ -10,27 +10,21 @@ The same `emit` prices a candidate: cost and code cannot disagree.
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-
-from tx8fast import isa
-from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
+from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.loops import Loops, Runs
 from tx8fast.lower.transfer import Box, Descriptor, Local, ddr_offset, descriptors
 from tx8fast.machine import Machine
-from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES, np_dtype
-from tx8fast.numerics.layout import padded_channels
 
 ALIGN_BYTES = 256  # scratchpad operand alignment (hardware manual 3.1)
 FLOATS = ("bf16", "f16", "f32")
 UNLIMITED = 1 << 62  # points of a slice
-#: fields of a strided move: stride and count of the source's and the destination's levels, innermost first
-_MOVE_LEVELS = tuple((f"ss{i}", f"sn{i}", f"ds{i}", f"dn{i}") for i in range(3))
 
 
 class NotLowerable(Exception):
@@ -44,13 +38,14 @@ def round_up(x: int, a: int) -> int:
 class Access:
     """One operand or result in DDR and how its slice lies in scratchpad: one matrix of all rows."""
 
-    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool, positional: bool = False) -> None:
+    loaded = True  # False: the kernel core reads it where it lies in DDR
+
+    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool) -> None:
         self.spec = spec
         self.dims = tuple(dims)
         self.blocked = blocked
-        self.positional = positional
         self.factors = frozenset(f for d in self.dims for f, _ in d.terms)
-        self.known_bytes: dict[tuple[int, ...], int] = {}  # largest slice by lengths of its factors (`search.plan`)
+        self.known_bytes: dict[tuple[int, ...], int] = {}  # largest slice by lengths of its factors
 
     @cached_property
     def sorted_factors(self) -> tuple[int, ...]:
@@ -110,97 +105,6 @@ class Slice:
         return tuple(b - a for a, b in zip(self.lo, self.hi, strict=True))
 
 
-@dataclass
-class Emitter:
-    """Collects instruction rows; short names for the vector forms."""
-
-    rows: list[tuple] = field(default_factory=list)
-
-    def add(self, name: str, **fields: Any) -> None:
-        self.rows.append(isa.make(name, **fields))
-
-    def v(self, fn: str, src: int, dst: int, n: int, fmt: str) -> None:
-        self.rows.append(isa.make(f"{fn}_v", src0=src, dst=dst, n=n, fmt=FORMAT_CODES[fmt]))
-
-    def vv(self, fn: str, a: int, b: int, dst: int, n: int, fmt: str) -> None:
-        self.rows.append(isa.make(f"{fn}_vv", src0=a, src1=b, dst=dst, n=n, fmt=FORMAT_CODES[fmt]))
-
-    def vv_each(self, fn: str, places: Iterable[tuple[int, int, int]], n: int, fmt: str) -> None:
-        """`vv` at every place: both sources and the destination."""
-        *head, spm, p = isa.make(f"{fn}_vv", src0=0, src1=0, dst=0, n=n, fmt=FORMAT_CODES[fmt])
-        self.rows += [(*head, (*place, *spm[3:]), p) for place in places]
-
-    def vs(self, fn: str, src: int, scalar: float, dst: int, n: int, fmt: str) -> None:
-        bits = scalar_bits(scalar, fmt)
-        self.add(f"{fn}_vs", src0=src, dst=dst, n=n, scalar=bits, fmt=FORMAT_CODES[fmt])
-
-    def vuv(self, fn: str, src: int, unit_src: int, dst: int, n: int, unit: int, fmt: str) -> None:
-        self.add(f"{fn}_vuv", src0=src, src1=unit_src, dst=dst, n=n, unit=unit, fmt=FORMAT_CODES[fmt])
-
-    def vector(self, fn: str, src: int, vec: int, dst: int, local: Local, fmt: str) -> None:
-        """dst = fn(src, vec) with a channel vector repeated over the rows of a blocked matrix."""
-        lanes = local.elems // local.rows
-        if lanes <= 64:
-            self.vuv(fn, src, vec, dst, local.elems, lanes, fmt)
-        else:
-            self.add(f"{fn}_vuvloop", src0=src, src1=vec, dst=dst, n=local.rows * 64, unit=64,
-                     full=local.elems, full_unit=lanes, fmt=FORMAT_CODES[fmt])  # fmt: skip
-
-    def cvt(self, src: int, dst: int, n: int, src_fmt: str, dst_fmt: str) -> None:
-        self.add(f"cvt_{src_fmt}_{dst_fmt}", src0=src, dst=dst, n=n, fmt=FORMAT_CODES[src_fmt])
-
-    def reduce(self, fn: str, src: int, dst: int, local: Local, fmt: str) -> None:
-        """Reduce the channels of a blocked [rows, cols] matrix to [rows, 1] (value in lane 0 of 4)."""
-        n, h, w = factor_rows(local.rows)
-        self.add(f"reduce_{fn}", src0=src, dst=dst, dim=0, n=n, h=h, w=w, c=local.cols, fmt=FORMAT_CODES[fmt])
-
-    def gather(self, src: int, dst: int, moves: Sequence[Any]) -> None:
-        for mv in moves:
-            fields: dict[str, int] = {}
-            for (ss, sn, ds, dn), (s, d, n) in zip(_MOVE_LEVELS, mv.loops, strict=False):
-                fields[ss], fields[sn], fields[ds], fields[dn] = s, n, d, n
-            self.add("gather_scatter", src0=src + mv.src, dst=dst + mv.dst, size=mv.size, **fields)
-
-    def copy(self, src: int, dst: int, n_bytes: int) -> None:
-        self.add("gather_scatter", src0=src, dst=dst, size=n_bytes)
-
-    def fill(self, dst: int, value: float, n: int, fmt: str) -> None:
-        self.add("memset", dst=dst, value=scalar_bits(value, fmt), n=n, fmt=FORMAT_CODES[fmt])
-
-    def broadcast_rows(self, src: int, ones: int, dst: int, rows: int, lanes: int, fmt: str) -> None:
-        """[rows, 1] (lane 0 of 4) -> [rows, lanes], as a product with a row of ones on the matrix engine: exact,
-        and far cheaper than moving single elements."""
-        for r in range(0, rows, 16384):
-            m = min(16384, rows - r)
-            pad = padded_channels(lanes, fmt)
-            e = ITEM_BYTES[fmt]
-            self.gemm(left=src + r * 4 * e, right=ones, out=dst + r * pad * e, m=m, k=1, n=lanes, r_trs=1, fmt=fmt)
-
-    def gemm(self, *, left: int, right: int, out: int, m: int, k: int, n: int, fmt: str, batch: int = 1, l_trs: int = 0,
-             r_trs: int = 0, out_fmt: str | None = None, psum: int = 0, psum_fmt: str = "f32", psum_en: int = 0,
-             bias: int = 0, bias_en: int = 0, bias_fmt: str = "f32", act: int = 0) -> None:  # fmt: skip
-        self.rows.append(isa.make(
-            "gemm", left=left, right=right, out=out, psum=psum, bias=bias, m=m, k=k, n=n, batch_l=batch, batch_r=batch,
-            l_trs=l_trs, r_trs=r_trs, out_fmt=FORMAT_CODES[out_fmt or fmt], psum_fmt=FORMAT_CODES[psum_fmt],
-            psum_en=psum_en, bias_en=bias_en, bias_fmt=FORMAT_CODES[bias_fmt], act=act, fmt=FORMAT_CODES[fmt],
-        ))  # fmt: skip
-
-
-def scalar_bits(value: float, fmt: str) -> int:
-    """Return the raw pattern of `value` in a format, 16-bit formats in the low half."""
-    if fmt in ("f32", "tf32"):
-        return struct.unpack("<I", struct.pack("<f", np.float32(value)))[0]
-    return int(np.array(value, np_dtype(fmt)).view(f"<u{ITEM_BYTES[fmt]}"))
-
-
-def factor_rows(rows: int) -> tuple[int, int, int]:
-    """Split a row count into n, h, w, each at most 4096 (field range of tensor instructions)."""
-    w = next(d for d in range(min(rows, 4096), 0, -1) if rows % d == 0)
-    rest = rows // w
-    h = next(d for d in range(min(rest, 4096), 0, -1) if rest % d == 0)
-    return rest // h, h, w
-
-
 class Lowering:
     """One prepared op record. Subclasses set the fields and implement `emit`."""
 
@@ -209,8 +113,6 @@ class Lowering:
     variant = 0  # which of the record's lowerings this is; 0: the one `lower` returns
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     sharing = True  # option of the compile: False makes every tile load for itself
-    shares = False  # True: tiles may load a common operand together and pass it on
-    chains = True  # False: it is no loop nest over slices that load all they need, and runs alone in its launch
     staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
     deferred = (
         False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later
@@ -224,6 +126,8 @@ class Lowering:
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
+    online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
+    in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
     prepared = -1  # read access that is worked on in place, by `front` of the first slice after it was loaded
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
@@ -240,12 +144,43 @@ class Lowering:
         self.reduce: tuple[bool, ...] = ()
         self.reads: list[Access] = []
         self.writes: list[Access] = []
-        # by factor lengths, filled by `search.plan`: bytes of what `emit` works with, and of every access's slice
+        # by factor lengths: bytes of what `emit` works with, and of every access's slice
         self.known_bytes: dict[tuple[int, ...], int] = {}
         self.known_slices: dict[tuple[int, ...], tuple[int, ...]] = {}
 
+    @property
+    def rule(self) -> Rule:
+        """The op's factor rule. Raises NotLowerable if it has none."""
+        if self.record.rule is None:
+            raise NotLowerable(f"{self.record.kind} has no factor rule")
+        return self.record.rule
+
+    def loop_over(self, runs: Runs, units: Sequence[int] | None = None, most: Sequence[int] | None = None,
+                  whole: Sequence[int] = (), uncut: Sequence[int] = ()) -> None:  # fmt: skip
+        """Set the loops: per loop the factors of the op's rule that it runs over. whole: loops that instructions take in one
+        piece, besides those whose factors a result needs whole; uncut: loops that are divided among tiles only. Raises
+        NotLowerable like `set_factors`."""
+        self.loops = loops = Loops(self.rule, runs)
+        stays = {*whole, *(k for k, kind in enumerate(loops.kinds) if kind == "W")}
+        every = range(len(loops.sizes))
+        sums = [loops.kinds[k] == "R" and k not in stays for k in every]
+        self.set_factors(loops.sizes, units, [not sums[k] and k not in stays for k in every],
+                         [k not in stays and k not in uncut for k in every], sums, most)  # fmt: skip
+
+    def operand_access(self, j: int, blocked: bool = True, merged: bool = False) -> Access:
+        """Return the access to operand j, which is there, over the loops. merged: dimensions of one loop are one."""
+        return self._seen(self.record.operands[j], self.rule.ins[j] or (), blocked, merged)
+
+    def result_access(self, blocked: bool = True, merged: bool = False) -> Access:
+        """Return the access to the result over the loops."""
+        return self._seen(self.record.results[0], self.rule.outs[0], blocked, merged)
+
+    def _seen(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool, merged: bool) -> Access:
+        spec, dims = self.loops.merged(spec, dims) if merged else (spec, self.loops.dims(dims))
+        return Access(spec, dims, blocked)
+
     def set_factors(self, sizes, units=None, shard=None, split=None, reduce=None, max_len=None) -> None:
-        """Set the loop space. Raises NotLowerable if a factor that stays whole is longer than a slice can be."""
+        """Set the loop space of a group. Raises NotLowerable if a factor that stays whole is longer than a slice can be."""
         n = len(sizes)
         self.sizes = tuple(sizes)
         self.units = tuple(units or (1,) * n)
@@ -301,6 +236,40 @@ class Lowering:
         """Bytes of each scratch buffer that `emit` needs for this slice."""
         return []
 
+    def access_bytes(self, access: Access, lens: tuple[int, ...]) -> int:
+        """Largest scratchpad footprint of an access over all slices of such factor lengths (windows differ at borders)."""
+        own = tuple([lens[f] for f in access.sorted_factors])
+        found = access.known_bytes.get(own)
+        if found is None:
+            if self.positional:
+                found = access.local(tuple((0, d.extent(lens)) for d in access.dims)).size_bytes
+            else:
+                found = access.size_bytes((0,) * len(lens), lens)
+            access.known_bytes[own] = found
+        return found
+
+    def slice_bytes(self, lens: tuple[int, ...]) -> tuple[int, ...]:
+        """`access_bytes` of every access, reads then writes."""
+        found = self.known_slices.get(lens)
+        if found is None:
+            found = tuple([self.access_bytes(a, lens) for a in (*self.reads, *self.writes)])
+            self.known_slices[lens] = found
+        return found
+
+    def inner_bytes(self, lens: tuple[int, ...], sums: bool) -> int:
+        """Bytes of what a slice's instructions work with besides operands and results. sums: partial ones are kept."""
+        key = (*lens, sums)
+        found = self.known_bytes.get(key)
+        if found is None:
+            lo = (0,) * len(lens)
+            sizes = [*self.scratch_bytes(lo, lens), *self.const_bytes(), *([self.acc_bytes(lo, lens)] * sums)]
+            found = self.known_bytes[key] = sum([round_up(b, ALIGN_BYTES) for b in sizes])
+        return found
+
+    def least_bytes(self, lens: tuple[int, ...]) -> int:
+        """Bytes that no plan with slices of such factor lengths goes below."""
+        return sum(self.slice_bytes(lens)) + self.inner_bytes(lens, False)
+
     def const_bytes(self) -> list[int]:
         """Bytes of buffers that `prologue` fills once per tile."""
         return []
@@ -312,9 +281,19 @@ class Lowering:
             return self.shared_copies
         return max(bufs, 1 + self.staged)  # two slices are under way when staged
 
+    @property
+    def chains(self) -> bool:
+        """False if it is no loop nest over slices that load all they need, and runs alone in its launch."""
+        return bool(self.writes) and all([a.loaded for a in self.reads])
+
+    @cached_property
+    def _multiplies(self) -> bool:
+        ops = self.record.ops if isinstance(self.record, GroupRecord) else (self.record,)
+        return any([op.rule is not None and op.rule.macs() > 0 for op in ops])
+
     def may_share(self, k: int) -> bool:
         """True if tiles may load read access k together."""
-        return self.sharing and self.shares and not self.reads[k].positional
+        return self.sharing and self._multiplies
 
     def fits(self, lens: Sequence[int]) -> bool:
         """True if the instructions' field ranges can hold a slice of these factor lengths."""

@@ -1,6 +1,6 @@
 """Batch normalisation at inference: four operations per element with one value per channel.
 
-May import: lower.base, lower.transfer, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, graph_table, numerics. Must not: place buffers.
 
     y = (x - mean) * (rsqrt(variance + eps) * scale) + offset
 
@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.graph_table import OpRecord
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -44,16 +45,11 @@ class BatchNorm(Lowering):
             raise NotLowerable(f"{x.shape[-1]} channels are above the limit of {MAX_CHANNELS}")
         self.dtype = x.dtype
         self.eps = float(record.attr("eps"))
-        c = x.shape[-1]
-        shape = x.shape if len(x.shape) < 3 else (x.shape[0], math.prod(x.shape[1:-1]), c)
-        n = len(shape)
-        self.set_factors(shape, [1] * (n - 1) + [min(c, block_size(x.dtype))])
-        dims = [Dim(s, ((i, 1),)) for i, s in enumerate(shape)]
-        self.reads = [Access(TensorSpec(shape, x.dtype, x.layout), dims, True)]
-        for v in vectors:
-            assert v is not None
-            self.reads.append(Access(v, [*(Dim(1) for _ in v.shape[:-1]), dims[-1]], True))
-        self.writes = [Access(TensorSpec(shape, out.dtype, out.layout), dims, True)]
+        last = len(x.shape) - 1
+        runs = [(0,), range(1, last), (last,)] if last > 1 else [(f,) for f in range(last + 1)]
+        self.loop_over(runs, [*(1,) * (len(runs) - 1), min(x.shape[-1], block_size(x.dtype))])
+        self.reads = [self.operand_access(j, merged=not j) for j in range(len(record.operands))]
+        self.writes = [self.result_access(merged=True)]
 
     @property
     def wide(self) -> bool:

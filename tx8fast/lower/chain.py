@@ -108,7 +108,7 @@ class Stage:
         """Rows of image j for rows of its result."""
         if j == PSUM or not self.windowed:
             return rows
-        return self.low.window.band().box((0, rows[0]), (0, rows[1]))  # type: ignore[attr-defined]
+        return self.low.window.rows.box((0, rows[0]), (0, rows[1]))  # type: ignore[attr-defined]
 
     def ranges(self, rows: Rows) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Factor ranges of the member for rows of one image's result."""
@@ -123,7 +123,6 @@ class Chain(Lowering):
     """The members as stages, with a read access of all there is for every weight and vector."""
 
     positional = True
-    shares = True
     overlaps = True
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:

@@ -1,6 +1,6 @@
 """Collectives between chips: which bytes every tile loads, sends, adds up and stores.
 
-May import: graph_table, collectives, isa, machine, numerics, lower.base. Must not: know programs.
+May import: graph_table, collectives, isa, machine, numerics, lower.base, lower.emitter. Must not: know programs.
 
 Every chunk of the tensor is cut over the tiles; tile t of a chip exchanges its part with tile t of other chips only, so a
 ring of chips is as many rings as a chip has tiles, which share the links between the chips. Rings of odd tiles go the other
@@ -21,7 +21,8 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.collectives import Transfer, transfers
 from tx8fast.graph_table import OpRecord, TensorSpec
-from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Emitter, Lowering, NotLowerable, round_up
+from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Lowering, NotLowerable, round_up
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import ChipGrid, Machine, topology
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
@@ -84,11 +85,9 @@ class Collective(Lowering):
     """One collective over all chips of a grid (attribute `grid`, from the module). Code differs by chip and tile."""
 
     kind = "dte"
-    chains = False
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        self.set_factors((), ())
         (x,), (y,) = record.operands, record.results
         assert x is not None
         self.source, self.result = x, y

@@ -1,6 +1,6 @@
 """Matrix products on the neural engine: `gemm` and `contract`, any batch, with split reductions.
 
-May import: lower.base, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, graph_table, numerics. Must not: place buffers.
 
 Factors are sorted by where they occur: batch (both operands and result), m (left and result), n (right and
 result), k (both operands only). A slice of an operand is one blocked matrix per batch point; its stored last
@@ -14,16 +14,8 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import (
-    ALIGN_BYTES,
-    FLOATS,
-    Access,
-    Emitter,
-    Lowering,
-    NotLowerable,
-    Slice,
-    round_up,
-)
+from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Access, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Descriptor, Local, descriptors
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
@@ -169,7 +161,6 @@ def _factors(dims: Sequence[Dim]) -> list[int]:
 class Contraction(Lowering):
     kind = "contraction"
     takes = frozenset({"gemm", "contract"})
-    shares = True
 
     def __init__(self, record: OpRecord, machine: Machine, rows_of_left: bool = False, resident: bool = False) -> None:
         """`rows_of_left` orders the rows as the left operand has them, not as the result does; `resident` keeps the
@@ -243,9 +234,7 @@ class Contraction(Lowering):
             if a.run_col >= 0:
                 b = block_size(a.spec.dtype)
                 units[a.run_col] = max(units[a.run_col], min(b, sizes[a.run_col]))
-        n = len(sizes)
-        shard = [f not in self.k for f in range(n)]
-        self.set_factors(sizes, units, shard, [True] * n, [f in self.k for f in range(n)], limit)
+        self.loop_over([(f,) for f in range(len(sizes))], units, limit)
 
     def arguments(self) -> list[int]:
         order = super().arguments()

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tx8fast.graph_table import Dim, GroupRecord
-from tx8fast.lower.base import Access, Emitter, Slice
+from tx8fast.lower.base import Access, Slice
 from tx8fast.lower.chain import PSUM, Chain, Rows, Source, place
 from tx8fast.lower.convolution import Windowed
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.lower.windows import ROW
@@ -92,8 +93,9 @@ class ConvChain(Chain):
             for j, source in stage.images.items():
                 step, reach = out["op", i]
                 if stage.windowed and j != PSUM:
-                    band = stage.low.window.band()  # type: ignore[attr-defined]
-                    step, reach = step * band.stride, reach * band.stride + band.reach
+                    rows = stage.low.window.rows  # type: ignore[attr-defined]
+                    ((_, stride),) = rows.terms
+                    step, reach = step * stride, reach * stride + rows.reach
                 a, b = out.get(source, (0, 0))
                 out[source] = max(a, step), max(b, reach)
         return out

@@ -1,6 +1,6 @@
 """Convolutions on the neural engine, one image and a band of output rows per instruction.
 
-May import: lower.base, lower.windows, lower.contraction, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.windows, lower.contraction, graph_table, numerics. Must not: place buffers.
 
 A convolution with one tap per result is a matrix product and is lowered as one. Grouped convolutions take as many
 groups at a time as fill whole channel blocks; of several small groups the weights are laid out as one dense,
@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tx8fast.graph_table import Dim, OpRecord, Rule, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import ACTS, Contraction
+from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.loops import Loops, Runs, split_factor
 from tx8fast.lower.transfer import Local, moves
-from tx8fast.lower.windows import Spread, Window
+from tx8fast.lower.windows import Window
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params, padded_channels
@@ -27,6 +29,7 @@ MAX_KERNEL = 255
 MAX_EXTENT = 4096  # field range of image rows and columns
 MAX_CHANNELS = 16384
 ACC = "f32"
+N, Y, X, GROUP, OUT, IN = range(6)  # of the rule's factors: image, output row and column, group, and a group's channels
 
 
 def as_product(record: OpRecord) -> OpRecord | None:
@@ -58,7 +61,9 @@ def convolution(record: OpRecord, machine: Machine) -> Lowering:
     """Return the family of convolution that fits. Raises NotLowerable."""
     product = as_product(record)
     if product is not None:
-        return Contraction(product, machine)
+        low = Contraction(product, machine)
+        low.loops = Loops(record.rule, ((N,), (Y, X), (GROUP, OUT), (IN,)))  # type: ignore[arg-type]
+        return low
     if record.kind not in Windowed.takes:
         raise NotLowerable(f"{record.kind} is no convolution")
     x, w = record.operands[:2]
@@ -77,7 +82,6 @@ class Windowed(Lowering):
     kind = "conv"
     takes = frozenset({"conv"})
     positional = True
-    shares = True
     overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not
     sum_dtype = ACC  # format of what the sums are added to
 
@@ -108,14 +112,11 @@ class Windowed(Lowering):
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return self.window.form(lo, hi)
 
-    def image(self, channels: Dim | Spread) -> Access:
-        dims = [Dim(self.x.shape[0], ((0, 1),)), self.window.band(), Dim(self.x.shape[2], full=True), channels]
-        return Access(self.x, dims, True)  # type: ignore[arg-type]
-
-    def results(self, channels: Dim | Spread) -> list[Access]:
-        n, oh, ow, _ = self.out.shape
-        dims = [Dim(n, ((0, 1),)), Dim(oh, ((1, 1),)), Dim(ow, full=True), channels]
-        return [Access(self.out, dims, True)]  # type: ignore[arg-type]
+    def loop_over_images(self, channels: Runs, units: Sequence[int], most: Sequence[int]) -> None:
+        """Loop over images, output rows and `channels`; columns and taps come whole."""
+        self.loop_over([(N,), (Y,), *channels], (1, 1, *units), (1, MAX_EXTENT, *most))
+        self.reads = [self.operand_access(j) for j, spec in enumerate(self.record.operands) if spec is not None]
+        self.writes = [self.result_access()]
 
     def out_channels(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         a, b = self.writes[0].dims[-1].box(lo, hi)
@@ -172,18 +173,9 @@ class Convolution(Windowed):
         super().__init__(record, machine)
         if record.attr("groups") != 1:
             raise NotLowerable("grouped convolution")
-        n, oh, _, oc = self.out.shape
-        ic = self.x.shape[3]
         block = block_size(self.dtype)
-        self.set_factors((n, oh, oc, ic), (1, 1, min(oc, block), min(ic, block)), (True, True, True, False),
-                         reduce=(False, False, False, True),
-                         max_len=(1, MAX_EXTENT, MAX_CHANNELS, MAX_CHANNELS))  # fmt: skip
-        ky, kx = self.w.shape[:2]
-        outs, ins = Dim(oc, ((2, 1),)), Dim(ic, ((3, 1),))
-        self.reads = [self.image(ins), Access(self.w, [Dim(ky, full=True), Dim(kx, full=True), outs, ins], True)]
-        if self.bias is not None:
-            self.reads.append(Access(self.bias, [outs], True))
-        self.writes = self.results(outs)
+        units = [min(n, block) for n in (self.out.shape[3], self.x.shape[3])]
+        self.loop_over_images([(OUT,), (IN,)], units, (MAX_CHANNELS, MAX_CHANNELS))
 
     def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
         return Local((hi[1] - lo[1]) * self.out.shape[2], hi[2] - lo[2], ACC, True).size_bytes
@@ -200,14 +192,7 @@ class Depthwise(Windowed):
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        n, oh, _, c = self.out.shape
-        self.set_factors((n, oh, c), (1, 1, min(c, block_size(self.dtype))), max_len=(1, MAX_EXTENT, MAX_CHANNELS))
-        ky, kx = self.w.shape[:2]
-        chans = Dim(c, ((2, 1),))
-        self.reads = [self.image(chans), Access(self.w, [Dim(ky, full=True), Dim(kx, full=True), chans, Dim(1)], True)]
-        if self.bias is not None:
-            self.reads.append(Access(self.bias, [chans], True))
-        self.writes = self.results(chans)
+        self.loop_over_images([(GROUP,)], [min(self.out.shape[3], block_size(self.dtype))], [MAX_CHANNELS])
 
     def _weight(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return Local(math.prod(self.w.shape[:2]), hi[2] - lo[2], self.dtype, True)
@@ -250,16 +235,12 @@ class GroupedConvolution(Windowed):
         self.n_set = dense_groups(groups, self.ins, self.outs, block_size(self.dtype))
         if not self.n_set:
             raise NotLowerable(f"{groups} groups of {self.ins} channels do not fill whole channel blocks")
-        n, oh = self.out.shape[:2]
-        self.set_factors((n, oh, groups // self.n_set), max_len=(1, MAX_EXTENT, 1))
-        ky, kx = self.w.shape[:2]
-        outs = Spread(self.out.shape[3], 2, self.n_set * self.outs)
-        self.reads = [self.image(Spread(self.x.shape[3], 2, self.n_set * self.ins)),
-                      Access(self.w, [Dim(ky, full=True), Dim(kx, full=True), outs,  # type: ignore[list-item]
-                                      Dim(self.ins, full=True)], True)]  # fmt: skip
-        if self.bias is not None:
-            self.reads.append(Access(self.bias, [outs], True))  # type: ignore[list-item]
-        self.writes = self.results(outs)
+        self.loop_over_images([(GROUP,)], [1], [1])
+
+    @property
+    def rule(self) -> Rule:
+        """The op's rule over sets of groups."""
+        return split_factor(super().rule, GROUP, self.n_set)
 
     def _dense(self) -> Local:
         """The block-diagonal weight of a set."""

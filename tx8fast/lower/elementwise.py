@@ -1,6 +1,6 @@
 """Element-wise ops on the vector engine: unary sequences, binary with broadcasting, compare, select, convert.
 
-May import: lower.base, lower.sequences, lower.transfer. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.sequences, lower.transfer. Must not: place buffers.
 
 Adjacent dimensions that no operand broadcasts are merged first, so most tensors become one or two
 dimensions and transfers become long runs.
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, UNLIMITED, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, UNLIMITED, Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY, recipe_of
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.machine import Machine
@@ -66,7 +67,7 @@ class Elementwise(Lowering):
         self.blocked = layouts == {"blocked"}
         shapes = [(1,) * (len(out.shape) - len(o.shape)) + o.shape for o in ins]
         groups = merge_dims(out.shape, shapes, self.blocked) or [[]]
-        sizes = [math.prod(out.shape[d] for d in g) for g in groups]
+        sizes = [math.prod([out.shape[d] for d in g]) for g in groups]
         for shape in shapes:
             for g in groups:
                 part = math.prod(shape[d] for d in g)
@@ -85,7 +86,7 @@ class Elementwise(Lowering):
         if self.blocked and len(lanes) > 1:
             # no more channels than the smallest block has: so many lie in the same places whatever the format
             most[-1] = min(lanes)
-        self.set_factors(sizes, unit, max_len=most)
+        self.loop_over(groups, unit, most)
 
     def _check(self, ins: list[TensorSpec], out: TensorSpec) -> None:
         kinds = [o.dtype for o in ins]
@@ -110,8 +111,7 @@ class Elementwise(Lowering):
         shape = merged
         if self.blocked and layout == "blocked" and npc(merged) != npc(spec.shape):
             raise NotLowerable("merged dimensions change the blocked form")
-        dims = [Dim(n, ((i, 1),)) if n == sizes[i] and n != 1 or n == sizes[i] == 1 else Dim(1)
-                for i, n in enumerate(merged)]  # fmt: skip
+        dims = [Dim(n, ((i, 1),)) if n == sizes[i] else Dim(1) for i, n in enumerate(merged)]
         return Access(TensorSpec(shape, spec.dtype, layout), dims, self.blocked)
 
     def _mode(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:
@@ -170,7 +170,7 @@ class Elementwise(Lowering):
         return access is self.reads[0] and len(self.reads) > 1 and self.op not in SWAPPED
 
     @cached_property
-    def in_place(self) -> tuple[int, ...]:
+    def in_place(self) -> tuple[int, ...]:  # type: ignore[override]
         """Read accesses whose buffer may also be the result's: every instruction that reads it either comes before
         the first write of the result or writes the same elements it reads."""
         if self._wide or self.op in COMPARE or self.op in ("select", "convert"):

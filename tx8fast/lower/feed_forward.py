@@ -1,6 +1,6 @@
 """Feed-forward in scratchpad: product, activation and second product of some rows and a range of the hidden channels.
 
-May import: lower.base, lower.contraction, lower.elementwise, lower.fused, lower.rows. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.elementwise, lower.fused, lower.rows. Must not: place buffers.
 
     H  = x W1[:, n] (+ b1[n])     front: matrix engine; of a gated layer two such products
     H  = act(H)                   back: vector engine, while the next slice's front runs
@@ -17,9 +17,10 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.fused import NORMS, Fused, result_factors
 from tx8fast.lower.links import Link, LinkedAccess
 from tx8fast.lower.rows import Norm

@@ -17,10 +17,11 @@ from functools import cached_property
 from operator import sub
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import as_product
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Member
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.lower.rows import Norm, Rope
@@ -64,7 +65,6 @@ class Fused(Lowering):
     rotary, whole rows. A normalisation of the products' left operand may come before them."""
 
     kind = "fused"
-    shares = True
     overlaps = True
     deferred = True
 

@@ -1,6 +1,6 @@
 """The images of a model's input, rows of one channel after the other, as the convolutions want them.
 
-May import: lower.base, lower.transfer, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, graph_table, numerics. Must not: place buffers.
 
 A range of positions of all channels is loaded, converted to the working format and turned round: the planes become the
 lanes of the blocked form, together with planes of zeros where lanes are padded (hardware manual 7.2, 11.4).
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import block_size, padded_channels

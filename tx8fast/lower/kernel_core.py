@@ -31,29 +31,28 @@ WORD_BYTES = 8  # the kernel core loads and stores 64 bits at a time (hardware m
 
 class KernelCore(Lowering):
     kind = "kcore"
-    chains = False
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
         specs = [s for s in (*record.operands, *record.results) if s is not None]
         dense = not any(_is_blocked(s) for s in specs)
         out = record.results[0]
-        cut = dense and record.kind in SLICEABLE and record.rule is not None and len(record.results) == 1
-        rule = record.rule if cut else None
-        if rule is not None and any(d.identity is None for d in rule.outs[0]):
-            rule = None
-        self.rule = rule
-        if rule is not None:
-            free = [k in "PH" for k in rule.kinds]
-            self.set_factors(rule.sizes, shard=free, split=[False] * len(free))
-        else:
-            self.set_factors((), ())
+        self.cut = (
+            dense
+            and record.kind in SLICEABLE
+            and record.rule is not None
+            and len(record.results) == 1
+            and all(d.identity is not None for d in record.rule.outs[0])
+        )
+        if self.cut:
+            factors = range(len(self.rule.sizes))
+            self.loop_over([(f,) for f in factors], uncut=factors)
         self.elems = _work(record)
         self.out = out
 
     def boxes(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[list[Any], list[Any]]:
         """Return per operand and per result the (spec, box) of one tile's part."""
-        if self.rule is None:
+        if not self.cut:
             whole = lambda spec: tuple((0, n) for n in spec.shape)  # noqa: E731
             return ([None if s is None else (s, whole(s)) for s in self.record.operands],
                     [(s, whole(s)) for s in self.record.results])  # fmt: skip

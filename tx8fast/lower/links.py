@@ -1,6 +1,6 @@
 """How a member of a group sees the group's factors.
 
-May import: lower.base, lower.transfer. Must not: know kinds of ops.
+May import: graph_table, lower.base, lower.transfer. Must not: know kinds of ops.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from tx8fast.graph_table import Dim
 from tx8fast.lower.base import Access, Lowering
 from tx8fast.lower.transfer import Box, Descriptor
 
@@ -78,10 +79,10 @@ class LinkedAccess(Access):
     """A member's access seen over the group's factors."""
 
     def __init__(self, inner: Access, links: Sequence[Link]) -> None:
-        super().__init__(inner.spec, inner.dims, inner.blocked, inner.positional)
+        super().__init__(inner.spec, inner.dims, inner.blocked)
         self.inner, self.links = inner, Links(links)
         self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
-        self.dims = tuple(LinkedDim(d, links) for d in inner.dims)  # type: ignore[assignment]
+        self.dims = tuple(linked_dim(d, links) for d in inner.dims)
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return self.inner.box(*self.links.ranges(lo, hi))
@@ -93,12 +94,10 @@ class LinkedAccess(Access):
         return self.inner.transfers(*self.links.ranges(lo, hi))
 
 
-class LinkedDim:
-    """A dimension over the group's factors, as the pricing kernel reads it: terms, extent beyond them, full."""
-
-    def __init__(self, dim, links: Sequence[Link]) -> None:
-        self.size, self.full = dim.size, dim.full
-        own = [(links[f], c) for f, c in dim.terms]
-        self.terms = tuple((k.factor, c * k.width // k.scale or 1) for k, c in own if k.factor >= 0)
-        fixed = sum(abs(c) * (k.size - 1) for k, c in own if k.factor < 0)
-        self.reach = fixed + getattr(dim, "reach", 0) + sum(k.width - 1 for k, _ in own if k.factor >= 0)
+def linked_dim(dim: Dim, links: Sequence[Link]) -> Dim:
+    """Return a member's dimension over the group's factors."""
+    own = [(links[f], c, c * links[f].width // links[f].scale or 1) for f, c in dim.terms]
+    terms = tuple((k.factor, step) for k, _, step in own if k.factor >= 0)
+    # a point of the group's factor is part of one of the member's, or several of them
+    reach = dim.reach + sum(step - c if k.factor >= 0 else c * (k.size - 1) for k, c, step in own)
+    return Dim(dim.size, terms, dim.c0, dim.den, dim.full, reach)

@@ -1,6 +1,6 @@
 """Rows of a table by number: `embedding`, and `gather` along the first dimension.
 
-May import: lower.base, lower.movement, lower.transfer, graph_table, isa. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.movement, lower.transfer, graph_table, isa. Must not: place buffers.
 
 The kernel core reads the numbers where they lie in DDR and starts one transfer per row (`isa.lookup`): from DDR, or out
 of a copy of the table in scratchpad where a tile needs more rows than the table has. Numbers are never loaded.
@@ -17,7 +17,8 @@ from tx8fast import isa
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Record, TensorSpec
 from tx8fast.isa.limits import COUNT
 from tx8fast.isa.lookup import INDEX_FORMATS, each
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.movement import relayout
 from tx8fast.lower.transfer import Box, Descriptor, Local, spec_bytes
 from tx8fast.machine import Machine
@@ -49,6 +50,8 @@ def bytes_read(record: Record, k: int) -> int:
 
 class Numbers(Access):
     """Row numbers: they stay in DDR, where the kernel core reads them."""
+
+    loaded = False
 
     def __init__(self, spec: TensorSpec, dims: Sequence[Dim]) -> None:
         super().__init__(spec, dims, False)
@@ -103,7 +106,6 @@ class Lookup(Lowering):
     """Factors: the numbers' dimensions, then the columns of a row. blocked: the form of a slice's result."""
 
     kind = "lookup"
-    chains = False  # numbers stay in DDR
     takes = frozenset({*LOOKUPS})
 
     def __init__(self, record: OpRecord, machine: Machine, blocked: bool = False) -> None:
@@ -124,13 +126,12 @@ class Lookup(Lowering):
             )
         width = math.prod(table.shape[1:])
         self.table = TensorSpec((table.shape[0], width), table.dtype)
-        spec = TensorSpec((*index.shape, width), out.dtype)
-        cut = [True] * len(index.shape)
+        n = len(index.shape)
+        runs = [*((f,) for f in range(n)), range(n, n + len(table.shape) - 1)]
         # to cut a row between slices would be a transfer more, with a startup of its own
-        self.set_factors(
-            spec.shape, [*(1 for _ in cut), min(width, block_size(out.dtype))], [*cut, True], [*cut, False]
-        )
-        dims = [Dim(n, ((i, 1),)) for i, n in enumerate(spec.shape)]
+        self.loop_over(runs, [*(1,) * n, min(width, block_size(out.dtype))], uncut=[n])
+        spec = TensorSpec(self.sizes, out.dtype)
+        dims = [Dim(size, ((i, 1),)) for i, size in enumerate(spec.shape)]
         numbers = Numbers(index, dims[:-1])
         size_bytes = math.prod(self.table.shape) * ITEM_BYTES[out.dtype]
         # loading the table once is cheaper than loading its rows one by one

@@ -1,6 +1,6 @@
 """Data movement through scratchpad: transpose, slice, broadcast, concat, pad and the layout change.
 
-May import: lower.base, lower.transfer, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, graph_table. Must not: place buffers.
 
 Every result slice is assembled by gatherScatter from the operand boxes it needs, so any op whose result
 coordinates are affine in its operand coordinates fits here.
@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.graph_table import OpRecord, TensorSpec
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local, Move, moves
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -24,7 +25,6 @@ class Movement(Lowering):
 
     kind = "movement"
     takes = frozenset({"transpose", "slice", "broadcast", "concat", "pad"})
-    positional = True
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -34,88 +34,49 @@ class Movement(Lowering):
             raise NotLowerable("movement needs one ranked result")
         if any(o is None or (o.layout == "blocked" and len(o.shape) > 1) for o in (*record.operands, out)):
             raise NotLowerable("movement works on dense tensors")
-        self.op = record.kind
-        self.attrs = dict(record.attrs)
-        self.set_factors(out.shape, [*(1,) * (len(out.shape) - 1), min(out.shape[-1], 64)])
-        build = getattr(self, f"_dims_{self.op}", None)
-        if build is None:
-            raise NotLowerable(f"{self.op} is not a strided move")
-        self.identity = [Dim(s, ((i, 1),)) for i, s in enumerate(out.shape)]
-        for spec, dims in zip(record.operands, build(record.operands, out), strict=True):
-            assert spec is not None
-            self.reads.append(Access(spec, dims, False, True))
-        self.writes = [Access(out, self.identity, False)]
+        self.filler = self._filler(out)
+        rank = len(out.shape)
+        self.loop_over([(f,) for f in range(rank)], [*(1,) * (rank - 1), min(out.shape[-1], 64)])
+        self.reads = [self.operand_access(j, False) for j in range(len(record.operands))]
+        self.writes = [self.result_access(False)]
+        # False: what a slice needs lies alike wherever it is
+        self.positional = any([d.terms and d != self.writes[0].dims[d.terms[0][0]] for a in self.reads for d in a.dims])
 
-    # -- operand dimensions over result factors, and (per operand) result dim -> operand (dim, step) ------------
-
-    def _dims_transpose(self, ins: Sequence[TensorSpec], out: TensorSpec) -> list[list[Dim]]:
-        perm = [p % len(out.shape) for p in self.attrs["perm"]]
-        self.links = [[(perm[d], 1) for d in range(len(perm))]]
-        dims: list[Dim] = [Dim(1)] * len(perm)
-        for d, p in enumerate(perm):
-            dims[p] = Dim(out.shape[d], ((d, 1),))
-        self.positional = False
-        return [dims]
-
-    def _dims_slice(self, ins: Sequence[TensorSpec], out: TensorSpec) -> list[list[Dim]]:
-        step, start = self.attrs["step"], self.attrs["start"]
-        if any(s < 1 for s in step):
+    def _filler(self, out: TensorSpec) -> float | None:
+        """Return what is filled in where no operand is, None if nothing. Raises NotLowerable for what is no strided move."""
+        record = self.record
+        if record.kind == "slice" and min(record.attr("step")) < 1:
             raise NotLowerable("a slice with a negative step")
-        self.links = [[(d, step[d]) for d in range(len(step))]]
-        return [[Dim(n, ((d, step[d]),), start[d]) for d, n in enumerate(ins[0].shape)]]
-
-    def _dims_broadcast(self, ins: Sequence[TensorSpec], out: TensorSpec) -> list[list[Dim]]:
-        shape = ins[0].shape
-        pad = len(out.shape) - len(shape)
-        full = [shape[d - pad] == out.shape[d] if d >= pad else False for d in range(len(out.shape))]
-        self.links = [[(d - pad, 1) if full[d] else None for d in range(len(out.shape))]]
-        self.positional = False
-        return [[Dim(n, ((d + pad, 1),)) if full[d + pad] else Dim(1) for d, n in enumerate(shape)]]
-
-    def _dims_concat(self, ins: Sequence[TensorSpec], out: TensorSpec) -> list[list[Dim]]:
-        axis = self.attrs["axis"] % len(out.shape)
-        self.links, result, offset = [], [], 0
-        for spec in ins:
-            self.links.append([(d, 1) for d in range(len(out.shape))])
-            result.append([Dim(n, ((d, 1),), -offset if d == axis else 0) for d, n in enumerate(spec.shape)])
-            offset += spec.shape[axis]
-        return result
-
-    def _dims_pad(self, ins: Sequence[TensorSpec], out: TensorSpec) -> list[list[Dim]]:
-        if self.attrs["mode"] != "constant" or any(p < 0 for p in (*self.attrs["lo"], *self.attrs["hi"])):
+        if record.kind != "pad":
+            return None
+        if record.attr("mode") != "constant" or min((*record.attr("lo"), *record.attr("hi"))) < 0:
             raise NotLowerable("only constant padding is a strided move")
-        if out.dtype not in ("bf16", "f16", "f32"):
+        if out.dtype not in FLOATS:
             raise NotLowerable("padding fills float formats only")
-        self.links = [[(d, 1) for d in range(len(out.shape))]]
-        return [[Dim(n, ((d, 1),), -self.attrs["lo"][d]) for d, n in enumerate(ins[0].shape)]]
+        return record.attr("value")
 
     # -------------------------------------------------------------------------------------------------------
 
     def emit(self, em: Emitter, s: Slice) -> None:
         out_box = self.writes[0].box(s.lo, s.hi)
-        if self.op == "pad":
-            n = math.prod(b - a for a, b in out_box)
-            em.fill(s.writes[0], self.attrs["value"], n, self.writes[0].spec.dtype)
+        n = math.prod(b - a for a, b in out_box)
+        own = self.reads[0].local(self.reads[0].box(s.lo, s.hi)).elems
+        if self.filler is not None and own < n:  # some of it is padding
+            em.fill(s.writes[0], self.filler, n, self.writes[0].spec.dtype)
         out_strides = self._strides(out_box)
-        for access, links, src in zip(self.reads, self.links, s.reads, strict=True):
+        for access, src in zip(self.reads, s.reads, strict=True):
             box = access.box(s.lo, s.hi)
             if any(a >= b for a, b in box):
                 continue
-            in_strides = self._strides(box)
-            axes, dst0 = [], 0
-            for d, link in enumerate(links):
-                r0, r1 = out_box[d]
-                if link is None:
-                    axes.append((r1 - r0, 0, out_strides[d]))
-                    continue
-                dim, step = link
-                a, b = box[dim]
-                shift = access.dims[dim].c0
-                # result coordinates whose operand coordinate lies in [a, b)
-                first = max(r0, -(-(a - shift) // step))
-                last = min(r1, (b - 1 - shift) // step + 1)
-                dst0 += (first - r0) * out_strides[d]
-                axes.append((last - first, step * in_strides[dim], out_strides[d]))
+            axes = [(r1 - r0, 0, stride) for (r0, r1), stride in zip(out_box, out_strides, strict=True)]
+            dst0 = 0
+            for (a, b), dim, stride in zip(box, access.dims, self._strides(box), strict=True):
+                for d, step in dim.terms:
+                    # result coordinates whose operand coordinate lies in [a, b)
+                    first = max(out_box[d][0], -(-(a - dim.c0) // step))
+                    last = min(out_box[d][1], (b - 1 - dim.c0) // step + 1)
+                    dst0 += (first - out_box[d][0]) * out_strides[d]
+                    axes[d] = last - first, step * stride, out_strides[d]
             em.gather(src, s.writes[0] + dst0, moves(axes, self.e))
 
     def _strides(self, box: Sequence[tuple[int, int]]) -> list[int]:
@@ -126,7 +87,7 @@ class Movement(Lowering):
         return strides[::-1]
 
     def ops_per_point(self) -> float:
-        return 1.0 if self.op == "transpose" else self.e / self.machine.tdma.bytes_per_cycle
+        return 1.0 if self.record.kind == "transpose" else self.e / self.machine.tdma.bytes_per_cycle
 
 
 class ChannelNorm(Lowering):
@@ -142,10 +103,9 @@ class ChannelNorm(Lowering):
         if not src.shape or {src.layout, dst.layout} != {"dense", "blocked"} or src.dtype != dst.dtype:
             raise NotLowerable("a layout change has one dense and one blocked side")
         n = len(src.shape)
-        self.set_factors(src.shape, [*(1,) * (n - 1), min(src.shape[-1], block_size(src.dtype))])
-        dims = [Dim(s, ((i, 1),)) for i, s in enumerate(src.shape)]
-        self.reads = [Access(src, dims, src.layout == "blocked")]
-        self.writes = [Access(dst, dims, dst.layout == "blocked")]
+        self.loop_over([(f,) for f in range(n)], [*(1,) * (n - 1), min(src.shape[-1], block_size(src.dtype))])
+        self.reads = [self.operand_access(0, src.layout == "blocked")]
+        self.writes = [self.result_access(dst.layout == "blocked")]
 
     def emit(self, em: Emitter, s: Slice) -> None:
         src = self.reads[0].local(self.reads[0].box(s.lo, s.hi))

@@ -1,6 +1,6 @@
 """Pools and reductions over positions on the vector engine, one image per instruction.
 
-May import: lower.base, lower.windows, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.windows, graph_table, numerics. Must not: place buffers.
 
 An average divides by the whole window. Where windows at a border average fewer positions, the same pool over an
 image of ones gives the share that counts; the result is divided by it.
@@ -12,10 +12,11 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import FLOATS, Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rows import REDUCES
 from tx8fast.lower.transfer import Local
-from tx8fast.lower.windows import ROW, Band, Window
+from tx8fast.lower.windows import ROW, Window
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params
@@ -50,11 +51,11 @@ class Pool(Lowering):
         self.window = Window((x.shape[1], x.shape[2]), (out.shape[1], out.shape[2]), kernel, pair("stride"), (1, 1), lo)
         self.average = record.kind == "avg_pool"
         self.share = self._share(hi, bool(record.attr("count_pad"))) if self.average else None
-        n, oh, ow, c = out.shape
-        self.set_factors((n, oh, c), (1, 1, min(c, block_size(x.dtype))), max_len=(1, MAX_EXTENT, MAX_CHANNELS))
-        lead, chans = Dim(n, ((0, 1),)), Dim(c, ((2, 1),))
-        self.reads = [Access(x, [lead, self.window.band(), Dim(x.shape[2], full=True), chans], True)]  # type: ignore[list-item]
-        self.writes = [Access(out, [lead, Dim(oh, ((1, 1),)), Dim(ow, full=True), chans], True)]
+        # images, output rows and channels; columns and taps come whole
+        self.loop_over(
+            [(0,), (1,), (3,)], (1, 1, min(out.shape[3], block_size(x.dtype))), (1, MAX_EXTENT, MAX_CHANNELS)
+        )
+        self.reads, self.writes = [self.operand_access(0)], [self.result_access()]
 
     def _share(self, hi: Sequence[int], padding: bool) -> Window | None:
         """Return the window over the positions that count, if not every window is full."""
@@ -78,8 +79,7 @@ class Pool(Lowering):
     def _ones_rows(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         """Most rows of ones that a slice of these lengths needs, wherever it lies."""
         assert self.share is not None
-        band: Band = self.share.band()
-        return band.extent([b - a for a, b in zip(lo, hi, strict=True)])
+        return self.share.rows.extent([b - a for a, b in zip(lo, hi, strict=True)])
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         if self.share is None:
@@ -166,12 +166,11 @@ class PositionReduce(Lowering):
         capacity = machine.spm_limit - machine.spm_base
         if 2 * unit * (summed + 1) * max(block, 4) * ITEM_BYTES[x.dtype] > capacity:
             raise NotLowerable(f"{summed} positions do not fit scratchpad")
-        self.set_factors((n, rows, c), (1, unit, block), max_len=(1, MAX_EXTENT, MAX_CHANNELS),
-                         shard=(True, self.inner, True), split=(True, self.inner, True))  # fmt: skip
-        lead, keep, over, chans = Dim(n, ((0, 1),)), Dim(rows, ((1, 1),)), Dim(summed, full=True), Dim(c, ((2, 1),))
-        middle = [keep, over] if self.inner else [over, keep]
-        flat = TensorSpec((n, *(d.size for d in middle), c), x.dtype, x.layout)
-        self.reads = [Access(flat, [lead, *middle, chans], True)]
+        kept = [f for f in range(1, rank - 1) if f not in axes]
+        self.loop_over([(0,), kept, (rank - 1,)], (1, unit, block), (1, MAX_EXTENT, MAX_CHANNELS),
+                       whole=[] if self.inner else [1])  # fmt: skip
+        self.reads = [self.operand_access(0, merged=True)]
+        lead, keep, chans = (Dim(size, ((k, 1),)) for k, size in enumerate(self.sizes))
         self.writes = [self._result(out, rank, n, rows, c, [lead, keep, chans])]
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Groups that begin with rows of tables: look-ups, then members on the rows while they are in scratchpad.
 
-May import: lower.base, lower.elementwise, lower.fused, lower.lookup, lower.movement, lower.rows. Must not: decide which ops belong together.
+May import: lower.base, lower.emitter, lower.elementwise, lower.fused, lower.lookup, lower.movement, lower.rows. Must not: decide which ops belong together.
 
 A slice is one blocked matrix [rows, columns], whatever the dimensions of the row numbers are, so a member after the
 look-ups is lowered as if its op worked on two dimensions. A change of layout does nothing: rows are put into blocks when
@@ -13,9 +13,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.elementwise import Elementwise
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.fused import NORMS, Fused
 from tx8fast.lower.links import Member
 from tx8fast.lower.lookup import LOOKUPS, Lookup, TableRows
@@ -61,8 +62,6 @@ class RowGroup(Fused):
     """Group factors: those of the look-ups."""
 
     kind = "rows of tables"
-    chains = False  # numbers of rows stay in DDR
-    shares = False
     deferred = False
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
@@ -135,7 +134,7 @@ class RowGroup(Fused):
         known = [j for j, m in enumerate(self.blocked) if m.sources == [(kind, k)]]
         if not known:
             shapes = [TensorSpec(self.flat, spec.dtype, layout) for layout in ("dense", "blocked")]
-            op = OpRecord("channel_norm", (), (shapes[0],), (shapes[1],), None)
+            op = OpRecord("channel_norm", (), (shapes[0],), (shapes[1],), _flat_rule(shapes, "P"))
             self.blocked.append(RowMember(ChannelNorm(op, self.machine), [], [(kind, k)]))
         return "op", len(self.record.ops) + (known[0] if known else len(self.blocked) - 1)
 
@@ -157,7 +156,11 @@ class RowGroup(Fused):
     def _flattened(self, op: OpRecord) -> OpRecord:
         """Return the op on rows and columns; an operand's rows are those of a slice."""
         operands = tuple(s if s is None else self._flat_spec(s) for s in op.operands)
-        return replace(op, operands=operands, results=(self._flat_spec(op.results[0]),), rule=None)
+        result = self._flat_spec(op.results[0])
+        assert op.rule is not None
+        return replace(
+            op, operands=operands, results=(result,), rule=_flat_rule((*operands, result), op.rule.kinds[-1])
+        )
 
     def _flat_spec(self, spec: TensorSpec) -> TensorSpec:
         if spec.shape == self.shape:
@@ -188,3 +191,19 @@ class RowGroup(Fused):
 
     def ops_per_point(self) -> float:
         return sum(m.low.ops_per_point() for m in self.members)
+
+
+def _flat_rule(specs: Sequence[TensorSpec | None], columns: str) -> Rule:
+    """Return the rule of an op on rows and columns, the last of `specs` its result. columns: the kind of their factor."""
+    *ins, out = specs
+    assert out is not None
+    dims = [Dim(n, ((f, 1),)) for f, n in enumerate(out.shape)]
+
+    def seen(spec: TensorSpec | None) -> tuple[Dim, ...] | None:
+        if spec is None:
+            return None
+        return tuple(
+            [d if d.size == n else Dim(1) for d, n in zip(dims[len(dims) - len(spec.shape) :], spec.shape, strict=True)]
+        )
+
+    return Rule(out.shape, "P" + columns, tuple([seen(s) for s in ins]), (tuple(dims),))

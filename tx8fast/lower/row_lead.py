@@ -1,6 +1,6 @@
 """A normalisation that leads a group: the rows that matrix products read are normalised in scratchpad, where they lie.
 
-May import: lower.base, lower.contraction, lower.rows, lower.transfer, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.rows, lower.transfer, graph_table. Must not: place buffers.
 
     statistics  of every row, some channels at a time: while the next channels are still being loaded
     application to the same channels, in place; products of the first channels need not wait for the last ones
@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tx8fast.graph_table import Dim, OpRecord
-from tx8fast.lower.base import Access, Emitter, NotLowerable, Slice
+from tx8fast.lower.base import Access, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction, ResidentAccess
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rows import WORK, Norm
 from tx8fast.lower.transfer import Descriptor, Local, clip
 from tx8fast.machine import Machine

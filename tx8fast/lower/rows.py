@@ -1,6 +1,6 @@
 """Ops that look at a whole row: softmax, layernorm, rmsnorm and reductions over the last dimension.
 
-May import: lower.base, lower.transfer, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, graph_table. Must not: place buffers.
 
 A slice is a blocked matrix [rows, C] with all channels. Row statistics come from the vector engine's channel
 reduction as [rows, 1]; a product with ones on the matrix engine spreads them over a block of lanes, and one
@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.graph_table import OpRecord, TensorSpec
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -39,22 +40,15 @@ class RowOp(Lowering):
         self.channels = x.shape[-1]
         if self.channels > MAX_CHANNELS:
             raise NotLowerable(f"{self.channels} channels are above the reduction's limit of {MAX_CHANNELS}")
-        n = len(x.shape)
-        self.set_factors(x.shape, shard=[True] * (n - 1) + [False], split=[True] * (n - 1) + [False])
-        self.identity = [Dim(s, ((i, 1),)) for i, s in enumerate(x.shape)]
-        self.reads = [Access(x, self.identity, True)]
-
-    def _vector(self, spec: TensorSpec) -> None:
-        """Add a per-channel operand ([C], or leading ones)."""
-        if math.prod(spec.shape[:-1]) != 1 or spec.shape[-1:] != (self.channels,) or spec.dtype != self.dtype:
-            raise NotLowerable("scale and shift must be vectors over the last dimension")
-        dims = [Dim(1)] * (len(spec.shape) - 1) + [self.identity[-1]]
-        self.reads.append(Access(spec, dims, True))
-
-    def _require_last(self, axes: Sequence[int]) -> None:
-        rank = len(self.sizes)
-        if {a % rank for a in axes} != {rank - 1}:
+        rank = len(x.shape)
+        if {a % rank for a in self._axes()} != {rank - 1}:
             raise NotLowerable("only the last dimension can be normalised on the vector engine")
+        self.loop_over([(f,) for f in range(rank)], whole=[rank - 1])
+        self.reads = [self.operand_access(0)]
+        self.writes = [self.result_access()]
+
+    def _axes(self) -> Sequence[int]:
+        return self.record.attr("axes")
 
     def local(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return self.reads[0].local(self.reads[0].box(lo, hi))
@@ -109,15 +103,19 @@ class Norm(RowOp):
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        self._require_last(record.attr("axes"))
         self.centred = record.kind == "layernorm"
         self.eps = float(record.attr("eps"))
-        for spec in record.operands[1:]:
+        for j, spec in enumerate(record.operands[1:], 1):
             if spec is not None:
-                self._vector(spec)
+                if (
+                    math.prod(spec.shape) != self.channels
+                    or spec.shape[-1:] != (self.channels,)
+                    or spec.dtype != self.dtype
+                ):
+                    raise NotLowerable("scale and shift must be vectors over the last dimension")
+                self.reads.append(self.operand_access(j))
         self.gamma = len(record.operands) > 1 and record.operands[1] is not None
         self.beta = len(record.operands) > 2 and record.operands[2] is not None
-        self.writes = [Access(record.results[0], self.identity, True)]
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         local = self.local(lo, hi)
@@ -154,14 +152,16 @@ class Softmax(RowOp):
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        self._require_last([record.attr("axis")])
         self.scale = float(record.attr("scale"))
         self.log = bool(record.attr("log"))
+        self.online = not self.log
         self.mask = ""
         spec = record.operands[1] if len(record.operands) > 1 else None
         if spec is not None:
             self._add_mask(spec)
-        self.writes = [Access(record.results[0], self.identity, True)]
+
+    def _axes(self) -> Sequence[int]:
+        return [self.record.attr("axis")]
 
     def _add_mask(self, spec: TensorSpec) -> None:
         shape = (1,) * (len(self.sizes) - len(spec.shape)) + spec.shape
@@ -176,9 +176,7 @@ class Softmax(RowOp):
         n_inner = next((i for i, k in enumerate(kinds[::-1]) if k != kinds[-1]), len(kinds))
         self.mask_outer, self.mask_inner = lead[: len(lead) - n_inner], lead[len(lead) - n_inner :]
         self.row_factors = tuple(d for d, _ in self.mask_outer)
-        pad = len(shape) - len(spec.shape)
-        dims = [self.identity[d] if shape[d] != 1 or self.sizes[d] == 1 else Dim(1) for d in range(pad, len(shape))]
-        self.reads.append(Access(spec, dims, True))
+        self.reads.append(self.operand_access(1))
 
     def _mask_elems(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         return self.reads[1].local(self.reads[1].box(lo, hi)).elems if self.mask else 0
@@ -252,11 +250,9 @@ class Reduce(RowOp):
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        self._require_last(record.attr("axes"))
         self.fn = REDUCES.get(record.attr("op"), "")
         if not self.fn or not record.attr("keepdims"):
             raise NotLowerable("the vector engine reduces with sum, mean, max or min and keeps the dimension")
-        self.writes = [Access(record.results[0], [*self.identity[:-1], Dim(1)], True)]
 
     def const_bytes(self) -> list[int]:
         return []
@@ -288,22 +284,14 @@ class Rope(Lowering):
         self.interleaved = record.attr("style") == "interleaved"
         block = block_size(self.dtype)
         step = block // math.gcd(block, self.dim) if self.dim * heads > block else heads
-        rows = x.shape[:-1]
-        self.set_factors((*rows, heads), (*(1,) * len(rows), min(step, heads)))
-        lead = [Dim(n, ((i, 1),)) for i, n in enumerate(rows)]
-        h = len(rows)
-        last = Dim(x.shape[-1], ((h, self.dim),))
-        self.head_factor = h
+        h = self.head_factor = len(x.shape) - 1  # the lanes of a head stay together
         self.row_factors = (h,)
-        chans = _HeadDim(last, self.dim)
-        self.reads = [_HeadAccess(x, lead, chans)]
+        self.loop_over([(f,) for f in range(h + 1)], (*(1,) * h, min(step, heads)))
         self.row_table = cos.shape[0] == 1
-        s = Dim(1) if self.row_table else lead[-1]
-        for t in (cos, sin):
-            if t.shape != (1 if self.row_table else rows[-1], self.dim):
-                raise NotLowerable("tables must be [positions or 1, head size]")
-            self.reads.append(Access(t, [s, Dim(self.dim, full=True)], True))
-        self.writes = [_HeadAccess(record.results[0], lead, chans)]
+        if {cos.shape, sin.shape} != {(1 if self.row_table else x.shape[-2], self.dim)}:
+            raise NotLowerable("tables must be [positions or 1, head size]")
+        self.reads = [self.operand_access(j) for j in range(3)]
+        self.writes = [self.result_access()]
 
     def _shape(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[Local, int, int]:
         heads = hi[self.head_factor] - lo[self.head_factor]
@@ -367,19 +355,3 @@ def copy_columns(em: Emitter, src: Local, src_at: int, src_col: int, dst: Local,
         axes = [(src.rows, run_a, run_b), (dst.rows // src.rows, 0, run_b * src.rows)]
         em.gather(src_at + src.offset(0, a), dst_at + dst.offset(0, b), moves(axes, n * e))
         done += n
-
-
-class _HeadDim:
-    """The channel range of a range of heads."""
-
-    def __init__(self, dim: Dim, width: int) -> None:
-        self.terms, self.size, self.width, self.full = dim.terms, dim.size, width, False
-
-    def box(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
-        f = self.terms[0][0]
-        return lo[f] * self.width, hi[f] * self.width
-
-
-class _HeadAccess(Access):
-    def __init__(self, spec: TensorSpec, lead: Sequence[Dim], chans: _HeadDim) -> None:
-        super().__init__(spec, [*lead, chans], True)  # type: ignore[list-item]

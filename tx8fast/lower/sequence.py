@@ -23,9 +23,10 @@ from tx8fast.alloc import Buffer, Problem, lower_bound_bytes, merge_intervals, s
 from tx8fast.errors import AllocationError, InfeasibleError
 from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.attention import Attention
-from tx8fast.lower.base import ALIGN_BYTES, Access, Emitter, Slice, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Access, Slice, round_up
 from tx8fast.lower.chain import Source, whole
 from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rounds import FEWEST_ROUNDS, Fill, Move, Round, Wish, Work
 from tx8fast.lower.sequence_parts import Parts
 from tx8fast.lower.transfer import Descriptor, Local

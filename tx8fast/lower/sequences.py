@@ -1,6 +1,6 @@
 """How each element-wise function is built from vector instructions.
 
-May import: lower.base. Must not: know slices or layouts; everything here works on `n` elements at addresses.
+May import: lower.base, lower.emitter. Must not: know slices or layouts; everything here works on `n` elements at addresses.
 
 Every entry: (number of scratch vectors, whether 16-bit formats are widened to f32 first, emitter). Widening
 pays where several roundings would add up (erf, gelu).
@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tx8fast.lower.base import Emitter
+from tx8fast.lower.emitter import Emitter
 
 Unary = Callable[[Emitter, int, int, int, str, Sequence[int], dict], None]
 

@@ -19,9 +19,10 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.chain import PSUM, Chain, Source, place
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work

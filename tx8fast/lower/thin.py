@@ -1,6 +1,6 @@
 """Convolutions with one tap that skip positions: what they use of the image is gathered first.
 
-May import: lower.base, lower.transfer, lower.windows, graph_table, numerics. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.transfer, lower.windows, graph_table, numerics. Must not: place buffers.
 
 The engine reads the whole image once per block of output channels (hardware manual 16.3); with stride 2 three quarters
 of that are of no use and take twice as long as the products.
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.base import Access, Emitter, Lowering, NotLowerable, Slice
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
+from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.lower.windows import Window
 from tx8fast.machine import Machine
@@ -68,12 +69,20 @@ def thinned(record: GroupRecord) -> GroupRecord:
             wires.append(row[:1])
             row = (("op", len(ops) - 1), *row[1:])
             attrs = tuple((n, (1, 1) if n == "stride" else v) for n, v in op.attrs)
-            op = replace(op, attrs=attrs, operands=(spec, *op.operands[1:]))
+            op = replace(op, attrs=attrs, operands=(spec, *op.operands[1:]), rule=_on_gathered(op.rule))
         new[t] = len(ops)
         ops.append(op)
         wires.append(row)
     outputs = tuple(new[t] for t in record.outputs)
     return replace(record, ops=tuple(ops), wires=tuple(wires), outputs=outputs)
+
+
+def _on_gathered(rule: Rule | None) -> Rule:
+    """Return the rule of a convolution with one tap whose image has the result's positions."""
+    assert rule is not None
+    image, *rest = rule.ins
+    assert image is not None
+    return replace(rule, ins=((*rule.outs[0][:3], image[3]), *rest))
 
 
 def _skips(op: OpRecord) -> bool:

@@ -11,42 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tx8fast.graph_table import Dim
+
 ROW = 1  # the factor of output rows in every windowed lowering: factor 0 is the image, 2 the channel
-
-
-class Band:
-    """Input rows that a band of output rows needs, clipped to the image. Has the interface of `graph_table.Dim`."""
-
-    full = False
-
-    def __init__(self, size: int, stride: int, reach: int, pad: int) -> None:
-        self.size, self.stride, self.reach, self.pad = size, stride, reach, pad
-        self.terms = ((ROW, stride),)
-
-    def box(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
-        a = max(0, lo[ROW] * self.stride - self.pad)
-        b = min(self.size, (hi[ROW] - 1) * self.stride - self.pad + self.reach + 1)
-        return a, max(a, b)
-
-    def extent(self, lens: Sequence[int]) -> int:
-        return min(self.size, (lens[ROW] - 1) * self.stride + self.reach + 1)
-
-
-class Spread:
-    """A dimension of which every point of a factor covers `width` neighbouring coordinates."""
-
-    full = False
-
-    def __init__(self, size: int, factor: int, width: int) -> None:
-        self.size, self.factor, self.width = size, factor, width
-        self.terms = ((factor, width),)
-        self.reach = width - 1
-
-    def box(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
-        return min(lo[self.factor] * self.width, self.size), min(hi[self.factor] * self.width, self.size)
-
-    def extent(self, lens: Sequence[int]) -> int:
-        return min(self.size, lens[self.factor] * self.width)
 
 
 @dataclass(frozen=True)
@@ -62,8 +29,10 @@ class Window:
     lo: tuple[int, int]
     resident: bool = False
 
-    def band(self) -> Band:
-        return Band(self.size[0], self.stride[0], (self.kernel[0] - 1) * self.dilation[0], self.lo[0])
+    @property
+    def rows(self) -> Dim:
+        """The input rows that output rows need."""
+        return Dim(self.size[0], ((ROW, self.stride[0]),), -self.lo[0], reach=(self.kernel[0] - 1) * self.dilation[0])
 
     def columns_behind(self) -> int:
         """Padding columns that the last window reaches."""
@@ -72,7 +41,7 @@ class Window:
 
     def fields(self, lo: Sequence[int], hi: Sequence[int]) -> dict[str, int]:
         """Return the instruction fields of output rows [lo[1], hi[1])."""
-        a, b = self.band().box(lo, hi)
+        a, b = self.rows.box(lo, hi)
         if self.resident and hi[ROW] == self.out[0]:
             b = self.size[0]
         first = lo[ROW] * self.stride[0] - self.lo[0]

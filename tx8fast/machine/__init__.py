@@ -4,7 +4,17 @@ May import: numpy, tx8fast.errors. Must not: know instructions, programs or the 
 """
 
 from tx8fast.machine.chips import ChipGrid, chip_grid
-from tx8fast.machine.config import DDR_BASE, SPM_BASE, Machine, load_machine
+from tx8fast.machine.config import DDR_BASE, QUEUE_DEPTH, SPM_BASE, Machine, load_machine
 from tx8fast.machine.topology import Topology, topology
 
-__all__ = ["DDR_BASE", "SPM_BASE", "ChipGrid", "Machine", "Topology", "chip_grid", "load_machine", "topology"]
+__all__ = [
+    "DDR_BASE",
+    "QUEUE_DEPTH",
+    "SPM_BASE",
+    "ChipGrid",
+    "Machine",
+    "Topology",
+    "chip_grid",
+    "load_machine",
+    "topology",
+]

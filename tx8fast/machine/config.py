@@ -28,6 +28,8 @@ from tx8fast.machine.sections import SECTIONS
 DDR_BASE = 0x2_8000_0000
 #: first SPM byte address given to buffers on the standard chip (3.1); a machine has `spm_base`
 SPM_BASE = 0x10000
+#: entries of the queues of ct, ne, rdma, wdma, tdma (TX8 hardware manual 2)
+QUEUE_DEPTH = (6, 6, 6, 6, 4)
 MAX_FILE_BYTES = 1 << 16
 MAX_DEPTH = 8
 #: largest whole number that is looked at

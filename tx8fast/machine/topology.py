@@ -111,6 +111,11 @@ class Topology:
         return (*out, *(self.tile_at(x, 0) for x in range(w - 1, 0, -1)))
 
 
+def mask_tiles(mask: int) -> list[int]:
+    """Return the tiles of a bit mask, ascending."""
+    return [t for t in range(max(mask, 0).bit_length()) if mask >> t & 1]
+
+
 @lru_cache(maxsize=64)
 def topology(tiles_x: int, tiles_y: int) -> Topology:
     """Return the shared grid object of this size, so its tables are built once."""

@@ -164,8 +164,29 @@ def _outer_product(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+# ---------------------------------------------------------------- many operands
+
+#: operands of one op: each has buffers of its own in a trial's address space of 2 GiB (`search/trial.py`)
+MAX_OPERANDS = 120
+
+
+@pattern("concat")
+def _put_together_in_steps(op: Op, rw: Rewriter) -> bool:
+    """More operands than one launch works with: some of them first, then the parts; every element is moved once more."""
+    n = len(op.operands)
+    if n <= MAX_OPERANDS:
+        return False
+    count = min(-(-n // MAX_OPERANDS), MAX_OPERANDS)
+    ends = [i * n // count for i in range(count + 1)]
+    axis = op.attrs["axis"]
+    parts = [rw.insert("concat", *op.operands[a:b], before=op, axis=axis).result for a, b in zip(ends, ends[1:])]
+    rw.replace_with(op, "concat", *parts, axis=axis)
+    return True
+
+
 PATTERNS: tuple[Pattern, ...] = (
     _keep_dims, _merge_reduced_axes, _known_power, _exact_reciprocal, _split_mask, _split_bias, _outer_product,
+    _put_together_in_steps,
 )  # fmt: skip
 
 

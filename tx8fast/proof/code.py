@@ -12,11 +12,18 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.proof.forms import NAMES
-from tx8fast.proof.meaning import MEANINGS, ORDER, STOPS, row_problems
+from tx8fast.proof.meaning import MEANINGS, ORDER, STOPS, TOGETHER, row_problems
 
 LOOP, END = (isa.instruction(name).OPCODE for name in ("loop", "end"))
-#: rows that make an element without a value modulo q, or need one
-EXPONENTIALS = frozenset(isa.instruction(f"{name}_v").OPCODE for name in ("exp", "exp_lp", "pow2"))
+#: rows that take exponentials or compare: words modulo q matter to them
+TWO_SIDED = frozenset(
+    [isa.instruction(f"{name}_v").OPCODE for name in ("exp", "exp_lp", "pow2")]
+    + [
+        x.OPCODE
+        for name, x in isa.INSTRUCTIONS.items()
+        if name.partition("_")[0] in ("eq", "ne", "lt", "le", "gt", "ge")
+    ]
+)
 MAX_ROWS = 1 << 24
 
 
@@ -60,7 +67,8 @@ def written_out(code: np.ndarray) -> np.ndarray:
 
 
 class Code:
-    """The rows of one code array. `steps`: (meaning or None, format, spm, p) of each; `stops`: positions that may wait."""
+    """The rows of one code array. `steps`: (meaning or None, format, spm, p) of each; `stops`: positions that may wait, or that
+    several tiles may take together (`together`: by position, what computes it)."""
 
     def __init__(self, code: np.ndarray, where: str) -> None:
         self.rows = rows = written_out(code)
@@ -71,8 +79,9 @@ class Code:
         quiet = ORDER | STOPS
         of = {op: None if name in quiet else MEANINGS[op][0] for op, name in names.items()}
         self.names = [names[op] for op in rows["opcode"].tolist()]
-        self.stops = [i for i, name in enumerate(self.names) if name in STOPS]
-        self.exponentials = not EXPONENTIALS.isdisjoint(names)
+        self.together = {i: TOGETHER[op] for i, op in enumerate(rows["opcode"].tolist()) if op in TOGETHER}
+        self.stops = [i for i, name in enumerate(self.names) if name in STOPS or i in self.together]
+        self.two_sided = not TWO_SIDED.isdisjoint(names)
         self.steps = list(
             zip(
                 [of[op] for op in rows["opcode"].tolist()],

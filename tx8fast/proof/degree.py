@@ -38,27 +38,29 @@ _PRODUCTS = frozenset(
 )
 #: kinds of which only hashes of the operands are left
 _HASHED = frozenset(
-    "sqrt log sin cos tanh sigmoid abs erf sign tan sinh cosh asin acos atan asinh acosh atanh floor ceil round softplus relu "
-    "leaky_relu gelu gelu_tanh silu hswish hsigmoid mish elu selu celu thresholded_relu prelu clamp max min pow mod max_pool "
-    "max_pool_nd".split()
+    "sqrt log sin cos tanh sigmoid abs erf sign tan sinh cosh asin acos atan asinh acosh atanh floor ceil round softplus "
+    "leaky_relu gelu gelu_tanh silu hswish hsigmoid mish elu selu celu thresholded_relu prelu clamp pow mod".split()
 )
+#: kinds whose results are sums of hashes
+_MAXIMA = frozenset({"relu", "max", "min", "max_pool", "max_pool_nd"})
 
 
 @dataclass(frozen=True)
 class Degree:
     """above, below: degrees of a quotient's numerator and denominator; apart: how many different denominators the last axis
-    holds; nested: the sum of the degrees inside hashes and exponentials; exponent: there is an exponential."""
+    holds; nested: the hashes and exponentials inside, as (number of the op, degree of the operand and one), each once however
+    often its result is used; exponent: there is an exponential."""
 
     above: int = 1
     below: int = 0
     apart: int = 1
-    nested: int = 0
+    nested: frozenset[tuple[int, int]] = frozenset()
     exponent: bool = False
 
     @property
     def total(self) -> int:
         """The degree that counts for one comparison; one more, as the end of a product is compared through a random vector."""
-        return (1 + FACTOR) * (self.above + self.below) + self.nested + 1
+        return (1 + FACTOR) * (self.above + self.below) + sum(n for _, n in self.nested) + 1
 
     def bits(self, field: Field) -> float:
         """Return -log2 of the probability that one seed misses a wrong element."""
@@ -70,7 +72,7 @@ def _both(parts: list[Degree], product: bool) -> Degree:
     a = parts[0]
     for b in parts[1:]:
         above = a.above + b.above if product else max(a.above + b.below, b.above + a.below)
-        a = Degree(above, a.below + b.below, max(a.apart, b.apart), a.nested + b.nested, a.exponent or b.exponent)
+        a = Degree(above, a.below + b.below, max(a.apart, b.apart), a.nested | b.nested, a.exponent or b.exponent)
     return a
 
 
@@ -80,42 +82,37 @@ def _summed(a: Degree) -> Degree:
     return Degree(a.above + more, a.below + more, 1, a.nested, a.exponent)
 
 
-def _hash(a: Degree, exponent: bool = False) -> Degree:
-    """Return the degree of a hash, or of an exponential, of something."""
-    return Degree(1, 0, 1, a.nested + a.above + a.below + 1, a.exponent or exponent)
+def _hash(number: int, a: Degree, exponent: bool = False) -> Degree:
+    """Return the degree of a hash, its inverse, or an exponential, of something: each is drawn itself."""
+    return Degree(1, 0, 1, a.nested | {(number, a.above + a.below + 1)}, a.exponent or exponent)
 
 
-def _of(record: OpRecord, parts: list[Degree]) -> Degree:
-    """Return the degree of an op's results."""
+def _of(number: int, record: OpRecord, parts: list[Degree]) -> Degree:
+    """Return the degree of the results of op `number`."""
     kind = record.kind.rstrip("_")
-    width = record.results[0].shape[-1] if record.results[0].shape else 1
     if not parts:
         return Degree()
     if kind == "softmax" or kind == "exp":
-        e = _hash(_both(parts, False), True)
+        e = _hash(number, _both(parts, False), True)
         return Degree(e.above, 0 if kind == "exp" else 1, 1, e.nested, True)
     if kind in ("rmsnorm", "layernorm"):
         x = parts[0]
-        root = _hash(_both([x, x], True))
-        scaled = _both([x, *parts[1:2]], True)
-        return Degree(scaled.above, scaled.below + 1, 1, scaled.nested + root.nested, scaled.exponent)
+        root = _hash(number, _both([x, x], True))
+        return _both([x, root, *parts[1:2]], True)
     if kind == "batchnorm_inference":
-        return Degree(
-            sum(p.above for p in parts),
-            sum(p.below for p in parts) + 1,
-            width,
-            sum(p.nested for p in parts) + 2,
-            parts[0].exponent,
-        )
+        x, scale, offset, mean, variance = parts
+        return _both([_both([_both([x, mean], False), scale, _hash(number, variance)], True), offset], False)
+    if kind in _MAXIMA:
+        return _hash(number, _both(parts, False))
     if kind in _HASHED:
-        inner = _hash(_both(parts, False))
+        inner = _hash(number, _both(parts, False))
         return Degree(parts[0].above + inner.above, parts[0].below, parts[0].apart, inner.nested, inner.exponent)
     if kind in ("div", "recip", "rsqrt", "softsign"):
         by = parts[-1]
-        over = Degree(
-            by.below, by.above, max(by.apart, 1), by.nested + (by.above + 1 if kind == "rsqrt" else 0), by.exponent
-        )
-        return over if kind in ("recip", "rsqrt") else _both([parts[0], over], True)
+        if kind == "rsqrt":
+            return _hash(number, by)
+        over = Degree(by.below, by.above, max(by.apart, 1), by.nested, by.exponent)
+        return over if kind == "recip" else _both([parts[0], over], True)
     if kind in _PRODUCTS:
         made = _both([_summed(p) for p in parts[:2]], True)
         made = _both([made, *parts[2:]], False)
@@ -155,7 +152,7 @@ def degree_of(graph: Graph, part: Slice) -> Degree:
     worst = Degree()
     for op in part.ops:
         inputs = [known.get(graph.roots[n], Degree()) for n in op.inputs if n]
-        made = _of(op.record, inputs)
+        made = _of(op.number, op.record, inputs)
         known.update(dict.fromkeys(op.outputs, made))
         worst = max(worst, made, key=lambda d: (d.exponent, d.total))
     return worst

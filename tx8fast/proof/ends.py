@@ -1,6 +1,6 @@
 """Products that end a launch, checked by a random vector instead of being computed (Freivalds 1977).
 
-May import: numpy, the kernels, graph_table, proof.graph, proof.expression, proof.evaluate. Must not: know rows or how a launch computes.
+May import: numpy, the kernels, graph_table, proof.graph, proof.expression, proof.evaluate, proof.forms. Must not: know rows or how a launch computes.
 
 A result out = s (a b + bias) + x, with all but the matrix b known, is right if (out - x) / s r = a (b r) + bias r for a random
 vector r. A wrong row passes with probability 1 / p; what passes is taken to be the result. What does not pass is computed after
@@ -20,6 +20,7 @@ from tx8fast.proof.cells import RESIDUE, SPECIAL, Elements
 from tx8fast.proof.expression import Drawn, Scope, Value
 from tx8fast.proof.expressions_elementwise import activation
 from tx8fast.proof.field import Field
+from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.graph import Graph, Instance
 
 Words = np.ndarray
@@ -91,8 +92,10 @@ def _way(graph: Graph, op: Instance, inside: set[int], uses: Counter[str]) -> in
 
 
 def _is_plain(op: Instance) -> bool:
-    b = op.record.operands[1]
-    return b is not None and len(b.shape) == 2 and op.record.attr("act") == "none" and not op.record.attr("trans_a")
+    """Only numbers of the field: products of other formats are evaluated, or left out as a whole."""
+    b, kind = op.record.operands[1], op.record.results[0].dtype
+    plain = op.record.attr("act") == "none" and not op.record.attr("trans_a")
+    return plain and b is not None and len(b.shape) == 2 and kind in FLOATS
 
 
 def holds(field: Field, graph: Graph, end: End, values: dict[str, Value], found: Value) -> bool:

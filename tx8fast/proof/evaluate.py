@@ -28,8 +28,8 @@ from tx8fast.proof.graph import Graph, Instance
 #: most ops that one launch may compute: chains of whole models have some hundred
 MOST_OPS = 4096
 
-#: kinds, activations and reductions that take exponentials
-EXPONENTS = frozenset({"softmax", "exp", "erf", "gelu", "elu", "logsumexp"})
+#: kinds, activations and reductions that take exponentials, or compare numbers: the words modulo q of operands matter
+TWO_SIDED = frozenset({"softmax", "exp", "erf", "gelu", "elu", "logsumexp", "sign"})
 
 PerChip = list[Any]  # of Value, or Drawn for what is drawn where it is used
 
@@ -152,9 +152,9 @@ class Evaluation:
     # --- a launch --------------------------------------------------------------------------------------------------
 
     def given(self, part: Slice) -> dict[str, PerChip]:
-        """Return what a launch starts from, by root: without q sides where nothing takes exponentials."""
+        """Return what a launch starts from, by root: without q sides where nothing takes them."""
         values = {root: self.value(root) for root in part.sources}
-        if not self.exponents(part) and not self.fixed(part):
+        if not self.two_sided(part) and not self.fixed(part):
             values = {root: _each(found, _one_side) for root, found in values.items()}
         return values
 
@@ -180,10 +180,12 @@ class Evaluation:
         """Say whether a launch reads nothing but what is concrete or constant."""
         return all(self.is_exact(root) for root in part.sources)
 
-    def exponents(self, part: Slice) -> bool:
-        """Say whether some op takes exponentials, so that the q sides of operands matter."""
+    def two_sided(self, part: Slice) -> bool:
+        """Say whether the q sides of operands matter to some op."""
         return any(
-            op.record.kind in EXPONENTS or EXPONENTS & {v for _, v in op.record.attrs if type(v) is str}
+            op.record.kind in TWO_SIDED
+            or TWO_SIDED & {v for _, v in op.record.attrs if type(v) is str}
+            or any(spec.dtype == "pred" for spec in op.record.results)
             for op in part.ops
         )
 

@@ -1,6 +1,6 @@
 """What an op's expression over the field is made of: values, the registry of kinds, and what every family needs.
 
-May import: numpy, graph_table, errors, proof.cells, proof.field. Must not: know lowering, search, schedules, rows or the simulators:
+May import: numpy, graph_table, errors, proof.cells, proof.field, proof.forms. Must not: know lowering, search, schedules, rows or the simulators:
 an expression is written from the op's definition (docs/ir.md) alone.
 
 A value is `Elements` (numbers: random, or constants) or a numpy array (integers and truth values, which stay concrete).
@@ -18,7 +18,9 @@ import numpy as np
 from tx8fast.errors import Tx8Error
 from tx8fast.graph_table import OpRecord
 from tx8fast.proof.cells import HIDDEN, Elements
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
+from tx8fast.proof.forms import FLOATS
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,11 @@ class NotExpressed(Tx8Error):
 
 @dataclass
 class Scope:
-    """What the expressions of one launch share: the field, and the denominators of its divisions."""
+    """What the expressions of one launch share: the field, the denominators of its divisions, and its comparisons of numbers."""
 
     field: Field
     denominators: list[Elements] = dataclasses.field(default_factory=list)
+    comparisons: Comparisons = dataclasses.field(default_factory=Comparisons)
 
     def number(self, value: float) -> Elements:
         """Return a constant of the graph (an attribute, in float64)."""
@@ -74,6 +77,10 @@ class Scope:
             return self.field.constant(value)
         p, q = self.field.constants.register(value)
         return Elements(np.array(p, np.uint32), np.array(q, np.uint32))
+
+    def note(self, name: str, a: Elements, b: Elements) -> None:
+        """Note the comparison a `name` b ("eq", "ne", "lt", "le", "gt", "ge") of numbers."""
+        self.comparisons.note(name, a, b, (self.field.p, self.field.q))
 
     def inverse(self, a: Elements) -> Elements:
         """Return 1 / a and note it as a denominator."""
@@ -96,6 +103,9 @@ def evaluate(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     found = EXPRESSIONS.get(op.kind.rstrip("_"))
     if found is None:
         raise NotExpressed(f"{op.kind}: this kind has no expression")
+    for spec in (*op.operands, *op.results):
+        if spec is not None and spec.dtype not in FLOATS and spec.dtype not in CONCRETE:
+            raise NotExpressed(f"{op.kind}: numbers of format {spec.dtype} have no cells")
     if op.kind not in DRAWN:
         operands = [v.elements() if isinstance(v, Drawn) else v for v in operands]
     made = found(scope, op, operands)

@@ -85,6 +85,8 @@ def binary(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     kind, f = op.kind.rstrip("_"), scope.field
     if _known(*operands):
         a, b = (concrete(v, kind) for v in operands)
+        if kind == "pow" and (b < 0).any():
+            raise NotExpressed("whole numbers to negative powers")
         function = np.fmod if kind == "mod" and op.attr("fmod") else _INTEGER_BINARY[kind]
         with np.errstate(all="ignore"):
             return [np.asarray(function(a, b))]
@@ -106,8 +108,9 @@ def compare(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """Truth values, always concrete: numbers are compared in the field's order."""
     if _known(*operands):
         return [_COMPARE[op.kind](operands[0], operands[1])]
-    keys = [scope.field.order(elements(scope, v)) for v in operands]
-    return [_COMPARE[op.kind](*keys)]
+    a, b = (elements(scope, v) for v in operands)
+    scope.note(op.kind, a, b)
+    return [_COMPARE[op.kind](scope.field.order(a), scope.field.order(b))]
 
 
 @expression("not", "isnan", "isinf")
@@ -153,7 +156,7 @@ def activation(scope: Scope, name: str, a: Elements, attrs: dict, dtype: str) ->
         **{n: v for n, v in attrs.items() if type(v) is float},
     }
     if name in RECIPES:
-        return apply(f, name, dtype if dtype in SIGNIFICAND else "f32", a, numbers)
+        return apply(f, name, dtype if dtype in SIGNIFICAND else "f32", a, numbers, scope.comparisons)
     if name in ("selu", "celu", "thresholded_relu"):
         given = [scope.number(v).broadcast_to(a.shape) for _, v in sorted(numbers.items())]
         return f.atom(name, a, *given)
@@ -232,6 +235,7 @@ def convert(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
         return [elements(scope, x)]
     if isinstance(x, Elements):
         if target == "pred":
+            scope.note("ne", x, scope.number(0.0))
             return [scope.field.order(x) != scope.field.order(scope.number(0.0))]
         raise NotExpressed(f"convert to {target} of numbers that are drawn")
     return [x != 0 if target == "pred" else x.astype(CONCRETE[target])]

@@ -29,6 +29,8 @@ from tx8fast.proof.expression import (
 )
 from tx8fast.proof.recipes import magnitude
 
+#: elements that are worked on at a time
+PIECE = 1 << 18
 _INTEGERS = {"add": np.sum, "mul": np.prod, "max": np.max, "min": np.min}
 
 
@@ -102,8 +104,26 @@ def batchnorm(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 def softmax(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """exp(z - max z) over its sum, z = scale x + mask; a mask of truth values keeps where it holds. `visible` only repeats
     what the mask says."""
-    f, x, mask = scope.field, elements(scope, operands[0]), given(operands, 1)
+    x, mask = elements(scope, operands[0]), given(operands, 1)
     axis = op.attr("axis") % len(x.shape)
+    if x.p.size <= PIECE or axis != len(x.shape) - 1 or op.attr("log"):
+        return [_softmax(scope, op, x, mask, axis)]
+    # some rows at a time: fresh memory for all that lies between would take longer than the arithmetic
+    out = np.empty(x.shape, np.uint32)
+    rows = max(1, PIECE // x.shape[-1])
+    if mask is not None:
+        mask = moved(mask, lambda a: np.broadcast_to(a, x.shape))
+    for lead in np.ndindex(x.shape[:-2]):
+        for at in range(0, x.shape[-2], rows):
+            some = (*lead, slice(at, at + rows))
+            own = None if mask is None else moved(mask, lambda a, some=some: a[some])
+            made = _softmax(scope, op, x.at(some), own, 1)
+            out[some] = made.p
+    return [Elements(out, None)]
+
+
+def _softmax(scope: Scope, op: OpRecord, x: Elements, mask: Value | None, axis: int) -> Elements:
+    f = scope.field
     z = x if op.attr("scale") == 1.0 else f.mul(x, scope.number(op.attr("scale")))
     if isinstance(mask, np.ndarray) and mask.dtype == bool:
         z = choose(np.broadcast_to(mask, z.shape), z, hidden(z.shape))
@@ -113,8 +133,8 @@ def softmax(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     e = f.exp(z)
     total = f.sum(e, axis, True)
     if op.attr("log"):
-        return [f.sub(z, f.atom("ln", total))]
-    return [f.mul(e, scope.inverse(total))]
+        return f.sub(z, f.atom("ln", total))
+    return f.mul(e, scope.inverse(total))
 
 
 # --- running sums --------------------------------------------------------------------------------------------------

@@ -177,15 +177,17 @@ class Field:
             raise SimulationError(
                 f"product over the field: found shapes {a.shape} and {b.shape}, required equal inner axes"
             )
-        p = products.matmul(a.p & RESIDUE, b.p & RESIDUE, self.p)
-        bad = np.any(a.p & SPECIAL, -1)[..., None] | np.any(b.p & SPECIAL, -2)[..., None, :]
-        if bad.any():
+        p = products.matmul(a.p, b.p, self.p)
+        if (np.bitwise_or.reduce(a.p, None) | np.bitwise_or.reduce(b.p, None)) & np.uint32(SPECIAL):
+            bad = np.any(a.p & SPECIAL, -1)[..., None] | np.any(b.p & SPECIAL, -2)[..., None, :]
             p = np.where(bad, np.uint32(UNDEFINED), p)
         if a.q is None or b.q is None or sides == "p":
             return Elements(p, None)
         q = products.matmul(a.q, b.q, self.q)
+        if max(np.max(x, initial=0) for x in (a.q, b.q)) != ABSENT:
+            return Elements(p, q)
         absent = np.any(a.q == ABSENT, -1)[..., None] | np.any(b.q == ABSENT, -2)[..., None, :]
-        return Elements(p, np.where(absent, np.uint32(ABSENT), q) if absent.any() else q)
+        return Elements(p, np.where(absent, np.uint32(ABSENT), q))
 
     # --- order ---------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 May import: numpy, program, machine, proof. Must not: import isa's meanings, the simulators or the compiler.
 
-Tiles take turns: each runs until a row stops it, then the next one, from the first on or from the last. Results may not
+Tiles take turns: each runs until a row stops it, then the next one, from the first on or from the last. Products of several
+tiles that stand at one are computed together. Results may not
 depend on it, but these two orders do not stand for all; those of the engines of one tile are not tried.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -21,14 +23,20 @@ from tx8fast.program.model import Program, Tensor
 from tx8fast.proof import forms, routines, routines_index, rows_engine, rows_move, rows_tensor, rows_vector
 from tx8fast.proof.cells import Elements
 from tx8fast.proof.code import Code
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.meaning import Row
-from tx8fast.proof.memory import Ddr, Memory, Stream, copy
+from tx8fast.proof.memory import CELL_BYTES, ONE, Ddr, Memory, Stream, copy
+from tx8fast.proof.stacks import Stacks
 from tx8fast.proof.tile import Tile
 
 __all__ = ["Machine", "View", "routines_index", "rows_engine", "rows_move", "rows_tensor", "rows_vector"]
 N_MONITORS = 4
+#: bytes of a message from which on it is not copied before something reads it
+LONG = 1 << 12
+#: what a row with fields that no operand can have may raise
+ILLEGAL = (SimulationError, InternalError, ValueError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -43,13 +51,13 @@ class View:
 
 
 class _Stream:
-    """A tile's rows in one launch: where it stands and how often it has met others."""
+    """A tile's rows in one launch: where it stands and how often it has met others; ready: at a row that is computed together."""
 
     def __init__(self, tile: Tile, code: Code, addresses: list[int]) -> None:
         self.tile, self.code, self.addresses = tile, code, addresses
         self.stops = [*code.stops, len(code.rows)]
         self.at = self.passed = 0
-        self.arrived = False
+        self.arrived = self.ready = False
         self.barriers = code.names.count("barrier")
 
     @property
@@ -64,7 +72,8 @@ class Machine:
     the field's stream `stream_of(t)`; of several chips with bytes of their own, the chip's number is part of the name. What
     is written (`write`) takes their place. Inputs and everything else are undefined until written.
 
-    backwards: the last tile has the first turn. After `launch`, `denominators` holds the operands of its reciprocals and divisions, `misread` how many elements were
+    backwards: the last tile has the first turn. After `launch`, `denominators` holds the operands of its reciprocals and divisions, `comparisons` what it compared,
+    `misread` how many elements were
     read in another format than they were written in.
     """
 
@@ -73,6 +82,7 @@ class Machine:
         self.description = Description.from_dict(program.machine)
         self.n_tiles = self.description.n_tiles
         self.denominators: list[Elements] = []
+        self.comparisons = Comparisons()
         self.misread = 0
         self._codes: dict[tuple[int, int], Code] = {}
         self._spm: dict[int, Memory] = {}
@@ -156,7 +166,7 @@ class Machine:
         """Run one launch on all tiles of all chips. Raises SimulationError, naming tile and row, for what is illegal or
         has no meaning; of its kinds, `routines.WithoutMeaning` for a kernel-core routine that the proof does not know.
 
-        `q`: whether words modulo q are computed. Left out, they are if the launch has an exponential; results of other launches
+        `q`: whether words modulo q are computed. Left out, they are if the launch has an exponential or a comparison; results of other launches
         have none then, until they are sealed.
         """
         launch = self.program.launches[number]
@@ -174,11 +184,14 @@ class Machine:
                 row = tile if len(segment.tile_offset) > self.n_tiles else local
                 slots = np.asarray(launch.args, np.int64)[segment.slot_arg] + segment.tile_offset[row]
                 streams.append(self._start(tile, chip, code, slots, segment))
-        with_q = any(s.code.exponentials for s in streams) if q is None else q
+        with_q = any(s.code.two_sided for s in streams) if q is None else q
         for s in streams:
             s.tile.spm.clear(with_q)
         self._run(streams[::-1] if self.backwards else streams, where)
         self.denominators = [x for s in streams for x in s.tile.denominators]
+        self.comparisons = Comparisons()
+        for s in streams:
+            self.comparisons.take(s.tile.comparisons)
         self.misread = sum(s.tile.spm.misread for s in streams)
         self._free.clear()
 
@@ -214,24 +227,33 @@ class Machine:
                 raise SimulationError(
                     f"sending to monitor {monitor} of {len(parts)} tiles: required is one below {N_MONITORS}, and a tile"
                 )
+            message = None
             for number, src, levels, size, total in parts:
                 other = by_number.get(home + number)
                 if number >= self.n_tiles or other is None:
                     raise SimulationError(f"sending to tile {number}: it does not run in this launch")
-                to = size, levels[1], size * levels[1], levels[3], size * levels[1] * levels[3], levels[5]
-                copy(other.tile.spm, dst, to, tile.spm, src, levels, size)
+                if levels == ONE and not (src | dst | size) & 1 and size >= LONG and len({x[1] for x in parts}) == 1:
+                    cell = src // CELL_BYTES
+                    message = message or tile.spm.message(cell, cell + size // CELL_BYTES)
+                    other.tile.spm.expect(dst // CELL_BYTES, message)
+                else:
+                    to = size, levels[1], size * levels[1], levels[3], size * levels[1] * levels[3], levels[5]
+                    copy(other.tile.spm, dst, to, tile.spm, src, levels, size)
                 other.tile.wrote(dst, total)
                 monitors[other.tile.number][monitor] += total
 
         for s in streams:
             s.tile.send = send
-        waiting = streams
+        waiting, stacks = streams, Stacks()
         while waiting:
-            moved = [self._advance(s, streams, met, monitors, where) for s in waiting]
+            moved = [self._advance(s, streams, met, monitors, where) for s in waiting if not s.ready]
+            if not any(moved):
+                ready = [s for s in waiting if s.ready]
+                if not ready:
+                    lines = [f"tile {s.tile.number} at row {s.at} ({s.code.names[s.at]})" for s in waiting]
+                    raise SimulationError(f"{where}: no tile can go on: {'; '.join(lines)}")
+                self._together(ready, stacks, where)
             waiting = [s for s in waiting if not s.done]
-            if waiting and not any(moved):
-                lines = [f"tile {s.tile.number} at row {s.at} ({s.code.names[s.at]})" for s in waiting]
-                raise SimulationError(f"{where}: no tile can go on: {'; '.join(lines)}")
         left = [f"tile {t} monitor {m}: {x} bytes" for t, own in monitors.items() for m, x in enumerate(own) if x]
         if left:
             raise SimulationError(f"{where}: messages are left over: {'; '.join(left)}")
@@ -245,6 +267,9 @@ class Machine:
                 self._execute(s, stop, where)
                 moved = True
                 continue
+            if s.at in s.code.together:
+                s.ready = True
+                return moved
             name, p, me = s.code.names[s.at], s.code.steps[s.at][3], s.tile.number
             home = me - me % self.n_tiles
             if not s.arrived:
@@ -289,8 +314,29 @@ class Machine:
                 meaning, fmt, spm, p = s.code.steps[at]
                 if meaning is not None:
                     meaning(tile, Row(fmt, spm, p, s.addresses[at]))
-        except (SimulationError, InternalError, ValueError, IndexError, OverflowError) as error:
-            # counts and sizes that no operand can have are found where they are used
-            kind = routines.WithoutMeaning if isinstance(error, routines.WithoutMeaning) else SimulationError
-            raise kind(f"{where}, tile {tile.number}, row {at} ({s.code.names[at]}): {error}") from error
+        except ILLEGAL as error:
+            raise _at(where, s, at, error) from error
         s.at = stop
+
+    def _together(self, ready: list[_Stream], stacks: Stacks, where: str) -> None:
+        """Execute the rows that tiles have reached and that are computed for all of them at once."""
+        by_kind: dict[Any, list[_Stream]] = {}
+        for s in ready:
+            by_kind.setdefault(s.code.together[s.at], []).append(s)
+        for compute, some in by_kind.items():
+            try:
+                compute(stacks, [(s.tile, Row(*s.code.steps[s.at][1:], s.addresses[s.at])) for s in some])
+            except ILLEGAL:
+                # alone they tell which it is
+                for s in some:
+                    self._execute(s, s.at + 1, where)
+                    s.at -= 1
+                raise
+            for s in some:
+                s.ready, s.at, s.passed = False, s.at + 1, s.passed + 1
+
+
+def _at(where: str, s: _Stream, at: int, error: Exception) -> SimulationError:
+    """Return an error of a row. Counts and sizes that no operand can have are found where they are used."""
+    kind = routines.WithoutMeaning if isinstance(error, routines.WithoutMeaning) else SimulationError
+    return kind(f"{where}, tile {s.tile.number}, row {at} ({s.code.names[at]}): {error}")

@@ -1,17 +1,18 @@
 """The table of meanings: one function per opcode, and what fields it does not read must hold.
 
-May import: numpy, isa (field names), proof.tile. Must not: hold a meaning itself.
+May import: numpy, isa (field names), proof.tile, proof.stacks. Must not: hold a meaning itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.proof.forms import NAMES
+from tx8fast.proof.stacks import Stacks
 from tx8fast.proof.tile import Tile
 
 
@@ -25,8 +26,12 @@ class Row(NamedTuple):
 
 
 Meaning = Callable[[Tile, Row], None]
+#: rows that several tiles have reached, one each
+Rows = Sequence[tuple[Tile, Row]]
 #: opcode -> (meaning, name of field -> value it must hold)
 MEANINGS: dict[int, tuple[Meaning, Mapping[str, int]]] = {}
+#: opcode -> what computes the rows that several tiles have reached at once; each alone by its meaning is the same
+TOGETHER: dict[int, Callable[[Stacks, Rows], None]] = {}
 #: rows without a meaning for values: they only order what others do
 ORDER = frozenset({"wait", "wait_worker", "fence", "send_wait"})
 #: rows at which a tile may have to wait for another
@@ -42,6 +47,16 @@ def meaning(*names: str, **demands: int) -> Callable[[Meaning], Meaning]:
     def enter(f: Meaning) -> Meaning:
         for name in names:
             MEANINGS[isa.instruction(name).OPCODE] = f, demands
+        return f
+
+    return enter
+
+
+def together(name: str) -> Callable[[Callable[[Stacks, Rows], None]], Callable[[Stacks, Rows], None]]:
+    """Enter a function as what computes rows of this name for several tiles at once."""
+
+    def enter(f: Callable[[Stacks, Rows], None]) -> Callable[[Stacks, Rows], None]:
+        TOGETHER[isa.instruction(name).OPCODE] = f
         return f
 
     return enter

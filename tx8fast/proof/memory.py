@@ -12,6 +12,7 @@ import mmap
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,48 +43,114 @@ def _absent(cells: int) -> np.ndarray:
     return np.full(cells, ABSENT, np.uint32)
 
 
+class Message(NamedTuple):
+    """Cells on their way: words modulo p and (or None) q."""
+
+    p: np.ndarray
+    q: np.ndarray | None
+
+
 class Memory:
     """A range of cells; `base` is the byte address of the first. `misread` counts elements read in another format than written."""
 
     def __init__(self, size_bytes: int, base: int = 0) -> None:
         self.base = base
-        cells = -(-size_bytes // CELL_BYTES)
-        self.p = np.zeros(cells, np.uint32)
-        self._q = np.zeros(cells, np.uint32)
+        self.size = -(-size_bytes // CELL_BYTES)
+        self._p = np.zeros(self.size, np.uint32)
+        self._q = np.zeros(self.size, np.uint32)
         self.with_q = True
         self.misread = 0
+        self._pending: list[tuple[int, int, Message]] = []
+
+    @property
+    def p(self) -> np.ndarray:
+        """All words modulo p."""
+        return self.planes(0, self.size)[0]
 
     @property
     def q(self) -> np.ndarray | None:
-        return self._q if self.with_q else None
+        return self.planes(0, self.size)[1]
+
+    @property
+    def plane_q(self) -> np.ndarray:
+        """The words modulo q, or absent ones where none are kept."""
+        return self._q
+
+    def planes(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the words modulo p and (or None) q; of these, cells [begin, end) may be read and written."""
+        if self._pending:
+            self._settle(begin, end)
+        return self._p, self._q if self.with_q else None
+
+    def message(self, begin: int, end: int) -> Message:
+        """Return a copy of cells [begin, end). Raises SimulationError outside of this memory."""
+        if not 0 <= begin <= end <= self.size:
+            raise SimulationError(f"sending cells [{begin}, {end}): they are outside of the {self.size} of this memory")
+        p, q = self.planes(begin, end)
+        return Message(p[begin:end].copy(), None if q is None else q[begin:end].copy())
+
+    def expect(self, at: int, message: Message) -> None:
+        """Receive a message at a cell. It is written when something looks there: what only a product of several tiles reads
+        never is, but in one of them."""
+        end = at + len(message.p)
+        if not 0 <= at <= end <= self.size:
+            raise SimulationError(f"receiving cells [{at}, {end}): they are outside of the {self.size} of this memory")
+        self._pending = [x for x in self._pending if not (at <= x[0] and x[1] <= end)]
+        if self._pending:
+            self._settle(at, end)
+        self._pending.append((at, end, message))
+
+    def expected(self, begin: int, end: int) -> tuple | None:
+        """Return the messages that make up cells [begin, end), with their places, or None if they do not."""
+        found = sorted((a - begin, b - begin, id(m)) for a, b, m in self._pending if a < end and begin < b)
+        at = 0
+        for a, b, _ in found:
+            if a > at:
+                return None
+            at = b
+        return tuple(found) if found and at >= end - begin else None
+
+    def _settle(self, begin: int, end: int) -> None:
+        """Write what was received in cells [begin, end)."""
+        left = []
+        for a, b, message in self._pending:
+            if a >= end or begin >= b:
+                left.append((a, b, message))
+                continue
+            self._p[a:b] = message.p
+            if self.with_q and message.q is not None:
+                self._q[a:b] = message.q
+        self._pending = left
 
     def clear(self, with_q: bool) -> None:
         """Forget everything, and keep words modulo q from now on or not; without, the plane that others copy from is absent."""
-        self.p, self.with_q = _fresh(len(self.p)), with_q
-        self._q = _fresh(len(self.p)) if with_q else _absent(len(self.p))
+        self._p, self.with_q, self._pending = _fresh(self.size), with_q, []
+        self._q = _fresh(self.size) if with_q else _absent(self.size)
 
     def elements(self, address: int, operand: Form, sides: str = "pq") -> Elements:
         """Return an operand's elements, of the shape of its form; `sides` "p" without their q sides."""
         at = cell_of(address - self.base)
-        p, bad = k.load(self.p, at, operand)
+        words_p, words_q = self.planes(at, at + operand.cells)
+        p, bad = k.load(words_p, at, operand)
         self.misread += bad
-        q = k.load(self._q, at, operand, q=True)[0].reshape(operand.shape) if self.with_q and sides != "p" else None
+        q = None if words_q is None or sides == "p" else k.load(words_q, at, operand, q=True)[0].reshape(operand.shape)
         return Elements(p.reshape(operand.shape), q)
 
     def put(self, address: int, operand: Form, value: Elements) -> None:
         """Store elements of the operand's shape or size."""
         at = cell_of(address - self.base)
-        k.store(self.p, at, operand, value.p)
-        if self.with_q:
+        words_p, words_q = self.planes(at, at + operand.cells)
+        k.store(words_p, at, operand, value.p)
+        if words_q is not None:
             q = np.full(operand.size, ABSENT, np.uint32) if value.q is None else value.q
-            k.store(self._q, at, operand, q, q=True)
+            k.store(words_q, at, operand, q, q=True)
 
     # --- concrete bytes ------------------------------------------------------------------------------------------
 
     def bytes_at(self, where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the bytes at byte addresses (any shape) and which of them are known."""
         at = where - self.base
-        if at.size and not 0 <= int(at.min()) <= int(at.max()) < len(self.p) * CELL_BYTES:
+        if at.size and not 0 <= int(at.min()) <= int(at.max()) < self.size * CELL_BYTES:
             raise SimulationError(
                 f"reading bytes [{where.min():#x}, {where.max() + 1:#x}): they are outside of this memory"
             )
@@ -94,20 +161,21 @@ class Memory:
     def put_bytes(self, where: np.ndarray, values: np.ndarray, known: np.ndarray | None = None) -> None:
         """Store bytes at distinct byte addresses; the other byte of a cell stays if it was one."""
         at = (where - self.base).reshape(-1)
-        if at.size and not 0 <= int(at.min()) <= int(at.max()) < len(self.p) * CELL_BYTES:
+        if at.size and not 0 <= int(at.min()) <= int(at.max()) < self.size * CELL_BYTES:
             raise SimulationError(
                 f"writing bytes [{where.min():#x}, {where.max() + 1:#x}): they are outside of this memory"
             )
         values = values.reshape(-1).astype(np.uint32)
         good = np.ones(at.size, bool) if known is None else known.reshape(-1)
+        words = self.p
         for half in (0, 1):
             mine = (at & 1) == half
             cell = at[mine] >> 1
-            old = self.p[cell]
+            old = words[cell]
             old = np.where(old >> np.uint32(24) == BYTES, old, np.uint32(BYTES << 24 | 3 << 16))
             keep = np.uint32(0xFFFFFFFF & ~(0xFF << 8 * half | 1 << 16 + half))
             new = values[mine] << np.uint32(8 * half) | np.where(good[mine], 0, 1 << 16 + half).astype(np.uint32)
-            self.p[cell] = old & keep | new
+            words[cell] = old & keep | new
             self._q[cell] = ABSENT
 
     def numbers(self, where: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
@@ -147,10 +215,12 @@ def copy(
         dst.put_bytes(run_addresses(to, dst_levels, size), values, known)
         return
     d, s = _halved(dst_levels), _halved(src_levels)
+    size >>= 1
     where = (to - dst.base) >> 1, (at - src.base) >> 1
-    k.move(dst.p, where[0], d, src.p, where[1], s, size >> 1)
-    if dst.with_q:
-        k.move(dst._q, where[0], d, src._q, where[1], s, size >> 1)
+    into, come = (m.planes(w, w + k.span(size, levels)) for m, w, levels in ((dst, where[0], d), (src, where[1], s)))
+    k.move(into[0], where[0], d, come[0], where[1], s, size)
+    if into[1] is not None:
+        k.move(into[1], where[0], d, src.plane_q, where[1], s, size)
 
 
 def _strides(levels: Sequence[int]) -> int:
@@ -238,10 +308,12 @@ class Ddr:
             )
         if (offset | size | _strides(levels)) & 1:
             raise SimulationError(f"reading DDR {address:#x}: an element is torn")
+        cell = cell_of(to - dst.base)
+        p, q = dst.planes(cell, cell + (n0 * n1 * n2 * size >> 1))
         k.draw(
-            dst.p,
-            dst.q,
-            cell_of(to - dst.base),
+            p,
+            q,
+            cell,
             stream,
             offset >> 1,
             _halved(levels),

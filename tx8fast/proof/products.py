@@ -8,6 +8,7 @@ float64 whatever the order in which a library adds; every chunk is reduced befor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from tx8fast._kernels import _facade_field as words
 from tx8fast._kernels import _facade_shadow as k
 from tx8fast.proof.cells import ABSENT, RESIDUE, SPECIAL, UNDEFINED, Elements
 
+#: elements of an operand or a result that are there as floats at a time, and the fewest rows that are multiplied at once
+PIECE, ROWS = 1 << 19, 128
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
@@ -56,8 +59,19 @@ def total(left: Floats, right: Floats, modulus: int) -> npt.NDArray[np.uint32]:
 
 
 def matmul(a: np.ndarray, b: np.ndarray, modulus: int) -> npt.NDArray[np.uint32]:
-    """Return a @ b modulo `modulus` of uint32 residues."""
-    return total(centred(a, modulus), centred(b, modulus), modulus)
+    """Return a @ b modulo `modulus` of uint32 words, of which the residues count: one product (m, k) by (k, n) after the other,
+    some rows at a time, since fresh memory for all of them as floats would take longer than the products."""
+    if b.ndim == 2 and a.ndim > 2:
+        return matmul(a.reshape(math.prod(a.shape[:-1]), a.shape[-1]), b, modulus).reshape(*a.shape[:-1], b.shape[-1])
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a, b = (np.broadcast_to(x, batch + x.shape[-2:]) for x in (a, b))
+    out = np.empty((*batch, a.shape[-2], b.shape[-1]), np.uint32)
+    rows = max(ROWS, PIECE // max(1, a.shape[-1], b.shape[-1]))
+    for i in np.ndindex(batch):
+        right = centred(b[i], modulus)
+        for at in range(0, a.shape[-2], rows):
+            out[i][at : at + rows] = total(centred(a[i][at : at + rows], modulus), right, modulus)
+    return out
 
 
 class Operand(NamedTuple):

@@ -20,6 +20,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.graph_table import GraphTable
 from tx8fast.program.model import Program
 from tx8fast.proof.cells import RESIDUE, SPECIAL, UNDEFINED, Elements
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.degree import degree_of
 from tx8fast.proof.ends import End, ends_of
 from tx8fast.proof.evaluate import Evaluation, PerChip, Sources
@@ -27,11 +28,9 @@ from tx8fast.proof.expression import CONCRETE, NotExpressed, Scope, Value
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, written_out
 from tx8fast.proof.lanes import Lanes, lanes, one_thread_each
-from tx8fast.proof.report import Failure, Outside, Report
+from tx8fast.proof.report import BITS, Failure, Outside, Report
 from tx8fast.proof.work import Arg, Describe, Work, lay_out
 
-#: bits that the default number of seeds reaches: a wrong program passes with probability at most 2^-40
-BITS = 40
 #: failed launches after which a proof ends
 MOST_FAILURES = 8
 
@@ -42,13 +41,21 @@ class Unmodelled(Exception):
     """The machine has no meaning for something that a launch does; the message names it."""
 
 
+@dataclass(frozen=True)
+class Noted:
+    """What a launch did besides its results. divided: the residues modulo p of what it took inverses of."""
+
+    divided: np.ndarray
+    comparisons: Comparisons
+
+
 class Runner(Protocol):
     """What executes a launch over the field."""
 
     def run(
         self, launch: int, operands: Sequence[tuple[Arg, PerChip]], results: Sequence[Arg]
-    ) -> tuple[list[PerChip], np.ndarray]:
-        """Execute one launch on operands; return its results, and the residues modulo p of what it took inverses of.
+    ) -> tuple[list[PerChip], Noted]:
+        """Execute one launch on operands; return its results, and what else is compared.
 
         Raises Unmodelled, and SimulationError if the launch does something illegal."""
         ...
@@ -177,14 +184,15 @@ class Prover:
         """Run a launch and compare; return what was found."""
         work, report = made.work, Report(ran={made.work.launch})
         try:
-            found, divided = lane.runner.run(work.launch, operands, work.results)
+            found, noted = lane.runner.run(work.launch, operands, work.results)
         except Unmodelled as err:
             return _outside(work, str(err))
         except SimulationError as err:
             self._fail(report, work, "", f"the launch fails: {err}")
             return report
         self._compare_all(report, made, found, lane.field)
-        self._compare_denominators(report, made, divided)
+        self._compare_denominators(report, made, noted.divided)
+        self._compare_comparisons(report, made, noted.comparisons)
         return report
 
     def _hand_on(self, work: Work, evaluation: Evaluation, special: set[str]) -> None:
@@ -245,6 +253,14 @@ class Prover:
         report.denominators += own.size
         if missing:
             why = f"{missing:,} of the graph's {own.size:,} sums of exponentials are nowhere divided by"
+            self._fail(report, made.work, "", why)
+
+    def _compare_comparisons(self, report: Report, made: Evaluated, found: Comparisons) -> None:
+        """Demand that a launch makes each of the graph's own comparisons of numbers: a wrong one may give the same truth value."""
+        count, missing = made.scope.comparisons.missing(found)
+        report.comparisons += count
+        if missing:
+            why = f"{missing:,} of the graph's {count:,} comparisons are nowhere made: other operands, or another relation"
             self._fail(report, made.work, "", why)
 
     def _fail(self, report: Report, work: Work, root: str, why: str) -> None:

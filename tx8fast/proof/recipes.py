@@ -18,6 +18,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.proof.cells import UNDEFINED, Elements
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 
 Unary = Callable[[Field, Elements], Elements]
@@ -74,8 +75,10 @@ def function(name: str) -> Unary:
     return found
 
 
-def relation(field: Field, name: str, a: Elements, b: Elements) -> Elements:
-    """Return 0 and 1: "eq", "ne" by the words modulo p, "ge", "gt", "le", "lt" by the keyed order; undefined where an operand is."""
+def relation(field: Field, name: str, a: Elements, b: Elements, noted: Comparisons) -> Elements:
+    """Return 0 and 1: "eq", "ne" by the words modulo p, "ge", "gt", "le", "lt" by the keyed order; undefined where an operand is.
+    The comparison is added to those `noted`."""
+    noted.note(name, a, b, (field.p, field.q))
     if name in ("eq", "ne"):
         held = (a.values() == b.values()) == (name == "eq")
     else:
@@ -98,10 +101,10 @@ class Steps(Protocol):
 
 
 class FieldSteps:
-    """The steps over the field, constants in format `fmt`."""
+    """The steps over the field, constants in format `fmt`; comparisons are noted."""
 
-    def __init__(self, field: Field, fmt: str) -> None:
-        self.field, self.fmt = field, fmt
+    def __init__(self, field: Field, fmt: str, noted: Comparisons) -> None:
+        self.field, self.fmt, self.noted = field, fmt, noted
 
     def function(self, name: str, x: Elements) -> Elements:
         return function(name)(self.field, x)
@@ -111,7 +114,7 @@ class FieldSteps:
             return self.field.at_most(x, y, self.fmt)
         other = y if isinstance(y, Elements) else self.field.constant(y, self.fmt)
         if name in ("ge", "gt", "le", "lt"):
-            return relation(self.field, name, x, other)
+            return relation(self.field, name, x, other, self.noted)
         f = {"max": self.field.maximum, "min": self.field.minimum}.get(name) or getattr(self.field, name)
         return f(x, other)
 
@@ -214,7 +217,14 @@ def recipe_of(name: str, fmt: str) -> tuple[Recipe, str]:
     return recipe, "f32" if wide and narrow else fmt
 
 
-def apply(field: Field, name: str, fmt: str, x: Elements, attrs: Mapping[str, float] | None = None) -> Elements:
+def apply(
+    field: Field,
+    name: str,
+    fmt: str,
+    x: Elements,
+    attrs: Mapping[str, float] | None = None,
+    noted: Comparisons | None = None,
+) -> Elements:
     """Return a function of elements whose operand has format `fmt`, by its recipe."""
     recipe, steps = recipe_of(name, fmt)
-    return recipe(FieldSteps(field, steps), x, attrs or {})
+    return recipe(FieldSteps(field, steps, Comparisons() if noted is None else noted), x, attrs or {})

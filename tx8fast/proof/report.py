@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+#: bits that the default number of seeds reaches: a wrong program passes with probability at most 2^-40
+BITS = 40
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -39,6 +42,7 @@ class Report:
     elements: int = 0
     compared: int = 0
     denominators: int = 0
+    comparisons: int = 0
     seeds: int = 0
     bits: float = 0.0
     ran: set[int] = field(default_factory=set)
@@ -49,6 +53,7 @@ class Report:
         """Add what was found of one launch."""
         self.compared += other.compared
         self.denominators += other.denominators
+        self.comparisons += other.comparisons
         self.ran |= other.ran
         self.failures += other.failures
         for launch, found in other.outside.items():
@@ -73,6 +78,7 @@ class Report:
         return {
             "proved": self.proved, "complete": self.complete, "segments": self.segments, "launches": self.launches, "launches_run": len(self.ran),
             "elements_stored": self.elements, "elements_compared": self.compared, "denominators_compared": self.denominators,
+            "comparisons_compared": self.comparisons,
             "seeds": self.seeds, "missed_log2": -self.bits, "share_outside": self.share_outside,
             "outside": [asdict(o) for o in self.outside.values()], "failures": [asdict(f) for f in self.failures],
         }  # fmt: skip

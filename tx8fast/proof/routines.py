@@ -155,6 +155,7 @@ def _defined(tile: Tile, name: str, ins: list[Operand | None], attrs: Mapping[st
     except NotExpressed as error:
         raise WithoutMeaning(f"kernel-core routine '{name}' has no meaning in the proof: {error}") from error
     tile.denominators += scope.denominators
+    tile.comparisons.take(scope.comparisons)
     for out, value in zip(outs, made, strict=True):
         out.store(value)
 
@@ -190,11 +191,12 @@ def embedding(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand])
     outs[0].put(table.elements(numbers.astype(np.int64) % rows))
 
 
-def _relation(test: Callable) -> Routine:
+def _relation(name: str, test: Callable) -> Routine:
     def f(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -> None:
         if ins[0].is_float or ins[1].is_float:
             field = ins[0].tile.field
             a, b = ins[0].elements(), ins[1].elements()
+            ins[0].tile.comparisons.note(name, a, b, (field.p, field.q))
             held = test(field.order(a), field.order(b))
             outs[0].put_ints(held, ((a.p | b.p) & np.uint32(UNDEFINED)) == 0)
             return
@@ -212,7 +214,7 @@ for _name, _test in {
     "eq": np.equal,
     "ne": np.not_equal,
 }.items():
-    routine(_name)(_relation(_test))
+    routine(_name)(_relation(_name, _test))
 
 
 def _logic(test: Callable) -> Routine:
@@ -265,7 +267,8 @@ def convert(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]) -
         outs[0].put(ins[0].elements())
     elif ins[0].is_float:
         if outs[0].dtype == "pred":
-            value = ins[0].elements()
+            value, tile = ins[0].elements(), ins[0].tile
+            tile.comparisons.note("ne", value, tile.field.constant(0.0), (tile.field.p, tile.field.q))
             outs[0].put_ints(value.values() != 0, value.p & np.uint32(UNDEFINED) == 0)
         else:
             outs[0].put_ints(*truths(ins[0].elements()))

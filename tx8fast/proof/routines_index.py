@@ -135,7 +135,8 @@ def scatter_nd(ins: list[Operand], attrs: Mapping[str, Any], outs: list[Operand]
 def _keys(x: Operand) -> tuple[np.ndarray, np.ndarray]:
     """Return what an operand is ordered by, and where that is known."""
     if not x.is_float:
-        return x.ints()
+        values, good = x.ints()
+        return values.astype(np.int64), good  # of a format whose numbers have negatives
     value = x.elements()
     return x.tile.field.order(value), value.p & np.uint32(UNDEFINED) == 0
 

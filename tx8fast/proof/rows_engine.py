@@ -6,19 +6,24 @@ Source: TX8 hardware manual 12. Outside of the proof: 8-bit operands, scale vect
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from tx8fast._kernels._facade_shadow import finish, store
+from tx8fast._kernels._facade_shadow import Form, finish, store
 from tx8fast.errors import SimulationError
 from tx8fast.proof import forms, products
 from tx8fast.proof.cells import ABSENT, Elements
 from tx8fast.proof.forms import FLOATS, name_of
-from tx8fast.proof.meaning import Row, meaning
+from tx8fast.proof.meaning import Row, Rows, meaning, together
 from tx8fast.proof.memory import cell_of
 from tx8fast.proof.recipes import function
+from tx8fast.proof.stacks import Stacks
 from tx8fast.proof.tile import Tile
 
 NONE, RELU, LEAKY = range(3)
+#: multiplications of a product from which on looking for tiles with the same operands pays
+WORTH = 1 << 16
 
 
 def _finish(
@@ -37,39 +42,125 @@ def _finish(
     tile.store_blocked(row.spm[2], acc, name_of(out_fmt))
 
 
-def _store_sums(tile: Tile, a: products.Operand, b: products.Operand, row: Row, out_fmt: str, psum_fmt: str) -> None:
-    """Store a product of operands without special elements, and partial sums of format `psum_fmt` added ("" none)."""
-    spm = tile.spm
-    p = products.sums(a.p, b.p, tile.field.p)
-    operand = forms.blocked(*p.shape, out_fmt)
+def _store_sums(tile: Tile, p: products.Floats, q: products.Floats | None, row: Row) -> None:
+    """Store a matrix product (n, pos, c) of operands without special elements, with partial sums added."""
+    out_fmt, psum_fmt, psum_en = row.p[7:10]
+    spm, operand = tile.spm, forms.blocked(*p.shape, name_of(out_fmt))
     at = cell_of(row.spm[2] - spm.base)
-    partial = (cell_of(row.spm[3] - spm.base), forms.blocked(*p.shape, psum_fmt)) if psum_fmt else None
-    finish(p, spm.p, at, operand, partial, tile.field.p)
-    if spm.q is not None:
-        if a.q is None or b.q is None:
-            store(spm.q, at, operand, np.full(p.size, ABSENT, np.uint32), q=True)
-        else:
-            finish(products.sums(a.q, b.q, tile.field.q), spm.q, at, operand, partial, tile.field.q, q=True)
+    partial = None
+    if psum_en:
+        partial = cell_of(row.spm[3] - spm.base), forms.blocked(*p.shape, name_of(psum_fmt))
+        spm.planes(partial[0], partial[0] + partial[1].cells)
+    words_p, words_q = spm.planes(at, at + operand.cells)
+    finish(p, words_p, at, operand, partial, tile.field.p)
+    if words_q is not None and q is None:
+        store(words_q, at, operand, np.full(p.size, ABSENT, np.uint32), q=True)
+    elif words_q is not None and q is not None:
+        finish(q, words_q, at, operand, partial, tile.field.q, q=True)
     tile.wrote(row.spm[2], forms.CELL_BYTES * operand.cells)
+
+
+def _gemm_forms(row: Row) -> tuple[Form, Form]:
+    """Return how the operands of a matrix product lie."""
+    m, k, n, batch_l, batch_r, l_trs, r_trs = row.p[:7]
+    if batch_l != batch_r and 1 not in (batch_l, batch_r):
+        raise SimulationError(f"gemm: found batches {batch_l} and {batch_r}, required equal ones or one of them 1")
+    left = forms.blocked(batch_l, *((k, m) if l_trs else (m, k)), row.fmt)
+    return left, forms.blocked(batch_r, *((k, n) if r_trs else (n, k)), row.fmt)
 
 
 @meaning("gemm", scale_p=0, scale_n=0, quant=0)
 def gemm(tile: Tile, row: Row) -> None:
-    m, k, n, batch_l, batch_r, l_trs, r_trs, out_fmt, psum_fmt, psum_en, bias_en, act, bias_fmt = row.p[:13]
-    if batch_l != batch_r and 1 not in (batch_l, batch_r):
-        raise SimulationError(f"gemm: found batches {batch_l} and {batch_r}, required equal ones or one of them 1")
-    left = forms.blocked(batch_l, *((k, m) if l_trs else (m, k)), row.fmt)
-    right = forms.blocked(batch_r, *((k, n) if r_trs else (n, k)), row.fmt)
+    l_trs, r_trs, out_fmt, psum_fmt, psum_en, bias_en, act, bias_fmt = row.p[5:13]
+    left, right = _gemm_forms(row)
     a, b = tile.operand(row.spm[0], left), tile.operand(row.spm[1], right)
     if l_trs:
         a = a.turned()
     if not r_trs:
         b = b.turned()
-    if act == NONE and not bias_en and not a.special and not b.special:
-        _store_sums(tile, a, b, row, name_of(out_fmt), name_of(psum_fmt) if psum_en else "")
+    if _is_plain(row) and not a.special and not b.special:
+        p = products.sums(a.p, b.p, tile.field.p)
+        q = None if a.q is None or b.q is None or not tile.spm.with_q else products.sums(a.q, b.q, tile.field.q)
+        _store_sums(tile, p, q, row)
         return
     acc = products.multiply(tile.field, a, b)
     _finish(tile, acc, row, out_fmt, (psum_en, psum_fmt), (bias_en, bias_fmt), act)
+
+
+def _is_plain(row: Row) -> bool:
+    """Say whether a matrix product has neither bias nor activation."""
+    return not row.p[10] and row.p[11] == NONE
+
+
+@together("gemm")
+def gemms(stacks: Stacks, rows: Rows) -> None:
+    """Multiply what several tiles hold in one product, where they share operands: each is then made ready once, and large
+    products take less time for an element than small ones."""
+    alike: dict[tuple, list[tuple[Tile, Row]]] = {}
+    for tile, row in rows:
+        size = tuple(row.p[:7])
+        alone = not _is_plain(row) or size[3:5] != (1, 1) or size[0] * size[1] * size[2] < WORTH
+        alike.setdefault((tile.number,) if alone else (row.fmt, *size), []).append((tile, row))
+    for some in alike.values():
+        if len(some) == 1 or not _gemm_stacked(stacks, some):
+            for tile, row in some:
+                gemm(tile, row)
+
+
+def _gemm_stacked(stacks: Stacks, rows: Rows) -> bool:
+    """Multiply the operands of several tiles, one product for right ones that meet the same left ones. Does nothing and returns
+    False if some element has no residue."""
+    tiles, first = [tile for tile, _ in rows], rows[0][1]
+    left, right = _gemm_forms(first)
+    a, b = (stacks.of(tiles, [r.spm[k] for _, r in rows], form) for k, form in ((0, left), (1, right)))
+    if a.special or b.special:
+        return False
+    (m, k, n), (l_trs, r_trs), field = first.p[:3], first.p[5:7], tiles[0].field
+    both = a.q is not None and b.q is not None
+
+    def product(x: products.Floats, y: products.Floats, modulus: int) -> products.Floats:
+        x = x.swapaxes(1, 2) if l_trs else x
+        y = y.swapaxes(1, 2) if r_trs else y
+        made = products.sums(x.reshape(-1, k), y.reshape(-1, k).T, modulus)
+        return made.reshape(len(x), m, len(y), n)
+
+    for lefts, rights in _blocks(a.place, b.place, max(1, products.PIECE // (m * n))):
+        p = product(a.p[lefts], b.p[rights], field.p)
+        q = product(a.q[lefts], b.q[rights], field.q) if both else None  # type: ignore[index]
+        for (tile, row), i, j in zip(rows, a.place, b.place, strict=True):
+            if lefts.start <= i < lefts.stop and rights.start <= j < rights.stop:
+                at = slice(i - lefts.start, i - lefts.start + 1), slice(None), j - rights.start
+                _store_sums(tile, p[at], None if q is None else q[at], row)
+    return True
+
+
+def _blocks(left: Sequence[int], right: Sequence[int], most: int) -> list[tuple[slice, slice]]:
+    """Return the pairs (left, right) as rectangles of them, each pair in one, of `most` pairs as far as several left ones go."""
+    met: dict[int, set[int]] = {}
+    for i, j in zip(left, right, strict=True):
+        met.setdefault(j, set()).add(i)
+    # right ones side by side that meet the same left ones
+    found: list[tuple[list[int], slice]] = []
+    for j in sorted(met):
+        same = sorted(met[j])
+        if found and found[-1] == (same, slice(found[-1][1].start, j)):
+            found[-1] = same, slice(found[-1][1].start, j + 1)
+        else:
+            found.append((same, slice(j, j + 1)))
+    return [
+        (run, rights) for places, rights in found for run in _runs(places, max(1, most // (rights.stop - rights.start)))
+    ]
+
+
+def _runs(places: list[int], most: int) -> list[slice]:
+    """Return places in ascending order as slices without gaps, of at most `most` each."""
+    found: list[slice] = []
+    for i in places:
+        if found and found[-1].stop == i and i - found[-1].start < most:
+            found[-1] = slice(found[-1].start, i + 1)
+        else:
+            found.append(slice(i, i + 1))
+    return found
 
 
 def _conv_operands(tile: Tile, row: Row, lead: int, last: int) -> tuple[products.Operand, products.Operand]:

@@ -125,8 +125,8 @@ def _rearranged(tile: Tile, row: Row, shape: tuple[int, ...], f) -> None:
         row.spm[0] % 2
         or row.spm[1] % 2
         or cells.size
-        and cells.max() >= len(tile.spm.p)
-        or to + cells.size > len(tile.spm.p)
+        and cells.max() >= tile.spm.size
+        or to + cells.size > tile.spm.size
     ):
         raise SimulationError(
             f"moving {count} elements from {row.spm[0]:#x} to {row.spm[1]:#x}: the addresses are odd or outside of the scratchpad"

@@ -52,7 +52,7 @@ for _name in FUNCTIONS:
 
 
 def _relation(name: str) -> Callable[[Tile, Elements, Elements], Elements]:
-    return lambda tile, a, b: relation(tile.field, name, a, b)
+    return lambda tile, a, b: relation(tile.field, name, a, b, tile.comparisons)
 
 
 def _divide(tile: Tile, a: Elements, b: Elements) -> Elements:
@@ -125,7 +125,7 @@ def _binary(name: str, form: str):
                 tile.store(dst, tile.field.at_most(x, scalar, row.fmt), row.fmt)
                 return
             y = tile.field.constant(scalar, row.fmt, (1,))
-            if tile.spm.q is None:
+            if not tile.spm.with_q:
                 y = Elements(y.p, None)
         else:
             y = tile.load(row.spm[1], count, row.fmt)

@@ -22,7 +22,7 @@ from tx8fast.proof.evaluate import PerChip
 from tx8fast.proof.expression import Drawn, Value
 from tx8fast.proof.field import Field
 from tx8fast.proof.machine import Machine, View
-from tx8fast.proof.prove import Unmodelled
+from tx8fast.proof.prove import Noted, Unmodelled
 from tx8fast.proof.routines import WithoutMeaning
 from tx8fast.proof.work import Arg
 
@@ -40,7 +40,7 @@ class MachineRunner:
 
     def run(
         self, launch: int, operands: Sequence[tuple[Arg, PerChip]], results: Sequence[Arg]
-    ) -> tuple[list[PerChip], np.ndarray]:
+    ) -> tuple[list[PerChip], Noted]:
         """Execute one launch; see `prove.Runner`."""
         self.machine.clear()
         for a, values in operands:
@@ -53,7 +53,8 @@ class MachineRunner:
             raise Unmodelled(str(err)) from err
         found = [[self._read(a, chip) for chip in range(self.n_chips)] for a in results]
         parts = [(x.p & np.uint32(RESIDUE)).reshape(-1) for x in self.machine.denominators]
-        return found, np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+        divided = np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+        return found, Noted(divided, self.machine.comparisons)
 
     def _write(self, a: Arg, value: Value, chip: int) -> None:
         value = value.elements() if isinstance(value, Drawn) else value

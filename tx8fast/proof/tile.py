@@ -14,6 +14,7 @@ from tx8fast._kernels._facade_shadow import Form, centred
 from tx8fast.errors import SimulationError
 from tx8fast.proof import forms, products
 from tx8fast.proof.cells import Elements
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.memory import Ddr, Memory, cell_of
@@ -23,6 +24,8 @@ KEPT_BYTES = 24 << 20
 #: arrays of one shape that wait to be used again, over all tiles
 MAX_FREE = 8
 Key = tuple[int, tuple[int, int, int], int]
+#: bytes [begin, end) of a scratchpad that are what they were when they were marked, as long as the tile holds the mark
+Mark = tuple[int, int]
 
 
 class Tile:
@@ -37,17 +40,31 @@ class Tile:
         self.routine: Callable[[int], None] = _no_launch
         #: operands of reciprocals, in order
         self.denominators: list[Elements] = []
+        self.comparisons = Comparisons()
         #: operands of the matrix engine that may be read again: (address, shape, kind) -> (first byte, end, operand)
         self.kept: dict[Key, tuple[int, int, products.Operand]] = {}
         self.free = free
+        self._marks: dict[Mark, Mark] = {}
+
+    def mark(self, address: int, size: int) -> Mark:
+        """Return a mark of scratchpad bytes."""
+        made = address, address + size
+        return self._marks.setdefault(made, made)
+
+    def holds(self, mark: Mark) -> bool:
+        """Say whether nothing was written where the mark was set."""
+        return self._marks.get(mark) is mark
 
     def wrote(self, address: int, size: int) -> None:
         """Note that scratchpad bytes changed: operands kept from them are no longer what they were."""
         for key in [key for key, (lo, hi, _) in self.kept.items() if address < hi and lo < address + size]:
             self._drop(key)
+        for mark in [m for m in self._marks if address < m[1] and m[0] < address + size]:
+            del self._marks[mark]
 
     def forget(self) -> None:
         """Note that anything may have changed."""
+        self._marks.clear()
         for key in list(self.kept):
             self._drop(key)
 
@@ -116,12 +133,13 @@ class Tile:
 
     def _operand(self, address: int, form: Form) -> products.Operand:
         field, spm, at = self.field, self.spm, cell_of(address - self.spm.base)
-        p, bad = centred(spm.p, at, form, field.p, out=self._array(form.shape))
-        if spm.q is None:
+        words_p, words_q = spm.planes(at, at + form.cells)
+        p, bad = centred(words_p, at, form, field.p, out=self._array(form.shape))
+        if words_q is None:
             if not bad:
                 return products.Operand(p)
             return products.operand(spm.elements(address, form), field.p, field.q)
-        q, absent = centred(spm.q, at, form, field.q, q=True, out=self._array(form.shape))
+        q, absent = centred(words_q, at, form, field.q, q=True, out=self._array(form.shape))
         if bad or 0 < absent < form.size:
             return products.operand(spm.elements(address, form), field.p, field.q)
         return products.Operand(p, None if absent else q)

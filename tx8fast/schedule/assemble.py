@@ -1,6 +1,6 @@
 """Graph table and plans -> program: emit each distinct op once, flatten calls into launches, give everything an address.
 
-May import: graph_table, lower.transfer, search.plan, schedule, program.model, isa, machine, errors. Must not: know the IR.
+May import: graph_table, lower.transfer, tile.tiling, schedule, program.model, isa, machine, errors. Must not: know the IR.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tx8fast.schedule.collective import collective_segment
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
 from tx8fast.schedule.overwrites import find_overwrites
 from tx8fast.schedule.segment import build_segment
-from tx8fast.search.plan import Planned
+from tx8fast.tile.tiling import Planned
 
 Describe = Callable[[str], dict[str, Any]]
 
@@ -68,7 +68,7 @@ def declared(record: Record) -> list[Argument | None]:
 def _build_single(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
     if isinstance(p.low, Collective):
         return collective_segment(p.low, p.plan, machine, step.name, step.op_names, step.barrier)
-    return build_segment(p.low, p.plan, machine, step.name, step.op_names, step.barrier, meet)
+    return build_segment(p.tiling, machine, step.name, step.op_names, step.barrier, meet)
 
 
 def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned], describe: Describe,

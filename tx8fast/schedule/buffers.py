@@ -1,6 +1,6 @@
 """Where the buffers of a group lie in scratchpad.
 
-May import: lower, search.plan, alloc, machine, program.model. Must not: choose plans, emit instructions.
+May import: lower, tile.tiling, alloc, machine, program.model. Must not: choose plans, emit instructions.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 
 from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
-from tx8fast.machine import Machine
 from tx8fast.program.model import SCRATCH
-from tx8fast.search.plan import Plan, copies, slice_bytes, staging
+from tx8fast.tile.emit import Addresses
+from tx8fast.tile.tiling import Tiling
 
 
 def access_arguments(low: Lowering) -> list[int]:
@@ -30,12 +30,12 @@ class Buffers:
     """Scratchpad addresses of every buffer copy of a group; equal for all tiles. Pinned buffers lie at either end of
     the scratchpad, the others between them."""
 
-    def __init__(self, low: Lowering, plan: Plan, machine: Machine, pinned: Mapping[int, int] | None = None) -> None:
+    def __init__(self, tiling: Tiling, pinned: Mapping[int, int] | None = None) -> None:
         pinned = pinned or {}
+        low, plan, machine, size_bytes = tiling.low, tiling.plan, tiling.low.machine, tiling.slice_bytes
         zero = (0,) * len(plan.shard)
-        self.copies: list[int] = []
         items: list[Buffer] = []
-        once = all(t == 1 for t in plan.trips)
+        once = all(t == 1 for t in tiling.trips)
         # load at step 0, compute at 1, store at 2; in a loop every buffer is alive throughout
         life = {"load": (0, 2), "scratch": (1, 2), "store": (1, 3), "const": (0, 2)}
 
@@ -48,43 +48,39 @@ class Buffers:
                 owners.append(of)
 
         argument = access_arguments(low)
-        for k, a in enumerate((*low.reads, *low.writes)):
-            n = copies(low, plan, k)
-            self.copies.append(n)
+        for k, n in enumerate(tiling.copies):
             if k not in pinned:
-                want("load" if k < len(low.reads) else "store", slice_bytes(low, a, plan), n, (argument[k],))
-        stages = staging(low, plan)
-        for reads, size, n in stages:
+                want("load" if k < len(low.reads) else "store", size_bytes[k], n, (argument[k],))
+        for reads, size, n in tiling.staging:
             want("load", size, n, tuple([argument[k] for k in reads]))
         scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
         for size in scratch:
             want("scratch", size)
         for size in consts:
             want("const", size)
-        split = any(low.reduce[f] and plan.trips[f] > 1 for f in range(len(plan.shard)))
-        if split:
+        if tiling.sums:
             want("scratch", low.acc_bytes(zero, plan.slices))
-        low_end, high_end = self._room(low, plan, machine, pinned)
+        low_end, high_end = self._room(tiling, pinned)
         placed = solve(Problem(tuple(items), high_end - low_end))
         addresses = [int(o) + low_end for o in placed.offsets]
         table = [(a, i.size_bytes, o) for a, i, own in zip(addresses, items, owners, strict=True) for o in own]
-        table += [(a, slice_bytes(low, (*low.reads, *low.writes)[k], plan), argument[k]) for k, a in pinned.items()]
+        table += [(a, size_bytes[k], argument[k]) for k, a in pinned.items()]
         self.table = buffer_table(table)
         self.peak = max([a + size for a, size, _ in table], default=machine.spm_base) - machine.spm_base
         it = iter(addresses)
-        self.access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(self.copies)]
-        self.staging: dict[int, list[int]] = {}
-        for reads, _, n in stages:
-            self.staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
-        self.scratch = [next(it) for _ in scratch]
-        self.consts = [next(it) for _ in consts]
-        self.acc = next(it) if split else 0
+        access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(tiling.copies)]
+        staging: dict[int, list[int]] = {}
+        for reads, _, n in tiling.staging:
+            staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
+        inner, fixed = [next(it) for _ in scratch], [next(it) for _ in consts]
+        self.at = Addresses(access, staging, inner, fixed, next(it) if tiling.sums else 0)
 
-    def _room(self, low: Lowering, plan: Plan, machine: Machine, pinned: Mapping[int, int]) -> tuple[int, int]:
+    def _room(self, tiling: Tiling, pinned: Mapping[int, int]) -> tuple[int, int]:
         """Return the addresses between which nothing is pinned."""
+        machine = tiling.low.machine
         low_end, high_end = machine.spm_base, machine.spm_limit
         for k, address in pinned.items():
-            end = address + round_up(slice_bytes(low, (*low.reads, *low.writes)[k], plan), ALIGN_BYTES)
+            end = address + round_up(tiling.slice_bytes[k], ALIGN_BYTES)
             if address == machine.spm_base:
                 low_end = max(low_end, end)
             else:

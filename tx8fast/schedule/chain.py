@@ -1,6 +1,6 @@
 """A chain: the nests of several groups as one segment, one after the other on every tile.
 
-May import: schedule.segment, lower, search.plan, isa, machine, program.model. Must not: choose what is chained.
+May import: schedule.segment, lower, tile.tiling, isa, machine, program.model. Must not: choose what is chained.
 
 Between two nests a tile only waits for its own engines: `search.chains` makes sure that it reads nothing that another
 tile has written since. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
@@ -20,7 +20,7 @@ from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.buffers import buffer_table
 from tx8fast.schedule.segment import build_segment, idle_tiles_wait
-from tx8fast.search.plan import Planned, segment_cycles, slice_bytes
+from tx8fast.tile.tiling import Planned, segment_cycles
 
 
 def build_chain(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
@@ -29,7 +29,7 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment
     record = step.record
     assert isinstance(record, ChainRecord)
     parts = [
-        build_segment(n.low, n.plan, machine, step.name, (), False, meet or i > 0, pinned)
+        build_segment(n.tiling, machine, step.name, (), False, meet or i > 0, pinned)
         for i, (n, pinned) in enumerate(zip(p.nests, pinned_buffers(p, machine), strict=True))
     ]
     slots = np.cumsum([0, *(len(s.slot_arg) for s in parts)])
@@ -77,8 +77,7 @@ def pinned_buffers(p: Planned, machine: Machine) -> list[dict[int, int]]:
             continue
         source, target = hold
         if source not in pinned[i]:  # else it is handed on where it lies
-            nest = p.nests[i]
-            size = round_up(slice_bytes(nest.low, (*nest.low.reads, *nest.low.writes)[source], nest.plan), ALIGN_BYTES)
+            size = round_up(p.nests[i].tiling.slice_bytes[source], ALIGN_BYTES)
             pinned[i][source] = machine.spm_base if low_end else top - size
             low_end = not low_end
         pinned[i + 1][target] = pinned[i][source]

@@ -1,6 +1,6 @@
 """A collective's segment: code by chip and tile.
 
-May import: lower, search.plan, isa, machine, program.model. Must not: choose what is sent.
+May import: lower, tile.tiling, isa, machine, program.model. Must not: choose what is sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import SEVERAL, Segment
 from tx8fast.schedule.buffers import buffer_table
-from tx8fast.search.plan import Plan, segment_cycles
+from tx8fast.tile.tiling import Plan, segment_cycles
 
 N_SLOTS = 2  # operand, result
 

@@ -1,6 +1,6 @@
 """Groups that the graph asks for become group records where a lowering takes them.
 
-May import: graph_table, lower, machine, errors. Must not: decide whether a group pays.
+May import: graph_table, lower, tile, machine, errors. Must not: decide whether a group pays.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tx8fast.errors import UnusedOptionWarning
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
 from tx8fast.lower import WINDOWS, NotLowerable, lower
 from tx8fast.machine import Machine
+from tx8fast.tile.legality import why_not
 
 PRODUCTS = frozenset({"gemm", "contract", "conv"})
 
@@ -23,11 +24,13 @@ def form_given_groups(table: GraphTable, machine: Machine) -> None:
     for fn in table.functions.values():
         for members in fn.given:
             part = [next(s for s in fn.steps if v in s.outputs) for v in members]
+            step = None
             try:
                 step = join_steps(fn, part)
                 lower(step.record, machine)  # type: ignore[arg-type]
             except NotLowerable as err:
-                refused[f"{'+'.join(s.record.kind for s in part if s.record is not None)}: {err}"] += 1
+                why = why_not(step.record, machine) if step is not None else None  # type: ignore[arg-type]
+                refused[f"{'+'.join(s.record.kind for s in part if s.record is not None)}: {why or err}"] += 1
                 continue
             at = fn.steps.index(part[0])
             fn.steps[at : at + len(part)] = [step]

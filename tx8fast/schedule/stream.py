@@ -1,6 +1,6 @@
 """The segment of a stream: one code per tile, since every tile loads other parts of the weights.
 
-May import: lower, search.plan, isa, machine, program.model, schedule.tiles. Must not: choose anything.
+May import: lower, tile.tiling, isa, machine, program.model. Must not: choose anything.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.lower.rounds import Stream
-from tx8fast.lower.stream_code import StreamCode
 from tx8fast.lower.transfer import PIECES, ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.program.model import SEVERAL
 from tx8fast.schedule.buffers import buffer_table
-from tx8fast.search.plan import Plan, tile_ranges
+from tx8fast.tile.stream_code import StreamCode
+from tx8fast.tile.tiling import Tiling
 
 
-def stream_codes(low: Stream, plan: Plan, machine: Machine, barrier: bool, meet: bool
+def stream_codes(low: Stream, tiling: Tiling, barrier: bool, meet: bool
                  ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return the codes, the code of each tile (-1: none), the operand of each DDR slot, and the slots' offsets (tiles, slots)."""
-    accesses = [*low.reads, *low.writes]
+    machine, accesses = low.machine, tiling.accesses
     arguments = [*low.arguments(), len(low.record.operands)]
     offsets = np.zeros((machine.n_tiles, PIECES * len(accesses)), np.int64)
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     codes: list[np.ndarray] = []
     builders: dict[int, StreamCode] = {}
-    for t, r in enumerate(tile_ranges(low, plan, machine.n_tiles)):
+    for t, r in enumerate(tiling.ranges):
         if r.idle:
             continue
         for a, access in enumerate(accesses):

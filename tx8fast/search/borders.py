@@ -1,6 +1,6 @@
 """Why neighbouring groups are apart: what one group of both would have cost, or why there can be none.
 
-May import: graph_table, lower, search.*, errors. Must not: choose anything.
+May import: graph_table, lower, tile, search.*, errors. Must not: choose anything.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tx8fast.search.grouping import MAX_CHAIN, MAX_GROUP, PRODUCTS, follows, gro
 from tx8fast.search.partition import closure, items_of, mask_of
 from tx8fast.search.planning import Planner
 from tx8fast.search.streams import in_stream, is_sequence
+from tx8fast.tile.legality import why_not
 
 
 class Cuts:
@@ -83,10 +84,10 @@ class Cuts:
                 return None, f"'{s.members[0]}' has several results, no element, or comes from a pattern table"
         if (between := self._between(items)) is not None:
             return None, f"'{self.steps[between].nests[0][0]}' has to run between the two"
-        if (why := not_a_group(part)) is not None:
-            return None, why
         step = join(self.fn, part, set(items), self.used)
         assert isinstance(step.record, GroupRecord)
+        if (why := why_not(step.record, self.planner.machine) or not_a_group(part)) is not None:
+            return None, why
         kinds = [op.kind for op in step.record.ops]
         if is_sequence(kinds) and len(part) > MAX_GROUP and not may_stream(step.record, self.planner.machine):
             return None, "there are too few sequences for the tiles, or one is too long to stay in scratchpad"

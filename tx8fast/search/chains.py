@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,15 @@ from tx8fast._kernels import BOUNDS
 from tx8fast.graph_table import ChainRecord, FunctionTable, Record, Step
 from tx8fast.lower import variants
 from tx8fast.lower.base import Lowering
-from tx8fast.machine import Machine
-from tx8fast.search.fitting import make_plan
+from tx8fast.search.fitting import make_tiling
 from tx8fast.search.grouping import uses
-from tx8fast.search.handover import Nest, Planning, can_hand_over, common, handed, is_local, may_chain, same_parts
+from tx8fast.search.handover import Nest, can_hand_over, common, handed, is_local, may_chain, same_parts
 from tx8fast.search.partition import Edge, closure, items_of, mask_of
-from tx8fast.search.plan import Plan, Planned, slice_bytes, spm_demand
 from tx8fast.search.planning import Planner
 from tx8fast.search.prices import priced
 from tx8fast.search.trial import PlanTimer
+from tx8fast.tile import sharing
+from tx8fast.tile.tiling import Plan, Planned, Tiling
 
 MAX_NESTS = 5  # of one chain
 TRIES = 3  # plans tried for one hand-over
@@ -54,14 +53,14 @@ class Memory:
         self.looks = int(seconds * LOOKS_PER_SECOND)
         self.limited = False
         self.planner, self.machine = planner, planner.machine
-        self.barrier_cycles = _row_cycles(self.machine, isa.make("barrier"))
+        self.barrier_cycles = isa.sequence_cycles(self.machine, isa.make("barrier"))
         self.tries = MAX_TRIES
-        self.plannings: dict[tuple[int, Plan], Planning] = {}
+        self.tilings: dict[tuple[int, Plan], Tiling] = {}
         self.timers: dict[int, PlanTimer] = {}
-        self.costs: dict[tuple[Planning, frozenset[int]], int] = {}
+        self.costs: dict[tuple[Tiling, frozenset[int]], int] = {}
         self.formulas: dict[int, tuple[np.ndarray, ...]] = {}
         self.answers: dict[tuple, bool] = {}
-        self.fits: dict[tuple, Planning | None] = {}
+        self.fits: dict[tuple, Tiling | None] = {}
         self.options: dict[Record, list[Lowering]] = {}
 
     def look(self) -> bool:
@@ -72,18 +71,18 @@ class Memory:
         self.looks -= 1
         return True
 
-    def planning(self, low: Lowering, plan: Plan) -> Planning:
+    def tiling(self, low: Lowering, plan: Plan) -> Tiling:
         """Return the one object for a lowering and a plan."""
         key = id(low), plan
-        if key not in self.plannings:
-            self.plannings[key] = Planning(low, plan, self.machine)
-        return self.plannings[key]
+        if key not in self.tilings:
+            self.tilings[key] = Tiling(low, plan)
+        return self.tilings[key]
 
     def local(self, a: Nest, b: Nest) -> bool:
         """True if b reads nothing of a's results that another tile wrote."""
         return self._ask(is_local, a.how, b.how, handed(a, b))
 
-    def hands_over(self, a: Planning, ka: int, b: Planning, kb: int) -> bool:
+    def hands_over(self, a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
         """True if b may use the buffer of a's access ka as that of its read kb."""
         return self._ask(can_hand_over, a, ka, b, kb)
 
@@ -93,16 +92,16 @@ class Memory:
             self.answers[key] = question(*what)
         return self.answers[key]
 
-    def cycles(self, how: Planning, held: frozenset[int]) -> int:
+    def cycles(self, how: Tiling, held: frozenset[int]) -> int:
         """Return the cycles of a nest with its final wait, without moving what is held."""
         if (how, held) not in self.costs:
             timer = self.timers.get(id(how.low))
             if timer is None:
                 timer = self.timers[id(how.low)] = PlanTimer(how.low, self.machine)
-            self.costs[how, held] = timer.cycles(replace(how.plan, held=held)) - self.barrier_cycles
+            self.costs[how, held] = timer.cycles(how.but(held=held)) - self.barrier_cycles
         return self.costs[how, held]
 
-    def fit(self, a: Planning, ka: int, b: Nest, kb: int, before: bool = False) -> Planning | None:
+    def fit(self, a: Tiling, ka: int, b: Nest, kb: int, before: bool = False) -> Tiling | None:
         """Return the best plan of b's group whose access kb has the buffer of a's access ka, None if there is none or the
         limit of tries is reached. `before`: b is to hand it to a."""
         key = a, ka, b.step.record, kb, before
@@ -123,7 +122,7 @@ class Memory:
             self.options[record] = [b.how.low, *more]
         return self.options[record]
 
-    def _fitting(self, a: Planning, ka: int, low: Lowering, kb: int, before: bool) -> Iterator[Planning]:
+    def _fitting(self, a: Tiling, ka: int, low: Lowering, kb: int, before: bool) -> Iterator[Tiling]:
         """Yield the first few plans in the order of the formulas whose access kb has the buffer of a's access ka."""
         if id(low) not in self.formulas:
             self.formulas[id(low)] = priced(low, self.machine)
@@ -139,18 +138,17 @@ class Memory:
                 continue
             if not self.look():
                 return
-            plan = make_plan(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
-            how = Planning(low, plan, self.machine)
+            how = make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
             if sharding not in same:
                 same[sharding] = same_parts(a, ka, how, kb)
                 if not same[sharding]:
                     continue
-            if not how.fills_once(kb) or not low.fits(plan.slices) or spm_demand(low, plan) > capacity:
+            if not how.fills_once(kb) or not low.fits(how.plan.slices) or how.demand_bytes() > capacity:
                 continue
             if can_hand_over(how, kb, a, ka) if before else can_hand_over(a, ka, how, kb):
                 tried += 1
                 self.tries -= 1
-                yield self.planning(low, plan)
+                yield self.tiling(low, how.plan)
 
 
 class Chains:
@@ -160,7 +158,7 @@ class Chains:
         self.fn, self.memory, self.machine = fn, memory, memory.machine
         self.used = uses(fn, steps)
         self.behind = closure(len(steps), edges)
-        self.links: dict[tuple[Items, Planning], list[tuple[Nest, Hold]]] = {}
+        self.links: dict[tuple[Items, Tiling], list[tuple[Nest, Hold]]] = {}
 
     def find(self, groups: Mapping[Items, tuple[Step, float]]) -> dict[Items, tuple[Step, float, Planned]]:
         """Return the cheapest chain of every set of steps for which one is cheaper than its groups (step and cycles by
@@ -207,7 +205,7 @@ class Chains:
         if step.record is None or step.is_empty or step.fixed or isinstance(step.record, ChainRecord):
             return None
         known = self.memory.planner.plan(step.record, step.name)
-        return Nest(items, step, self.memory.planning(known.low, known.plan)) if may_chain(known.low, step) else None
+        return Nest(items, step, self.memory.tiling(known.low, known.plan)) if may_chain(known.low, step) else None
 
     # -- which nest may follow which ----------------------------------------------------------------------------
 
@@ -256,7 +254,7 @@ class Chains:
         if memory.local(a, b):
             held = [(ka, kb) for ka, kb in pairs if memory.hands_over(a.how, ka, b.how, kb)]
             if held:
-                yield b, max(held, key=lambda h: slice_bytes(a.how.low, a.how.accesses[h[0]], a.how.plan))
+                yield b, max(held, key=lambda h: a.how.slice_bytes[h[0]])
                 return
             if handed(a, b):
                 yield b, None
@@ -268,7 +266,7 @@ class Chains:
 
     def _before(self) -> Iterator[Nest]:
         """Yield groups with plans that leave something for another group's own plan."""
-        seen: set[tuple[Items, Planning]] = set()
+        seen: set[tuple[Items, Tiling]] = set()
         for b in self.own:
             for a in self._related(b):
                 if self._reach(b.items) & mask_of(a.items):
@@ -312,9 +310,9 @@ class Chains:
             cycles += self.memory.cycles(nest.how, held) + (self._meeting(nest.how) if i else 0)
         return out, cycles
 
-    def _meeting(self, how: Planning) -> int:
+    def _meeting(self, how: Tiling) -> int:
         """Return the cycles of the tiles' meeting before a later nest's first exchange."""
-        return sum(_row_cycles(self.machine, isa.make("barrier_sub", mask=m)) for m in how.sharing_masks())
+        return sum(isa.sequence_cycles(self.machine, isa.make("barrier_sub", mask=m)) for m in sharing.masks(how))
 
     def _unstored(self, path: Sequence[Nest], holds: Sequence[Hold]) -> set[int]:
         """Return results that need not be stored: whoever reads them finds them in scratchpad."""
@@ -339,14 +337,13 @@ class Chains:
         """Return a chain as one step, with its cycles and its plan."""
         nests = []
         for nest, h in zip(path, held, strict=True):
-            low, plan = nest.how.low, nest.how.plan
-            cost = self.memory.cycles(nest.how, h)
-            nests.append(Planned(low, replace(plan, held=h, estimate_cycles=cost, spm_bytes=spm_demand(low, plan)), ""))
+            cost, demand = self.memory.cycles(nest.how, h), nest.how.demand_bytes()
+            nests.append(Planned(nest.how.but(held=h, estimate_cycles=cost, spm_bytes=demand), ""))
         longest = max(nests, key=lambda n: n.plan.estimate_cycles)
         plan = Plan((), (), (), (), 1, cycles, max(n.plan.spm_bytes for n in nests), longest.plan.bound,
                     shared=nests[0].plan.shared)  # fmt: skip
         step = chain_step(self.fn, path, self._unstored(path, holds))
-        return step, cycles, Planned(nests[0].low, plan, "", tuple(nests), tuple(holds))
+        return step, cycles, Planned(Tiling(nests[0].low, plan), "", tuple(nests), tuple(holds))
 
 
 def chain_step(fn: FunctionTable, path: Sequence[Nest], unstored: set[int]) -> Step:
@@ -372,8 +369,3 @@ def chain_step(fn: FunctionTable, path: Sequence[Nest], unstored: set[int]) -> S
     return Step("group", name, tuple(inputs), tuple(made[n] for n in outputs), record,
                 op_names=tuple(o for n in path for o in n.step.op_names),
                 nests=tuple(tuple(n.step.members) for n in path))  # fmt: skip
-
-
-def _row_cycles(machine: Machine, row: tuple) -> int:
-    rows = isa.rows([row])
-    return int(isa.durations(machine, rows, np.zeros(1, np.int64))[0].sum() + isa.issue_cycles(machine, rows).sum())

@@ -27,11 +27,11 @@ from tx8fast.search.grouping import groupable, join, place_barriers, uses
 from tx8fast.search.handover import Nest
 from tx8fast.search.legal import plan_problems, shard_of
 from tx8fast.search.members import record_key
-from tx8fast.search.plan import Plan, Planned, spm_demand
 from tx8fast.search.planner import Draft
 from tx8fast.search.planning import Planner
 from tx8fast.search.results_file import read_results, stop
 from tx8fast.search.trial import PlanTimer
+from tx8fast.tile.tiling import Plan, Planned, Tiling
 
 
 class Unusable(Exception):
@@ -213,7 +213,7 @@ class _Function:
             assert s.record is not None
             made = self._nest(s.record, s.name, nest)
             items = tuple(sorted(self.place[m] for m in s.members))
-            path.append(Nest(items, s, self.memory.planning(made.low, made.plan)))
+            path.append(Nest(items, s, self.memory.tiling(made.low, made.plan)))
         chains = Chains(self.fn, self.base, edges_of(self.base), self.memory)
         found = chains.given(path, [h and tuple(h) for h in plan["holds"]])
         if found is None:
@@ -258,11 +258,12 @@ class _Function:
         if isinstance(low, KernelCore | Stream):
             only = Draft(low, machine, name).only
             assert only is not None
-            if (parts, slices, order, shared) != (only.parts, only.slices, only.order, only.shared):
+            own = only.plan
+            if (parts, slices, order, shared) != (own.parts, own.slices, own.order, own.shared):
                 raise Unusable(
-                    f"parts {list(parts)}, slices {list(slices)}; its only plan has {list(only.parts)}, {list(only.slices)}"
+                    f"parts {list(parts)}, slices {list(slices)}; its only plan has {list(own.parts)}, {list(own.slices)}"
                 )
-            return Planned(low, replace(only, runner_up=runner_up), reason)
+            return Planned(only.but(runner_up=runner_up), reason)
         n = len(low.sizes)
         if not len(parts) == len(slices) == len(order) == n or min(parts, default=1) < 1:
             raise Unusable(
@@ -272,12 +273,12 @@ class _Function:
             raise Unusable(f"bound {row['bound']!r:.30}, required one of {', '.join(BOUNDS)}")
         plan = Plan(parts, shard_of(low, parts), slices, order, row["bufs"], 0, 0, row["bound"], row["candidates"], shared,
                     runner_up, kept=kept)  # fmt: skip
-        if problems := plan_problems(low, plan, machine):
+        if problems := plan_problems(made := Tiling(low, plan), machine):
             raise Unusable(*problems)
-        return Planned(low, plan, reason)
+        return Planned(made, reason)
 
     def _timed(self, p: Planned) -> Planned:
         if p.plan.estimate_cycles:
             return p
-        cycles = PlanTimer(p.low, self.planner.machine).cycles(p.plan)
-        return replace(p, plan=replace(p.plan, estimate_cycles=cycles, spm_bytes=spm_demand(p.low, p.plan)))
+        cycles = PlanTimer(p.low, self.planner.machine).cycles(p.tiling)
+        return replace(p, tiling=p.tiling.but(estimate_cycles=cycles, spm_bytes=p.tiling.demand_bytes()))

@@ -1,6 +1,6 @@
 """What one nest may leave in scratchpad for the next one, and whether tiles can go on without waiting for each other.
 
-May import: graph_table, isa, lower, machine, search.plan. Must not: choose anything.
+May import: graph_table, isa, lower, tile. Must not: choose anything.
 
 A buffer is handed over only if both nests fill it once, hold the same bytes in it at the same places on every tile -
 which the transfers between DDR and scratchpad tell - and nothing computes over it in between.
@@ -17,66 +17,12 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import Step
-from tx8fast.lower.base import Access, Emitter, Lowering, Slice
-from tx8fast.machine import Machine
-from tx8fast.search.loops import loop_steps
-from tx8fast.search.plan import Plan, TileRange, copies, reloads, slice_bytes, tile_ranges
+from tx8fast.lower.base import Access, Lowering, Slice
+from tx8fast.lower.emitter import Emitter
+from tx8fast.tile.nest import loop_steps
+from tx8fast.tile.tiling import TileRange, Tiling
 
 SPACE = 1 << 22  # bytes between buffers of which only the writes count; more than any buffer
-
-
-@dataclass(eq=False)
-class Planning:
-    """A lowering with one of its plans, wherever it stands in a model. One object per lowering and plan."""
-
-    low: Lowering
-    plan: Plan
-    machine: Machine
-
-    @cached_property
-    def ranges(self) -> list[TileRange]:
-        return tile_ranges(self.low, self.plan, self.machine.n_tiles)
-
-    @cached_property
-    def accesses(self) -> list[Access]:
-        return [*self.low.reads, *self.low.writes]
-
-    def fills_once(self, k: int) -> bool:
-        """True if access k has one buffer that holds all of the tile's bytes during the whole nest. A staged nest may
-        leave out loads that no slice needs."""
-        shared = k < len(self.plan.shared) and self.plan.shared[k] > 1
-        return not shared and not self.low.staged and reloads(self.low, self.plan, self.accesses[k].factors) == 1
-
-    def keeps(self, k: int) -> bool:
-        """True if no instruction of the nest writes to the buffer of read access k."""
-        low, plan = self.low, self.plan
-        zero = (0,) * len(plan.shard)
-        spaces = itertools.count(1)
-        at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
-        reads, writes = at(len(low.reads)), at(len(low.writes))
-        scratch, consts = at(len(low.scratch_bytes(zero, plan.slices))), at(len(low.const_bytes()))
-        acc = at(1)[0]
-        em = Emitter()
-        low.prologue(em, consts)
-        n_copies = [copies(low, plan, j) for j in range(len(self.accesses))]
-        seen: set[tuple] = set()
-        for s in loop_steps(low, plan, n_copies, zero, plan.shard):
-            key = low.slice_form(s.lo, s.hi), s.first, s.last, s.done % 2
-            if key not in seen:
-                seen.add(key)
-                low.emit(em, Slice(s.lo, s.hi, reads, writes, scratch, consts, acc, s.first, s.last, s.done % 2))
-        rows = isa.rows(em.rows)
-        written = isa.ranges(rows, np.maximum(rows["ddr"], 0))["spm_write"]
-        return not ((written[..., 0] < reads[k] + SPACE) & (written[..., 1] > reads[k])).any()
-
-    def sharing_masks(self) -> list[int]:
-        """Return the sets of tiles that share a read with tile 0, as bit masks, each once."""
-        masks = set()
-        for k, g in enumerate(self.plan.shared):
-            if g > 1:
-                own = [[r.lo[f] for f in sorted(self.accesses[k].factors)] for r in self.ranges]
-                masks.add(sum(1 << t for t, x in enumerate(own) if x == own[0] and not self.ranges[t].idle))
-        return sorted(masks)
 
 
 @dataclass(eq=False)
@@ -85,7 +31,7 @@ class Nest:
 
     items: tuple[int, ...]
     step: Step
-    how: Planning
+    how: Tiling
 
     @cached_property
     def values(self) -> list[int]:
@@ -113,7 +59,7 @@ def may_chain(low: Lowering, step: Step) -> bool:
     return low.chains and len(low.writes) == len(step.outputs)
 
 
-def is_local(a: Planning, b: Planning, pairs: Sequence[tuple[int, int]]) -> bool:
+def is_local(a: Tiling, b: Tiling, pairs: Sequence[tuple[int, int]]) -> bool:
     """True if of a's results every tile reads only what it wrote itself; pairs: (access of a, access of b)."""
     return all(
         _covers(a.accesses[ka], mine, b.accesses[kb], theirs)
@@ -152,7 +98,7 @@ def _bytes(access: Access, r: TileRange) -> list[tuple[int, int]]:
     return ranges
 
 
-def same_parts(a: Planning, ka: int, b: Planning, kb: int) -> bool:
+def same_parts(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
     """True if on every tile both accesses mean the same part of their value."""
     return all(
         x.idle == y.idle and (x.idle or _same(a.accesses[ka], x, b.accesses[kb], y))
@@ -166,12 +112,11 @@ def _same(a: Access, x: TileRange, b: Access, y: TileRange) -> bool:
     return _bytes(a, x) == _bytes(b, y)
 
 
-def can_hand_over(a: Planning, ka: int, b: Planning, kb: int) -> bool:
+def can_hand_over(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
     """True if b may use access ka's buffer as it is for its read kb."""
     if not (a.fills_once(ka) and b.fills_once(kb) and same_parts(a, ka, b, kb)):
         return False
-    size = slice_bytes(a.low, a.accesses[ka], a.plan)
-    if size != slice_bytes(b.low, b.accesses[kb], b.plan):
+    if a.slice_bytes[ka] != b.slice_bytes[kb]:
         return False
     written = ka >= len(a.low.reads)
     for x, y in zip(a.ranges, b.ranges, strict=True):
@@ -180,7 +125,29 @@ def can_hand_over(a: Planning, ka: int, b: Planning, kb: int) -> bool:
         have, want = _moves(a.accesses[ka], x), _moves(b.accesses[kb], y)
         if have != want or written and sum(run for *_, run in have) != a.accesses[ka].size_bytes(x.lo, x.hi):
             return False
-    return written or a.keeps(ka)
+    return written or _keeps(a, ka)
+
+
+def _keeps(a: Tiling, k: int) -> bool:
+    """True if no instruction of the nest writes to the buffer of read access k."""
+    low, plan = a.low, a.plan
+    zero = (0,) * len(plan.shard)
+    spaces = itertools.count(1)
+    at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
+    reads, writes = at(len(low.reads)), at(len(low.writes))
+    scratch, consts = at(len(low.scratch_bytes(zero, plan.slices))), at(len(low.const_bytes()))
+    acc = at(1)[0]
+    em = Emitter()
+    low.prologue(em, consts)
+    seen: set[tuple] = set()
+    for s in loop_steps(a, zero, plan.shard):
+        key = low.slice_form(s.lo, s.hi), s.first, s.last, s.done % 2
+        if key not in seen:
+            seen.add(key)
+            low.emit(em, Slice(s.lo, s.hi, reads, writes, scratch, consts, acc, s.first, s.last, s.done % 2))
+    rows = isa.rows(em.rows)
+    written = isa.ranges(rows, np.maximum(rows["ddr"], 0))["spm_write"]
+    return not ((written[..., 0] < reads[k] + SPACE) & (written[..., 1] > reads[k])).any()
 
 
 def _moves(access: Access, r: TileRange) -> list[tuple[int, int, int]]:

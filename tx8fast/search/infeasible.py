@@ -1,13 +1,13 @@
 """Why an op has no plan: which resource, how much is asked and there, what takes most of it, what would help.
 
-May import: lower, search.plan, errors. Must not: look for plans.
+May import: lower, tile.tiling, errors. Must not: look for plans.
 """
 
 from __future__ import annotations
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.lower.base import Lowering
-from tx8fast.search.plan import MAX_SLICES, Plan, spm_items
+from tx8fast.tile.tiling import MAX_SLICES, Tiling
 
 SHOWN = 3  # buffers that are named
 
@@ -21,10 +21,11 @@ def too_long(low: Lowering, slices: int, name: str) -> InfeasibleError:
     )
 
 
-def no_plan(low: Lowering, plan: Plan, capacity: int, name: str) -> InfeasibleError:
-    """Return the error for an op of which even `plan`, the one with the smallest demand, cannot be used."""
+def no_plan(tiling: Tiling, capacity: int, name: str) -> InfeasibleError:
+    """Return the error for an op of which even `tiling`, the one with the smallest demand, cannot be used."""
+    low, plan = tiling.low, tiling.plan
     what = f"{name}: " if name else ""
-    items = sorted(spm_items(low, plan), key=lambda item: -item[1])
+    items = sorted(tiling.items(), key=lambda item: -item[1])
     used = sum(size for _, size in items)
     if used <= capacity:
         return InfeasibleError(

@@ -1,6 +1,6 @@
 """Whether a plan that comes from outside may be used: rules that hold for every plan, checked without a search.
 
-May import: lower, machine, search.plan, search.trial. Must not: share code with what makes plans.
+May import: lower, machine, tile, search.trial. Must not: share code with what makes plans.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import math
 
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
-from tx8fast.search.plan import MAX_SLICES, Plan, sharers, slices_above, spm_demand
 from tx8fast.search.trial import MAX_KEPT
+from tx8fast.tile.sharing import sharers
+from tx8fast.tile.tiling import MAX_SLICES, Plan, Tiling
 
 MAX_BUFS = 2
 
@@ -20,24 +21,25 @@ def shard_of(low: Lowering, parts: tuple[int, ...]) -> tuple[int, ...]:
     return tuple([min(round_up(-(-s // p), u), s) for s, p, u in zip(low.sizes, parts, low.units, strict=True)])
 
 
-def plan_problems(low: Lowering, plan: Plan, machine: Machine) -> list[str]:
-    """Return what is wrong with `plan`, which has an entry per factor and a shard that follows from its parts."""
+def plan_problems(tiling: Tiling, machine: Machine) -> list[str]:
+    """Return what is wrong with a plan, which has an entry per factor and a shard that follows from its parts."""
+    low, plan = tiling.low, tiling.plan
     problems = _cuts(low, plan, machine) + _order(low, plan)
     if not 1 <= plan.bufs <= MAX_BUFS:
         problems.append(f"{plan.bufs} copies of a buffer, required 1 to {MAX_BUFS}")
     if problems:
         return problems
-    if slices_above(low, plan):
-        problems.append(f"{slices_above(low, plan):,} slices per tile, at most {MAX_SLICES:,} are allowed")
+    if tiling.steps_above:
+        problems.append(f"{tiling.steps_above:,} slices per tile, at most {MAX_SLICES:,} are allowed")
     if not low.fits(plan.slices):
         problems.append(f"slices {list(plan.slices)} exceed the fields of the instructions")
-    together = sharers(low, plan)
+    together = sharers(tiling)
     if plan.shared not in ((), together):
         problems.append(f"operands shared by {list(plan.shared)} tiles, required {list(together)} or none")
-    problems += _kept(low, plan)
+    problems += _kept(tiling)
     if problems:
         return problems
-    used, capacity = spm_demand(low, plan), machine.spm_limit - machine.spm_base
+    used, capacity = tiling.demand_bytes(), machine.spm_limit - machine.spm_base
     if used > capacity:
         problems.append(f"its buffers need {used:,} bytes of scratchpad, {capacity:,} are available per tile")
     return problems
@@ -70,11 +72,12 @@ def _order(low: Lowering, plan: Plan) -> list[str]:
     return [] if sums == sorted(sums) else [f"loop order {list(plan.order)}, required reductions last"]
 
 
-def _kept(low: Lowering, plan: Plan) -> list[str]:
+def _kept(tiling: Tiling) -> list[str]:
+    low, plan = tiling.low, tiling.plan
     if not plan.kept:
         return []
     summed = {f for f, r in enumerate(low.reduce) if r}
-    pieces = math.prod(plan.trips[f] for f in summed)
+    pieces = math.prod(tiling.trips[f] for f in summed)
     right = (
         low.staged
         and 1 < pieces <= MAX_KEPT

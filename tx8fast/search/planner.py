@@ -24,10 +24,10 @@ from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.search.fitting import Fitting
 from tx8fast.search.infeasible import no_plan, too_long
-from tx8fast.search.plan import Plan, ddr_cycles, spm_demand
 from tx8fast.search.prices import priced
 from tx8fast.search.stream_trial import stream_plan
 from tx8fast.search.trial import PlanTimer
+from tx8fast.tile.tiling import Plan, Tiling
 
 REFINE = 5  # candidates tried on the event kernel, at most
 PER_SHARDING = 1  # of them with one sharding, then
@@ -50,15 +50,16 @@ class Draft:
 
     def __init__(self, low: Lowering, machine: Machine, name: str = "") -> None:
         self.low, self.machine, self.name = low, machine, name
-        self.only: Plan | None = None
+        only: Plan | None = None
         if isinstance(low, KernelCore):
-            self.only = kernel_core_plan(low, machine)
+            only = kernel_core_plan(low, machine)
         elif isinstance(low, Collective):
-            self.only = Plan((), (), (), (), 1, low.estimate_cycles(), low.spm_bytes, "dte")
+            only = Plan((), (), (), (), 1, low.estimate_cycles(), low.spm_bytes, "dte")
         elif isinstance(low, Stream):
-            self.only = stream_plan(low, machine, name or low.record.kind)
-        if self.only is not None:
-            self.bound = float(self.only.estimate_cycles)
+            only = stream_plan(low, machine, name or low.record.kind)
+        self.only = Tiling(low, only) if only is not None else None
+        if only is not None:
+            self.bound = float(only.estimate_cycles)
             return
         self.prices = priced(low, machine)
         self.fitting = Fitting(low, machine, self.prices)
@@ -74,7 +75,7 @@ class Draft:
         are too often above the truth for the first one that fits to be a bound."""
         if self.only is None and self.low.overlaps:
             cycles = self.prices[3]
-            first = next((i for i in self._order[:MAX_LOOKED] if self.fitting.plan(i) is not None), None)
+            first = next((i for i in self._order[:MAX_LOOKED] if self.fitting.tiling(i) is not None), None)
             if first is not None:
                 self.bound = max(self.bound, float(cycles[first]) / self.slack)
             elif len(cycles) <= MAX_LOOKED:
@@ -88,7 +89,7 @@ class Draft:
         fits = self.fits[order]
         return [*order[fits].tolist(), *order[~fits].tolist()]
 
-    def best(self, ceiling: float = math.inf, uncut: dict[tuple, int] | None = None) -> Plan | None:
+    def best(self, ceiling: float = math.inf, uncut: dict[tuple, int] | None = None) -> Tiling | None:
         """Return the best plan, or None if nothing that is priced near `ceiling` cycles or below fits. uncut: what is known
         of plans that twins have in common. Without a ceiling, raises InfeasibleError if even the finest slices exceed
         scratchpad."""
@@ -113,32 +114,32 @@ class Draft:
                 later.append(i)
                 continue
             looked += 1
-            if (plan := self.fitting.plan(i)) is not None:
-                trials.add(plan, price)
+            if (made := self.fitting.tiling(i)) is not None:
+                trials.add(made, price)
                 shardings[sharding] = tried + 1
         trials.time()
         if trials.best is None:
             if ceiling < math.inf:
                 return None
             # the price of scratchpad is an estimate, and not every candidate was looked at: this one is the last hope
-            plan = self.fitting.plan(int(np.argmin(size_bytes)))
-            if plan is None:
+            made = self.fitting.tiling(int(np.argmin(size_bytes)))
+            if made is None:
                 if self.fitting.too_many:
                     raise too_long(self.low, self.fitting.too_many, self.name)
-                raise no_plan(self.low, self.fitting.smallest(), self.fitting.capacity, self.name)
-            trials.add(plan)
+                raise no_plan(self.fitting.smallest(), self.fitting.capacity, self.name)
+            trials.add(made)
             trials.time()
         best = trials.best
         assert best is not None
-        for i in (i for i in later if tuple(parts[i]) == best.parts):
+        for i in (i for i in later if tuple(parts[i]) == best.plan.parts):
             price = float(cycles[i])
             if trials.done(REFINE + REFINE_BEST, price) or again and trials.missed and not trials.promising(price):
                 break
-            if (plan := self.fitting.plan(i)) is not None:
-                trials.add(plan, price)
+            if (made := self.fitting.tiling(i)) is not None:
+                trials.add(made, price)
         trials.time()
         assert trials.best is not None
-        return trials.best.but(runner_up=trials.runner_up)
+        return trials.best.but(runner_up=trials.runner_up and trials.runner_up.plan)
 
 
 class Trials:
@@ -151,12 +152,12 @@ class Trials:
         self.low, self.machine = low, machine
         self.least_cycles = ceiling  # of the best trial, or what has to be beaten
         self.timer = PlanTimer(low, machine, uncut)
-        self.best: Plan | None = None
-        self.runner_up: Plan | None = None
+        self.best: Tiling | None = None
+        self.runner_up: Tiling | None = None
         self.tried = 0
         self.missed = False  # True: the last one was hardly better than those before
-        self.waiting: list[Plan] = []
-        self.alone: list[Plan] = []  # plans of these that every tile loads for itself
+        self.waiting: list[Tiling] = []
+        self.alone: list[Tiling] = []  # plans of these that every tile loads for itself
         self.least = math.inf  # price of the first one that waits
 
     def done(self, limit: int, price: float) -> bool:
@@ -170,33 +171,32 @@ class Trials:
         """Say whether a candidate of this price may be worth a trial where others of its kind were not."""
         return price <= PROMISING * self.least_cycles
 
-    def add(self, plan: Plan, price: float = math.inf) -> None:
+    def add(self, made: Tiling, price: float = math.inf) -> None:
         """Try a candidate that fits with and, for the first few, without shared loads."""
         self.tried += 1
         if not self.waiting:
             self.least = price
-        self.waiting.append(plan)
-        if max(plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE:
-            self.alone.append(plan.but(shared=()))
+        self.waiting.append(made)
+        if max(made.plan.shared, default=1) > 1 and self.tried <= TRIED_ALONE:
+            self.alone.append(made.but(shared=()))
 
     def time(self) -> None:
         """Time what waits, and of what is loaded by every tile for itself what the DDR does not rule out."""
         if not self.waiting:
             return
         self._time(self.waiting)
-        most = FAR_BELOW * self.best.estimate_cycles if self.best is not None else math.inf
-        hopeful = [p for p in self.alone if ddr_cycles(self.low, p, self.machine) < most]
-        self._time([p.but(spm_bytes=spm_demand(self.low, p)) for p in hopeful])
+        most = FAR_BELOW * self.best.plan.estimate_cycles if self.best is not None else math.inf
+        self._time([t.but(spm_bytes=t.demand_bytes()) for t in self.alone if t.ddr_cycles() < most])
         self.waiting, self.alone, self.least = [], [], math.inf
 
-    def _time(self, plans: Sequence[Plan]) -> None:
-        for plan, cost in zip(plans, self.timer.all_cycles(plans), strict=True):
-            made = plan.but(estimate_cycles=cost)
+    def _time(self, tilings: Sequence[Tiling]) -> None:
+        for tiling, cost in zip(tilings, self.timer.all_cycles(tilings), strict=True):
+            made = tiling.but(estimate_cycles=cost)
             self.missed = cost >= BETTER * self.least_cycles
             self.least_cycles = min(self.least_cycles, cost)
-            if self.best is None or cost < self.best.estimate_cycles:
+            if self.best is None or cost < self.best.plan.estimate_cycles:
                 self.best, self.runner_up = made, self.best
-            elif self.runner_up is None or cost < self.runner_up.estimate_cycles:
+            elif self.runner_up is None or cost < self.runner_up.plan.estimate_cycles:
                 self.runner_up = made
 
 
@@ -209,7 +209,6 @@ def kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
     parts = tuple(int(p) for p in max([ones, *vectors], key=busy))
     shard = tuple(-(-s // p) for s, p in zip(low.sizes, parts, strict=True))
     elems = low.descriptor((0,) * len(shard), shard)[1]
-    rows = isa.rows([isa.make("kcore", routine=0, elems=elems), isa.make("wait"), isa.make("barrier")])
-    cycles, _ = isa.durations(machine, rows, np.zeros(len(rows), np.int64))
-    cost = int(cycles.sum() + isa.issue_cycles(machine, rows).sum())
+    run = isa.make("kcore", routine=0, elems=elems)
+    cost = isa.sequence_cycles(machine, run, isa.make("wait"), isa.make("barrier"))
     return Plan(parts, shard, shard, tuple(range(len(shard))), 1, cost, 0, "kernel core", len(vectors))

@@ -15,8 +15,8 @@ from tx8fast.lower import NotLowerable, lower, variants
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.search.plan import Planned
 from tx8fast.search.planner import Draft
+from tx8fast.tile.tiling import Planned
 
 E = TypeVar("E", bound=Exception)
 MATRIX_FORMATS = ("bf16", "f16", "f32", "i8", "u8")
@@ -94,18 +94,18 @@ class Planner:
         uncut: dict[tuple, int] | None = {} if any(draft.low.twin for draft in drafts) else None
         for draft in sorted(drafts, key=lambda d: d.bound):
             try:
-                plan = draft.best(min([p.plan.estimate_cycles for p in options], default=math.inf), uncut)
+                made = draft.best(min([p.plan.estimate_cycles for p in options], default=math.inf), uncut)
             except InfeasibleError as err:
                 failed = failed or _fresh(err)
                 continue
-            if plan is not None:
-                options.append(Planned(draft.low, plan, reason))
+            if made is not None:
+                options.append(Planned(made, reason))
         if failed is not None and not options:
             raise _fresh(failed)
         best = min(options, key=lambda p: p.plan.estimate_cycles)
         others = [p.plan for p in options if p is not best] + [p for p in [best.plan.runner_up] if p is not None]
         second = min(others, key=lambda p: p.estimate_cycles, default=None)
-        return replace(best, plan=replace(best.plan, runner_up=second and replace(second, runner_up=None)))
+        return replace(best, tiling=best.tiling.but(runner_up=second and second.but(runner_up=None)))
 
 
 def _fresh(err: E) -> E:

@@ -17,16 +17,18 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import PlanSpace, plan_costs
-from tx8fast.lower.base import Emitter, Lowering, Slice
+from tx8fast.lower.base import Lowering, Slice
 from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import looks_up
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 from tx8fast.search.cuts import candidates
-from tx8fast.search.plan import BUFS, SHARE_MIN_BYTES
 from tx8fast.search.row_prices import row_prices
 from tx8fast.search.staged import staged_prices
+from tx8fast.tile.sharing import SHARE_MIN_BYTES
+from tx8fast.tile.tiling import BUFS
 
 SAMPLE_POINTS = 1 << 17  # size of the slice whose instructions give the price per point
 
@@ -97,7 +99,7 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
     for a in accesses:
         for d in a.dims:
             size.append(d.size)
-            reach.append(getattr(d, "reach", getattr(d, "width", 1) - 1))
+            reach.append(d.reach)
             full.append(int(d.full))
             for f, c in d.terms:
                 fac.append(f)

@@ -17,10 +17,9 @@ from tx8fast.search.given import Given, take_given
 from tx8fast.search.grouping import group_table
 from tx8fast.search.members import fix_others, name_steps
 from tx8fast.search.partition import SECONDS
-from tx8fast.search.plan import Planned
 from tx8fast.search.planning import Planner
 from tx8fast.search.streams import inline_table, stream_table
-from tx8fast.search.wide import split_wide
+from tx8fast.tile.tiling import Planned
 
 Plans = dict[Record, Planned]
 
@@ -57,7 +56,6 @@ def _plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, in
     planner = Planner(machine, sharing)
     if opt >= 2:
         inline_table(table)
-    split_wide(table)
     name_steps(table)
     if only:
         fix_others(table, only)

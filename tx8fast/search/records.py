@@ -18,13 +18,13 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.search.borders import Cuts
-from tx8fast.search.fitting import make_plan
+from tx8fast.search.fitting import make_tiling
 from tx8fast.search.members import check_patterns, record_key, selects
-from tx8fast.search.plan import Planned, spm_demand, spm_items
 from tx8fast.search.planning import Planner
 from tx8fast.search.prices import priced
 from tx8fast.search.results import plan_row
 from tx8fast.search.trial import PlanTimer
+from tx8fast.tile.tiling import Planned
 
 FIRST = 10  # candidates of one lowering that are listed
 
@@ -83,7 +83,7 @@ class Records:
     def buffers(self) -> Iterator[Row]:
         for where, nest in self._nests():
             if not isinstance(nest.low, KernelCore | Stream):
-                for name, size in spm_items(nest.low, nest.plan):
+                for name, size in nest.tiling.items():
                     yield {"record": "buffer", **where, "buffer": name, "bytes": size}
 
     def candidates(self) -> Iterator[Row]:
@@ -101,13 +101,13 @@ class Records:
                 except InfeasibleError:
                     continue
                 for i in np.argsort(cycles, kind="stable")[:FIRST]:
-                    plan = make_plan(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
-                    used = spm_demand(low, plan)
+                    made = make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+                    plan, used = made.plan, made.demand_bytes()
                     fits = used <= capacity and low.fits(plan.slices)
                     yield {"record": "candidate", **where, "variant": low.variant, "parts": list(plan.parts),
                            "slices": list(plan.slices), "order": list(plan.order), "shared": list(plan.shared),
                            "price_cycles": int(cycles[i]), "bound": plan.bound, "spm_bytes": used, "fits": fits,
-                           "cycles": timer.cycles(plan) if fits else None}  # fmt: skip
+                           "cycles": timer.cycles(made) if fits else None}  # fmt: skip
 
 
 CATEGORIES: dict[str, Callable[[Records], Iterator[Row]]] = {

@@ -19,8 +19,8 @@ from tx8fast.machine import Machine
 from tx8fast.search.borders import Cuts
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.members import record_key
-from tx8fast.search.plan import Plan, Planned, copies
 from tx8fast.search.planning import Planner
+from tx8fast.tile.tiling import Plan, Planned
 
 FORMAT, VERSION = "tx8fast plans", 1
 WIDTH = 150  # of a line
@@ -62,12 +62,11 @@ def plan_row(record: Record, p: Planned) -> dict[str, Any]:
 def _nest(p: Planned) -> dict[str, Any]:
     low, plan = p.low, p.plan
     buffered = not isinstance(low, KernelCore | Stream)
-    n = len(low.reads) + len(low.writes) if buffered else 0
     return {
         "op": low.record.kind, "engine": "kernel core" if isinstance(low, KernelCore) else low.kind, "variant": low.variant,
         "sizes": list(low.sizes), "parts": list(plan.parts), "slices": list(plan.slices), "order": list(plan.order),
         "bufs": plan.bufs, "shared": list(plan.shared), "held": sorted(plan.held), "kept": list(plan.kept),
-        "copies": [copies(low, plan, k) for k in range(n)],
+        "copies": list(p.tiling.copies) if buffered else [],
         "spm_bytes": plan.spm_bytes, "estimate_cycles": plan.estimate_cycles, "bound": plan.bound,
         "candidates": plan.candidates, "runner_up": _runner_up(plan.runner_up),
     }  # fmt: skip

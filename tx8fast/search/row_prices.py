@@ -1,6 +1,6 @@
 """Prices of plans that move rows of tables: one transfer per row, started by the kernel core in program order.
 
-May import: lower, isa, machine, search.plan. Must not: try plans, emit programs.
+May import: lower, isa, machine, tile. Must not: try plans, emit programs.
 
 The general pricing kernel knows transfers of whole slices only. Here every row has its own startup, and the kernel core
 goes on to a slice's compute when the next slice's rows but the last few, which the queue takes, are loaded.
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.base import Emitter, Lowering, Slice
+from tx8fast.lower.base import Lowering, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
-from tx8fast.machine import Machine
-from tx8fast.search.exchange import QUEUE_DEPTH
-from tx8fast.search.plan import Plan, least_demand, lens_bytes, reloads
+from tx8fast.machine import QUEUE_DEPTH, Machine
+from tx8fast.tile.tiling import Plan, Tiling
 
 NEVER = float(1 << 40)  # cycles of a slice that no scratchpad holds
 WORTH = 1.3  # candidates whose rows need this many times the least price are not priced further
@@ -52,22 +52,23 @@ def row_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.nd
     lens = np.minimum(slices, shards)
     room = machine.spm_limit - machine.spm_base
     tables = Tables(low, machine)
-    plans: list[Plan] = []
+    tilings: list[Tiling] = []
     out = np.full(len(parts), NEVER)
     for i, (shard, n, last) in enumerate(zip(shards.tolist(), lens.tolist(), inner.tolist(), strict=True)):
         order = sorted(range(len(n)), key=lambda f: f == last)  # noqa: B023
-        plans.append(Plan(tuple(parts[i].tolist()), tuple(shard), tuple(n), tuple(order), 2, 0, 0, ""))
-        if least_demand(low, tuple(n)) <= room:
-            out[i] = _cycles(low, machine, tables, plans[i], Work())
+        plan = Plan(tuple(parts[i].tolist()), tuple(shard), tuple(n), tuple(order), 2, 0, 0, "")
+        tilings.append(Tiling(low, plan))
+        if low.least_bytes(plan.slices) <= room:
+            out[i] = _cycles(tilings[i], machine, tables, Work())
     works: dict[tuple[int, ...], Work] = {}
     least = NEVER
     for i in np.argsort(out, kind="stable").tolist():  # rows alone, without what is done with them, cost that much
         if out[i] > WORTH * least or out[i] == NEVER:
             break
-        key = plans[i].slices
+        key = tilings[i].plan.slices
         if key not in works:
             works[key] = Work.of(low, machine, key)
-        out[i] = _cycles(low, machine, tables, plans[i], works[key])
+        out[i] = _cycles(tilings[i], machine, tables, works[key])
         least = min(least, float(out[i]))
     return out
 
@@ -93,23 +94,23 @@ class Tables:
             yield math.prod([b - a for a, b in access.box(lo, lens)[:-1]]), *self.known[key]
 
 
-def _cycles(low: Lowering, machine: Machine, tables: Tables, plan: Plan, work: Work) -> float:
-    steps = math.prod(plan.trips)
-    tiles = math.prod(-(-s // d) for s, d in zip(low.sizes, plan.shard, strict=True))
+def _cycles(tiling: Tiling, machine: Machine, tables: Tables, work: Work) -> float:
+    low, lens = tiling.low, tiling.plan.slices
+    steps, tiles = math.prod(tiling.trips), math.prod(tiling.pieces)
     rate = min(float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle / tiles)
     load, moved, waits, issue = 0.0, 0.0, 0.0, work.issue
-    for n, fixed, charged, issued in tables.rows(plan.slices):
+    for n, fixed, charged, issued in tables.rows(lens):
         load += n * (fixed + charged / rate)
         issue += n * issued
         moved += n * charged
         waits += max(0, n - QUEUE_DEPTH[RDMA]) * (fixed + charged / rate)
     for access in low.reads:
-        n_bytes = 0 if isinstance(access, TableRows) else lens_bytes(low, access, plan.slices)
+        n_bytes = 0 if isinstance(access, TableRows) else low.access_bytes(access, lens)
         if n_bytes:
-            share = reloads(low, plan, access.factors) / steps
+            share = tiling.fills(access.factors) / steps
             load += share * (machine.rdma.startup + n_bytes / rate)
             moved += share * n_bytes
-    stored = sum([lens_bytes(low, a, plan.slices) for a in low.writes])
+    stored = sum([low.access_bytes(a, lens) for a in low.writes])
     store = len(low.writes) * machine.wdma.startup + stored / rate
     moved += stored
     # between slices the DDR has little to do: tiles work in step, and the next transfers have yet to start

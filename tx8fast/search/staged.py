@@ -1,6 +1,6 @@
 """Prices of plans whose slices overlap in two halves: engine cycles of one slice times the slices that have work.
 
-May import: lower, isa, machine, search.plan. Must not: try plans, emit programs.
+May import: lower, isa, machine, tile. Must not: try plans, emit programs.
 
 The general pricing kernel knows neither slices without work nor operands that stay in scratchpad. A slice's rows
 are measured once per distinct shape; the engines and the DDR work side by side, so the slowest of them is the price.
@@ -15,9 +15,10 @@ from operator import add
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.base import Emitter, Lowering, Slice
+from tx8fast.lower.base import Lowering, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.machine import Machine
-from tx8fast.search.plan import Plan, all_bytes, busiest, count_steps, lens_bytes, reloads
+from tx8fast.tile.tiling import Plan, Tiling
 
 NEVER = 1 << 40  # cycles of a slice that no scratchpad holds
 WORTH = 2  # candidates whose engines need this many times the least price are not priced further
@@ -47,12 +48,12 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
     price = around * np.array([busy[form] for form in forms], np.float64)
     order = tuple(sorted(range(len(low.sizes)), key=lambda f: low.reduce[f]))
 
-    def plan(i: int) -> Plan:
+    def tiling(i: int) -> Tiling:
         pieces, shard, length = (tuple(x[i].tolist()) for x in (own_parts, shards, lens))
-        return Plan(pieces, shard, length, order, 2, 0, 0, "")
+        return Tiling(low, Plan(pieces, shard, length, order, 2, 0, 0, ""))
 
     _, first_of, tile_of = np.unique(shards, axis=0, return_index=True, return_inverse=True)
-    density = np.array([low.density(*busiest(low, plan(i))) for i in first_of.tolist()])
+    density = np.array([low.density(*tiling(i).busiest) for i in first_of.tolist()])
     # about so many slices of the factors whose place matters have work; they are counted where it may matter
     found = price * trips[:, own].prod(axis=1) * density[tile_of.reshape(-1)]
     steps: dict[bytes, int] = {}  # shard and lengths of these factors -> slices of them that have work
@@ -61,9 +62,9 @@ def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np
     for i in np.argsort(found, kind="stable").tolist():
         if found[i] > WORTH * least or price[i] >= NEVER:
             break
-        key, made = own_cuts[i].tobytes(), plan(i)
+        key, made = own_cuts[i].tobytes(), tiling(i)
         if key not in steps:
-            steps[key] = count_steps(low, made) // int(around[i])
+            steps[key] = made.steps // int(around[i])
         found[i] = price[i] * steps[key]
         if found[i] <= WORTH * least:
             found[i] = max(found[i], traffic.cycles(made))
@@ -121,23 +122,22 @@ class Traffic:
 
     def fits(self, lens: tuple[int, ...]) -> bool:
         """True if scratchpad holds one copy of every buffer of such a slice."""
-        size = all_bytes(self.low, lens)
+        size = self.low.slice_bytes(lens)
         return sum([size[k] for k, _ in self.accesses]) + self._scratch(lens) <= self.room
 
-    def cycles(self, plan: Plan) -> float:
+    def cycles(self, tiling: Tiling) -> float:
         """Return the cycles of a plan."""
-        low, hi = self.low, plan.slices
+        low, plan, hi = self.low, tiling.plan, tiling.plan.slices
         long = tuple([d if r else s for d, s, r in zip(plan.shard, hi, low.reduce, strict=True)])
-        keeps = sum([lens_bytes(low, a, long) for a in self.common]) + self._scratch(hi) <= self.room
+        keeps = sum([low.access_bytes(a, long) for a in self.common]) + self._scratch(hi) <= self.room
         total = 0
         for _, a in self.accesses:
             if keeps and a in self.common:
-                total += lens_bytes(low, a, long) * reloads(low, plan, a.factors - self.red)
+                total += low.access_bytes(a, long) * tiling.fills(a.factors - self.red)
             else:
-                total += lens_bytes(low, a, hi) * reloads(low, plan, a.factors)
+                total += low.access_bytes(a, hi) * tiling.fills(a.factors)
         if plan.shard not in self.parts:
-            tiles = math.prod([-(-n // d) for n, d in zip(low.sizes, plan.shard, strict=True)])
-            self.parts[plan.shard] = tiles * low.density(*busiest(low, plan))
+            self.parts[plan.shard] = math.prod(tiling.pieces) * low.density(*tiling.busiest)
         return total * self.parts[plan.shard] / self.machine.ddr_bytes_per_cycle
 
     def _scratch(self, lens: tuple[int, ...]) -> int:

@@ -1,9 +1,9 @@
 """The plan of a stream, and how long it takes: tile 0's code on the event kernel.
 
-May import: lower, isa, machine, _kernels, search.plan, search.trial. Must not: emit programs.
+May import: lower, isa, machine, _kernels, tile, search.blocks. Must not: emit programs.
 
 There is nothing to choose: one image per tile at a time. The other tiles are in step; meeting them and waiting for
-their parts is charged as issue time, as in `search.exchange`.
+their parts is charged as issue time, as in `search.trial`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import numpy as np
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.rounds import Stream
-from tx8fast.lower.stream_code import StreamCode
-from tx8fast.machine import Machine
+from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Block
-from tx8fast.search.exchange import QUEUE_DEPTH
-from tx8fast.search.plan import Plan
+from tx8fast.tile.stream_code import StreamCode
+from tx8fast.tile.tiling import Plan
 
 CT, NE = isa.UNITS.index("ct"), isa.UNITS.index("ne")
 TRIED_IMAGES = 3  # the rest continues the rate of the last one

@@ -26,8 +26,8 @@ from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
-from tx8fast.search.plan import Planned
 from tx8fast.search.planning import Planner
+from tx8fast.tile.tiling import Planned
 
 STREAM_RATIO = 0.6  # of the bound
 MEMBERS = CHAIN | {"reduce"}

@@ -1,11 +1,11 @@
 """How long a plan takes, tried on one tile before any code exists.
 
-May import: lower, isa, machine, _kernels, search.plan, search.order, search.exchange. Must not: emit programs,
+May import: lower, isa, machine, _kernels, tile. Must not: emit programs,
 choose plans.
 
 All tiles of a plan do equal work on different data, so one tile that gets its share of the DDR bandwidth
 stands for them. Its actions go through the event kernel in the order in which the code will have them; what takes
-several tiles (`search.exchange`) is charged to the kernel core. A long loop nest is tried with fewer trips of its
+several tiles (`tile.multicast`) is charged to the kernel core. A long loop nest is tried with fewer trips of its
 loops; what the others take follows from the trips that were tried. Where slices without work are left out, the first
 steps of the nest are tried and the rest continues their rate.
 """
@@ -22,35 +22,25 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
-from tx8fast.lower.base import Emitter, Lowering, Slice
+from tx8fast.lower.base import Lowering, Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor
-from tx8fast.machine import Machine
+from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Pool
-from tx8fast.search.exchange import QUEUE_DEPTH, Loaders, exchanges, hidden_setup
-from tx8fast.search.loops import LoopStep
 from tx8fast.search.nests import left_out, shortened
-from tx8fast.search.order import Fill, Order, tile_order
-from tx8fast.search.plan import (
-    Groups,
-    Plan,
-    busiest,
-    copies,
-    count_steps,
-    loaders,
-    part_of,
-    reloads,
-    rows_cycles,
-    sharing_groups,
-    slice_bytes,
-    staggered,
-)
+from tx8fast.tile import sharing
+from tx8fast.tile.multicast import exchanges
+from tx8fast.tile.nest import LoopStep
+from tx8fast.tile.order import Fill, Order, tile_order
+from tx8fast.tile.sharing import Groups, Loaders
+from tx8fast.tile.tiling import Tiling
+from tx8fast.tile.transfers import dma_rows, part_of
 
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
 MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are left out
-_LEVELS = (("s0", "n0"), ("s1", "n1"), ("s2", "n2"))  # stride and count fields of a transfer, innermost first
 
 
 @dataclass(frozen=True)
@@ -58,7 +48,7 @@ class Trial:
     """What is tried of a plan. actions: block, distance of its ranges (an index), register window and whether other tiles' loads overlap
     with it, of each, one after the other; computes: which of them end a step; trips: tried and all of every loop."""
 
-    plan: Plan
+    tiling: Tiling
     trips: tuple[list[int], list[int]]
     actions: list[int]
     computes: list[int]
@@ -74,7 +64,7 @@ class PlanTimer:
         self.accesses = [*low.reads, *low.writes]
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
-        self.end_cycles = rows_cycles(machine, "wait", "barrier")
+        self.end_cycles = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
@@ -95,42 +85,40 @@ class PlanTimer:
             {} for _ in self.accesses
         ]  # lengths of a slice, or where it lies -> block
 
-    def cycles(self, plan: Plan) -> int:
+    def cycles(self, tiling: Tiling) -> int:
         """Return the cycles of a plan, from the first load to the final wait and barrier."""
-        return self.all_cycles([plan])[0]
+        return self.all_cycles([tiling])[0]
 
-    def all_cycles(self, plans: Sequence[Plan]) -> list[int]:
+    def all_cycles(self, tilings: Sequence[Tiling]) -> list[int]:
         """Return the cycles of plans; the rows of all that are not known yet are made together."""
-        loops = [tuple([f for f in plan.order if plan.trips[f] > 1]) for plan in plans]
+        loops = [tuple([f for f in t.plan.order if t.trips[f] > 1]) for t in tilings]
         # plans that differ in the order of loops without trips are the same
         same = [(p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held)
-                for p, nest in zip(plans, loops, strict=True)]  # fmt: skip
+                for p, nest in zip([t.plan for t in tilings], loops, strict=True)]  # fmt: skip
         trials: dict[tuple, Trial] = {}
         known = [self.known if any(map(self.low.reduce.__getitem__, nest)) else self.uncut for nest in loops]
-        for where, key, plan, nest in zip(known, same, plans, loops, strict=True):
+        for where, key, tiling, nest in zip(known, same, tilings, loops, strict=True):
             if key not in where and key not in trials:
-                trials[key] = self._prepare(plan, nest)
+                trials[key] = self._prepare(tiling, nest)
         self.pool.fill()
         for where, key in zip(known, same, strict=True):
             if key not in where:
                 where[key] = self._run(trials[key])
         return [where[key] for where, key in zip(known, same, strict=True)]
 
-    def _prepare(self, plan: Plan, loops: tuple[int, ...]) -> Trial:
-        low = self.low
+    def _prepare(self, tiling: Tiling, loops: tuple[int, ...]) -> Trial:
+        low, plan = self.low, tiling.plan
         ragged = bool(low.skipping)
-        full = [] if ragged else [plan.trips[f] for f in loops]
+        full = [] if ragged else [tiling.trips[f] for f in loops]
         short = shortened(full)
-        lo, hi = busiest(low, plan) if ragged else self._range(plan, dict(zip(loops, short, strict=False)))
+        lo, hi = tiling.busiest if ragged else self._range(tiling, dict(zip(loops, short, strict=False)))
         shared = [k for k, g in enumerate(plan.shared) if g > 1]
-        of = loaders(low, plan)
-        groups = {k: (sharing_groups(low, plan, k), of[k]) for k in shared}
-        buffers = [copies(low, plan, k) for k in range(len(self.accesses))]
-        order = tile_order(low, plan, buffers, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
-        return Trial(plan, (short, full), *self._blocks(order, groups, plan.held))
+        groups = {k: (sharing.groups(tiling, k), tiling.loaders[k]) for k in shared}
+        order = tile_order(tiling, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
+        return Trial(tiling, (short, full), *self._blocks(order, groups, plan.held))
 
     def _run(self, trial: Trial) -> int:
-        plan, pool = trial.plan, self.pool
+        tiling, pool = trial.tiling, self.pool
         block, shift, worker, hidden = np.array(trial.actions).reshape(-1, 4).T
         count = pool.size[block]
         last = np.cumsum(count)
@@ -141,9 +129,9 @@ class PlanTimer:
         for ranges in (rows.read, rows.write):
             ranges += distance[moved, ranges[..., 0] // SPACE][..., None]
         n, none = len(at), np.zeros((len(at), 2), np.int64)
-        share, port = self.machine.ddr_bytes_per_cycle / self._busy_tiles(plan), float(self.machine.dma.port_bytes)
-        if staggered(self.low, plan):
-            rows.fixed[:] -= np.repeat(hidden, count) * hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
+        share, port = self.machine.ddr_bytes_per_cycle / self._busy_tiles(tiling), float(self.machine.dma.port_bytes)
+        if sharing.stagger(tiling):
+            rows.fixed[:] -= np.repeat(hidden, count) * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
         result = simulate_events(EventInput(
             kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
             tile_begin=np.array([0, n], np.int64), fixed=rows.fixed, ddr_bytes=rows.ddr_bytes, ddr_read=none,
@@ -152,35 +140,34 @@ class PlanTimer:
         ends = result.end[last[trial.computes] - 1]
         if self.low.skipping:
             half = max(1, len(ends) // 2)
-            left = count_steps(self.low, plan) - len(ends)
+            left = tiling.steps - len(ends)
             missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
         else:
             missing = left_out(*trial.trips, ends)
         return result.cycles + round(missing) + self.end_cycles
 
-    def _busy_tiles(self, plan: Plan) -> float:
+    def _busy_tiles(self, tiling: Tiling) -> float:
         """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share
         of the DDR to the others."""
-        low, total, own = self.low, 0.0, 0.0
-        of = loaders(low, plan)
+        low, plan, of, total, own = self.low, tiling.plan, tiling.loaders, 0.0, 0.0
         for k, access in enumerate(self.accesses):
-            tiles = [s / d if f in access.factors else -(-s // d)
-                     for f, (s, d) in enumerate(zip(low.sizes, plan.shard, strict=True))]  # fmt: skip
-            size = slice_bytes(low, access, plan) * reloads(low, plan, access.factors)
+            tiles = [s / d if f in access.factors else n
+                     for f, (s, d, n) in enumerate(zip(low.sizes, plan.shard, tiling.pieces, strict=True))]  # fmt: skip
+            size = tiling.slice_bytes[k] * tiling.fills(access.factors)
             first, count = of.get(k, (0, 1))
             own += 0 if first else size / count
             total += size * math.prod(tiles) / (plan.shared[k] if k in of else 1)
         return total / own
 
-    def _range(self, plan: Plan, trips: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _range(self, tiling: Tiling, trips: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the factor range of the tile that is tried, with so many trips of each loop: where code depends on the
         place, a tile inside, because the border saves the others work."""
-        sizes = self.low.sizes
+        plan, sizes = tiling.plan, self.low.sizes
         inside = [self.low.positional and s > 2 * d for s, d in zip(sizes, plan.shard, strict=True)]
         lo = [d * x for d, x in zip(plan.shard, inside, strict=True)]
         hi = [min(a + d, s) for a, d, s in zip(lo, plan.shard, sizes, strict=True)]
         for f, n in trips.items():
-            hi[f] -= (plan.trips[f] - n) * plan.slices[f]
+            hi[f] -= (tiling.trips[f] - n) * plan.slices[f]
         return tuple(lo), tuple(hi)
 
     def _blocks(self, order: Order, groups: dict[int, tuple[Groups, Loaders]],
@@ -283,7 +270,7 @@ class PlanTimer:
             if isinstance(access, TableRows):
                 rows = access.load(step.lo, step.hi, self.base[k], slot=0)
             else:
-                rows = [_dma(name, d, self.base[k]) for d in self._moves(key, step)]
+                rows = dma_rows(name, self._moves(key, step), self.base[k])
             found = self.pool.want(key, rows)
         return found
 
@@ -294,7 +281,7 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             moved = part_of(self._moves(form, step), 0, tiles)[0]
-            found = self.pool.want(key, [_dma("rdma", d, at) for d in moved])
+            found = self.pool.want(key, dma_rows("rdma", moved, at))
         return found
 
     def _exchange(self, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]) -> int:
@@ -324,10 +311,3 @@ class PlanTimer:
             getattr(self.low, phase)(em, made)
             found = self.pool.want(key, em.rows)
         return found
-
-
-def _dma(name: str, d: Descriptor, address: int) -> tuple:
-    fields = {"dst" if name == "rdma" else "src": address + d.spm, "run_bytes": d.run_bytes}
-    for (stride, count), (s, n) in zip(_LEVELS, d.loops, strict=False):
-        fields[stride], fields[count] = s, n
-    return isa.make(name, slot=0, ddr=d.ddr, **fields)

@@ -17,9 +17,9 @@ import numpy as np
 
 from tx8fast._kernels import EventDeadlock, EventResult, simulate_events
 from tx8fast.errors import ProgramError, SimulationError
-from tx8fast.machine import Machine
+from tx8fast.machine import QUEUE_DEPTH, Machine, noc
 from tx8fast.program.model import Program
-from tx8fast.simulator import banks, counters, losses, network, timing
+from tx8fast.simulator import banks, counters, losses, timing
 from tx8fast.simulator.arbitration import arbiter_of
 from tx8fast.simulator.roofline import Roofline, group_roofline, roofline
 from tx8fast.simulator.waiting import leftover_lines, stuck_line
@@ -119,7 +119,7 @@ class CycleResult:
         whole = self.cycles * self.machine.n_tiles
         out = {unit: busy / whole if whole else 0.0 for unit, busy in self.busy.items()}
         out["dte"] /= self.machine.dte.engines
-        links = network.grid(self.machine).n_links
+        links = noc.grid(self.machine).n_links
         carried = self.cycles * links * self.machine.noc.link_bytes
         out["noc"] = self.noc_bytes / carried if carried else 0.0
         if self.machine.dte.write_port_bytes:
@@ -128,7 +128,7 @@ class CycleResult:
         usable = self.cycles * self.machine.ddr_bytes_per_cycle
         out["ddr"] = self.ddr_bytes / usable if usable else 0.0
         if self.chips != (1, 1):
-            between = network.grid(self.machine, self.chips).chip_links
+            between = noc.grid(self.machine, self.chips).chip_links
             carried = self.cycles * len(between) * self.machine.c2c.link_bytes
             out["c2c"] = self.c2c_bytes / carried if carried else 0.0
         return out
@@ -186,7 +186,7 @@ class StretchTrace:
 
     tiles: what each executed, cycles from the beginning of the stretch. counts[tile][k]: rows of launch k of the stretch.
     ddr_bytes: per tile, bytes that each row moves to or from DDR. group: number among the distinct stretches, as in
-    `CycleResult.groups`. link_bytes: bytes over every link between tiles of the first chip, in the order of `network.all_links`.
+    `CycleResult.groups`. link_bytes: bytes over every link between tiles of the first chip, in the order of `noc.all_links`.
     """
 
     launches: list[int]
@@ -286,7 +286,7 @@ def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode
         tiles.append(TileTrace(tile, np.concatenate(own), times.start[at], times.end[at]))
         counts.append([len(r) for r in own])
         ddr_bytes.append(rows.ddr_bytes[at])
-    n_links = len(network.all_links(network.grid(machine)))
+    n_links = len(noc.all_links(noc.grid(machine)))
     links = times.link_bytes[:n_links] if len(times.link_bytes) else np.zeros(n_links, np.int64)
     return StretchTrace(stretch, name, start, int(times.cycles), tiles, counts, ddr_bytes, group, links)
 
@@ -340,7 +340,7 @@ def _run(
     per_chip = machine.n_tiles if len(rows.code_begin) > machine.n_tiles else 0
 
     def run(rows: timing.EventInput) -> EventResult:
-        return simulate_events(rows, timing.QUEUE_DEPTH, port, total, serial)
+        return simulate_events(rows, QUEUE_DEPTH, port, total, serial)
 
     try:
         times = (

@@ -17,8 +17,9 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.host.core import deliver
-from tx8fast.isa.comm import N_MONITORS, mask_tiles
+from tx8fast.isa.comm import N_MONITORS
 from tx8fast.machine import Machine
+from tx8fast.machine.topology import mask_tiles
 from tx8fast.simulator.waiting import leftover_lines, waiting_line
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.machine import Machine
+from tx8fast.machine import Machine, noc
 from tx8fast.program.model import Program
-from tx8fast.simulator import detail, network
+from tx8fast.simulator import detail
 from tx8fast.simulator.cycle import StretchTrace, traces
 
 #: units of the instruction set that a timeline shows, in its order
@@ -44,7 +44,7 @@ def profile(program: Program, progress: Callable[[int, int], None] | None = None
     return {
         "lanes": list(LANES),
         "tiles": [machine.chip.tiles_x, machine.chip.tiles_y],
-        "links": [list(pair) for pair in network.all_links(network.grid(machine))],
+        "links": [list(pair) for pair in noc.all_links(noc.grid(machine))],
         "stretches": order,
         "groups": [_group(program, stretches[i], steps) for i in sorted(stretches)],
     }

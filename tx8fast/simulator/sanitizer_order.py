@@ -75,7 +75,7 @@ class Order(Clocks):
         if len(self.runs[t]) == 1 and len(run.facts.by_worker) < 2 and not self.landing[t] and not self.sends[t]:
             return
         reads, writes = run.facts.spans(at)
-        for other, j, span in self.pending(t, t, reads, writes):
+        for other, j, span in self.pending(t, t, reads, writes, run.facts.agent[at]):
             if not self.ordered(other, j, run, at) and self._really(other, j, run, at, span, writes):
                 self.fault("unsynchronised workers", run, at,
                            f"touches SPM bytes {_text(span)} while {self.say(other, j, run)} may still use them; no wait_worker or "
@@ -95,11 +95,14 @@ class Order(Clocks):
                                "be sending; no send_wait before it", both)  # fmt: skip
 
     def pending(
-        self, tile: int, viewer: int, reads: Sequence[Range], writes: Sequence[Range]
+        self, tile: int, viewer: int, reads: Sequence[Range], writes: Sequence[Range], but: int = -1
     ) -> Iterator[tuple[Run, int, Range]]:
-        """Yield engine rows of `tile`, not known to be finished by `viewer`, whose SPM bytes conflict with these."""
+        """Yield engine rows of `tile`, not known to be finished by `viewer`, whose SPM bytes conflict with these; but: of other
+        workers than this one, whose rows the hardware orders."""
         for run in self.runs[tile]:
             for w, where in run.facts.by_worker.items():
+                if w == but:
+                    continue
                 lo, hi = np.searchsorted(where, (self.finished(tile, w, viewer) - run.base, run.at))
                 if lo >= hi:
                     continue

@@ -23,7 +23,6 @@ class Uses:
 
     def __init__(self, spm_bytes: int) -> None:
         self.spm_bytes = spm_bytes
-        self.writer: dict[int, np.ndarray] = {}  # by tile: number of the row that wrote a byte last, 0 none
         self.begin(())
 
     def begin(self, runs: Iterable[Run]) -> None:
@@ -35,8 +34,8 @@ class Uses:
             self.first[run.tile] = total
             total += len(run.facts.rows)
         self.used = np.zeros(total, bool)
-        for writer in self.writer.values():
-            writer[...] = 0
+        # by tile: number of the row that wrote a byte last, 0 none; new zeros cost nothing until they are touched
+        self.writer: dict[int, np.ndarray] = {}
 
     def read(self, tile: int, spans: Iterable[Range]) -> None:
         if tile in self.writer:

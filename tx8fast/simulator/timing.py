@@ -28,7 +28,6 @@ from tx8fast.simulator import network
 ENGINES = ("ct", "ne", "rdma", "wdma", "tdma")
 KCORE, WAIT, BARRIER = 5, 6, 7
 SYNC = 6  # unit of the instruction set, not a kind of the kernel
-QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries, in the order of ENGINES (TX8 hardware manual 2)
 MAX_WORKERS = 3  # register windows that an instruction can name
 PROBE = 1 << 44  # an address that makes an empty range distinguishable from one at address 0
 
@@ -40,17 +39,23 @@ def barrier_cycles(machine: Machine) -> int:
 
 
 class Code:
-    """One unrolled code array: what does not depend on the tile.
+    """One unrolled code array of n rows: what does not depend on the tile.
 
-    rows (n,) RECORD; kind (n,) of the event kernel; dma (k,) indices of rows that touch DDR from an engine.
+    kind (n,) of the event kernel; dma (k,) indices of rows that touch DDR from an engine; ddr (n,) offsets.
     """
 
-    def __init__(self, machine: Machine, rows: np.ndarray, where: str) -> None:
+    def __init__(self, machine: Machine, code: np.ndarray, where: str) -> None:
         self.machine = machine
-        self.rows = rows
         self.launch_cycles = 0
+        index, advance = isa.execution(code)
+        runs = np.zeros(len(code), bool)
+        runs[index] = True
+        # rows in loops are looked at once: `body` are those that run, `place` (n,) says which of them runs when
+        self.body, self.place = code[runs], (np.cumsum(runs) - 1)[index]
+        rows, place = self.body, self.place
+        self.ddr = rows["ddr"][place] + (advance if len(advance) else 0)
         units = isa.units(rows)
-        self.kind = units.astype(np.uint8)
+        kind = units.astype(np.uint8)
         sync = np.flatnonzero(units >= SYNC)
         opcode = rows["opcode"][sync]
         wait, barrier = (isa.INSTRUCTIONS[name].OPCODE for name in ("wait", "barrier"))
@@ -61,28 +66,34 @@ class Code:
             raise SimulationError(
                 f"cycle simulation of {where}: no timing for opcodes {', '.join(hex(b) for b in bad)}"
             )
-        self.kind[sync] = np.where(opcode == barrier, BARRIER, WAIT)
-        self.arg = network.arguments(rows, self.kind)
+        kind[sync] = np.where(opcode == barrier, BARRIER, WAIT)
+        arg = network.arguments(rows, kind)
+        self.kind, self.arg = kind[place], None if arg is None else arg[place]
         worker = rows["worker"]
         limit = min(machine.tile.workers, MAX_WORKERS)
         if len(rows) and (worker.min() < 0 or worker.max() >= limit):
             bad = int(worker[(worker < 0) | (worker >= limit)][0])
             raise SimulationError(f"cycle simulation of {where}: found worker {bad}, required 0 to {limit - 1}")
-        self.worker = worker.astype(np.uint8)
-        self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)
+        self.worker = worker.astype(np.uint8)[place]
+        self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)[place]
         self.dma = np.flatnonzero((self.kind == 2) | (self.kind == 3))
-        address = np.zeros(len(rows), np.int64)
-        address[self.dma] = rows["ddr"][self.dma] + PROBE
-        ranges = isa.ranges(rows, address)
-        self.spm_read = ranges["spm_read"]
-        self.spm_write = ranges["spm_write"]
-        self.slot = rows["slot"][self.dma]
+        ranges = isa.ranges(rows, np.where((kind == 2) | (kind == 3), PROBE, 0))
+        self.spm_read = ranges["spm_read"][place]
+        self.spm_write = ranges["spm_write"][place]
+        self.slot = rows["slot"][place[self.dma]]
         # spans relative to the slot's base; an empty span stays (0, 0)
         self.span = {}
         for side in ("ddr_read", "ddr_write"):
-            span = ranges[side][self.dma]
-            self.span[side] = np.where(span[:, 1:] > span[:, :1], span - PROBE, 0)
+            span = ranges[side][place[self.dma]]
+            self.span[side] = np.where(span[:, 1:] > span[:, :1], span - PROBE + self.ddr[self.dma, None], 0)
         self._fixed: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The rows (n,) as they run, loops written out."""
+        out = self.body[self.place]
+        out["ddr"], out["ddr_step"], out["depth"] = self.ddr, 0, 0
+        return out
 
     @cached_property
     def launched(self) -> np.ndarray:
@@ -103,8 +114,10 @@ class Code:
         """Bytes (n, 6) that go through the scratchpad for each operand of `spm_read` and `spm_write`."""
         sizes = np.concatenate([self.spm_read, self.spm_write], axis=1)
         sizes = sizes[..., 1] - sizes[..., 0]
-        sizes[:, :4] *= isa.rereads(self.machine, self.rows)
-        at = isa.lookup.numbers(self.rows)[0]
+        sizes[:, :4] *= isa.rereads(self.machine, self.body)[self.place]
+        looks_up = np.zeros(len(self.body), bool)
+        looks_up[isa.lookup.numbers(self.body)[0]] = True
+        at = np.flatnonzero(looks_up[self.place])
         sizes[at, 0] = np.minimum(sizes[at, 0], sizes[at, 4])  # one row of a table
         sizes[self.kind == network.SEND, 4:] = 0  # what a message writes lies in other tiles
         return sizes
@@ -116,18 +129,21 @@ class Code:
     @cached_property
     def _fixed_at_rest(self) -> tuple[np.ndarray, np.ndarray]:
         """Cycles and DDR bytes of all rows, transfers as if their slots began at a page."""
-        address = np.maximum(self.rows["ddr"], 0)
-        cycles, ddr_bytes = isa.durations(self.machine, self.rows, address.astype(np.int64))
-        cycles = np.array(cycles, np.int64)
+        body = np.zeros(len(self.body), np.int64)
+        cycles, ddr_bytes = (a[self.place] for a in isa.durations(self.machine, self.body, body))
+        moves = self.body[self.place[self.dma]]
+        at_page = np.maximum(self.ddr[self.dma], 0)
+        cycles[self.dma], ddr_bytes[self.dma] = isa.durations(self.machine, moves, at_page)
         cycles[self.kind == WAIT] = self.machine.kcore.wait_cycles
         cycles[self.kind == BARRIER] = barrier_cycles(self.machine)
         cycles[self.kind == network.RECV] = self.machine.kcore.recv_cycles
         cycles[self.kind == network.SEND_WAIT] = self.machine.kcore.send_wait_cycles
         # what the links add is the event kernel's business
         for cls in (comm.Send, comm.Scatter, comm.Gather):
-            at = np.flatnonzero(self.rows["opcode"] == isa.INSTRUCTIONS[cls.__name__.lower()].OPCODE)
-            cycles[at] = cls.setup(self.machine, self.rows[at])
-        return cycles, np.array(ddr_bytes, np.int64)
+            own = self.body["opcode"] == isa.INSTRUCTIONS[cls.__name__.lower()].OPCODE
+            at = np.flatnonzero(own[self.place])
+            cycles[at] = cls.setup(self.machine, self.body[self.place[at]])
+        return cycles, ddr_bytes
 
     def durations(self, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return cycles and DDR bytes (n,) of all rows; `base` (n_slots,) are the slots' addresses."""
@@ -138,8 +154,9 @@ class Code:
         if key not in self._fixed:
             cycles, ddr_bytes = (a.copy() for a in self._fixed_at_rest)
             if phase.any():
-                address = self.rows["ddr"][self.dma] + _of_slot(phase, self.slot)
-                cycles[self.dma], ddr_bytes[self.dma] = isa.durations(self.machine, self.rows[self.dma], address)
+                address = self.ddr[self.dma] + _of_slot(phase, self.slot)
+                moves = self.body[self.place[self.dma]]
+                cycles[self.dma], ddr_bytes[self.dma] = isa.durations(self.machine, moves, address)
             self._fixed[key] = cycles, ddr_bytes
         return self._fixed[key]
 
@@ -148,7 +165,7 @@ class Code:
         at = _of_slot(base, self.slot)[:, None]
         out = []
         for side in ("ddr_read", "ddr_write"):
-            full = np.zeros((len(self.rows), 2), np.int64)
+            full = np.zeros((len(self.place), 2), np.int64)
             span = self.span[side]
             full[self.dma] = np.where(span[:, 1:] > span[:, :1], span + at, 0)
             out.append(full)
@@ -164,8 +181,8 @@ def _of_slot(base: np.ndarray, slot: np.ndarray) -> np.ndarray:
 
 def _unrolled(machine: Machine, code: np.ndarray, where: str) -> Code:
     """Return a code array without its loops; what their passes cost is issue time of the row behind each."""
-    out = Code(machine, isa.expand(code), where)
-    if machine.kcore.loop_cycles and len(out.rows):
+    out = Code(machine, code, where)
+    if machine.kcore.loop_cycles and len(out.place):
         out.issue = out.issue + machine.kcore.loop_cycles * passes_before(code)
     return out
 
@@ -221,7 +238,7 @@ class SegmentCode:
         self.idle = Code(machine, row, where)
         self.idle.issue = np.zeros(barriers, np.int64)
         self.ends_in_barrier = bool(used) and all(code.ends_in_barrier for code in used)
-        self.instructions = sum(len(self.codes[c].rows) for c in segment.tile_code if c >= 0)
+        self.instructions = sum(len(self.codes[c].place) for c in segment.tile_code if c >= 0)
         self._extent()
 
     def code(self, tile: int) -> Code:
@@ -314,7 +331,7 @@ def event_input(machine: Machine, parts: Sequence[Part], chips: tuple[int, int] 
             reads += [c.spm_read for c in codes]
             writes += [c.spm_write for c in codes]
             workers += [c.worker for c in codes]
-            args += [(c.arg, len(c.rows)) for c in codes]
+            args += [(c.arg, len(c.place)) for c in codes]
             late[signature] = _hidden_waits(kind) * machine.kcore.wait_cycles
             n_code += len(kind)
         code_begin.append(bodies[signature])

@@ -18,9 +18,8 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.errors import ConfigError
 from tx8fast.isa.comm import mask_tiles
-from tx8fast.machine import Machine
+from tx8fast.machine import Machine, noc
 from tx8fast.program.model import Program
-from tx8fast.simulator import network
 from tx8fast.simulator.cycle import StretchTrace
 from tx8fast.simulator.detail import Run, binned
 from tx8fast.simulator.trace_view import Chosen, TraceView, bins, choose, clip, drawn
@@ -197,7 +196,7 @@ class _Links:
     """Bytes on links: a broadcast crosses every link of its tree once, a scatter's parts go their own ways."""
 
     def __init__(self, machine: Machine) -> None:
-        self.grid = network.grid(machine)
+        self.grid = noc.grid(machine)
         self.known: dict[tuple[int, int, bool], int] = {}
 
     def _count(self, tile: int, mask: int, scatters: bool) -> int:

@@ -15,7 +15,7 @@ a producer whose readers' windows overlap computes some elements on several tile
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -120,9 +120,10 @@ class Composition:
         else:
             ops, wires, self.outputs = record.ops, record.wires, record.outputs
         self.wires: tuple[tuple[Wire, ...], ...] = wires
-        without = [op.kind for op in ops if op.rule is None]
+        self.ops: tuple[OpRecord, ...] = ops
+        without = [i for i, op in enumerate(ops) if op.rule is None]
         if without:
-            raise NotComposable(f"{without[0]} has no factor rule")
+            raise NotComposable(f"{self.name(without[0])} has no factor rule")
         rules = tuple(op.rule for op in ops if op.rule is not None)
         self.rules: tuple[Rule, ...] = coalesced(rules, wires) if coalesce else rules
         found = _Classes()
@@ -136,6 +137,10 @@ class Composition:
         self.factors = [[tuple(number[c] for c in fs) for fs in own] for own in leaves]
         self.sizes = [found.size[c] for c in number]
 
+    def name(self, i: int) -> str:
+        """Return what a message calls member i."""
+        return f"{self.ops[i].kind} (op {i})"
+
     def _unify(self, found: _Classes, digit: list[list[int]], i: int, j: int) -> tuple[bool, ...]:
         wire, dims = self.wires[i][j], self.rules[i].ins[j] if j < len(self.rules[i].ins) else None
         if wire is None or dims is None or wire[0] != "op":
@@ -143,7 +148,7 @@ class Composition:
         made = self.rules[wire[1]].outs[0]
         if len(made) != len(dims):
             raise NotComposable(
-                f"member {i} sees {len(dims)} dimensions of what member {wire[1]} makes with {len(made)}"
+                f"{self.name(i)} sees {len(dims)} dimensions of what {self.name(wire[1])} makes with {len(made)}"
             )
         out = []
         for a, b in zip(made, dims, strict=True):
@@ -155,16 +160,13 @@ class Composition:
     @cached_property
     def classes(self) -> tuple[FactorClass, ...]:
         """All classes, those of the first members first."""
-        kinds: list[set[str]] = [set() for _ in self.sizes]
-        members: list[set[int]] = [set() for _ in self.sizes]
-        for i, own in enumerate(self.factors):
-            for f, fs in enumerate(own):
-                for c in fs:
-                    kinds[c].add(self.rules[i].kinds[f])
-                    members[c].add(i)
         return tuple(
-            FactorClass(n, "".join(sorted(k)), tuple(sorted(m)))
-            for n, k, m in zip(self.sizes, kinds, members, strict=True)
+            FactorClass(
+                n,
+                "".join(sorted({own[c] for own in self.kinds if c in own})),
+                tuple(i for i, own in enumerate(self.kinds) if c in own),
+            )
+            for c, n in enumerate(self.sizes)
         )
 
     @cached_property
@@ -174,8 +176,23 @@ class Composition:
             c for i in self.outputs for d in self.rules[i].outs[0] for f, _ in d.terms for c in self.factors[i][f]
         )
 
-    def boxes(self, lo: Sequence[Any], hi: Sequence[Any]) -> list[list[Range]]:
-        """Return per member the range of each of its factors that the tile [lo, hi), per class, needs."""
+    @cached_property
+    def kinds(self) -> tuple[dict[int, str], ...]:
+        """By member, the kinds of its classes."""
+        return tuple([{c: rule.kinds[f] for f, fs in enumerate(own) for c in fs}
+                      for rule, own in zip(self.rules, self.factors, strict=True)])  # fmt: skip
+
+    @cached_property
+    def needs_whole(self) -> tuple[frozenset[int], ...]:
+        """By member, the classes of which a result needs the full range."""
+        return tuple([frozenset([c for c, kind in own.items() if kind == "W"]) for own in self.kinds])
+
+    def boxes(
+        self, lo: Sequence[Any], hi: Sequence[Any], whole: Sequence[Collection[int]] | None = None
+    ) -> list[list[Range]]:
+        """Return per member the range of each of its factors that the tile [lo, hi), per class, needs. whole: by member, the
+        classes that it takes uncut, `needs_whole` if not given."""
+        whole = self.needs_whole if whole is None else whole
         wanted: list[dict[int, Range]] = [{} for _ in self.rules]
         out: list[list[Range]] = [[] for _ in self.rules]
         for i in reversed(range(len(self.rules))):
@@ -183,7 +200,7 @@ class Composition:
             stored = {f for d in rule.outs[0] for f, _ in d.terms}
             for f, fs in enumerate(self.factors[i]):
                 for c in fs:
-                    if rule.kinds[f] == "W":
+                    if c in whole[i]:
                         mine[c] = 0, self.sizes[c]
                     elif i in self.outputs or f not in stored:
                         mine[c] = _hull(mine.get(c), (lo[c], hi[c]))

@@ -98,8 +98,9 @@ def max_pool_indices(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[
 
 
 def col2im(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
-    """Add the columns [N, C * taps, windows] back to the image places they were taken from."""
-    x = double(operand(arrays, 0))
+    """Add the columns [N, C * taps, windows] back to the image places they were taken from; sums of integers wrap."""
+    x = operand(arrays, 0)
+    x = double(x) if is_float(x) else wide(x)
     image, kernel = tuple(attrs["image"]), tuple(attrs["kernel"])
     rank = len(image)
     stride, dilation = pair(attrs, "stride", 1, rank), pair(attrs, "dilation", 1, rank)
@@ -111,7 +112,7 @@ def col2im(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray
     ]
     channels = x.shape[1] // taps
     parts = x.reshape(x.shape[0], channels, taps, *out)
-    full = np.zeros((x.shape[0], channels, *(n + a + b for n, a, b in zip(image, lo, hi, strict=True))))
+    full = np.zeros((x.shape[0], channels, *(n + a + b for n, a, b in zip(image, lo, hi, strict=True))), x.dtype)
     for i, tap in enumerate(itertools.product(*(range(k) for k in kernel))):
         window = tuple(
             slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, dilation, out, stride, strict=True)

@@ -1,15 +1,8 @@
 """The tiles' code of a stream: loads, rounds of the engines, and the exchange of weights beside them.
 
-May import: lower.rounds, lower.transfer, isa. Must not: place buffers.
+May import: lower.rounds, lower.transfer, tile, isa. Must not: place buffers.
 
-While the engines work on round g, the core prepares round g + 1:
-
-    round g - 1 is finished on this tile       wait_worker (its window)
-    own parts for g + 2 start loading          its staging was free two rounds ago
-    all tiles have come this far               barrier_sub
-    own parts for g + 1 go to all              send, recv
-
-Rounds go through two register windows in turn. Rows of one window are ordered by the hardware, rows of the matrix engine by
+While the engines work on round g, the core prepares round g + 1, whose weights are a fill (`tile.multicast`). Rounds go through two register windows in turn. Rows of one window are ordered by the hardware, rows of the matrix engine by
 its queue; any other conflict between the two windows is waited for (hardware manual 14, 15).
 """
 
@@ -22,9 +15,9 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.rounds import Fill, Move, Stream, Work
 from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset
-
-LOADS = 1  # register window of part loads
-WINDOWS = (0, 2)  # of even and odd rounds
+from tx8fast.tile import multicast
+from tx8fast.tile.multicast import ENGINES, LOADS
+from tx8fast.tile.transfers import dma_rows
 
 
 class StreamCode:
@@ -44,7 +37,7 @@ class StreamCode:
         self.first = [
             ddr_offset(a.spec, (0,) * len(a.spec.shape), q) for a in (*low.reads, *low.writes) for q in range(PIECES)
         ]
-        self.pending: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {w: [] for w in WINDOWS}
+        self.pending: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {w: [] for w in ENGINES}
         self.exchanged = 0
         self._build(images, meet, barrier)
 
@@ -53,8 +46,8 @@ class StreamCode:
         self._parts(0)
         for fill in self.low.resident:
             at = self.base + self.low.at["fill", fill.key]
-            self._ordered(self._dma(fill.read, self.low.transfers(fill), at, "rdma", WINDOWS[0]), WINDOWS[0])
-        self._ordered(_through(self.low.first_work(self.base), WINDOWS[0]), WINDOWS[0])
+            self._ordered(self._dma(fill.read, self.low.transfers(fill), at, "rdma", ENGINES[0]), ENGINES[0])
+        self._ordered(_through(self.low.first_work(self.base), ENGINES[0]), ENGINES[0])
         self._inputs(0)
         self._private(0)
         self._add("wait_worker", workers=1 << LOADS)
@@ -87,7 +80,7 @@ class StreamCode:
     def _at(self, g: int) -> tuple[int, int, int]:
         """Return image, number within the image, and register window of round g."""
         image, r = divmod(g, len(self.rounds))
-        return image, r, WINDOWS[g % 2]
+        return image, r, ENGINES[g % 2]
 
     def _round(self, g: int) -> None:
         image, r, window = self._at(g)
@@ -169,8 +162,7 @@ class StreamCode:
         a, b = self._share(fill, rank)
         dst = self.base + self.low.at["fill", fill.key] + a
         src = self.base + self.low.at["part", fill.key]
-        made = [isa.make("send", src=src, dst=dst, bytes=b - a, mask=self.mask, monitor=monitor)] if b > a else []
-        return isa.rows(made)
+        return isa.rows(multicast.send(src, dst, b - a, self.mask, monitor))
 
     def _exchange(self, g: int, meet: bool) -> None:
         """Send the tile's parts of round g's weights to all and wait for all parts."""
@@ -180,16 +172,16 @@ class StreamCode:
         monitor = self.exchanged % 2
         self.exchanged += 1
         if meet:
-            self._add("barrier_sub", mask=self.mask)
+            self.out.append(isa.rows(multicast.meet([self.mask])))
         self.out += [(fill, monitor) for fill in shared]
-        self._add("recv", monitor=monitor, bytes=sum(f.size_bytes for f in shared))
+        self.out.append(isa.rows([multicast.receive(monitor, sum(f.size_bytes for f in shared))]))
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def _add(self, name: str, **fields: int) -> None:
         self.out.append(isa.rows([isa.make(name, **fields)]))
         if name == "wait":
-            self.pending = {w: [] for w in WINDOWS}
+            self.pending = {w: [] for w in ENGINES}
 
     def _wait_window(self, window: int) -> None:
         self._add("wait_worker", workers=1 << window)
@@ -200,24 +192,15 @@ class StreamCode:
         if not len(rows):
             return
         mine = _facts(rows)
-        (other,) = (w for w in WINDOWS if w != window)
+        (other,) = (w for w in ENGINES if w != window)
         if any(_conflict(mine, old) for old in self.pending[other]):
             self._wait_window(other)
         self.pending[window].append(mine)
         self.out.append(rows)
 
     def _dma(self, k: int, found: Sequence[Descriptor], at: int, name: str, window: int) -> np.ndarray:
-        rows = []
-        for d in found:
-            if not d.run_bytes:
-                continue
-            loops = [*d.loops, *((0, 1),) * (3 - len(d.loops))]
-            fields = {f"{x}{i}": v for i, (s, n) in enumerate(loops) for x, v in (("s", s), ("n", n))}
-            side = {"dst": at + d.spm} if name == "rdma" else {"src": at + d.spm}
-            slot = PIECES * k + d.piece
-            rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot, ddr=d.ddr - int(self.first[slot]), op=0,
-                                 worker=window, **fields, **side))  # fmt: skip
-        return isa.rows(rows)
+        slot = PIECES * k
+        return isa.rows(dma_rows(name, found, at, slot, self.first[slot : slot + PIECES], window))
 
 
 def _through(rows: np.ndarray, window: int) -> np.ndarray:

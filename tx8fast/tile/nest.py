@@ -1,6 +1,6 @@
 """The slices of a tile's loop nest in order, and what has to be loaded for each.
 
-May import: lower, search.plan. Must not: choose plans, emit instructions.
+May import: lower, tile.tiling, errors. Must not: choose plans, emit instructions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tx8fast.errors import InternalError
 from tx8fast.lower.base import Lowering
-from tx8fast.search.plan import Plan
+from tx8fast.tile.tiling import Tiling
 
 LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
 
@@ -34,9 +34,10 @@ class LoopStep(NamedTuple):
     new: tuple[int, ...] = ()
 
 
-def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopSlice]:
+def loop_slices(tiling: Tiling, lo: Sequence[int], hi: Sequence[int]) -> Iterator[LoopSlice]:
     """Yield the slices of the loop nest over [lo, hi) that have work, outermost factor slowest: factor ranges, whether it is
     the first and the last of a reduction, slices completed before."""
+    low, plan = tiling.low, tiling.plan
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
     for f in low.backward:
         lists[plan.order.index(f)].reverse()
@@ -52,9 +53,9 @@ def loop_slices(low: Lowering, plan: Plan, lo: Sequence[int], hi: Sequence[int])
             yield a, b, i == 0, i + 1 == len(ranges), done
 
 
-def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
-               limit: int | None = None) -> list[LoopStep]:  # fmt: skip
-    """Return the steps of a tile's range [lo, hi), at most `limit`; copies: buffers per access, reads then writes."""
+def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int | None = None) -> list[LoopStep]:
+    """Return the steps of a tile's range [lo, hi), at most `limit`."""
+    low, plan, copies = tiling.low, tiling.plan, tiling.copies
     n_read = len(low.reads)
     filled = [0] * len(copies)
     held: dict[tuple[int, int], Any] = {}  # (access that is kept, copy) -> what it holds
@@ -62,10 +63,10 @@ def loop_steps(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[in
     summed = [f for f in plan.order if low.reduce[f]]
     several = [(k, n) for k, n in enumerate(copies) if n > 1]
     steps: list[LoopStep] = []
-    for a, b, first, last, done in itertools.islice(loop_slices(low, plan, lo, hi), limit):
+    for a, b, first, last, done in itertools.islice(loop_slices(tiling, lo, hi), limit):
         turn = 0  # of the reduction
         for f in summed if plan.kept else ():
-            turn = turn * plan.trips[f] + (a[f] - lo[f]) // plan.slices[f]
+            turn = turn * tiling.trips[f] + (a[f] - lo[f]) // plan.slices[f]
         keys = low.contents(a, b)
         for k in low.rare:
             if not low.needs(k, a, b):

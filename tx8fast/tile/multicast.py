@@ -1,27 +1,51 @@
-"""How long tiles take to pass the parts of shared operands on to each other.
+"""Multicast: tiles that share operands load a part each and pass it on to all - its rows, and its time.
 
-May import: lower, isa, machine, _kernels, simulator.network, search.plan. Must not: emit programs, choose plans.
+May import: lower.transfer, isa, machine, _kernels, tile.sharing. Must not: choose plans, know what is computed.
 
-All tiles of the machine are simulated from the moment at which they meet until all parts have arrived everywhere:
-groups of tiles that exchange at the same time use the same links.
+A *fill* changes shared operands. While the engines work on fill f, a tile prepares f + 1:
+
+    its own parts of f + 1 are in staging       wait_worker (window LOADS), send_wait before staging is used again
+    nobody reads fill f - 1 any more            wait_worker (that fill's window), then barrier_sub
+    its parts go to all; all have arrived       send, recv
+
+Messages of even and odd fills are counted by different monitors. The time from the meeting to the last arrival is found
+by simulating all tiles of the machine: groups of tiles that exchange at the same time use the same links.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
-from tx8fast.machine import Machine
-from tx8fast.search.plan import Groups, part_bytes
-from tx8fast.simulator import network
+from tx8fast._kernels._facade_events import KIND_BARRIER_SUB, KIND_RECV, KIND_SEND
+from tx8fast.lower.transfer import part_bytes
+from tx8fast.machine import QUEUE_DEPTH, Machine, noc
+from tx8fast.machine.topology import mask_tiles
+from tx8fast.tile.sharing import Groups, Loaders
 
-QUEUE_DEPTH = (6, 6, 6, 6, 4)  # entries per engine queue (hardware manual 2)
-#: of the tiles that share one operand, the rank of the first one that loads a part of it, and their number
-Loaders = tuple[int, int]
+LOADS = 1  # register window of part loads
+ENGINES = (0, 2)  # windows of even and odd fills, where each has one
+
+
+def meet(masks: Iterable[int]) -> list[tuple]:
+    """Return the rows in which a tile meets the others of every set of tiles."""
+    return [isa.make("barrier_sub", mask=mask) for mask in sorted(set(masks))]
+
+
+def send(staging: int, target: int, size_bytes: int, mask: int, fill: int) -> list[tuple]:
+    """Return the row that passes a part on, from `staging` to `target` of all tiles in `mask`; none of an empty part."""
+    if not size_bytes:
+        return []
+    return [isa.make("send", src=staging, dst=target, bytes=size_bytes, mask=mask, monitor=fill % 2)]
+
+
+def receive(fill: int, size_bytes: int) -> tuple:
+    """Return the row that waits for all bytes of a fill."""
+    return isa.make("recv", monitor=fill % 2, bytes=size_bytes)
 
 
 class Meeting:
@@ -32,14 +56,13 @@ class Meeting:
         kinds = isa.rows([isa.make("send", src=0, dst=0, bytes=0, mask=0), isa.make("recv", monitor=0, bytes=0),
                           *[isa.make("barrier_sub", mask=mask) for mask in masks]])  # fmt: skip
         families = list(isa.by_family(kinds))
-        self.kind = np.array([network.SEND, network.RECV] + [network.BARRIER_SUB] * len(masks), np.uint8)
+        self.kind = np.array([KIND_SEND, KIND_RECV] + [KIND_BARRIER_SUB] * len(masks), np.uint8)
         self.fixed, _ = isa.durations(machine, kinds, np.zeros(len(kinds), np.int64), families)
         self.fixed[0] = machine.dte.setup_hw
         self.issue = np.asarray(isa.issue_cycles(machine, kinds, families), np.int64)
-        senders = [(t, i) for i, mask in enumerate(masks) for t in isa.comm.mask_tiles(mask)]
-        self.routes = network.build_routes(network.grid(machine), masks, senders, machine.dte.engines,
-                                           machine.noc.link_bytes, machine.noc.hop_cycles,
-                                           write_rate=machine.dte.write_port_bytes)  # fmt: skip
+        senders = [(t, i) for i, mask in enumerate(masks) for t in mask_tiles(mask)]
+        self.routes = noc.build_routes(noc.grid(machine), masks, senders, machine.dte.engines, machine.noc.link_bytes,
+                                       machine.noc.hop_cycles, write_rate=machine.dte.write_port_bytes)  # fmt: skip
 
 
 class Exchange:
@@ -133,9 +156,3 @@ class Exchanges:
 def exchanges(machine: Machine) -> Exchanges:
     """Return what is known of a machine's exchanges."""
     return Exchanges(machine)
-
-
-def hidden_setup(fixed: np.ndarray, ddr_bytes: np.ndarray, share: float, port: float) -> np.ndarray:
-    """Return the cycles of transfers' setups (fixed) that cost nothing where half of the tiles set up while the other half
-    loads: what a tile's share of the DDR, in bytes per cycle, loses meanwhile it gets back as far as its port lets it."""
-    return np.minimum(fixed, ddr_bytes * (1 / share - 1 / port)).astype(np.int64)

@@ -1,6 +1,6 @@
 """In what order a tile loads, computes, stores and exchanges: the code is built from it, the trial is timed by it.
 
-May import: lower, search.plan. Must not: emit instructions, know addresses or cycles.
+May import: lower, tile. Must not: emit instructions, know addresses or cycles.
 
 Loads of the next step come before the compute of the present one, so that the engines' queues overlap them. A
 staged slice's second half follows the first half of the next slice.
@@ -27,11 +27,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tx8fast.lower.base import Lowering
-from tx8fast.search.loops import LoopStep, loop_steps, staged_loads
-from tx8fast.search.plan import Plan
-
-LOADS = 1  # register window of part loads
-ENGINES = (0, 2)  # windows of even and odd fills
+from tx8fast.tile.multicast import ENGINES, LOADS
+from tx8fast.tile.nest import LoopStep, loop_steps, staged_loads
+from tx8fast.tile.tiling import Tiling
 
 
 class Action(NamedTuple):
@@ -70,11 +68,12 @@ class Order:
     actions: list[Action]
 
 
-def tile_order(low: Lowering, plan: Plan, copies: Sequence[int], lo: Sequence[int], hi: Sequence[int],
-               shared: Collection[int] = (), meet: bool = False, limit: int | None = None) -> Order:  # fmt: skip
-    """Return the order of a tile with range [lo, hi). copies: buffers per access, reads then writes; shared: reads
-    whose parts are exchanged; meet: tiles must meet before the first exchange; limit: steps to look at."""
-    steps = loop_steps(low, plan, copies, lo, hi, limit)
+def tile_order(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], shared: Collection[int] = (), meet: bool = False,
+               limit: int | None = None) -> Order:  # fmt: skip
+    """Return the order of a tile with range [lo, hi). shared: reads whose parts are exchanged; meet: tiles must meet
+    before the first exchange; limit: steps to look at."""
+    low, copies = tiling.low, tiling.copies
+    steps = loop_steps(tiling, lo, hi, limit)
     # halves of neighbouring slices of a staged lowering work at the same time
     parity = [i % low.turns if low.turns else (i if low.staged else s.done) % 2 for i, s in enumerate(steps)]
     if not shared:

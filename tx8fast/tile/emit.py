@@ -1,0 +1,355 @@
+"""The code of a loop nest on one tile: every action of its order becomes a block of instruction rows.
+
+May import: lower, isa, tile. Must not: choose plans, orders or addresses.
+
+A block is made once and used wherever its rows differ in nothing but DDR offsets, which are linear in the start of a slice: code
+is a list of blocks with the bytes by which each is shifted. Tiles whose ranges have the same form have the same blocks; where
+they load parts of shared operands, the parts differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.lower.base import Access, Lowering, Slice, round_up
+from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.lookup import TableRows
+from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
+from tx8fast.tile import multicast
+from tx8fast.tile.nest import LoopStep
+from tx8fast.tile.order import Action, Order
+from tx8fast.tile.tiling import TileRange, Tiling
+from tx8fast.tile.transfers import dma_rows, part_of
+
+LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
+STILL = (0, 0)  # a block that moves with no DDR tensor
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where a nest's buffers lie in scratchpad: copies of every access (reads, then writes), staging of shared reads, and
+    what instructions work with besides."""
+
+    access: list[list[int]]
+    staging: dict[int, list[int]]
+    scratch: list[int]
+    consts: list[int]
+    acc: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """One shared read access on one tile: who takes part, and which of the parts that `tiles` tiles load is this tile's,
+    -1 for none."""
+
+    access: int
+    mask: int
+    rank: int
+    tiles: int
+
+
+def code_key(low: Lowering, r: TileRange) -> tuple:
+    """Return what a tile's instructions depend on besides DDR bases: tiles with equal keys share their blocks."""
+    if low.positional:
+        return (r.lo, r.hi)
+    lens = tuple(b - a for a, b in zip(r.lo, r.hi, strict=True))
+    lanes = []
+    for a in (*low.reads, *low.writes):
+        lanes.append(channel_form(a.spec, *(a.box(r.lo, r.hi)[-1] if a.dims else (0, 1))))
+    return (lens, tuple(lanes), low.place(r.lo, r.hi))
+
+
+class Blocks:
+    """Numbered blocks of rows, each made once; number 0 is empty."""
+
+    def __init__(self) -> None:
+        self.rows = [isa.rows([])]
+        self.number: dict[tuple, int] = {}
+
+    def of(self, key: tuple, make: Callable[[], np.ndarray]) -> int:
+        """Return the number of the block with this key."""
+        found = self.number.get(key)
+        if found is None:
+            made = make()
+            found = self.number[key] = len(self.rows) if len(made) else 0
+            if found:
+                self.rows.append(made)
+        return found
+
+    def joined(self, blocks: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return blocks (n,) one after the other, their DDR offsets shifted by (n, pieces) bytes, and of every row a number
+        (int32) that is equal for rows that differ in their DDR offset alone."""
+        counts = np.array([len(r) for r in self.rows], np.int64)
+        begin = np.cumsum(counts) - counts
+        size = counts[blocks]
+        action = np.repeat(np.arange(len(blocks)), size)
+        at = np.arange(len(action)) + (begin[blocks] - np.cumsum(size) + size)[action]
+        # as bytes: numpy would work out a common record type for every block
+        plain = np.concatenate([r.view(np.uint8) for r in self.rows]).reshape(-1, isa.RECORD.itemsize)
+        out = plain[at].reshape(-1).view(isa.RECORD)
+        out["ddr"] += shift[action, out["slot"] % PIECES]  # a slot per piece
+        return out, isa.row_forms(plain.reshape(-1).view(isa.RECORD))[at]
+
+
+class NestCode:
+    """The code of tiles with one form of range. slot_base: DDR offset that every slot stands for on the tile at hand; ends: the
+    rows behind all others."""
+
+    def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray, ends: np.ndarray) -> None:
+        self.tiling, self.low, self.at, self.order = tiling, tiling.low, at, order
+        self.slot_base = slot_base.tolist()
+        self.blocks = Blocks()
+        self.first_moves: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
+        self.known_rows: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
+        self.known_moves: dict[tuple, tuple[tuple, list[Descriptor], tuple[int, ...]]] = {}
+        self.known_parts: dict[tuple, tuple[list[Descriptor], int, int, int]] = {}
+        self.part_forms: dict[
+            tuple, tuple[int, list[Descriptor]]
+        ] = {}  # of every form the access, and the whole slice's
+        self.forms = [self.low.slice_form(s.lo, s.hi) for s in order.steps]
+        n_read = len(self.low.reads)
+        self.stored = [n_read + j for j in range(len(self.low.writes)) if n_read + j not in tiling.plan.held]
+        em = Emitter()
+        self.low.prologue(em, at.consts)
+        self.block = [self.blocks.of(("prologue",), lambda: isa.rows(em.rows))]
+        self.shift: list[tuple[int, ...]] = [STILL]
+        self.open: dict[tuple, tuple[list[int], Callable[[dict[int, Share], int], int]]] = {}  # `_later`: places, maker
+        for action in order.actions:
+            self._act(action)
+        self._add(self.blocks.of(("ends",), lambda: ends))
+
+    def rows(self, shares: Sequence[Share] = (), late: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the code of a tile, and which template each of its rows is an instance of. `late`: how many transfers more the
+        tile takes for an early part, so that its loads run behind those of others."""
+        own = {s.access: s for s in shares}
+        block = np.array(self.block)
+        for places, make in self.open.values():
+            block[places] = make(own, late)
+        return self.blocks.joined(block, np.array(self.shift, np.int64).reshape(-1, PIECES))
+
+    # -- actions -------------------------------------------------------------------------------------------------
+
+    def _act(self, action: Action) -> None:
+        kind, at = action.kind, self.at.access
+        s = self.order.steps[action.step]
+        if kind == "load":
+            k = action.access
+            access = self.low.reads[k]
+            if isinstance(access, TableRows):
+                self._look_up(k, access, s, at[k][s.copy[k]], action.worker)
+            else:
+                self._transfer(k, s, "rdma", action.worker)
+        elif kind == "store":
+            for k in self.stored:
+                self._transfer(k, s, "wdma", action.worker)
+        elif kind in ("emit", "front", "back"):
+            self._compute(action, s)
+        elif kind == "part":
+            self._part_load(action)
+        elif kind in ("meet", "exchange"):
+            self._together(action)
+        else:
+            fields = {"workers": action.worker} if kind == "wait_worker" else {}
+            self._add(self.blocks.of((kind, action.worker), lambda: isa.rows([isa.make(kind, **fields)])))
+
+    def _add(self, block: int, shift: tuple[int, ...] = STILL) -> None:
+        self.block.append(block)
+        self.shift.append(shift)
+
+    def _compute(self, action: Action, s: LoopStep) -> None:
+        low, at, n_read = self.low, self.at, len(self.low.reads)
+        parity = self.order.parity[action.step] * low.overlaps
+        fresh = low.prepares(s.new)
+
+        def make() -> np.ndarray:
+            em = Emitter()
+            place = [own[c] for own, c in zip(at.access, s.copy, strict=True)]
+            getattr(low, action.kind)(em, Slice(s.lo, s.hi, place[:n_read], place[n_read:], at.scratch, at.consts, at.acc,
+                                                s.first, s.last, parity, fresh))  # fmt: skip
+            return _through(em.rows, action.worker)
+
+        key = (action.kind, action.worker, self.forms[action.step], s.copy, s.first, s.last, parity, fresh)
+        self._numbered(key, make, s)
+
+    def _look_up(self, k: int, access: TableRows, s: LoopStep, address: int, worker: int) -> None:
+        """Add the rows that load a slice of a table's rows."""
+        box = access.box(s.lo, s.hi)
+
+        def make() -> np.ndarray:
+            ddr = access.origin(box, 0) - self.slot_base[PIECES * k]
+            return _through(access.load(s.lo, s.hi, address, slot=PIECES * k, ddr=ddr), worker)
+
+        self._numbered((k, tuple([b - a for a, b in box]), box[-1], address, worker), make, s)
+
+    def _numbered(self, key: tuple, make: Callable[[], np.ndarray], s: LoopStep) -> None:
+        """Add a block whose rows may take numbers of table rows, which count from the first one of the slice."""
+        known = self.known_rows.get(key)
+        if known is None:
+            rows = make()
+            known = self.known_rows[key] = rows, isa.lookup.place_numbers(rows, lambda k: PIECES * k)
+        rows, numbers = known
+        begins = tuple([self._begin(k, s) for k, _ in numbers])
+
+        def moved() -> np.ndarray:
+            out = rows.copy()
+            for (_, at), begin in zip(numbers, begins, strict=True):
+                isa.lookup.move_numbers(out, at, begin)
+            return out
+
+        self._add(self.blocks.of((*key, begins), moved))
+
+    def _begin(self, k: int, s: LoopStep) -> int:
+        """Return the DDR offset of the first number of a slice, behind that of its slot."""
+        access = self.low.reads[k]
+        return access.origin(access.box(s.lo, s.hi), 0) - self.slot_base[PIECES * k]
+
+    # -- transfers -----------------------------------------------------------------------------------------------
+
+    def _transfer(self, k: int, s: LoopStep, name: str, worker: int) -> None:
+        """Add the DMA rows of one access."""
+        key, found, shift = self._moves(k, s)
+        make = lambda: self._dma(name, k, found, self.at.access[k][s.copy[k]], PIECES * k, worker)  # noqa: E731
+        self._add(self.blocks.of((key, s.copy[k], worker), make), shift)
+
+    def _dma(self, name: str, k: int, found: Sequence[Descriptor], address: int, slot: int, worker: int) -> np.ndarray:
+        return isa.rows(dma_rows(name, found, address, slot, self.slot_base[PIECES * k :], worker))
+
+    def _moves(self, k: int, s: LoopStep) -> tuple[tuple, list[Descriptor], tuple[int, ...]]:
+        """Return a key of the form of a slice's transfer, its descriptors at their first occurrence, and how far the DDR offsets
+        of either piece have moved since: offsets are linear in the slice's start."""
+        access = self.tiling.accesses[k]
+        if self.low.positional:
+            return (k, s.lo, s.hi), [d for d in access.transfers(s.lo, s.hi) if d.run_bytes], STILL
+        place = (k, access.place(s.lo), access.place(s.hi))
+        found = self.known_moves.get(place)
+        if found is None:
+            found = self.known_moves[place] = self._new_moves(k, access, s)
+        return found
+
+    def _new_moves(self, k: int, access: Access, s: LoopStep) -> tuple[tuple, list[Descriptor], tuple[int, ...]]:
+        box = access.box(s.lo, s.hi)
+        form = channel_form(access.spec, *(box[-1] if box else (0, 1)))
+        key = (k, tuple([s.hi[f] - s.lo[f] for f in access.sorted_factors]), form)
+        base = [access.origin(box, piece) for piece in range(PIECES)]
+        known = self.first_moves.get(key)
+        if known is None:
+            known = self.first_moves[key] = ([d for d in access.transfers(s.lo, s.hi) if d.run_bytes], base)
+        return key, known[0], tuple([x - y for x, y in zip(base, known[1], strict=True)])
+
+    # -- multicast: what a tile does depends on its part, and is made per tile -----------------------------------
+
+    def _later(self, key: tuple, make: Callable[[dict[int, Share], int], int], shift: tuple[int, ...] = STILL) -> None:
+        """Add an action of which `make` says, for a tile's shares and lateness, what block it is; once for equal keys."""
+        self.open.setdefault(key, ([], make))[0].append(len(self.block))
+        self._add(0, shift)
+
+    def _cut(self, key: tuple, found: Sequence[Descriptor], share: Share) -> tuple[list[Descriptor], int, int, int]:
+        """Return what `part_of` says of a slice whose transfers are `found`, and of the part of a tile."""
+        known = self.known_parts.get((key, share.rank))
+        if known is None:
+            known = self.known_parts[key, share.rank] = part_of(found, share.rank, share.tiles)
+        return known
+
+    def _part_load(self, action: Action) -> None:
+        """Add the load of a tile's part of a shared read into staging."""
+        k, fill = action.access, self.order.fills[action.fill]
+        key, found, shift = self._moves(k, self.order.steps[fill.step])
+        self.part_forms.setdefault(key, (k, found))
+        at = self.at.staging[k][fill.version[k] % len(self.at.staging[k])]
+        early = action.fill == LATE_FILL
+
+        def make(own: dict[int, Share], late: int) -> int:
+            if own[k].rank < 0:
+                return 0
+            moved, _, size, _ = self._cut(key, found, own[k])
+            pieces = 1 + late * early
+
+            def rows() -> np.ndarray:
+                parts = moved
+                if pieces > 1 and size:  # a small operand has no part for every tile
+                    step = round_up(-(-size // pieces), LINE_BYTES)
+                    parts = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
+                return self._dma("rdma", k, parts, at, PIECES * (len(self.tiling.accesses) + k), action.worker)
+
+            return self.blocks.of(("part", key, own[k].rank, at, pieces), rows)
+
+        self._later(("part", key, at, early), make, shift)
+
+    def _together(self, action: Action) -> None:
+        """Add the meeting of the tiles that share a fill, or the exchange of its parts."""
+        fill, turn = self.order.fills[action.fill], action.fill % 2
+        if action.kind == "meet":
+            masks = lambda own: tuple([own[k].mask for k in fill.changed])  # noqa: E731
+            meet = lambda own, _: self.blocks.of(("meet", *masks(own)), lambda: isa.rows(multicast.meet(masks(own))))  # noqa: E731
+            self._later(("meet", *fill.changed), meet)
+            return
+        forms = [self._moves(k, self.order.steps[fill.step])[:2] for k in fill.changed]
+        for k, form in zip(fill.changed, forms, strict=True):
+            self.part_forms.setdefault(form[0], (k, form[1]))
+        copy = [
+            (fill.version[k] % self.tiling.copies[k], fill.version[k] % len(self.at.staging[k])) for k in fill.changed
+        ]
+        key = ("exchange", turn, *fill.changed, *copy, *[form for form, _ in forms])
+
+        def make(own: dict[int, Share], late: int) -> int:
+            parts = [self._cut(*form, own[k]) for k, form in zip(fill.changed, forms, strict=True)]
+
+            def rows() -> np.ndarray:
+                out: list[tuple] = []
+                for k, (_, start, size, _), (to, staged) in zip(fill.changed, parts, copy, strict=True):
+                    out += multicast.send(
+                        self.at.staging[k][staged], self.at.access[k][to] + start, size, own[k].mask, turn
+                    )
+                return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
+
+            return self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
+
+        self._later(key, make)
+
+    def fitted(
+        self, code: np.ndarray, shares: Sequence[Share], others: Sequence[Share]
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return a tile's finished code made fit for another tile, and by how many bytes the slots of that tile's part loads are
+        shifted; None if it needs a code of its own. shares, others: how the two tiles take part."""
+        own, other = ({s.access: s for s in both} for both in (shares, others))
+        shift = np.zeros(PIECES * len(self.low.reads), np.int64)
+        seen: dict[int, int] = {}
+        moved: dict[tuple[int, int], int] = {}
+        for key, (k, found) in self.part_forms.items():
+            mine, start, size, _ = self._cut(key, found, own[k])
+            theirs, their_start, their_size, _ = self._cut(key, found, other[k])
+            if size != their_size or [_shape(d) for d in mine] != [_shape(d) for d in theirs]:
+                return None
+            for a, b in zip(mine, theirs, strict=True):
+                if seen.setdefault(PIECES * k + a.piece, b.ddr - a.ddr) != b.ddr - a.ddr:
+                    return None
+            if moved.setdefault((k, size), their_start - start) != their_start - start:
+                return None
+        for slot, value in seen.items():
+            shift[slot] = value
+        code = code.copy()
+        source = {at: k for k, copies in self.at.staging.items() if own[k].rank >= 0 for at in copies}
+        for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["send"].OPCODE):
+            k = source[int(code["spm"][n, 0])]
+            code["spm"][n, 1] += moved[k, int(code["p"][n, 0])]
+            code["p"][n, 1] = other[k].mask
+        masks = {own[k].mask: other[k].mask for k in own}
+        for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["barrier_sub"].OPCODE):
+            code["p"][n, 0] = masks[int(code["p"][n, 0])]
+        return code, shift
+
+
+def _through(made: Sequence[tuple], worker: int) -> np.ndarray:
+    """Return rows of a register window."""
+    rows = isa.rows(made)
+    rows["op"] = 0
+    rows["worker"] = worker
+    return rows
+
+
+def _shape(d: Descriptor) -> tuple:
+    return d.piece, d.spm, d.run_bytes, d.loops

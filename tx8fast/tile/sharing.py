@@ -1,0 +1,145 @@
+"""Operands that several tiles load together: which, by whom, and when.
+
+May import: lower, tile.tiling (types). Must not: emit instructions, know addresses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tx8fast.lower.base import ALIGN_BYTES, round_up
+from tx8fast.lower.transfer import part_bytes
+
+if TYPE_CHECKING:
+    from tx8fast.tile.tiling import Tiling
+
+#: the sets of tiles, as masks, that share one operand
+Groups = tuple[int, ...]
+#: of the tiles that share one operand, the rank of the first one that loads a part of it, and their number
+Loaders = tuple[int, int]
+
+#: slices below this are cheaper to load by every tile than to agree on
+SHARE_MIN_BYTES = 16384
+LAG = 1.25  # longest setups by which they begin later
+STAGGERED = 8  # fills of a shared operand from which on half of the tiles begin later
+
+
+def sharers(tiling: Tiling) -> tuple[int, ...]:
+    """Return per read access how many tiles need the same slices in the same steps; 1 if they cannot go in step."""
+    low, plan, pieces = tiling.low, tiling.plan, tiling.pieces
+    alone = (1,) * len(low.reads)
+    if any([pieces[f] > 1 for f in low.skipping]):  # tiles that skip different slices are not in step
+        return alone
+    if low.staged and tiling.sums:
+        return alone  # slices of one result follow each other too closely to meet between them
+    for f, n in enumerate(pieces):
+        rest = low.sizes[f] - (n - 1) * plan.shard[f]
+        if n != plan.parts[f] or -(-rest // plan.slices[f]) != tiling.trips[f]:
+            return alone
+    counts = []
+    for k, access in enumerate(low.reads):
+        count = math.prod([n for f, n in enumerate(pieces) if f not in access.factors]) if low.may_share(k) else 1
+        large = count > 1 and tiling.slice_bytes[k] >= SHARE_MIN_BYTES
+        counts.append(count if large else 1)
+    return tuple(counts)
+
+
+def groups(tiling: Tiling, k: int) -> Groups:
+    """Return the sets of tiles that load read k together, that of tile 0 first."""
+    own = tiling.low.reads[k].factors
+    found: dict[tuple, int] = {}
+    for tile, point in enumerate(itertools.product(*map(range, tiling.plan.parts))):
+        mine = tuple([x for f, x in enumerate(point) if f in own])
+        found[mine] = found.get(mine, 0) | 1 << tile
+    return tuple(found.values())
+
+
+def masks(tiling: Tiling) -> list[int]:
+    """Return the sets of tiles that share a read with tile 0, as bit masks, each once."""
+    return sorted({groups(tiling, k)[0] for k, g in enumerate(tiling.plan.shared) if g > 1})
+
+
+def loaders(tiling: Tiling) -> dict[int, Loaders]:
+    """Return which of the tiles that share a read load it, per shared read.
+
+    Reads that change together are loaded by different tiles, in numbers that suit their sizes: one part to load and one
+    message to send is cheaper for a tile than several small ones."""
+    together: dict[frozenset[int], list[int]] = {}
+    for k, g in enumerate(tiling.plan.shared):
+        if g > 1:
+            together.setdefault(tiling.low.reads[k].factors, []).append(k)
+    found: dict[int, Loaders] = {}
+    for reads in together.values():
+        tiles = tiling.plan.shared[reads[0]]
+        if len(reads) > tiles:
+            found |= dict.fromkeys(reads, (0, tiles))
+            continue
+        count = _spread(tuple([tiling.slice_bytes[k] for k in reads]), tiles)
+        found |= {k: (sum(count[:i]), count[i]) for i, k in enumerate(reads)}
+    return found
+
+
+@lru_cache(maxsize=256)
+def _spread(size: tuple[int, ...], tiles: int) -> tuple[int, ...]:
+    """Return how many of the tiles load each of so many bytes: one at least, further ones where a tile has most to do."""
+    count = [1] * len(size)
+    for _ in range(tiles - len(size)):
+        count[max(range(len(size)), key=lambda i: size[i] / count[i])] += 1
+    return tuple(count)
+
+
+def staging(tiling: Tiling) -> list[tuple[tuple[int, ...], int, int]]:
+    """Return the buffers of own parts: (the shared reads that take turns in them, bytes, copies). A tile loads a part of
+    one of these reads."""
+    parts: dict[tuple, list[int]] = {}
+    reads, of = tiling.low.reads, tiling.loaders
+    for k, (first, count) in of.items():
+        key = (reads[k].factors,) if count < tiling.plan.shared[k] else (k, first)
+        parts.setdefault(key, []).append(k)
+    out = []
+    for own in parts.values():
+        size = [round_up(tiling.slice_bytes[k], ALIGN_BYTES) for k in own]
+        stages = 2 if tiling.fills(reads[own[0]].factors) > 1 else 1
+        out.append((tuple(own), max(part_bytes(n, of[k][1]) for k, n in zip(own, size, strict=True)), stages))
+    return out
+
+
+def stagger(tiling: Tiling) -> int:
+    """Return by how many transfers more half of the tiles begin to load shared operands, 0 if all tiles go in step.
+
+    Tiles in step set up their transfers all at the same time, and the DDR idles. Tiles that are behind by the longest
+    setup load meanwhile; in a long nest this pays."""
+    of, machine = tiling.loaders, tiling.low.machine
+    often = [k for k, a in enumerate(tiling.low.reads) if tiling.fills(a.factors) >= STAGGERED]
+    if not any(k in of for k in often):
+        return 0
+    pages = max(tiling.slice_bytes[k] // of.get(k, (0, 1))[1] for k in often) // machine.chip.ddr_page
+    setup_cycles = machine.rdma.startup + pages * machine.chip.ddr_page_penalty
+    return math.ceil(LAG * setup_cycles / max(1, machine.rdma.startup))
+
+
+def late_tiles(tiling: Tiling) -> int:
+    """Return the tiles, as a mask, that are to load behind the others: every second set of those that share the operand
+    that is filled most often, the smaller sets of several, so that nobody waits for them; the mesh's right half if all
+    tiles are one set."""
+    plan, machine = tiling.plan, tiling.low.machine
+    shared = [k for k, g in enumerate(plan.shared) if g > 1]
+    if not shared:
+        return 0
+    most = max(shared, key=lambda k: (tiling.fills(tiling.low.reads[k].factors), -plan.shared[k]))
+    sets = groups(tiling, most)
+    if len(sets) > 1:
+        return sum(sets[1::2])
+    width = machine.chip.tiles_x
+    return sum(1 << t for t in range(machine.n_tiles) if 2 * (t % width) >= width)
+
+
+def hidden_setup(fixed: np.ndarray, ddr_bytes: np.ndarray, share: float, port: float) -> np.ndarray:
+    """Return the cycles of transfers' setups (fixed) that cost nothing where half of the tiles set up while the other half
+    loads: what a tile's share of the DDR, in bytes per cycle, loses meanwhile it gets back as far as its port lets it."""
+    return np.minimum(fixed, ddr_bytes * (1 / share - 1 / port)).astype(np.int64)

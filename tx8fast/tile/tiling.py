@@ -1,0 +1,280 @@
+"""How one lowering is cut over tiles and time: the choice (`Plan`), and what follows from it (`Tiling`).
+
+May import: lower, isa, machine, tile.sharing. Must not: know how plans are found, emit instructions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from tx8fast import isa
+from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
+from tx8fast.machine import Machine
+from tx8fast.tile import sharing
+
+MAX_SLICES = (
+    1 << 17
+)  # of a tile in one launch: each is some rows of code, and a minute goes by while so many are emitted
+BUFS = 2  # copies of a buffer that is filled more than once
+CUTS = frozenset({"parts", "shard", "slices", "order"})  # fields of a plan; what follows from them alone:
+OF_CUTS = ("trips", "pieces", "filled", "busiest", "steps", "slice_bytes", "ranges")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One choice per factor. Lengths in factor points.
+
+    parts: pieces over tiles; shard: length per tile; slices: length per time slice; order: loop order, outermost
+    first (reductions last); bufs: copies of a buffer that is loaded or stored more than once.
+    """
+
+    parts: tuple[int, ...]
+    shard: tuple[int, ...]
+    slices: tuple[int, ...]
+    order: tuple[int, ...]
+    bufs: int
+    estimate_cycles: int
+    spm_bytes: int
+    bound: str
+    candidates: int = 1
+    shared: tuple[int, ...] = ()  # per read access: tiles that load it together and pass it on (1: alone)
+    runner_up: Plan | None = None  # the second best of those that were tried
+    held: frozenset[int] = frozenset()  # accesses (reads, then writes) that stay in scratchpad: not loaded, not stored
+    kept: tuple[int, ...] = ()  # read accesses with a buffer per slice of the reduction: loaded when first needed
+
+    @property
+    def runner_up_cycles(self) -> int:
+        """Cycles of the second best plan, 0 if there is none."""
+        return self.runner_up.estimate_cycles if self.runner_up is not None else 0
+
+    def but(self, **fields: Any) -> Plan:
+        """Return the plan with other fields; searches ask for thousands, so the rest is not looked at again."""
+        out = object.__new__(Plan)
+        out.__dict__.update(self.__dict__, **fields)
+        return out
+
+
+@dataclass(frozen=True)
+class TileRange:
+    """Half-open factor range of one tile; empty in any factor means the tile idles."""
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+
+    @property
+    def idle(self) -> bool:
+        return any(a >= b for a, b in zip(self.lo, self.hi, strict=True))
+
+
+class Tiling:
+    """A plan of a lowering, wherever it stands in a model. What follows from it is worked out when first asked for."""
+
+    def __init__(self, low: Lowering, plan: Plan) -> None:
+        self.low, self.plan = low, plan
+
+    def but(self, **fields: Any) -> Tiling:
+        """Return the tiling with other fields of its plan."""
+        out = Tiling(self.low, self.plan.but(**fields))
+        if CUTS.isdisjoint(fields):
+            own = self.__dict__
+            out.__dict__.update({name: own[name] for name in OF_CUTS if name in own})
+        return out
+
+    # -- loops ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def trips(self) -> tuple[int, ...]:
+        """Slices per factor."""
+        return tuple([-(-a // b) for a, b in zip(self.plan.shard, self.plan.slices, strict=True)])
+
+    @cached_property
+    def pieces(self) -> tuple[int, ...]:
+        """Tiles per factor that have something to do."""
+        return tuple([-(-s // d) for s, d in zip(self.low.sizes, self.plan.shard, strict=True)])
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """Reads, then writes."""
+        return (*self.low.reads, *self.low.writes)
+
+    @cached_property
+    def filled(self) -> dict[frozenset[int], int]:
+        """What `fills` found."""
+        return {}
+
+    def fills(self, factors: frozenset[int]) -> int:
+        """Return how often a buffer that depends on `factors` is filled during the whole loop nest."""
+        found = self.filled.get(factors)
+        if found is None:
+            found = total = 1
+            for f in self.plan.order:
+                total *= self.trips[f]
+                if f in factors and self.trips[f] > 1:
+                    found = total
+            self.filled[factors] = found
+        return found
+
+    @cached_property
+    def busiest(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The factor range of the tile with the most work: the first, or the last along factors of which it depends
+        which slices have work."""
+        low, shard = self.low, self.plan.shard
+        place = enumerate(zip(self.pieces, shard, strict=True))
+        lo = tuple([(n - 1) * d if f in low.skipping else 0 for f, (n, d) in place])
+        return lo, tuple([min(a + d, s) for a, d, s in zip(lo, shard, low.sizes, strict=True)])
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of the tile with the most work."""
+        low = self.low
+        rest = math.prod(n for f, n in enumerate(self.trips) if f not in low.skipping)
+        return rest * low.working(*self.busiest, self.plan.slices) if low.skipping else rest
+
+    @property
+    def steps_above(self) -> int:
+        """The number of steps if it is above `MAX_SLICES`, else 0."""
+        if math.prod(self.trips) <= MAX_SLICES:
+            return 0
+        return self.steps if self.steps > MAX_SLICES else 0
+
+    @property
+    def sums(self) -> bool:
+        """True if a reduction takes several slices."""
+        return any([r and n > 1 for r, n in zip(self.low.reduce, self.trips, strict=True)])
+
+    @cached_property
+    def ranges(self) -> tuple[TileRange, ...]:
+        """One range per tile of the machine; tiles beyond the number of parts idle.
+
+        Tile t takes the shard whose coordinates are t written in the mixed radix of `parts`, last factor fastest."""
+        return _ranges(tuple(self.low.sizes), self.plan.parts, self.plan.shard, self.low.machine.n_tiles)
+
+    # -- bytes ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def slice_bytes(self) -> tuple[int, ...]:
+        """Largest scratchpad footprint of every access over all slices (windows differ at the borders)."""
+        return self.low.slice_bytes(self.plan.slices)
+
+    @cached_property
+    def copies(self) -> tuple[int, ...]:
+        """How many scratchpad buffers every access has: one if it is moved only once."""
+        return tuple([self._copies(k, self.fills(a.factors)) for k, a in enumerate(self.accesses)])
+
+    def _copies(self, k: int, times: int) -> int:
+        low, plan = self.low, self.plan
+        if k in plan.kept:
+            return math.prod(n for n, r in zip(self.trips, low.reduce, strict=True) if r)
+        if times == 1:
+            return 1
+        shared = k < len(plan.shared) and plan.shared[k] > 1
+        return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
+
+    def fills_once(self, k: int) -> bool:
+        """True if access k has one buffer that holds all of the tile's bytes during the whole nest. A staged nest may
+        leave out loads that no slice needs."""
+        shared = k < len(self.plan.shared) and self.plan.shared[k] > 1
+        return not shared and not self.low.staged and self.fills(self.accesses[k].factors) == 1
+
+    def items(self) -> list[tuple[str, int]]:
+        """Return what the plan puts into scratchpad, with the bytes of all copies."""
+        low, lo, hi = self.low, (0,) * len(self.plan.shard), self.plan.slices
+        items = [(f"scratch {i}", b) for i, b in enumerate(low.scratch_bytes(lo, hi))]
+        items += [(f"constant {i}", b) for i, b in enumerate(low.const_bytes())]
+        items = [(name, round_up(b, ALIGN_BYTES)) for name, b in items]
+        n_read = len(low.reads)
+        for k, (n, size) in enumerate(self._buffers()):
+            name = f"operand {k}" if k < n_read else f"result {k - n_read}"
+            items.append((f"{name} ({n} copies)" if n > 1 else name, n * size))
+        for reads, size, stages in self.staging:
+            items.append((f"own part of operand {', '.join(map(str, reads))}", stages * size))
+        if self.sums:
+            items.append(("partial sums", round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)))
+        return items
+
+    def _buffers(self) -> Iterator[tuple[int, int]]:
+        """Yield of every access its copies, and bytes of a copy."""
+        for n, size in zip(self.copies, self.slice_bytes, strict=True):
+            yield n, round_up(size, ALIGN_BYTES)
+
+    def demand_bytes(self) -> int:
+        """Bytes that the buffers take when all of them are alive at once: the sum of `items`."""
+        return self.moved_bytes() + self.work_bytes()
+
+    def moved_bytes(self) -> int:
+        """Bytes of the buffers from and to which slices are moved; `bufs` matters to these alone."""
+        return sum([n * size for n, size in self._buffers()])
+
+    def work_bytes(self) -> int:
+        """Bytes of all other buffers."""
+        own = sum([n * size for _, size, n in self.staging]) if max(self.plan.shared, default=1) > 1 else 0
+        return own + self.low.inner_bytes(self.plan.slices, self.sums)
+
+    def ddr_cycles(self) -> float:
+        """Cycles that the DDR needs if every tile loads for itself, halos of windows left out; 0 of a staged lowering,
+        where slices may have no work and operands may stay."""
+        low, shard = self.low, self.plan.shard
+        if low.staged:
+            return 0.0
+        total = 0.0
+        for access in self.accesses:
+            passes = self.fills(access.factors) / math.prod([self.trips[f] for f in access.factors])
+            tiles = math.prod([s / d if f in access.factors else n
+                               for f, (s, d, n) in enumerate(zip(low.sizes, shard, self.pieces, strict=True))])  # fmt: skip
+            total += low.access_bytes(access, shard) * passes * tiles
+        return total / low.machine.ddr_bytes_per_cycle
+
+    # -- what tiles have in common (`tile.sharing`) --------------------------------------------------------------
+
+    @cached_property
+    def loaders(self) -> dict[int, tuple[int, int]]:
+        """Which of the tiles that share a read load it, per shared read: the first one's rank, and how many."""
+        return sharing.loaders(self)
+
+    @cached_property
+    def staging(self) -> list[tuple[tuple[int, ...], int, int]]:
+        """The buffers of own parts: (the shared reads that take turns in them, bytes, copies)."""
+        return sharing.staging(self)
+
+
+@lru_cache(maxsize=1024)
+def _ranges(sizes: tuple[int, ...], parts: tuple[int, ...], shard: tuple[int, ...],
+            n_tiles: int) -> tuple[TileRange, ...]:  # fmt: skip
+    none = (0,) * max(1, len(parts))
+    ranges = []
+    for coords in itertools.islice(itertools.product(*map(range, parts)), n_tiles):
+        lo = tuple([min(k * d, s) for k, d, s in zip(coords, shard, sizes, strict=True)])
+        hi = tuple([min(a + d, s) for a, d, s in zip(lo, shard, sizes, strict=True)])
+        ranges.append(TileRange(lo, hi))
+    return (*ranges, *[TileRange(none, none)] * (n_tiles - len(ranges)))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A record's tiling, and why it fell to the kernel core (empty: an engine does it).
+
+    Of a chain: `nests` are its parts; holds[i]: (access of nest i, access of nest i + 1) that have one buffer, which
+    the second finds filled, or None; `tiling` is the first part's lowering with the whole chain's figures."""
+
+    tiling: Tiling
+    reason: str
+    nests: tuple[Planned, ...] = ()
+    holds: tuple[tuple[int, int] | None, ...] = ()
+
+    @property
+    def low(self) -> Lowering:
+        return self.tiling.low
+
+    @property
+    def plan(self) -> Plan:
+        return self.tiling.plan
+
+
+def segment_cycles(plan: Plan, machine: Machine, barrier: bool) -> int:
+    """Return the estimate of a group that ends with a barrier, as every plan does, or goes on without."""
+    return plan.estimate_cycles - (0 if barrier else isa.sequence_cycles(machine, isa.make("barrier")))

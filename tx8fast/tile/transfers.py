@@ -1,0 +1,41 @@
+"""What a tile moves between DDR and scratchpad: descriptors made into rows, and cut into the parts of several tiles.
+
+May import: lower.transfer, isa. Must not: choose what is moved, or where to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tx8fast import isa
+from tx8fast.lower.transfer import PIECES, Descriptor, clip, part_bytes
+
+_LOOPS = (("s0", "n0"), ("s1", "n1"), ("s2", "n2"))  # stride and count fields of a transfer, innermost first
+
+
+def dma_rows(name: str, found: Sequence[Descriptor], address: int, slot: int = 0, base: Sequence[int] = (0,) * PIECES,
+             worker: int = 0) -> list[tuple]:  # fmt: skip
+    """Return the rows of transfers (name: "rdma" loads, "wdma" stores) to or from scratchpad byte `address`. slot: DDR slot
+    of piece 0; base: DDR bytes that the slots of the pieces stand for; worker: register window."""
+    side, rows = "dst" if name == "rdma" else "src", []
+    for d in found:
+        if d.run_bytes:
+            fields = {side: address + d.spm}
+            for (s, n), (stride, count) in zip(_LOOPS, d.loops, strict=False):
+                fields[s], fields[n] = stride, count
+            rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot + d.piece, ddr=d.ddr - base[d.piece], op=0,
+                                 worker=worker, **fields))  # fmt: skip
+    return rows
+
+
+def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[Descriptor], int, int, int]:
+    """Return what tile `rank` (negative: none) of those that load a slice together loads of it: transfers to a buffer of
+    its own, the part's start in the slice, its bytes, and the bytes of the whole slice."""
+    total = max((d.spm + d.size_bytes for d in found), default=0)
+    if rank < 0:
+        return [], 0, 0, total
+    size = part_bytes(total, tiles)
+    a, b = min(total, rank * size), min(total, (rank + 1) * size)
+    moved = [replace(c, spm=c.spm - a) for d in found for c in clip(d, a, b)]
+    return moved, a, b - a, total
