@@ -142,7 +142,7 @@ class CompiledProgram:
         if weights_dir is not None and not reads_files(self.program):
             why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
             warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=2)
-        params = param_arrays(self.program, weights_dir or self.weights_dir)
+        params = param_arrays(self.program, weights_dir or self.weights_dir, sim.room)
         for tensor, image in params:
             sim.store(tensor.address, image)
         for t in self.program.inputs:

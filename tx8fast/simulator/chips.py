@@ -52,6 +52,9 @@ class ChipsSimulator:
             ) from None
         self.machine = self.chips[0].machine
 
+    def room(self, tensor: Tensor) -> None:
+        """Parameters are made outside of DDR, of which every chip has its own."""
+
     def store(self, address: int, image: np.ndarray) -> None:
         """Put bytes into every chip's DDR: the same (n,), or a row of (chips, n) each."""
         for c, chip in enumerate(self.chips):

@@ -79,9 +79,15 @@ class FunctionalSimulator:
                 )
             self.store(tensor.address, data)
 
+    def room(self, tensor: Tensor) -> np.ndarray | None:
+        """Return the bytes of DDR that a parameter takes; zeros before the first launch."""
+        return self.ddr.view(tensor.address, tensor.size_bytes)
+
     def store(self, address: int, data: np.ndarray) -> None:
-        """Put bytes into DDR, as the host does."""
-        self.ddr.view(address, data.size)[...] = data
+        """Put bytes into DDR, as the host does; they may have been made there."""
+        place = self.ddr.view(address, data.size)
+        if not np.may_share_memory(place, data):
+            place[...] = data
         if self.observer is not None:
             self.observer.host_wrote(address, data.size)
 
