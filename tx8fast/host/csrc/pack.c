@@ -36,9 +36,9 @@ static void words_of(const operand *o, int64_t place, int64_t k, int64_t skip, i
 void pack_rows(const operand *o, const int64_t *places, int64_t count, int64_t k, uint32_t *out) {
     int64_t chunks = chunks_of(k);
     uint32_t some[PARTS * 128];
-    for (int64_t row = 0; row < count; row++)
-        for (int64_t block = 0; block * o->b.block < k; block++) {
-            int64_t n = least(o->b.block, k - block * o->b.block), first = block * o->b.block / 8;
+    for (int64_t block = 0; block * o->b.block < k; block++) { /* rows inside: they follow each other in memory */
+        int64_t n = least(o->b.block, k - block * o->b.block), first = block * o->b.block / 8;
+        for (int64_t row = 0; row < count; row++) {
             if (places[row] >= 0) {
                 words_of(o, places[row], block, 0, n, some, 128);
                 for (int part = 0; part < o->parts; part++)
@@ -50,6 +50,7 @@ void pack_rows(const operand *o, const int64_t *places, int64_t count, int64_t k
                 for (int64_t c = 0; c < chunks_of(n); c++)
                     memcpy(out + ((part * chunks + first + c) * count + row) * 8, some + part * 128 + c * 8, 32);
         }
+    }
 }
 
 void pack_columns(const operand *o, int64_t first, int64_t count, int64_t k, uint32_t *out) {
