@@ -27,7 +27,7 @@ from tx8fast.graph_table import Dim, GroupRecord, OpRecord
 from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.links import Link, LinkedAccess
+from tx8fast.lower.links import Link, LinkedAccess, through
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -114,17 +114,10 @@ class Attention(Lowering):
 
     def _match(self, record: GroupRecord, index: dict[int, int]) -> list[Link]:
         """Links of the second product's factors, found through the probabilities' dimensions."""
-        rules = record.ops[0].rule, record.ops[2].rule
-        assert rules[0] is not None and rules[1] is not None
         links = [Link(-1, n) for n in self.second.sizes]
-        for mine, theirs in zip(rules[0].outs[0], rules[1].ins[0] or (), strict=True):
-            if len(mine.terms) != len(theirs.terms):
-                raise NotLowerable("the two products see the probabilities differently")
-            for (f, _), (g, _) in zip(mine.terms, theirs.terms, strict=True):
-                if rules[0].sizes[f] != rules[1].sizes[g]:
-                    raise NotLowerable("the two products see the probabilities differently")
-                if f in index:
-                    links[g] = Link(index[f], rules[1].sizes[g])
+        for g, f in through(self.first.rule, self.second.rule, "the probabilities").items():
+            if f in index:
+                links[g] = Link(index[f], self.second.sizes[g])
         rows = [index[f] for f in self.rows]
         if [links[g].factor for g in self.second.m] != rows:
             raise NotLowerable("the two products order rows differently")

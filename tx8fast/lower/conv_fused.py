@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tx8fast.graph_table import GroupRecord
+from tx8fast.graph_table import Dim, GroupRecord
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.convolution import Convolution, Windowed, convolution
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.fused import Fused
-from tx8fast.lower.links import Link
+from tx8fast.lower.links import Link, followed
 from tx8fast.lower.windows import ROW
 from tx8fast.machine import Machine
 
@@ -37,19 +37,16 @@ class FusedConvolution(Fused):
         self._add(0, lead, [Link(f, n) for f, n in enumerate(lead.sizes)])
         for i, op in enumerate(record.ops[1:], 1):
             low = Elementwise(op, machine)
-            self._add(i, low, self._elementwise_links(low))
+            self._add(i, low, followed(low, self._made())[0])
         self.writes = [self._access(self.members[i].low.writes[0], self.members[i].links) for i in record.outputs]
         most = self._limited(lead.max_len, lead.units)
         self.set_factors(lead.sizes, lead.units, lead.shard, lead.split, lead.reduce, most)
 
-    def _elementwise_links(self, low: Lowering) -> list[Link]:
-        n, oh, ow, oc = self.conv.out.shape
-        chans = self.conv.writes[0].dims[-1]
-        if not low.writes[0].blocked:
-            raise NotLowerable("an element-wise member must keep the blocked form")
-        if low.sizes == (n, oh * ow, oc):
-            return [Link(0, n), Link(ROW, oh * ow, width=ow), Link(2, oc, width=chans.reach + 1)]
-        raise NotLowerable("an element-wise member must keep the convolution's shape")
+    def _made(self) -> list[Dim]:
+        """The dimensions of the convolution's result as members see it: rows and columns are one."""
+        lead, rows, columns, channels = self.conv.writes[0].dims
+        n = columns.size
+        return [lead, Dim(rows.size * n, ((ROW, n),), reach=n - 1), channels]
 
     def fits(self, lens: Sequence[int]) -> bool:
         return self.conv.fits(lens)

@@ -21,9 +21,8 @@ from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.fused import NORMS, Fused, result_factors
-from tx8fast.lower.links import Link, LinkedAccess
-from tx8fast.lower.rows import Norm
+from tx8fast.lower.fused import FOLLOWERS, NORMS, Fused
+from tx8fast.lower.links import Link, LinkedAccess, followed, through
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
 
@@ -80,12 +79,9 @@ class FeedForward(Fused):
                     raise NotLowerable("products of a feed-forward must have equal factors")
                 self._add(i, low, self._mapped([Link(f, n) for f, n in enumerate(low.sizes)]))
                 products.append(i)
-            elif op.kind in NORMS:
-                norm = Norm(op, machine)
-                self._add(i, norm, self._mapped(self._row_links(norm, result_factors(self.lead))))
             else:
-                point = Elementwise(op, machine)
-                self._add(i, point, self._mapped(self._elementwise_links(point, result_factors(self.lead))))
+                low = FOLLOWERS.get(op.kind, Elementwise)(op, machine)
+                self._add(i, low, self._mapped(followed(low, self.lead.writes[0].dims)[0]))
         self.products = products
         if [k for k, _ in self.members[self.second].sources].count("op") != 1 or any(
             kind == "op" for i in products for kind, _ in self.members[i].sources
@@ -115,19 +111,10 @@ class FeedForward(Fused):
 
     def _match(self, record: GroupRecord) -> dict[int, int]:
         """Return the group's factors by the second product's, found through the hidden values' dimensions."""
-        rules = record.ops[0].rule, record.ops[self.second].rule
-        assert rules[0] is not None and rules[1] is not None
         if record.wires[self.second][0] is None or record.wires[self.second][0][0] != "op":  # type: ignore[index]
             raise NotLowerable("the second product does not read the hidden values")
-        found: dict[int, int] = {}
-        mine, theirs = rules[0].outs[0], rules[1].ins[0] or ()
-        if [len(d.terms) for d in mine] != [len(d.terms) for d in theirs]:
-            raise NotLowerable("the two products see the hidden values differently")
-        for a, b in zip(mine, theirs, strict=True):
-            for (f, c), (g, d) in zip(a.terms, b.terms, strict=True):
-                if c != d or rules[0].sizes[f] != rules[1].sizes[g]:
-                    raise NotLowerable("the two products see the hidden values differently")
-                found[g] = self.index[f]
+        seen = through(self.first.rule, self.product.rule, "the hidden values")
+        found = {g: self.index[f] for g, f in seen.items()}
         if [found.get(g) for g in (*self.product.m, *self.product.k)] != list(range(len(self.index))):
             raise NotLowerable("the two products order rows differently")
         return found

@@ -22,19 +22,17 @@ from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import as_product
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.links import Link, LinkedAccess, Member
+from tx8fast.lower.links import Link, LinkedAccess, Member, followed
+from tx8fast.lower.movement import StoredDense
+from tx8fast.lower.rotary import Rope
 from tx8fast.lower.row_lead import RowLead
-from tx8fast.lower.rows import Norm, Rope
+from tx8fast.lower.rows import Norm
 from tx8fast.machine import Machine
 
 NORMS = ("layernorm", "rmsnorm")
-Dims = Sequence[tuple[int, int]]  # product factor (or -1) and size of each dimension of a product's result
+FOLLOWERS = {**dict.fromkeys(NORMS, Norm), "rope": Rope, "channel_norm": StoredDense}  # Elementwise of all other kinds
 PRODUCTS = ("gemm", "contract", "conv")
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
-
-
-def result_factors(product: Contraction) -> Dims:
-    return [(d.identity if d.identity is not None else -1, d.size) for d in product.writes[0].dims]
 
 
 def _width(product: Contraction, lead: Contraction) -> int:
@@ -94,21 +92,14 @@ class Fused(Lowering):
             leads = led and i == 0
             product = lead if leads else made[i] if i in made else base[_first_wire(record, i)]
             base.append(product)
-            dims = result_factors(product)
             low: Lowering
             if i in made or leads:
                 low = RowLead(op, machine, product) if leads else product
                 links = [Link(f, n) for f, n in enumerate(low.sizes)]
-            elif op.kind in NORMS:
-                low = Norm(op, machine)
-                links = self._row_links(low, dims)
-                whole |= {links[-1].factor}
-            elif op.kind == "rope":
-                low = Rope(op, machine)
-                links = self._rope_links(low, dims)
             else:
-                low = Elementwise(op, machine)
-                links = self._elementwise_links(low, dims)
+                low = FOLLOWERS.get(op.kind, Elementwise)(op, machine)
+                links, uncut = followed(low, product.writes[0].dims)
+                whole |= uncut
             width = _width(product, lead)
             self._add(i, low, [replace(k, width=width) if width > 1 and k.factor in lead.n else k for k in links])
         self.products = [i for i, m in enumerate(self.members) if isinstance(m.low, Contraction)]
@@ -154,27 +145,6 @@ class Fused(Lowering):
         n_products = sum(op.kind in PRODUCTS for op in self.record.ops)
         if 0 in self.record.outputs or users != [(True, 0)] * n_products:
             raise NotLowerable("a normalisation leads products whose left operand it makes, and nothing else")
-
-    def _elementwise_links(self, low: Lowering, dims: Dims) -> list[Link]:
-        if any(f < 0 and n != 1 for f, n in dims) or len(low.sizes) != len(dims) or not low.writes[0].blocked:
-            raise NotLowerable("an element-wise member must keep the product's dimensions")
-        if tuple(n for _, n in dims) != low.sizes:
-            raise NotLowerable("an element-wise member must keep the product's shape")
-        return [Link(f, n) for f, n in dims]
-
-    def _row_links(self, low: Norm, dims: Dims) -> list[Link]:
-        if tuple(n for _, n in dims) != low.sizes or any(f < 0 and n != 1 for f, n in dims) or dims[-1][0] < 0:
-            raise NotLowerable("a normalisation must keep the product's shape")
-        return [Link(f, n) for f, n in dims]
-
-    def _rope_links(self, low: Rope, dims: Dims) -> list[Link]:
-        if (
-            [n for _, n in dims[:-1]] != list(low.sizes[:-1])
-            or dims[-1][1] != low.sizes[-1] * low.dim
-            or dims[-1][0] < 0
-        ):
-            raise NotLowerable("a rotary member must follow the projection it rotates")
-        return [*(Link(f, n) for f, n in dims[:-1]), Link(dims[-1][0], low.sizes[-1], low.dim)]
 
     def _add(self, index: int, low: Lowering, links: list[Link]) -> None:
         sources: list[tuple[str, int]] = []

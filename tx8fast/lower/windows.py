@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tx8fast.graph_table import Dim
 
@@ -29,7 +30,7 @@ class Window:
     lo: tuple[int, int]
     resident: bool = False
 
-    @property
+    @cached_property
     def rows(self) -> Dim:
         """The input rows that output rows need."""
         return Dim(self.size[0], ((ROW, self.stride[0]),), -self.lo[0], reach=(self.kernel[0] - 1) * self.dilation[0])

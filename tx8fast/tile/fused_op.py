@@ -169,11 +169,11 @@ class FusedOp:
             out.append((lo, tuple(ends)))
         return out
 
-    @cached_property
-    def least_bytes(self) -> tuple[int, int]:
-        """Bytes of scratchpad that the smallest tile needs, and the member that works when they are in use."""
-        orders = [range(len(self.whole)), self.members.smallest_first]
-        return min([max(self._in_use(order)) for order in orders])
+    def least_bytes(self, room: int) -> tuple[int, int]:
+        """Return the bytes of scratchpad that the smallest tile needs, and the member that works when they are in use; of an order
+        of members that needs at most `room` bytes if one is found."""
+        found = max(self._in_use(range(len(self.whole))))
+        return found if found[0] <= room else min(found, max(self._in_use(self.members.smallest_first)))
 
     def _in_use(self, order: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Yield bytes and member: what it reads from outside and works with, values that are still needed, open sums, constants."""

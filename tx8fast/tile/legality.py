@@ -84,8 +84,8 @@ def _sums(fused: FusedOp) -> str | None:
 def _limits(fused: FusedOp, machine: Machine) -> tuple[int, str] | None:
     """Rule 5; also the bytes of the least tile."""
     comp = fused.comp
-    needed, i = fused.least_bytes
     room = machine.spm_limit - machine.spm_base
+    needed, i = fused.least_bytes(room)
     if needed > room:
         whole = max(fused.whole[i], key=lambda c: comp.sizes[c], default=-1)
         why = f"; {fused.dimension(i, whole)} stays whole" if whole >= 0 else ""
