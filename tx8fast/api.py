@@ -123,8 +123,7 @@ class CompiledProgram:
         Of several chips, results have a leading axis over chips, and inputs may have one.
 
         `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
-        `exact` computes element by element, by an interpreter of its own, and fills `status`; for small programs.
-        `threads`: at most so many execute tiles, None: one per processor; results do not depend on it.
+        `exact` interprets element by element and fills `status`; for small programs. `threads`: at most so many execute tiles.
         Raises SimulationError listing every missing, unknown or misshapen input."""
         from tx8fast.simulator.chips import ChipsSimulator
         from tx8fast.simulator.functional import FunctionalSimulator
