@@ -215,6 +215,10 @@ class Oracle:
             ):
                 nodes += _nearly_nothing(node)
                 continue
+            if node.op_type == "Sign" and node.input[0] in tainted and node.output[0] in self.values:
+                if self.values[node.output[0]].dtype == np.float32:
+                    nodes += _nearly_without_sign(node)
+                    continue
             if node.op_type == "Hardmax" and node.input[0] in tainted:
                 nodes += _nearly_largest(node)
                 continue
@@ -276,6 +280,19 @@ def _differs(node: NodeProto, values: Arrays) -> bool:
         return False
     x, scales = (values.get(node.input[k] if k < len(node.input) else "") for k in (0, 2))
     return x is not None and scales is not None and bool((scales * x.shape[-scales.size :] % 1).any())
+
+
+def _nearly_without_sign(node: NodeProto) -> list[NodeProto]:
+    """Sign of a rounded number: none of what is near nothing in one run."""
+    x, y = node.input[0], node.output[0]
+    make = helper.make_node
+    truth = make("", [x], [y + "is"])
+    return [
+        *_nearly_nothing(truth),
+        make("Cast", [y + "is"], [y + "1"], to=F32),
+        make("Sign", [x], [y + "s"]),
+        make("Mul", [y + "1", y + "s"], [y]),
+    ]
 
 
 def _nearly_largest(node: NodeProto) -> list[NodeProto]:

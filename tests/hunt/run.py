@@ -192,6 +192,7 @@ def child(pipe: int, first: int, out: Path, coverage: Coverage, paired: bool) ->
         except Exception as e:  # our own defect must not end the hunt
             say({"broken": f"{type(e).__name__}: {e}", "at": seed, "trace": traceback.format_exc()[-800:]})
         seed += 1
+    say({"complete": seed})
 
 
 class Parent:
@@ -201,13 +202,14 @@ class Parent:
         self, first: int, out: Path, coverage: Coverage, log: Callable[[str], None], paired: bool = False
     ) -> None:
         self.next, self.out, self.coverage, self.log, self.paired = first, out, coverage, log, paired
+        self.complete = False
         self.counts: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.found: list[dict] = []
 
     def run(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end and not self.complete:
             read, write = os.pipe()
             pid = os.fork()
             if not pid:
@@ -231,7 +233,7 @@ class Parent:
             ready, _, _ = select.select([read], [], [], min(left, PATIENCE))
             data = os.read(read, 1 << 16) if ready else b""
             if not data:
-                if time.monotonic() < end:
+                if time.monotonic() < end and not self.complete:
                     kind = "killed: the process died" if ready else f"hang: nothing for {PATIENCE:.0f} s"
                     self.counts[kind] += 1
                     self.log(f"FOUND {kind}, seed {self.next - 1}, {self._keep_last(kind.partition(':')[0])}")
@@ -256,6 +258,8 @@ class Parent:
         elif "done" in m:
             self.counts["judged"] += 1
             self.coverage.add(**{name: map(tuple, pairs) for name, pairs in m["done"].items()})  # type: ignore[arg-type]
+        elif "complete" in m:
+            self.complete = True
         elif "apart" in m:
             self.coverage.apart[*m["apart"]] = m["why"]
         elif "refused" in m:

@@ -146,7 +146,7 @@ def test_moves_must_be_equal_in_every_bit_and_rounding_has_its_room(code):
     (want,) = Oracle(model, feeds).expected().values()
     relative = want.allowed / np.abs(want.values)
     eps = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}[code]
-    assert not want.exact and eps < np.median(relative) < 300 * eps
+    assert not want.exact and eps < np.median(relative) < 400 * eps
     assert differences(want.values * np.float32(1 + 1e-9), want)[1] == 0
     assert differences(want.values + 0.5, want)[1] > 1
 
@@ -201,7 +201,7 @@ def test_a_planted_wrong_lowering_is_found_and_shrunk(monkeypatch):
     right = sequences.UNARY["leaky_relu"]
     wrong = sequences.Recipe(right.scratch, right.wide, lambda em, x, y, n, f, t, a: em.vs("mul", x, 0.75, y, n, f))
     monkeypatch.setitem(sequences.UNARY, "leaky_relu", wrong)
-    case, failure = first_failure("LeakyRelu", range(52, 400))
+    case, failure = first_failure("LeakyRelu", range(152, 400))
     assert failure.stage == "wrong"
     small = shrink(case, failure, 20.0)
     assert [n.op_type for n in small.model.graph.node] == ["LeakyRelu"]
@@ -355,6 +355,14 @@ def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_p
     parent.run(1.5)
     assert any(says in line and "3" in line for line in lines), lines
     assert parent.counts["judged"] > 4 and parent.next > 6
+
+
+def test_a_hunt_for_pairs_ends_when_none_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(OpenPairs, "count", lambda self: 0)
+    parent = runner.Parent(1, tmp_path, Coverage(), lambda text: None, paired=True)
+    started = time.monotonic()
+    parent.run(30)
+    assert parent.complete and not parent.found and time.monotonic() - started < 20
 
 
 def test_the_command_says_what_it_did(tmp_path, capsys):
