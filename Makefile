@@ -8,6 +8,7 @@ SECONDS ?= 600
 SEED ?= 0
 
 # mutation: 120 mutants of each of three programs, with three seeds; prints who sees what.
+# test-core: the C core also built with checks of addresses and undefined behaviour.
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
 # replay: every program of the corpus is the recorded one, byte for byte; GATE=cycles: none is slower.
 # fuzz-readers: 500 damaged files of every kind that is read, and 40 processes ended at random; SEED names others.
@@ -16,7 +17,7 @@ SEED ?= 0
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead; PAIRS=1 makes nothing but models for pairs
 # of operators that have not stood next to each other, until none is missing.
-.PHONY: demo test test-all test-found test-proofs test-debug replay fuzz-readers hunt mutation lint bench clean
+.PHONY: demo test test-all test-found test-proofs test-core test-debug replay fuzz-readers hunt mutation lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -33,6 +34,9 @@ test-found: $(KERNELS)
 
 test-proofs: $(KERNELS)
 	TX8FAST_PROVE=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+
+test-core: $(KERNELS)
+	TX8FAST_SANITIZE_C=1 $(BIN)/python -m pytest -q tests/host
 
 test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
@@ -71,6 +75,6 @@ $(STAMP): pyproject.toml setup.py
 	touch $@ $(KERNELS)
 
 # The install above builds the kernels too; this rule is for a kernel that changed since.
-$(KERNELS): setup.py $(wildcard tx8fast/_kernels/*.pyx tx8fast/_kernels/*.pxd) | $(STAMP)
+$(KERNELS): setup.py $(wildcard tx8fast/_kernels/*.pyx tx8fast/_kernels/*.pxd tx8fast/host/*.pyx tx8fast/host/csrc/*) | $(STAMP)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@

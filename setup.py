@@ -30,6 +30,12 @@ KERNELS = (
 #: what kernels include; a change rebuilds them
 HEADERS = ["tx8fast/_kernels/_cells.h"]
 
+#: the meaning of every instruction, plain C, with its binding
+CORE = ("blocked", "core", "formats", "loops", "matrix", "moves", "pack", "peripheral", "tensor", "vector")
+CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "tx8_core.h", "tx8_isa.h"]
+#: every operation is rounded by itself, on every machine; the two others only let loops become vectors
+CORE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
+
 DEBUG = os.environ.get("TX8FAST_DEBUG_KERNELS") == "1"
 BUILD_DIR = "build/cython-debug" if DEBUG else "build/cython"
 # Neither Cython nor the C compiler notices changed directives or flags, so what the objects in the tree
@@ -56,7 +62,7 @@ FLAGS = [
 if os.environ.get("TX8FAST_WERROR") == "1":
     FLAGS.append("-Werror")
 
-MODE = repr((sorted(DIRECTIVES.items()), FLAGS))
+MODE = repr((sorted(DIRECTIVES.items()), FLAGS, CORE_FLAGS))
 FORCE = DEBUG or not MODE_FILE.exists() or MODE_FILE.read_text() != MODE
 
 
@@ -83,9 +89,21 @@ def extension(name: str) -> Extension:
     )
 
 
+def core() -> Extension:
+    folder = "tx8fast/host/csrc"
+    return Extension(
+        "tx8fast.host._core",
+        ["tx8fast/host/_core.pyx", *(f"{folder}/{name}.c" for name in CORE)],
+        extra_compile_args=FLAGS + CORE_FLAGS,
+        extra_link_args=["-pthread"],
+        include_dirs=[folder],
+        depends=[f"{folder}/{name}" for name in CORE_HEADERS],
+    )
+
+
 setup(
     ext_modules=cythonize(
-        [extension(name) for name in KERNELS],
+        [*(extension(name) for name in KERNELS), core()],
         build_dir=BUILD_DIR,
         compiler_directives=DIRECTIVES,
         force=FORCE,

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"errors"},
     "_kernels": {"errors"},
     "machine": {"_kernels", "files", "errors"},
-    "numerics": {"errors"},
+    "numerics": {"_kernels", "errors"},
     "graph_table": {"errors"},
     "collectives": {"errors"},
     "weights": {"numerics", "files", "errors"},
@@ -39,10 +39,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "_kernels", "errors",
     },
     "proof": {"program", "isa", "machine", "weights", "graph_table", "numerics.layout", "numerics.formats", "_kernels", "errors"},
-    "simulator": {"program", "isa", "machine", "numerics", "weights", "_kernels", "errors"},
+    "simulator": {"program", "host", "isa", "machine", "numerics", "weights", "_kernels", "errors"},
     "codegen": {"program", "isa", "machine", "numerics", "weights", "errors"},
     "report": {"program", "isa", "machine", "numerics", "simulator.trace", "weights", "errors"},
-    "host": {"errors"},
+    "host": {"isa", "machine", "numerics", "errors"},
 }  # fmt: skip
 # The top of the stack may import everything below.
 TOP = {"__init__", "__main__", "api", "batch", "cli", "demo", "demo_model", "lengths", "options", "cache"}

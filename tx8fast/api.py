@@ -118,12 +118,12 @@ class CompiledProgram:
 
     def run(self, inputs: Mapping[str, np.ndarray], weights_dir: str | os.PathLike[str] | None = None,
             debug: bool = False, progress: Progress | None = None, sanitize: bool = False,
-            exact: bool = False) -> dict[str, np.ndarray]:  # fmt: skip
+            exact: bool = False, threads: int | None = None) -> dict[str, np.ndarray]:  # fmt: skip
         """Execute the program bit by bit; return one array per output name. `progress(done, total)` counts launches.
         Of several chips, results have a leading axis over chips, and inputs may have one.
 
         `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
-        `exact` computes element by element, adds in the specified order and fills `status`; for small programs.
+        `exact` interprets element by element and fills `status`; for small programs. `threads`: at most so many execute tiles.
         Raises SimulationError listing every missing, unknown or misshapen input."""
         from tx8fast.simulator.chips import ChipsSimulator
         from tx8fast.simulator.functional import FunctionalSimulator
@@ -135,13 +135,13 @@ class CompiledProgram:
 
             watch = Sanitizer(self.program)
         if self.program.n_chips > 1:
-            sim = ChipsSimulator(self.program, debug=debug, exact=exact, observer=watch)
+            sim = ChipsSimulator(self.program, debug=debug, exact=exact, observer=watch, threads=threads)
         else:
-            sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact)
+            sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact, threads=threads)
         if weights_dir is not None and not reads_files(self.program):
             why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
             warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=2)
-        params = param_arrays(self.program, weights_dir or self.weights_dir)
+        params = param_arrays(self.program, weights_dir or self.weights_dir, sim.room)
         for tensor, image in params:
             sim.store(tensor.address, image)
         for t in self.program.inputs:

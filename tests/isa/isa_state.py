@@ -6,8 +6,8 @@ from tx8fast import isa
 from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES, np_dtype
 from tx8fast.numerics.layout import blocked_bytes, pack, unpack
-from tx8fast.simulator.functional import TileState
 from tx8fast.simulator.memory import Ddr
+from tx8fast.simulator.state import TileState, run_row
 
 MACHINE = load_machine("tx8")
 A, B, C, D, E, F = (0x10000 + 0x40000 * k for k in range(6))
@@ -43,7 +43,7 @@ def execute(state, name, ddr=DDR_BASE, **fields):
     row = isa.rows([isa.make(name, **fields)])
     spans = isa.ranges(row, np.array([ddr]))
     before_spm, before_ddr = state.spm[LOW:HIGH].copy(), state.ddr.data.copy()
-    isa.run(state, row[0], ddr)
+    run_row(state, row[0], ddr)
     changed = np.flatnonzero(state.spm[LOW:HIGH] != before_spm) + LOW
     _inside(name, changed, spans["spm_write"][0])
     _inside(name, np.flatnonzero(state.ddr.data != before_ddr) + DDR_BASE, spans["ddr_write"])
@@ -71,7 +71,7 @@ def _reads_are_declared(state, row, ddr, spans, spm, ddr_bytes, after):
     final_ddr, wb = state.ddr.data.copy(), state.wb
     state.spm[LOW:HIGH] = poisoned
     state.ddr.data[...] = ddr_bytes
-    isa.run(state, row[0], ddr)
+    run_row(state, row[0], ddr)
     again = state.spm[LOW:HIGH].copy()
     # bytes that neither run wrote differ only by the poison
     same = (again == after) | ((again == poisoned) & (after == spm))

@@ -8,6 +8,7 @@ from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.isa.comm import mask_diameter, mask_of, mask_tiles, message_cycles
 from tx8fast.machine import load_machine, topology
+from tx8fast.simulator.state import run_row
 
 MACHINE = load_machine("tx8")
 
@@ -79,4 +80,4 @@ def test_worker_is_part_of_a_row():
 @pytest.mark.feature("H26")
 def test_a_lone_tile_cannot_send():
     with pytest.raises(SimulationError, match="no launch is running"):
-        isa.run(new_state(), one("send", src=A, dst=B, bytes=64, mask=2)[0], DDR_BASE)
+        run_row(new_state(), one("send", src=A, dst=B, bytes=64, mask=2)[0], DDR_BASE)

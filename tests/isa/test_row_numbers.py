@@ -14,6 +14,7 @@ from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Tensor
 from tx8fast.program.verify import verify
 from tx8fast.simulator.cycle import simulate
+from tx8fast.simulator.state import run_row
 
 MACHINE = load_machine("tx8")
 pytestmark = pytest.mark.feature("H22")
@@ -64,7 +65,7 @@ def test_one_row_of_a_table_in_scratchpad():
 def test_a_number_outside_the_table(name, number):
     fields = {"dst": B, **(ROW if name == "rdma_row" else {**COPY, "src0": A, "entries": 7})}
     with pytest.raises(SimulationError, match=rf"found number {number}, required \[-7, 7\)"):
-        isa.run(state_with(number), isa.rows([isa.make(name, fmt="i64", **fields)])[0], DDR_BASE)
+        run_row(state_with(number), isa.rows([isa.make(name, fmt="i64", **fields)])[0], DDR_BASE)
 
 
 def test_cost_is_a_transfer_of_its_own_for_every_row():

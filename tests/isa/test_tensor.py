@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from isa_state import A, B, C, D, E, execute, get, get_blocked, new_state, put, put_blocked, values
 
+from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.isa import scalar_pattern
 from tx8fast.isa.convert import PAIRS, overlap_is_legal
 from tx8fast.numerics.formats import FORMAT_CODES, convert, np_dtype, pack_bits
+from tx8fast.simulator.state import run_row
 
 f32 = np.float32
 REDUCE = {"sum": sum, "avg": lambda v: sum(v) / len(v), "max": max, "min": min}
@@ -127,12 +129,10 @@ def test_conversion_in_place():
     state = new_state()
     x = np.arange(128, dtype=f32)
     put(state, A + 256, x.astype(np_dtype("bf16")))
-    from tx8fast import isa
-
-    isa.run(state, isa.rows([isa.make("cvt_bf16_f32", src0=A + 256, dst=A, n=128)])[0], 0)
+    run_row(state, isa.rows([isa.make("cvt_bf16_f32", src0=A + 256, dst=A, n=128)])[0], 0)
     assert np.array_equal(get(state, A, 128, "f32"), x)
     with pytest.raises(SimulationError, match="right-aligned"):
-        isa.run(state, isa.rows([isa.make("cvt_bf16_f32", src0=A + 64, dst=A, n=128)])[0], 0)
+        run_row(state, isa.rows([isa.make("cvt_bf16_f32", src0=A + 64, dst=A, n=128)])[0], 0)
 
 
 @pytest.mark.feature("H15")

@@ -18,11 +18,11 @@ def rand(*shape, seed=0):
 
 def test_gemm_transposes_batches_bias_and_activation():
     a, b, bias = rand(2, 1, 3, 4), rand(5, 4, 6, seed=1), rand(6, seed=2)
-    want = np.matmul(a, b) + bias
-    np.testing.assert_allclose(run("gemm", a, b, bias), want, rtol=1e-6)
+    want = np.matmul(a.astype(float), b) + bias
+    np.testing.assert_allclose(run("gemm", a, b, bias), want, rtol=1e-6, atol=1e-6)
     turned = run("gemm", a.swapaxes(-1, -2), b.swapaxes(-1, -2), bias, trans_a=True, trans_b=True)
-    np.testing.assert_allclose(turned, want, rtol=1e-6)
-    np.testing.assert_allclose(run("gemm", a, b, bias, act="relu"), np.maximum(want, 0), rtol=1e-6)
+    np.testing.assert_allclose(turned, want, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(run("gemm", a, b, bias, act="relu"), np.maximum(want, 0), rtol=1e-6, atol=1e-6)
     with pytest.raises(SimulationError, match="do not multiply"):
         run("gemm", a, b[:, :3])
 

@@ -51,7 +51,7 @@ def test_wheel_from_sdist_is_complete(tmp_path: Path) -> None:
     sources = {
         path.relative_to(ROOT).as_posix()
         for path in (ROOT / "tx8fast").rglob("*")
-        if path.suffix in {".py", ".pyx", ".pxd", ".pyi", ".toml", ".h", ".cpp"}
+        if path.suffix in {".py", ".pyx", ".pxd", ".pyi", ".toml", ".h", ".c", ".cpp"}
     }
     assert sources - packed == set()
 
@@ -63,6 +63,7 @@ def test_wheel_from_sdist_is_complete(tmp_path: Path) -> None:
     for kernel in kernels():
         built = [n for n in inside if n.startswith(f"tx8fast/_kernels/{kernel}.") and n.endswith(".so")]
         assert len(built) == 1, f"kernel {kernel} is missing from the wheel"
+    assert len([n for n in inside if n.startswith("tx8fast/host/_core.") and n.endswith(".so")]) == 1
     data = {name for name in sources if name.endswith((".toml", ".pyi", ".py"))}
     assert data - inside == set()
     assert not [n for n in inside if n.endswith((".pyx", ".c")) or n.startswith(("tests/", "build/"))]

@@ -274,17 +274,6 @@ def test_data_passes_a_barrier_through_ddr():
     assert np.array_equal(sim.ddr.view(OUT + 4096, 256), want)
 
 
-@pytest.mark.feature("H26")
-def test_tiles_without_exchange_share_one_scratchpad():
-    b = CodeBuilder().add("rdma", dst=A, run_bytes=256, slot=0).finish()
-    sim = FunctionalSimulator(program([b.code()], None, 1))
-    sim.run()
-    assert not sim._states
-    sim = FunctionalSimulator(all_gather(256))
-    sim.run()
-    assert sorted(sim._states) == list(range(16))
-
-
 @pytest.mark.feature("H23")
 def test_loops_of_messages():
     """A loop streams pieces through two buffers; the handshake keeps the sender from overtaking."""

@@ -166,7 +166,7 @@ def test_scalar_unit_and_fence_take_the_core():
     verify(made)
     sim = FunctionalSimulator(made)
     sim.run()
-    assert sim.state.wb == (0x40000000, 0)
+    assert sim.state_of(0).wb == (0x40000000, 0)
     times = trace(made, 0)[0]
     assert times.end.tolist()[:3] == [32 + 46, 32 + 46 + 20, 32 + 46 + 20 + WAIT]
     assert simulate(made).busy["kcore"] == 46 + 20

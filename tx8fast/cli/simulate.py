@@ -154,7 +154,7 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
 @click.option(
     "--exact",
     is_flag=True,
-    help="Element by element, sums in the hardware's order, status bits reported; for small programs.",
+    help="The same bytes by an interpreter, element by element, status bits reported; for small programs.",
 )
 @json_option  # fmt: skip
 def run_(

@@ -1,12 +1,10 @@
-"""The instruction set: declarations, code arrays, cost, ranges and meaning.
+"""The instruction set: declarations, code arrays, cost and ranges.
 
-May import: numpy, machine, numerics, _kernels, errors. Must not: know the compiler or whole programs.
+May import: numpy, machine, numerics, _kernels, errors. Must not: know the compiler or whole programs, or execute anything.
 
     row = isa.make("add_vv", src0=a, src1=b, dst=c, n=64, fmt="bf16")
     code = isa.roll(isa.rows([row, ...]))
 """
-
-import numpy as np
 
 from tx8fast.isa import comm, control, convert, dma, lookup, ne, peripheral, scalar, tdma, tensor, vector
 from tx8fast.isa.base import (
@@ -33,23 +31,9 @@ from tx8fast.isa.tdma import channel_norm
 finish()
 
 
-def run(state, row, ddr_addr: int) -> None:
-    """Execute one RECORD element on `state` (see simulator.functional); `ddr_addr` is absolute, in bytes."""
-    cls = class_of(int(row["opcode"]))
-    with np.errstate(all="ignore"):
-        cls.run(
-            state,
-            int(row["fmt"]),
-            int(row["rnd"]),
-            row["spm"].tolist(),
-            row["p"].tolist(),
-            int(ddr_addr),
-        )
-
-
 __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
     "by_family", "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "execution", "expand", "field_problems", "instruction",
-    "issue_cycles", "lookup", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "row_forms", "rows", "run",
+    "issue_cycles", "lookup", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "row_forms", "rows",
     "scalar", "scalar_pattern", "sequence_cycles", "spm_ranges", "tdma", "tensor", "units", "vector",
 ]  # fmt: skip

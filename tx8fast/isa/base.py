@@ -2,14 +2,14 @@
 
 May import: numpy, errors, isa.record, numerics.formats. Must not: know any particular instruction.
 
-A class declares one opcode: name, engine, field names, cost, byte ranges and meaning. Costs and
+A class declares one opcode: name, engine, field names, cost and byte ranges; host/csrc executes it. Costs and
 ranges work on whole RECORD arrays; classes that share them share one FAMILY so that a code array is
 evaluated with one numpy expression per family, not per row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -122,10 +122,6 @@ class Instruction:
         """Return the cycles per row that the kernel core works before it writes registers, or None: none."""
         return None
 
-    @staticmethod
-    def run(state, fmt: int, rnd: int, spm: Sequence[int], p: Sequence[int], ddr: int) -> None:
-        """Execute one row on `state`; `ddr` is the absolute DDR address (bytes) of its operand."""
-
 
 INSTRUCTIONS: dict[str, type[Instruction]] = {}
 BY_OPCODE: list[type[Instruction] | None] = [None] * N_OPCODES
@@ -133,7 +129,6 @@ BY_OPCODE: list[type[Instruction] | None] = [None] * N_OPCODES
 
 def declare(parent: type[Instruction], opcode: int, name: str, **attrs) -> type[Instruction]:
     """Create and register the class of one opcode; `attrs` become class attributes."""
-    attrs = {k: staticmethod(v) if k == "run" else v for k, v in attrs.items()}
     cls = type(name, (parent,), {"OPCODE": opcode, "NAME": name, "__doc__": parent.__doc__, **attrs})
     INSTRUCTIONS[name] = cls
     BY_OPCODE[opcode] = cls

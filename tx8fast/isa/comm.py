@@ -156,15 +156,6 @@ def _tiles(r):
     return np.bitwise_count(np.maximum(r["p"][:, 1], 0)).astype(np.int64)
 
 
-def _send(cls: type[Message]):
-    to_chips = "chip" in cls.FIELDS_P
-
-    def run(state, fmt, rnd, spm, p, ddr):
-        state.send(cls.pieces(state.spm, spm[0], p), spm[1], p[2], p[3] if to_chips else 0)
-
-    return run
-
-
 class Recv(Sync):
     """Wait until `monitor` has gained `bytes` since it was last taken from, then take them off it."""
 
@@ -237,7 +228,7 @@ def message_cycles(machine, tile: int, mask: int, nbytes: int) -> int:
 
 
 for _k, _cls in enumerate((Send, Scatter, Gather)):
-    declare(_cls, 0x380 + _k, _cls.__name__.lower(), run=_send(_cls))
+    declare(_cls, 0x380 + _k, _cls.__name__.lower())
 declare(Recv, RECV, "recv")
 declare(SendWait, 0x504, "send_wait")
 declare(BarrierSub, 0x505, "barrier_sub")

@@ -67,10 +67,6 @@ class Kcore(Instruction):
         work = np.ceil(r["p"][:, 1] * k.routine_cycles_per_elem).astype(np.int64)
         return k.routine_base + work
 
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        state.run_routine(p[0])
-
 
 class Loop(Instruction):
     """Repeat the rows up to the matching `end` row `count` times."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast.errors import SimulationError
 from tx8fast.isa.base import FORMAT_BYTES, N_OPCODES, Instruction, declare
-from tx8fast.isa.lanes import raw
 from tx8fast.isa.vector import ct_time
-from tx8fast.numerics.formats import FORMAT_CODES, convert
+from tx8fast.numerics.formats import FORMAT_CODES
 
 _FLOATS = ("f16", "bf16", "f32", "tf32")
 #: (first opcode, source, destinations in opcode order)
@@ -66,32 +64,8 @@ def overlap_is_legal(src: int, dst: int, n: int, src_bytes: int, dst_bytes: int)
     return dst <= src
 
 
-def _runner(src: str, dst: str):
-    src_fmt, dst_fmt = FORMAT_CODES[src], FORMAT_CODES[dst]
-    src_bytes, dst_bytes = int(FORMAT_BYTES[src_fmt]), int(FORMAT_BYTES[dst_fmt])
-    # exact widening and nearest-even narrowing are plain casts
-    plain = (src, dst) in {("bf16", "f32"), ("f16", "f32"), ("f32", "bf16"), ("f32", "f16")}
-
-    def run(state, fmt, rnd, spm, p, ddr):
-        n = p[0]
-        if not overlap_is_legal(spm[0], spm[1], n, src_bytes, dst_bytes):
-            raise SimulationError(
-                f"converting {n} elements {src} -> {dst}: source {spm[0]:#x} and destination {spm[1]:#x} "
-                "overlap; widening in place needs the source right-aligned in the destination range"
-            )
-        x = raw(state.spm, spm[0], n, src_fmt)
-        out = raw(state.spm, spm[1], n, dst_fmt)
-        if plain and rnd == 0:
-            out[...] = x.astype(out.dtype)
-        else:
-            zero = p[1] if src == "i8" else 0
-            out[...] = convert(x, src, dst, rnd, zero, state.seed() if rnd == 4 else 0)
-
-    return run
-
-
 for _first, _src, _dsts in PAIRS:
     for _k, _dst in enumerate(_dsts):
         _SRC_BYTES[_first + _k] = FORMAT_BYTES[FORMAT_CODES[_src]]
         _DST_BYTES[_first + _k] = FORMAT_BYTES[FORMAT_CODES[_dst]]
-        declare(Convert, _first + _k, f"cvt_{_src}_{_dst}", run=_runner(_src, _dst))
+        declare(Convert, _first + _k, f"cvt_{_src}_{_dst}")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tx8fast._kernels import extra_pages
 from tx8fast.isa.base import Instruction, ceil_div, declare
-from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, copy, envelope
+from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, envelope
 
 
 class Dma(Instruction):
@@ -79,28 +79,5 @@ class Wdma(Dma):
     FIELDS_SPM = ("src",)
 
 
-def _dense(size: int, levels):
-    _, n0, _, n1, _, n2 = levels
-    return size, n0, size * n0, n1, size * n0 * n1, n2
-
-
-def _rdma(state, fmt, rnd, spm, p, ddr):
-    size, levels = p[0], p[1:7]
-    src = state.ddr.view(ddr, envelope(size, levels))
-    if p[2] * p[4] * p[6] == 1:
-        state.spm[spm[0] : spm[0] + size] = src
-    else:
-        copy(state.spm, spm[0], _dense(size, levels), src, 0, levels, size)
-
-
-def _wdma(state, fmt, rnd, spm, p, ddr):
-    size, levels = p[0], p[1:7]
-    dst = state.ddr.view(ddr, envelope(size, levels))
-    if p[2] * p[4] * p[6] == 1:
-        dst[...] = state.spm[spm[0] : spm[0] + size]
-    else:
-        copy(dst, 0, levels, state.spm, spm[0], _dense(size, levels), size)
-
-
-declare(Rdma, 0x300, "rdma", run=_rdma)
-declare(Wdma, 0x301, "wdma", run=_wdma)
+declare(Rdma, 0x300, "rdma")
+declare(Wdma, 0x301, "wdma")

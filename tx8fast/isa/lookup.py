@@ -82,11 +82,6 @@ class RdmaRow(Dma, Lookup):
         p[:7] = row["p"][0], 0, 1, 0, 1, 0, 1
         return _as("rdma", row, row["spm"], p), number * _field(cls, row, "stride")
 
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        at = ddr + row_number(state, fmt, p) * p[1]
-        state.spm[spm[0] : spm[0] + p[0]] = state.ddr.view(at, p[0])
-
 
 class TdmaRow(Tdma, Lookup):
     """Move one row of a table in scratchpad: runs of `size` bytes, strided on both sides."""
@@ -113,12 +108,6 @@ class TdmaRow(Tdma, Lookup):
         spm = row["spm"].copy()
         spm[0] += number * _field(cls, row, "stride")
         return _as("gather_scatter", row, spm, p), 0
-
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        src = spm[0] + row_number(state, fmt, p) * p[1]
-        levels = (0, 1, 0, 1)
-        instruction("gather_scatter").run(state, 0, rnd, (src, spm[1]), (p[0], *p[5:7], *levels, *p[7:9], *levels), 0)
 
 
 def numbers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -1,6 +1,6 @@
 """NE matrix instructions: GEMM and the three convolutions, with their post-processing.
 
-May import: numpy, errors, isa.base, isa.blocked, isa.quant. Must not: touch DDR.
+May import: numpy, isa.base, isa.blocked. Must not: execute anything.
 Source: TX8 hardware manual 12, 16.3. Operands are channel-blocked; an address 0 means "not used".
 """
 
@@ -10,16 +10,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from tx8fast.errors import SimulationError
 from tx8fast.isa.base import N_FORMATS, OPERAND_BYTES, Instruction, ceil_div, declare
-from tx8fast.isa.blocked import load, position_bytes, span_bytes, store, used_bytes
-from tx8fast.isa.quant import postprocess, quantised, unpack_quant
+from tx8fast.isa.blocked import position_bytes, span_bytes, used_bytes
 from tx8fast.numerics.formats import FORMAT_CODES
 
-F32, I32, I16 = FORMAT_CODES["f32"], FORMAT_CODES["i32"], FORMAT_CODES["i16"]
-INT8_FORMATS = (FORMAT_CODES["i8"], FORMAT_CODES["u8"])
-#: f32 holds sums of 8-bit products exactly up to this many terms
-EXACT_F32_TERMS = 512
+F32, I16 = FORMAT_CODES["f32"], FORMAT_CODES["i16"]
 
 _LEGAL = ("i8", "u8", "f16", "bf16", "tf32", "f32")
 
@@ -70,48 +65,6 @@ def _vectors(r, channels, bias_en, bias_fmt, scale_n, quant):
     parts = [(spm[:, 4], bias), (spm[:, 5], np.where(spm[:, 5] != 0, size, 0))]
     parts.append((scale_n, np.where(scale_n != 0, size, 0)))
     return _extras(parts)
-
-
-def _load_input(state, addr, n, pos, c, fmt, zero_point, terms):
-    """Return an input operand as floats in which every product sum is exact for 8-bit formats."""
-    if fmt not in INT8_FORMATS:
-        return load(state.spm, addr, n, pos, c, fmt)
-    wide = np.float32 if terms <= EXACT_F32_TERMS else np.float64
-    x = load(state.spm, addr, n, pos, c, fmt, wide)
-    return x - wide(zero_point) if zero_point else x
-
-
-def _finish(state, acc, spm, fmt, p_post, rnd):
-    """Add psum, post-process and write; `acc` is (n, pos, c); p_post: fields by name."""
-    n, pos, c = acc.shape
-    f = p_post
-    integer = fmt in INT8_FORMATS
-    if integer:
-        acc = acc.astype(np.int64)
-    if f["psum_en"]:
-        if integer and f["psum_fmt"] == I32:
-            acc = acc + load(state.spm, spm[3], n, pos, c, I32, np.int64)
-        else:
-            psum = load(state.spm, spm[3], n, pos, c, f["psum_fmt"])
-            if integer:
-                acc, integer = acc.astype(np.float32), False
-            # never in place: the accumulator may be a view of an operand
-            acc = acc + psum
-    if integer:
-        acc = acc.astype(np.int32)  # wraps like the 32-bit accumulator
-
-    def vector(addr, vfmt):
-        return load(state.spm, addr, 1, 1, c, vfmt)[0, 0] if addr else None
-
-    q = unpack_quant(f["quant"])
-    if q.enabled and integer:
-        scale = vector(spm[5], I16)
-        out = quantised(acc, scale, q)
-    else:
-        bias = vector(spm[4], f["bias_fmt"]) if f["bias_en"] else None
-        pos_scale, neg_scale = vector(spm[5], F32), vector(f["scale_n"], F32)
-        out = postprocess(acc, bias, pos_scale, neg_scale, f["act"], state.float_postproc)
-    store(state.spm, spm[2], out, f["out_fmt"], rnd, state.seed())
 
 
 class Gemm(Instruction):
@@ -195,27 +148,6 @@ class Gemm(Instruction):
             _vectors(r, n, p[:, 10], p[:, 12], p[:, 13], p[:, 14]),
         ]
         return reads, [(spm[:, 2], span_bytes(batch, m, n, p[:, 7]))]
-
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        m, k, n, batch_l, batch_r, l_trs, r_trs = p[:7]
-        q = unpack_quant(p[14])
-        left = _load_input(state, spm[0], batch_l, *((k, m) if l_trs else (m, k)), fmt, q.zp_left, k)
-        right = _load_input(state, spm[1], batch_r, *((k, n) if r_trs else (n, k)), fmt, q.zp_right, k)
-        if l_trs:
-            left = left.transpose(0, 2, 1)
-        if not r_trs:
-            right = right.transpose(0, 2, 1)
-        if batch_l == 1 and batch_r == 1:
-            acc = state.product(left[0], right[0], fmt)[None]
-        else:
-            if batch_l != batch_r and 1 not in (batch_l, batch_r):
-                raise SimulationError(
-                    f"gemm: found batches {batch_l} and {batch_r}, required equal ones or one of them 1"
-                )
-            batches = range(max(batch_l, batch_r))
-            acc = np.stack([state.product(left[i % batch_l], right[i % batch_r], fmt) for i in batches])
-        _finish(state, acc, spm, fmt, dict(zip(Gemm.FIELDS_P[7:], p[7:15])), rnd)
 
 
 class Conv(Instruction):
@@ -315,81 +247,7 @@ class Conv(Instruction):
         return reads, [(spm[:, 2], span_bytes(n, oh * ow, oc, p[:, 17]))]
 
 
-def _conv_inputs(state, fmt, spm, p, weight_shape, terms):
-    n, h, w, c = p[:4]
-    q = unpack_quant(p[23])
-    x = _load_input(state, spm[0], n, h * w, c, fmt, q.zp_left, terms).reshape(n, h, w, c)
-    *lead, last = weight_shape
-    wt = _load_input(state, spm[1], 1, int(np.prod(lead)), last, fmt, q.zp_right, terms)
-    return x, wt.reshape(weight_shape)
-
-
-def _conv_done(state, acc, fmt, rnd, spm, p):
-    fields = dict(zip(Conv.FIELDS_P[17:], p[17:24]), bias_fmt=F32)
-    _finish(state, acc.reshape(acc.shape[0], -1, acc.shape[3]), spm, fmt, fields, rnd)
-
-
-def _padded_input(x, p):
-    """Return `x` (n, h, w, c) with its border, extended where the last window reaches further."""
-    n, h, w, c = x.shape
-    oh, ow, (top, _, left, _), (kx, ky, sx, sy, dx, dy) = p[4], p[5], p[7:11], p[11:17]
-    need_h = (oh - 1) * sy + (ky - 1) * dy + 1
-    need_w = (ow - 1) * sx + (kx - 1) * dx + 1
-    out = np.zeros((n, max(need_h, h + top), max(need_w, w + left), c), x.dtype)
-    out[:, top : top + h, left : left + w] = x
-    return out
-
-
-def _windows(p):
-    """Yield (ky, kx, row slice, column slice) of every kernel tap over the padded plane of the larger map."""
-    kx, ky, sx, sy, dx, dy = p[11:17]
-    for y in range(ky):
-        for z in range(kx):
-            yield y, z, y * dy, z * dx, sy, sx
-
-
-def _run_conv(state, fmt, rnd, spm, p, ddr):
-    oh, ow, oc, kx, ky = p[4], p[5], p[6], p[11], p[12]
-    x, wt = _conv_inputs(state, fmt, spm, p, (ky, kx, oc, p[3]), kx * ky * p[3])
-    x = _padded_input(x, p)
-    acc = np.zeros((p[0], oh, ow, oc), x.dtype)
-    for y, z, y0, z0, sy, sx in _windows(p):
-        part = x[:, y0 : y0 + (oh - 1) * sy + 1 : sy, z0 : z0 + (ow - 1) * sx + 1 : sx]
-        acc = state.product(part.reshape(-1, p[3]), wt[y, z].T, fmt, acc.reshape(-1, oc)).reshape(acc.shape)
-    _conv_done(state, acc, fmt, rnd, spm, p)
-
-
-def _run_depthwise(state, fmt, rnd, spm, p, ddr):
-    oh, ow, c, kx, ky = p[4], p[5], p[3], p[11], p[12]
-    p = [*p[:15], 1, 1, *p[17:]]  # this form ignores dilation
-    x, wt = _conv_inputs(state, fmt, spm, p, (ky, kx, c), kx * ky)
-    x = _padded_input(x, p)
-    acc = np.zeros((p[0], oh, ow, c), x.dtype)
-    for y, z, y0, z0, sy, sx in _windows(p):
-        acc += x[:, y0 : y0 + (oh - 1) * sy + 1 : sy, z0 : z0 + (ow - 1) * sx + 1 : sx] * wt[y, z]
-    _conv_done(state, acc, fmt, rnd, spm, p)
-
-
-def _run_backward(state, fmt, rnd, spm, p, ddr):
-    n, h, w, c, oh, ow, oc, top, _, left, _, kx, ky, sx, sy, dx, dy = p[:17]
-    x, wt = _conv_inputs(state, fmt, spm, p, (ky, kx, c, oc), kx * ky * c)
-    full = np.zeros(
-        (
-            n,
-            max(oh + top, (h - 1) * sy + (ky - 1) * dy + 1),
-            max(ow + left, (w - 1) * sx + (kx - 1) * dx + 1),
-            oc,
-        ),
-        x.dtype,
-    )
-    flat = x.reshape(-1, c)
-    for y, z, y0, z0, step_y, step_x in _windows(p):
-        window = full[:, y0 : y0 + (h - 1) * step_y + 1 : step_y, z0 : z0 + (w - 1) * step_x + 1 : step_x]
-        window[...] = state.product(flat, wt[y, z], fmt, window.reshape(-1, oc)).reshape(n, h, w, oc)
-    _conv_done(state, full[:, top : top + oh, left : left + ow], fmt, rnd, spm, p)
-
-
-declare(Conv, 0x200, "conv", run=_run_conv)
-declare(Conv, 0x201, "depthwise", run=_run_depthwise)
-declare(Conv, 0x202, "backward_conv", run=_run_backward)
+declare(Conv, 0x200, "conv")
+declare(Conv, 0x201, "depthwise")
+declare(Conv, 0x202, "backward_conv")
 declare(Gemm, 0x203, "gemm")

@@ -1,17 +1,12 @@
-"""Post-processing of the matrix engine: the float path and the INT8 path.
+"""Parameters of the matrix engine's INT8 path, which travel in one integer field.
 
-May import: numpy. Must not: know memory or layouts.
-Source: TX8 hardware manual 12.3, 12.4. The INT8 parameters travel in one integer field.
+May import: nothing. Must not: know memory or layouts.
+Source: TX8 hardware manual 12.4.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-import numpy as np
-
-_LEAK = np.float32(0.01)
-RELU, LEAKY_RELU = 1, 2
 
 
 class Quant(NamedTuple):
@@ -49,29 +44,3 @@ def unpack_quant(word: int) -> Quant:
         z = word >> (11 + 12 * k) & 0xFFF
         zeros.append(z - 4096 if z >= 2048 else z)
     return Quant(bool(word & 1), word >> 1 & 31, word >> 6 & 31, *zeros)
-
-
-def quantised(acc: np.ndarray, scale: np.ndarray | None, q: Quant) -> np.ndarray:
-    """Return int8 results of int32 sums `acc` (..., c) with per-channel 16-bit factors `scale` (c,)."""
-    o16 = np.clip(acc.astype(np.int64) >> q.q1, -32768, 32767)
-    factor = 1 if scale is None else scale.astype(np.int64)
-    o9 = np.clip((o16 * factor) >> q.q0, -256, 255)
-    return np.clip(o9 + q.zp_out, -128, 127).astype(np.int8)
-
-
-def postprocess(acc, bias, scale_p, scale_n, act: int, enabled: bool) -> np.ndarray:
-    """Return bias, scale by sign and activation applied to `acc` (..., c); int32 stays exact if nothing applies."""
-    plain = bias is None and scale_p is None and scale_n is None and not act
-    if plain or not enabled:
-        return acc
-    z = acc.astype(np.float32)
-    if bias is not None:
-        z = z + bias
-    if scale_p is not None or scale_n is not None:
-        one = np.float32(1)
-        z = z * np.where(z >= 0, one if scale_p is None else scale_p, one if scale_n is None else scale_n)
-    if act == RELU:
-        z = np.maximum(z, np.float32(0))
-    elif act == LEAKY_RELU:
-        z = np.where(z < 0, z * _LEAK, z)
-    return z

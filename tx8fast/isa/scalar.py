@@ -11,12 +11,11 @@ import numpy as np
 
 from tx8fast.isa import functions as fn
 from tx8fast.isa.base import FORMAT_BYTES, Instruction, declare
-from tx8fast.isa.lanes import scalar, scalar_pattern
 from tx8fast.isa.vector import FACTOR_KINDS, ct_time, factors
 
 FIRST = 0x580
 NAMES = ("recip", "sqrt", "sin", "cos", "log2", "pow2")
-_FUNCTION = {name: (f, FACTOR_KINDS.index(factor)) for _, name, f, factor in fn.UNARY}
+_FACTOR = {name: FACTOR_KINDS.index(factor) for _, name, factor in fn.UNARY}
 
 
 class Scalar(Instruction):
@@ -28,18 +27,9 @@ class Scalar(Instruction):
 
     @staticmethod
     def cycles(machine, r):
-        kind = np.array([_FUNCTION[name][1] for name in NAMES])[r["opcode"] - FIRST]
+        kind = np.array([_FACTOR[name] for name in NAMES])[r["opcode"] - FIRST]
         return ct_time(machine, FORMAT_BYTES[r["fmt"]] * factors(machine)[kind], False)
 
 
-def _runner(name: str):
-    f = _FUNCTION[name][0]
-
-    def run(state, fmt, rnd, spm, p, ddr):
-        state.wb = (scalar_pattern(float(f(np.array([scalar(p[0], fmt)]))[0]), fmt), 0)
-
-    return run
-
-
 for _k, _name in enumerate(NAMES):
-    declare(Scalar, FIRST + _k, f"scalar_{_name}", run=_runner(_name))
+    declare(Scalar, FIRST + _k, f"scalar_{_name}")

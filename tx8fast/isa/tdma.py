@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast.errors import SimulationError
 from tx8fast.isa.base import FORMAT_BYTES, Instruction, ceil_div, declare
 from tx8fast.isa.blocked import geometry, span_bytes
-from tx8fast.isa.lanes import raw
-from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, copy, envelope
-from tx8fast.numerics.formats import CODE_TO_DTYPE
-from tx8fast.numerics.layout import pack, unpack
+from tx8fast.isa.strided import LEVEL_DEFAULTS, LEVELS, envelope
 
 
 class Tdma(Instruction):
@@ -65,16 +61,6 @@ class GatherScatter(Tdma):
         p = r["p"].T
         return [(r["spm"][:, 0], envelope(p[0], p[1:7]))], [(r["spm"][:, 1], envelope(p[0], p[7:13]))]
 
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        size, src, dst = p[0], p[1:7], p[7:13]
-        if src[1] * src[3] * src[5] != dst[1] * dst[3] * dst[5]:
-            raise SimulationError(
-                f"gather_scatter: found source counts {src[1::2]} and destination counts {dst[1::2]}, "
-                "required equally many runs"
-            )
-        copy(state.spm, spm[1], dst, state.spm, spm[0], src, size)
-
 
 class Memset(Tdma):
     """Set runs of `n` elements to the raw pattern `value`; byte strides s0..s2 with counts n0..n2."""
@@ -94,13 +80,6 @@ class Memset(Tdma):
         p = r["p"].T
         return [], [(r["spm"][:, 0], envelope(p[1] * FORMAT_BYTES[r["fmt"]], p[2:8]))]
 
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        e = int(FORMAT_BYTES[fmt])
-        s0, n0, s1, n1, s2, n2 = p[2:8]
-        dst = np.ndarray((n2, n1, n0, p[1]), f"u{e}", state.spm, spm[0], (s2, s1, s0, e))
-        dst[...] = p[0] & ((1 << (8 * e)) - 1)
-
 
 class Move(Tdma):
     """Dense (n, h, w, c) rearranged; `n`, `h`, `w`, `c` are the source's logical sizes."""
@@ -119,16 +98,6 @@ class Move(Tdma):
         n, h, w, c = r["p"][:, :4].T
         size = n * h * w * c * FORMAT_BYTES[r["fmt"]]
         return [(r["spm"][:, 0], size)], [(r["spm"][:, 1], size)]
-
-
-def _move_runner(f, chw: bool = False):
-    def run(state, fmt, rnd, spm, p, ddr):
-        n, h, w, c = p[:4]
-        shape = (n, c, h, w) if chw else (n, h, w, c)
-        x = raw(state.spm, spm[0], n * h * w * c, fmt).reshape(shape)
-        raw(state.spm, spm[1], x.size, fmt)[...] = np.ascontiguousarray(f(x)).reshape(-1)
-
-    return run
 
 
 class Pad(Move):
@@ -152,13 +121,6 @@ class Pad(Move):
         rows, size = Pad._out(r)
         return [(r["spm"][:, 0], n * h * w * size)], [(r["spm"][:, 1], rows * size)]
 
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        n, h, w, c, top, bottom, left, right = p[:8]
-        x = raw(state.spm, spm[0], n * h * w * c, fmt).reshape(n, h, w, c)
-        y = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
-        raw(state.spm, spm[1], y.size, fmt)[...] = y.reshape(-1)
-
 
 class Img2col(Move):
     """Dense windows as (n, ky * kx, oh * ow, c), zero outside the image."""
@@ -181,15 +143,6 @@ class Img2col(Move):
         n, h, w, c = r["p"][:, :4].T
         rows, size = Img2col._out(r)
         return [(r["spm"][:, 0], n * h * w * size)], [(r["spm"][:, 1], rows * size)]
-
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        n, h, w, c, top, bottom, left, right, kx, ky, sx, sy = p[:12]
-        x = raw(state.spm, spm[0], n * h * w * c, fmt).reshape(n, h, w, c)
-        x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
-        win = np.lib.stride_tricks.sliding_window_view(x, (ky, kx), axis=(1, 2))[:, ::sy, ::sx]
-        y = win.transpose(0, 4, 5, 1, 2, 3)
-        raw(state.spm, spm[1], y.size, fmt)[...] = y.reshape(-1)
 
 
 class TensorNorm(Tdma):
@@ -218,20 +171,6 @@ class TensorNorm(Tdma):
         blocked = span_bytes(n, h * w, c, r["fmt"])
         src, dst = np.where(inverse, blocked, dense), np.where(inverse, dense, blocked)
         return [(r["spm"][:, 0], src)], [(r["spm"][:, 1], dst)]
-
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        n, h, w, c, inverse = p[:5]
-        name, pos = CODE_TO_DTYPE[fmt], h * w
-        size = int(span_bytes(n, pos, c, fmt))
-        if inverse:
-            # the library form wants the last batch padded, which the operand in SPM need not have
-            buf = np.zeros(-(-size // 256) * 256, np.uint8)
-            buf[:size] = state.spm[spm[0] : spm[0] + size]
-            raw(state.spm, spm[1], n * pos * c, fmt)[...] = unpack(buf, n, pos, c, name).reshape(-1)
-        else:
-            x = raw(state.spm, spm[0], n * pos * c, fmt).reshape(n, pos, c)
-            state.spm[spm[1] : spm[1] + size] = pack(x, name)[:size]
 
 
 def channel_norm(n: int, pos: int, c: int, fmt: int, inverse: bool = False) -> list[dict[str, int]]:
@@ -269,16 +208,16 @@ def channel_norm(n: int, pos: int, c: int, fmt: int, inverse: bool = False) -> l
     return out
 
 
-for _opcode, _name, _f in (
-    (124, "mirror", lambda x: x[:, :, ::-1]),
-    (125, "transpose", lambda x: x.transpose(0, 2, 1, 3)),
-    (126, "rotate90", lambda x: x[:, ::-1].transpose(0, 2, 1, 3)),
-    (127, "rotate180", lambda x: x[:, ::-1, ::-1]),
-    (128, "rotate270", lambda x: x[:, :, ::-1].transpose(0, 2, 1, 3)),
-    (130, "nhwc2nchw", lambda x: x.transpose(0, 3, 1, 2)),
+for _opcode, _name in (
+    (124, "mirror"),
+    (125, "transpose"),
+    (126, "rotate90"),
+    (127, "rotate180"),
+    (128, "rotate270"),
+    (129, "nchw2nhwc"),
+    (130, "nhwc2nchw"),
 ):
-    declare(Move, _opcode, _name, run=_move_runner(_f))
-declare(Move, 129, "nchw2nhwc", run=_move_runner(lambda x: x.transpose(0, 2, 3, 1), chw=True))
+    declare(Move, _opcode, _name)
 declare(Pad, 132, "pad")
 declare(TensorNorm, 133, "tensor_norm")
 declare(GatherScatter, 135, "gather_scatter")

@@ -1,6 +1,6 @@
 """CT vector instructions: arithmetic, relation, logic, transcendental, activation, mask move.
 
-May import: numpy, isa.base, isa.lanes, isa.functions. Must not: know layouts; operands are dense runs.
+May import: numpy, isa.base, isa.functions. Must not: know layouts; operands are dense runs.
 Source: TX8 hardware manual 9 (forms, opcodes) and 16.2 (cost).
 """
 
@@ -11,8 +11,6 @@ import numpy as np
 from tx8fast.errors import SimulationError
 from tx8fast.isa import functions as fn
 from tx8fast.isa.base import FORMAT_BYTES, N_OPCODES, Instruction, Spans, ceil_div, declare
-from tx8fast.isa.lanes import load, load_bits, scalar, store, store_bits
-from tx8fast.numerics.formats import DOWN
 
 V, VV, VS, VUV, LOOP = range(5)
 FACTOR_KINDS = ("arithmetic", "division", "transcendental", "two_step", "lut", "random")
@@ -159,128 +157,36 @@ def apply_loop(f, x: np.ndarray, unit: np.ndarray, n: int, u: int) -> np.ndarray
     return np.concatenate([a, b])
 
 
-def _second(state, form: int, fmt: int, spm, p):
-    if form == VS:
-        return scalar(p[1], fmt)
-    count = p[0] if form == VV else p[1] if form == VUV else p[3]
-    return load(state.spm, spm[1], count, fmt)
-
-
-def _combine(f, form: int, x, y, p):
-    if form == VUV:
-        return apply_unit(f, x, y, p[1])
-    if form == LOOP:
-        check_loop(p[0], p[1], p[2], p[3])
-        return apply_loop(f, x, y, p[0], p[1])
-    return f(x, y)
-
-
-def _value_runner(f, form: int, bits_out: bool):
-    """Return the meaning of a vector op on values; `bits_out`: f yields truth values, stored as bits."""
-    if form == V:
-
-        def run(state, fmt, rnd, spm, p, ddr):
-            store(state, spm[1], f(load(state.spm, spm[0], p[0], fmt)), fmt, rnd)
-
-        return run
-    dst = 1 if form == VS else 2
-    downward = {np.add: fn.add_down, np.subtract: fn.sub_down}.get(f, f)
-
-    def run2(state, fmt, rnd, spm, p, ddr):
-        n = p[2] if form == LOOP else p[0]
-        x = load(state.spm, spm[0], n, fmt)
-        out = _combine(downward if rnd == DOWN else f, form, x, _second(state, form, fmt, spm, p), p)
-        if bits_out:
-            store_bits(state.spm, spm[dst], out)
-        else:
-            store(state, spm[dst], out, fmt, rnd)
-
-    return run2
-
-
-def _raw_runner(f, form: int):
-    """Return the meaning of value logic: raw patterns, or truth values if the state asks for them."""
-
-    def run(state, fmt, rnd, spm, p, ddr):
-        n = p[2] if form == LOOP else p[0]
-        size = int(FORMAT_BYTES[fmt])
-        truth = state.logic_value_mode == "truth"
-
-        def operand(addr, count):
-            if truth:
-                return load(state.spm, addr, count, fmt) != 0
-            return state.spm[addr : addr + count * size].view(f"u{size}").copy()
-
-        x = operand(spm[0], n)
-        if form == V:
-            out = f(x)
-        else:
-            count = {VV: n, VUV: p[1], LOOP: p[3]}[form] if form != LOOP else p[3]
-            out = _combine(f, form, x, operand(spm[1], count), p)
-        addr = spm[1] if form == V else spm[2]
-        if truth:
-            store(state, addr, out.astype(np.float32), fmt, rnd)
-        else:
-            state.spm[addr : addr + n * size] = out.view(np.uint8)
-
-    return run
-
-
-def _bit_runner(f, form: int):
-    """Return the meaning of logic on packed bits; a unit of u bits repeats with its byte period."""
-
-    def run(state, fmt, rnd, spm, p, ddr):
-        n = p[2] if form == LOOP else p[0]
-        x = load_bits(state.spm, spm[0], n)
-        if form == V:
-            store_bits(state.spm, spm[1], f(x))
-            return
-        if form == VUV:
-            period = ceil_div(p[1], 8) * 8
-            unit = np.zeros(period, bool)
-            unit[: p[1]] = load_bits(state.spm, spm[1], p[1])
-            y = np.resize(unit, n)
-            store_bits(state.spm, spm[2], f(x, y))
-            return
-        y = load_bits(state.spm, spm[1], n if form == VV else p[3])
-        store_bits(state.spm, spm[2], _combine(f, form, x, y, p))
-
-    return run
-
-
 def _add(
     opcode: int,
     base: str,
     form: int,
-    run,
     factor: str = "arithmetic",
     bits_in=False,
     bits_out=False,
 ) -> None:
-    declare(_CLASS[form], opcode, f"{base}_{_SUFFIX[form]}", run=run)
+    declare(_CLASS[form], opcode, f"{base}_{_SUFFIX[form]}")
     _FORM[opcode] = form
     _FACTOR[opcode] = FACTOR_KINDS.index(factor)
     _BITS_IN[opcode], _BITS_OUT[opcode] = bits_in, bits_out
 
 
 def _declare_all() -> None:
-    for opcode, name, f, factor in fn.UNARY:
-        _add(opcode, name, V, _value_runner(f, V, False), factor)
-    for opcode, name, f, factor in fn.BINARY:
+    for opcode, name, factor in fn.UNARY:
+        _add(opcode, name, V, factor)
+    for opcode, name, factor in fn.BINARY:
         for k, form in enumerate((VV, VS, VUV, LOOP)):
-            _add(opcode + k, name, form, _value_runner(f, form, False), factor)
+            _add(opcode + k, name, form, factor)
     order = ((VV, 0), (VV, 1), (VS, 0), (VS, 1), (VUV, 0), (LOOP, 0), (VUV, 1), (LOOP, 1))
-    for opcode, name, f in fn.RELATION:
+    for opcode, name in fn.RELATION:
         for k, (form, bits) in enumerate(order):
-            base = f"bool_{name}" if bits else name
-            _add(opcode + k, base, form, _value_runner(f, form, bool(bits)), bits_out=bool(bits))
-    for first, prefix, runner in ((78, "", _raw_runner), (88, "bool_", _bit_runner)):
+            _add(opcode + k, f"bool_{name}" if bits else name, form, bits_out=bool(bits))
+    for first, prefix in ((78, ""), (88, "bool_")):
         bits = bool(prefix)
-        _add(first, f"{prefix}not", V, runner(np.invert, V), bits_in=bits, bits_out=bits)
+        _add(first, f"{prefix}not", V, bits_in=bits, bits_out=bits)
         for j, form in enumerate((VV, VUV, LOOP)):
-            for k, (name, f) in enumerate(fn.LOGIC):
-                opcode = first + 1 + 3 * j + k
-                _add(opcode, prefix + name, form, runner(f, form), bits_in=bits, bits_out=bits)
+            for k, name in enumerate(fn.LOGIC):
+                _add(first + 1 + 3 * j + k, prefix + name, form, bits_in=bits, bits_out=bits)
 
 
 class MaskMove(Instruction):
@@ -300,13 +206,6 @@ class MaskMove(Instruction):
         spm, size = r["spm"], r["p"][:, 0] * FORMAT_BYTES[r["fmt"]]
         # the destination is also an input: lanes without mask keep their value
         return [(spm[:, 0], size), (spm[:, 1], size), (spm[:, 2], size)], [(spm[:, 2], size)]
-
-    @staticmethod
-    def run(state, fmt, rnd, spm, p, ddr):
-        n, size = p[0], int(FORMAT_BYTES[fmt])
-        mask = load(state.spm, spm[1], n, fmt) != 0
-        src = state.spm[spm[0] : spm[0] + n * size].view(f"u{size}")
-        np.copyto(state.spm[spm[2] : spm[2] + n * size].view(f"u{size}"), src.copy(), where=mask)
 
 
 _declare_all()

@@ -111,8 +111,8 @@ def _regions(buf: np.ndarray, n: int, p: int, c: int, dtype: str) -> tuple[np.nd
     return full, tail
 
 
-def pack(x: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the blocked bytes (u8, flat) of `x` shaped (N, P, C); padding is zero.
+def pack(x: np.ndarray, dtype: str, out: np.ndarray | None = None) -> np.ndarray:
+    """Return the blocked bytes (u8, flat) of `x` shaped (N, P, C); padding is zero. out: where they go, as many zeros.
 
     Raises ConfigError if `x` is not of rank 3 or not stored as `dtype`.
     """
@@ -121,7 +121,8 @@ def pack(x: np.ndarray, dtype: str) -> np.ndarray:
         raise ConfigError(f"packing a tensor: found rank {x.ndim} {x.dtype}, expected rank 3 {np_dtype(dtype)}")
     n, p, c = x.shape
     block = block_size(dtype)
-    buf = np.zeros((n, batch_stride_bytes(p, c, dtype)), np.uint8)
+    stride = batch_stride_bytes(p, c, dtype)
+    buf = np.zeros((n, stride), np.uint8) if out is None else out.reshape(n, stride)
     if x.size == 0:
         return buf.reshape(-1)
     full, tail = _regions(buf, n, p, c, dtype)

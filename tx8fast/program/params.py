@@ -12,7 +12,7 @@ is `{"kind": "chips", "sources": [one per chip]}`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError, ProgramError
 from tx8fast.numerics.formats import convert, dtype_name
-from tx8fast.numerics.layout import npc, pack
+from tx8fast.numerics.layout import blocked_bytes, npc, pack
 from tx8fast.program.io import check_data
 from tx8fast.program.model import Program, Tensor
 from tx8fast.weights import resolve
@@ -28,11 +28,11 @@ from tx8fast.weights import resolve
 SHOWN = 10
 
 
-def pack_param(source_array: np.ndarray, tensor: Tensor) -> memoryview:
+def pack_param(source_array: np.ndarray, tensor: Tensor, room: np.ndarray | None = None) -> memoryview:
     """Return the `tensor.size_bytes` bytes of `source_array` as they lie in DDR: transformed, rounded to
     `ddr_dtype` (nearest even), laid out, zero-filled at the end.
 
-    No copy is made when the source already lies that way. Raises ProgramError if shape or size do not fit.
+    room: so many zeros (u8), in which a blocked tensor is laid out. No copy is made when the source already lies that way. Raises ProgramError if shape or size do not fit.
     """
     array = _transform(source_array, tensor)
     if array.shape != tuple(tensor.shape):
@@ -41,7 +41,12 @@ def pack_param(source_array: np.ndarray, tensor: Tensor) -> memoryview:
     if src != tensor.ddr_dtype:
         array = convert(array, src, tensor.ddr_dtype)
     if tensor.layout == "blocked":
-        image = pack(array.reshape(npc(array.shape)), tensor.ddr_dtype)
+        shape = npc(array.shape)
+        size = blocked_bytes(*shape, tensor.ddr_dtype)
+        fits = room is not None and size <= tensor.size_bytes == room.size
+        image = pack(array.reshape(shape), tensor.ddr_dtype, room[:size] if room is not None and fits else None)
+        if room is not None and fits:
+            return room.data
     elif tensor.layout == "dense":
         image = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     else:
@@ -92,10 +97,12 @@ def _transform(array: np.ndarray, tensor: Tensor) -> np.ndarray:
 
 
 def param_arrays(
-    program: Program, weights_dir: str | os.PathLike[str] | None = None
+    program: Program,
+    weights_dir: str | os.PathLike[str] | None = None,
+    room: Callable[[Tensor], np.ndarray | None] = lambda tensor: None,
 ) -> Iterator[tuple[Tensor, np.ndarray]]:
     """Yield every parameter with its DDR image (size_bytes,) uint8, read-only or fresh, one at a time; (chips, size_bytes)
-    if chips hold different bytes.
+    if chips hold different bytes. room: where a tensor's image may be made, as many zeros.
 
     All sources are looked up before the first one is read. Raises ProgramError naming the parameters whose files
     are not in `weights_dir` or beside the file it names (default: the working directory), or one whose bytes do not fit.
@@ -121,7 +128,7 @@ def param_arrays(
         )
     if len(outside) < len(program.params):
         check_data(program)
-    return ((t, _image(program, t, root)) for t in program.params)
+    return ((t, _image(program, t, root, room)) for t in program.params)
 
 
 def reads_files(program: Program) -> bool:
@@ -153,7 +160,7 @@ def _absent(source: Mapping[str, Any], root: Path) -> str:
     return "" if (root / name).is_file() else f"file {name}"
 
 
-def _image(program: Program, tensor: Tensor, root: Path) -> np.ndarray:
+def _image(program: Program, tensor: Tensor, root: Path, room: Callable[[Tensor], np.ndarray | None]) -> np.ndarray:
     n = program.n_chips if tensor.per_chip else 1
     if tensor.embedded >= 0:
         end = tensor.embedded + n * tensor.size_bytes
@@ -170,13 +177,13 @@ def _image(program: Program, tensor: Tensor, root: Path) -> np.ndarray:
         if len(sources) != n:
             raise ProgramError(f"reading parameter '{tensor.name}': found {len(sources)} sources for {n} chips")
         return np.stack([_packed(tensor, source, root) for source in sources])
-    return _packed(tensor, tensor.source, root)
+    return _packed(tensor, tensor.source, root, room(tensor))
 
 
-def _packed(tensor: Tensor, source: Mapping[str, Any], root: Path) -> np.ndarray:
+def _packed(tensor: Tensor, source: Mapping[str, Any], root: Path, room: np.ndarray | None = None) -> np.ndarray:
     source = {"kind": "file", **source}
     try:
         array = resolve(source, root)
     except ImportModelError as e:
         raise ProgramError(f"reading parameter '{tensor.name}': {e}") from e
-    return np.frombuffer(pack_param(array, tensor), np.uint8)
+    return np.frombuffer(pack_param(array, tensor, room), np.uint8)

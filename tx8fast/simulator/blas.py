@@ -1,8 +1,8 @@
-"""Matrix products of plain runs, and numpy's matrix library kept on one thread while instructions execute.
+"""Numpy's matrix library kept on one thread while routines of the kernel core execute.
 
-May import: the standard library, numpy, numerics, _kernels. Must not: fail; without a known library no thread count is set.
-A simulated matrix instruction is small. Handing it to a thread pool costs far more than it gains,
-up to a hundredfold when other processes hold the cores that the pool waits for.
+May import: the standard library, numpy. Must not: fail; without a known library no thread count is set.
+Handing a small product to a thread pool costs far more than it gains, up to a hundredfold when other processes hold the
+cores that the pool waits for.
 """
 
 from __future__ import annotations
@@ -15,11 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tx8fast._kernels import single_product
-from tx8fast.numerics.formats import FORMAT_CODES
-
-#: formats of operands whose sums show in single bits of results; they must not depend on the processor
-_WIDE = (FORMAT_CODES["f32"], FORMAT_CODES["tf32"])
 _SUFFIXES = (
     "scipy_openblas_{}_num_threads64_",
     "scipy_openblas_{}_num_threads",
@@ -55,13 +50,3 @@ def one_blas_thread() -> Iterator[None]:
         yield
     finally:
         put(before)
-
-
-def plain_product(a: np.ndarray, b: np.ndarray, fmt: int, acc: np.ndarray | None = None) -> np.ndarray:
-    """Return acc + a @ b, (m, k) by (k, n), maybe in `acc`, for operands of format code `fmt`.
-
-    Sums of f32 and tf32 are the same on every machine; those of bf16 and fp16 come in the order of the matrix library,
-    within the tolerance of the TX8 hardware manual 6.5; 8-bit integers add exactly in any order.
-    """
-    made = single_product(a, b) if fmt in _WIDE else np.matmul(a, b)
-    return made if acc is None else np.add(acc, made, out=acc)

@@ -13,17 +13,26 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.program.model import Launch, Program, Tensor
-from tx8fast.simulator.blas import one_blas_thread
 from tx8fast.simulator.exchange import Exchange
+from tx8fast.simulator.execution import execution
 from tx8fast.simulator.functional import FunctionalSimulator
 
 
 class ChipsSimulator:
     """The chips of a program; `write` and `read` have a leading axis over chips."""
 
-    def __init__(self, program: Program, *, debug: bool = False, exact: bool = False, observer: Any = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        debug: bool = False,
+        exact: bool = False,
+        observer: Any = None,
+        threads: int | None = None,
+    ) -> None:
         self.program, self.observer = program, observer
         codes: dict[Any, Any] = {}
+        self.execute = execution(program.inputs, exact, observer, threads)
         try:
             self.chips = [
                 FunctionalSimulator(
@@ -32,6 +41,7 @@ class ChipsSimulator:
                     exact=exact,
                     chip=c,
                     codes=codes,
+                    threads=threads,
                     observer=None if observer is None else observer.of_chip(c),
                 )
                 for c in range(program.n_chips)
@@ -41,6 +51,9 @@ class ChipsSimulator:
                 f"running {program.n_chips} chips: their memories of {program.ddr_bytes:,} bytes each exceed this machine's"
             ) from None
         self.machine = self.chips[0].machine
+
+    def room(self, tensor: Tensor) -> None:
+        """Parameters are made outside of DDR, of which every chip has its own."""
 
     def store(self, address: int, image: np.ndarray) -> None:
         """Put bytes into every chip's DDR: the same (n,), or a row of (chips, n) each."""
@@ -78,12 +91,11 @@ class ChipsSimulator:
     def _run_together(self, launch: Launch) -> None:
         n, segment = self.machine.n_tiles, self.program.segments[launch.segment]
         where = f"launch '{launch.name}', segment '{segment.name}'"
-        exchange = Exchange(self.machine, lambda t: self.chips[t // n].state_of(t % n).spm, where, self.observer,
+        streams = [stream for c, chip in enumerate(self.chips) for stream in chip.streams_of(launch, c)]
+        exchange = Exchange(self.machine, lambda t: self.chips[t // n].state_of(t % n), self.execute, where, self.observer,
                             n_chips=len(self.chips))  # fmt: skip
-        streams = [stream for chip in self.chips for stream in chip.streams_of(launch, exchange)]
         if self.observer is not None:
             self.observer.begin(launch, segment, [s.tile for s in streams])
-        with np.errstate(all="ignore"), one_blas_thread():
-            exchange.run(streams)
+        exchange.run(streams)
         if self.observer is not None:
             self.observer.end()

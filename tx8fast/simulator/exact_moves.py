@@ -14,12 +14,12 @@ from typing import Any
 from tx8fast.errors import SimulationError
 from tx8fast.isa.base import BLOCK
 from tx8fast.isa.blocked import padded
-from tx8fast.isa.lanes import scalar_pattern
 from tx8fast.isa.lookup import RowNumberError
 from tx8fast.simulator.exact_values import (
     F32,
     NAN_OPERAND,
     decode,
+    encode,
     f32,
     get_bits,
     kind_of,
@@ -204,7 +204,7 @@ def _extremum(better: Callable[[Any, Any], bool]):
             if v == v and (x[best] != x[best] or better(v, x[best])):
                 best = i
         state.note(NAN_OPERAND if any(v != v for v in x) else 0)
-        state.wb = (scalar_pattern(x[best], fmt), best)
+        state.wb = (encode(x[best], fmt), best)
 
     return run
 

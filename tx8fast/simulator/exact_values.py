@@ -44,6 +44,8 @@ KINDS: dict[int, Float | Int] = {
     FORMAT_CODES["pred"]: Int(1, 0, 1),
 } | {FORMAT_CODES[f"{'i' if s else 'u'}{8 * n}"]: Int(n, -(1 << 8 * n - 1) if s else 0, (1 << 8 * n - s) - 1)
      for n in (1, 2, 4, 8) for s in (0, 1)}  # fmt: skip
+#: the one NaN that engines write, by bytes and precision of a format
+NAN = {(2, 11): 0x7E00, (2, 8): 0x7FC0, (4, 24): 0x7FC00000, (4, 11): 0x7FC00000}
 _WORDS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 
@@ -74,6 +76,8 @@ def encode(value: Value, fmt: int) -> int:
     kind = kind_of(fmt)
     if isinstance(kind, Int):
         return int(value) & ((1 << 8 * kind.size) - 1)
+    if value != value:
+        return NAN[kind.size, kind.precision]
     if fmt == F16:
         return int.from_bytes(struct.pack("<e", value), "little")
     word = int.from_bytes(struct.pack("<f", value), "little")

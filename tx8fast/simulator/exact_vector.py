@@ -14,6 +14,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
+from tx8fast.isa import scalar
 from tx8fast.isa.convert import PAIRS, overlap_is_legal
 from tx8fast.isa.vector import BinaryVV, ScalarVS, UnaryV, UnitLoop, UnitVuV, check_loop
 from tx8fast.numerics.formats import FORMAT_CODES
@@ -27,6 +28,7 @@ from tx8fast.simulator.exact_values import (
     Value,
     chance,
     decode,
+    encode,
     f32,
     get_bits,
     kind_of,
@@ -171,24 +173,13 @@ def _raw_form(cls: type[isa.Instruction], f) -> Meaning:
     def run(state, fmt, rnd, spm, p, ddr):
         n, m = _counts(cls, p)
         size = kind_of(fmt).size
-        truth = state.logic_value_mode == "truth"
-
-        def operand(addr: int, count: int) -> list[int]:
-            if truth:
-                return [int(v != 0) for v in values(state.spm, addr, count, fmt)]
-            return list(patterns(state.spm, addr, count, size))
-
-        x = operand(spm[0], n)
-        top = 1 if truth else (1 << 8 * size) - 1
+        x = patterns(state.spm, spm[0], n, size)
         if issubclass(cls, UnaryV):
-            out, dst = [v ^ top for v in x], spm[1]
+            out, dst = [v ^ ((1 << 8 * size) - 1) for v in x], spm[1]
         else:
-            y = operand(spm[1], m)
+            y = patterns(state.spm, spm[1], m, size)
             out, dst = [f(x[i], y[j]) for i, j in _pairs(cls, p)], spm[2]
-        if truth:
-            store(state, dst, [float(v) for v in out], fmt, rnd)
-        else:
-            put_patterns(state.spm, dst, out, size)
+        put_patterns(state.spm, dst, out, size)
 
     return run
 
@@ -245,9 +236,20 @@ def mask_move(state, fmt, rnd, spm, p, ddr):
     put_patterns(state.spm, spm[2], [a if m != 0 else b for a, b, m in zip(src, old, mask)], size)
 
 
+def _scalar(name: str) -> Meaning:
+    """The same functions of one value, into a register."""
+
+    def run(state, fmt, rnd, spm, p, ddr):
+        x = decode(p[0] & ((1 << 8 * kind_of(fmt).size) - 1), fmt)
+        state.wb = (encode(narrow(state, float(UNARY[name](x)), fmt, 0, 0), fmt), 0)
+
+    return run
+
+
 def meanings() -> dict[str, Meaning]:
-    """Return the meaning of every vector and conversion instruction by name."""
+    """Return the meaning of every vector, conversion and scalar instruction by name."""
     out: dict[str, Meaning] = {"mask_move": mask_move}
+    out |= {f"scalar_{name}": _scalar(name) for name in scalar.NAMES}
     for name, cls in isa.INSTRUCTIONS.items():
         base, _, form = name.rpartition("_")
         bits, op = base.startswith("bool_"), base.removeprefix("bool_")

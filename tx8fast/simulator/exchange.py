@@ -1,25 +1,30 @@
 """The tiles of one launch as streams that take turns: messages, monitors, meeting points.
 
-May import: isa, machine, errors, simulator.waiting. Must not: know launches, DDR or time.
+May import: isa, host, machine, errors, simulator.waiting. Must not: know launches, DDR or time.
 
-A tile runs until a row stops it, then the next one has its turn, in tile order, so a run repeats exactly.
-Bytes of a send are in the other tiles' scratchpads as soon as the send has run; a program whose result depends
-on more than that lacks synchronisation.
+In every round each tile runs until a row may stop it; then what was sent is delivered, in tile order, and tiles that may go on
+pass. So no tile sees anything of another's stretch before the round ends, and a run repeats exactly, in however many threads.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
-from tx8fast.isa.comm import N_MONITORS, mask_tiles
+from tx8fast.host.core import deliver
+from tx8fast.isa.comm import N_MONITORS
 from tx8fast.machine import Machine
+from tx8fast.machine.topology import mask_tiles
 from tx8fast.simulator.waiting import leftover_lines, waiting_line
+
+if TYPE_CHECKING:
+    from tx8fast.simulator.code import Code
+    from tx8fast.simulator.state import TileState
 
 BARRIER, RECV, BARRIER_SUB, HANDSHAKE = (
     isa.INSTRUCTIONS[name].OPCODE for name in ("barrier", "recv", "barrier_sub", "handshake")
@@ -31,35 +36,28 @@ def stop_rows(rows: np.ndarray) -> list[int]:
     return np.flatnonzero(np.isin(rows["opcode"], (BARRIER, RECV, BARRIER_SUB, HANDSHAKE))).tolist()
 
 
-def takes_turns(rows: np.ndarray, stops: Sequence[int]) -> bool:
-    """Return whether the rows exchange anything with other tiles before their end."""
-    last = len(rows) - 1
-    return bool((isa.units(rows) == isa.UNITS.index("dte")).any()) or any(
-        at != last or rows["opcode"][at] != BARRIER for at in stops
-    )
-
-
 class Stream:
-    """One tile's loop-free rows; `run(lo, hi)` executes a stretch of them, `ops` names where they came from."""
+    """One tile's loop-free rows on its state; `ops` names where they came from, `where` begins the messages of errors."""
 
     def __init__(
-        self,
-        tile: int,
-        rows: np.ndarray,
-        stops: Sequence[int],
-        ops: Sequence[str],
-        run: Callable[[int, int], None],
+        self, tile: int, code: Code, addresses: np.ndarray, ops: Sequence[str], state: TileState, where: str
     ) -> None:
-        self.tile, self.rows, self.ops, self.run = tile, rows, ops, run
-        self.stops = [*stops, len(rows)]
+        self.tile, self.rows, self.addresses, self.ops = tile, code.rows, addresses, ops
+        self.state, self.where = state, where
+        self.stops = [*code.stops, len(self.rows)]
         self.at = 0
         self.passed = 0  # stops
         self.arrived = False  # at the stop it stands at
-        self.barriers = int((rows["opcode"] == BARRIER).sum())
+        self.barriers = int((self.rows["opcode"] == BARRIER).sum())
 
     @property
     def done(self) -> bool:
         return self.at == len(self.rows)
+
+    @property
+    def stop(self) -> int:
+        """The next row that may have to wait, or the end."""
+        return self.stops[self.passed]
 
     def waits_for(self) -> tuple[int, list[int]]:
         """Return opcode and parameters of the row the stream stands at."""
@@ -67,24 +65,42 @@ class Stream:
         return int(row["opcode"]), row["p"].tolist()
 
 
+#: brings every stream it is given some way towards its stop; messages may be left to deliver
+Execute = Callable[[Sequence[Stream]], None]
+
+
 class Exchange:
     """Everything the streams of one launch share.
 
-    Tiles are counted on over the chips. `spm(tile)` returns a tile's scratchpad (u8); `where` begins the messages of errors.
-    `observer` is told when a tile arrives at a row that may stop it and when it passes.
+    Tiles are counted on over the chips. `state(tile)` returns a tile's state; `execute` runs rows between stops; `where` begins
+    the messages of errors. `observer` is told when a tile arrives at a row that may stop it and when it passes.
     """
 
     def __init__(
-        self, machine: Machine, spm: Callable[[int], np.ndarray], where: str, observer: Any = None, n_chips: int = 1
+        self,
+        machine: Machine,
+        state: Callable[[int], TileState],
+        execute: Execute,
+        where: str,
+        observer: Any = None,
+        n_chips: int = 1,
     ) -> None:
         self.machine = machine
         self.n_chips = n_chips
         self.observer = observer
         self.where = where
-        self.spm = spm
-        self.monitors = [[0] * N_MONITORS for _ in range(machine.n_tiles * n_chips)]
+        self.execute = execute
+        self.states = [state(tile) for tile in range(machine.n_tiles * n_chips)]
+        self.monitors = np.zeros((len(self.states), N_MONITORS), np.int64)
         self.streams: list[Stream] = []
         self.met: Counter[tuple[Any, ...]] = Counter()  # (what, tile) -> times arrived
+        for found in self.states:
+            found.exchange = self
+
+    def deliver(self, state: TileState) -> None:
+        """Put what a tile's rows have sent where it goes. Raises SimulationError for what does not exist."""
+        tiles = [s.core for s in self.states]
+        deliver(state.core, tiles, self.monitors, self.machine.n_tiles, self.n_chips)
 
     def send(self, pieces: Sequence[tuple[int, np.ndarray]], dst: int, monitor: int, chip: int = 0) -> None:
         """Put bytes at `dst` of each tile of a chip. Raises SimulationError for what does not exist."""
@@ -98,35 +114,36 @@ class Exchange:
             )
         for tile, data in pieces:
             tile += chip * self.machine.n_tiles
-            self.spm(tile)[dst : dst + data.size] = data
-            self.monitors[tile][monitor] += data.size
+            self.states[tile].spm[dst : dst + data.size] = data
+            self.monitors[tile, monitor] += data.size
 
     def run(self, streams: Sequence[Stream]) -> None:
         """Run all streams to their ends. Raises SimulationError if they block each other or bytes are left."""
         self.streams = list(streams)
-        waiting = self.streams
+        waiting = [s for s in self.streams if not s.done]
         while waiting:
-            moved = [self._advance(s) for s in waiting]
+            ready = [s for s in waiting if s.at < s.stop]
+            self.execute(ready)
+            for s in ready:
+                if s.state.core.has_messages:
+                    self.deliver(s.state)
+            moved = [self._pass(s) for s in waiting]
             waiting = [s for s in waiting if not s.done]
-            if waiting and not any(moved):
+            if waiting and not ready and not any(moved):
                 per_chip = self.machine.n_tiles if self.n_chips > 1 else 0
                 lines = [
-                    waiting_line(s.tile, s.at, s.rows[s.at], s.ops, self.monitors[s.tile], per_chip) for s in waiting
+                    waiting_line(s.tile, s.at, s.rows[s.at], s.ops, self.monitors[s.tile].tolist(), per_chip)
+                    for s in waiting
                 ]
                 raise SimulationError(f"{self.where}: no tile can go on:\n  - " + "\n  - ".join(lines))
-        left = leftover_lines(self.monitors, self.machine.n_tiles if self.n_chips > 1 else 0)
+        left = leftover_lines(self.monitors.tolist(), self.machine.n_tiles if self.n_chips > 1 else 0)
         if left:
             raise SimulationError(f"{self.where}: messages are left over:\n  - " + "\n  - ".join(left))
 
-    def _advance(self, s: Stream) -> bool:
-        """Run `s` until it is stopped; return whether anything happened."""
+    def _pass(self, s: Stream) -> bool:
+        """Let `s` pass as many of the stops it stands at as it may; return whether anything happened."""
         moved = False
-        while not s.done:
-            stop = s.stops[s.passed]
-            if s.at < stop:
-                s.run(s.at, stop)
-                s.at, moved = stop, True
-                continue
+        while not s.done and s.at == s.stop:
             opcode, p = s.waits_for()
             if not s.arrived:
                 self._arrive(s.tile, opcode, p)
@@ -163,9 +180,9 @@ class Exchange:
         met = self.met
         if opcode == RECV:
             monitor, need = p[0], p[1]
-            if not 0 <= monitor < N_MONITORS or self.monitors[tile][monitor] < need:
+            if not 0 <= monitor < N_MONITORS or self.monitors[tile, monitor] < need:
                 return False
-            self.monitors[tile][monitor] -= need
+            self.monitors[tile, monitor] -= need
             return True
         if opcode == BARRIER:
             mine = met[BARRIER, tile]

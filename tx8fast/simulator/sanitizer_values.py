@@ -11,12 +11,12 @@ program output; and no row may have an operand without a single defined byte.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from tx8fast import isa
+from tx8fast.host.core import CoreTile
 from tx8fast.isa import blocked
 from tx8fast.isa.base import BY_OPCODE, FORMAT_BYTES
 from tx8fast.isa.convert import Convert
@@ -43,6 +43,7 @@ class Shadow:
 
     def __init__(self, n_bytes: int) -> None:
         self.spm = np.full(n_bytes, UNDEFINED, np.uint8)
+        self.core = CoreTile(self.spm, np.zeros(0, np.uint8), 0)
 
     def forget(self) -> None:
         self.spm[...] = UNDEFINED
@@ -116,8 +117,8 @@ class Shadow:
         for part in [source] if source is not None else [self.spm[a:b] for a, b in reads]:
             if part.size and part.all():
                 complain(reads[0], "moves")
-        size = int(FORMAT_BYTES[fmt])
-        cls.run(SimpleNamespace(spm=self.spm), fmt if cls.NAME == "tensor_norm" else PLAIN[size], 0, spm, p, 0)
+        self.core.load(np.asarray(row).reshape(1), np.zeros(1, np.int64), ())
+        self.core.run(0, 1)
 
     def _mask_move(self, fmt: int, spm: Sequence[int], p: Sequence[int], values: np.ndarray) -> None:
         n, e = p[0], int(FORMAT_BYTES[fmt])

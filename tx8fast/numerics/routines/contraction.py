@@ -1,7 +1,7 @@
 """Matrix products: gemm, and einsum-like contractions whose dimensions may be composite.
 
 May import: numpy, the routine helpers. Must not: know layouts or instructions.
-Floats accumulate in f32 (f64 for f64); integers are exact and wrap to the result format.
+Sums of f32 are rounded once (`support.product`); integers are exact and wrap to the result format.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tx8fast.numerics.routines.support import (
     is_float,
     operand,
     optional,
+    product,
     wide,
 )
 
@@ -52,7 +53,7 @@ def gemm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     b = np.swapaxes(rhs, -1, -2) if attrs.get("trans_b") else rhs
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
         raise SimulationError(f"gemm: shapes {a.shape} and {b.shape} do not multiply")
-    y = settled(np.matmul(accumulator(a, a.shape[-1]), accumulator(b, a.shape[-1])), lhs)
+    y = settled(product(accumulator(a, a.shape[-1]), accumulator(b, a.shape[-1])), lhs)
     if bias is not None:
         y = y + wide(bias)
     return [done(apply(str(attrs.get("act", "none")), y, attrs), out_types)]
@@ -161,7 +162,7 @@ def contract(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarr
     cols = [label for label in in_right if label not in in_left]
     a = _arranged(a, in_left, (batch, rows, summed), sizes)
     b = _arranged(b, in_right, (batch, summed, cols), sizes)
-    y = settled(np.matmul(a, b), lhs)
+    y = settled(product(a, b), lhs)
     have = batch + rows + cols
     y = y.reshape([sizes[label] for label in have])
     return [done(_arranged(y, have, out, sizes), out_types)]

@@ -26,6 +26,7 @@ from tx8fast.numerics.routines.support import (
     operand,
     optional,
     pair,
+    product,
     wide,
 )
 
@@ -65,16 +66,21 @@ def _taps(
         )
 
 
+def _rows_product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return x [.., C] times w [C, O] as one product."""
+    return product(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:-1], w.shape[1])
+
+
 def _group_product(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
     """Return x [.., C] times one tap w [O, C / groups], group by group, as [.., O]."""
     if groups == 1:
-        return x @ w.T
+        return _rows_product(x, w.T)
     if w.shape[1] == 1:  # one input channel per group: an element-wise product
         each = w.shape[0] // groups
         spread = x if each == 1 else np.repeat(x, each, axis=-1)
         return spread * w[:, 0]
     ins, outs = w.shape[1], w.shape[0] // groups
-    parts = [x[..., g * ins : (g + 1) * ins] @ w[g * outs : (g + 1) * outs].T for g in range(groups)]
+    parts = [_rows_product(x[..., g * ins : (g + 1) * ins], w[g * outs : (g + 1) * outs].T) for g in range(groups)]
     return np.concatenate(parts, axis=-1)
 
 
@@ -122,7 +128,7 @@ def conv_transpose(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np
     for tap, window in _taps(kernel, size, stride, dilation):
         for g in range(groups):
             mine = slice(g * ins, (g + 1) * ins)
-            part = x[..., mine] @ w[tap][:, mine].T
+            part = _rows_product(x[..., mine], w[tap][:, mine].T)
             y[(*window, slice(g * outs, (g + 1) * outs))] += part
     y = settled(_padded(y, tuple(-v for v in lo), tuple(-v for v in hi), 0), feature)
     if bias is not None:

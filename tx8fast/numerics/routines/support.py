@@ -1,6 +1,6 @@
 """Helpers that every routine family uses: widening, casting, axes, index checks.
 
-May import: numpy, tx8fast.numerics.formats, tx8fast.errors. Must not: hold any operation.
+May import: numpy, tx8fast.numerics.formats, tx8fast._kernels, tx8fast.errors. Must not: hold any operation.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tx8fast._kernels import single_product
 from tx8fast.errors import SimulationError
 from tx8fast.numerics import formats
 
@@ -52,6 +53,19 @@ def real(x: np.ndarray) -> np.ndarray:
 def double(x: np.ndarray) -> np.ndarray:
     """Return `x` as f64, in which transcendental functions are evaluated before one rounding."""
     return np.asarray(x).astype(np.float64)
+
+
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a @ b, batches broadcast. Sums of f32 are the same on every machine: products exact, added in f64 with the summed
+    index ascending, rounded to f32 once. Those of f64 come in the order of the matrix library, integers are exact."""
+    if a.dtype != np.float32 or b.dtype != np.float32:
+        return np.matmul(a, b)
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
+    out = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
+    for at in np.ndindex(lead):
+        out[at] = single_product(left[at], right[at])
+    return out
 
 
 def cast(y: np.ndarray, dtype: str) -> np.ndarray:
