@@ -17,6 +17,7 @@ KERNELS = (
     "events",
     "field",
     "fit",
+    "list_schedule",
     "pack",
     "pages",
     "plan_cost",

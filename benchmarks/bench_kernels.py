@@ -29,6 +29,7 @@ from tx8fast._kernels.reference import banks as banks_twin  # noqa: E402
 from tx8fast._kernels.reference import events as events_twin  # noqa: E402
 from tx8fast._kernels.reference import field as field_twin  # noqa: E402
 from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
+from tx8fast._kernels.reference import list_schedule as list_twin  # noqa: E402
 from tx8fast._kernels.reference import pack as pack_twin  # noqa: E402
 from tx8fast._kernels.reference import pages as pages_twin  # noqa: E402
 from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
@@ -158,6 +159,30 @@ def weave() -> Pair:
     )
 
 
+def list_schedule() -> Pair:
+    """Slices of attention: loads, a product, vector steps, a product, every fourth slice a store; two buffers of each."""
+    unit = [RDMA, NE, CT, CT, CT, NE, CT, WDMA]
+    cycles = [2200, 640, 810, 60, 2350, 640, 430, 2000]
+    read, write = [], []
+    for i in range(60):
+        at = 10 * (i % 2)
+        read += [[], [at], [at + 1], [at + 2], [at + 1, at + 2], [at + 1], [at + 3], [at + 4]]
+        write += [[at], [at + 1], [at + 2], [at + 2], [at + 1], [at + 3], [at + 4], []]
+    spans = [[[(k << 12, k + 1 << 12) for k in row] + [(0, 0)] * (2 - len(row)) for row in x] for x in (read, write)]
+    n = len(read)
+    engine, took, issue = (unit * 60)[:n], (cycles * 60)[:n], [76] * n
+    r, w = (np.array(x, np.int64) for x in spans)
+
+    def kernel() -> object:
+        return _kernels.list_order(engine, issue, took, _kernels.byte_dependences(r, w), DEPTH)
+
+    def twin() -> object:
+        small = [[[(a >> 12, b >> 12) for a, b in row] for row in x] for x in spans]
+        return list_twin.list_order(engine, issue, took, list_twin.byte_dependences(*small), DEPTH)
+
+    return kernel, twin
+
+
 def field() -> Pair:
     """A softmax's steps over the field but its sum: hashes of the maximum, exponentials, inverses."""
     p, q, omega = primes_of(0)
@@ -283,6 +308,7 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,
     "weave: 700 instructions": weave,
+    "list_schedule: 480 rows": list_schedule,
 }
 pair = cache(lambda name: PAIRS[name]())
 

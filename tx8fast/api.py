@@ -226,7 +226,7 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         meta["options"]["group_table"] = Path(options.group_table).name
     if found.report.functions:
         meta["search"] = found.report.to_json()
-    program = assemble(view.table, machine, found.plans, describe, {**meta, **needed}, _half(progress, 1))
+    program = assemble(view.table, machine, found.plans, describe, meta | needed, _half(progress, 1), options.order)
     _check(program)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     return CompiledProgram(program, root, searched=found)

@@ -13,6 +13,7 @@ from tx8fast.errors import ConfigError, raise_all
 
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")
+ORDERS = ("nest", "free", "best")  # `tile.schedule` says what they mean
 MAX_DIM = 2**31 - 1
 MAX_SIDE = 128  # of a chip grid
 
@@ -26,6 +27,7 @@ class CompileOptions:
     a last resort, and the outcome depends on the machine.
     only: patterns of op names; the search groups no other ops. load_plans: a file of search results that takes the place of
     the search; opt and sharing are those of the file then, and what `only` selects is searched again.
+    order: how tiles order their instructions, one of `ORDERS`.
     dims binds symbolic dimensions; constants binds model inputs to
     values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file. as_family: the family to take a model
     directory for whose `model_type` is not known. chips: the
@@ -44,6 +46,7 @@ class CompileOptions:
     sharing: bool = True
     only: tuple[str, ...] = ()
     load_plans: str = ""
+    order: str = "best"
     group_table: str = ""
     machine: str = "tx8"
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -64,6 +67,8 @@ class CompileOptions:
             problems.append(f"io_dtype '{self.io_dtype}' is not supported, expected one of {', '.join(DTYPES)}")
         if self.opt not in (1, 2, 3):
             problems.append(f"opt {self.opt} is unknown, expected 1, 2 or 3")
+        if self.order not in ORDERS:
+            problems.append(f"order '{self.order}' is unknown, expected one of {', '.join(ORDERS)}")
         if not 0 < self.search_seconds < float("inf"):
             problems.append(f"search_seconds is {self.search_seconds!r}, expected a positive number of seconds")
         if not isinstance(self.group_table, str):

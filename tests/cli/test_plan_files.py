@@ -138,6 +138,18 @@ def test_options_that_contradict_a_file(tx8, tmp_path, mlp, plans, options, says
 def test_options_without_what_they_need(tx8: Caller, tmp_path: Path, mlp: Path) -> None:
     refused(tx8, tmp_path, *compile_args(mlp, tmp_path, "--show", "cuts"), says=("add --stop-after search",))
     refused(tx8, tmp_path, "compile", mlp, "--stop-after", "search", "--show", "cost", says=("groups, cuts",))
+    refused(
+        tx8,
+        tmp_path,
+        "compile",
+        mlp,
+        "--stop-after",
+        "search",
+        "--show",
+        "order",
+        says=("--stop-after search makes none",),
+    )
+    refused(tx8, tmp_path, "compile", mlp, "--show", "order:nobody", says=("no op is called 'nobody'; there are act",))
     refused(tx8, tmp_path, "compile", mlp, "--stop-after", "search", "--show", "cuts:", says=("a name behind it",))
     stop = ("compile", mlp, "--stop-after", "passes")
     refused(
@@ -169,6 +181,18 @@ def test_records_are_lines_of_keys_and_values(tx8: Caller, mlp: Path) -> None:
     assert tx8("compile", mlp, "--stop-after", "search", "--opt", 1, *shown).out == done.out
     found = json.loads(tx8("compile", mlp, "--stop-after", "search", "--opt", 1, *shown, "--json").out)
     assert len(found["records"]) == len(rows) and found["records"][0]["record"] == "group"
+
+
+def test_orders_of_instructions_are_shown(tx8: Caller, mlp: Path) -> None:
+    for order, policies in (("nest", {"nest"}), ("free", {"free"}), ("best", {"nest", "free"})):
+        done = tx8("compile", mlp, "--order", order, "--show", "order")
+        rows = [dict(w.split("=", 1) for w in row.split()[1:]) for row in done.out.splitlines()]
+        assert done.code == 0 and rows and {row["policy"] for row in rows} <= policies
+        for row in rows if order != "nest" else ():
+            took = {policy: int(row[f"{policy}_cycles"]) for policy in ("nest", "free")}
+            assert took[row["policy"]] == min(took.values()) or order == "free"
+    found = json.loads(tx8("compile", mlp, "--show", f"order:{rows[0]['name']}", "--json").out)
+    assert [(row["record"], row["op"]) for row in found["records"]] == [("order", row["op"]) for row in rows]
 
 
 @pytest.mark.feature("F-163", "F-166")

@@ -229,6 +229,18 @@ def test_faults_of_a_transformer_are_refused(llama, fault):
     spoiled(llama, change, seq=16)
 
 
+@pytest.mark.parametrize("name, field", [("mask_move", "n"), ("reduce_max", "c"), ("rdma_row", "entries")])
+def test_what_only_the_last_place_shows_is_refused(llama, name, field):
+    """The first seed writes to the last place of the cache but one, the second to the last."""
+    program = copy.deepcopy(compiled(llama, phase="decode", past=16, dtype="bf16"))
+    where = next(x for x in program.segments if (x.codes[0]["opcode"] == isa.instruction(name).OPCODE).any())
+    code = where.codes[0]
+    row = int(np.flatnonzero(code["opcode"] == isa.instruction(name).OPCODE)[0])
+    code["p"][row, isa.instruction(name).FIELDS_P.index(field)] -= 1
+    report = api.prove(program, llama)
+    assert not report.proved and report.seeds == 2
+
+
 @pytest.mark.parametrize("fault", CNN_FAULTS)
 def test_faults_of_a_convolution_net_are_refused(cnn, fault):
     spoiled(cnn, lambda program: edit(program, *CNN_FAULTS[fault]))

@@ -211,10 +211,13 @@ def compare(got: np.ndarray, want: np.ndarray, tolerance: float | None = None) -
     assert error <= limit * max(scale, 1e-30), f"error {error:.3e}, largest value {scale:.3e}"
 
 
-def with_plan(case: Case, plan: Plan, low: Any = None) -> Case:
-    """Return the one-op case compiled with `plan`, and another lowering, instead of the searched ones."""
+def with_plan(case: Case, plan: Plan, low: Any = None, order: str = "free") -> Case:
+    """Return the one-op case compiled with `plan`, and another lowering, instead of the searched ones. order: of instructions,
+    by default the one that list scheduling makes, whatever it costs."""
     old = case.segment
-    made = build_segment(Tiling(low or case.lowering(), plan), case.machine, old.name, old.ops, old.barrier)
+    made = build_segment(
+        Tiling(low or case.lowering(), plan), case.machine, old.name, old.ops, old.barrier, order=order
+    )
     made.arguments = old.arguments
     return dataclasses.replace(case, program=dataclasses.replace(case.program, segments=[made]))
 

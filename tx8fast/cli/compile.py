@@ -61,7 +61,7 @@ from tx8fast.errors import ConfigError
 @forbid_option
 @json_option
 @table_options
-def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...],
+def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, order: str, only: tuple[str, ...],
              save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
              embed_limit_mib: int, prove: bool,
              dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, table: TableChoice, **given: Any) -> int:  # fmt: skip
@@ -73,19 +73,18 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         raise click.UsageError(f"--stop-after {stop_after} makes no plans; drop {' and '.join(wanted.files)}")
     if stop_after in STAGES[:2] and table.given:
         raise click.UsageError(f"--stop-after {stop_after} prints no table; drop --columns, --sort and --csv")
-    if stop_after != "search" and show:
-        raise click.UsageError("--show prints what the search knows; add --stop-after search")
+    wanted.check_stage(stop_after)
     if stop_after in STAGES[:-1] and forbid:
         raise click.UsageError(f"--stop-after {stop_after} makes no program; drop --forbid, or use `check --forbid`")
     if prove and stop_after in STAGES[:-1]:
         raise click.UsageError(f"--stop-after {stop_after} makes no program to prove; drop --prove")
-    if stop_after is None and output is None and not wanted.files and not prove:
-        raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --prove, --stop-after)")
+    if stop_after is None and output is None and not wanted.files and not prove and not show:
+        raise click.UsageError("-o OUT.tx8 is required (or --save-plans, --dot, --show order, --prove, --stop-after)")
     warn_unread(stop_after, output is not None)
     given, varying, lengths = split_lengths(given)
     options = read_options(
         **given,
-        **search_fields(opt, search_seconds, sharing, only, load_plans, stop_after),
+        **search_fields(opt, search_seconds, sharing, order, only, load_plans, stop_after),
         group_table=group_table,
         embed_limit_bytes=embed_limit_mib << 20,
     )
@@ -104,13 +103,14 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         return DONE
 
     from tx8fast import api
-    from tx8fast.cli.facts import program_facts, segment_facts
+    from tx8fast.cli.facts import order_records, program_facts, segment_facts
 
     with progress("compiling", as_json) as callback:
         compiled = api.compile(model, options, progress=callback, dump=dump)
     share = program_share(compiled.program)
     state(share, forbid, f"compiling {model}")
     plans = segment_facts(compiled.program)
+    orders = order_records(compiled.program, [pattern for _, pattern in show])
     if dump is not None:
         from tx8fast.report.tables import segments_text
 
@@ -129,9 +129,12 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
              "file_bytes": None if output is None else output.stat().st_size,
              **program_facts(compiled.program), "kernel_core_share": share.part(share.routine_cycles),
              "compile_seconds": compiled.compile_seconds, "segment_rows": plans,
-             **({} if report is None else {"proof": report.to_json()})}  # fmt: skip
+             **({} if report is None else {"proof": report.to_json()}), **({"records": orders} if show else {})}  # fmt: skip
     if as_json:
         show_json(facts)
+    elif show:
+        for row in orders:
+            click.echo(record_line(row))
     else:
         from tx8fast.report.tables import program_tables, segments_grid
 

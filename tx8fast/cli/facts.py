@@ -5,21 +5,24 @@ May import: program, machine, cli.kernel_core, simulator.cycle (as a type), simu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from tx8fast.cli.kernel_core import program_share
-from tx8fast.errors import ProgramError, raise_all
+from tx8fast.errors import ConfigError, ProgramError, raise_all
 from tx8fast.machine import Machine
 from tx8fast.program.labels import label, layers_text, segment_labels
 from tx8fast.program.model import FORMAT_VERSION, Program, Segment, Tensor
 from tx8fast.program.rates import rates
 from tx8fast.simulator.roofline import roofline
 from tx8fast.simulator.workload import engine_cycles
+from tx8fast.tile.schedule import POLICIES
 
 if TYPE_CHECKING:
     from tx8fast.simulator.cycle import CycleResult
 
+SHOWN = 6  # names in a message
 #: of a program's facts, what a simulation repeats
 _HEAD = ("model", "phase", "compute_dtype", "spm_peak_bytes", "ddr_footprint_bytes", "useful_macs", "unique_ddr_bytes")
 
@@ -79,6 +82,25 @@ def segment_facts(program: Program) -> list[dict[str, Any]]:
         counts[launch.segment] += 1
     rows = zip(program.segments, counts, segment_labels(program), strict=True)
     return [_segment(machine, i, s, n, name) for i, (s, n, name) in enumerate(rows)]
+
+
+def order_records(program: Program, patterns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a record per loop nest with the orders of its codes, and what the slowest one takes in each order that was
+    measured. patterns: of ops, of which a group has one; "" takes all groups. Raises ConfigError for a pattern without a group."""
+    rows: list[dict[str, Any]] = []
+    for pattern in patterns:
+        found = [s for s in program.segments if not pattern or any(fnmatchcase(name, pattern) for name in s.ops)]
+        if not found:
+            names = ", ".join(sorted({name for s in program.segments for name in s.ops})[:SHOWN])
+            raise ConfigError(f"choosing ops by name for --show order: no op is called '{pattern}'; there are {names}")
+        for s in found:
+            what = f"segment '{s.name}'"
+            for i, nest in enumerate(_known(s.info, what, list, "nests")["nests"] or [s.info]):
+                own = {**_known(nest, what, str, "op"), **_known(nest, what, list, "policy")}
+                took = _known(nest, what, dict, "policy_cycles")["policy_cycles"]
+                rows.append({"record": "order", "name": s.name, "nest": i, **own,
+                             **{f"{policy}_cycles": took.get(policy) for policy in POLICIES}})  # fmt: skip
+    return rows
 
 
 def _segment(machine: Machine, index: int, s: Segment, launches: int, name: str) -> dict[str, Any]:

@@ -15,10 +15,12 @@ import click
 
 from tx8fast import files
 from tx8fast.cli.output import PATH, replacing, warn_unused
-from tx8fast.cli.unused import given
+from tx8fast.cli.unused import STAGES, given
+from tx8fast.options import ORDERS
 
-#: kinds of records; `search.records` makes them
-RECORDS = ("groups", "cuts", "candidates", "buffers")
+#: kinds of records that `search.records` makes, and the one of finished programs
+SEARCHED = ("groups", "cuts", "candidates", "buffers")
+RECORDS = (*SEARCHED, "order")
 
 
 def _kinds(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -36,6 +38,8 @@ _OPTIONS = (
                  help="How long --opt 3 may search: an amount of work for chains, a time limit for the integer program."),
     click.option("--sharing/--no-sharing", default=True, show_default=True,
                  help="Tiles load common operands together and pass them on."),
+    click.option("--order", type=click.Choice(ORDERS), default="best", show_default=True,
+                 help="How tiles order their instructions: as the loop nest, so that engines wait least, the better of both."),
     click.option("--only", multiple=True, metavar="PATTERN",
                  help="Group no ops but those whose name matches (*, ?, [..]); with --load-plans search these again. "
                  "Repeatable."),
@@ -44,8 +48,8 @@ _OPTIONS = (
     click.option("--load-plans", type=PATH, metavar="FILE.json",
                  help="Take groups and plans from a file that --save-plans wrote, and do not search."),
     click.option("--show", multiple=True, metavar="|".join(RECORDS) + "[:PATTERN]", callback=_kinds,
-                 help="With --stop-after search: print records of this kind, of groups with an op of this name, one per line. "
-                 "Repeatable."),
+                 help="With --stop-after search, but for order: print records of this kind, of groups with an op of this name, "
+                 "one per line. Repeatable."),
     click.option("--dot", type=PATH, metavar="FILE.dot",
                  help="Write a drawing of the graph with its groups, for graphviz."),
 )  # fmt: skip
@@ -71,6 +75,14 @@ class SearchArguments:
         """The files to write, by the option that asks for them."""
         named = {"--save-plans": self.save_plans, "--dot": self.dot}
         return {option: path for option, path in named.items() if path is not None}
+
+    def check_stage(self, stage: str | None) -> None:
+        """Raise UsageError if a kind of records does not exist after `stage`, the last one (None: the program)."""
+        kinds = {kind for kind, _ in self.show}
+        if stage != "search" and kinds & set(SEARCHED):
+            raise click.UsageError("--show prints what the search knows; add --stop-after search")
+        if stage not in (None, STAGES[-1]) and "order" in kinds:
+            raise click.UsageError(f"--show order prints orders of instructions, and --stop-after {stage} makes none")
 
     def check_files(self, output: Path | None) -> None:
         """Raise ConfigError if a file cannot be written, UsageError if two are one."""
@@ -99,7 +111,7 @@ class SearchArguments:
                 for row in Records(s.table, s.plans, s.machine, s.sharing, [pattern] if pattern else []).of(kind)]  # fmt: skip
 
 
-def search_fields(opt: str, search_seconds: float, sharing: bool, only: tuple[str, ...], load_plans: Path | None,
+def search_fields(opt: str, search_seconds: float, sharing: bool, order: str, only: tuple[str, ...], load_plans: Path | None,
                   stage: str | None) -> dict[str, Any]:  # fmt: skip
     """Return fields of `CompileOptions`. Refuses options that contradict --load-plans, warns of those without effect."""
     searches = stage not in ("import", "passes")
@@ -111,7 +123,7 @@ def search_fields(opt: str, search_seconds: float, sharing: bool, only: tuple[st
         warn_unused(given(["search_seconds"]), f"it limits the integer program of --opt 3, and this is --opt {opt}")
     if opt == "1" and load_plans is None and searches:
         warn_unused(given(["only"]), "--opt 1 groups no ops")
-    return {"opt": int(opt), "search_seconds": search_seconds, "sharing": sharing, "only": tuple(only),
+    return {"opt": int(opt), "search_seconds": search_seconds, "sharing": sharing, "order": order, "only": tuple(only),
             "load_plans": "" if load_plans is None else str(load_plans)}  # fmt: skip
 
 

@@ -34,6 +34,7 @@ class SegmentTable:
 
     machine: Machine
     plans: Mapping[Record, Planned]
+    order: str = "best"  # of instructions, one of `tile.schedule.ORDERS`
     segments: list[Segment] = field(default_factory=list)
     known: dict[tuple[Record, bool, bool], int] = field(default_factory=dict)
     kernel_core: dict[str, str] = field(default_factory=dict)  # op kind -> why
@@ -51,7 +52,7 @@ class SegmentTable:
             if p.reason:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(replace(build(p, self.machine, step, meet), arguments=declared(record)))
+            self.segments.append(replace(build(p, self.machine, step, meet, self.order), arguments=declared(record)))
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]
@@ -65,20 +66,22 @@ def declared(record: Record) -> list[Argument | None]:
     return [*inputs, *(Argument(kind, s.shape, s.dtype, s.layout, replaces) for s in record.results)]
 
 
-def _build_single(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
+def _build_single(p: Planned, machine: Machine, step: Step, meet: bool, order: str) -> Segment:
     if isinstance(p.low, Collective):
         return collective_segment(p.low, p.plan, machine, step.name, step.op_names, step.barrier)
-    return build_segment(p.tiling, machine, step.name, step.op_names, step.barrier, meet)
+    return build_segment(p.tiling, machine, step.name, step.op_names, step.barrier, meet, order=order)
 
 
 def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned], describe: Describe,
-             meta: dict[str, Any], progress: Callable[[int, int], None] | None = None) -> Program:  # fmt: skip
+             meta: dict[str, Any], progress: Callable[[int, int], None] | None = None, order: str = "best") -> Program:  # fmt: skip
     """Return the program of `table`. `describe` turns a weight key into its source description;
-    `progress(done, total)` counts segments.
+    `progress(done, total)` counts segments; `order` is that of instructions (`tile.schedule.ORDERS`).
 
     Raises InfeasibleError if the model needs more DDR than the chip has."""
     frames = plan_frames(table.functions, machine.chip.ddr_bytes)
-    program = _Linker(table, machine, SegmentTable(machine, plans, progress=progress), frames, describe).program(meta)
+    program = _Linker(table, machine, SegmentTable(machine, plans, order, progress=progress), frames, describe).program(
+        meta
+    )
     problems = find_overwrites(table, program)
     if problems:
         raise InternalError("the program would read what has been written over: " + "; ".join(problems))

@@ -23,13 +23,13 @@ from tx8fast.schedule.segment import build_segment, idle_tiles_wait
 from tx8fast.tile.tiling import Planned, segment_cycles
 
 
-def build_chain(p: Planned, machine: Machine, step: Step, meet: bool) -> Segment:
-    """Return the code of the whole chain. `meet` as in `build_segment`, for the first nest; before a later one other
+def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str = "best") -> Segment:
+    """Return the code of the whole chain. `meet` and `order` as in `build_segment`, for the first nest; before a later one other
     tiles may always be at work."""
     record = step.record
     assert isinstance(record, ChainRecord)
     parts = [
-        build_segment(n.tiling, machine, step.name, (), False, meet or i > 0, pinned)
+        build_segment(n.tiling, machine, step.name, (), False, meet or i > 0, pinned, order)
         for i, (n, pinned) in enumerate(zip(p.nests, pinned_buffers(p, machine), strict=True))
     ]
     slots = np.cumsum([0, *(len(s.slot_arg) for s in parts)])

@@ -27,15 +27,17 @@ from tx8fast.schedule.stream import stream_codes, stream_table
 from tx8fast.tile import sharing
 from tx8fast.tile.emit import NestCode, Share, code_key
 from tx8fast.tile.order import tile_order
+from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import Plan, Tiling, segment_cycles
 
 
 def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str], barrier: bool, meet: bool = False,
-                  pinned: Mapping[int, int] | None = None) -> Segment:  # fmt: skip
+                  pinned: Mapping[int, int] | None = None, order: str = "best") -> Segment:  # fmt: skip
     """Return the position-independent code of one group for all tiles.
 
     `meet`: other tiles may still be at work on the launch before, so nothing may be sent to them at once.
-    `pinned`: accesses (reads, then writes) whose buffers are not free to choose, with their addresses.
+    `pinned`: accesses (reads, then writes) whose buffers are not free to choose, with their addresses. `order`: one of
+    `tile.schedule.ORDERS`.
     """
     low, plan, ranges = tiling.low, tiling.plan, tiling.ranges
     if isinstance(low, KernelCore):
@@ -63,6 +65,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     nests: dict[tuple, NestCode] = {}
     first: dict[tuple, tuple[np.ndarray, tuple[Share, ...]]] = {}  # code of the first tile of a form, and its shares
     ends = isa.rows([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
+    orders = TileOrder(machine, order, machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in ranges)))
     behind, late_tiles = sharing.stagger(tiling), sharing.late_tiles(tiling)
     for t, r in enumerate(ranges):
         if r.idle:
@@ -80,11 +83,12 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
         if key not in known:
             known[key] = len(codes)
             if like not in nests:
-                order = tile_order(tiling, r.lo, r.hi, [s.access for s in shares], meet)
-                nests[like] = NestCode(tiling, buffers.at, order, offsets[t], ends)
+                nest = tile_order(tiling, r.lo, r.hi, [s.access for s in shares], meet)
+                nests[like] = NestCode(tiling, buffers.at, nest, offsets[t], ends)
             fitted = nests[like].fitted(*first[form], shares) if form in first else None
             if fitted is None:
-                code = isa.roll(*nests[like].rows(shares, late))
+                orders.aliased = _aliased(low.record, arg_of, offsets[t])
+                code = isa.roll(*nests[like].rows(orders, shares, late))
                 first.setdefault(form, (code, shares))
             else:
                 code, shift = fitted
@@ -94,8 +98,18 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     if barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
+    info |= orders.facts()
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
-                   segment_cycles(plan, machine, barrier), info, buffers=buffers.table)  # fmt: skip
+                   orders.scaled(segment_cycles(plan, machine, barrier)), info, buffers=buffers.table)  # fmt: skip
+
+
+def _aliased(record: OpRecord | GroupRecord, arg_of: Sequence[int], offset: np.ndarray) -> np.ndarray | None:
+    """Return where the bytes of the DDR slots begin whose tensors lie in one place, -1 for all others."""
+    replaces = record.in_place if isinstance(record, OpRecord) else -1
+    if replaces < 0:
+        return None
+    same = np.isin(np.repeat(arg_of, PIECES), (replaces, len(record.operands)))
+    return np.append(np.where(same, offset[: len(same)], -1), [-1] * (len(offset) - len(same)))
 
 
 def _choices(plan: Plan | None) -> dict[str, Any]:

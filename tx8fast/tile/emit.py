@@ -19,9 +19,12 @@ from tx8fast.lower.base import Access, Lowering, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
-from tx8fast.tile import multicast
+from tx8fast.tile import multicast, sharing
+from tx8fast.tile.blocks import Blocks
 from tx8fast.tile.nest import LoopStep
+from tx8fast.tile.nodes import Multicast, Range
 from tx8fast.tile.order import Action, Order
+from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
 
@@ -63,46 +66,14 @@ def code_key(low: Lowering, r: TileRange) -> tuple:
     return (lens, tuple(lanes), low.place(r.lo, r.hi))
 
 
-class Blocks:
-    """Numbered blocks of rows, each made once; number 0 is empty."""
-
-    def __init__(self) -> None:
-        self.rows = [isa.rows([])]
-        self.number: dict[tuple, int] = {}
-
-    def of(self, key: tuple, make: Callable[[], np.ndarray]) -> int:
-        """Return the number of the block with this key."""
-        found = self.number.get(key)
-        if found is None:
-            made = make()
-            found = self.number[key] = len(self.rows) if len(made) else 0
-            if found:
-                self.rows.append(made)
-        return found
-
-    def joined(self, blocks: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return blocks (n,) one after the other, their DDR offsets shifted by (n, pieces) bytes, and of every row a number
-        (int32) that is equal for rows that differ in their DDR offset alone."""
-        counts = np.array([len(r) for r in self.rows], np.int64)
-        begin = np.cumsum(counts) - counts
-        size = counts[blocks]
-        action = np.repeat(np.arange(len(blocks)), size)
-        at = np.arange(len(action)) + (begin[blocks] - np.cumsum(size) + size)[action]
-        # as bytes: numpy would work out a common record type for every block
-        plain = np.concatenate([r.view(np.uint8) for r in self.rows]).reshape(-1, isa.RECORD.itemsize)
-        out = plain[at].reshape(-1).view(isa.RECORD)
-        out["ddr"] += shift[action, out["slot"] % PIECES]  # a slot per piece
-        return out, isa.row_forms(plain.reshape(-1).view(isa.RECORD))[at]
-
-
 class NestCode:
     """The code of tiles with one form of range. slot_base: DDR offset that every slot stands for on the tile at hand; ends: the
     rows behind all others."""
 
     def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray, ends: np.ndarray) -> None:
-        self.tiling, self.low, self.at, self.order = tiling, tiling.low, at, order
+        self.tiling, self.low, self.at, self.order, self.ends = tiling, tiling.low, at, order, ends
         self.slot_base = slot_base.tolist()
-        self.blocks = Blocks()
+        self.blocks = Blocks(self.low.machine)
         self.first_moves: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
         self.known_rows: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
         self.known_moves: dict[tuple, tuple[tuple, list[Descriptor], tuple[int, ...]]] = {}
@@ -118,18 +89,68 @@ class NestCode:
         self.block = [self.blocks.of(("prologue",), lambda: isa.rows(em.rows))]
         self.shift: list[tuple[int, ...]] = [STILL]
         self.open: dict[tuple, tuple[list[int], Callable[[dict[int, Share], int], int]]] = {}  # `_later`: places, maker
+        self.step = [0]  # of every block
+        self.fill_places: list[tuple[int, Action]] = []  # where parts are loaded and tiles pass them on
+        self.reach: dict[
+            int, tuple[list[Range], list[Range]]
+        ] = {}  # bytes that a block sends, and that then have arrived
+        self.known_cycles: dict[tuple, int] = {}  # of multicasts
         for action in order.actions:
+            if action.kind in ("part", "meet", "exchange"):
+                self.fill_places.append((len(self.block), action))
             self._act(action)
-        self._add(self.blocks.of(("ends",), lambda: ends))
+            self.step += [action.step] * (len(self.block) - len(self.step))
 
-    def rows(self, shares: Sequence[Share] = (), late: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    def rows(self, orders: TileOrder, shares: Sequence[Share] = (), late: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the code of a tile, and which template each of its rows is an instance of. `late`: how many transfers more the
         tile takes for an early part, so that its loads run behind those of others."""
         own = {s.access: s for s in shares}
         block = np.array(self.block)
         for places, make in self.open.values():
             block[places] = make(own, late)
-        return self.blocks.joined(block, np.array(self.shift, np.int64).reshape(-1, PIECES))
+        code, begin = self.blocks.joined(block, np.array(self.shift, np.int64).reshape(-1, PIECES))
+        if self.fill_places:
+            rows, forms = orders.of_shared(code, lambda: self._multicasts(block, begin))
+        else:
+            rows, forms = orders.of(code)
+        return np.concatenate([rows, self.ends]), np.concatenate(
+            [forms, -1 - np.arange(len(self.ends), dtype=np.int32)]
+        )
+
+    def _multicasts(self, block: np.ndarray, begin: np.ndarray) -> tuple[list[Multicast], np.ndarray]:
+        """Return the multicasts of a tile, and of which one the slice of every row is. block, begin: of every action, its
+        block and first row."""
+        fills = self.order.fills
+        span, parts = [[int(begin[-1]), 0] for _ in fills], [[] for _ in fills]
+        reach: list[tuple[list[Range], list[Range]]] = [([], [])] * len(fills)
+        used: dict[int, int] = {}  # staging buffer -> the last fill whose part it held
+        met = set()
+        number, first = block.tolist(), begin.tolist()
+        for place, (kind, _, k, _, f) in self.fill_places:
+            if kind != "part":
+                span[f] = [min(span[f][0], first[place]), first[place + 1]]
+                reach[f] = self.reach.get(number[place], reach[f])
+                met |= {f} if kind == "meet" else set()
+            elif first[place + 1] > first[place]:
+                at = self.at.staging[k][fills[f].version[k] % len(self.at.staging[k])]
+                parts[f] += [(r, used.get(at, -1)) for r in range(first[place], first[place + 1])]
+                used[at] = f
+        made = []
+        for f, fill in enumerate(fills):
+            read, write = reach[f]
+            cycles = self._cycles(fill.changed, f in met, write)
+            made.append(Multicast(span[f][0], span[f][1], cycles, read, write, parts[f]))
+        step_fill = np.searchsorted([fill.step for fill in fills], np.arange(len(self.order.steps)), "right") - 1
+        return made, np.repeat(step_fill[self.step], np.diff(begin))
+
+    def _cycles(self, changed: tuple[int, ...], met: bool, arrived: Sequence[Range]) -> int:
+        """Return the cycles from the meeting, if tiles meet, to the arrival of these reads' slices everywhere."""
+        key = changed, met, tuple([b - a for a, b in arrived])
+        if key not in self.known_cycles:
+            groups = tuple([sharing.groups(self.tiling, k) for k in changed])
+            of = multicast.exchanges(self.low.machine).of(groups, tuple([self.tiling.loaders[k] for k in changed]))
+            self.known_cycles[key] = of.cycles(key[2], met)
+        return self.known_cycles[key]
 
     # -- actions -------------------------------------------------------------------------------------------------
 
@@ -306,7 +327,13 @@ class NestCode:
                     )
                 return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
 
-            return self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
+            number = self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
+            sizes = [(size, total) for _, _, size, total in parts]
+            staging = [self.at.staging[k][c] for k, (_, c) in zip(fill.changed, copy, strict=True)]
+            target = [self.at.access[k][c] for k, (c, _) in zip(fill.changed, copy, strict=True)]
+            self.reach[number] = ([(a, a + n) for a, (n, _) in zip(staging, sizes, strict=True) if n],
+                                  [(a, a + n) for a, (_, n) in zip(target, sizes, strict=True)])  # fmt: skip
+            return number
 
         self._later(key, make)
 

@@ -1,0 +1,130 @@
+"""List scheduling: kernel = twin on random rows, what it promises, refused arguments."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kernels.test_weave import csr, lists
+from tx8fast import _kernels
+from tx8fast._kernels.reference import list_schedule as twin
+from tx8fast.errors import InternalError
+
+DEPTH = (6, 6, 6, 6, 4)
+
+
+def drawn_ranges(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    start = rng.integers(0, 40, (n, 4))
+    spans = np.stack([start, start + rng.integers(0, 6, (n, 4))], 2)
+    return spans[:, :2], spans[:, 2:]
+
+
+def must_follow(read: np.ndarray, write: np.ndarray) -> list[set[int]]:
+    """All rows with which a row has a byte in common that one of them writes."""
+    bytes_of = [[{b for s, e in row for b in range(s, e)} for row in x.tolist()] for x in (read, write)]
+    own = list(zip(*bytes_of, strict=True))
+    return [
+        {i for i in range(j) if own[i][1] & (own[j][0] | own[j][1]) or own[i][0] & own[j][1]} for j in range(len(own))
+    ]
+
+
+def drawn_windows(rng: np.random.Generator, engine: np.ndarray) -> _kernels.Windows:
+    n, core = len(engine), engine == _kernels.ENGINES
+    own = np.where(core, rng.choice([0, 2], n), rng.choice([-1, -1, -1, 1, 0], n))
+    return _kernels.Windows(
+        own, rng.choice([0, 2], n), rng.integers(0, 3, n), int(rng.integers(0, 9)), bool(rng.integers(2))
+    )
+
+
+def check_waits(order: list[int], worker: list[int], engine: list[int], follows: list[set[int]]) -> None:
+    """Rows of two engines have one window, or a wait for that of the older one is between; what the core does waits for all."""
+    issued: dict[int, int] = {}
+    waited = [-1] * 3
+    for at, j in enumerate(order):
+        for w in range(3):
+            waited[w] = at if j < 0 and -j >> w & 1 else waited[w]
+        if j >= 0:
+            for i in follows[j]:
+                covered = waited[worker[i]] > issued[i] or engine[i] == _kernels.ENGINES
+                assert engine[i] == engine[j] or covered or engine[j] < _kernels.ENGINES and worker[i] == worker[j]
+            issued[j] = at
+
+
+def agree(rng: np.random.Generator, multicasts: bool) -> None:
+    n = int(rng.integers(0, 25))
+    read, write = drawn_ranges(rng, n)
+    before = _kernels.byte_dependences(read, write)
+    want = twin.byte_dependences(read.tolist(), write.tolist())
+    assert [sorted(row) for row in lists(before)] == want
+    engine, issue, cycles = rng.integers(0, 5 + multicasts, n), rng.integers(0, 4, n), rng.integers(0, 30, n)
+    depth = rng.integers(1, 7, 5).tolist()
+    windows = drawn_windows(rng, engine) if multicasts else None
+    more = () if windows is None else (*(np.asarray(x).tolist() for x in (windows.own, windows.home, windows.rule)),
+                                       windows.wait_cycles, windows.ahead)  # fmt: skip
+    order, worker = (x.tolist() for x in _kernels.list_order(engine, issue, cycles, before, depth, windows))
+    assert (order, worker) == twin.list_order(engine.tolist(), issue.tolist(), cycles.tolist(), want, depth, *more)
+    rows = [row for row in order if row >= 0]
+    place = {row: at for at, row in enumerate(rows)}
+    follows = must_follow(read, write)
+    assert sorted(rows) == list(range(n))
+    assert all(place[i] < place[j] for j, old in enumerate(follows) for i in old)
+    check_waits(order, worker, engine.tolist(), [set(row) for row in want])
+
+
+@given(st.integers(0, 1 << 32), st.booleans())
+def test_kernel_equals_twin(seed, multicasts) -> None:
+    agree(np.random.default_rng(seed), multicasts)
+
+
+@pytest.mark.parametrize("multicasts", [False, True])
+def test_kernel_equals_twin_on_many_drawn_problems(multicasts) -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(500):
+        agree(rng, multicasts)
+
+
+def test_an_engine_gets_what_it_can_start() -> None:
+    """Engine 1 waits for engine 0; the row behind its own waiting one does not, and goes first."""
+    order, worker = _kernels.list_order([0, 1, 1], [1, 1, 1], [50, 10, 10], csr([[], [0], []]), DEPTH)
+    assert order.tolist() == [0, 2, 1] and worker.tolist() == [0, 0, 0]
+
+
+def test_a_full_queue_holds_up_the_core() -> None:
+    """Engine 0 has room for one row: issuing the third one takes until the second one starts, so that of engine 1 goes first."""
+    order, _ = _kernels.list_order([0, 0, 0, 1], [1] * 4, [10] * 4, csr([[], [], [], [0]]), (1, 1, 1, 1, 1))
+    assert order.tolist() == [0, 1, 3, 2]
+
+
+def test_a_multicast_waits_for_the_window_of_what_it_follows() -> None:
+    """Row 0 (window 0) must be over before the multicast; row 1 (window 2) starts before that and goes first. A wait takes in
+    what is over by then, here the empty window 1."""
+    core = _kernels.ENGINES
+    windows = _kernels.Windows([-1, -1, 0, -1], [0, 2, 0, 2], [1] * 4, 180)
+    order, worker = _kernels.list_order(
+        [0, 1, core, 0], [1] * 4, [500, 900, 0, 10], csr([[], [], [0], [2]]), DEPTH, windows
+    )
+    assert order.tolist() == [0, 1, -0b011, 2, 3] and worker.tolist() == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cycles": [1]}, "2 issues and 1 cycles for 2 rows"),
+        ({"before": ([0, 1, 1], [1])}, "a row follows a later one"),
+        ({"before": ([0, 0], [])}, "ptr does not partition"),
+        ({"engine": [0, 6]}, "engines must be at most 5"),
+        ({"windows": _kernels.Windows([3, 0], [0, 0], [1, 1], 0)}, "unknown windows or rules"),
+        ({"windows": _kernels.Windows([0], [0], [1], 0)}, "windows of 1 rows for 2"),
+        ({"issue": [0, -1]}, "negative cycles"),
+        ({"depth": (6, 6, 6, 6, 16)}, "queue depths out of range"),
+    ],
+)
+def test_broken_arguments_are_refused(change, message) -> None:
+    good = {"engine": [0, 1], "issue": [1, 1], "cycles": [1, 1], "before": csr([[], [0]]), "depth": DEPTH}
+    with pytest.raises(InternalError, match=message):
+        _kernels.list_order(**{**good, **change})
+
+
+def test_ranges_must_be_pairs() -> None:
+    with pytest.raises(InternalError, match="ranges must be"):
+        _kernels.byte_dependences(np.zeros((2, 1, 3), int), np.zeros((2, 1, 2), int))

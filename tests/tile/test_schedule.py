@@ -1,0 +1,114 @@
+"""Orders of instructions: all compute the same, the sanitizer finds nothing, and `best` takes the better one of each code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tx8fast
+from tests.support.one_op import Arg, one_op, random_plan, with_plan
+from tx8fast import isa
+from tx8fast.api import CompiledProgram
+from tx8fast.errors import ConfigError
+from tx8fast.machine import load_machine
+from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
+from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.blocks import Code, Columns
+from tx8fast.tile.schedule import ORDERS, TileOrder
+
+MODEL = Path(__file__).resolve().parent.parent / "data" / "onnx" / "bert-encode-op23.onnx"
+EXPS = 4  # vector steps of a slice before the move
+F32 = FORMAT_CODES["f32"]
+LOAD, STORE = {"slot": 0, "run_bytes": 4096}, {"slot": 1, "run_bytes": 4096}
+
+
+def inputs(program) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {t.name: rng.integers(0, 8, t.shape).astype(np_dtype(t.dtype)) for t in program.inputs}
+
+
+def test_orders_compute_the_same() -> None:
+    made = {order: tx8fast.compile(MODEL, order=order) for order in ORDERS}
+    given = inputs(made["nest"].program)
+    want = made["nest"].run(given, sanitize=True)
+    for order in ("free", "best"):
+        found = made[order].run(given, sanitize=True)
+        assert all(np.array_equal(found[name], want[name], equal_nan=True) for name in want)
+    codes = {order: [c.tobytes() for s in made[order].program.segments for c in s.codes] for order in ORDERS}
+    assert codes["free"] != codes["nest"]
+    cycles = {order: made[order].simulate().cycles for order in ORDERS}
+    assert cycles["best"] <= min(cycles["free"], cycles["nest"])
+
+
+def nest(slices: int = 6) -> np.ndarray:
+    """Slices in which the vector engine waits for a move of its own result; two buffers of everything."""
+    rows = []
+    for i in range(slices):
+        a, y = (256 + (i % 2) * 8192, 65536 + (i % 2) * 8192)
+        rows.append(isa.make("rdma", dst=a, ddr=4096 * i, n0=1, n1=1, n2=1, s0=0, s1=0, s2=0, op=0, **LOAD))
+        rows += [*[isa.make("exp_v", src0=a, dst=a, n=1024, fmt=F32)] * EXPS, isa.make("gather_scatter", src0=a, dst=y, size=4096),
+                 isa.make("neg_v", src0=y, dst=y, n=1024, fmt=F32)]  # fmt: skip
+        rows.append(isa.make("wdma", src=y, ddr=4096 * i, n0=1, n1=1, n2=1, s0=0, s1=0, s2=0, op=0, **STORE))
+    return isa.rows(rows)
+
+
+def code(rows: np.ndarray) -> Code:
+    return Code(rows, np.arange(len(rows)), np.zeros(len(rows), np.int64), Columns(load_machine("tx8"), rows))
+
+
+def test_an_engine_works_on_the_next_slice_where_it_would_wait() -> None:
+    order = TileOrder(load_machine("tx8"), "free", 30.0)
+    rows = nest()
+    found, forms = order.of(code(rows))
+    assert len(forms) == len(rows)
+    assert sorted(map(bytes, found)) == sorted(map(bytes, rows))
+    exp, neg = (isa.INSTRUCTIONS[name].OPCODE for name in ("exp_v", "neg_v"))
+    vector = [opcode for opcode in found["opcode"].tolist() if opcode in (exp, neg)]
+    assert vector[: EXPS + 2] == [exp] * (EXPS + 1) + [neg]
+    (made,) = order.made
+    assert made.cycles["free"] < made.cycles["nest"]
+    assert order.facts() == {"policy": ["free"], "policy_cycles": dict(made.cycles)}
+    assert order.scaled(made.cycles["nest"]) == made.cycles["free"]
+
+
+def test_transfers_of_one_place_in_ddr_keep_their_order() -> None:
+    """Where the result has the operand's bytes, a load never overtakes a store into what it loads."""
+    rows = nest()
+    rows["ddr"] = 0
+    found = [
+        TileOrder(load_machine("tx8"), "free", 30.0, aliased).of(code(rows))[0]
+        for aliased in (None, np.zeros(2, np.int64))
+    ]
+    transfers = [[u for u in isa.units(rows).tolist() if u in (2, 3)] for rows in found]
+    assert transfers[1] == [2, 3] * 6 != transfers[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_multicasts_are_ordered(seed: int) -> None:
+    """Under a drawn plan whose tiles pass operands on, both orders compute the same, the sanitizer finds nothing, and the number
+    of multicasts is that of the nest."""
+    rng = np.random.default_rng(seed)
+    case = one_op("gemm", Arg((1, 512, 192), "bf16", "blocked"), Arg((192, 320), "bf16", "blocked"), out="blocked")
+    plan = next(p for _ in range(99) if (p := random_plan(case, rng)) is not None and max(p.shared, default=1) > 1)
+    feed = [a.values(rng) for a in case.args]
+    made = {order: with_plan(case, plan, order=order) for order in ("nest", "free")}
+    values = {}
+    for order, one in made.items():
+        assert one.segment.info["policy"] == [order]
+        values[order] = CompiledProgram(one.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)["y0"]
+    assert np.array_equal(values["nest"], values["free"])
+    codes = {order: [isa.expand(c)["opcode"].tolist() for c in one.segment.codes] for order, one in made.items()}
+    receive = isa.INSTRUCTIONS["recv"].OPCODE
+    assert (
+        [c.count(receive) for c in codes["nest"]]
+        == [c.count(receive) for c in codes["free"]]
+        != [0] * len(codes["nest"])
+    )
+    assert simulate(made["free"].program).cycles < 1.5 * simulate(made["nest"].program).cycles
+
+
+def test_unknown_orders_are_refused() -> None:
+    with pytest.raises(ConfigError, match="order 'fast' is unknown, expected one of nest, free, best"):
+        tx8fast.compile(MODEL, order="fast")

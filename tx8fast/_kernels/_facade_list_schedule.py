@@ -1,0 +1,102 @@
+"""The door to list scheduling: which rows must follow which, and the order in which a tile issues them.
+
+May import: numpy, the checks and the compiled module beside it. Must not: know instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tx8fast._kernels import list_schedule as _kernel
+from tx8fast._kernels._checks import Ints, check_status, int_array, require
+
+ENGINES = 5  # of a tile, each with a queue of its own
+MAX_DEPTH = 16  # entries of a queue that the kernel remembers
+Csr = tuple[Ints, Ints]  # row i holds entries ptr[i] .. ptr[i + 1]
+
+
+def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike, at: npt.ArrayLike | None = None) -> Csr:
+    """Return per row the rows before it that it must follow: after the last writer of what it reads, after the last
+    writer and the readers since of what it writes. What those follow themselves is not repeated.
+
+    read (m, r, 2), write (m, w, 2): half-open byte ranges; empty ones touch nothing. at (n,): row i has the ranges of number
+    at[i]; None: row i those of number i."""
+    kernel = "byte_dependences"
+    read_, write_ = int_array(kernel, "read", read, 3), int_array(kernel, "write", write, 3)
+    require(
+        kernel, len(write_) == len(read_) and read_.shape[2] == write_.shape[2] == 2, "ranges must be (n, ranges, 2)"
+    )
+    which = np.arange(len(read_)) if at is None else int_array(kernel, "at", at)
+    require(kernel, not which.size or 0 <= which.min() and which.max() < len(read_), "at: number out of range")
+    both = np.concatenate([read_, write_], axis=1)
+    both[both[..., 1] <= both[..., 0]] = 0
+    ends, place = np.unique(both, return_inverse=True)
+    place, n = place.reshape(both.shape)[which], len(which)
+    read_, write_ = np.ascontiguousarray(place[:, : read_.shape[1]]), np.ascontiguousarray(place[:, read_.shape[1] :])
+    none = np.full(len(ends), -1, np.int64)
+    cells = np.zeros((int((read_[..., 1] - read_[..., 0]).sum()), 2), np.int64)
+    room = 8 * n + 16
+    while True:
+        ptr, before = np.zeros(n + 1, np.int64), np.zeros(room, np.int64)
+        status, count = _kernel.byte_dependences(read_, write_, none.copy(), none.copy(), cells, np.full(n, -1, np.int64),
+                                                 ptr, before)  # fmt: skip
+        if status != 1 or room > n * n:
+            break
+        room *= 4
+    check_status(kernel, status)
+    return ptr, before[:count]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Register windows of rows (n,), and the core's cycles of a wait for one. own: a row's window, -1: `home` or the other one
+    of 0 and 2; of what the core does: the windows it waits for itself, as a mask. rule: 0: the window that was waited for last,
+    1: home, 2: home even where a predecessor in another one must then be waited for. ahead: rows that would lengthen the core's wait
+    after the next one stay behind that as well."""
+
+    own: npt.ArrayLike
+    home: npt.ArrayLike
+    rule: npt.ArrayLike
+    wait_cycles: int
+    ahead: bool = False
+
+
+def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayLike],
+               depth: Sequence[int], windows: Windows | None = None) -> tuple[Ints, Ints]:  # fmt: skip
+    """Return the rows' numbers in the order in which they are issued, between them -mask for a wait for windows, and the
+    window of every row (n,).
+
+    engine, issue, cycles (n,): who runs a row (`ENGINES`: the core itself), how long the core takes to issue it and the
+    engine to run it; before: CSR, what each must follow (smaller numbers); depth: entries of every engine's queue; windows:
+    None: all rows have window 0, and there is nothing the core does."""
+    kernel = "list_order"
+    engine_, issue_ = int_array(kernel, "engine", engine), int_array(kernel, "issue", issue)
+    cycles_, depth_ = int_array(kernel, "cycles", cycles), int_array(kernel, "depth", depth)
+    ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])
+    n, none = len(engine_), np.zeros(len(engine_), np.int64)
+    w = windows or Windows(none, none, none, 0)
+    own, home, rule = (int_array(kernel, name, x) for name, x in (("own", w.own), ("home", w.home), ("rule", w.rule)))
+    require(kernel, len(issue_) == len(cycles_) == n, f"{len(issue_)} issues and {len(cycles_)} cycles for {n} rows")
+    require(kernel, len(own) == len(home) == len(rule) == n, f"windows of {len(own)} rows for {n}")
+    core = engine_ == ENGINES
+    require(kernel, n == 0 or (0 <= engine_.min() and engine_.max() <= ENGINES), f"engines must be at most {ENGINES}")
+    require(kernel, n == 0 or (issue_.min() >= 0 and cycles_.min() >= 0), "negative cycles")
+    require(
+        kernel, len(depth_) == ENGINES and 1 <= depth_.min() and depth_.max() < MAX_DEPTH, "queue depths out of range"
+    )
+    known = np.isin(own, (-1, 0, 1, 2)) | core & (own >= 0) & (own < 8)
+    require(kernel, bool((known & np.isin(home, (0, 2)) & np.isin(rule, (0, 1, 2))).all()), "unknown windows or rules")
+    sound = len(ptr) == n + 1 and ptr[0] == 0 and ptr[-1] == len(rows) and bool((np.diff(ptr) >= 0).all())
+    require(kernel, sound, "before: ptr does not partition the entries")
+    owner = np.repeat(np.arange(n, dtype=np.int64), np.diff(ptr))
+    require(kernel, bool(((rows >= 0) & (rows < owner)).all()), "a row follows a later one")
+    order, worker = np.zeros(2 * n, np.int64), np.zeros(n, np.int64)
+    status, count = _kernel.list_order(
+        engine_, issue_, cycles_, own, home, rule, ptr, rows, depth_, w.wait_cycles, w.ahead, order, worker
+    )
+    check_status(kernel, status)
+    return order[:count], worker

@@ -1,0 +1,23 @@
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+def byte_dependences(
+    read: Ints, write: Ints, writer: Ints, readers: Ints, cell: Ints, mark: Ints, ptr: Ints, before: Ints
+) -> tuple[int, int]: ...
+def list_order(
+    engine: Ints,
+    issue: Ints,
+    cycles: Ints,
+    window: Ints,
+    home: Ints,
+    rule: Ints,
+    ptr: Ints,
+    before: Ints,
+    depth: Ints,
+    wait_cycles: int,
+    ahead: bool,
+    order: Ints,
+    worker: Ints,
+) -> tuple[int, int]: ...

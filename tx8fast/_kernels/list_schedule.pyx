@@ -1,0 +1,343 @@
+# The order in which a tile issues its instructions: list scheduling over the queues of its engines. Imports _status and
+# the C library. Must not touch Python objects in loops or know instructions.
+#
+# Of the rows whose predecessors are issued, the one that starts first; the older one on ties. The state is that of the
+# hardware: the core issues one row after the other, every engine works through its own queue in order, and a full queue
+# holds up the core. Rows of one engine need no more than their queue; of two engines, rows of one register window are kept
+# apart by the hardware, others by a wait for the window (hardware manual 2, 15, 16.1).
+#
+# What the core does itself, a multicast, waits for the windows of what it depends on. Rows that start before it would be
+# over go first, unless they would make it wait longer.
+
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc
+
+from tx8fast._kernels._status cimport BAD_INPUT, DEADLOCK, OK, OUT_OF_MEMORY, OUTPUT_TOO_SMALL
+
+cdef enum:
+    ENGINES = 5
+    RING = 16  # starts remembered per queue; the queue depth must fit
+    WINDOWS = 3
+    LOOK = 16  # rows per engine that are looked at for the next one
+
+cdef enum Rule:
+    LAST_WAITED = 0
+    HOME = 1
+    ALWAYS_HOME = 2
+
+
+cdef inline bint note(
+    int64_t old, int64_t new, int64_t[::1] mark, int64_t[::1] before, int64_t* count
+) noexcept nogil:
+    """Let `new` follow `old`, once; False if there is no room."""
+    if old < 0 or old == new or mark[old] == new:
+        return True
+    mark[old] = new
+    if count[0] == before.shape[0]:
+        return False
+    before[count[0]] = old
+    count[0] += 1
+    return True
+
+
+def byte_dependences(
+    const int64_t[:, :, ::1] read,   # IN  (n, r, 2) half-open ranges of stretches of bytes; empty: none
+    const int64_t[:, :, ::1] write,  # IN  (n, w, 2)
+    int64_t[::1] writer,             # scratch (stretches,) -1: last row that wrote it
+    int64_t[::1] readers,            # scratch (stretches,) -1: list of those that read it since
+    int64_t[:, ::1] cell,            # scratch (reads of all rows and stretches, 2): row, next
+    int64_t[::1] mark,               # scratch (n,) -1
+    int64_t[::1] ptr,                # OUT (n + 1,) CSR
+    int64_t[::1] before,             # OUT rows that each must follow: those that no other one of them follows
+):
+    """Return (status, entries). Complexity: O(stretches touched + entries)."""
+    cdef int64_t n = read.shape[0], n_read = read.shape[1], n_write = write.shape[1]
+    cdef int64_t j, k, s, c, used = 0, count = 0
+    if write.shape[0] != n or ptr.shape[0] != n + 1 or mark.shape[0] != n:
+        return BAD_INPUT, 0
+    with nogil:
+        ptr[0] = 0
+        for j in range(n):
+            for k in range(n_read):
+                for s in range(read[j, k, 0], read[j, k, 1]):
+                    if not note(writer[s], j, mark, before, &count):
+                        with gil:
+                            return OUTPUT_TOO_SMALL, 0
+            for k in range(n_write):
+                for s in range(write[j, k, 0], write[j, k, 1]):
+                    c = readers[s]
+                    if c < 0 and not note(writer[s], j, mark, before, &count):
+                        with gil:
+                            return OUTPUT_TOO_SMALL, 0
+                    while c >= 0:
+                        if not note(cell[c, 0], j, mark, before, &count):
+                            with gil:
+                                return OUTPUT_TOO_SMALL, 0
+                        c = cell[c, 1]
+                    writer[s] = j
+                    readers[s] = -1
+            for k in range(n_read):
+                for s in range(read[j, k, 0], read[j, k, 1]):
+                    if writer[s] == j or (readers[s] >= 0 and cell[readers[s], 0] == j):
+                        continue
+                    if used == cell.shape[0]:
+                        with gil:
+                            return OUTPUT_TOO_SMALL, 0
+                    cell[used, 0] = j
+                    cell[used, 1] = readers[s]
+                    readers[s] = used
+                    used += 1
+            ptr[j + 1] = count
+    return OK, count
+
+
+cdef struct Queue:
+    int64_t* rows    # that may come next, ascending
+    int64_t size
+    int64_t free     # end of the last row
+    int64_t issued
+    int64_t start[RING]
+
+
+cdef struct Way:  # how a row could be issued now
+    int64_t key      # when it would start if issuing it took no time: what rows are compared by
+    int64_t start
+    int64_t core     # when the core is done with it
+    int64_t mask     # windows that must be waited for before
+    int window
+
+
+cdef struct State:
+    const int64_t* engine
+    const int64_t* issue
+    const int64_t* cycles
+    const int64_t* window
+    const int64_t* home
+    const int64_t* rule
+    const int64_t* depth
+    int64_t wait_cycles
+    int64_t core
+    int64_t waited[WINDOWS]  # waits so far
+    int64_t end[WINDOWS]     # of the last row
+    int64_t last             # window of the last wait for one of two
+    int64_t* ready
+    int64_t* need            # (n, WINDOWS) waits before the youngest predecessor on another engine was issued, -1: none
+    Queue queue[ENGINES + 1]  # the last one: of the core
+
+
+cdef inline int64_t open_windows(State* s, int64_t j) noexcept nogil:
+    """Return the windows, as a mask, in which a predecessor of j on another engine has not been waited for."""
+    cdef int64_t mask = 0
+    cdef int w
+    for w in range(WINDOWS):
+        if s.need[j * WINDOWS + w] == s.waited[w]:
+            mask |= 1 << w
+    return mask
+
+
+cdef inline int64_t drained(State* s, int64_t mask) noexcept nogil:
+    """Return when all rows of these windows are over."""
+    cdef int64_t when = s.core
+    cdef int w
+    for w in range(WINDOWS):
+        if mask >> w & 1:
+            when = max(when, s.end[w])
+    return when
+
+
+cdef inline Way way_of(State* s, int64_t j) noexcept nogil:
+    cdef Way way
+    cdef Queue* own = &s.queue[s.engine[j]]
+    cdef int64_t mask = open_windows(s, j), depth = s.depth[s.engine[j]], when
+    if s.window[j] >= 0:
+        way.window = <int>s.window[j]
+    elif s.rule[j] == ALWAYS_HOME or mask == 5:
+        way.window = <int>s.home[j]
+    elif mask == 1 or mask == 4:
+        way.window = <int>(mask >> 1)
+    elif s.rule[j] == LAST_WAITED:
+        way.window = <int>s.last
+    else:
+        way.window = <int>s.home[j]
+    way.mask = mask & ~(1 << way.window)
+    way.core = s.core
+    if way.mask:
+        way.core = drained(s, way.mask) + s.wait_cycles
+    when = max(own.free, s.ready[j])
+    if own.issued >= depth:
+        when = max(when, own.start[(own.issued - depth) & (RING - 1)])
+    way.key = max(way.core, when)
+    way.core += s.issue[j]
+    if own.issued >= depth:
+        way.core = max(way.core, own.start[(own.issued - depth) & (RING - 1)])
+    way.start = max(way.core, when)
+    return way
+
+
+def list_order(
+    const int64_t[::1] engine,   # IN  (n,) in [0, ENGINES); ENGINES: the core itself
+    const int64_t[::1] issue,    # IN  (n,) cycles of the core
+    const int64_t[::1] cycles,   # IN  (n,) of the engine
+    const int64_t[::1] window,   # IN  (n,) register window, -1: the first or the last one, by `rule`; of the core: mask it waits for
+    const int64_t[::1] home,     # IN  (n,) the one of these that a row takes by rule
+    const int64_t[::1] rule,     # IN  (n,) 0: the last one that was waited for, 1: home, 2: home even where that needs a wait
+    const int64_t[::1] ptr,      # IN  (n + 1,) CSR: what each must follow, all of smaller number
+    const int64_t[::1] before,
+    const int64_t[::1] depth,    # IN  (ENGINES,) entries per queue
+    int64_t wait_cycles,         # IN  of the core, besides the waiting
+    bint ahead,                  # IN  whether rows do not make the wait after the next one longer either
+    int64_t[::1] order,          # OUT (at most 2 * n,) rows; -mask: a wait for these windows
+    int64_t[::1] worker,         # OUT (n,) window of each row
+):
+    """Return (status, entries). Complexity: O(n (LOOK + log n) + entries of `before`), insertion into short lists apart."""
+    cdef int64_t n = engine.shape[0], e, i, j, k, done = 0, out = 0, best, core_row, mask, over, until = 0, q, entry
+    cdef int w
+    cdef Way way, best_way
+    cdef State s
+    cdef Queue* own
+    cdef int64_t* missing = NULL
+    cdef int64_t* after_ptr = NULL
+    cdef int64_t* after = NULL
+    cdef int64_t* lists = NULL
+    cdef int64_t* cores = NULL  # steps of the core, one after the other
+    cdef int64_t n_core = 0, next_mask = 0, next_until = 0
+    if (
+        issue.shape[0] != n or cycles.shape[0] != n or window.shape[0] != n or home.shape[0] != n or rule.shape[0] != n
+        or ptr.shape[0] != n + 1 or worker.shape[0] != n
+    ):
+        return BAD_INPUT, 0
+    if n == 0:
+        return OK, 0
+    s.engine, s.issue, s.cycles, s.window = &engine[0], &issue[0], &cycles[0], &window[0]
+    s.home, s.rule, s.depth, s.wait_cycles, s.core, s.last = &home[0], &rule[0], &depth[0], wait_cycles, 0, 0
+    s.ready = <int64_t*>calloc(n, sizeof(int64_t))
+    s.need = <int64_t*>malloc(n * WINDOWS * sizeof(int64_t))
+    missing = <int64_t*>calloc(n, sizeof(int64_t))
+    after_ptr = <int64_t*>calloc(n + 2, sizeof(int64_t))
+    after = <int64_t*>malloc((ptr[n] + 1) * sizeof(int64_t))
+    lists = <int64_t*>malloc(n * (ENGINES + 1) * sizeof(int64_t))
+    cores = <int64_t*>malloc((n + 2) * sizeof(int64_t))
+    try:
+        if cores == NULL or s.ready == NULL or s.need == NULL or missing == NULL or after_ptr == NULL or after == NULL or lists == NULL:
+            return OUT_OF_MEMORY, 0
+        with nogil:
+            for q in range(ENGINES + 1):
+                s.queue[q].rows = lists + q * n
+                s.queue[q].size = s.queue[q].free = s.queue[q].issued = 0
+            for w in range(WINDOWS):
+                s.waited[w] = s.end[w] = 0
+            best_way.window = 0
+            for e in range(ptr[n]):
+                after_ptr[before[e] + 2] += 1
+            for i in range(n):
+                after_ptr[i + 2] += after_ptr[i + 1]
+            for j in range(n):
+                if engine[j] == ENGINES:
+                    cores[n_core] = j
+                    n_core += 1
+                for w in range(WINDOWS):
+                    s.need[j * WINDOWS + w] = -1
+                missing[j] = ptr[j + 1] - ptr[j]
+                for e in range(ptr[j], ptr[j + 1]):
+                    i = before[e]
+                    after[after_ptr[i + 1]] = j
+                    after_ptr[i + 1] += 1
+                if missing[j] == 0:
+                    own = &s.queue[engine[j]]
+                    own.rows[own.size] = j
+                    own.size += 1
+            cores[n_core] = cores[n_core + 1] = -1
+            n_core = 0
+            while done < n:
+                best, mask, over = -1, 0, -1
+                core_row = s.queue[ENGINES].rows[0] if s.queue[ENGINES].size > 0 else -1
+                if core_row >= 0:  # when the core can go on with it, and when it is over
+                    mask = open_windows(&s, core_row) | window[core_row]
+                    until = drained(&s, mask)
+                    over = until + issue[core_row] + (wait_cycles if mask else 0)
+                    next_mask, next_until = 0, 0
+                    if ahead and cores[n_core + 1] >= 0:
+                        next_mask = open_windows(&s, cores[n_core + 1])
+                        next_until = max(over, drained(&s, next_mask))
+                for q in range(ENGINES):
+                    for k in range(min(s.queue[q].size, <int64_t>LOOK)):
+                        j = s.queue[q].rows[k]
+                        way = way_of(&s, j)
+                        if core_row >= 0:
+                            if way.start >= over or way.core > max(until, s.core + issue[j]):
+                                continue
+                            if mask >> way.window & 1 and way.start + cycles[j] > until:
+                                continue  # the wait would become longer
+                            if next_mask >> way.window & 1 and way.start + cycles[j] > next_until:
+                                continue
+                        if best < 0 or way.key < best_way.key or (way.key == best_way.key and j < best):
+                            best, best_way = j, way
+                if best < 0:
+                    best = core_row
+                    if best < 0:
+                        break
+                    best_way.mask, best_way.core, best_way.start = mask, over, over
+                mask = best_way.mask
+                if mask:  # what is over by then is waited for as well
+                    until = drained(&s, mask)
+                    for w in range(WINDOWS):
+                        if s.end[w] <= until:
+                            mask |= 1 << w
+                    if out == order.shape[0]:
+                        break
+                    order[out] = -mask
+                    out += 1
+                if out == order.shape[0]:
+                    break
+                order[out] = best
+                out += 1
+                done += 1
+                s.core = best_way.core
+                for w in range(WINDOWS):
+                    if mask >> w & 1:
+                        s.waited[w] += 1
+                        if w != 1:
+                            s.last = w
+                own = &s.queue[engine[best]]
+                k = 0
+                while own.rows[k] != best:
+                    k += 1
+                own.size -= 1
+                for i in range(k, own.size):
+                    own.rows[i] = own.rows[i + 1]
+                over = best_way.start
+                n_core += engine[best] == ENGINES
+                if engine[best] < ENGINES:
+                    over = best_way.start + cycles[best]
+                    own.start[own.issued & (RING - 1)] = best_way.start
+                    own.issued += 1
+                    own.free = over
+                    worker[best] = best_way.window
+                    s.end[best_way.window] = max(s.end[best_way.window], over)
+                for e in range(after_ptr[best], after_ptr[best + 1]):
+                    i = after[e]
+                    s.ready[i] = max(s.ready[i], over)
+                    if engine[best] < ENGINES and engine[best] != engine[i]:
+                        entry = i * WINDOWS + best_way.window
+                        s.need[entry] = s.waited[best_way.window]
+                    missing[i] -= 1
+                    if missing[i] > 0:
+                        continue
+                    own = &s.queue[engine[i]]
+                    k = own.size
+                    while k > 0 and own.rows[k - 1] > i:
+                        own.rows[k] = own.rows[k - 1]
+                        k -= 1
+                    own.rows[k] = i
+                    own.size += 1
+    finally:
+        free(s.ready)
+        free(s.need)
+        free(missing)
+        free(after_ptr)
+        free(after)
+        free(lists)
+        free(cores)
+    if done < n:
+        return (OUTPUT_TOO_SMALL if out >= order.shape[0] else DEADLOCK), out
+    return OK, out

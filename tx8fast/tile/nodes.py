@@ -1,0 +1,143 @@
+"""Rows and multicasts of a code as the list scheduler takes them.
+
+May import: isa, machine, _kernels, tile.blocks, tile.multicast. Must not: choose an order, know ops.
+
+A *multicast* is a step of the core in two halves. It waits until the tile's own parts are there; from then on the parts of the
+next one may be loaded. Then, when nobody on this tile uses the target's bytes any more, it meets the other tiles, sends and
+receives. The waits of the nest's own order are left out: what rows of two register windows need of each other is waited for
+where it stands then (hardware manual 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import Csr, Windows, byte_dependences, list_order
+from tx8fast._kernels._facade_events import KIND_WAIT_WORKER
+from tx8fast.machine import QUEUE_DEPTH, Machine
+from tx8fast.tile.blocks import Code, Columns
+from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
+from tx8fast.tile.multicast import LOADS
+
+CORE = len(QUEUE_DEPTH)  # behind the engines
+MASKS = 8  # of three windows
+
+Range = tuple[int, int]
+#: how windows are chosen (`_kernels.Windows`): rule for rows that do not read what a multicast brings, rule for those that do,
+#: whether the wait after the next one counts
+Rule = tuple[int, int, bool]
+
+
+@dataclass(frozen=True)
+class Multicast:
+    """Rows [begin, end) that bring one fill, in the nest's order. cycles: of the core, from the meeting to the last byte; read,
+    write: bytes of the parts and of the targets; parts: rows that load the own parts, with the number of the multicast that
+    used their bytes before, -1: none."""
+
+    begin: int
+    end: int
+    cycles: int
+    read: Sequence[Range]
+    write: Sequence[Range]
+    parts: Sequence[tuple[int, int]]
+
+
+@lru_cache(maxsize=4)
+def _waits(machine: Machine) -> tuple[np.ndarray, Columns]:
+    """Return the rows that wait: for messages, for no window, ..., for all windows."""
+    rows = isa.rows([isa.make("send_wait"), *[isa.make("wait_worker", workers=mask) for mask in range(MASKS)]])
+    return rows, Columns(machine, rows)
+
+
+class Nodes:
+    """An engine's rows each for itself, and two steps of the core per multicast. `code` has, behind the nest's rows, those
+    that wait; `costs` are of all of them, and `timed` says of which rows: the time of a multicast is in its first one. fill
+    (n,): the number of the multicast that the row's slice belongs to."""
+
+    def __init__(self, machine: Machine, code: Code, multicasts: Sequence[Multicast], fill: np.ndarray) -> None:
+        n, count = len(code.at), len(multicasts)
+        self.wait_cycles, self.sent_row, self.mask_row = machine.kcore.wait_cycles, n, n + 1
+        self.code = code.followed_by(*_waits(machine))
+        self.costs = costs = self.code.columns.of(self.code.at)
+        self.timed = np.ones(len(self.code.at), bool)
+        # rows that load parts: row, multicast, multicast that used the bytes before
+        self.loads = (
+            np.array([(r, f, sent) for f, m in enumerate(multicasts) for r, sent in m.parts], np.int64).reshape(-1, 3).T
+        )
+        own = np.flatnonzero(costs.kind[:n] < CORE)
+        begin, end = (np.array([getattr(m, side) for m in multicasts], np.int64) for side in ("begin", "end"))
+        # a multicast's first half stands before the parts of the next one, which may then be loaded
+        parts = [min((r for r, _ in m.parts), default=n) for m in multicasts[1:]] + [n]
+        place = np.concatenate([3 * own + 2, 3 * np.minimum(begin, parts), 3 * begin + 1])
+        by_place = np.argsort(place, kind="stable")
+        node = np.argsort(by_place)  # of own rows, first halves, second halves
+        self.waiting, self.meeting = node[len(own) : len(own) + count], node[len(own) + count :]
+        first = np.concatenate([own, np.full(count, self.sent_row), begin])
+        size = np.concatenate([np.ones(len(own) + count, np.int64), end - begin])
+        size[len(own)] = 0  # before the first one nothing was sent
+        self.first, self.size, self.node = first[by_place], size[by_place], np.full(n, -1)
+        self.node[own] = node[: len(own)]
+        self.row = np.concatenate([own, np.full(2 * count, -1)])[by_place]  # -1: the core
+        engine, at = self.row >= 0, np.maximum(self.row, 0)
+        self.kind = np.where(engine, costs.kind[at], CORE)
+        self.issue = np.where(engine, costs.issue[at], 0)
+        self.issue[self.waiting] = self.size[self.waiting] * self.wait_cycles
+        self.issue[self.meeting] = [m.cycles for m in multicasts]
+        self.window = np.where(engine, -1, 0)
+        self.window[self.waiting] = 1 << LOADS
+        self.window[self.node[self.loads[0]]] = LOADS
+        self.home = np.where(engine, np.array(FILL_WINDOWS)[fill[at] % 2], 0)
+        self.before = self._before(multicasts)
+        for m in multicasts:  # in their first row the core is busy, and nothing else
+            self.timed[m.begin + 1 : m.end] = False
+            costs.kind[m.begin : m.end], costs.issue[m.begin], costs.fixed[m.begin] = KIND_WAIT_WORKER, m.cycles, 0
+
+    def _before(self, multicasts: Sequence[Multicast]) -> Csr:
+        """Return what every node must follow; note which ones read what a multicast brings."""
+        n, columns = len(self.kind), self.code.columns
+        known: dict[tuple, int] = {}  # what multicasts read and write -> number
+        number = [known.setdefault((*m.read, 0, *m.write), len(known)) for m in multicasts]
+        n_plain, more = len(columns.kind), 1 + len(known)  # the last one touches nothing
+        read = np.zeros((n_plain + more, max(4, *(len(m.read) for m in multicasts)), 2), np.int64)
+        write = np.zeros((n_plain + more, max(2, *(len(m.write) for m in multicasts)), 2), np.int64)
+        read[:n_plain, :4], write[:n_plain, :2] = columns.read, columns.write
+        for m, i in zip(multicasts, number, strict=True):
+            read[n_plain + i, : len(m.read)], write[n_plain + i, : len(m.write)] = m.read or 0, m.write
+        at = np.where(self.row >= 0, self.code.at[np.maximum(self.row, 0)], n_plain + more - 1)
+        at[self.meeting] = n_plain + np.array(number)
+        ptr, before = byte_dependences(read, write, at)
+        after = np.repeat(np.arange(n), np.diff(ptr))
+        self.reads_multicast = np.zeros(n, bool)
+        self.reads_multicast[after[np.isin(before, self.meeting)]] = True
+        waiting = self.waiting
+        pairs = [np.stack([waiting, self.meeting]), np.stack([self.meeting[:-1], waiting[1:]])]
+        row, own, sent = self.loads
+        again = sent >= 0
+        pairs += [np.stack([self.node[row], waiting[own]]), np.stack([waiting[sent[again] + 1], self.node[row[again]]])]
+        old, new = np.concatenate(pairs, axis=1)
+        before, after = np.concatenate([before, old]), np.concatenate([after, new])
+        ptr = np.concatenate([[0], np.cumsum(np.bincount(after, minlength=n))])
+        return ptr, before[np.argsort(after, kind="stable")]
+
+    def seen(self, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows that take time, and their windows."""
+        timed = self.timed[at]
+        return at[timed], worker[timed]
+
+    def ordered(self, rule: Rule, rate: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows in the order of list scheduling, and the window of each."""
+        rules = np.where(self.reads_multicast, rule[1], rule[0])
+        windows = Windows(self.window, self.home, rules, self.wait_cycles, rule[2])
+        cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], 0)
+        order, worker = list_order(self.kind, self.issue, cycles, self.before, QUEUE_DEPTH, windows)
+        wait, node = order < 0, np.maximum(order, 0)
+        first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
+        end = np.cumsum(size)
+        at = np.arange(end[-1]) + np.repeat(first - end + size, size)
+        own = np.repeat(np.where(wait | (self.row[node] < 0), 0, worker[node]), size)
+        return np.append(at, self.sent_row), np.append(own, 0)  # at the end all messages are sent

@@ -1,0 +1,124 @@
+"""In which order a tile issues the instructions of a loop nest.
+
+May import: machine, _kernels, tile.blocks, tile.nodes. Must not: choose plans, know ops.
+
+The nest's own order is right: every row finds what it reads. Any order that keeps, for every byte, writes and reads in turn is
+as right, so list scheduling may let rows of later slices go first where an engine would wait. What the orders take is
+measured on the event kernel, for one tile with its share of the DDR, to which a multicast is time of the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tx8fast._kernels import EventInput, byte_dependences, list_order, simulate_events
+from tx8fast.errors import InternalError
+from tx8fast.machine import QUEUE_DEPTH, Machine
+from tx8fast.tile.blocks import Code, Columns, aliased_ranges
+from tx8fast.tile.nodes import Multicast, Nodes, Rule
+
+#: orders of instructions: that of the loop nest, list scheduling over the whole nest
+POLICIES = ("nest", "free")
+#: what a compilation may ask for: one of them, or per code the one that takes fewer cycles
+ORDERS = (*POLICIES, "best")
+WINDOWS = 3  # of registers
+MAX_ROWS = 1 << 15  # of one code; a longer one keeps the order of its nest
+#: of the nest's cycles, what another order may take where tiles meet: one tile stands for all of them
+GAIN = 0.995
+RULES: tuple[Rule, ...] = ((1, 1, False), (1, 1, True), (0, 1, False), (0, 1, True))
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Which policy ordered a code, and the cycles of those that were measured."""
+
+    policy: str
+    cycles: Mapping[str, int]
+
+
+class TileOrder:
+    """Orders the codes of one segment, and remembers how. share: DDR bytes per cycle of one tile; aliased (slots,): where the
+    bytes of a DDR slot begin, of slots of which one may be written while another is read; -1: bytes that nobody else has."""
+
+    def __init__(self, machine: Machine, wanted: str, share: float, aliased: np.ndarray | None = None) -> None:
+        self.machine, self.wanted, self.share, self.aliased = machine, wanted, share, aliased
+        self.port = float(machine.dma.port_bytes)
+        self.rate = min(self.port, share)
+        self.made: list[Ordered] = []
+        self.rule: Rule | None = None  # how codes with multicasts are ordered, None: as the nest
+
+    def of(self, code: Code) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`)."""
+        n = len(code.at)
+        if self.wanted == "nest" or not 1 < n <= MAX_ROWS:
+            self.made.append(Ordered("nest", {}))
+            return code.rows(), code.forms[code.at]
+        costs = code.columns.of(code.at)
+        if self.aliased is None:
+            before = byte_dependences(code.columns.read, code.columns.write, code.at)
+        else:
+            aliased_ranges(code, self.aliased, costs.read, costs.write)
+            before = byte_dependences(costs.read, costs.write)
+        order, _ = list_order(costs.kind, costs.issue, costs.took(self.rate), before, QUEUE_DEPTH)
+        found = {"nest": np.arange(n), "free": order}
+        cycles = {policy: self._measured(costs, at) for policy, at in found.items()}
+        best = min(POLICIES, key=cycles.__getitem__) if self.wanted == "best" else self.wanted
+        self.made.append(Ordered(best, cycles))
+        return code.rows(found[best]), code.forms[code.at[found[best]]]
+
+    def of_shared(self, code: Code, multicasts: Callable[[], tuple[Sequence[Multicast], np.ndarray]]
+                  ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Return the rows of a nest whose tiles pass operands on, in the wanted order, and their forms. All codes of a segment are ordered as the
+        first one, because their tiles meet. multicasts: gives them, and per row the number of the one that its slice belongs
+        to."""
+        n = len(code.at)
+        if self.wanted == "nest" or n > MAX_ROWS:
+            self.made.append(Ordered("nest", {}))
+        if self.made and self.rule is None:
+            return code.rows(), code.forms[code.at]
+        if self.aliased is not None:
+            raise InternalError("tiles that pass operands on update no tensor in place")
+        nodes = Nodes(self.machine, code, *multicasts())
+        if self.rule is not None:
+            return self._written(nodes, *nodes.ordered(self.rule, self.rate))
+        nest = self._measured(nodes.costs, *nodes.seen(np.arange(n), code.plain["worker"][code.at]))
+        made = {rule: nodes.ordered(rule, self.rate) for rule in RULES}
+        found = {rule: self._measured(nodes.costs, *nodes.seen(*order)) for rule, order in made.items()}
+        best = min(found, key=found.__getitem__)
+        if self.wanted == "free" or found[best] < GAIN * nest:
+            self.rule = best
+        self.made.append(Ordered("nest" if self.rule is None else "free", {"nest": nest, "free": found[best]}))
+        return (code.rows(), code.forms[code.at]) if self.rule is None else self._written(nodes, *made[best])
+
+    def facts(self) -> dict[str, Any]:
+        """Return the orders that the codes have, and what the slowest code takes in each order that was measured."""
+        took = {policy: max((o.cycles.get(policy, 0) for o in self.made), default=0) for policy in POLICIES}
+        return {"policy": sorted({o.policy for o in self.made}), "policy_cycles": {p: n for p, n in took.items() if n}}
+
+    def scaled(self, cycles: int) -> int:
+        """Return what an estimate for the nest's order, of the slowest tile, becomes with the orders that were chosen."""
+        nest = max((o.cycles.get("nest", 0) for o in self.made), default=0)
+        chosen = max((o.cycles.get(o.policy, 0) for o in self.made), default=0)
+        return round(cycles * chosen / nest) if nest else cycles
+
+    def _written(self, nodes: Nodes, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows in an order, each in its window, and their forms."""
+        out = nodes.code.rows(at)
+        out["worker"] = worker
+        plain = nodes.code.at[at]
+        return out, (nodes.code.forms[plain] * WINDOWS + worker).astype(np.int32)
+
+    def _measured(self, costs: Columns, at: np.ndarray, worker: np.ndarray | None = None) -> int:
+        """Return the cycles of rows in the order `at`; worker: the window of each, None: all have the first."""
+        n, none = len(at), np.zeros((len(at), 2), np.int64)
+        arg = np.stack([costs.windows[at], none[:, 0], none[:, 0]], axis=1)
+        return simulate_events(EventInput(
+            kind=costs.kind[at], issue=costs.issue[at], spm_read=costs.read[at], spm_write=costs.write[at],
+            code_begin=np.zeros(1, np.int64), tile_begin=np.array([0, n], np.int64), fixed=costs.fixed[at],
+            ddr_bytes=costs.ddr_bytes[at], ddr_read=none, ddr_write=none, arg=arg,
+            worker=None if worker is None else worker.astype(np.uint8),
+        ), QUEUE_DEPTH, self.port, self.share).cycles  # fmt: skip
