@@ -60,7 +60,7 @@ DECISIONS = frozenset(
 )
 #: how many times the measured deviation is allowed
 SLACK = 4.0
-NEAR = "noise of equality"
+NEAR, OTHER = "noise of equality", "noise of signs"
 SMALL_RUNS, LARGE_RUNS, DECISION_RUNS, LARGE = 4, 3, 18, 4.0
 
 
@@ -166,6 +166,7 @@ class Oracle:
         feeds = dict(self.feeds)
         coarsest = max((EPS.get(c or 0, 0.0) for c in (compute, *self.codes.values())), default=0.0)
         feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
+        feeds[OTHER] = np.asarray(0 if size == 1 else -1, np.float32)
         for factor, value, code, extra, inner in places:
             array = self.values[value] if value in self.values else self.stored[value]
             fmt = max((compute or code, code), key=EPS.__getitem__)  # what a model stores in a narrow format stays so
@@ -241,7 +242,7 @@ class Oracle:
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
                     disturb(name, name, 1 + terms / 2, inner)
-        g.input.append(helper.make_tensor_value_info(NEAR, F32, ()))
+        g.input.extend(helper.make_tensor_value_info(name, F32, ()) for name in (NEAR, OTHER))
         del g.node[:]
         g.node.extend(nodes)
         return Session(noisy), places
@@ -283,16 +284,12 @@ def _differs(node: NodeProto, values: Arrays) -> bool:
 
 
 def _nearly_without_sign(node: NodeProto) -> list[NodeProto]:
-    """Sign of a rounded number: none of what is near nothing in one run."""
+    """Sign of a rounded number: of what is near nothing none in one run, the other one in the next."""
     x, y = node.input[0], node.output[0]
     make = helper.make_node
-    truth = make("", [x], [y + "is"])
-    return [
-        *_nearly_nothing(truth),
-        make("Cast", [y + "is"], [y + "1"], to=F32),
-        make("Sign", [x], [y + "s"]),
-        make("Mul", [y + "1", y + "s"], [y]),
-    ]
+    return [*_nearly_nothing(make("", [x], [y + "is"])), make("Cast", [y + "is"], [y + "1"], to=F32), make("Sign", [x], [y + "s"]),
+            make("Mul", [y + "1", y + "s"], [y + "far"]), make("Sub", [y + "s", y + "far"], [y + "rest"]),
+            make("Mul", [y + "rest", OTHER], [y + "turned"]), make("Add", [y + "far", y + "turned"], [y])]  # fmt: skip
 
 
 def _nearly_largest(node: NodeProto) -> list[NodeProto]:

@@ -292,6 +292,7 @@ def main(argv: list[str] | None = None) -> int:
     first = args.seed or (int(state.read_text()) if state.exists() else 1)
     coverage = Coverage(args.out / "coverage.json")
     parent = Parent(first, args.out / "found", coverage, lambda text: print(text, flush=True), args.pairs)
+    shutil.rmtree(args.out / "again", ignore_errors=True)  # of a hunt that was ended, perhaps with other code
     try:
         parent.run(args.seconds)
     except KeyboardInterrupt:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hunt.checks import Case, Check, judge
 from hunt.execute import Failure, Refused
-from hunt.formats import array_of, subgraphs, tensor
+from hunt.formats import NARROW, array_of, subgraphs, tensor
 from hunt.oracle import Oracle
 from hunt.reference import Arrays, NoReference
 from onnx import ModelProto, helper
@@ -114,7 +114,11 @@ def _cut_nodes(case: Case) -> Iterator[Candidate]:
             if any(o.name == name for o in g.output):
                 break
             new.graph.input.append(info_of(oracle, name))
-            feeds[name] = oracle.values[name]
+            code = oracle.codes.get(name, 0)
+            narrow = (
+                code in NARROW
+            )  # an input has the numbers of its format, which the reference's wide ones need not be
+            feeds[name] = array_of(tensor(name, oracle.values[name], code)) if narrow else oracle.values[name]
         else:
             kept = [n for n in new.graph.node if n.output[0] != node.output[0]]
             del new.graph.node[:]
