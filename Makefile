@@ -14,7 +14,8 @@ SEED ?= 0
 # test-found: every model that was once wrong, at levels 1 to 3 in fp32 and bf16; tests/data/found and tests/hunt/corpus.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
-# the last one's seeds and adds to its table of pairs; SEED=N begins at N instead.
+# the last one's seeds and adds to its table of pairs; SEED=N begins at N instead; PAIRS=1 makes nothing but models for pairs
+# of operators that have not stood next to each other, until none is missing.
 .PHONY: demo test test-all test-found test-proofs test-debug replay fuzz-readers hunt mutation lint bench clean
 
 demo: $(KERNELS)
@@ -46,7 +47,7 @@ fuzz-readers: $(KERNELS)
 	$(BIN)/python -m pytest -q -n $(JOBS) tests/readers tests/cli/test_kills.py
 
 hunt: $(KERNELS)
-	PYTHONPATH=tests $(BIN)/python -m hunt.run --seconds $(SECONDS) --seed $(SEED) --out build/hunt
+	PYTHONPATH=tests $(BIN)/python -m hunt.run --seconds $(SECONDS) --seed $(SEED) --out build/hunt $(if $(PAIRS),--pairs)
 
 mutation: $(KERNELS)
 	TX8FAST_MUTANTS=120 $(BIN)/python -m pytest -q -s tests/mutation

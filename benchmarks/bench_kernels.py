@@ -185,13 +185,99 @@ def shadow() -> Pair:
     )
 
 
+def vectors() -> Pair:
+    """A matrix of 256 x 256 words, one that is drawn by rows and one by columns, each times a vector."""
+    p, q, _ = primes_of(0)
+    words, vector = (
+        _facade_field.counters(key, 0, shape, p, q, "p")[0] for key, shape in ((1, (256, 256)), (2, (256,)))
+    )
+
+    def kernel() -> object:
+        _facade_field.dots(words, vector, p)
+        _facade_field.drawn_dots(1, 0, 256, vector, p)
+        return _facade_field.drawn_sums(1, 0, vector, 256, p)
+
+    def twin() -> object:
+        drawn = field_twin.counters(1, 0, 1 << 16, p, q)[0].reshape(256, 256)
+        field_twin.dots(words, vector, p)
+        field_twin.dots(drawn, vector, p)
+        return field_twin.dots(drawn.T, vector, p)
+
+    return kernel, twin
+
+
+def centred() -> Pair:
+    """Residues of 65536 words around zero, and of as many that are drawn."""
+    p, q, _ = primes_of(0)
+    words = _facade_field.counters(1, 0, (1 << 16,), p, q, "p")[0]
+    out = np.empty(1 << 16)
+
+    def kernel() -> object:
+        _facade_field.drawn_centred(3, 0, out, p, True)
+        return _facade_field.centre(words, p)
+
+    def twin() -> object:
+        field_twin.centre(field_twin.counters(3, 0, 1 << 16, p, q)[0], p)
+        return field_twin.centre(words, p)
+
+    return kernel, twin
+
+
+def sums() -> Pair:
+    """Sums of a product, 64 positions of 256 channels: added up, reduced, and stored with partial sums."""
+    form, modulus = forms.blocked(1, 64, 256, "f32"), primes_of(0)[0]
+    total = np.random.default_rng(0).integers(-(1 << 50), 1 << 50, form.shape).astype(np.float64)
+    plane = np.zeros(form.cells, np.uint32)
+    words = np.arange(form.size, dtype=np.uint32)
+    _facade_shadow.store(plane, 0, form, words)
+
+    def kernel() -> object:
+        _facade_shadow.add_reduced(total.copy(), total, modulus)
+        _facade_shadow.residues(total, modulus)
+        return _facade_shadow.finish(total, plane.copy(), 0, form, (0, form), modulus)
+
+    def twin() -> object:
+        flat, own = total.reshape(-1), plane.copy()
+        [int(a) + int(b) % modulus for a, b in zip(flat, flat)]
+        shadow_twin.residues(flat, modulus)
+        before, _ = shadow_twin.load_p(own, 0, form.numbers, form.width, form.kind)
+        made = shadow_twin.finish(flat, before, modulus)
+        return shadow_twin.store_p(own, 0, form.numbers, form.width, form.kind, made)
+
+    return kernel, twin
+
+
+def moves() -> Pair:
+    """64 runs of 512 cells, a drawn operand of 64 x 512, and an operand read and written."""
+    form, (p, q, _) = forms.blocked(1, 64, 512, "bf16"), primes_of(0)
+    plane, other = np.zeros(form.cells, np.uint32), np.zeros(form.cells, np.uint32)
+    levels, stream = (512, 64, 0, 1, 0, 1), _facade_shadow.Stream(form, 5)
+
+    def kernel() -> object:
+        _facade_shadow.draw(plane, other, 0, stream, 0, (0, 1, 0, 1, 0, 1), form.cells, p, q)
+        _facade_shadow.move(other, 0, levels, plane, 0, levels, 512)
+        return _facade_shadow.store(plane, 0, form, _facade_shadow.load(plane, 0, form)[0])
+
+    def twin() -> object:
+        drawn, _ = shadow_twin.drawn(form.numbers, form.width, form.kind, 5, p, q)
+        shadow_twin.runs(other, 0, levels, drawn, 0, levels, 512)
+        words, _ = shadow_twin.load_p(drawn, 0, form.numbers, form.width, form.kind)
+        return shadow_twin.store_p(drawn, 0, form.numbers, form.width, form.kind, words)
+
+    return kernel, twin
+
+
 PAIRS: dict[str, Callable[[], Pair]] = {
     "banks: 16 sets of 10 streams": banks,
     "fit: 1000 buffers": fit,
     "pack: 454 buffers, 400 nodes": pack,
     "pages: 20 transfers of 294 runs": pages,
     "field: 65536 elements": field,
+    "field: 256 x 256 by a vector": vectors,
+    "field: 65536 around zero": centred,
     "shadow: 64 x 1024 operand": shadow,
+    "shadow: 64 x 256 sums": sums,
+    "shadow: 64 x 512 moved": moves,
     "product: 64 x 128 x 64": product,
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,

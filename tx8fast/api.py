@@ -361,6 +361,7 @@ def prove(program: Program, model: str | os.PathLike[str], options: CompileOptio
 def prove_ir(program: Program, ir: IRProgram, options: CompileOptions, *, quick: bool = False, progress: Progress | None = None) -> Report:  # fmt: skip
     """Prove that a program computes an imported graph, which is consumed (the passes run on it in place); see `prove`."""
     from tx8fast.proof.evaluate import Sources
+    from tx8fast.proof.held import compare_held
     from tx8fast.proof.prove import prove as prove_table
     from tx8fast.proof.runner import MachineRunner
 
@@ -382,7 +383,9 @@ def prove_ir(program: Program, ir: IRProgram, options: CompileOptions, *, quick:
     concrete = frozenset(t.name for t in program.params if known(t.source["key"], -1) is not None)
     runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
     sources = Sources(known, varies)
-    return prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
+    report = prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
+    report.failures[:0] = compare_held(program, known)
+    return report
 
 
 def precision(program: Program) -> list[Finding]:

@@ -13,6 +13,7 @@ from tests.support.corpus import DATA
 from tx8fast import api, isa
 from tx8fast.cli.app import run
 from tx8fast.numerics.formats import FORMAT_CODES
+from tx8fast.program import io
 from tx8fast.proof.report import Failure, Report
 
 FAULTY = DATA / "proof"
@@ -84,6 +85,43 @@ def test_a_program_of_another_model_is_refused(capsys):
     other = FAULTY / "conv_pool_opt3_wrong_relu.onnx"
     assert run(["verify", str(FAULTY / "gt_only.tx8"), "--against", str(other)]) == 2
     assert "comparing the program with the model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said, why", [
+    ({"dtype": "fp32"}, "(1, 8, 64) bf16, the model (1, 8, 64) f32"), ({"tp": 2}, "the program is for (1, 1) chips, the model for (2, 1)"),
+    ({"seq": 9}, "input 'input_ids': the program has (1, 8) i64 dense, the model (1, 9) i64 dense"), ({"opt": 9}, "opt 9 is unknown"),
+])  # fmt: skip
+def test_a_program_that_says_what_it_is_not_is_refused(model, tmp_path, capsys, said, why):
+    program = api.compile(model, seq=8, dtype="bf16").program
+    program.meta["options"] = {**program.meta["options"], **said}
+    io.save(program, tmp_path / "p.tx8")
+    assert run(["verify", str(tmp_path / "p.tx8"), "--against", str(model), "--quick"]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_program_whose_model_has_lost_its_weights_is_refused(model, tmp_path, capsys):
+    program, out = api.compile(model, seq=8).program, tmp_path / "p.tx8"
+    io.save(program, out)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.json").write_text((model / "config.json").read_text())
+    assert run(["verify", str(out), "--against", str(bare), "--quick"]) == 2
+    assert "has no file with weight" in capsys.readouterr().err
+    # without any weights there is nothing to compare
+    assert run(["compile", str(bare), "--seq", "8", "-o", str(out), "--prove"]) == 0
+    assert run(["verify", str(out), "--against", str(bare), "--quick"]) == 0
+
+
+def test_constants_with_other_bytes_are_refused(tmp_path, capsys):
+    scale = helper.make_tensor("c", TensorProto.FLOAT, [], [0.25])
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 24]) for n in "xy")
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "c"], ["y"])], "g", [x], [y], [scale])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), str(tmp_path / "m.onnx"))
+    program = api.compile(tmp_path / "m.onnx").program
+    program.data = bytes(program.data).replace(b"\x00\x00\x80\x3e", b"\x00\x00\x80\x3f")
+    io.save(program, tmp_path / "p.tx8")
+    assert run(["verify", str(tmp_path / "p.tx8"), "--against", str(tmp_path / "m.onnx"), "--quick"]) == 2
+    assert "bytes that the program holds are not the model's" in capsys.readouterr().out
 
 
 def test_several_lengths(model, tmp_path, capsys):

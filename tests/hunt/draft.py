@@ -174,7 +174,7 @@ class Draft:
         for a in found:
             if a.dtype.kind == "f" and not (np.isfinite(a).all() and np.abs(a).max(initial=0) < 3e4):
                 raise Unfit(f"{op} gives numbers that are not finite")
-            if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31:
+            if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31 - 1:
                 raise Unfit(f"{op} gives numbers beyond 32 bits")
             if not 0 < a.size <= MAX_ELEMENTS or a.ndim > 6:
                 raise Unfit(f"{op} gives {a.shape}")

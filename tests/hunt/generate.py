@@ -131,11 +131,11 @@ class Generator:
         return None
 
     def _try(self, d: Draft, x: Value, kind: Kind) -> Value | None:
-        before = len(d.nodes)
+        nodes, values = len(d.nodes), len(d.values)
         try:
             return apply(d, x, kind)
         except Unfit:
-            del d.nodes[before:]  # of an operator that begins with another
+            del d.nodes[nodes:], d.values[values:]  # of an operator that begins with another
             return None
 
     # ---- idioms

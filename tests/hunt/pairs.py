@@ -20,8 +20,9 @@ from hunt.recipes import STATIC, Kind, accepts, apply, kinds, name_of, possible
 from hunt.starts import STARTS
 
 Pair = tuple[str, str]
-#: models that are aimed at a pair before it is given up; of one model, how many pairs it is aimed at
-TRIES, AIMS = 6, 3
+#: models that are aimed at a pair before it is given up; of one model: pairs that it begins with, pairs that it is aimed at
+#: in vain, values for each of them
+TRIES, AIMS, VAIN, PROBES = 2, 6, 24, 8
 FAN_NODES, CHAIN_NODES = 22, 10
 #: operators whose results are known before the program runs
 KNOWN = (*STATIC, "Shape", "Size")
@@ -95,11 +96,7 @@ class Growth:
     def grow(self) -> None:
         """Fill the draft. Raises Unfit if no pair is missing."""
         d = self.d
-        producer = self._producer()
-        self.aims = [(producer, c) for c in self._aims(producer)]
-        at = [(producer, x) for pair in self.aims if (x := self._first(pair)) is not None]
-        if self.chain:
-            at = at[-1:]
+        at = self._roots(self._producer())
         while at and len(d.nodes) < (CHAIN_NODES if self.chain else FAN_NODES):
             k = len(at) - 1 if self.chain else d.int(0, len(at) - 1)
             y = self._extend(*at[k])
@@ -109,6 +106,43 @@ class Growth:
                 at.pop(k)
             elif self.wanted.readers[y[0]]:
                 at.append(y)
+
+    def _roots(self, producer: str) -> list[tuple[str, Value]]:
+        """Begin with a few pairs of one producer: return its results, and in a chain what the second made of it."""
+        at: list[tuple[str, Value]] = []
+        for consumer in self._aims(producer):
+            if len(at) == (1 if self.chain else AIMS) or len(self.aims) == VAIN:
+                break
+            pair = producer, consumer
+            if pair in self.made:
+                continue
+            found = self._pair(pair)
+            if found is None:
+                self.aims.append(pair)
+            else:
+                self.made.add(pair)
+                at.append((consumer, found[1]) if self.chain else (producer, found[0]))
+        return at
+
+    def _pair(self, pair: Pair) -> tuple[Value, Value] | None:
+        """Return results of both operators, of a start that both take if there is one."""
+        d = self.d
+        first, second = (self.wanted.kinds[n] for n in pair)
+        both = [s for s in suits(first) if s in suits(second)]
+        for k in range(PROBES):
+            nodes, values = len(d.nodes), len(d.values)
+            x, why = self._put(STARTS[d.pick((both if k % 4 < 3 else []) or suits(first) or list(STARTS))](d), first)
+            if x is None:
+                self.why.setdefault(pair, f"{pair[0]}: {why}")
+            elif not accepts(second, x):
+                self.why.setdefault(pair, "element types do not meet")
+            else:
+                y, why = self._put(x, second)
+                if y is not None:
+                    return x, y
+                self.why[pair] = why
+            del d.nodes[nodes:], d.values[values:]
+        return None
 
     def missed(self) -> dict[Pair, str]:
         """Return the pairs that the model was for and does not hold, with what was in the way."""
@@ -124,29 +158,17 @@ class Growth:
         return self.d.pick(most)
 
     def _aims(self, producer: str) -> list[str]:
-        """Readers that few models were aimed at."""
+        """Readers in the order in which models are aimed at them: those with few tries first."""
         order = self.d.rng.permutation(len(options := sorted(self.wanted.readers[producer])))
-        return sorted((options[i] for i in order), key=lambda c: self.wanted.tries[producer, c])[:AIMS]
-
-    def _first(self, pair: Pair) -> Value | None:
-        """Return a result of the first operator, of a start that the second takes if there is one."""
-        d = self.d
-        kind, reader = (self.wanted.kinds[n] for n in pair)
-        options = [s for s in suits(kind) if s in suits(reader)] if d.chance(0.75) else []
-        for _ in range(3):
-            x, why = self._put(STARTS[d.pick(options or suits(kind) or list(STARTS))](d), kind)
-            if x is not None:
-                return x
-            self.why[pair] = f"{pair[0]}: {why}"
-        return None
+        return sorted((options[i] for i in order), key=lambda c: self.wanted.tries[producer, c])
 
     def _put(self, x: Value, kind: Kind) -> tuple[Value | None, str]:
         """Put a value through an operator; return the result, or None and why not."""
-        d, before = self.d, len(self.d.nodes)
+        d, nodes, values = self.d, len(self.d.nodes), len(self.d.values)
         try:
             return apply(d, x, kind), ""
         except Unfit as e:
-            del d.nodes[before:]
+            del d.nodes[nodes:], d.values[values:]
             return None, str(e)
 
     def _extend(self, name: str, x: Value) -> tuple[str, Value] | None:

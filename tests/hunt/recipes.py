@@ -19,6 +19,8 @@ Kind = tuple[str, str]  # domain, operator
 RECIPES: dict[Kind, list[Recipe]] = {}
 #: operators that take no tensor, or only numbers that a model knows
 SOURCES = ("Constant", "MelWeightMatrix")
+#: names that the reference does not know: it has these operators under ONNX's own domain, where they are hunted
+ELSEWHERE = (("com.microsoft", "LayerNormalization"), ("com.microsoft", "SimplifiedLayerNormalization"))
 #: operators whose result has a shape, or whose choice is one, that must be known when the program is made
 STATIC = ("BlackmanWindow", "HammingWindow", "HannWindow", "NonZero", "Unique", "Range", "ConstantOfShape")
 Optional, Variadic = defs.OpSchema.FormalParameterOption.Optional, defs.OpSchema.FormalParameterOption.Variadic
@@ -49,7 +51,7 @@ def kinds() -> tuple[Kind, ...]:
             continue
         if declared is None and kind not in RECIPES:
             continue  # a former name of a contributed operator
-        if kind[1] not in SOURCES:
+        if kind[1] not in SOURCES and kind not in ELSEWHERE:
             found.append(kind)
     return tuple(sorted(found))
 
@@ -60,6 +62,8 @@ def apply(d: Draft, x: Value, kind: Kind) -> Value:
         raise Unfit(f"{kind[1]} does not take this element type")
     if kind[1] in STATIC and not x.static:
         raise Unfit(f"{kind[1]} needs a value that is known")
+    if kind[1].endswith("Window") and x.rank:
+        raise Unfit(f"{kind[1]} needs one number")
     known = RECIPES.get(kind)
     return d.pick(known)(d, x, kind[1]) if known else declared_call(d, x, kind[1])
 

@@ -292,11 +292,6 @@ def rotary(d: Draft, x: Value, op: str) -> Value:
 # ---- contributed operators
 
 
-@recipe("LayerNormalization", "SimplifiedLayerNormalization", domain=MICROSOFT)
-def contributed_norm(d: Draft, x: Value, op: str) -> Value:
-    return d.op(op, _spread(x), d.floats(x, x.shape[-1:], "positive"), axis=-1)  # both stand in ONNX's domain there
-
-
 @recipe("Gelu", "FastGelu", "QuickGelu", domain=MICROSOFT)
 def contributed_gelu(d: Draft, x: Value, op: str) -> Value:
     return d.op(op, x, domain=MICROSOFT)

@@ -110,12 +110,18 @@ def test_all_problems_in_one_message():
         ("chip.tiles_x", 16, "found 64 tiles, required at most 63"),
         ("ne.startup", 10**20, "at most 281474976710656"),
         ("chip.ddr_page", 5000, "power of two"),
+        ("tile.spm_align", 128, "at least 256"),
     ],
 )
 def test_rules_beyond_one_key(key, value, message):
     with pytest.raises(ConfigError) as err:
         load_machine("tx8", {key: value})
     assert f"$.{key.replace('_reserved_low', '_bytes')}" in str(err.value) and message in str(err.value)
+
+
+def test_buffers_begin_at_the_alignment():
+    with pytest.raises(ConfigError, match="spm_reserved_low: found 127 bytes, required a multiple of tile.spm_align, 256"):
+        load_machine("tx8", {"tile.spm_reserved_low": 127})
 
 
 def test_penalties_may_be_zero():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,14 +120,15 @@ class Tally:
         verdicts = list(verdicts)
         return cls(Counter((v.outcome, v.seen) for v in verdicts), verdicts)
 
-    def share(self, outcome: str = "differs") -> float:
-        """Return the part of the mutants of that outcome that some check saw; 1 if there are none."""
+    def share(self, outcome: str = "differs", by: Collection[str] = ()) -> float:
+        """Return the part of the mutants of that outcome that some check (`by`: one of these, the first asked) saw; 1 if there are none."""
         every = [v for v in self.verdicts if v.outcome == outcome]
-        return sum(bool(v.seen) for v in every) / len(every) if every else 1.0
+        return sum(v.seen in by if by else bool(v.seen) for v in every) / len(every) if every else 1.0
 
-    def unseen(self, **kind: bool) -> list[Verdict]:
-        """Return the mutants that no check saw, of those with these attributes."""
-        return [v for v in self.verdicts if not v.seen and all(getattr(v.mutant, k) == x for k, x in kind.items())]
+    def unseen(self, by: Collection[str] = (), **kind: bool) -> list[Verdict]:
+        """Return the mutants that no check (`by`: none of these, the first asked) saw, of those with these attributes."""
+        alike = [v for v in self.verdicts if all(getattr(v.mutant, k) == x for k, x in kind.items())]
+        return [v for v in alike if not (v.seen in by if by else v.seen)]
 
     def table(self, checks: Iterable[str]) -> str:
         columns = [*checks, ""]

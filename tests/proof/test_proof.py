@@ -8,17 +8,22 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.support.checkpoints import make_checkpoint
 from tests.support.corpus import DATA, small_cnn
 from tests.support.family_checkpoints import make_family
-from tests.support.proof_runner import proof_by_graph
+from tests.support.proof_runner import proof_by_graph, tables_of
 from tx8fast import api, isa
 from tx8fast.errors import ProgramError
 from tx8fast.program.model import Launch
 from tx8fast.proof import draw
 from tx8fast.proof.cells import Elements
+from tx8fast.proof.degree import degree_of
+from tx8fast.proof.evaluate import slice_of
+from tx8fast.proof.field import Field
+from tx8fast.proof.graph import written_out
 
 FAULTY = DATA / "proof"
 
@@ -82,6 +87,33 @@ def test_large_weights_are_the_same_piece_by_piece(llama, monkeypatch):
     monkeypatch.setattr(draw, "LARGE", 1)
     monkeypatch.setattr("tx8fast.proof.expressions_products.PIECE", 256)
     proved(llama, seq=16)
+
+
+def test_a_concatenation_done_in_steps_is_proved():
+    proved(DATA / "found" / "concat_many_operands.onnx", opt=3)
+
+
+def test_each_hash_counts_once_in_a_net_of_residual_blocks(tmp_path):
+    """Ways that part and meet again do not double the degree: with them, 12 blocks would leave 8 bits."""
+    bits = {}
+    for blocks in (2, 12):
+        x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4, 16]) for n in "xy")
+        nodes, at = [], "x"
+        for i in range(blocks):
+            out = "y" if i == blocks - 1 else f"s{i}"
+            nodes += [
+                onnx.helper.make_node("Relu", [at], [f"r{i}"]),
+                onnx.helper.make_node("Add", [at, f"r{i}"], [out]),
+            ]
+            at = out
+        path = tmp_path / f"{blocks}.onnx"
+        graph = onnx.helper.make_graph(nodes, "g", [x], [y])
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)]), str(path))
+        own = written_out(tables_of(path)[1])
+        degree = degree_of(own, slice_of(own, [], [own.roots[name] for name in own.results]))
+        assert len(degree.nested) == blocks
+        bits[blocks] = degree.bits(Field(1))
+    assert 23 - 6 < bits[12] < bits[2] < 23 - 3
 
 
 # --- wrong programs ------------------------------------------------------------------------------------------------

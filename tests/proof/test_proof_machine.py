@@ -203,3 +203,27 @@ def test_what_a_tile_takes_without_waiting_shows_in_the_other_order(models, wait
         read = machine.read(View(where + 64, (32,), "bf16", "dense"))
         known.append(bool((read.values() == 1).all()))
     assert known == [True, waits]
+
+
+def test_a_tile_runs_ahead_of_others_whose_product_was_made_ready_with_its_own(models):
+    """Two tiles multiply the same; the first then sends zeros to where the second's operand lies, which nothing holds back."""
+    one, zero, left, right, out = 0x3F80, 0, 0, 16384, 32768
+    fill = [isa.make("memset", fmt=3, dst=at, value=value, n=64 * 64, n0=1, n1=1, n2=1) for at, value in ((left, one), (right, one), (49152, zero))]  # fmt: skip
+    gemm = isa.make("gemm", fmt=3, left=left, right=right, out=out, m=64, k=64, n=64, batch_l=1, batch_r=1, out_fmt=3, psum_fmt=5,
+                    bias_fmt=5)  # fmt: skip
+    size = 2 * 64 * 64
+    send = isa.make("send", src=49152, dst=left, bytes=size, mask=2, monitor=0, chip=0)
+    store = isa.make("wdma", src=out, slot=0, run_bytes=size, n0=1, n1=1, n2=1)
+    codes = [isa.rows([*fill, gemm, send]), isa.rows([*fill, gemm, isa.make("recv", monitor=0, bytes=size), store])]
+    path, options = models["llama prefill"]
+    program = copy.deepcopy(api.compile(path, dtype="bf16", **options).program)
+    where, n_tiles = program.outputs[0].address, len(program.segments[0].tile_code)
+    tiles = np.array([0, 1] + [-1] * (n_tiles - 2))
+    segment = Segment("s", codes, tiles, np.zeros(1, np.int32), np.zeros((n_tiles, 1), np.int64), 1, ["op"])
+    program = replace(program, segments=[segment], launches=[Launch(0, np.array([where]), "s")])
+    found = []
+    for backwards in (False, True):
+        machine = Machine(program, Field(1), backwards)
+        machine.launch(0)
+        found.append(set(machine.read(View(where, (64 * 64,), "bf16", "dense")).values().tolist()))
+    assert found == [{0}, {64}]

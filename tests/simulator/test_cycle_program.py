@@ -197,5 +197,6 @@ def test_bad_programs_are_refused():
     stray["opcode"][0] = 0x5FF
     with pytest.raises((SimulationError, ProgramError)):
         simulate(one_segment(stray))
-    with pytest.raises(ProgramError, match="useful_macs"):
-        simulate(one_segment(CodeBuilder().finish().code(), meta={"useful_macs": -1}))
+    for wrong in (-1, 10**400):
+        with pytest.raises(ProgramError, match="useful_macs"):
+            simulate(one_segment(CodeBuilder().finish().code(), meta={"useful_macs": wrong}))

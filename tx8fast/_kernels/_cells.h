@@ -14,6 +14,13 @@
 #define CLONES
 #endif
 
+/* 64-bit products want instructions of their own */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && defined(__linux__)
+#define CLONES_64 __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"), optimize("no-trapping-math")))
+#else
+#define CLONES_64
+#endif
+
 #define UNDEFINED_ 0x80000000u
 #define HIDDEN_ 0x40000000u
 #define RESIDUE_ 0x00FFFFFFu
@@ -85,6 +92,28 @@ CLONES static int64_t cells_centre_q(const uint32_t *m, double *out, ptrdiff_t n
             out[i] = (double)(x > half ? x - q : x);
         }
     return bad;
+}
+
+/* residues of words around zero */
+CLONES static void words_centre(const uint32_t *a, double *out, ptrdiff_t n, int32_t p) {
+    int32_t half = p >> 1;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        int32_t x = (int32_t)(a[i] & RESIDUE_);
+        out[i] = (double)(x > half ? x - p : x);
+    }
+}
+
+/* random residues number `first` and on of a key around zero: the splitmix64 of _residues.pxd, of its high or its low half */
+CLONES_64 static void drawn_centre(uint64_t key, uint64_t first, double *out, ptrdiff_t n, uint32_t p, int high) {
+    int32_t half = (int32_t)(p >> 1), shift = high ? 32 : 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint64_t w = key + (first + (uint64_t)i + 1) * 0x9E3779B97F4A7C15ull;
+        w = (w ^ (w >> 30)) * 0xBF58476D1CE4E5B9ull;
+        w = (w ^ (w >> 27)) * 0x94D049BB133111EBull;
+        w ^= w >> 31;
+        int32_t x = (int32_t)((((w >> shift) & 0xFFFFFFFFull) * p) >> 32);
+        out[i] = (double)(x > half ? x - (int32_t)p : x);
+    }
 }
 
 CLONES static void cells_store1(uint32_t *m, const uint32_t *a, ptrdiff_t n, uint32_t kind) {

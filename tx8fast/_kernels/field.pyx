@@ -1,4 +1,4 @@
-# Element-wise arithmetic of the finite field, one array after the other. Imports nothing but _residues.
+# Element-wise arithmetic of the finite field, one array after the other. Imports nothing but _residues and _cells.h.
 # Must not know memory, rows or formats. Words are as in `proof.cells`: residue in 24 bits, states above; ABSENT modulo q.
 #
 # Binary functions see the operand `a` as (n, m) and `b` as n blocks of m words whose starts lie `step` apart, or one word
@@ -10,6 +10,10 @@ from tx8fast._kernels._residues cimport (
     ABSENT, HIDDEN, MAXIMUM, MINIMUM, RESIDUE, UNDEFINED, add_mod, mix_at, modulus_of, modulus_t, mul_mod, of_high, of_low,
     sub_mod,
 )
+
+cdef extern from "_cells.h":
+    void words_centre(const uint32_t* a, double* out, Py_ssize_t n, int p) noexcept nogil
+    void drawn_centre(uint64_t key, uint64_t first, double* out, Py_ssize_t n, uint32_t p, int high) noexcept nogil
 
 ctypedef const uint32_t* Words
 
@@ -301,23 +305,15 @@ def drawn_sums(uint64_t key, uint64_t first, const uint32_t[::1] v, uint64_t[::1
             out[j] = <uint32_t>(total[j] % modulus)
 
 
-cdef inline double near_zero(uint32_t x, uint32_t m) noexcept nogil:
-    return <double><int32_t>x - (<double>m if x > m // 2 else 0.0)
-
-
 def centre(const uint32_t[::1] a, double[::1] out, uint32_t modulus):
     """out = the residues of words, in [-modulus / 2, modulus / 2]."""
-    cdef Py_ssize_t i
-    with nogil:
-        for i in range(a.shape[0]):
-            out[i] = near_zero(a[i] & RESIDUE, modulus)
+    if a.shape[0]:
+        with nogil:
+            words_centre(&a[0], &out[0], a.shape[0], <int>modulus)
 
 
 def drawn_centred(uint64_t key, uint64_t first, double[::1] out, uint32_t modulus, bint high):
     """out = random residues number `first` and on of a key, modulo p (`high`) or q, in [-modulus / 2, modulus / 2]."""
-    cdef Py_ssize_t i
-    cdef uint64_t w
-    with nogil:
-        for i in range(out.shape[0]):
-            w = mix_at(key, first + <uint64_t>i)
-            out[i] = near_zero(of_high(w, modulus) if high else of_low(w, modulus), modulus)
+    if out.shape[0]:
+        with nogil:
+            drawn_centre(key, first, &out[0], out.shape[0], modulus, high)

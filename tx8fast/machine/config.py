@@ -199,6 +199,8 @@ def _check_together(values: Mapping[str, Any]) -> list[str]:
         problems.append(
             f"$.tile.spm_bytes: found {values['tile.spm_bytes']} bytes, required more than the reserved {low + high}"
         )
+    if low % (align := values["tile.spm_align"] or 1):
+        problems.append(f"$.tile.spm_reserved_low: found {low} bytes, required a multiple of tile.spm_align, {align}")
     tiles = values["chip.tiles_x"] * values["chip.tiles_y"]
     if tiles > MAX_TILES:
         problems.append(f"$.chip.tiles_x: found {tiles} tiles, required at most {MAX_TILES} in tiles_x times tiles_y")

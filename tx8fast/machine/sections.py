@@ -71,7 +71,7 @@ class Tile:
     spm_bank_width: int = whole()
     spm_model: int = choice(1)
     spm_fifo_beats: int = later(16, low=1, most=1 << 20)
-    spm_align: int = whole()
+    spm_align: int = whole(256)  # at which operands of reductions and weights begin at least (TX8 hardware manual 3.1)
     workers: int = whole()
     serial_mode: int = whole(0)
 

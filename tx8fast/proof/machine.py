@@ -2,15 +2,18 @@
 
 May import: numpy, program, machine, proof. Must not: import isa's meanings, the simulators or the compiler.
 
-Tiles take turns: each runs until a row stops it, then the next one, from the first on or from the last. Products of several
-tiles that stand at one are computed together. Results may not
-depend on it, but these two orders do not stand for all; those of the engines of one tile are not tried.
+Tiles take turns: each runs until a row stops it or it meets a matrix product, then the next one, from the first on or from the
+last. Products of tiles that stand at one are computed together, but each tile has its turn with its own and runs ahead to the next
+before those behind it. Results may not depend on it, but these two orders do not stand for all; those of the engines of one
+tile are not tried.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -242,17 +245,20 @@ class Machine:
                 other.tile.wrote(dst, total)
                 monitors[other.tile.number][monitor] += total
 
+        def advance(s: _Stream) -> bool:
+            return self._advance(s, streams, met, monitors, where)
+
         for s in streams:
             s.tile.send = send
         waiting, stacks = streams, Stacks()
         while waiting:
-            moved = [self._advance(s, streams, met, monitors, where) for s in waiting if not s.ready]
+            moved = [advance(s) for s in waiting if not s.ready]
             if not any(moved):
                 ready = [s for s in waiting if s.ready]
                 if not ready:
                     lines = [f"tile {s.tile.number} at row {s.at} ({s.code.names[s.at]})" for s in waiting]
                     raise SimulationError(f"{where}: no tile can go on: {'; '.join(lines)}")
-                self._together(ready, stacks, where)
+                self._together(ready, stacks, advance, where)
             waiting = [s for s in waiting if not s.done]
         left = [f"tile {t} monitor {m}: {x} bytes" for t, own in monitors.items() for m, x in enumerate(own) if x]
         if left:
@@ -318,22 +324,32 @@ class Machine:
             raise _at(where, s, at, error) from error
         s.at = stop
 
-    def _together(self, ready: list[_Stream], stacks: Stacks, where: str) -> None:
-        """Execute the rows that tiles have reached and that are computed for all of them at once."""
+    def _together(self, ready: list[_Stream], stacks: Stacks, advance: Callable[[_Stream], bool], where: str) -> None:
+        """Execute the rows that tiles have reached and that are made ready for all of them at once; each tile then runs ahead
+        before it is the turn of the next, as if it alone had been fast."""
         by_kind: dict[Any, list[_Stream]] = {}
         for s in ready:
             by_kind.setdefault(s.code.together[s.at], []).append(s)
-        for compute, some in by_kind.items():
+        turns: dict[int, Callable[[], None]] = {}
+        for prepare, some in by_kind.items():
             try:
-                compute(stacks, [(s.tile, Row(*s.code.steps[s.at][1:], s.addresses[s.at])) for s in some])
-            except ILLEGAL:
-                # alone they tell which it is
-                for s in some:
-                    self._execute(s, s.at + 1, where)
-                    s.at -= 1
-                raise
-            for s in some:
-                s.ready, s.at, s.passed = False, s.at + 1, s.passed + 1
+                made = prepare(stacks, [(s.tile, Row(*s.code.steps[s.at][1:], s.addresses[s.at])) for s in some])
+            except ILLEGAL:  # alone they tell which it is
+                made = [partial(self._alone, s) for s in some]
+            turns.update({id(s): f for s, f in zip(some, made, strict=True)})
+        for s in ready:
+            try:
+                turns[id(s)]()
+            except ILLEGAL as error:
+                raise _at(where, s, s.at, error) from error
+            s.ready, s.at, s.passed = False, s.at + 1, s.passed + 1
+            advance(s)
+
+    def _alone(self, s: _Stream) -> None:
+        """Execute the row that a tile stands at."""
+        meaning, fmt, spm, p = s.code.steps[s.at]
+        if meaning is not None:
+            meaning(s.tile, Row(fmt, spm, p, s.addresses[s.at]))
 
 
 def _at(where: str, s: _Stream, at: int, error: Exception) -> SimulationError:

@@ -30,8 +30,10 @@ Meaning = Callable[[Tile, Row], None]
 Rows = Sequence[tuple[Tile, Row]]
 #: opcode -> (meaning, name of field -> value it must hold)
 MEANINGS: dict[int, tuple[Meaning, Mapping[str, int]]] = {}
-#: opcode -> what computes the rows that several tiles have reached at once; each alone by its meaning is the same
-TOGETHER: dict[int, Callable[[Stacks, Rows], None]] = {}
+#: what makes ready the rows that several tiles have reached, and returns what executes each of them, one tile after the other
+Together = Callable[[Stacks, Rows], list[Callable[[], None]]]
+#: opcode -> how its rows are made ready; each alone by its meaning does the same
+TOGETHER: dict[int, Together] = {}
 #: rows without a meaning for values: they only order what others do
 ORDER = frozenset({"wait", "wait_worker", "fence", "send_wait"})
 #: rows at which a tile may have to wait for another
@@ -52,10 +54,10 @@ def meaning(*names: str, **demands: int) -> Callable[[Meaning], Meaning]:
     return enter
 
 
-def together(name: str) -> Callable[[Callable[[Stacks, Rows], None]], Callable[[Stacks, Rows], None]]:
-    """Enter a function as what computes rows of this name for several tiles at once."""
+def together(name: str) -> Callable[[Together], Together]:
+    """Enter a function as what makes rows of this name ready for several tiles at once."""
 
-    def enter(f: Callable[[Stacks, Rows], None]) -> Callable[[Stacks, Rows], None]:
+    def enter(f: Together) -> Together:
         TOGETHER[isa.instruction(name).OPCODE] = f
         return f
 

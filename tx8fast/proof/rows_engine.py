@@ -6,7 +6,8 @@ Source: TX8 hardware manual 12. Outside of the proof: 8-bit operands, scale vect
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from tx8fast.proof.forms import FLOATS, name_of
 from tx8fast.proof.meaning import Row, Rows, meaning, together
 from tx8fast.proof.memory import cell_of
 from tx8fast.proof.recipes import function
-from tx8fast.proof.stacks import Stacks
+from tx8fast.proof.stacks import Stack, Stacks
 from tx8fast.proof.tile import Tile
 
 NONE, RELU, LEAKY = range(3)
@@ -93,45 +94,65 @@ def _is_plain(row: Row) -> bool:
 
 
 @together("gemm")
-def gemms(stacks: Stacks, rows: Rows) -> None:
+def gemms(stacks: Stacks, rows: Rows) -> list[Callable[[], None]]:
     """Multiply what several tiles hold in one product, where they share operands: each is then made ready once, and large
-    products take less time for an element than small ones."""
-    alike: dict[tuple, list[tuple[Tile, Row]]] = {}
-    for tile, row in rows:
+    products take less time for an element than small ones. A tile whose operands change before its turn multiplies alone."""
+    alike: dict[tuple, list[int]] = {}
+    for i, (tile, row) in enumerate(rows):
         size = tuple(row.p[:7])
         alone = not _is_plain(row) or size[3:5] != (1, 1) or size[0] * size[1] * size[2] < WORTH
-        alike.setdefault((tile.number,) if alone else (row.fmt, *size), []).append((tile, row))
+        alike.setdefault((tile.number,) if alone else (row.fmt, *size), []).append(i)
+    done: list[Callable[[], None]] = [partial(gemm, tile, row) for tile, row in rows]
     for some in alike.values():
-        if len(some) == 1 or not _gemm_stacked(stacks, some):
-            for tile, row in some:
-                gemm(tile, row)
+        stacked = _Stacked.of(stacks, [rows[i] for i in some]) if len(some) > 1 else None
+        if stacked is not None:
+            for at, i in enumerate(some):
+                done[i] = partial(stacked.finish, at)
+    return done
 
 
-def _gemm_stacked(stacks: Stacks, rows: Rows) -> bool:
-    """Multiply the operands of several tiles, one product for right ones that meet the same left ones. Does nothing and returns
-    False if some element has no residue."""
-    tiles, first = [tile for tile, _ in rows], rows[0][1]
-    left, right = _gemm_forms(first)
-    a, b = (stacks.of(tiles, [r.spm[k] for _, r in rows], form) for k, form in ((0, left), (1, right)))
-    if a.special or b.special:
-        return False
-    (m, k, n), (l_trs, r_trs), field = first.p[:3], first.p[5:7], tiles[0].field
-    both = a.q is not None and b.q is not None
+class _Stacked:
+    """Products of several tiles, one for right operands that meet the same left ones, made when the first tile wants its own."""
 
-    def product(x: products.Floats, y: products.Floats, modulus: int) -> products.Floats:
+    def __init__(self, rows: Rows, left: Stack, right: Stack) -> None:
+        self.rows, self.left, self.right = rows, left, right
+        m, self.inner, n = rows[0][1].p[:3]
+        self.turned = rows[0][1].p[5:7]
+        self.blocks = _blocks(left.place, right.place, max(1, products.PIECE // (m * n)))
+        self.sums: dict[int, tuple[products.Floats, products.Floats | None]] = {}
+
+    @classmethod
+    def of(cls, stacks: Stacks, rows: Rows) -> _Stacked | None:
+        """Return None if some element has no residue."""
+        tiles = [tile for tile, _ in rows]
+        made = (stacks.of(tiles, [r.spm[k] for _, r in rows], form) for k, form in enumerate(_gemm_forms(rows[0][1])))
+        left, right = made
+        return None if left.special or right.special else cls(rows, left, right)
+
+    def finish(self, which: int) -> None:
+        """Store the result of one tile."""
+        (tile, row), i, j = self.rows[which], self.left.place[which], self.right.place[which]
+        if not (tile.holds(self.left.marks[which]) and tile.holds(self.right.marks[which])):
+            gemm(tile, row)
+            return
+        number = next(n for n, (a, b) in enumerate(self.blocks) if a.start <= i < a.stop and b.start <= j < b.stop)
+        lefts, rights = self.blocks[number]
+        if number not in self.sums:
+            both = self.left.q is not None and self.right.q is not None
+            p = self._product(self.left.p[lefts], self.right.p[rights], tile.field.p)
+            q = self._product(self.left.q[lefts], self.right.q[rights], tile.field.q) if both else None  # type: ignore[index]
+            self.sums[number] = p, q
+        p, q = self.sums[number]
+        at = slice(i - lefts.start, i - lefts.start + 1), slice(None), j - rights.start
+        _store_sums(tile, p[at], None if q is None else q[at], row)
+
+    def _product(self, x: products.Floats, y: products.Floats, modulus: int) -> products.Floats:
+        """Return the products (left, m, right, n)."""
+        l_trs, r_trs = self.turned
         x = x.swapaxes(1, 2) if l_trs else x
         y = y.swapaxes(1, 2) if r_trs else y
-        made = products.sums(x.reshape(-1, k), y.reshape(-1, k).T, modulus)
-        return made.reshape(len(x), m, len(y), n)
-
-    for lefts, rights in _blocks(a.place, b.place, max(1, products.PIECE // (m * n))):
-        p = product(a.p[lefts], b.p[rights], field.p)
-        q = product(a.q[lefts], b.q[rights], field.q) if both else None  # type: ignore[index]
-        for (tile, row), i, j in zip(rows, a.place, b.place, strict=True):
-            if lefts.start <= i < lefts.stop and rights.start <= j < rights.stop:
-                at = slice(i - lefts.start, i - lefts.start + 1), slice(None), j - rights.start
-                _store_sums(tile, p[at], None if q is None else q[at], row)
-    return True
+        made = products.sums(x.reshape(-1, self.inner), y.reshape(-1, self.inner).T, modulus)
+        return made.reshape(*x.shape[:2], *y.shape[:2])
 
 
 def _blocks(left: Sequence[int], right: Sequence[int], most: int) -> list[tuple[slice, slice]]:

@@ -101,19 +101,25 @@ def _spec(t: Tensor) -> TensorSpec:
     return TensorSpec(tuple(t.shape), t.ddr_dtype, t.layout)
 
 
+def _says(spec: TensorSpec | None) -> str:
+    return "none of that name" if spec is None else f"{spec.shape} {spec.dtype} {spec.layout}"
+
+
 def _check_interface(program: Program, graph: Graph, describe: Describe) -> None:
     problems = []
     own = {name: graph.specs[root] for root, name in graph.inputs.items()}
     given = {t.name: _spec(t) for t in program.inputs}
     for name in dict.fromkeys([*own, *given]):
         if own.get(name) != given.get(name):
-            problems.append(f"input '{name}': the program has {given.get(name)}, the model {own.get(name)}")
+            problems.append(
+                f"input '{name}': the program has {_says(given.get(name))}, the model {_says(own.get(name))}"
+            )
     ends = [(t.name, _spec(t)) for t in program.outputs]
     if len(ends) != len(graph.results):
         problems.append(f"the program has {len(ends)} outputs, the model {len(graph.results)}")
     for (name, spec), value in zip(ends, graph.results, strict=False):
         if spec != graph.specs[value]:
-            problems.append(f"output '{name}': the program has {spec}, the model {graph.specs[value]}")
+            problems.append(f"output '{name}': the program has {_says(spec)}, the model {_says(graph.specs[value])}")
     if program.chips != graph.chips:
         problems.append(f"the program is for {program.chips} chips, the model for {graph.chips}")
     keys = set(graph.params.values())
@@ -124,6 +130,12 @@ def _check_interface(program: Program, graph: Graph, describe: Describe) -> None
             continue
         wanted = describe(key)
         held = {k: v for k, v in t.source.items() if k != "key"}
+        if wanted.get("kind") == "missing" != held.get("kind"):
+            problems.append(
+                f"parameter '{t.name}': the model's folder has no file with weight '{key}'; its bytes are not read, but its place "
+                "is compared with the program's"
+            )
+            continue
         if {**wanted, "shape": list(wanted["shape"])} != {**held, "shape": list(held["shape"])}:
             problems.append(f"parameter '{t.name}': the program takes it from {held}, the model from {wanted}")
     for launch in program.launches:
@@ -134,6 +146,17 @@ def _check_interface(program: Program, graph: Graph, describe: Describe) -> None
             problems.append(
                 f"launch '{launch.name}' names values that the model does not have: {', '.join(unknown[:3])}"
             )
+            continue
+        if problems:
+            continue  # of another model, other shapes say nothing more
+        for value, declared in zip(launch.values, program.segments[launch.segment].arguments):
+            if value and declared is not None:
+                own = graph.specs[value]
+                if (tuple(declared.shape), declared.dtype) != (own.shape, own.dtype):
+                    problems.append(
+                        f"launch '{launch.name}', value {value}: the program has {tuple(declared.shape)} {declared.dtype}, "
+                        f"the model {own.shape} {own.dtype}"
+                    )
     raise_all(ProgramError, "comparing the program with the model, compiled with the same options", problems)
 
 

@@ -13,6 +13,9 @@ from typing import Any
 from tx8fast.errors import ProgramError
 from tx8fast.machine import Machine
 
+#: most multiplications or bytes that a program file may claim: far above any model, and a number of every format
+MOST = 10**30
+
 
 @dataclass(frozen=True)
 class Roofline:
@@ -71,8 +74,10 @@ def group_roofline(machine: Machine, infos: Sequence[Mapping[str, Any]], meta: M
 
 def _number(facts: Mapping[str, Any], key: str, where: str) -> float:
     value = facts.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise ProgramError(f"computing the roofline bound: {where} '{key}' is {value!r}, required a number >= 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+        raise ProgramError(
+            f"computing the roofline bound: {where} '{key}' is {value!r:.40}, required a number from 0 to {MOST:g}"
+        )
     return value
 
 
