@@ -115,6 +115,10 @@ def _axis_kind(rng, kind):
         axes = tuple(int(a) for a in rng.permutation(3)[: int(rng.integers(1, 4))])
         what = ("add", "max", "min", "mul", "mean", "l1", "l2", "sumsq", "logsum", "logsumexp")[int(rng.integers(10))]
         return Case(kind, [(x, F32)], {"op": what, "axes": axes, "keepdims": bool(rng.integers(2))})
+    if rng.random() < 0.25:
+        heads, own = _dims(rng, 2)
+        more = [((own,), F32)] * (2 if kind == "layernorm" else 1)
+        return Case(kind, [((*x[:2], heads * own), F32), *more], {"axes": (-1,), "heads": heads})
     axes = ((-1,), (1, 2), (-2, -1))[int(rng.integers(3))]
     norm = tuple(x[len(x) - len(axes) :])
     more = [(norm, F32)] * (2 if kind == "layernorm" else 1)

@@ -96,6 +96,29 @@ def test_projections_with_rotations() -> None:
     assert len(low.reads) == 7 and low.sizes[low.lead.n[0]] == 128
 
 
+def test_projections_with_norms_and_rotations_of_heads() -> None:
+    """A norm of every head stands between a projection and its rotation: eight ops that read the rows once."""
+    args = [Arg((1, 96, 256), "bf16", B), Arg((256,), "bf16", lo=0.5), Arg((256, 512), "bf16", B), Arg((256, 128), "bf16", B),
+            Arg((256, 128), "bf16", B), Arg((96, 128), "bf16", B), Arg((96, 128), "bf16", B), Arg((128,), "bf16", lo=0.5)]  # fmt: skip
+
+    def body(b, x, gamma, q, k, v, cos, sin, own):
+        op = blocked(b)
+        y = op("rmsnorm", x, gamma)
+        first = op("rope", op("rmsnorm", op("gemm", y, q), own, heads=4), cos, sin, heads=4)
+        value = op("gemm", y, v)
+        return [first, value, op("rope", op("gemm", y, k), cos, sin, heads=1)]
+
+    low = check_both(grouped(build(args, body, "tx8")), 3, "bf16")
+    assert low.sizes[low.lead.n[0]] == 128 and low.units[low.lead.n[0]] == 128
+
+
+def test_a_norm_of_heads_leads_no_products() -> None:
+    args = [Arg((1, 96, 256), "bf16", B), Arg((128,), "bf16", lo=0.5), Arg((256, 512), "bf16", B)]
+    body = lambda b, x, gamma, w: blocked(b)("gemm", blocked(b)("rmsnorm", x, gamma, heads=2), w)  # noqa: E731
+    with pytest.raises(NotLowerable, match="leads no products"):
+        grouped(build(args, body, "tx8")).lowering()
+
+
 def test_columns_in_no_whole_ratio_are_no_group() -> None:
     case = side_by_side("", "f32", (1, 32), 64, (192, 192), False, "tx8")
     ops = list(case.records[0].ops)

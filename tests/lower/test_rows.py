@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
 
@@ -93,6 +93,35 @@ def norms(draw):
 def test_norms(case, seed) -> None:
     assert case.segment.info["engine"] == "rows", case.program.meta["kernel_core"]
     both_plans(case, seed)
+
+
+@st.composite
+def norms_of_heads(draw):
+    dtype, channels = draw(st.sampled_from(FLOATS)), draw(st.sampled_from([64, 128, 192]))
+    heads = draw(st.integers(2, 5))
+    lead = draw(st.lists(st.integers(1, 40), min_size=1, max_size=2))
+    kind = draw(st.sampled_from(["layernorm", "rmsnorm"]))
+    vectors = draw(st.integers(0, 2 if kind == "layernorm" else 1))
+    args = [Arg((*lead, heads * channels), dtype, draw(st.sampled_from(LAYOUTS))), *[Arg((channels,), dtype)] * vectors]
+    return one_op(kind, *args, out=draw(st.sampled_from(LAYOUTS)), machine=tiles(draw), eps=1e-3, heads=heads)
+
+
+@settings(max_examples=25)
+@given(norms_of_heads(), st.integers(0, 1 << 20))
+def test_norms_of_heads(case, seed) -> None:
+    """Heads are cut over tiles and slices; their channels come whole."""
+    assert case.segment.info["engine"] == "rows", case.program.meta["kernel_core"]
+    low = case.lowering()
+    assert low.shard[-1] and low.sizes[-1] == case.records[0].attr("heads")
+    both_plans(case, seed)
+
+
+def test_heads_that_are_no_whole_blocks_are_not_lowered_to_engines() -> None:
+    case = one_op("rmsnorm", Arg((9, 160), "bf16", "blocked"), out="blocked", heads=2)
+    assert case.segment.info["engine"] == "kernel core" and "80 channels are no whole blocks" in str(
+        case.program.meta["kernel_core"]
+    )
+    check(case)
 
 
 @st.composite

@@ -120,7 +120,9 @@ def test_rules_beyond_one_key(key, value, message):
 
 
 def test_buffers_begin_at_the_alignment():
-    with pytest.raises(ConfigError, match="spm_reserved_low: found 127 bytes, required a multiple of tile.spm_align, 256"):
+    with pytest.raises(
+        ConfigError, match="spm_reserved_low: found 127 bytes, required a multiple of tile.spm_align, 256"
+    ):
         load_machine("tx8", {"tile.spm_reserved_low": 127})
 
 

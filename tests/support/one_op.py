@@ -259,7 +259,7 @@ def random_plan(case: Case, rng: np.random.Generator, low: Any = None) -> Plan |
         free = [f for f in rng.permutation(len(shard)).tolist() if not low.reduce[f]]
         order = (*free, *(f for f in range(len(shard)) if low.reduce[f]))
         plan = Plan(tuple(parts), tuple(shard), tuple(slices), order, 2, 0, 0, "", 1)
-        if low.shares and rng.integers(2):
+        if any(map(low.may_share, range(len(low.reads)))) and rng.integers(2):
             plan = dataclasses.replace(plan, shared=_sharers(low, plan))
         plan = dataclasses.replace(plan, bufs=int(rng.integers(1, 3)))
         if (made := Tiling(low, plan)).demand_bytes() <= capacity and math.prod(made.trips) <= 64:

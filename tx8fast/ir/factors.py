@@ -194,6 +194,14 @@ def _rows(x: Shape, whole: set[int]) -> tuple[RuleBuilder, tuple[Dim, ...]]:
 
 
 def normalise(ins: Shapes, outs: Shapes, attrs) -> Rule:
+    """Normalised dimensions are W. With heads the last one is (head, channel of it), and only the channel is W."""
+    if attrs["heads"] > 1:
+        r = RuleBuilder()
+        lead = r.factors(ins[0][:-1])
+        h, own = r.factor(attrs["heads"], "P", "h"), r.factor(ins[0][-1] // attrs["heads"], "W", "lane")
+        dims = (*lead, r.radix(h, own))
+        vectors = [None if s is None else (r.one(own),) for s in ins[1:]]
+        return r.build((dims, *vectors), (dims,), [("ct", 4, r.all())])
     r, dims = _rows(ins[0], {a % len(ins[0]) for a in attrs["axes"]})
     return r.build((dims, *[aligned(dims, s) for s in ins[1:]]), (dims,), [("ct", 4, r.all())])
 

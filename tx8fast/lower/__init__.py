@@ -26,8 +26,9 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import LOOKUPS, Lookup
 from tx8fast.lower.movement import ChannelNorm, Movement
 from tx8fast.lower.pooling import Pool, PositionReduce
+from tx8fast.lower.rotary import Rope
 from tx8fast.lower.row_group import RowGroup, is_row_group
-from tx8fast.lower.rows import Norm, Reduce, Rope, Softmax
+from tx8fast.lower.rows import Norm, Reduce, Softmax
 from tx8fast.lower.sequence import SequenceStream
 from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine

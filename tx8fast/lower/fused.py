@@ -24,8 +24,9 @@ from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Member, followed
 from tx8fast.lower.movement import StoredDense
+from tx8fast.lower.rotary import Rope
 from tx8fast.lower.row_lead import RowLead
-from tx8fast.lower.rows import Norm, Rope
+from tx8fast.lower.rows import Norm
 from tx8fast.machine import Machine
 
 NORMS = ("layernorm", "rmsnorm")

@@ -51,6 +51,8 @@ class RowLead(Norm):
     def __init__(self, record: OpRecord, machine: Machine, product: Contraction) -> None:
         super().__init__(record, machine)
         left = product.reads[0]
+        if self.heads > 1:
+            raise NotLowerable("a normalisation of heads leads no products")
         if (
             record.operands[0] != record.results[0]
             or not isinstance(left, ResidentAccess)

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
@@ -22,6 +22,7 @@ from tx8fast.numerics.layout import block_size, blocked_params, padded_channels
 
 WORK = "f32"
 REDUCES = {"add": "sum", "mean": "avg", "max": "max", "min": "min"}
+SPREADS = 2  # buffers of a statistic over lanes: the matrix engine spreads the next head's while one is applied
 MAX_CHANNELS = 16384  # field range of the reduce instruction
 
 
@@ -37,15 +38,22 @@ class RowOp(Lowering):
         self.dtype = x.dtype
         if not x.shape or self.dtype not in FLOATS or record.results[0].dtype != x.dtype:
             raise NotLowerable("row operations take one float format and rank 1 or more")
-        self.channels = x.shape[-1]
+        self.heads = self._heads()
+        self.channels = x.shape[-1] // self.heads  # of a head
+        if self.heads > 1 and self.channels % block_size(self.dtype):
+            raise NotLowerable(f"heads of {self.channels} channels are no whole blocks")
         if self.channels > MAX_CHANNELS:
             raise NotLowerable(f"{self.channels} channels are above the reduction's limit of {MAX_CHANNELS}")
         rank = len(x.shape)
         if {a % rank for a in self._axes()} != {rank - 1}:
             raise NotLowerable("only the last dimension can be normalised on the vector engine")
-        self.loop_over([(f,) for f in range(rank)], whole=[rank - 1])
+        # with heads the last loop runs over them, and their channels come whole
+        self.loop_over([(f,) for f in range(rank)], whole=[rank - 1] if self.heads == 1 else [])
         self.reads = [self.operand_access(0)]
         self.writes = [self.result_access()]
+
+    def _heads(self) -> int:
+        return 1
 
     def _axes(self) -> Sequence[int]:
         return self.record.attr("axes")
@@ -97,7 +105,8 @@ class RowOp(Lowering):
 
 
 class Norm(RowOp):
-    """layernorm and rmsnorm over the last dimension."""
+    """layernorm and rmsnorm over the last dimension, or over the channels of each of its heads: in the blocked form these are
+    matrices one after the other."""
 
     takes = frozenset({"layernorm", "rmsnorm"})
 
@@ -117,32 +126,67 @@ class Norm(RowOp):
         self.gamma = len(record.operands) > 1 and record.operands[1] is not None
         self.beta = len(record.operands) > 2 and record.operands[2] is not None
 
+    def _heads(self) -> int:
+        return int(self.record.attr("heads"))
+
+    def _of_head(self, local: Local) -> tuple[int, Local]:
+        """Return how many heads a slice has, and the form of one."""
+        n = local.cols // self.channels
+        return n, Local(local.rows, self.channels, WORK, True)
+
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         local = self.local(lo, hi)
         lanes = padded_channels(self.channels, WORK) * ITEM_BYTES[WORK]
-        own = [self.work_bytes(local), self.row_bytes(local), self.block_bytes(local)]
+        n, _ = self._of_head(local)
+        own = [self.work_bytes(local), n * self._stat_bytes(local), min(n, SPREADS) * self.block_bytes(local)]
         return own + ([self.work_bytes(local), lanes] if self.wide else [])
 
     def emit(self, em: Emitter, s: Slice) -> None:
         local = self.local(s.lo, s.hi)
         square, stat, spread, *room = s.scratch
-        lanes, n, ones = local.rows * 4, local.elems, s.consts[0]
+        n, ones = local.elems, s.consts[0]
         x = self.widen(em, s.reads[0], room[0] if room else 0, n)
         y = room[0] if room else s.writes[0]
         if self.centred:
-            em.reduce("avg", x, stat, local, WORK)
-            self.apply_rows(em, "sub", x, stat, y, spread, ones, local)
+            self._statistic(em, x, stat, local)
+            self._apply_heads(em, "sub", x, stat, y, spread, ones, local)
             x = y
         em.v("square", x, square, n, WORK)
-        em.reduce("avg", square, stat, local, WORK)
-        em.vs("add", stat, self.eps, stat, lanes, WORK)
-        em.v("rsqrt", stat, stat, lanes, WORK)
-        self.apply_rows(em, "mul", x, stat, y, spread, ones, local)
+        self._statistic(em, square, stat, local)
+        heads, head = self._of_head(local)
+        step, lanes = self._stat_bytes(local), local.rows * 4
+        close = step == self.row_bytes(local)  # statistics of all heads are one vector
+        for at in (stat,) if close else range(stat, stat + heads * step, step):
+            em.vs("add", at, self.eps, at, lanes * heads if close else lanes, WORK)
+            em.v("rsqrt", at, at, lanes * heads if close else lanes, WORK)
+        self._apply_heads(em, "mul", x, stat, y, spread, ones, local)
         channels = padded_channels(self.channels, WORK)
         for fn, vector in zip(["mul"] * self.gamma + ["add"] * self.beta, s.reads[1:], strict=True):
-            em.vector(fn, y, self.widen(em, vector, room[1] if room else 0, channels), y, local, WORK)
+            own = self.widen(em, vector, room[1] if room else 0, channels)
+            for at in range(y, y + heads * head.size_bytes, head.size_bytes):
+                em.vector(fn, at, own, at, head, WORK)
         if room:
             em.cvt(y, s.writes[0], n, WORK, self.dtype)
+
+    def _stat_bytes(self, local: Local) -> int:
+        """Bytes from one head's statistic to the next one's, which reductions write: whole lines if there are several."""
+        return self.row_bytes(local) if self.heads == 1 else round_up(self.row_bytes(local), ALIGN_BYTES)
+
+    def _statistic(self, em: Emitter, x: int, stat: int, local: Local) -> None:
+        """stat [heads, rows, 1] = the mean over the channels of every head."""
+        heads, head = self._of_head(local)
+        for h in range(heads):
+            em.reduce("avg", x + h * head.size_bytes, stat + h * self._stat_bytes(local), head, WORK)
+
+    def _apply_heads(
+        self, em: Emitter, fn: str, x: int, stat: int, y: int, spread: int, ones: int, local: Local
+    ) -> None:
+        """y = fn(x, stat) head by head."""
+        heads, head = self._of_head(local)
+        for h in range(heads):
+            at = h * head.size_bytes
+            room = spread + h % SPREADS * self.block_bytes(local)
+            self.apply_rows(em, fn, x + at, stat + h * self._stat_bytes(local), y + at, room, ones, head)
 
 
 class Softmax(RowOp):
@@ -262,96 +306,3 @@ class Reduce(RowOp):
 
     def emit(self, em: Emitter, s: Slice) -> None:
         em.reduce(self.fn, s.reads[0], s.writes[0], self.local(s.lo, s.hi), self.dtype)
-
-
-class Rope(Lowering):
-    """Rotary embedding: y = x * cos + partner(x) * sin per head; the sine table carries the sign."""
-
-    kind = "rope"
-    takes = frozenset({"rope"})
-
-    def __init__(self, record: OpRecord, machine: Machine) -> None:
-        super().__init__(record, machine)
-        x, cos, sin = record.operands
-        assert x is not None and cos is not None and sin is not None
-        if len({x.dtype, cos.dtype, sin.dtype, record.results[0].dtype}) != 1 or x.dtype not in FLOATS:
-            raise NotLowerable("tables and input need one float format")
-        self.dtype = x.dtype
-        heads = int(record.attr("heads"))
-        self.dim = x.shape[-1] // heads
-        rotary = int(record.attr("rotary_dim"))
-        self.rotary = self.dim if rotary < 0 else rotary
-        self.interleaved = record.attr("style") == "interleaved"
-        block = block_size(self.dtype)
-        step = block // math.gcd(block, self.dim) if self.dim * heads > block else heads
-        h = self.head_factor = len(x.shape) - 1  # the lanes of a head stay together
-        self.row_factors = (h,)
-        self.loop_over([(f,) for f in range(h + 1)], (*(1,) * h, min(step, heads)))
-        self.row_table = cos.shape[0] == 1
-        if {cos.shape, sin.shape} != {(1 if self.row_table else x.shape[-2], self.dim)}:
-            raise NotLowerable("tables must be [positions or 1, head size]")
-        self.reads = [self.operand_access(j) for j in range(3)]
-        self.writes = [self.result_access()]
-
-    def _shape(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[Local, int, int]:
-        heads = hi[self.head_factor] - lo[self.head_factor]
-        rows = math.prod(b - a for a, b in zip(lo[:-1], hi[:-1], strict=True))
-        seq = 1 if self.row_table else hi[self.head_factor - 1] - lo[self.head_factor - 1]
-        return Local(rows, heads * self.dim, self.dtype, True), heads, seq
-
-    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
-        return [self._shape(lo, hi)[0].size_bytes] * 3
-
-    def emit(self, em: Emitter, s: Slice) -> None:
-        local, heads, seq = self._shape(s.lo, s.hi)
-        x, cos, sin = s.reads
-        partner, big_cos, big_sin = s.scratch
-        n = local.elems
-        self._swap(em, x, partner, local, heads)
-        for table, big in ((cos, big_cos), (sin, big_sin)):
-            self._spread(em, table, big, local, heads, seq)
-        em.vv("mul", partner, big_sin, partner, n, self.dtype)
-        em.vv("mul", x, big_cos, s.writes[0], n, self.dtype)
-        em.vv("add", s.writes[0], partner, s.writes[0], n, self.dtype)
-
-    def _swap(self, em: Emitter, x: int, y: int, local: Local, heads: int) -> None:
-        """y[j] = x[partner(j)]; lanes that do not rotate keep their own value."""
-        half = self.rotary // 2
-        for h in range(heads):
-            c = h * self.dim
-            if self.interleaved:
-                for j in range(0, self.rotary, 2):
-                    copy_columns(em, local, x, c + j, local, y, c + j + 1, 1, self.dtype)
-                    copy_columns(em, local, x, c + j + 1, local, y, c + j, 1, self.dtype)
-            else:
-                copy_columns(em, local, x, c + half, local, y, c, half, self.dtype)
-                copy_columns(em, local, x, c, local, y, c + half, half, self.dtype)
-            if self.rotary < self.dim:
-                rest = self.dim - self.rotary
-                copy_columns(em, local, x, c + self.rotary, local, y, c + self.rotary, rest, self.dtype)
-
-    def _spread(self, em: Emitter, table: int, big: int, local: Local, heads: int, seq: int) -> None:
-        """Repeat the table [seq, dim] over the leading rows and the heads."""
-        src = Local(seq, self.dim, self.dtype, True)
-        for h in range(heads):
-            copy_columns(em, src, table, 0, local, big, h * self.dim, self.dim, self.dtype)
-
-    def ops_per_point(self) -> float:
-        return 8 * self.dim * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle
-
-
-def copy_columns(em: Emitter, src: Local, src_at: int, src_col: int, dst: Local, dst_at: int, dst_col: int, cols: int,
-                 fmt: str) -> None:  # fmt: skip
-    """Copy a column range between two blocked matrices; the source's rows repeat to fill the destination's."""
-    from tx8fast.lower.transfer import moves
-
-    e = ITEM_BYTES[fmt]
-    done = 0
-    while done < cols:
-        a, b = src_col + done, dst_col + done
-        n = min(cols - done, 64 - a % 64, 64 - b % 64)
-        run_a = src.offset(1, a) - src.offset(0, a) if src.rows > 1 else 0
-        run_b = dst.offset(1, b) - dst.offset(0, b) if dst.rows > 1 else 0
-        axes = [(src.rows, run_a, run_b), (dst.rows // src.rows, 0, run_b * src.rows)]
-        em.gather(src_at + src.offset(0, a), dst_at + dst.offset(0, b), moves(axes, n * e))
-        done += n

@@ -89,6 +89,8 @@ class Members(Stream):
                 self._product(t, op)
             elif op.kind in NORMS:
                 low = Norm(op, self.machine)
+                if low.heads > 1:
+                    raise NotLowerable("rows of a sequence are normalised whole")
                 self._own(Member(low, t, {0: self._source(t, 0)}, self._vectors(t, low, [1, 2])))
             else:
                 self._point(t, op)

@@ -44,6 +44,7 @@ from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.lift_stablehlo import LiftStablehlo
 from tx8fast.passes.move_constants import MoveConstants
+from tx8fast.passes.norm_heads import NormHeads
 from tx8fast.passes.outline import Outline
 from tx8fast.passes.raise_views import RaiseViews
 from tx8fast.passes.sink_constants import SinkConstants
@@ -56,7 +57,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, InterfaceDtype, ComputeDtype,
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
-    LiftContract, LiftStablehlo, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, ValuesOnly,
+    LiftContract, LiftStablehlo, NormHeads, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, ValuesOnly,
     FunctionalToInplace,
 )  # fmt: skip
 
@@ -84,7 +85,7 @@ def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "kee
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     return [
         *value_passes(), Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
-        InterfaceDtype(io_dtype), ComputeDtype(dtype), Canonicalize(), Cse(), *repeat, Dce(),
+        InterfaceDtype(io_dtype), ComputeDtype(dtype), NormHeads(), Canonicalize(), Cse(), *repeat, Dce(),
     ]  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def _product(scope: Scope, x: Elements, axes: tuple[int, ...], shape: tuple[int,
 # --- norms ---------------------------------------------------------------------------------------------------------
 
 
-def _scaled(scope: Scope, y: Elements, operands: Operands) -> list[Value]:
+def _scaled(scope: Scope, y: Elements, operands: Operands) -> list[Elements]:
     """Multiply by gamma and add beta, where they are given."""
     gamma, beta = given(operands, 1), given(operands, 2)
     if gamma is not None:
@@ -82,13 +82,16 @@ def _scaled(scope: Scope, y: Elements, operands: Operands) -> list[Value]:
 
 @expression("rmsnorm", "layernorm")
 def norm(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
-    """x over the root of its mean square plus eps; of a layernorm, x without its mean."""
+    """x over the root of its mean square plus eps; of a layernorm, x without its mean. Heads normalise by themselves."""
     f, x = scope.field, elements(scope, operands[0])
+    shape, heads = x.shape, op.attr("heads")
+    if heads > 1:
+        x = x.reshape(*shape[:-1], heads, shape[-1] // heads)
     axes = axes_of(op.attr("axes"), len(x.shape))
     if op.kind == "layernorm":
         x = f.sub(x, f.mean(x, axes, True))
     power = f.add(f.mean(f.square(x), axes, True), scope.number(op.attr("eps")))
-    return _scaled(scope, f.mul(x, f.rsqrt(power)), operands)
+    return [y.reshape(*shape) for y in _scaled(scope, f.mul(x, f.rsqrt(power)), operands)]
 
 
 @expression("batchnorm_inference")

@@ -28,7 +28,9 @@ from tx8fast.search.planning import Planner
 
 NO_PLAN = 1e18  # cycles of an op that does not fit: it is left to the end, where all such ops are reported
 MAX_GROUP = 4
-MAX_SIDE_BY_SIDE = 6  # ops of a group with three products of one operand
+MAX_SIDE_BY_SIDE = (
+    8  # ops of a group with three products of one operand: a norm before them, norms and rotations of heads behind two
+)
 MAX_CHAIN = 24  # ops of a chain of convolutions and pools by bands of rows
 Option = tuple[int, int, Step]  # steps [start, end) as one group
 PRODUCTS = frozenset({"gemm", "contract", "conv"})

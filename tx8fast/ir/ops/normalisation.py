@@ -18,6 +18,10 @@ def _norm(op: Op):
     axes = {norm_axis(op, "axes", a, rank) for a in op.attrs["axes"]}
     if not axes or len(axes) != len(op.attrs["axes"]):
         raise fail(op, "axes", op.attrs["axes"], "one or more distinct axes")
+    heads = op.attrs["heads"]
+    if heads != 1:
+        _heads(op, x.shape, axes, heads)
+        return [(x.shape, x.dtype)]
     first = min(axes)
     for i in range(1, len(op.operands)):
         p = optional(op, i)
@@ -28,6 +32,16 @@ def _norm(op: Op):
         if lead:
             raise fail(op, i, f"shape {list(p.shape)}", f"extent 1 before axis {first} of {list(x.shape)}")
     return [(x.shape, x.dtype)]
+
+
+def _heads(op: Op, shape, axes: set[int], heads: int) -> None:
+    """Check a norm of every head's channels by themselves."""
+    if axes != {len(shape) - 1} or heads < 1 or shape[-1] % heads:
+        raise fail(op, "heads", heads, f"a divisor of the {shape[-1]} channels that are normalised alone")
+    for i in range(1, len(op.operands)):
+        p = optional(op, i)
+        if p is not None and p.shape != (shape[-1] // heads,):
+            raise fail(op, i, f"shape {list(p.shape)}", f"a vector of {shape[-1] // heads} channels")
 
 
 def _softmax(op: Op):
@@ -63,9 +77,9 @@ def _batchnorm_masks(rule: Rule) -> tuple[int, int]:
 
 OPS: tuple[OpDef, ...] = (
     OpDef("layernorm", ("x", "gamma?", "beta?"), infer=_norm, rule_of=factors.normalise, engine=_row_engine, align="align",
-          reads_dense=True, attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5)}),
+          reads_dense=True, attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5), "heads": (int, 1)}),
     OpDef("rmsnorm", ("x", "gamma?"), infer=_norm, rule_of=factors.normalise, engine=_row_engine, align="align",
-          reads_dense=True, attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5)}),
+          reads_dense=True, attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5), "heads": (int, 1)}),
     OpDef("softmax", ("x", "mask?"), infer=_softmax, rule_of=factors.softmax, engine=_row_engine, align="align",
           attrs={"axis": (int, -1), "scale": (float, 1.0), "log": (bool, False), "visible": (tuple, ())}),
     OpDef("batchnorm_inference", ("input", "scale", "offset", "mean", "variance"), ("output",), infer=_batchnorm,

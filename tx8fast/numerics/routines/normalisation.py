@@ -27,7 +27,7 @@ from tx8fast.numerics.routines.support import (
 
 def layernorm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """(x - mean) / sqrt(variance + eps) over `axes`, then * gamma + beta (both broadcast)."""
-    x = real(operand(arrays, 0))
+    x = _by_head(real(operand(arrays, 0)), attrs)
     gamma, beta = optional(arrays, 1), optional(arrays, 2)
     axes = axes_of(attrs, x.ndim, (-1,))
     centred = x - np.mean(x, axis=axes, keepdims=True)
@@ -35,17 +35,24 @@ def layernorm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndar
     y = centred / np.sqrt(variance + x.dtype.type(attrs.get("eps", 1e-5)))
     y = y if gamma is None else y * real(gamma)
     y = y if beta is None else y + real(beta)
-    return [done(y, out_types)]
+    return [done(y.reshape(operand(arrays, 0).shape), out_types)]
 
 
 def rmsnorm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """x / sqrt(mean(x^2) + eps) over `axes`, then * gamma (broadcast)."""
-    x = real(operand(arrays, 0))
+    x = _by_head(real(operand(arrays, 0)), attrs)
     gamma = optional(arrays, 1)
     axes = axes_of(attrs, x.ndim, (-1,))
     power = np.mean(x * x, axis=axes, keepdims=True)
     y = x / np.sqrt(power + x.dtype.type(attrs.get("eps", 1e-5)))
-    return [done(y if gamma is None else y * real(gamma), out_types)]
+    y = y if gamma is None else y * real(gamma)
+    return [done(y.reshape(operand(arrays, 0).shape), out_types)]
+
+
+def _by_head(x: np.ndarray, attrs: Attrs) -> np.ndarray:
+    """Return x with the channels of every head as a dimension of their own, if there are several heads."""
+    heads = int(attrs.get("heads", 1))
+    return x if heads == 1 else x.reshape(*x.shape[:-1], heads, -1)
 
 
 def softmax(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
