@@ -26,7 +26,6 @@ FEW = ("llama-3-8b prefill 512", "llama-3-8b decode 2048", "qwen3-0.6b prefill 5
 ADMITTED = {
     "a normalisation leads products whose left operand it makes, and nothing else": 79,
     "a sequence stream works on blocked [sequences, positions, channels]": 28,
-    "channel_norm is no op of the family 'elementwise'": 17,
     "products of a group must have equal factors": 9,
     "reduce is no op of the family 'elementwise'": 7,
     "a batched product has no row-major result slice": 6,

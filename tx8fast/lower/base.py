@@ -287,13 +287,14 @@ class Lowering:
         return bool(self.writes) and all([a.loaded for a in self.reads])
 
     @cached_property
-    def _multiplies(self) -> bool:
+    def shares(self) -> bool:
+        """True if matrix products are among the ops: tiles may load a common operand together and pass it on."""
         ops = self.record.ops if isinstance(self.record, GroupRecord) else (self.record,)
         return any([op.rule is not None and op.rule.macs() > 0 for op in ops])
 
     def may_share(self, k: int) -> bool:
         """True if tiles may load read access k together."""
-        return self.sharing and self._multiplies
+        return self.sharing and self.shares
 
     def fits(self, lens: Sequence[int]) -> bool:
         """True if the instructions' field ranges can hold a slice of these factor lengths."""

@@ -24,6 +24,7 @@ from tx8fast.passes.layout_forms import (
     DENSE,
     FORM_OF_MODE,
     FREE,
+    LEANS,
     callees_first,
     donated_pairs,
     exempt,
@@ -110,7 +111,7 @@ class Colouring:
 
     def either(self) -> list[Op]:
         """The ops whose form is a choice."""
-        return [op for op, mode in self.modes.items() if mode == BOTH]
+        return [op for op, mode in self.modes.items() if mode in (BOTH, LEANS)]
 
     def write(self) -> None:
         """Set mem_layout of the ops and result_layouts of the function."""

@@ -21,6 +21,7 @@ from tx8fast.passes.layout_forms import (
     BLOCKED,
     BOTH,
     DENSE,
+    LEANS,
     callees_first,
     donated_pairs,
     exempt,
@@ -35,7 +36,7 @@ def wanted_blocked(block: Block, symbols: SymbolTable) -> set[Value]:
         if op.kind == "call":
             layouts = symbols.lookup(op.attrs["callee"]).attrs["arg_layouts"] or ()
             picked = [v for v, form in zip(op.operands, layouts) if form == BLOCKED]
-        elif (mode := mode_of(op)) == ALIGN and op.kind != "channel_norm":
+        elif (mode := mode_of(op)) in (ALIGN, LEANS) and op.kind != "channel_norm":
             picked = op.operands
         elif mode == BOTH and any(r in wanted for r in op.results):
             picked = op.operands

@@ -17,7 +17,9 @@ from tx8fast.numerics.layout import npc
 
 DENSE, BLOCKED = "dense", "blocked"
 ALIGN, NALIGN, BOTH, FREE, BOUNDARY = "align", "nalign", "both", "free", "boundary"
-FORM_OF_MODE = {ALIGN: BLOCKED, NALIGN: DENSE}
+LEANS = "leans"  # either, and blocked unless dense converts fewer bytes
+FORM_OF_MODE = {ALIGN: BLOCKED, NALIGN: DENSE, LEANS: BLOCKED}
+LANES = 64  # dense rows of whole blocks leave no padding lane behind
 CONSTANTS = frozenset({"get_param", "constant", "load_const"})
 #: kernel-core kinds whose routine takes every operand in either form, as a whole
 _EITHER_FORM = frozenset({"kv_update", "kv_update_"})
@@ -57,7 +59,13 @@ def mode_of(op: Op) -> str:
         return BOTH
     if op.kind in ("reshape", "reshape_view"):
         return BOTH if keeps_blocks(op) else NALIGN
-    return align_of(op) if op.has(REAL) else NALIGN
+    mode = align_of(op) if op.has(REAL) else NALIGN
+    return LEANS if mode == ALIGN and op.info.decl.reads_dense and _whole_blocks(op.operands[0]) else mode
+
+
+def _whole_blocks(v: Value) -> bool:
+    shape = () if exempt(v) else v.type.shape  # type: ignore[attr-defined]
+    return bool(shape) and type(shape[-1]) is int and shape[-1] % LANES == 0
 
 
 def form_of(v: Value, symbols: SymbolTable | None = None) -> str:

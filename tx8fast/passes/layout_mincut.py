@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tx8fast.ir.core import Op, Value
-from tx8fast.passes.layout_forms import BLOCKED, BOUNDARY, DENSE, FREE, exempt, free
+from tx8fast.passes.layout_forms import BLOCKED, BOUNDARY, DENSE, FREE, LEANS, exempt, free
 
 if TYPE_CHECKING:
     from tx8fast.passes.layout_align import Colouring
@@ -77,6 +77,9 @@ def _cut(c: Colouring, uses: dict[Value, list[Op | str]]) -> dict[Op, str]:
     """Return the cheapest form of every op whose form is a choice."""
     flow = _Flow()
     node = {op: flow.add() for op in c.either()}
+    for op, n in node.items():
+        if c.modes[op] == LEANS:
+            flow.edge(_SOURCE, n, 1)  # among equals
 
     def of(user: Op | str) -> int:
         if type(user) is not str and user in node:

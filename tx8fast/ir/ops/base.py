@@ -56,6 +56,7 @@ class OpDef:
     rule_of: RuleFn | None = None
     engine: str | Callable[[Op], str] = "ct"
     align: str | Callable[[Op], str] = "both"
+    reads_dense: bool = False  # its kernel, although "align", takes dense rows too, which the transfer puts into blocks
     need_load: int = ALL_ONES
     need_store: int = ALL_ONES
     inplace: int = -1

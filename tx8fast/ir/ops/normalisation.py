@@ -77,9 +77,9 @@ def _batchnorm_masks(rule: Rule) -> tuple[int, int]:
 
 OPS: tuple[OpDef, ...] = (
     OpDef("layernorm", ("x", "gamma?", "beta?"), infer=_norm, rule_of=factors.normalise, engine=_row_engine, align="align",
-          attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5), "heads": (int, 1)}),
+          reads_dense=True, attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5), "heads": (int, 1)}),
     OpDef("rmsnorm", ("x", "gamma?"), infer=_norm, rule_of=factors.normalise, engine=_row_engine, align="align",
-          attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5), "heads": (int, 1)}),
+          reads_dense=True, attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5), "heads": (int, 1)}),
     OpDef("softmax", ("x", "mask?"), infer=_softmax, rule_of=factors.softmax, engine=_row_engine, align="align",
           attrs={"axis": (int, -1), "scale": (float, 1.0), "log": (bool, False), "visible": (tuple, ())}),
     OpDef("batchnorm_inference", ("input", "scale", "offset", "mean", "variance"), ("output",), infer=_batchnorm,
