@@ -8,8 +8,6 @@ import tx8fast
 from tx8fast import demo
 from tx8fast.demo_model import SMALL, decoder, write_checkpoint
 
-pytestmark = pytest.mark.feature("B11")
-
 
 class Exact:
     """Stands for a compiled program: the demonstration's own arithmetic, rounded to bfloat16, then spoiled."""

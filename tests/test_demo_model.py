@@ -3,13 +3,10 @@
 import json
 
 import numpy as np
-import pytest
 
 from tests.support.llama_reference import LlamaReference
 from tx8fast.demo_model import SMALL, decoder, write_checkpoint
 from tx8fast.frontend.hf import HfOptions, import_hf
-
-pytestmark = pytest.mark.feature("B11")
 
 
 def test_demo_arithmetic(tmp_path):

@@ -63,7 +63,6 @@ def test_figures(results, name, request):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.feature("H27")
 def test_simulation_respects_the_bounds(results, name):
     _, r = results[name]
     assert r.cycles >= r.bound_cycles > 0
@@ -71,7 +70,6 @@ def test_simulation_respects_the_bounds(results, name):
     assert sum(r.busy.values()) <= r.cycles * 16 * len(r.busy)
 
 
-@pytest.mark.feature("H27")
 def test_images_stay_in_scratchpad(results):
     """ResNet-50 is one stream: hardly more crosses the DDR than must, and the engines are busy most of the time."""
     program, r = results["resnet-50 batch 16"]

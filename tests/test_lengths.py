@@ -22,7 +22,6 @@ from tx8fast.passes.pipeline import graph_passes, run_pipeline
 from tx8fast.passes.same_lengths import check_same_model
 from tx8fast.program import bundle
 
-pytestmark = pytest.mark.feature("B81")
 rng = np.random.default_rng(5)
 ENCODERS = ("bert", "vit")
 

@@ -33,7 +33,6 @@ def tiny_problems(draw):
     return Problem(tuple(buffers))
 
 
-@pytest.mark.feature("B73")
 @given(tiny_problems())
 def test_the_minimum_is_the_one_of_brute_force(problem: Problem) -> None:
     placement = solve(problem, effort=100_000)
@@ -46,7 +45,6 @@ def test_the_minimum_is_the_one_of_brute_force(problem: Problem) -> None:
         solve(Problem(problem.buffers, placement.peak_bytes - 1), effort=100_000)
 
 
-@pytest.mark.feature("B73")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("seed", "n"), [(0, 30), (1, 80), (2, 200)])
 def test_generated_problems(kind: str, seed: int, n: int) -> None:

@@ -27,7 +27,6 @@ FIVE = Problem(
 )  # fmt: skip
 
 
-@pytest.mark.feature("B72")
 def test_overlapping_intervals_join() -> None:
     spans = [(0, 3), (0, 5), (2, 4), (6, 9), (6, 7), (8, 12)]
     assert merge_intervals(spans) == ((0, 5), (6, 12))
@@ -35,7 +34,6 @@ def test_overlapping_intervals_join() -> None:
     assert merge_intervals([]) == ()
 
 
-@pytest.mark.feature("B73")
 def test_the_two_orders_of_the_documented_example(monkeypatch) -> None:
     module = sys.modules["tx8fast.alloc.solve"]  # the package exports the function of that name
     seen = []
@@ -50,13 +48,11 @@ def test_the_two_orders_of_the_documented_example(monkeypatch) -> None:
     assert find_violations(FIVE, placement.offsets) == []
 
 
-@pytest.mark.feature("B73")
 def test_a_gap_between_two_lives_is_used_by_others() -> None:
     problem = Problem((Buffer("x", ((0, 2), (4, 6)), 512, 256), Buffer("y", ((2, 4),), 512, 256)))
     assert solve(problem).peak_bytes == 512
 
 
-@pytest.mark.feature("B73")
 def test_fixed_buffers_keep_their_place() -> None:
     problem = Problem((Buffer("x", ((0, 4),), 256), Buffer("y", ((2, 6),), 128, fixed=0)))
     assert solve(problem).offsets == (128, 0)
@@ -65,7 +61,6 @@ def test_fixed_buffers_keep_their_place() -> None:
         solve(clash)
 
 
-@pytest.mark.feature("B73")
 def test_overflow_says_how_much_and_who() -> None:
     with pytest.raises(AllocationError) as info:
         solve(Problem(FIVE.buffers, 1500))
@@ -123,7 +118,6 @@ def random_problems(draw):
     return Problem(tuple(buffers))
 
 
-@pytest.mark.feature("B73")
 @given(random_problems())
 def test_every_placement_is_legal(problem: Problem) -> None:
     placement = solve(problem)

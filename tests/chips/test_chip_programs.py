@@ -17,7 +17,6 @@ from tx8fast.program.streams import streams
 from tx8fast.program.verify import verify
 from tx8fast.simulator.cycle import simulate, traces
 
-pytestmark = [pytest.mark.feature("B82"), pytest.mark.feature("H26"), pytest.mark.feature("H27")]
 M = load_machine("tx8", {"chip.tiles_x": 2, "chip.tiles_y": 1})
 A, B, N = 0x10000, 0x20000, 4096
 X = Tensor("x", (N,), "u8", "u8", "dense", DDR_BASE, N)

@@ -16,7 +16,6 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.options import CompileOptions
 from tx8fast.program.verify import verify
 
-pytestmark = [pytest.mark.feature("B82"), pytest.mark.feature("H26"), pytest.mark.feature("H27")]
 SMALL = load_machine("tx8", {"chip.tiles_x": 2, "chip.tiles_y": 1})
 ONE = load_machine("tx8", {"chip.tiles_x": 1, "chip.tiles_y": 1})
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from tests.chips.test_chip_programs import A, B, M, N, X, Y, program, swap
 from tx8fast.api import CompiledProgram
@@ -14,7 +13,6 @@ from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Argument, Program
 from tx8fast.simulator.sanitizer_report import SanitizerError
 
-pytestmark = [pytest.mark.feature("B80"), pytest.mark.feature("B82")]
 FEED = {"x": np.arange(2 * N).reshape(2, N).astype(np.uint8)}
 
 

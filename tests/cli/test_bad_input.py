@@ -18,7 +18,6 @@ from tests.support.cli_case import compile_args, refused, write_mlp, write_onnx
 from tx8fast.errors import ProgramError
 from tx8fast.machine import load_machine
 
-pytestmark = pytest.mark.feature("B80")
 SEQ = ("--seq", "8")
 
 

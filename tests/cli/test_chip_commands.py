@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.cli_case import refused
 
-pytestmark = [pytest.mark.feature("B82"), pytest.mark.feature("B84")]
 TEXT = """module attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 4 : i32} {
   func.func @main(%x: tensor<8x16xf32> loc("x")) -> tensor<8x64xf32> {
     %0 = "stablehlo.all_gather"(%x) <{all_gather_dim = 1 : i64, replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>}>

@@ -46,7 +46,6 @@ def outputs_of(tx8, tmp_path, program, **arrays) -> np.ndarray:
         return z["y"]
 
 
-@pytest.mark.feature("B80")
 def test_compile_sim_run(tx8, tmp_path, mlp):
     out = tmp_path / "m.tx8"
     found = tx8("compile", mlp, "-o", out, "--dtype", "bf16", "--json")
@@ -72,7 +71,6 @@ def test_compile_sim_run(tx8, tmp_path, mlp):
     assert np.array_equal(y.view(direct.dtype) if y.dtype == np.uint16 else y, direct)
 
 
-@pytest.mark.feature("B80")
 def test_every_spelling_of_a_bfloat16_input_gives_the_same(tx8, tmp_path, checkpoint):
     program = tmp_path / "d.tx8"
     assert tx8("compile", checkpoint, "-o", program, "--phase", "decode", "--past", "8").code == 0
@@ -96,7 +94,6 @@ def test_every_spelling_of_a_bfloat16_input_gives_the_same(tx8, tmp_path, checkp
         assert set(z.files) == {t.name for t in loaded.outputs}
 
 
-@pytest.mark.feature("B30")
 def test_inspect_lists_inputs_outputs_and_parameters(tx8, program):
     facts = json.loads(tx8("inspect", program, "--json").out)
     assert [(t["name"], t["shape"]) for t in facts["inputs"]] == [("x", [8, 32])]
@@ -109,7 +106,6 @@ def test_inspect_lists_inputs_outputs_and_parameters(tx8, program):
         assert name in text
 
 
-@pytest.mark.feature("B89")
 def test_disassembly_shows_every_instruction(tx8, program):
     facts = json.loads(tx8("inspect", program, "--json").out)
     matrix = next(s for s in facts["segment_rows"] if s["engine"] == "fused")
@@ -120,7 +116,6 @@ def test_disassembly_shows_every_instruction(tx8, program):
     assert sum(line.lstrip()[:1].isdigit() for line in lines) == sum(matrix["rows"])
 
 
-@pytest.mark.feature("B89")
 def test_dumps_are_numbered_and_begin_with_the_import(tx8, tmp_path, mlp):
     dumps = tmp_path / "dumps"
     assert tx8("compile", mlp, "-o", tmp_path / "m.tx8", "--dump-dir", dumps).code == 0
@@ -132,7 +127,6 @@ def test_dumps_are_numbered_and_begin_with_the_import(tx8, tmp_path, mlp):
     assert "gemm" in (dumps / names[-1]).read_text()
 
 
-@pytest.mark.feature("B89")
 def test_stages_print_what_exists_and_write_nothing(tx8, tmp_path, mlp):
     before = tree(tmp_path)
     imported, passes = (tx8("compile", mlp, "--stop-after", s) for s in ("import", "passes"))
@@ -146,7 +140,6 @@ def test_stages_print_what_exists_and_write_nothing(tx8, tmp_path, mlp):
     assert tree(tmp_path) == before
 
 
-@pytest.mark.feature("B80")
 @pytest.mark.parametrize("options", [("--seq", "8"), ("--phase", "decode", "--past", "16")])
 def test_check_foretells_the_program(tx8, tmp_path, checkpoint, options):
     check = json.loads(tx8("check", checkpoint, *options, "--json").out)
@@ -163,13 +156,11 @@ def test_check_foretells_the_program(tx8, tmp_path, checkpoint, options):
     assert check["ddr_footprint_bytes"] >= grouped["ddr_footprint_bytes"]
 
 
-@pytest.mark.feature("B80")
 def test_check_says_when_a_model_does_not_fit(tx8, tmp_path, checkpoint):
     found = tx8("check", checkpoint, "--phase", "decode", "--past", str(1 << 30))
     assert found.code == 0 and "DOES NOT FIT" in found.out
 
 
-@pytest.mark.feature("B89")
 def test_opt_runs_passes_on_text(tx8, tmp_path, mlp):
     path = tmp_path / "g.mlir"
     path.write_text(tx8("compile", mlp, "--stop-after", "import").out)
@@ -178,21 +169,18 @@ def test_opt_runs_passes_on_text(tx8, tmp_path, mlp):
     assert tx8("opt", path, "--pass", "canonicalize,dce", "--pass", "outline{min-ops=4}").code == 0
 
 
-@pytest.mark.feature("B80")
 def test_equal_commands_write_equal_files(tx8, tmp_path, mlp):
     for name in ("a.tx8", "b.tx8"):
         assert tx8("compile", mlp, "-o", tmp_path / name).code == 0
     assert (tmp_path / "a.tx8").read_bytes() == (tmp_path / "b.tx8").read_bytes()
 
 
-@pytest.mark.feature("B80")
 def test_progress_with_json_is_json_lines_on_stderr(tx8, tmp_path, mlp):
     found = tx8("compile", mlp, "-o", tmp_path / "m.tx8", "--json")
     events = [json.loads(line) for line in found.err.splitlines()]
     assert events[-1]["event"] == "progress" and events[-1]["done"] == events[-1]["total"] > 0
 
 
-@pytest.mark.feature("B80")
 @pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt, 130), (ZeroDivisionError, 1), (MemoryError, 2)])
 def test_failures_inside_leave_nothing_behind(tx8, tmp_path, mlp, monkeypatch, raised, code):
     from tx8fast.program import io
@@ -207,14 +195,12 @@ def test_failures_inside_leave_nothing_behind(tx8, tmp_path, mlp, monkeypatch, r
     assert tree(tmp_path) == {}
 
 
-@pytest.mark.feature("B80")
 def test_traceback_on_request(tx8, tmp_path, monkeypatch):
     monkeypatch.setenv(app.TRACEBACK, "1")
     found = tx8("sim", tmp_path / "none.tx8")
     assert found.code == 2 and "Traceback" in found.err
 
 
-@pytest.mark.feature("B80")
 def test_help_imports_nothing_heavy(repo_root):
     code = ("import sys; from tx8fast.cli import main; main(['--help']); main(['compile', '--help'])\n"
             "print(*sorted({'numpy', 'rich', 'onnx', 'numba', 'tx8fast.api'} & set(sys.modules)), file=sys.stderr)")  # fmt: skip
@@ -223,7 +209,6 @@ def test_help_imports_nothing_heavy(repo_root):
     assert done.stderr.split() == []
 
 
-@pytest.mark.feature("B80")
 def test_module_entry_point(repo_root):
     done = subprocess.run([sys.executable, "-m", "tx8fast", "--version"], capture_output=True, text=True, cwd=repo_root)
     assert done.stdout.split() == ["tx8fast", tx8fast.__version__]

@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.cli_case import Caller
 
-pytestmark = pytest.mark.feature("B48")
-
 
 def test_the_gap_is_in_json(tx8: Caller, mlp: Path, tmp_path: Path) -> None:
     done = tx8("compile", mlp, "-o", tmp_path / "m.tx8", "--opt", 3, "--json")

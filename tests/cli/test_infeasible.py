@@ -13,7 +13,6 @@ from onnx import helper
 from tests.cli.test_bad_input import compile_args, machine_text, refused
 from tests.support.cli_case import write_mlp, write_onnx
 
-pytestmark = pytest.mark.feature("B55", "B80")
 RESERVED = 131072
 
 

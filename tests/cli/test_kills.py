@@ -19,7 +19,6 @@ from tests.support.cli_case import tree
 from tx8fast.files import TEMPORARY
 from tx8fast.program.io import load
 
-pytestmark = pytest.mark.feature("B80")
 COUNT = int(os.environ.get("TX8FAST_KILLS", "2"))
 OLD = b"what was there before"
 

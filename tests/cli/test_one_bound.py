@@ -36,7 +36,6 @@ def three(tx8, path, way, tmp_path):
     return said
 
 
-@pytest.mark.feature("B80")
 @pytest.mark.parametrize("name, way", FAMILIES, ids=[name for name, _ in FAMILIES])
 def test_families(tx8, tmp_path, name, way):
     make_family(tmp_path / name, name)
@@ -45,14 +44,12 @@ def test_families(tx8, tmp_path, name, way):
     assert check["bound_cycles"] > 0
 
 
-@pytest.mark.feature("B80")
 @pytest.mark.parametrize("name", MODELS[::3])
 def test_exported_models(tx8, tmp_path, name):
     check, compiled, simulated = three(tx8, DATA / "onnx" / f"{name}.onnx", (), tmp_path)
     assert check == compiled == simulated
 
 
-@pytest.mark.feature("B80", "B107")
 @pytest.mark.parametrize("tp", [1, 2])
 def test_bytes_are_those_of_weights_caches_and_results(tmp_path, tp):
     """A decode step reads every weight but the embedding, of which it takes a row, the cache, and writes new rows."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.support.cli_case import compile_args, refused, tree, write_mlp
 
-pytestmark = pytest.mark.feature("B80")
 SEQ = ("--seq", "8")
 
 

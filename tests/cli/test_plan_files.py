@@ -14,8 +14,6 @@ from tests.support.cli_case import Caller, compile_args, refused, tree
 from tx8fast.errors import ConfigError
 from tx8fast.search.results_file import read_results
 
-pytestmark = pytest.mark.feature("F-170")
-
 
 @pytest.fixture(scope="session")
 def plans(mlp: Path) -> str:
@@ -33,7 +31,6 @@ def refused_file(tx8: Caller, tmp_path: Path, mlp: Path, content: str | bytes, *
     return refused(tx8, tmp_path, *compile_args(mlp, tmp_path, "--dtype", "bf16", "--load-plans", path), says=says)
 
 
-@pytest.mark.feature("F-169", "F-002", "F-162")
 def test_saved_plans_make_the_same_program(tx8: Caller, tmp_path: Path, mlp: Path) -> None:
     plans, first, again = tmp_path / "p.json", tmp_path / "a.tx8", tmp_path / "b.tx8"
     assert tx8("compile", mlp, "--opt", 3, "--save-plans", plans, "-o", first).code == 0
@@ -160,7 +157,6 @@ def test_options_without_what_they_need(tx8: Caller, tmp_path: Path, mlp: Path) 
         refused(tx8, tmp_path, "compile", mlp, "--stop-after", "search", pattern, value, says=("'nobody'", "main/act"))
 
 
-@pytest.mark.feature("F-163", "F-166", "F-004")
 def test_records_are_lines_of_keys_and_values(tx8: Caller, mlp: Path) -> None:
     shown = [a for kind in ("groups", "cuts", "candidates:act#2", "buffers:main/act#2") for a in ("--show", kind)]
     done = tx8("compile", mlp, "--stop-after", "search", "--opt", 1, *shown)
@@ -195,7 +191,6 @@ def test_orders_of_instructions_are_shown(tx8: Caller, mlp: Path) -> None:
     assert [(row["record"], row["op"]) for row in found["records"]] == [("order", row["op"]) for row in rows]
 
 
-@pytest.mark.feature("F-163", "F-166")
 def test_reasons_are_quoted(tx8: Caller, checkpoint: Path) -> None:
     done = tx8("compile", checkpoint, "--seq", 8, "--stop-after", "search", "--show", "cuts:*mlp*")
     rows = done.out.splitlines()
@@ -204,7 +199,6 @@ def test_reasons_are_quoted(tx8: Caller, checkpoint: Path) -> None:
     assert " " in why
 
 
-@pytest.mark.feature("F-167")
 def test_a_drawing_has_every_op_once_and_every_edge(tx8: Caller, tmp_path: Path, checkpoint: Path) -> None:
     dot = tmp_path / "g.dot"
     assert tx8("compile", checkpoint, "--seq", 8, "--opt", 3, "--dot", dot).code == 0
@@ -222,7 +216,6 @@ def test_a_drawing_has_every_op_once_and_every_edge(tx8: Caller, tmp_path: Path,
     assert sum(" cycles, " in c for c in captions) >= 4
 
 
-@pytest.mark.feature("F-167")
 def test_names_in_a_drawing_cannot_break_it() -> None:
     from tx8fast.report.drawing import Box, Node, drawing
 

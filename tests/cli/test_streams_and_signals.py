@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.cli_case import Caller
 
-pytestmark = pytest.mark.feature("B80")
 TX8 = (sys.executable, "-m", "tx8fast")
 
 

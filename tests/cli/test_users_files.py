@@ -21,7 +21,6 @@ from tests.support.cli_case import Caller, compile_args, refused, tree, write_ml
 from tx8fast import files
 from tx8fast.errors import ConfigError, Tx8Error
 
-pytestmark = pytest.mark.feature("B80")
 SEQ = ("--seq", "4", "--opt", "1")
 TX8 = (sys.executable, "-m", "tx8fast")
 GIVE_ANOTHER = "give another name"

@@ -14,7 +14,6 @@ import pytest
 from onnx import TensorProto, helper
 from support.whole_model import wrong_values
 
-pytestmark = pytest.mark.feature("B11", "B21")
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "found"
 #: roundings of the largest value by which a deep model may be off more than its inputs' roundings say
 DEEP = {"apertus": 8.0}

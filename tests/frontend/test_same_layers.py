@@ -17,7 +17,6 @@ from tx8fast.ir.clone import structural_key
 from tx8fast.ir.core import Builder
 from tx8fast.passes.pipeline import graph_passes, run_pipeline
 
-pytestmark = pytest.mark.feature("IR-51", "B11")
 STORED = Path(__file__).parents[1] / "data" / "onnx" / "families"
 SEQ = 40
 #: long enough for the tables, and enough layers for two periods

@@ -24,7 +24,6 @@ from tx8fast.simulator.state import TileState, run_row  # noqa: E402
 MACHINE = load_machine("tx8")
 END = BASE + REGION * REGIONS
 TILE = 3
-pytestmark = pytest.mark.feature("H26")
 
 
 def fresh(seed):

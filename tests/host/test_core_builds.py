@@ -86,7 +86,6 @@ def model(tmp_path_factory) -> Path:
 
 
 @pytest.mark.toolchain
-@pytest.mark.feature("H19", "H26")
 def test_another_build_gives_the_same_bytes(model, tmp_path):
     """Hardly optimised, but with all that this processor has: fused multiply-add included."""
     compiler = shutil.which("clang") or shutil.which("cc")

@@ -11,8 +11,6 @@ from tx8fast import isa
 from tx8fast.host import core
 from tx8fast.numerics.formats import np_dtype
 
-pytestmark = pytest.mark.feature("H12", "H26")
-
 
 def _sigmoid(x):
     e = np.exp(-np.abs(x))

@@ -19,7 +19,6 @@ from tx8fast.simulator.state import TileState, run_row
 MACHINE = load_machine("tx8")
 LEFT, RIGHT, OUT, PSUM, BIAS, UP, DOWN = (0x10000 + 0x40000 * k for k in range(7))
 FLOATS, SPECIAL = ("bf16", "f16", "tf32", "f32"), np.array([np.inf, -np.inf, np.nan, -0.0, 3e38, 1e-42], np.float32)
-pytestmark = pytest.mark.feature("H19", "H20", "H26")
 some = st.integers
 
 

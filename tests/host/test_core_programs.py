@@ -16,8 +16,6 @@ from tx8fast.host import core
 from tx8fast.machine import load_machine
 from tx8fast.options import CompileOptions
 
-pytestmark = pytest.mark.feature("H19", "H26")
-
 
 def bytes_of(found):
     return {name: np.ascontiguousarray(x).tobytes() for name, x in found.items()}

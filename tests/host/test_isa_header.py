@@ -11,7 +11,6 @@ from tx8fast.host import core, isa_header
 from tx8fast.host.faults import fault
 
 
-@pytest.mark.feature("H08")
 def test_the_header_is_the_declarations():
     written = isa_header.HEADER.read_text(encoding="utf-8")
     assert written == isa_header.text(), "run python -m tx8fast.host.isa_header"
@@ -21,7 +20,6 @@ def tile(size=4096):
     return core.CoreTile(np.zeros(size, np.uint8), np.zeros(64, np.uint8), 64)
 
 
-@pytest.mark.feature("H26")
 @pytest.mark.parametrize(
     ("row", "text"),
     [
@@ -51,7 +49,6 @@ def test_every_status_has_words():
             assert isinstance(fault(status, [1] * 5, (0, 1), row), (SimulationError, MemoryError)), name
 
 
-@pytest.mark.feature("H26")
 def test_threads_deliver_in_tile_order():
     """Two tiles send to the same place of a third in one round: the later tile's bytes stay, in however many threads."""
     for threads in (1, 2, 3):

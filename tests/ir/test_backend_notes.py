@@ -36,7 +36,6 @@ GROUP = {
 }  # fmt: skip
 
 
-@pytest.mark.feature("B07")
 @pytest.mark.parametrize("names", [*([n] for n in GROUP), list(GROUP)], ids=lambda n: n[0] if len(n) == 1 else "all")
 def test_every_attribute_of_a_group_round_trips_alone_and_together(names):
     g = SmallGraph(x=((4, 64), "f32"))
@@ -63,7 +62,6 @@ def program_of(kind: str, rng) -> tuple[IRProgram, dict[str, np.ndarray], list[n
     return g.done(**named), {f"x{i}": a for i, a in enumerate(arrays)}, wanted
 
 
-@pytest.mark.feature("B16", "B21", "B26")
 @pytest.mark.parametrize("kind", [k for k in CASES if k not in INTERNAL])
 def test_every_kind_has_code_and_the_code_computes_it(kind):
     rng = np.random.default_rng(zlib.crc32(kind.encode()))
@@ -83,7 +81,6 @@ def test_kinds_without_a_random_case_are_those_of_other_tests():
     assert len(CASES) > 80 and INTERNAL <= set(CASES)
 
 
-@pytest.mark.feature("B31", "IR-53")
 @pytest.mark.parametrize("kind", ["gemm", "softmax", "conv", "embedding"])
 def test_a_test_case_goes_through_files(tmp_path, kind):
     """Random parameters and data, description and raw files, compile, execute, compare."""
@@ -98,7 +95,6 @@ def test_a_test_case_goes_through_files(tmp_path, kind):
         compare(found[name], w.reshape(found[name].shape), 2e-5)
 
 
-@pytest.mark.feature("B24")
 def test_a_sum_cut_over_tiles_leaves_partial_sums_that_add_up():
     """Modes of the notes 4: 0 the sum is whole per tile, 2 both operands are cut along it."""
     gemm = op("gemm", (8, 12), (12, 6))
@@ -115,7 +111,6 @@ def test_a_sum_cut_over_tiles_leaves_partial_sums_that_add_up():
     assert tile_sharding_split(op("softmax", (8, 12)), (2, 1), (1, 1), reduce_sharding=2) is None
 
 
-@pytest.mark.feature("B24", "B22")
 def test_a_weight_that_all_tiles_need_is_loaded_in_parts_and_exchanged():
     """Modes 1 and 3: every tile loads one part of the operand that its rows share with the others, and sends it on."""
     g = SmallGraph(x=((256, 1024), "f32"))

@@ -15,8 +15,6 @@ from tx8fast.ir.parser import parse_op
 from tx8fast.ir.printer import print_op
 from tx8fast.passes.pipeline import backend_passes, graph_passes, run_pipeline
 
-pytestmark = [pytest.mark.feature("IR-32"), pytest.mark.feature("B09")]
-
 
 def config_program(name, tmp_path):
     config = {"model_type": name.partition("-")[0], "torch_dtype": "float32", **CONFIGS[name]}

@@ -33,7 +33,6 @@ def conv(x, o, k, stride=1, pad=0, **kw):
     return op("conv", x, w, stride=(stride,) * 2, pad_lo=(pad,) * 2, pad_hi=(pad,) * 2, **kw)
 
 
-@pytest.mark.feature("IR-49")
 def test_first_resnet_layer_counts_and_halo():
     """IR notes 3.9: 118013952 MACs; rows 0..8 need input rows 0..18, rows 8..16 need 13..34."""
     r = conv((1, 224, 224, 3), 64, 7, 2, 3)
@@ -49,7 +48,6 @@ def test_first_resnet_layer_counts_and_halo():
     assert r.ins[0][1].box(lo, hi) == (13, 34)
 
 
-@pytest.mark.feature("IR-49")
 def test_resnet_50_macs():
     """IR notes 3.10: all convolutions and the classifier of ResNet-50 take 4 089 184 256 MACs."""
     total, x = 0, (1, 224, 224, 3)
@@ -75,7 +73,6 @@ def test_resnet_50_macs():
     assert total == 4_089_184_256
 
 
-@pytest.mark.feature("IR-49")
 def test_llama_70b_layer_macs():
     """One layer at 2048 tokens against the closed form (1.821e12)."""
     s, d, kv, ff, heads, dim = 2048, 8192, 1024, 28672, 64, 128
@@ -97,7 +94,6 @@ def test_llama_70b_layer_macs():
     assert qk.ins[0][2].terms == ((1, 1024), (2, 128), (5, 1))
 
 
-@pytest.mark.feature("IR-49")
 def test_gemm_names_roles_and_broadcast():
     made = op("gemm", (2, 3, 4, 8), (3, 16, 8), (16,), trans_b=True)
     r = made.info.decl.rule(made)
@@ -108,7 +104,6 @@ def test_gemm_names_roles_and_broadcast():
     assert one.ins[1][0].terms == ()  # a batch of one is shared: no term
 
 
-@pytest.mark.feature("IR-49")
 def test_conv_plain_positions_are_parallel_and_depthwise_is_per_channel():
     plain = conv((1, 8, 8, 16), 32, 1)
     assert plain.info.decl.rule(plain).kinds == "PPPPPRRR"
@@ -117,7 +112,6 @@ def test_conv_plain_positions_are_parallel_and_depthwise_is_per_channel():
     assert r.ins[0][3].identity == 3 and r.outs[0][3].identity == 3 and r.macs() == 8 * 8 * 16 * 9
 
 
-@pytest.mark.feature("IR-49")
 @pytest.mark.parametrize(
     "a, b, sizes, kinds",
     [
@@ -134,7 +128,6 @@ def test_reshape_refinement(a, b, sizes, kinds):
     assert (r.sizes, r.kinds) == (sizes, kinds)
 
 
-@pytest.mark.feature("IR-49")
 @given(st.lists(st.integers(1, 6), max_size=4), st.randoms())
 def test_reshape_factors_rebuild_both_shapes(dims, random):
     """Property: any regrouping of the same prime factors is a refinement whose radixes multiply to both shapes."""
@@ -152,7 +145,6 @@ def test_reshape_factors_rebuild_both_shapes(dims, random):
     assert math.prod(a) ** 2 == shared**2 * math.prod(whole)
 
 
-@pytest.mark.feature("IR-49")
 @pytest.mark.parametrize(
     "text, shapes, sizes, message",
     [
@@ -171,7 +163,6 @@ def test_equation_errors(text, shapes, sizes, message):
         equation.bind(text, shapes, sizes)
 
 
-@pytest.mark.feature("IR-49")
 def test_equation_units_and_major_to_minor():
     eq = equation.bind("a 1 (h d), (d h) -> a h", ((2, 1, 6), (6,)), ("h", 3))
     assert eq.sizes == {"a": 2, "h": 3, "d": 2} and eq.out_shape == (2, 3)
@@ -179,7 +170,6 @@ def test_equation_units_and_major_to_minor():
     assert r.ins[0][2].terms == ((1, 2), (2, 1)) and r.ins[1][0].terms == ((2, 3), (1, 1)) and r.ins[0][1].terms == ()
 
 
-@pytest.mark.feature("IR-49")
 def test_concat_pad_slice_boxes():
     r = rule("concat", (4, 2), (6, 2), axis=0)
     assert [d[0].box([3, 0], [7, 2]) for d in r.ins] == [(3, 4), (0, 3)]
@@ -191,7 +181,6 @@ def test_concat_pad_slice_boxes():
     assert r.ins[0][0].box([0], [3]) == (0, 0) and r.ins[0][0].box([2], [8]) == (0, 5)
 
 
-@pytest.mark.feature("IR-49")
 def test_rules_are_remembered_and_cheap():
     a, b = op("gemm", (2, 4, 8), (8, 16)), op("gemm", (2, 4, 8), (8, 16), useful_macs=7)
     assert a.info.decl.rule(a) is b.info.decl.rule(b)
@@ -206,7 +195,6 @@ def test_rules_are_remembered_and_cheap():
     assert best < 120e-6  # 20 us on an idle core; the bound leaves room for a busy one
 
 
-@pytest.mark.feature("IR-49")
 def test_symbolic_shapes_have_no_rule():
     made = op("relu", ("tokens", 8))
     assert made.result.shape == ("tokens", 8) and made.info.decl.rule(made) is None

@@ -12,7 +12,6 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.view import build_view
 from tx8fast.passes.pipeline import run_pipeline, standard_pipeline
 
-pytestmark = pytest.mark.feature("IR-50")
 MODELS = ("llama-decode-op23", "vit-encode-op20", "mixtral-prefill-op20-batched_mm")
 
 

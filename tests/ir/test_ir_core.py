@@ -25,15 +25,11 @@ from tx8fast.ir.attrs import (
 from tx8fast.ir.core import READ_ONLY, REQUIRED, VALUE_SEMANTICS, OpInfo, Value
 from tx8fast.ir.order import topological_sort
 
-pytestmark = pytest.mark.feature("B01")
 
-
-@pytest.mark.feature("IR-03")
 def test_a_value_holds_its_type_uses_and_place_only():
     assert Value.__slots__ == ("type", "owner", "index", "uses", "name")
 
 
-@pytest.mark.feature("IR-04")
 def test_uses_keep_insertion_order_and_drop_in_linear_time():
     t = Toy()
     a, b = t.args
@@ -53,7 +49,6 @@ def test_uses_keep_insertion_order_and_drop_in_linear_time():
     assert seconds(40_000) < 40 * max(seconds(4_000), 1e-3)  # quadratic would be 100 times
 
 
-@pytest.mark.feature("IR-05")
 def test_results_live_and_die_with_their_op():
     t = Toy()
     op = t.b.op("toy.any", *t.args, result_types=[t.type] * 40)
@@ -67,7 +62,6 @@ def test_results_live_and_die_with_their_op():
     assert t.b("toy.scale", t.args[0]).op.attrs == {"by": 1.0}, "the factory fills in defaults"
 
 
-@pytest.mark.feature("IR-01")
 def test_the_package_has_one_op_class(repo_root):
     found = [
         str(p.relative_to(repo_root)) for p in sorted((repo_root / "tx8fast").rglob("*.py"))
@@ -76,7 +70,6 @@ def test_the_package_has_one_op_class(repo_root):
     assert found == ["tx8fast/ir/core.py"]
 
 
-@pytest.mark.feature("IR-07")
 def test_order_numbers_and_edits_while_walking():
     t = Toy()
     first = t.b("toy.relu", t.args[0]).op
@@ -94,7 +87,6 @@ def test_order_numbers_and_edits_while_walking():
     assert seen == 202 and len(t.body) == 202
 
 
-@pytest.mark.feature("IR-07")
 def test_sorting_restores_definitions_before_uses_and_little_else():
     t = Toy()
     v = t.args[0]
@@ -115,7 +107,6 @@ def test_sorting_restores_definitions_before_uses_and_little_else():
     t.program.verify()
 
 
-@pytest.mark.feature("IR-07")
 def test_sorting_reports_a_cycle():
     t = Toy()
     a = t.b("toy.relu", t.args[0])
@@ -125,8 +116,6 @@ def test_sorting_reports_a_cycle():
         topological_sort(t.body)
 
 
-@pytest.mark.feature("B08")
-@pytest.mark.feature("IR-09")
 def test_types_are_unique_immutable_and_owned_by_their_context():
     ctx, other = toy_context(), toy_context()
     t = ctx.tensor((2, 3), "bf16")
@@ -140,8 +129,6 @@ def test_types_are_unique_immutable_and_owned_by_their_context():
     assert pool() is None
 
 
-@pytest.mark.feature("IR-18")
-@pytest.mark.feature("IR-19")
 def test_registration_diagnoses_duplicates_unknown_names_and_in_place_names():
     ctx = toy_context()
     with pytest.raises(InternalError, match="'toy.add' is already defined"):
@@ -155,8 +142,6 @@ def test_registration_diagnoses_duplicates_unknown_names_and_in_place_names():
         toy_context().info("toy.mul")  # another context has its own dialects
 
 
-@pytest.mark.feature("IR-14")
-@pytest.mark.feature("IR-15")
 def test_kinds_share_one_record_and_traits_are_masks():
     t = Toy()
     a = t.b("toy.relu", t.args[0]).op
@@ -167,7 +152,6 @@ def test_kinds_share_one_record_and_traits_are_masks():
     assert VALUE_SEMANTICS & READ_ONLY == READ_ONLY and a.has(READ_ONLY)
 
 
-@pytest.mark.feature("IR-10")
 def test_listed_attributes_are_checked_and_ordered():
     ctx = toy_context()
     ctx.register(OpInfo("toy.attrs", 99, (), (), {"z": (int, REQUIRED), "a": (bool, False), "m": (float, 2.0)}))
@@ -202,11 +186,6 @@ def test_dense_attributes_compare_by_content():
         DenseAttr(np.zeros(1, np.complex64))
 
 
-@pytest.mark.feature("B03")
-@pytest.mark.feature("B04")
-@pytest.mark.feature("B05")
-@pytest.mark.feature("B06")
-@pytest.mark.feature("IR-39")
 @pytest.mark.parametrize(
     "make, field",
     [

@@ -20,7 +20,6 @@ from tx8fast.machine import load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline, standard_pipeline
 
-pytestmark = pytest.mark.feature("IR-53")
 KINDS = ("gemm", "conv", "softmax", "layernorm", "reduce", "transpose", "concat", "gather", "add", "select", "max_pool")
 
 
@@ -51,7 +50,6 @@ def test_random_one_op_programs_run_through_the_pipeline_and_through_files(tmp_p
         np.testing.assert_allclose(found, wanted["y"].reshape(found.shape), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.feature("IR-11", "IR-25")
 def test_export_drops_run_time_attributes_and_nothing_else(tmp_path):
     g = SmallGraph(x=((2, 8), "f32"))
     plain = g("relu", g("gemm", g.args["x"], g.array("w", np.ones((8, 4), np.float32))))
@@ -71,7 +69,6 @@ def test_export_drops_run_time_attributes_and_nothing_else(tmp_path):
     assert back.text() == program.text()
 
 
-@pytest.mark.feature("IR-25")
 def test_a_model_keeps_its_weights_where_they_are(tmp_path):
     make_checkpoint(tmp_path / "model")
     program = open_model(tmp_path / "model", seq=4)
@@ -109,7 +106,6 @@ def test_wrong_data_and_damaged_descriptions_are_named(tmp_path):
         load_exported(new_context(), tmp_path)
 
 
-@pytest.mark.feature("IR-11")
 def test_the_program_is_the_same_with_and_without_run_time_attributes(tmp_path):
     files = []
     for noted in (True, False):

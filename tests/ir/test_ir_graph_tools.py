@@ -23,7 +23,6 @@ def layer(t: Toy, key: str, by: float = 2.0, **runtime):
     return group
 
 
-@pytest.mark.feature("IR-06")
 def test_a_clone_is_equal_and_independent():
     t = Toy()
     layer(t, "w")
@@ -60,7 +59,6 @@ def test_equality_sees_attributes_wiring_and_types():
     assert equal(base.module, again.module)
 
 
-@pytest.mark.feature("IR-48")
 def test_equal_layers_have_one_key_and_a_changed_attribute_another():
     t = Toy()
     keys = {structural_key(layer(t, f"layers.{n}.w", rt_step=n)) for n in range(80)}
@@ -68,7 +66,6 @@ def test_equal_layers_have_one_key_and_a_changed_attribute_another():
     assert structural_key(layer(t, "w", by=3.0)) not in keys
 
 
-@pytest.mark.feature("IR-48")
 def test_the_key_sees_wiring():
     def key(swap):
         t = Toy()
@@ -81,7 +78,6 @@ def test_the_key_sees_wiring():
     assert key(False) == key(False) != key(True)
 
 
-@pytest.mark.feature("IR-38")
 def test_renaming_a_symbol_updates_eighty_calls():
     t = Toy()
     op, b = t.subgraph("layer")
@@ -103,7 +99,6 @@ def test_renaming_a_symbol_updates_eighty_calls():
         table.lookup("layer")
 
 
-@pytest.mark.feature("IR-38")
 def test_inserting_a_symbol_finds_a_free_name():
     t = Toy()
     t.ret()
@@ -128,7 +123,6 @@ def double_relu(op, rw):
     return True
 
 
-@pytest.mark.feature("IR-37")
 @pytest.mark.parametrize("top_down", [True, False])
 def test_the_fixpoint_is_reached_and_dead_ops_go(top_down):
     t = Toy()
@@ -143,7 +137,6 @@ def test_the_fixpoint_is_reached_and_dead_ops_go(top_down):
     assert not rewrite_greedily(t.ctx, t.module, [double_relu]).changed
 
 
-@pytest.mark.feature("IR-37")
 def test_a_higher_benefit_goes_first():
     order = []
 
@@ -160,7 +153,6 @@ def test_a_higher_benefit_goes_first():
     assert order == ["high", "low", "also-low"]
 
 
-@pytest.mark.feature("IR-37")
 def test_a_pattern_that_never_ends_is_named():
     @pattern("toy.scale")
     def flip_flop(op, rw):
@@ -173,7 +165,6 @@ def test_a_pattern_that_never_ends_is_named():
         rewrite_greedily(t.ctx, t.module, [flip_flop, double_relu])
 
 
-@pytest.mark.feature("IR-37")
 def test_replacing_a_value_with_many_uses_requeues_its_users():
     """The second rule can only match after the first; its roots were all visited before."""
 
@@ -193,7 +184,6 @@ def test_replacing_a_value_with_many_uses_requeues_its_users():
     t.program.verify()
 
 
-@pytest.mark.feature("IR-37")
 def test_replacement_keeps_types_and_locations():
     t = Toy()
     op = t.b("toy.relu", t.args[0], loc="layers.3.act").op

@@ -10,7 +10,6 @@ from tx8fast.ir.matching import Entry, Sequence, Trie
 from tx8fast.ir.order import topological_sort
 from tx8fast.passes.group_single import make_group
 
-pytestmark = pytest.mark.feature("IR-47")
 ACTS = ("relu", "gelu", "silu")
 DENSE = Sequence(
     "dense", (Entry(("gemm",)), Entry(("add",), optional=True), Entry(ACTS, optional=True, repeated=True)), 1

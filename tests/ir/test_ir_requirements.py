@@ -23,7 +23,6 @@ from tx8fast.ir.verify import check, verify
 from tx8fast.passes.pipeline import run_pipeline
 
 
-@pytest.mark.feature("IR-13")
 def test_an_unknown_dimension_is_refined_through_inference():
     ctx = new_context()
     module = ctx.create("module", n_regions=1)
@@ -41,7 +40,6 @@ def test_an_unknown_dimension_is_refined_through_inference():
     verify(module, 2)
 
 
-@pytest.mark.feature("IR-34")
 def test_an_error_among_twenty_thousand_ops_is_cheap_to_report():
     """The check walks the graph once whether or not it finds something; the report itself stays under 50 ms."""
     t = Toy()
@@ -64,7 +62,6 @@ def test_an_error_among_twenty_thousand_ops_is_cheap_to_report():
     assert all(len(text) < 100 for text in CODES.values())
 
 
-@pytest.mark.feature("IR-17")
 def test_definitions_survive_a_text_file_and_can_parse_a_graph():
     import json
 
@@ -88,7 +85,6 @@ def test_definitions_survive_a_text_file_and_can_parse_a_graph():
     assert print_op(parse_op(empty, text)) == text
 
 
-@pytest.mark.feature("IR-37")
 def test_two_patterns_that_undo_each_other_are_named():
     @pattern("toy.relu")
     def there(op, rw):
@@ -116,7 +112,6 @@ WITH = {
 }  # fmt: skip
 
 
-@pytest.mark.feature("IR-39")
 @pytest.mark.parametrize("cls", STRUCTS)
 def test_every_field_of_every_struct_round_trips_alone(cls):
     t = Toy()
@@ -135,7 +130,6 @@ def test_every_field_of_every_struct_round_trips_alone(cls):
         setattr(ours[0], dataclasses.fields(cls)[0].name, None)
 
 
-@pytest.mark.feature("IR-42")
 def test_the_table_of_an_embedding_is_not_loaded():
     g = SmallGraph(ids=((7,), "i64"))
     y = g("embedding", g.param("table", (100, 64), "bf16"), g.args["ids"])
@@ -156,7 +150,6 @@ def calls() -> Toy:
     return t
 
 
-@pytest.mark.feature("IR-45")
 def test_call_mismatch_recursion_and_unknown_callee_are_diagnosed():
     t = calls()
     t.program.verify()
@@ -180,7 +173,6 @@ def test_call_mismatch_recursion_and_unknown_callee_are_diagnosed():
     assert found.code == "IR013" and "layer -> layer" in found.message
 
 
-@pytest.mark.feature("IR-46")
 def test_unpacking_changes_a_type_in_place_and_reinfers_its_users():
     """Packed weights grow when they are unpacked: the producer's type changes, users are verified again."""
     g = SmallGraph(x=((2, 64), "bf16"))
@@ -197,7 +189,6 @@ def test_unpacking_changes_a_type_in_place_and_reinfers_its_users():
     p.verify()
 
 
-@pytest.mark.feature("IR-36")
 def test_generic_passes_run_on_a_dialect_of_four_kinds():
     t = Toy()
     a = t.b("toy.add", t.const(1, 2, 3, 4), t.const(4, 3, 2, 1))
@@ -208,7 +199,6 @@ def test_generic_passes_run_on_a_dialect_of_four_kinds():
     assert t.kinds() == ["constant", "add", "add", "return"]
 
 
-@pytest.mark.feature("IR-03")
 def test_values_hold_no_facts_of_scenarios():
     value = Value(None, None, 0)  # type: ignore[arg-type]
     with pytest.raises(AttributeError):

@@ -14,7 +14,6 @@ from tx8fast.numerics.layout import batch_stride_bytes, blocked_params
 from tx8fast.passes.group_single import make_group
 from tx8fast.passes.pipeline import backend_passes, run_pipeline, standard_pipeline
 
-pytestmark = pytest.mark.feature("IR-44")
 MODELS = ("llama-decode-op23", "gpt2-prefill-op20", "vit-encode-op20", "mixtral-prefill-op20-batched_mm")
 
 
@@ -160,7 +159,6 @@ def test_two_users_of_a_constant_have_two_loads_of_one_id_that_must_agree():
     assert "bypass_codegen: expected False" in codes(p, "legal-group")[1]
 
 
-@pytest.mark.feature("IR-43")
 def test_wrapping_an_op_in_a_group_and_unwrapping_restores_the_text():
     p = layered()
     before = p.text(locations=True)
@@ -188,7 +186,6 @@ def dissolve(group):
     group.erase()
 
 
-@pytest.mark.feature("IR-43")
 def test_group_attributes_have_the_listed_defaults():
     g = SmallGraph(x=((4, 128), "bf16"))
     group = g.op("group", g.args["x"], result_types=[g.args["x"].type], n_regions=1)
@@ -202,7 +199,6 @@ def test_group_attributes_have_the_listed_defaults():
         g.done(y=group.result)
 
 
-@pytest.mark.feature("IR-40")
 def test_logical_and_physical_layouts_are_separate_and_counted():
     p = layered()
     run_pipeline(p, backend_passes()[:6])
@@ -217,7 +213,6 @@ def test_logical_and_physical_layouts_are_separate_and_counted():
         bad.verify()
 
 
-@pytest.mark.feature("IR-40")
 def test_padded_bytes_of_the_worked_tensor():
     """f16, batch 2 of 1x2x131 channels: three blocks' worth per position, 528 bytes used, batches 768 apart."""
     cx, rest = blocked_params(131, "f16")

@@ -9,7 +9,6 @@ from tx8fast.ir import new_context
 from tx8fast.ir.core import COLLECTIVE
 from tx8fast.ir.streams import stream_config
 
-pytestmark = pytest.mark.feature("IR-41", "B22")
 ATTRS = {
     "all_reduce": {}, "all_gather": {"dim": 0, "parts": 4}, "reduce_scatter": {"dim": 0, "parts": 4}, "broadcast_dev": {"root": 2},
     "all_to_all": {"split_dim": 0, "concat_dim": 1, "parts": 4}, "permute": {"pairs": (0, 1, 1, 2, 3, 3)},

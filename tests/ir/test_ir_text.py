@@ -27,8 +27,6 @@ from tx8fast.ir.printer import format_attr, print_op
 from tx8fast.ir.types import Type
 from tx8fast.ir.verify import verify
 
-pytestmark = [pytest.mark.feature("B09"), pytest.mark.feature("IR-32")]
-
 VALUES = [
     ((), "array<i64>"),
     ((1, -2), "array<i64: 1, -2>"),
@@ -103,9 +101,6 @@ def test_arbitrary_attributes_round_trip(value, mapping, note):
         assert equal(back, t.module) and print_op(back, locations) == text
 
 
-@pytest.mark.feature("B04")
-@pytest.mark.feature("B05")
-@pytest.mark.feature("IR-39")
 @pytest.mark.parametrize(
     "value",
     [
@@ -162,8 +157,6 @@ def nested() -> Toy:
     return t
 
 
-@pytest.mark.feature("IR-06")
-@pytest.mark.feature("B01")
 def test_three_levels_print_parse_clone_and_verify():
     t = nested()
     verify(t.module, 2)
@@ -192,9 +185,6 @@ def test_empty_regions_and_several_blocks():
     assert print_op(op) == text
 
 
-@pytest.mark.feature("B08")
-@pytest.mark.feature("IR-08")
-@pytest.mark.feature("IR-13")
 def test_types_round_trip_and_a_dialect_may_add_its_own():
     ctx = toy_context()
 
@@ -225,7 +215,6 @@ def lines(n: int, replace: str, by: str) -> str:
     return "\n".join(text)
 
 
-@pytest.mark.feature("IR-34")
 @pytest.mark.parametrize(
     "text, where, message",
     [
@@ -260,7 +249,6 @@ def test_parse_errors_name_line_and_column_in_one_line(text, where, message):
     assert found.startswith("m.mlir:") and (where is None or found.startswith(f"m.mlir:{where}: ")), found
 
 
-@pytest.mark.feature("IR-34")
 def test_every_truncation_is_diagnosed():
     text = nested().program.text().rstrip("\n")
     ctx = toy_context()
@@ -282,7 +270,6 @@ def test_attributes_without_text_are_refused():
         format_attr(object())
 
 
-@pytest.mark.feature("IR-11")
 def test_run_time_attributes_stand_apart_and_nothing_else_does():
     t = Toy()
     t.b("toy.relu", t.args[0], rt_z=1, rt_a=True)

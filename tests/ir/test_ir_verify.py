@@ -13,8 +13,6 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.diagnostics import CODES, op_path
 from tx8fast.ir.verify import check, verify
 
-pytestmark = [pytest.mark.feature("B10"), pytest.mark.feature("IR-34")]
-
 
 class Weights(dict):
     """Key -> object with shape and dtype, as the weight table."""
@@ -181,7 +179,6 @@ def test_rejection_by_inference_and_by_the_own_check():
     assert [d.code for d in found] == ["IR022"] and "found odd, required even" in found[0].message
 
 
-@pytest.mark.feature("IR-02")
 def test_moving_a_producer_below_its_user_names_both():
     t, found = findings(use_before_definition, level=1)
     text = str(found[0])
@@ -189,7 +186,6 @@ def test_moving_a_producer_below_its_user_names_both():
     assert "see: main/relu#1" in text
 
 
-@pytest.mark.feature("IR-02")
 def test_values_of_enclosing_blocks_are_visible_in_open_regions_only():
     t = Toy()
     x = t.b("toy.relu", t.args[0])
@@ -212,7 +208,6 @@ def test_a_use_of_an_erased_op_is_found():
     assert "one of an erased op" in str(check(t.module)[0])
 
 
-@pytest.mark.feature("IR-13")
 def test_value_semantic_ops_take_tensors_of_one_kind():
     t = Toy()
     alias = t.ctx.tensor((4,), "f32", "tensor")
@@ -292,7 +287,6 @@ def test_damage_never_makes_the_verifier_itself_fail():
             assert len(str(d)) < 1500
 
 
-@pytest.mark.feature("IR-46")
 def test_changing_an_operand_type_names_the_user():
     ctx = new_context()
     module = ctx.create("module", (), (), n_regions=1)

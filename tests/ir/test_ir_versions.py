@@ -16,7 +16,6 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.verify import verify
 from tx8fast.ir.versions import CURRENT, UPGRADES, read_text, stated_version
 
-pytestmark = pytest.mark.feature("IR-33")
 STORED = sorted((Path(__file__).parent / "versions").glob("v*.mlir"))
 
 
@@ -41,7 +40,6 @@ def test_there_is_a_file_of_each_version():
     assert set(UPGRADES) == set(range(1, CURRENT[0]))
 
 
-@pytest.mark.feature("IR-01", "IR-32")
 def test_one_module_of_every_kind_prints_parses_and_verifies():
     """Front-end, compute, in-place and back-end kinds, transfers and groups stand in one graph."""
     program = every_kind(new_context())
@@ -92,7 +90,6 @@ def gone(tree, op):
     op.erase()
 
 
-@pytest.mark.feature("IR-12")
 def test_an_upgrade_turns_an_attribute_into_an_operand():
     ctx = upgraded_context()
     steps = {

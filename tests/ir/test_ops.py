@@ -35,8 +35,6 @@ def op(kind, *specs, loc=None, **attrs):
     return Builder(CTX, block).op(kind, *values, loc=loc, **attrs)
 
 
-@pytest.mark.feature("B02")
-@pytest.mark.feature("IR-14")
 def test_all_kinds_exist_with_dense_codes():
     assert [k for k in KINDS if "tx8be." + k not in CTX.infos] == []
     codes = [i.code for i in CTX.infos.values()]
@@ -44,7 +42,6 @@ def test_all_kinds_exist_with_dense_codes():
     assert op("add", (2,), (2,)).info is op("add", (3,), (3,)).info is CTX.info("add")
 
 
-@pytest.mark.feature("IR-15")
 def test_traits_of_compute_kinds():
     for info in CTX.infos.values():
         if info.traits & REAL and not info.traits & INPLACE:
@@ -53,7 +50,6 @@ def test_traits_of_compute_kinds():
     assert op("add", (2,), (2,)).has(READ_ONLY)
 
 
-@pytest.mark.feature("IR-21")
 def test_in_place_kinds_mirror_their_base():
     in_place = [i for i in CTX.infos.values() if i.traits & INPLACE]
     assert {"tx8be.kv_update_", "tx8be.relu_", "tx8be.add_"} <= {i.name for i in in_place}
@@ -64,7 +60,6 @@ def test_in_place_kinds_mirror_their_base():
     assert view.traits & VIEW == VIEW and not view.traits & INPLACE
 
 
-@pytest.mark.feature("IR-20")
 def test_effects_of_every_kind():
     """Every kind answers: operand reads, state keys, aliases, or an explicit "unknown"."""
     unknown = [
@@ -87,7 +82,6 @@ def test_effects_of_every_kind():
     assert effects(b.op("barrier", result_types=[CTX.types.token])) is None
 
 
-@pytest.mark.feature("IR-16")
 def test_interface_mistakes_are_found_at_definition():
     def bad(interfaces):
         with pytest.raises(InternalError) as e:
@@ -103,7 +97,6 @@ def test_interface_mistakes_are_found_at_definition():
     )
 
 
-@pytest.mark.feature("IR-17")
 def test_definitions_are_data():
     records = json.loads(json.dumps(dump_definitions(CTX)))
     empty = Context()
@@ -115,7 +108,6 @@ def test_definitions_are_data():
         load_definitions(Context(), [{**records[0], "attrs": [{"name": "a", "types": ["quaternion"]}]}])
 
 
-@pytest.mark.feature("B12")
 @pytest.mark.parametrize(
     "kind, specs, attrs, shape, dtype",
     [
@@ -152,7 +144,6 @@ def test_two_results():
     assert (v.shape, v.dtype, i.shape, i.dtype) == ((3, 4), "bf16", (3, 4), "i64")
 
 
-@pytest.mark.feature("B12")
 @pytest.mark.parametrize(
     "kind, specs, attrs, message",
     [
@@ -184,7 +175,6 @@ def test_messages_name_op_place_finding_and_need(kind, specs, attrs, message):
     assert message in str(e.value) and f"tx8be.{kind} 'm/n'" in str(e.value)
 
 
-@pytest.mark.feature("B23")
 @pytest.mark.parametrize(
     "kind, specs, attrs, engine, align",
     [
@@ -228,7 +218,6 @@ def test_engine_and_alignment(kind, specs, attrs, engine, align):
     assert (engine_of(made), align_of(made)) == (engine, align)
 
 
-@pytest.mark.feature("B23")
 def test_every_kind_states_its_facts():
     for info in CTX.infos.values():
         d = info.decl

@@ -24,8 +24,6 @@ from tx8fast.ir.interfaces import (
 from tx8fast.ir.ops.base import OpDef, register
 
 
-@pytest.mark.feature("B13")
-@pytest.mark.feature("B14")
 def test_gemm_bias_relu_propagation():
     """Back-end notes 11.4: y = relu(gemm(x, W) + b), sharding (1,4,4), split (1,2,2), reduce split 4."""
     out = ((1, 4, 4), (1, 2, 2))
@@ -46,7 +44,6 @@ def test_gemm_bias_relu_propagation():
     )
 
 
-@pytest.mark.feature("B13")
 def test_conflict_of_gemm_and_residual():
     """Back-end notes 11.4: gemm(x, W) + x asks two things of x unless only rows are cut."""
     gemm, add = op("gemm", (1, 256, 512), (512, 512)), op("add", (1, 256, 512), (1, 256, 512))
@@ -56,8 +53,6 @@ def test_conflict_of_gemm_and_residual():
     assert rows[0] == rows[1]
 
 
-@pytest.mark.feature("IR-49")
-@pytest.mark.feature("B13")
 def test_batchnorm_cuts():
     """Back-end notes 5: space cuts on C only, time cuts on everything else."""
     bn = op("batchnorm_inference", (4, 112, 2, 256), *[((1, 1, 1, 256), "f32")] * 4)
@@ -69,7 +64,6 @@ def test_batchnorm_cuts():
     assert facts.shard_mask == 0b1000 and facts.split_mask == 0b0111 and facts.need_preset_to_npu
 
 
-@pytest.mark.feature("B13")
 @pytest.mark.parametrize(
     "kind, specs, attrs, sharding, operands",
     [
@@ -99,7 +93,6 @@ def test_space_cuts_per_kind(kind, specs, attrs, sharding, operands):
     assert (None if answer is None else [a[0] for a in answer]) == operands
 
 
-@pytest.mark.feature("B13")
 def test_merged_heads_cut_major_first_and_reject_minor_pieces():
     qk = op("contract", (2, 5, 64 * 128), (2, 7, 8 * 128), equation="b s (h g d), b t (h d) -> b (h g) s t",
             sizes=("h", 8, "d", 128))  # fmt: skip
@@ -112,13 +105,11 @@ def test_merged_heads_cut_major_first_and_reject_minor_pieces():
     assert tile_sharding_split(qk, (1, 3, 1, 1), (1, 1, 1, 1)) is None
 
 
-@pytest.mark.feature("B13")
 def test_wrong_vector_length():
     with pytest.raises(VerifyError, match="found 1 sharding and 2 split parts, required 2 each"):
         tile_sharding_split(op("relu", (3, 5)), (1,), (1, 1))
 
 
-@pytest.mark.feature("B14")
 def test_slices_round_to_channel_blocks():
     """Back-end notes 6.1: 129 channels over four tiles are 64 each, so one tile idles."""
     assert temporal_slice(op("relu", (2, 129)), (1, 4), (1, 1)) == ([(2, 64)], [(2, 64)])
@@ -131,7 +122,6 @@ def test_slices_round_to_channel_blocks():
     )
 
 
-@pytest.mark.feature("B15")
 def test_back_window_halo():
     """Start o*S - pad, length (len-1)*S + (K-1)*d + 1, clipped to the input."""
     conv = op("conv", (1, 224, 224, 3), (7, 7, 64, 3), stride=(2, 2), pad_lo=(3, 3), pad_hi=(3, 3))
@@ -143,8 +133,6 @@ def test_back_window_halo():
     assert back_window(op("reshape", (4, 6), shape=(24,)), [(5, 7)]) == [((0, 2), (0, 6))]
 
 
-@pytest.mark.feature("B12")
-@pytest.mark.feature("IR-41")
 def test_layouts_both_ways():
     t = op("transpose", (3, 4, 5, 6), perm=(0, 2, 3, 1))
     assert infer_layout_forward(t, ["NCHW"]) == "NHWC" and infer_layout_backward(t, "NHWC") == ["NCHW"]
@@ -162,7 +150,6 @@ def test_layouts_both_ways():
     assert bn.result.shape == (4, 8) and infer_layout_forward(bn, ["NCx", None, None, None, None]) == "NCx"
 
 
-@pytest.mark.feature("IR-41")
 def test_every_compute_kind_answers_shape_sharding_facts_and_reference():
     from tx8fast.numerics.routines import ROUTINES as routines
 
@@ -173,7 +160,6 @@ def test_every_compute_kind_answers_shape_sharding_facts_and_reference():
     assert [d.name for d in compute if d.routine not in routines] == []
 
 
-@pytest.mark.feature("B12")
 def test_infer_shapes_follows_a_changed_operand():
     block = Block()
     x = block.add_arg(CTX.tensor(("s", 8), "f32"))
@@ -183,8 +169,6 @@ def test_infer_shapes_follows_a_changed_operand():
     assert infer_shapes(y) and y.result.type is x.type
 
 
-@pytest.mark.feature("B19")
-@pytest.mark.feature("IR-42")
 def test_op_attr_fields_and_defaults():
     d = OpAttr()
     ones = (1 << 64) - 1
@@ -202,7 +186,6 @@ def test_op_attr_fields_and_defaults():
     assert query_op_attr(op("relu", (8,))).default_layout == "Tensor"
 
 
-@pytest.mark.feature("IR-42")
 def test_load_masks_are_64_bits_wide():
     ctx = Context()
     many = OpDef(
@@ -220,7 +203,6 @@ def test_load_masks_are_64_bits_wide():
     assert shape_operand(made) == 40
 
 
-@pytest.mark.feature("B20")
 def test_unloaded_operands_and_the_shape_they_give():
     """Embedding: table and indices stay in DDR; shapes follow the indices, the highest of them."""
     e = op("embedding", (100, 16), ((8,), "i64"))

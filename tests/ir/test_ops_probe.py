@@ -33,9 +33,6 @@ def _rng(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.feature("IR-49")
-@pytest.mark.feature("B12")
-@pytest.mark.feature("B21")
 def test_shapes_and_dependence(kind):
     """IR notes 3.10: the result piece does not change when everything outside its operand boxes does."""
     rng = _rng(kind)
@@ -89,7 +86,6 @@ def _hurts(case: Case, trim) -> bool:
     return not np.allclose(reference(op, damaged)[0][at], reference(op, arrays)[0][at])
 
 
-@pytest.mark.feature("IR-49")
 @pytest.mark.parametrize("kind", ["gemm", "conv", "softmax", "reduce", "concat", "relu", "max_pool", "cumsum"])
 def test_boxes_are_tight(kind):
     """Taking the last plane of a predicted box away is noticed in most cases: the probe can fail."""

@@ -35,7 +35,6 @@ def model(tmp_path_factory) -> Path:
     return write_llama(tmp_path_factory.mktemp("llama70b"))
 
 
-@pytest.mark.feature("IR-25", "IR-26", "IR-48")
 def test_eighty_layers_become_one_body_without_reading_a_weight(model):
     program = import_onnx(model)
     assert program.n_ops() > 5_000
@@ -48,7 +47,6 @@ def test_eighty_layers_become_one_body_without_reading_a_weight(model):
     assert len(program.text()) < 1_000_000
 
 
-@pytest.mark.feature("IR-52", "IR-26")
 def test_time_and_memory_of_import_clean_up_and_outlining(model):
     """A process of its own, so that its peak memory is its own; CPU seconds, best of three."""
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}

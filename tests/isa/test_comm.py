@@ -21,7 +21,6 @@ def cost(name, **fields):
     return int(isa.durations(MACHINE, one(name, **fields), np.zeros(1, np.int64))[0][0])
 
 
-@pytest.mark.feature("H23", "H27")
 def test_message_costs():
     want = {(1, 2048): 1444, (1, 8192): 1492, (1, 65536): 1940, (15, 65536): 1980}
     for (dst, size), cycles in want.items():
@@ -37,7 +36,6 @@ def test_message_costs():
     assert spans["spm_write"][0, 0].tolist() == [B, B + 2048]
 
 
-@pytest.mark.feature("H24", "H27")
 def test_synchronisation_costs():
     assert cost("barrier_sub", mask=0b11) == 400 + 2 * 8
     assert cost("barrier_sub", mask=0x33) == 400 + 2 * 2 * 8
@@ -49,7 +47,6 @@ def test_synchronisation_costs():
     assert isa.issue_cycles(MACHINE, one("recv", monitor=0, bytes=5)).tolist() == [0]
 
 
-@pytest.mark.feature("H02")
 def test_masks():
     rng = np.random.default_rng(1)
     hops = topology(4, 4).hops
@@ -61,7 +58,6 @@ def test_masks():
     assert mask_tiles(0) == []
 
 
-@pytest.mark.feature("H25")
 def test_worker_is_part_of_a_row():
     rows = isa.rows(
         [isa.make("rdma", dst=A, run_bytes=64, slot=0, ddr=64 * i, worker=k) for k in (0, 2) for i in range(20)]
@@ -77,7 +73,6 @@ def test_worker_is_part_of_a_row():
     assert isa.RECORD.itemsize == 256
 
 
-@pytest.mark.feature("H26")
 def test_a_lone_tile_cannot_send():
     with pytest.raises(SimulationError, match="no launch is running"):
         run_row(new_state(), one("send", src=A, dst=B, bytes=64, mask=2)[0], DDR_BASE)

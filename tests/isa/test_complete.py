@@ -53,7 +53,6 @@ ENGINES = {"ct": 175, "tdma": 12, "ne": 4, "rdma": 1, "wdma": 1, "scalar": 6, "d
 OURS = {"loop", "end", "kcore", "rdma_row", "tdma_row"}
 
 
-@pytest.mark.feature("H08", "H23", "H24")
 def test_all_211_operations_are_declared_once():
     assert {group: len(names) for group, names in GROUPS.items()} == COUNTS
     names = [name for group in GROUPS.values() for name in group]
@@ -66,7 +65,6 @@ def test_all_211_operations_are_declared_once():
     assert len(set(opcodes)) == len(opcodes)
 
 
-@pytest.mark.feature("H08", "H27")
 def test_every_operation_has_a_cost_ranges_and_a_meaning():
     for name, cls in isa.INSTRUCTIONS.items():
         row = isa.make_rows(name, 2, fmt="bf16", **dict.fromkeys(cls.FIELDS_SPM + cls.FIELDS_P, 1))
@@ -80,7 +78,6 @@ def test_every_operation_has_a_cost_ranges_and_a_meaning():
         assert (exact.meanings()[cls.OPCODE] is None) == (name in ("loop", "end")), name
 
 
-@pytest.mark.feature("H12")
 @pytest.mark.parametrize(
     ("name", "x", "want"),
     [("recip", 4.0, 0.25), ("sqrt", 2.25, 1.5), ("sin", 0.0, 0.0), ("cos", 0.0, 1.0), ("log2", 8.0, 3.0), ("pow2", -1.0, 0.5)],
@@ -97,7 +94,6 @@ def test_scalar_unit(name, x, want, fmt):
     assert isa.durations(MACHINE, row, np.zeros(1, np.int64))[0].tolist() == [45 + -(-size * factor // 128)]
 
 
-@pytest.mark.feature("H23")
 def test_message_setups():
     """A scatter sends part after part; runs narrower than a link cost a gather a cycle each."""
 

@@ -21,13 +21,11 @@ def gemm(m, k, n, fmt, out_fmt=3, **more):
     return cost("gemm", left=A, right=A, out=A, m=m, k=k, n=n, fmt=fmt, out_fmt=out_fmt, r_trs=1, **more)
 
 
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize(("nbytes", "cycles"), [(256, 47), (4096, 77), (16384, 173)])
 def test_vector_startup_and_rate(nbytes, cycles):
     assert cost("add_vv", src0=A, src1=A, dst=A, n=nbytes // 2, fmt="bf16") == cycles
 
 
-@pytest.mark.feature("H27", "B17")
 def test_vector_factors_and_misalignment():
     assert cost("abs_v", src0=A + 64, dst=A, n=128, fmt="f16") == 50
     # the batch-normalisation example: a loop over a 4x112x2x129 batch in f32 and its companions
@@ -41,7 +39,6 @@ def test_vector_factors_and_misalignment():
     assert cost("bool_lt_vv", src0=A, src1=A, dst=A, n=1024, fmt="bf16") == 45 + 16
 
 
-@pytest.mark.feature("H27", "B17")
 @pytest.mark.parametrize(
     ("m", "k", "n", "fmt", "cycles"),
     [
@@ -59,7 +56,6 @@ def test_gemm_time(m, k, n, fmt, cycles):
         assert mac_only == 3 * (cycles - 60)
 
 
-@pytest.mark.feature("H27")
 def test_smallest_gemm_is_bound_by_its_ports():
     row = isa.rows([isa.make("gemm", left=A, right=A, out=A, m=8, k=8, n=64, fmt="bf16", out_fmt=3)])
     assert 60 + int(isa.ne.Gemm.array_cycles(MACHINE, row)[0]) == 61
@@ -67,7 +63,6 @@ def test_smallest_gemm_is_bound_by_its_ports():
     assert gemm(8, 8, 64, "bf16") == 60 + 8
 
 
-@pytest.mark.feature("H27")
 def test_conv_time():
     shape = dict(n=2, h=16, w=16, c=64, oh=16, ow=16, oc=128, kx=3, ky=3, top=1, bottom=1, left=1, right=1)
     base = dict(src=A, weight=A, out=A, out_fmt=3, fmt="bf16")
@@ -77,7 +72,6 @@ def test_conv_time():
     assert cost("depthwise", **deep, **base) == 60 + 2 * 16 * 2 * 1 * 9
 
 
-@pytest.mark.feature("H27", "H22")
 def test_rdma_time_alone_and_shared():
     rows = isa.rows([isa.make("rdma", dst=A, run_bytes=65536, slot=0)] * 2)
     cycles, charged = isa.durations(MACHINE, rows, np.array([DDR_BASE, DDR_BASE + 100]))
@@ -88,7 +82,6 @@ def test_rdma_time_alone_and_shared():
     assert charged[1] - charged[0] == 64
 
 
-@pytest.mark.feature("H27", "H16")
 def test_tdma_time():
     assert cost("gather_scatter", src0=A, dst=A, size=65536) == 1064
     fields = isa.channel_norm(2, 2, 131, 2)
@@ -101,7 +94,6 @@ def test_tdma_time():
     assert cost("tensor_norm", src0=A, dst=A, n=2, h=1, w=2, c=131, fmt="f16") == 40 + 16 + 4
 
 
-@pytest.mark.feature("H27")
 def test_control_and_reduce_time():
     assert cost("wait") == 180
     assert cost("barrier") == 400 + 2 * 6 * 8
@@ -112,7 +104,6 @@ def test_control_and_reduce_time():
     assert cost("reduce_sum", src0=A, dst=A, dim=4, n=1, h=2, w=5, c=60, fmt="bf16") == 45 + 10
 
 
-@pytest.mark.feature("H27")
 def test_issue_cycles():
     rows = isa.rows(
         [
@@ -131,12 +122,10 @@ def test_issue_cycles():
     assert isa.units(rows).tolist() == [0, 0, 0, 1, 2, 3, 4, 6]
 
 
-@pytest.mark.feature("H27")
 def test_envelope_reaches_the_last_run():
     assert envelope(10, (100, 3, 0, 1, 1000, 2)) == 10 + 200 + 1000
 
 
-@pytest.mark.feature("H27")
 def test_many_runs_do_not_cost_time():
     import time
 

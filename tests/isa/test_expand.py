@@ -28,7 +28,6 @@ def check(rows):
     return code
 
 
-@pytest.mark.feature("H08")
 def test_short_period_folds_to_one_loop():
     code = check([r for i in range(100) for r in (load(i * 64), load(i * 128, slot=1), add())])
     assert len(code) == 5
@@ -36,7 +35,6 @@ def test_short_period_folds_to_one_loop():
     assert int(code["p"][0, 0]) == 100
 
 
-@pytest.mark.feature("H08")
 def test_nested_loops():
     rows = []
     for j in range(20):
@@ -50,7 +48,6 @@ def test_nested_loops():
     assert code["ddr_step"][3].tolist() == [100_000, 64]
 
 
-@pytest.mark.feature("H08")
 def test_steps_that_change_break_loops():
     rows = [load(64 * i * i) for i in range(50)]
     assert len(check(rows)) == 50
@@ -58,7 +55,6 @@ def test_steps_that_change_break_loops():
     assert len(check(rows)) <= 8
 
 
-@pytest.mark.feature("H08")
 def test_depth_limit_and_empty():
     rows = []
     for k in range(5):
@@ -72,7 +68,6 @@ def test_depth_limit_and_empty():
     assert len(check([])) == 0
 
 
-@pytest.mark.feature("H08")
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5), st.integers(0, 2)), max_size=30))
 def test_roundtrip_property(parts):
@@ -84,7 +79,6 @@ def test_roundtrip_property(parts):
     check(rows * 4)
 
 
-@pytest.mark.feature("H08")
 def test_large_code_is_fast():
     body = [load(0, slot=k % 5, dst=A + k * 64) for k in range(40)]
     one = isa.rows(body)
@@ -96,7 +90,6 @@ def test_large_code_is_fast():
     assert time.perf_counter() - begin < 3.0
 
 
-@pytest.mark.feature("H08")
 def test_unbalanced_loops_are_reported():
     with pytest.raises(SimulationError, match="not ended"):
         isa.expand(isa.rows([isa.make("loop", count=2), add()]))

@@ -30,7 +30,6 @@ def matmul(x, y):
     return out
 
 
-@pytest.mark.feature("H19")
 @pytest.mark.parametrize("fmt", ["bf16", "f16", "f32", "tf32", "i8"])
 @pytest.mark.parametrize(("l_trs", "r_trs"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize(("batch_l", "batch_r"), [(1, 1), (2, 2), (3, 1), (1, 2)])
@@ -46,7 +45,6 @@ def test_gemm_forms(fmt, l_trs, r_trs, batch_l, batch_r):
     assert np.array_equal(get_blocked(state, C, max(batch_l, batch_r), m, n, "f32"), matmul(x, y))
 
 
-@pytest.mark.feature("H19")
 @pytest.mark.parametrize("n", [30, 64, 70, 130])
 def test_gemm_blocks_and_padding(n):
     rng = np.random.default_rng(2)
@@ -66,7 +64,6 @@ def test_gemm_blocks_and_padding(n):
     assert np.array_equal(state.spm[C : C + used], pack(want, "bf16")[:used])
 
 
-@pytest.mark.feature("H19")
 def test_gemm_psum_bias_activation_scale():
     rng = np.random.default_rng(3)
     m, k, n = 4, 40, 66
@@ -94,7 +91,6 @@ def test_gemm_psum_bias_activation_scale():
     assert np.array_equal(get_blocked(state, C, 1, m, n, "f32"), matmul(x, y) + acc + bias)
 
 
-@pytest.mark.feature("H19")
 def test_split_contraction_equals_one_shot():
     rng = np.random.default_rng(4)
     m, k, n = 7, 256, 33
@@ -114,7 +110,6 @@ def test_split_contraction_equals_one_shot():
     assert (error <= bound).all()
 
 
-@pytest.mark.feature("H19", "H21")
 def test_quantised_worked_example():
     x, y = np.array([[[10, -3], [7, 100]]]), np.array([[[5, -6], [2, 9]]])
     state = new_state()
@@ -140,7 +135,6 @@ def test_quantised_worked_example():
         pack_quant(q0=32)
 
 
-@pytest.mark.feature("H19")
 def test_int8_sums_are_exact_and_wrap_into_psum():
     k = 2000
     state = new_state()
@@ -190,7 +184,6 @@ def conv_loops(kind, p, x, w):
     return out
 
 
-@pytest.mark.feature("H20")
 @pytest.mark.parametrize("fmt", ["bf16", "i8"])
 @pytest.mark.parametrize("kind", ["conv", "depthwise", "backward_conv"])
 def test_convolutions(kind, fmt):

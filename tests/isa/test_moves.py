@@ -23,7 +23,6 @@ def nest(levels):
     return [i * s0 + j * s1 + k * s2 for k in range(n2) for j in range(n1) for i in range(n0)]
 
 
-@pytest.mark.feature("H16")
 def test_gather_scatter_against_loops():
     rng = np.random.default_rng(3)
     for _ in range(60):
@@ -54,13 +53,11 @@ def test_gather_scatter_against_loops():
             assert state.spm[B + b : B + b + size].tolist() == data[a : a + size].tolist()
 
 
-@pytest.mark.feature("H16")
 def test_gather_scatter_counts_must_agree():
     with pytest.raises(SimulationError, match="equally many runs"):
         execute(new_state(), "gather_scatter", src0=A, dst=B, size=4, sn0=4, ss0=8, dn0=2, ds0=4)
 
 
-@pytest.mark.feature("H17")
 @pytest.mark.parametrize(("shape", "fmt"), SHAPES)
 def test_channel_norm_is_pack_and_unpack(shape, fmt):
     rng = np.random.default_rng(4)
@@ -88,7 +85,6 @@ def test_channel_norm_is_pack_and_unpack(shape, fmt):
     assert np.array_equal(get(state, A, x.size, fmt), x.reshape(-1))
 
 
-@pytest.mark.feature("H17")
 def test_channel_norm_worked_example():
     full, tail = isa.channel_norm(2, 2, 131, 2)
     order = (
@@ -141,7 +137,6 @@ MOVES = {
 }
 
 
-@pytest.mark.feature("H18")
 @pytest.mark.parametrize("name", sorted(MOVES))
 def test_moves(name):
     state = new_state()
@@ -157,7 +152,6 @@ def test_moves(name):
         assert np.array_equal(get(state, A + 0x1000, x.size, "i16"), x.reshape(-1))
 
 
-@pytest.mark.feature("H18")
 def test_pad_img2col_memset():
     state = new_state()
     x = np.arange(N * H * W * CH, dtype=np.int16).reshape(N, H, W, CH)
@@ -185,7 +179,6 @@ def test_pad_img2col_memset():
     assert np.array_equal(get(state, A, 64, "u16"), want)
 
 
-@pytest.mark.feature("H22")
 def test_dma_against_loops():
     rng = np.random.default_rng(6)
     names = ("s0", "n0", "s1", "n1", "s2", "n2")
@@ -213,7 +206,6 @@ def test_dma_against_loops():
         assert np.array_equal(state.ddr.data, np.where(mask, want, 0))
 
 
-@pytest.mark.feature("H22")
 def test_dma_repeats_a_run_and_checks_bounds():
     state = new_state(256)
     state.ddr.data[:4] = [1, 2, 3, 4]
@@ -223,7 +215,6 @@ def test_dma_repeats_a_run_and_checks_bounds():
         execute(state, "rdma", ddr=DDR_BASE + 253, dst=A, run_bytes=4)
 
 
-@pytest.mark.feature("H08")
 def test_every_row_decodes_to_its_fields():
     for name, cls in isa.INSTRUCTIONS.items():
         own = {f: 3 + k for k, f in enumerate(cls.FIELDS_SPM + cls.FIELDS_P)}
@@ -242,7 +233,6 @@ def test_every_row_decodes_to_its_fields():
         assert same[0] == row
 
 
-@pytest.mark.feature("H08")
 def test_opcode_space():
     assert [k for k in range(187) if isa.BY_OPCODE[k] is None] == []
     tdma = {124, 125, 126, 127, 128, 129, 130, 132, 133, 135, 138, 179}

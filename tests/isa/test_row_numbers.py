@@ -17,7 +17,6 @@ from tx8fast.simulator.cycle import simulate
 from tx8fast.simulator.state import run_row
 
 MACHINE = load_machine("tx8")
-pytestmark = pytest.mark.feature("H22")
 ROW = {"run_bytes": 12, "stride": 20, "entries": 7, "index_slot": 0, "index_ddr": 1024}
 COPY = {
     "size": 4,

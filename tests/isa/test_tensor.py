@@ -17,7 +17,6 @@ f32 = np.float32
 REDUCE = {"sum": sum, "avg": lambda v: sum(v) / len(v), "max": max, "min": min}
 
 
-@pytest.mark.feature("H14")
 @pytest.mark.parametrize("c", [3, 30, 131])
 @pytest.mark.parametrize("dim", [0, 1, 2, 4])
 @pytest.mark.parametrize("name", sorted(REDUCE))
@@ -42,13 +41,11 @@ def test_reduce(name, dim, c):
     assert np.array_equal(got.reshape(shape), want.astype(np_dtype("bf16")))
 
 
-@pytest.mark.feature("H14")
 def test_reduce_rejects_unknown_axis():
     with pytest.raises(SimulationError, match="dim code 3"):
         execute(new_state(), "reduce_sum", src0=A, dst=B, dim=3, n=1, h=1, w=1, c=4, fmt="bf16")
 
 
-@pytest.mark.feature("H14")
 @pytest.mark.parametrize("name", ["max", "min", "sum", "avg"])
 def test_pool(name):
     rng = np.random.default_rng(8)
@@ -77,7 +74,6 @@ def test_pool(name):
             assert index[at] == window.index(want)
 
 
-@pytest.mark.feature("H14")
 def test_unpool():
     state = new_state()
     x = np.arange(1, 13, dtype=f32).reshape(1, 2, 2, 3)
@@ -103,7 +99,6 @@ def test_unpool():
         assert got[y, z, ch] == (x[0, y // 2, z // 2, ch] if chosen else 0)
 
 
-@pytest.mark.feature("H13")
 @pytest.mark.parametrize(("src", "dst"), [(s, d) for _, s, ds in PAIRS for d in ds])
 def test_conversion(src, dst):
     rng = np.random.default_rng(9)
@@ -121,7 +116,6 @@ def test_conversion(src, dst):
         assert get(state, B, 96, dst).tolist() == want
 
 
-@pytest.mark.feature("H13")
 def test_conversion_in_place():
     assert overlap_is_legal(0x100, 0, 128, 2, 4) and not overlap_is_legal(0xFE, 0, 128, 2, 4)
     assert overlap_is_legal(0, 0, 128, 4, 2) and not overlap_is_legal(0, 4, 128, 4, 2)
@@ -135,7 +129,6 @@ def test_conversion_in_place():
         run_row(state, isa.rows([isa.make("cvt_bf16_f32", src0=A + 64, dst=A, n=128)])[0], 0)
 
 
-@pytest.mark.feature("H15")
 def test_count_and_extrema():
     state = new_state()
     x = np.array([0, 3, -0.0, np.nan, 7, 7, -9, -9], f32)
@@ -151,7 +144,6 @@ def test_count_and_extrema():
     assert state.wb[0] == 7
 
 
-@pytest.mark.feature("H15")
 def test_factorize_bits_and_tables():
     state = new_state()
     x = np.array([1, -6, 0, 0.375, -1e30, 2**-20], f32)
@@ -171,7 +163,6 @@ def test_factorize_bits_and_tables():
         assert get(state, C, 4, f"u{table.itemsize * 8}").tolist() == [table[k] for k in (0, 6, 31, 8)]
 
 
-@pytest.mark.feature("H15")
 def test_bilinear():
     state = new_state()
     n, h, w, c, oh, ow = 1, 3, 4, 2, 5, 7
@@ -191,7 +182,6 @@ def test_bilinear():
         assert abs(got[y, z, ch] - want) < 1e-5
 
 
-@pytest.mark.feature("H15")
 def test_random_numbers_and_dropout():
     state = new_state()
     put(state, A, np.array([1], np.uint64)), put(state, B, np.array([2], np.uint64))
@@ -216,7 +206,6 @@ def test_random_numbers_and_dropout():
     assert set(kept.tolist()) == {0.0, 2.0} and 600 < (kept > 0).sum() < 800
 
 
-@pytest.mark.feature("H18", "H11")
 def test_concat_and_compaction():
     state = new_state()
     x, y = (

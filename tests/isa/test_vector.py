@@ -79,7 +79,6 @@ def fields(form, count):
     return LOOP if form == "vuvloop" else dict(n=count)
 
 
-@pytest.mark.feature("H10")
 def test_loop_index_lists():
     chunks = lambda lists: [(x[k], x[k + 63]) for x in lists for k in range(0, len(x), 64)]  # noqa: E731
     first = loop_units(128, 64, 384, 192)
@@ -94,7 +93,6 @@ def test_loop_index_lists():
     assert loop_units(128, 64, 264, 132)[256:] == [128, 129, 130, 131] * 2
 
 
-@pytest.mark.feature("H10")
 def test_loop_counts_are_checked():
     state = new_state()
     with pytest.raises(SimulationError, match="unit 64"):
@@ -114,7 +112,6 @@ def test_loop_counts_are_checked():
         execute(state, "add_vuv", src0=A, src1=B, dst=C, n=100, unit=64, fmt="f32")
 
 
-@pytest.mark.feature("H09", "H12")
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f16", "tf32"])
 @pytest.mark.parametrize("name", sorted(UNARY))
 def test_unary(name, fmt):
@@ -138,7 +135,6 @@ def test_unary(name, fmt):
             assert abs(float(got[i]) - float(want)) <= tolerance
 
 
-@pytest.mark.feature("H12")
 def test_leaky_relu_and_fast_exp():
     state = new_state()
     x = np.linspace(-80, 5, N).astype(f32)
@@ -150,7 +146,6 @@ def test_leaky_relu_and_fast_exp():
     assert 1e-6 < deviation.max() < 4e-6
 
 
-@pytest.mark.feature("H09", "H10")
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("form", ["vv", "vs", "vuv", "vuvloop"])
 @pytest.mark.parametrize("name", sorted(BINARY))
@@ -170,7 +165,6 @@ def test_binary(name, form, fmt):
     assert np.array_equal(get(state, C, count, fmt), np.array(want, f32).astype(np_dtype(fmt)))
 
 
-@pytest.mark.feature("H11")
 @pytest.mark.parametrize("form", ["vv", "vs", "vuv", "vuvloop"])
 @pytest.mark.parametrize("name", sorted(RELATION))
 def test_relation(name, form):
@@ -189,7 +183,6 @@ def test_relation(name, form):
     assert unpack_bits(state.spm[C : C + 64], count).tolist() == want
 
 
-@pytest.mark.feature("H11")
 @pytest.mark.parametrize("form", ["vv", "vuv", "vuvloop"])
 @pytest.mark.parametrize("name", sorted(LOGIC))
 def test_logic_on_patterns_and_bits(name, form):
@@ -208,7 +201,6 @@ def test_logic_on_patterns_and_bits(name, form):
     assert unpack_bits(state.spm[C : C + 64], count).tolist() == want
 
 
-@pytest.mark.feature("H11")
 def test_not_and_partial_bytes():
     state = new_state()
     put(state, A, np.array([0, 0xFFFF, 0x1234, 1], np.uint16))
@@ -220,7 +212,6 @@ def test_not_and_partial_bytes():
     assert state.spm[C] == 0b11111010
 
 
-@pytest.mark.feature("H11")
 def test_bit_unit_repeats_by_bytes():
     state = new_state()
     put(state, A, np.full(4, 0xFF, np.uint8)), put(state, B, np.array([0b111], np.uint8))
@@ -228,7 +219,6 @@ def test_bit_unit_repeats_by_bytes():
     assert state.spm[C : C + 4].tolist() == [0b111] * 4
 
 
-@pytest.mark.feature("H11")
 def test_mask_move():
     state = new_state()
     put(state, A, np.arange(8, dtype=f32)), put(state, B, np.array([1, 0, 2, 0, -1, 0, 0, 5], f32))
@@ -237,7 +227,6 @@ def test_mask_move():
     assert get(state, C, 8, "f32").tolist() == [0, 9, 2, 9, 4, 9, 9, 7]
 
 
-@pytest.mark.feature("H09")
 def test_rounding_modes_of_results():
     state = new_state()
     put(state, A, np.full(64, 1, f32).astype(np_dtype("bf16")))
@@ -249,7 +238,6 @@ def test_rounding_modes_of_results():
     assert set(get(state, C, 64, "bf16").astype(f32).tolist()) <= {1.0, 1.0078125}
 
 
-@pytest.mark.feature("H09")
 def test_nan_spreads_through_extrema():
     state = new_state()
     put(state, A, np.array([np.nan, 1], f32)), put(state, B, np.array([0, np.nan], f32))
@@ -258,7 +246,6 @@ def test_nan_spreads_through_extrema():
         assert np.isnan(get(state, C, 2, "f32")).all()
 
 
-@pytest.mark.feature("H10")
 def test_scaling_a_blocked_tensor_by_a_blocked_vector():
     n, p, c = 1, 224, 129
     rng = np.random.default_rng(11)

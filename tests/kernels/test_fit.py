@@ -28,14 +28,12 @@ def problems(draw):
     return ptr, start, end, size, align, list(order), fixed, bank
 
 
-@pytest.mark.feature("B73")
 @given(problems())
 def test_kernel_equals_twin(problem) -> None:
     offsets, peak = _kernels.first_fit(*problem)
     assert (offsets.tolist(), peak) == twin.first_fit(*problem)
 
 
-@pytest.mark.feature("B73")
 def test_kernel_equals_twin_on_two_thousand_drawn_problems() -> None:
     """Drawn without a shrinker, which is what makes so many affordable."""
     rng = np.random.default_rng(5)

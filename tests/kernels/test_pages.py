@@ -15,7 +15,6 @@ LEVEL = st.tuples(STRIDES, st.integers(0, 7))
 TRANSFERS = st.lists(st.tuples(st.integers(0, 1 << 36), SIZES, LEVEL, LEVEL, LEVEL), max_size=8)
 
 
-@pytest.mark.feature("H27", "H22")
 @given(TRANSFERS, st.sampled_from([1, 64, 4096, 5000]))
 def test_pages_equal_run_by_run_count(transfers, page) -> None:
     start = [t[0] for t in transfers]
@@ -24,21 +23,18 @@ def test_pages_equal_run_by_run_count(transfers, page) -> None:
     assert got.tolist() == twin.extra_pages(start, runs, page)
 
 
-@pytest.mark.feature("H27")
 def test_runs_of_the_longest_level_cost_nothing() -> None:
     # 2 bytes every 6: three million runs in rows of a thousand, each row three bytes behind the one before
     row = [2, 6, 1_000_000, 3, 3, 0, 1]
     assert _kernels.extra_pages([0], [row], 4096).tolist() == twin.extra_pages([0], [row], 4096)
 
 
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize("row", [[64, 0, -1, 0, 1, 0, 1], [64, 0, 1 << 26, 0, 1, 0, 1], [64, *[1, 1 << 17] * 3]])
 def test_counts_out_of_range_are_refused(row) -> None:
     with pytest.raises(InternalError, match="pages"):
         _kernels.extra_pages([0], [row], 4096)
 
 
-@pytest.mark.feature("H27")
 def test_shapes_are_checked() -> None:
     with pytest.raises(InternalError, match=r"\(n, 7\)"):
         _kernels.extra_pages([0], [[64, 0, 1]], 4096)

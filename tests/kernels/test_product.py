@@ -29,7 +29,6 @@ def operands(draw):
     return np.ascontiguousarray(a.T).T if draw(st.booleans()) else a, b
 
 
-@pytest.mark.feature("H19")
 @pytest.mark.parametrize("lanes", WIDTHS)
 @given(operands())
 def test_product_equals_the_sums_one_after_the_other(lanes, given_) -> None:
@@ -38,7 +37,6 @@ def test_product_equals_the_sums_one_after_the_other(lanes, given_) -> None:
     assert bits(_kernels.single_product(a, b, lanes)) == bits(np.reshape(want, (len(a), b.shape[1])))
 
 
-@pytest.mark.feature("H19")
 @pytest.mark.parametrize("lanes", WIDTHS)
 def test_equal_columns_give_equal_sums(lanes) -> None:
     rng = np.random.default_rng(0)
@@ -49,7 +47,6 @@ def test_equal_columns_give_equal_sums(lanes) -> None:
     assert np.array_equal(got[:, :1], exact.astype(np.float32))
 
 
-@pytest.mark.feature("H19")
 @pytest.mark.parametrize(
     "a, b, lanes",
     [(np.zeros((2, 3)), np.zeros((3, 2)), 2), (np.zeros((2, 3), "f4"), np.zeros((2, 3), "f4"), 2),

@@ -19,7 +19,6 @@ def run_kernel(*args, **options):
     return [tuple(row) for row in vectors.tolist()], eff.tolist(), factor.tolist()
 
 
-@pytest.mark.feature("B59")
 @pytest.mark.parametrize("enumerate_", [run_kernel, twin.enumerate_shardings])
 def test_levels_of_the_documented_shape(enumerate_) -> None:
     vectors, eff, factor = enumerate_((3, 4, 128, 4096), (1, 1, 1, 64), 16)
@@ -36,7 +35,6 @@ def test_levels_of_the_documented_shape(enumerate_) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.feature("B59")
 @pytest.mark.parametrize(
     ("shape", "tiles", "count", "histogram", "first"),
     [
@@ -61,7 +59,6 @@ def test_six_more_shapes(shape, tiles, count, histogram, first) -> None:
     assert [level.factor for level in levels] == sorted({int(math.log2(e)) for _, e in pairs})[::-1]
 
 
-@pytest.mark.feature("B59")
 def test_limit_and_legality_drop_vectors() -> None:
     levels = shardings((8, 1024), 16, limit=(1, 16))
     assert [v for level in levels for v in level.shardings] == [(1, 16), (1, 1)]
@@ -136,7 +133,6 @@ def test_bad_arguments_are_refused(shape, base, parts: int, text: str) -> None:
         _kernels.enumerate_shardings(shape, base, parts)
 
 
-@pytest.mark.feature("B61")
 def test_split_sequences_of_the_documented_shard() -> None:
     shard, minimum = (3, 4, 128, 256), (1, 1, 1, 64)
     forward = list(split_states(shard, minimum, n_first=True))
@@ -153,7 +149,6 @@ def test_split_sequences_of_the_documented_shard() -> None:
     assert len(backward) == 14
 
 
-@pytest.mark.feature("B61")
 @given(
     st.lists(st.tuples(st.integers(1, 500), st.sampled_from([1, 8, 64])), min_size=1, max_size=4),
     st.booleans(),
@@ -167,7 +162,6 @@ def test_split_states_grow_and_their_number_is_known(dims, n_first: bool) -> Non
     assert all(a != b and all(x <= y for x, y in zip(a, b)) for a, b in zip(states, states[1:]))
 
 
-@pytest.mark.feature("B61")
 def test_forbidden_dimensions_stay_uncut() -> None:
     assert next_split((1, 1), (8, 256), (1, 64), allowed=(True, False)) == (2, 1)
     assert next_split((8, 1), (8, 256), (1, 64), allowed=(True, False)) is None

@@ -9,8 +9,6 @@ from tx8fast import _kernels
 from tx8fast._kernels.reference import weave as twin
 from tx8fast.errors import InternalError
 
-pytestmark = pytest.mark.feature("B67")
-
 
 def csr(rows) -> tuple[np.ndarray, np.ndarray]:
     return np.cumsum([0, *map(len, rows)]), np.array([x for row in rows for x in row], np.int64)

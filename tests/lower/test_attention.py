@@ -6,7 +6,6 @@ import dataclasses
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
@@ -81,7 +80,6 @@ HEADS = st.tuples(st.integers(1, 2), st.integers(1, 3), st.sampled_from([1, 2, 5
 DEPTHS = st.sampled_from([32, 64, 80, 128])
 
 
-@pytest.mark.feature("B65", "H18")
 @settings(max_examples=30)
 @given(DTYPES, HEADS, st.integers(1, 40), st.sampled_from([1, 64, 100, 200, 257]), DEPTHS,
        st.sampled_from(["", "row", "full"]), MACHINES, st.integers(0, 1 << 20))  # fmt: skip
@@ -93,7 +91,6 @@ def test_any_mask(dtype, heads, rows, keys, depth, mask, machine, seed) -> None:
     agrees(case, np.where(hidden, HIDDEN[dtype], 0.0) if mask else None, seed)
 
 
-@pytest.mark.feature("B65", "H18")
 @settings(max_examples=30)
 @given(DTYPES, HEADS, st.integers(2, 150), st.integers(0, 130), st.sampled_from([0, 0, 1, 17, 64, 100]), DEPTHS, MACHINES,
        st.integers(0, 1 << 20))  # fmt: skip

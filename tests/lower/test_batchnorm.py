@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import MACHINES, Arg, check, check_plans, one_op
@@ -27,7 +26,6 @@ def norms(draw):
                   machine=draw(st.sampled_from(["tx8", "test_2x2"])), eps=draw(st.sampled_from([1e-6, 1e-3])))  # fmt: skip
 
 
-@pytest.mark.feature("B25")
 @given(norms(), st.integers(0, 1 << 20))
 def test_batch_normalisation(case, seed) -> None:
     assert case.segment.info["engine"] == "batchnorm", case.program.meta["kernel_core"]
@@ -70,7 +68,6 @@ def library_sequence(n: int, p: int, c: int) -> list[tuple]:
     return em.rows
 
 
-@pytest.mark.feature("B25")
 def test_cheaper_than_the_librarys_sequence() -> None:
     """4x112x2x129 in f16 on one tile: the library takes 22 instructions and 30,570 cycles."""
     shape, c = (4, 112, 2, 129), 129
@@ -88,7 +85,6 @@ def test_cheaper_than_the_librarys_sequence() -> None:
     check(case)
 
 
-@pytest.mark.feature("B25")
 def test_single_precision_needs_no_work_buffer() -> None:
     case = one_op(
         "batchnorm_inference", Arg((2, 9, 65), "f32", "blocked"), *[Arg((65,), "f32", lo=0.5)] * 4, out="blocked"
@@ -96,7 +92,6 @@ def test_single_precision_needs_no_work_buffer() -> None:
     assert case.lowering().scratch_bytes((0, 0, 0), (2, 9, 65)) == [68 * 4]
 
 
-@pytest.mark.feature("B25")
 def test_operands_are_not_destroyed() -> None:
     """Several slices use one load of the vectors."""
     case = one_op("batchnorm_inference", Arg((4, 4096, 64), "f32", "blocked"), *[Arg((64,), "f32", lo=0.5)] * 4,

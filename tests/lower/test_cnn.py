@@ -78,7 +78,6 @@ def fused(draw):
     return grouped(build(args, body, draw(st.sampled_from(["tx8", "test_2x2"]))))
 
 
-@pytest.mark.feature("B26", "H20")
 @given(fused(), st.integers(0, 1 << 20))
 def test_convolution_leads_a_group(case, seed) -> None:
     agrees(case, seed, (Fused, FusedConvolution))  # type: ignore[arg-type]
@@ -103,7 +102,6 @@ def bottleneck(dtype: str, n: int, size: tuple[int, int], c: int, mid: int, stri
     return grouped(build(args, body, machine))
 
 
-@pytest.mark.feature("B26", "H20")
 @given(
     st.sampled_from(["bf16", "f32"]), st.integers(1, 3), st.tuples(st.integers(2, 13), st.integers(2, 9)),
     st.sampled_from([20, 64, 100]), st.sampled_from([8, 64]), st.sampled_from([1, 2]),
@@ -113,7 +111,6 @@ def test_bottleneck_in_scratchpad(dtype, n, size, c, mid, stride, machine, seed)
     agrees(bottleneck(dtype, n, size, c, mid, stride, machine), seed, ConvChain)
 
 
-@pytest.mark.feature("B26", "H14", "H20")
 @given(
     st.sampled_from(["max_pool", "avg_pool"]), st.booleans(), st.integers(5, 20), st.sampled_from([24, 64, 96]),
     st.integers(0, 1 << 20),
@@ -135,7 +132,6 @@ def test_stem_and_separable_layers(pool, count_pad, height, c, seed) -> None:
     agrees(grouped(build(args, body)), seed, ConvChain)
 
 
-@pytest.mark.feature("B26")
 def test_sum_of_two_products() -> None:
     """Only one of two operands may be overwritten by their sum."""
     args = [blocked("f32", 64, 128), blocked("f32", 128, 96), blocked("f32", 128, 96)]
@@ -147,7 +143,6 @@ def test_sum_of_two_products() -> None:
     agrees(grouped(build(args, body)), 0, Fused)
 
 
-@pytest.mark.feature("B26")
 def test_inner_results_must_not_leave_a_chain() -> None:
     case = bottleneck("f32", 1, (6, 6), 64, 8, 1, "tx8")
     record = dataclasses.replace(case.records[0], outputs=(0, len(case.records[0].ops) - 1))
@@ -155,7 +150,6 @@ def test_inner_results_must_not_leave_a_chain() -> None:
         lower(record, case.machine)
 
 
-@pytest.mark.feature("B26")
 def test_stages_share_one_buffer() -> None:
     """What is never alive together shares bytes: far less than the sum of all results."""
     case = bottleneck("bf16", 1, (32, 32), 256, 64, 1, "tx8")
@@ -166,7 +160,6 @@ def test_stages_share_one_buffer() -> None:
     assert arena < sum(size for _, size, _ in low._wishes(most))
 
 
-@pytest.mark.feature("B26", "H14", "H20")
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_small_network_runs_on_the_engines(tmp_path, dtype) -> None:
     """Every kind of layer in one ONNX model: nothing is left to the kernel cores."""

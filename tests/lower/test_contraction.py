@@ -50,7 +50,6 @@ def any_plans(case, seed: int) -> None:
             check(with_plan(case, plan, low), inputs)
 
 
-@pytest.mark.feature("B26")
 @given(gemms(), st.integers(0, 1 << 20))
 def test_gemm_with_the_found_and_with_any_other_plan(case, seed) -> None:
     assert case.segment.info["engine"] == "contraction", case.program.meta["kernel_core"]
@@ -78,14 +77,12 @@ def attention_products(draw):
     return one_op("contract", *args, out=out, machine=machine, equation=VALUES, sizes=("h", h, "d", d))
 
 
-@pytest.mark.feature("B26")
 @given(attention_products(), st.integers(0, 1 << 20))
 def test_attention_products(case, seed) -> None:
     assert case.segment.info["engine"] == "contraction", case.program.meta["kernel_core"]
     any_plans(case, seed)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("trans_b", [False, True])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_long_reduction_is_split_and_accumulates_in_f32(trans_b: bool, layout: str) -> None:
@@ -98,13 +95,11 @@ def test_long_reduction_is_split_and_accumulates_in_f32(trans_b: bool, layout: s
     check(case)
 
 
-@pytest.mark.feature("B26")
 def test_equation_without_matrix_form_still_runs() -> None:
     case = one_op("contract", Arg((3, 5, 7)), Arg((5, 7, 4)), equation="a b c, b c d -> d a", sizes=())
     check(case)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("d", [16, 64, 80])
 def test_heads_of_a_result_that_end_in_a_channel_tail(d: int) -> None:
     """Tiles and slices whose channels begin alike may lie before or inside the tail region: they share no code."""
@@ -116,14 +111,12 @@ def test_heads_of_a_result_that_end_in_a_channel_tail(d: int) -> None:
     check(with_plan(case, one_tile))
 
 
-@pytest.mark.feature("B26")
 def test_bias_of_a_product_whose_batch_is_on_the_right() -> None:
     case = one_op("gemm", Arg((30, 70)), Arg((3, 70, 65)), Arg((65,)))
     assert case.segment.info["engine"] == "contraction"
     check(case)
 
 
-@pytest.mark.feature("B26")
 def test_left_operand_that_stays_while_the_reduction_is_cut() -> None:
     """Every slice of the reduction reads the resident operand at its own place."""
     case = one_op("gemm", Arg((9, 1000), "bf16"), Arg((1000, 64), "bf16"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.one_op import Arg, check, check_plans, one_op, with_plan
@@ -55,21 +54,18 @@ def grouped(draw):
     return case_of(draw, size, kernel, {**attrs, "dilation": (2, 1)}, groups * ins, groups * outs, groups)
 
 
-@pytest.mark.feature("B26", "H20")
 @given(convolutions(), st.integers(0, 1 << 20))
 def test_convolution(case, seed) -> None:
     assert case.segment.info["engine"] in ENGINES, case.program.meta["kernel_core"]
     check_plans(case, seed)
 
 
-@pytest.mark.feature("B26", "H20")
 @given(depthwise(), st.integers(0, 1 << 20))
 def test_depthwise(case, seed) -> None:
     assert case.segment.info["engine"] == "depthwise", case.program.meta["kernel_core"]
     check_plans(case, seed)
 
 
-@pytest.mark.feature("B26", "H20")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_grouped(data, seed) -> None:
     """Groups of whole blocks one by one, small groups as a block-diagonal weight."""
@@ -82,7 +78,6 @@ def test_grouped(data, seed) -> None:
     check_plans(case, seed)
 
 
-@pytest.mark.feature("B26")
 def test_groups_that_fill_no_block() -> None:
     """Three groups of 40 channels never end at a block: the kernel core does it and says why."""
     from tx8fast.ir import new_context
@@ -98,7 +93,6 @@ def test_groups_that_fill_no_block() -> None:
     check(case)
 
 
-@pytest.mark.feature("B26", "H20")
 def test_one_tap_is_a_matrix_product() -> None:
     args = [Arg((3, 9, 7, 130), "bf16", "blocked"), Arg((1, 1, 97, 130), "bf16", "blocked"), Arg((97,), "bf16")]
     case = one_op("conv", *args, out="blocked", act="relu")
@@ -107,7 +101,6 @@ def test_one_tap_is_a_matrix_product() -> None:
     check(case)
 
 
-@pytest.mark.feature("B26", "B28")
 def test_image_above_scratchpad() -> None:
     case = one_op("conv", Arg((1, 113, 113, 64), "f32", "blocked"), Arg((3, 3, 66, 64), "f32", "blocked"),
                   out="blocked", machine="test_2x2", stride=(2, 2), pad_lo=(1, 1), pad_hi=(1, 1))  # fmt: skip
@@ -115,7 +108,6 @@ def test_image_above_scratchpad() -> None:
     check(case)
 
 
-@pytest.mark.feature("B26", "B28")
 def test_weight_above_scratchpad_sums_in_pieces() -> None:
     """One block of result channels needs 5.9 MB of weight: input channels are cut, partial sums stay in f32."""
     case = one_op("conv", Arg((1, 5, 6, 1024), "f32", "blocked"), Arg((5, 5, 64, 1024), "f32", "blocked"),
@@ -124,7 +116,6 @@ def test_weight_above_scratchpad_sums_in_pieces() -> None:
     check(case)
 
 
-@pytest.mark.feature("B26", "B28")
 def test_last_band_needs_fewer_input_rows() -> None:
     """Padding below: the lowest output row reads no input row; bands of one output row look alike but load less."""
     args = [Arg((1, 7, 9, 1), "bf16", "blocked"), Arg((1, 1, 3, 1), "bf16", "blocked")]

@@ -37,7 +37,6 @@ def both_plans(case, seed: int, **more) -> None:
         check(with_plan(case, plan), inputs, **more)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", UNARY)
 def test_unary_on_special_values(kind: str, dtype: str) -> None:
@@ -51,7 +50,6 @@ def test_unary_on_special_values(kind: str, dtype: str) -> None:
         check(case, [values], tolerance=1e-5 if scale > 1e3 and dtype == "f32" else None)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("kind", UNARY)
 def test_unary_pointwise(kind: str) -> None:
     """Every value, small ones too, is right to a few units in the last place of its own magnitude or of 1e-3."""
@@ -73,7 +71,6 @@ def unaries(draw):
     return one_op(kind, arg, out=out, machine=draw(st.sampled_from(["tx8", "test_2x2"])), **ATTRS.get(kind, {}))
 
 
-@pytest.mark.feature("B26")
 @given(unaries(), st.integers(0, 1 << 20))
 def test_unary(case, seed) -> None:
     both_plans(case, seed)
@@ -101,13 +98,11 @@ def binaries(draw, kinds):
     return one_op(kind, *args, out=out, machine=draw(st.sampled_from(["tx8", "test_2x2"])))
 
 
-@pytest.mark.feature("B26")
 @given(binaries([*BINARY, "swiglu"]), st.integers(0, 1 << 20))
 def test_binary(case, seed) -> None:
     both_plans(case, seed)
 
 
-@pytest.mark.feature("B26")
 @given(binaries(COMPARE), st.integers(0, 1 << 20))
 def test_compare(case, seed) -> None:
     rng = np.random.default_rng(seed)
@@ -118,7 +113,6 @@ def test_compare(case, seed) -> None:
         check(with_plan(case, plan), [a, b])
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", [*BINARY, *COMPARE])
 def test_binary_on_special_values(kind: str, dtype: str) -> None:
@@ -128,7 +122,6 @@ def test_binary_on_special_values(kind: str, dtype: str) -> None:
         check(one_op(kind, Arg(a.shape, dtype), Arg(b.shape, dtype)), [a, b])
 
 
-@pytest.mark.feature("B26")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_select(data, seed) -> None:
     draw = data.draw
@@ -142,7 +135,6 @@ def test_select(data, seed) -> None:
     both_plans(one_op("select", operand("pred"), operand(dtype), Arg(shape, dtype)), seed)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("src", (*FLOATS, "pred", "i32", "i64"))
 @pytest.mark.parametrize("dst", (*FLOATS, "i32"))
@@ -153,7 +145,6 @@ def test_convert(src: str, dst: str, layout: str) -> None:
         check(one_op("convert", Arg(shape, src, layout, -100, 100), out=layout, dtype=dst))
 
 
-@pytest.mark.feature("B26")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_swiglu(data, seed) -> None:
     draw = data.draw
@@ -164,7 +155,6 @@ def test_swiglu(data, seed) -> None:
     both_plans(one_op("swiglu", *args, out=layout, act=act), seed)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", ["gelu", "add", "sub", "le", "swiglu"])
 def test_tensors_far_above_scratchpad(kind: str, layout: str) -> None:
@@ -178,7 +168,6 @@ def test_tensors_far_above_scratchpad(kind: str, layout: str) -> None:
     check(case)
 
 
-@pytest.mark.feature("B26")
 def test_one_result_read_by_two_ops() -> None:
     """Temporaries of a chain live until their last reader."""
 

@@ -71,7 +71,6 @@ ROWS = st.one_of(st.tuples(st.integers(1, 150)), st.tuples(st.integers(1, 5), st
 BIAS = st.tuples(st.booleans(), st.booleans())
 
 
-@pytest.mark.feature("B65", "F-125", "H18")
 @settings(max_examples=20)
 @given(DTYPES, ROWS, st.sampled_from([8, 64, 100, 192]), st.sampled_from([32, 64, 200, 256, 640]),
        st.sampled_from([16, 64, 100, 130]), st.sampled_from(["gelu", "relu", "silu", "tanh", "swiglu"]), BIAS,
@@ -81,14 +80,12 @@ def test_any_shape(dtype, rows, depth, hidden, cols, act, bias, after, machine, 
     agrees(feed_forward(dtype, rows, depth, hidden, cols, act, bias, after, machine), seed)
 
 
-@pytest.mark.feature("B65", "H18")
 @settings(max_examples=10)
 @given(DTYPES, ROWS, st.sampled_from([64, 100]), st.sampled_from([64, 320]), BIAS, MACHINES, st.integers(0, 1 << 20))
 def test_what_comes_in_is_added(dtype, rows, depth, hidden, bias, machine, seed) -> None:
     agrees(feed_forward(dtype, rows, depth, hidden, depth, "gelu", bias, ("self",), machine), seed)
 
 
-@pytest.mark.feature("B65")
 @pytest.mark.parametrize("trips", [2, 3, 4, 7])
 @pytest.mark.parametrize("bands", [1, 3])
 def test_shared_weights_for_any_number_of_slices(bands, trips) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, build, check, grouped, random_plan, with_plan
@@ -12,7 +11,6 @@ from tx8fast.lower import lower
 from tx8fast.lower.fused import Fused
 
 
-@pytest.mark.feature("B65")
 @settings(max_examples=30)
 @given(
     st.sampled_from(["layernorm", "rmsnorm"]), st.sampled_from(["bf16", "f32"]), st.integers(1, 70),
@@ -45,7 +43,6 @@ def test_norm_follows_a_product(kind, dtype, rows, depth, cols, residual, both, 
         check(with_plan(case, plan, low), feed, tolerance=limit)
 
 
-@pytest.mark.feature("B65")
 @settings(max_examples=8)
 @given(
     st.sampled_from(["bf16", "f32"]), st.integers(2, 5), st.integers(2, 40), st.sampled_from([16, 64, 80]),

@@ -9,7 +9,6 @@ from support.one_op import Arg, build, check, one_op
 LAYOUTS = ("dense", "blocked")
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("machine", ["tx8", "test_2x2"])
 @pytest.mark.parametrize(("kind", "args", "attrs"), [
     ("embedding", [Arg((50, 33)), Arg((3, 7), "i64", lo=0, hi=49)], {}),
@@ -29,7 +28,6 @@ def test_routine_in_parts(kind: str, args: list[Arg], attrs: dict, machine: str)
     check(case)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("kind", "args", "attrs"), [
     ("cumsum", [Arg((6, 70))], {"axis": 1}),
@@ -52,7 +50,6 @@ def test_whole_routine_in_any_layout(kind: str, args: list[Arg], attrs: dict, la
     check(one_op(kind, *placed, out=out, **attrs))
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("axis", [-2, 1])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_cache_update(layout: str, axis: int) -> None:
@@ -61,7 +58,6 @@ def test_cache_update(layout: str, axis: int) -> None:
     check(one_op("kv_update", *args, out=layout, axis=axis))
 
 
-@pytest.mark.feature("B71")
 @pytest.mark.parametrize("read_later", [False, True])
 def test_cache_that_is_a_temporary_is_updated_in_place(read_later: bool) -> None:
     def body(b, cache, new, at):
@@ -77,7 +73,6 @@ def test_cache_that_is_a_temporary_is_updated_in_place(read_later: bool) -> None
     check(case, [a.values(rng) for a in case.args])
 
 
-@pytest.mark.feature("B17")
 def test_estimate_of_a_routine_is_what_it_takes() -> None:
     from tx8fast.simulator.cycle import simulate
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 import onnx
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.compositions import composition
@@ -30,7 +29,6 @@ from tx8fast.options import CompileOptions
 from tx8fast.search.grouping import groupable, join, order_steps, uses
 from tx8fast.search.planning import Planner
 
-pytestmark = pytest.mark.feature("B11")
 GROUPS = (Fused, RowGroup, FeedForward, Attention, FusedConvolution, ConvChain, ConvStream, SequenceStream)
 MOST = 5  # members of a group
 PER_SIZE = 6  # groups of so many members looked at in one model

@@ -19,7 +19,6 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import Lookup
 from tx8fast.lower.row_group import RowGroup
 
-pytestmark = pytest.mark.feature("B26")
 FLOATS = ("f32", "bf16", "f16")
 
 

@@ -76,8 +76,10 @@ def test_dimensions_of_one_loop_are_one() -> None:
 
 
 def test_whole_and_summed_factors_tell_the_loop() -> None:
-    rule = factors.normalise(((4, 64),), ((4, 64),), {"axes": (-1,)})
+    rule = factors.normalise(((4, 64),), ((4, 64),), {"axes": (-1,), "heads": 1})
     assert Loops(rule, [(0,), (1,)]).kinds == "PW"
+    heads = factors.normalise(((4, 64),), ((4, 64),), {"axes": (-1,), "heads": 2})
+    assert Loops(heads, [(0,), (1,)]).kinds == "PP", "channels of a head come whole, heads do not"
     product = factors.gemm(((4, 8), (8, 6)), ((4, 6),), {"trans_a": False, "trans_b": False})
     assert Loops(product, [(0,), (1,), (2,)]).kinds == "PPR"
 

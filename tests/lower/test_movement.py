@@ -22,7 +22,6 @@ def tiles(draw):
     return draw(st.sampled_from(["tx8", "test_2x2"]))
 
 
-@pytest.mark.feature("B26")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_transpose(data, seed) -> None:
     shape = shapes(data.draw)
@@ -31,7 +30,6 @@ def test_transpose(data, seed) -> None:
     check_plans(one_op("transpose", Arg(shape, dtype), machine=tiles(data.draw), perm=perm), seed)
 
 
-@pytest.mark.feature("B26")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_slice(data, seed) -> None:
     shape = shapes(data.draw)
@@ -47,12 +45,10 @@ def test_slice(data, seed) -> None:
     check_plans(case, seed)
 
 
-@pytest.mark.feature("B26")
 def test_slice_with_negative_step() -> None:
     check(one_op("slice", Arg((5, 70)), start=(4, 60), size=(5, 20), step=(-1, -3)))
 
 
-@pytest.mark.feature("B26")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_broadcast(data, seed) -> None:
     shape = shapes(data.draw)
@@ -61,7 +57,6 @@ def test_broadcast(data, seed) -> None:
     check_plans(one_op("broadcast", arg, machine=tiles(data.draw), shape=shape), seed)
 
 
-@pytest.mark.feature("B26")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_concat(data, seed) -> None:
     shape = shapes(data.draw)
@@ -72,7 +67,6 @@ def test_concat(data, seed) -> None:
     check_plans(one_op("concat", *args, machine=tiles(data.draw), axis=axis), seed)
 
 
-@pytest.mark.feature("B26")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_pad(data, seed) -> None:
     shape = shapes(data.draw)
@@ -81,7 +75,6 @@ def test_pad(data, seed) -> None:
     check_plans(one_op("pad", arg, machine=tiles(data.draw), lo=lo, hi=hi, value=1.5), seed)
 
 
-@pytest.mark.feature("B26", "H17")
 @given(st.data(), st.integers(0, 1 << 20))
 def test_layout_change_and_back(data, seed) -> None:
     shape = shapes(data.draw)
@@ -95,7 +88,6 @@ def test_layout_change_and_back(data, seed) -> None:
     check_plans(case, seed)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize(("kind", "attrs"), [
     ("transpose", {"perm": (1, 0, 2)}), ("transpose", {"perm": (2, 0, 1)}),
     ("slice", {"start": (0, 3, 1), "size": (2, 1400, 700), "step": (1, 1, 1)}),
@@ -110,7 +102,6 @@ def test_tensors_above_scratchpad(kind: str, attrs: dict) -> None:
     check(case)
 
 
-@pytest.mark.feature("B28")
 def test_slices_that_straddle_the_parts_of_a_concatenation() -> None:
     """Tile 3 works on rows 57..67 and 67..76; 9 rows of the second operand are the most in one slice."""
     case = one_op("concat", Arg((7, 62, 4, 64), "i8"), Arg((7, 14, 4, 64), "i8"), machine="test_2x2", axis=1)

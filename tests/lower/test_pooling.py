@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.one_op import Arg, check, check_plans, one_op
@@ -25,7 +24,6 @@ def pools(draw):
                   pad_lo=lo, pad_hi=hi, ceil_mode=draw(st.booleans()), **attrs)  # fmt: skip
 
 
-@pytest.mark.feature("B26", "H14")
 @given(pools(), st.integers(0, 1 << 20))
 def test_pool(case, seed) -> None:
     padded_away = "altogether" in str(case.program.meta["kernel_core"])
@@ -43,14 +41,12 @@ def reductions(draw):
                   keepdims=draw(st.booleans()) or len(axes) < len(shape) - 1)  # fmt: skip
 
 
-@pytest.mark.feature("B26", "H14")
 @given(reductions(), st.integers(0, 1 << 20))
 def test_reduce_over_positions(case, seed) -> None:
     assert case.segment.info["engine"] == "positions", case.program.meta["kernel_core"]
     check_plans(case, seed)
 
 
-@pytest.mark.feature("H14")
 def test_average_of_full_windows_is_one_instruction() -> None:
     from tx8fast.lower.base import Slice
     from tx8fast.lower.emitter import Emitter
@@ -63,7 +59,6 @@ def test_average_of_full_windows_is_one_instruction() -> None:
     check(case)
 
 
-@pytest.mark.feature("H14")
 def test_dilated_pool_stays_on_the_kernel_core() -> None:
     case = one_op("max_pool", Arg((1, 9, 9, 5), "f32"), kernel=(3, 3), dilation=(2, 2))
     assert case.segment.info["engine"] == "kernel core"

@@ -53,7 +53,6 @@ def check_both(case, seed: int, dtype: str):
     return low
 
 
-@pytest.mark.feature("B65")
 @settings(max_examples=15)
 @given(
     st.sampled_from(["layernorm", "rmsnorm"]), st.sampled_from(["bf16", "f16", "f32"]), st.integers(1, 150),
@@ -66,7 +65,6 @@ def test_norm_leads_products(kind, dtype, rows, depth, cols, beta, machine, seed
     assert low.prepared == 0 and isinstance(low.members[0].low, RowLead)
 
 
-@pytest.mark.feature("B65")
 @settings(max_examples=10)
 @given(
     st.sampled_from(["bf16", "f32"]), st.integers(1, 100), st.sampled_from([64, 130, 320]),
@@ -79,7 +77,6 @@ def test_columns_in_whole_ratios(dtype, rows, depth, cols, machine, seed) -> Non
     assert low.sizes[low.lead.n[0]] == min(cols) and len(low.reads) == 1 + len(cols)
 
 
-@pytest.mark.feature("B65")
 def test_projections_with_rotations() -> None:
     """Queries of 8 heads, keys and values of 2: all read the rows once."""
     args = [Arg((1, 96, 256), "bf16", B), Arg((256,), "bf16", lo=0.5), Arg((256, 512), "bf16", B), Arg((256, 128), "bf16", B),

@@ -53,14 +53,12 @@ def softmaxes(draw):
     return one_op("softmax", *args, out=draw(st.sampled_from(LAYOUTS)), machine=tiles(draw), log=log, scale=scale)
 
 
-@pytest.mark.feature("B26")
 @given(softmaxes(), st.integers(0, 1 << 20))
 def test_softmax(case, seed) -> None:
     assert case.segment.info["engine"] == "rows", case.program.meta["kernel_core"]
     both_plans(case, seed)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("log", [False, True])
 def test_softmax_of_large_and_masked_values(dtype: str, log: bool) -> None:
@@ -88,7 +86,6 @@ def norms(draw):
     return one_op(kind, *args, out=draw(st.sampled_from(LAYOUTS)), machine=tiles(draw), eps=1e-3)
 
 
-@pytest.mark.feature("B26")
 @given(norms(), st.integers(0, 1 << 20))
 def test_norms(case, seed) -> None:
     assert case.segment.info["engine"] == "rows", case.program.meta["kernel_core"]
@@ -134,14 +131,12 @@ def reductions(draw):
     return one_op("reduce", arg, out=out, machine=tiles(draw), op=op, axes=(-1,), keepdims=True)
 
 
-@pytest.mark.feature("B26")
 @given(reductions(), st.integers(0, 1 << 20))
 def test_reductions(case, seed) -> None:
     assert case.segment.info["engine"] == "rows", case.program.meta["kernel_core"]
     both_plans(case, seed)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("kind", ["softmax", "layernorm", "rmsnorm", "reduce"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_many_slices_with_ragged_tiles(kind: str, layout: str) -> None:
@@ -152,7 +147,6 @@ def test_many_slices_with_ragged_tiles(kind: str, layout: str) -> None:
     check(case)
 
 
-@pytest.mark.feature("B26")
 @pytest.mark.parametrize("channels", [16384, 16385])
 def test_widest_reduction(channels: int) -> None:
     """16384 channels are the instruction's limit; more go to the kernel core."""
@@ -176,7 +170,6 @@ def ropes(draw):
     return case, d if rotary < 0 else rotary
 
 
-@pytest.mark.feature("B26")
 @given(ropes(), st.integers(0, 1 << 20))
 def test_rope(made, seed) -> None:
     case, rotary = made

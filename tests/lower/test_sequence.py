@@ -34,7 +34,6 @@ from tx8fast.tile.tiling import Planned, Tiling
 
 NO_SHRINK = (Phase.explicit, Phase.generate)
 LOOSE = {"bf16": 6e-2, "f16": 1e-2, "f32": 1e-4}
-pytestmark = pytest.mark.feature("B65", "H14", "H18")
 
 
 def layer(dtype: str, n: int, rows: int, kv: int, group: int, depth: int, hidden: int, act: str = "gelu", pre: bool = False,

@@ -21,7 +21,6 @@ from tx8fast.search import streams
 from tx8fast.search.stream_trial import stream_plan
 
 NO_SHRINK = (Phase.explicit, Phase.generate)
-pytestmark = pytest.mark.feature("B26", "H14", "H20")
 
 
 def streamed(case: Case, sharing: bool = True, spare: float = 1.0, share_min: int = 1) -> tuple[Case, ConvStream]:

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from tx8fast.machine import ChipGrid, topology
 
-pytestmark = pytest.mark.feature("H02")
-
 
 def test_routes_go_on_over_the_side_of_a_chip():
     grid = ChipGrid(2, 2, topology(4, 4))

@@ -7,8 +7,6 @@ from tx8fast.machine import DDR_BASE, SPM_BASE, Machine, load_machine
 from tx8fast.machine.config import SCHEMA, builtin_machines
 from tx8fast.machine.tags import assumed_keys, changed, edited, legal, read_tags, value_of
 
-pytestmark = pytest.mark.feature("H01")
-
 
 def test_standard_chip_values():
     m = load_machine("tx8")
@@ -21,7 +19,6 @@ def test_standard_chip_values():
     assert DDR_BASE == 0x2_8000_0000
 
 
-@pytest.mark.feature("H03")
 def test_spm_range_for_buffers():
     m = load_machine()
     assert (m.spm_base, m.spm_limit) == (0x10000, 0x2F0000) == (SPM_BASE, 0x2F0000)
@@ -153,7 +150,6 @@ def test_a_machine_file_by_path(tmp_path):
     assert load_machine(path) == load_machine("tx8") == load_machine(str(path))
 
 
-@pytest.mark.feature("H01", "H28")
 def test_files_from_before_a_choice_of_models():
     old = load_machine().to_dict()
     assert old["tile"].pop("spm_model") == 1

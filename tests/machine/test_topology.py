@@ -4,8 +4,6 @@ import pytest
 
 from tx8fast.machine import Topology, topology
 
-pytestmark = pytest.mark.feature("H02")
-
 
 def test_ids_and_coordinates():
     t = topology(4, 4)

@@ -12,7 +12,6 @@ from tx8fast.numerics.formats import convert, float_to_int, np_dtype, round_f32
 F = np.float32
 
 
-@pytest.mark.feature("H05")
 def test_codes_and_sizes():
     names = [
         "i8",
@@ -40,7 +39,6 @@ def test_codes_and_sizes():
         formats.dtype_name(np.complex64)
 
 
-@pytest.mark.feature("H05")
 def test_bit_tensors_are_low_bit_first():
     x = np.array([1, 0, 0, 0, 0, 0, 0, 1, 0, 1], bool)
     packed = formats.pack_bits(x)
@@ -48,14 +46,12 @@ def test_bit_tensors_are_low_bit_first():
     assert (formats.unpack_bits(packed, 10) == x).all()
 
 
-@pytest.mark.feature("H05")
 def test_tf32_read_masks_low_mantissa_bits():
     x = np.array([0x3F801FFF], np.uint32).view(F)
     assert formats.mask_tf32(x).view(np.uint32)[0] == 0x3F800000
 
 
 # 1 + 3/4 of the format's last place, for 7, 10 and 10 mantissa bits
-@pytest.mark.feature("H06")
 @pytest.mark.parametrize(("dtype", "bits"), [("bf16", 7), ("f16", 10), ("tf32", 10)])
 def test_rounding_modes(dtype, bits):
     ulp = 2.0**-bits
@@ -71,7 +67,6 @@ def test_rounding_modes(dtype, bits):
         assert round_f32(x, dtype, mode).astype(np.float64).tolist() == values, mode
 
 
-@pytest.mark.feature("H06")
 def test_overflow_follows_the_direction():
     x = np.array([1e6, -1e6], F)
     got = {m: round_f32(x, "f16", m).astype(float).tolist() for m in range(4)}
@@ -79,7 +74,6 @@ def test_overflow_follows_the_direction():
     assert got == {0: [inf, -inf], 1: [top, -top], 2: [inf, -top], 3: [top, -inf]}
 
 
-@pytest.mark.feature("H06")
 def test_special_values_survive_every_mode():
     x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**-149], F)
     for dtype in ("bf16", "f16", "tf32"):
@@ -90,7 +84,6 @@ def test_special_values_survive_every_mode():
             assert (y[5] > 0) == (mode == 2)
 
 
-@pytest.mark.feature("H06")
 def test_stochastic_is_fair_and_repeatable():
     x = np.full(20000, 1 + 0.25 * 2.0**-7, F)
     a, b = round_f32(x, "bf16", 4, seed=7), round_f32(x, "bf16", 4, seed=7)
@@ -102,7 +95,6 @@ def test_stochastic_is_fair_and_repeatable():
     assert (round_f32(exact, "bf16", 4).astype(F) == exact).all()
 
 
-@pytest.mark.feature("H06")
 def test_unknown_mode():
     with pytest.raises(ConfigError, match="rounding mode 5"):
         round_f32(np.zeros(1, F), "bf16", 5)
@@ -110,8 +102,6 @@ def test_unknown_mode():
         float_to_int(np.zeros(1, F), "i8", -1)
 
 
-@pytest.mark.feature("H06")
-@pytest.mark.feature("H13")
 def test_float_to_integer_rounds_then_saturates():
     x = np.array([2.5, -2.5, 3.5, 127.6, -129.0, np.nan, np.inf, -np.inf], F)
     assert float_to_int(x, "i8", 0).tolist() == [2, -2, 4, 127, -128, 0, 127, -128]
@@ -125,8 +115,6 @@ def test_float_to_integer_rounds_then_saturates():
     assert float_to_int(np.array([9.0, -9.0]), "i4").tolist() == [7, -8]
 
 
-@pytest.mark.feature("H06")
-@pytest.mark.feature("H13")
 def test_conversions():
     assert convert(np.array([-128, 5], np.int8), "i8", "f32", zero_point=3).tolist() == [
         -131.0,
@@ -149,7 +137,6 @@ def test_conversions():
     assert convert(np.array([True]), "pred", "bf16")[0] == 1
 
 
-@pytest.mark.feature("H13")
 @pytest.mark.parametrize("src", ["i8", "i16", "i32", "bf16", "f16", "f32", "tf32"])
 def test_every_pair_of_the_conversion_table_keeps_small_integers(src):
     x = np.array([-3, 0, 1, 100]).astype(np_dtype(src))
@@ -158,7 +145,6 @@ def test_every_pair_of_the_conversion_table_keeps_small_integers(src):
         assert y.dtype == np_dtype(dst) and y.astype(F).tolist() == [-3.0, 0.0, 1.0, 100.0]
 
 
-@pytest.mark.feature("H06")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=8))
 def test_directed_modes_bracket_the_value(values):

@@ -9,8 +9,6 @@ from tx8fast.errors import ConfigError
 from tx8fast.numerics import layout
 from tx8fast.numerics.formats import ITEM_BYTES, np_dtype
 
-pytestmark = [pytest.mark.feature("H07"), pytest.mark.feature("B03")]
-
 CHANNELS = [1, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 129, 131, 160, 161, 192, 1000]
 WIDE = "0,4 0,4 0,8 0,8 0,16 0,16 0,32 0,32 1,0 1,0 1,4 1,32 2,0 2,4 2,4 2,32 3,0 3,0 16,0"
 BYTE = "0,4 0,4 0,8 0,8 0,16 0,16 0,32 0,32 0,64 0,64 1,0 1,0 1,0 1,4 1,4 1,32 1,64 1,64 8,0"

@@ -10,7 +10,6 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.numerics.routines import ROUTINES
 from tx8fast.numerics.routines.special import erf
 
-pytestmark = pytest.mark.feature("B21")
 F = np.float32
 OPERATIONS = """
 gemm contract conv conv_transpose max_pool avg_pool layernorm rmsnorm softmax batchnorm_inference

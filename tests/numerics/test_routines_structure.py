@@ -8,7 +8,6 @@ from tx8fast.errors import SimulationError
 from tx8fast.numerics.formats import np_dtype
 from tx8fast.numerics.routines import ROUTINES
 
-pytestmark = pytest.mark.feature("B21")
 F = np.float32
 
 

@@ -14,7 +14,6 @@ import pytest
 
 import tx8fast
 
-pytestmark = pytest.mark.feature("IR-51", "B11", "B21")
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 MODELS = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
           "zfnet512")  # fmt: skip

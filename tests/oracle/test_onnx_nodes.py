@@ -8,7 +8,6 @@ import pytest
 from tests.oracle.compiled import DOCUMENT, document, expected_passes, refusals, run_compiled
 from tests.oracle.onnx_cases import cases, run_case
 
-pytestmark = pytest.mark.feature("IR-51", "B11", "B21")
 CHUNKS = 16
 SAME_CASES = f"operator tests of onnx {onnx.__version__}," in DOCUMENT.read_text(encoding="utf-8")
 

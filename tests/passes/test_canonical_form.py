@@ -9,7 +9,6 @@ from tx8fast.passes.canonical_form import CanonicalForm
 from tx8fast.passes.fold_constants import FoldConstants
 from tx8fast.passes.raise_views import RaiseViews
 
-pytestmark = pytest.mark.feature("IR-51")
 RNG = np.random.default_rng(3)
 
 

@@ -13,7 +13,17 @@ from functools import cached_property
 import numpy as np
 import pytest
 
-from tests.support.corpus import CONFIGS, DATA, MODELS, conversions, exported, family, random_inputs, small_cnn
+from tests.support.corpus import (
+    CONFIGS,
+    DATA,
+    MODELS,
+    conversions,
+    exported,
+    family,
+    norm_of_heads,
+    random_inputs,
+    small_cnn,
+)
 from tests.support.run_graph import run_graph
 from tests.support.small_graph import check_forms
 from tx8fast.api import compile_ir
@@ -34,7 +44,6 @@ from tx8fast.passes.lift_stablehlo import LiftStablehlo
 from tx8fast.passes.move_constants import MoveConstants
 from tx8fast.passes.pipeline import PASSES, run_pipeline, standard_pipeline
 
-pytestmark = pytest.mark.feature("B10", "B21", "IR-23")
 FAMILIES = tuple(CONFIGS) if "TX8FAST_ALL_MODELS" in os.environ else ("gemma2", "deepseek_v2")
 HAS_JAXLIB = importlib.util.find_spec("jaxlib") is not None
 #: passes that only act on aliasable tensors, which no reader makes: tests/passes/test_pass_value_semantics.py
@@ -90,7 +99,7 @@ def corpus(tmp_path_factory) -> list[Model]:
         if name not in ("bert", "vit"):
             found.append(model(name, family(root, name, "decode")))
     found.append(model("cnn", small_cnn(root)))
-    found.append(model("conversions", conversions()))
+    found += [model("conversions", conversions()), model("norm of heads", norm_of_heads())]
     if HAS_JAXLIB:
         found += [model(p.stem, open_model(p)) for p in sorted((DATA / "stablehlo").glob("*.mlir"))]
     return found
@@ -156,7 +165,6 @@ def test_simulated_numbers_stay(corpus, simulated, cls):
     assert cls.name in BUFFERS | ASKED or (cls is LiftStablehlo and not HAS_JAXLIB)
 
 
-@pytest.mark.feature("B35", "B36", "IR-44")
 def test_the_minimum_cut_never_converts_more_than_greedy_and_nothing_is_converted_in_vain(corpus):
     less = 0
     for m in corpus:

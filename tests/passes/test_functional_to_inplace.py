@@ -45,7 +45,6 @@ def marks(program: IRProgram) -> str:
     return "".join("i" if REUSE in op.attrs else "c" for op in program.module.walk() if op.kind in kinds)
 
 
-@pytest.mark.feature("B71", "IR-24")
 def test_state_and_inputs() -> None:
     g = Graph()
     assert marks(g.done(y=g.update(g.args["cache"]))) == "i"  # it returns updated
@@ -62,7 +61,6 @@ def test_state_and_inputs() -> None:
     assert marks(g.done(y=g.update(g.args["cache"]), x=g.view(g.args["cache"]))) == "c"
 
 
-@pytest.mark.feature("B71", "IR-24")
 def test_parameters_and_constants_are_copied() -> None:
     g = Graph()
     assert marks(g.done(y=g.update(g.param("w", (4, 8))))) == "c"
@@ -70,7 +68,6 @@ def test_parameters_and_constants_are_copied() -> None:
     assert marks(g.done(y=g.update(g("reshape", g.param("w", (32,)), shape=(4, 8))))) == "c"
 
 
-@pytest.mark.feature("B71", "IR-24")
 @pytest.mark.parametrize(("why", "results", "expected"), [
     ("nobody else", lambda g, y: {"a": g.update(y)}, "i"),
     ("a view made before, read after", lambda g, y: (lambda v: {"a": g.update(y), "b": g("neg", v)})(g.view(y)), "c"),
@@ -115,7 +112,6 @@ def dense(array):
     return DenseAttr(array)
 
 
-@pytest.mark.feature("B71", "IR-24")
 def test_other_forms_are_copied() -> None:
     g = Graph()
     y = g("exp", g.args["cache"], mem_layout="blocked")
@@ -123,7 +119,6 @@ def test_other_forms_are_copied() -> None:
     assert marks(g.done(y=u)) == "c"
 
 
-@pytest.mark.feature("B71", "IR-24")
 @pytest.mark.parametrize(("why", "results", "expected"), [
     ("nobody needs it", lambda g, y: {"a": call(g, y)}, "i"),
     ("an input that is state", lambda g, y: {"a": call(g, g.args["cache"])}, "i"),
@@ -146,7 +141,6 @@ def test_a_function_writes_over_arguments_that_all_callers_can_spare(why, result
     assert marks(g.done(**results(g, y))) == expected, why
 
 
-@pytest.mark.feature("B71", "IR-24")
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_value_passed_under_two_names_is_kept(twice: bool) -> None:
     g = Graph()
@@ -164,7 +158,6 @@ def call(g, v):
     return g.call("layer", v, g.args["new"], g.args["at"])[0]
 
 
-@pytest.mark.feature("B71", "IR-24")
 @pytest.mark.parametrize(("why", "returned", "expected"), [
     ("the argument handed back", lambda g: [g.args["cache"], g("neg", g.args["cache"])], "c"),
     ("a view of it", lambda g: [back(g, g.view(g.args["cache"])), g("neg", g.args["cache"])], "c"),
@@ -184,7 +177,6 @@ def test_updates_of_results_of_a_call(why, returned, expected) -> None:
     assert marks(g.done(u=g.update(a), v=g("abs", b), w=g("abs", y))) == expected, why
 
 
-@pytest.mark.feature("IR-24")
 @pytest.mark.parametrize("seed", range(20))
 def test_replay_in_shared_memory(seed: int) -> None:
     """Reshapes are views, marked updates write through: the numbers stay."""

@@ -23,7 +23,6 @@ relu * = 1
 """
 
 
-@pytest.mark.feature("B46")
 def test_patterns_of_the_worked_table_expand() -> None:
     patterns = parse_table(TABLE, KINDS)
     assert [len(p.sequences()) for p in patterns] == [1, 1, 6, 5]
@@ -32,14 +31,12 @@ def test_patterns_of_the_worked_table_expand() -> None:
     assert patterns[3].sequences()[-1] == ("relu",) * 5
 
 
-@pytest.mark.feature("B46")
 def test_several_specials_multiply_and_duplicates_go() -> None:
     (p,) = parse_table("add * relu * OR add relu OR mul = -2", KINDS)
     assert len(p.sequences()) == 5 * 5 + 1 and p.priority == -2
     assert p.sequences()[:3] == [("add", "relu"), ("add", "relu", "relu"), ("add", "relu", "relu", "relu")]
 
 
-@pytest.mark.feature("B46")
 def test_bad_lines_are_named_together() -> None:
     text = "gemm add\n* add = 1\ngemm OR = 2\nfoo bar = 3\ngemm * * = 4\ngemm = x\n# nothing\ngemm = 5"
     with pytest.raises(ConfigError, match="6 problems") as info:
@@ -53,7 +50,6 @@ def test_bad_lines_are_named_together() -> None:
         parse_table("gemm * add * relu * mul * exp * conv * = 1", KINDS)
 
 
-@pytest.mark.feature("B47")
 def test_trie_of_the_worked_table() -> None:
     root = build_trie(parse_table(TABLE, KINDS))
     assert root.nodes() == 18
@@ -71,7 +67,6 @@ def chain():
     return g.done(y=g("mul", v, v))
 
 
-@pytest.mark.feature("B47", "B48")
 def test_groups_of_the_worked_graph(tmp_path) -> None:
     p = chain()
     found = find_candidates(p.main.body, build_trie(parse_table(TABLE, KINDS)))
@@ -89,7 +84,6 @@ def test_groups_of_the_worked_graph(tmp_path) -> None:
     assert len(first.operands) == 3 and len(first.results) == 1
 
 
-@pytest.mark.feature("B48")
 def test_a_result_used_outside_leaves_the_group_and_the_order_is_mended() -> None:
     g = SmallGraph(x=((4, 64), "f32"))
     m = g("gemm", g.args["x"], g.param("w", (64, 64)))
@@ -106,7 +100,6 @@ def test_a_result_used_outside_leaves_the_group_and_the_order_is_mended() -> Non
     assert order[-1] == "return"
 
 
-@pytest.mark.feature("B48", "F-119")
 def test_a_path_that_comes_back_forbids_the_group() -> None:
     g = SmallGraph(x=((4, 64), "f32"))
     m = g("gemm", g.args["x"], g.param("w", (64, 64)))
@@ -119,7 +112,6 @@ def test_a_path_that_comes_back_forbids_the_group() -> None:
     assert ops_of(p, "group") == []
 
 
-@pytest.mark.feature("B48")
 def test_two_groups_that_wait_for_each_other_are_not_made() -> None:
     g = SmallGraph(x=((4, 64), "f32"))
     a, c = g("exp", g.args["x"]), g("neg", g.args["x"])
@@ -130,7 +122,6 @@ def test_two_groups_that_wait_for_each_other_are_not_made() -> None:
     assert resolve([one, two]) == [one]
 
 
-@pytest.mark.feature("B48")
 def test_random_graphs_stay_valid() -> None:
     rng = random.Random(7)
     for _ in range(40):
@@ -151,7 +142,6 @@ def test_random_graphs_stay_valid() -> None:
         p.verify()
 
 
-@pytest.mark.feature("B46")
 def test_built_in_tables_and_missing_files() -> None:
     p = chain()
     known = {name.rpartition(".")[2] for name in p.ctx.infos}
@@ -160,7 +150,6 @@ def test_built_in_tables_and_missing_files() -> None:
         GroupPatterns("/nowhere").run(p)
 
 
-@pytest.mark.feature("B46")
 def test_the_command_line_runs_a_table(tmp_path, capsys) -> None:
     graph, table = tmp_path / "g.mlir", tmp_path / "t.txt"
     graph.write_text(chain().text())

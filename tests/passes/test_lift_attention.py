@@ -7,7 +7,6 @@ from support.small_graph import SmallGraph, ops_of
 
 from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
 
-pytestmark = pytest.mark.feature("IR-51", "B21")
 CAUSAL = np.where(np.tri(6, dtype=bool), 0, -np.inf).astype(np.float32)
 S, T, D = 6, 6, 8
 

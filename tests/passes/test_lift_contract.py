@@ -11,8 +11,6 @@ from tx8fast.passes.canonicalize import Canonicalize
 from tx8fast.passes.lift_contract import LiftContract
 from tx8fast.passes.sink_transposes import SinkTransposes
 
-pytestmark = pytest.mark.feature("IR-51", "B21")
-
 
 def heads_first(g, x, heads):
     b, s, width = x.shape

@@ -8,8 +8,6 @@ from support.small_graph import SmallGraph, ops_of
 from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.pipeline import lifting_passes, run_pipeline
 
-pytestmark = pytest.mark.feature("IR-51", "B21")
-
 
 def graph():
     g = SmallGraph(x=((1, 5, 5, 3), "f32"), r=((4,), "f32"))

@@ -9,8 +9,6 @@ from support.small_graph import SmallGraph, ops_of
 from tx8fast.passes.lift_activation import LiftActivation
 from tx8fast.passes.lift_norm import LiftNorm
 
-pytestmark = pytest.mark.feature("IR-51", "B21")
-
 
 def inverse_root(g, v, form):
     if form == "rsqrt":

@@ -9,8 +9,6 @@ from tx8fast.passes.canonicalize import Canonicalize
 from tx8fast.passes.lift_cache import LiftCache
 from tx8fast.passes.lift_rope import LiftRope
 
-pytestmark = pytest.mark.feature("IR-51", "B21")
-
 
 def cut(g, x, start, size, step=1):
     lead = len(x.shape) - 1

@@ -8,8 +8,6 @@ from support.small_graph import SmallGraph, ops_of
 from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.lift_stablehlo import LiftStablehlo
 
-pytestmark = pytest.mark.feature("IR-51")
-
 
 def shifted_exp(g, x, axis=-1, of=None):
     return g("exp", g("sub", x, g("reduce", x if of is None else of, op="max", axes=(axis,), keepdims=True)))

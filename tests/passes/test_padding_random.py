@@ -11,7 +11,6 @@ from tx8fast.errors import ConfigError
 from tx8fast.ir.attrs import DenseAttr
 from tx8fast.passes.padding import HIDDEN, analyse_padding
 
-pytestmark = pytest.mark.feature("B81")
 D, LONG, LOW = 4, 6, -1e9
 SCORES, MIX, TURNED = "s d, t d -> s t", "s t, t d -> s d", "t s, t d -> s d"
 

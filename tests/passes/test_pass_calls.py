@@ -20,7 +20,6 @@ def config_only(tmp_path, phase):
     return import_hf(path, HfOptions(phase=phase, past=16) if phase == "decode" else HfOptions(seq=16))
 
 
-@pytest.mark.feature("B34", "B49")
 @pytest.mark.parametrize("method", ["greedy", "mincut"])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_no_conversion_inside_a_llama_layer(tmp_path, phase, method):
@@ -40,7 +39,6 @@ def test_no_conversion_inside_a_llama_layer(tmp_path, phase, method):
     assert all(op.attrs["mem_layout"] for op in ops_of(p, "get_param"))
 
 
-@pytest.mark.feature("B49", "B50", "B51")
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_what_leaves_for_the_back_end(tmp_path, phase):
     p = config_only(tmp_path, phase)
@@ -56,7 +54,6 @@ def test_what_leaves_for_the_back_end(tmp_path, phase):
         assert (inner[0].kind in ("embedding", "kv_update", "le")) == (not moves)
 
 
-@pytest.mark.feature("B34", "B36")
 @pytest.mark.parametrize("dtype, tolerance", [("keep", 1e-5), ("f32", 1e-5), ("bf16", 0.05), ("f16", 0.01)])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_llama_keeps_its_numbers(tmp_path, phase, dtype, tolerance):
@@ -76,7 +73,6 @@ def test_llama_keeps_its_numbers(tmp_path, phase, dtype, tolerance):
         assert np.abs(np.asarray(found[name], np.float64) - w).max() <= tolerance * np.abs(w).max(), name
 
 
-@pytest.mark.feature("B34")
 @pytest.mark.parametrize("model", ["bert-encode-op23", "llama-decode-op20", "qwen3-prefill-op20", "vit-encode-op20"])
 def test_exported_models_keep_their_numbers(data_dir, model):
     from tx8fast.frontend.onnx import import_onnx
@@ -96,7 +92,6 @@ def test_exported_models_keep_their_numbers(data_dir, model):
             assert np.abs(np.asarray(found[name], np.float64) - w).max() <= tolerance * np.abs(w).max(), name
 
 
-@pytest.mark.feature("B34")
 def test_the_pipeline_is_deterministic(tmp_path):
     texts = []
     for _ in range(2):

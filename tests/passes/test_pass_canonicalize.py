@@ -14,8 +14,6 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.passes.canonicalize import PATTERNS, is_widening
 from tx8fast.passes.pipeline import run_pipeline
 
-pytestmark = [pytest.mark.feature("IR-36"), pytest.mark.feature("IR-37")]
-
 
 class Graph:
     def __init__(self, *args):

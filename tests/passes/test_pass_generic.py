@@ -10,8 +10,6 @@ from tx8fast.ir.core import COMPUTE, OpInfo
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.weights import WeightTable
 
-pytestmark = pytest.mark.feature("IR-36")
-
 
 def run(t, text, **kw):
     return run_pipeline(t.program, text, **kw)[-1].result
@@ -206,7 +204,6 @@ def test_a_routine_with_a_wrong_result_is_our_error():
         run(t, "fold-constants")
 
 
-@pytest.mark.feature("IR-12")
 def test_sinking_gives_every_user_its_constant_and_cse_takes_it_back():
     t = Toy()
     c = t.const(1, 2, 3, 4)

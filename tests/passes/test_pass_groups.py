@@ -25,7 +25,6 @@ LAYOUT = [LayoutAlign(), LayoutOpt(), ConstNorm()]
 # ---------------------------------------------------------------- constants
 
 
-@pytest.mark.feature("B42")
 def test_large_constants_come_first():
     c = ConstContainer(16)
     for i, size in enumerate([100, 1048576, 65536, 65537, 200000]):
@@ -38,7 +37,6 @@ def test_large_constants_come_first():
         list(c.in_order())
 
 
-@pytest.mark.feature("B40")
 def test_container_shares_equal_content():
     c = ConstContainer(16)
     assert c.add("a", 10) == c.add("a", 10) == 0
@@ -48,7 +46,6 @@ def test_container_shares_equal_content():
     assert c.old_to_size == {0: {-1: 10}, 1: {0: 4, 1: 4, 2: 4}}
 
 
-@pytest.mark.feature("B40")
 def test_collect_counts_forms_and_formats_apart():
     g = SmallGraph(x=((4, 64), "f32"))
     w = g.param("w", (64, 65), "f32")
@@ -61,7 +58,6 @@ def test_collect_counts_forms_and_formats_apart():
     assert sizes == [32, 64 * 65 * 4, 64 * 68 * 4]
 
 
-@pytest.mark.feature("B41")
 def test_one_load_const_per_use():
     g = SmallGraph(x=((4, 64), "f32"), i=((3,), "i64"))
     small = g.param("small", (64, 64))
@@ -85,7 +81,6 @@ def test_one_load_const_per_use():
 # ---------------------------------------------------------------- groups
 
 
-@pytest.mark.feature("B49")
 def test_every_compute_op_gets_its_own_group():
     g = SmallGraph(x=((4, 64), "f32"), i=((4,), "i64"))
     y = g("layernorm", g.args["x"], None, g.param("beta", (64,)))
@@ -105,7 +100,6 @@ def test_every_compute_op_gets_its_own_group():
     assert len(ops_of(p, "group")[1].operands) == 1  # one value used twice comes in once
 
 
-@pytest.mark.feature("B50")
 def test_loads_follow_the_operand_bits_and_unify_vectors():
     g = SmallGraph(x=((4, 64), "f32"), i=((4,), "i64"), v=((64,), "f32"))
     rows = g("embedding", g.param("t", (9, 64)), g.args["i"])
@@ -120,7 +114,6 @@ def test_loads_follow_the_operand_bits_and_unify_vectors():
     assert [op.attrs["mem_layout"] for op in by_kind["max"].block if op.kind == "load_var"] == ["blocked", "dense"]
 
 
-@pytest.mark.feature("B50")
 def test_one_load_per_value_and_form():
     g = SmallGraph(x=((4, 64), "f32"))
     p = g.done(y=g("add", g.args["x"], g.args["x"]))
@@ -128,7 +121,6 @@ def test_one_load_per_value_and_form():
     assert [op.kind for op in ops_of(p, "group")[0].body] == ["load_var", "add", "store_var", "group_return"]
 
 
-@pytest.mark.feature("B51")
 def test_stores_follow_the_producers_result_bit():
     g = SmallGraph(x=((4, 8), "f32"))
     values = g.op("topk", g.args["x"], k=2)
@@ -140,7 +132,6 @@ def test_stores_follow_the_producers_result_bit():
     assert inner == [["topk", "group_return"], ["load_var", "exp", "store_var", "group_return"]]
 
 
-@pytest.mark.feature("B52")
 def test_tags():
     g = SmallGraph(x=((4, 64), "f32"), i=((4,), "i64"))
     y = g("embedding", g.param("t", (9, 64)), g.args["i"])
@@ -154,7 +145,6 @@ def test_tags():
     assert load_and_store(g.ctx, ops_of(p, "group")[0]) == (0, 0)
 
 
-@pytest.mark.feature("B53")
 def test_mapping_uses_the_whole_grid():
     g = SmallGraph(x=((4, 64), "f32"))
     p = g.done(y=g("exp", g.args["x"]))
@@ -185,7 +175,6 @@ def order_and_barriers(p):
     return [int(op.loc) for op in groups], [int(op.loc) for op in groups if op.attrs["need_barrier"]]
 
 
-@pytest.mark.feature("B76")
 @pytest.mark.parametrize("edges, order, barriers", [
     ([(0, 2), (1, 2), (2, 4), (3, 4)], [0, 1, 2, 3, 4], [1, 3, 4]),
     ([(0, 1), (2, 3), (1, 4), (3, 4)], [0, 2, 1, 3, 4], [2, 3, 4]),
@@ -197,14 +186,12 @@ def test_worked_graphs(edges, order, barriers):
     assert [op.attrs["group_id"] for op in ops_of(p, "group")] == list(range(5))
 
 
-@pytest.mark.feature("B76")
 def test_switched_off_every_group_has_one():
     p = graph_of([(0, 1), (2, 3), (1, 4), (3, 4)], 5)
     run_pipeline(p, [GroupSingle(), GroupBarriers(enabled=False)])
     assert order_and_barriers(p) == ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
 
 
-@pytest.mark.feature("B76")
 def test_every_edge_crosses_a_barrier():
     rng = random.Random(5)
     for _ in range(30):
@@ -219,7 +206,6 @@ def test_every_edge_crosses_a_barrier():
             assert any(w in ends for w in range(at[a], at[b])), (edges, a, b)
 
 
-@pytest.mark.feature("B76")
 def test_aliases_calls_and_in_place_updates_keep_their_place():
     g = SmallGraph(cache=((1, 8, 64), "f32"), new=((1, 1, 64), "f32"), at=((1,), "i64"))
     old = g("neg", g.args["cache"])  # reads the cache before it is overwritten

@@ -55,7 +55,6 @@ def third_graph():
     return g.done(out1=exp, out2=g("div", exp, total), out3=exp)
 
 
-@pytest.mark.feature("B32")
 def test_init_names_matrix_and_convolution_ops_only():
     g = SmallGraph(x=((1, 8, 32), "f32"), i=((2, 4, 4, 8), "f32"))
     conv = g("conv", g.args["i"], g.param("k", (1, 1, 8, 8)), g.param("b", (8,)))
@@ -71,7 +70,6 @@ def test_init_names_matrix_and_convolution_ops_only():
     assert names["relu"] == names["broadcast"] == "Unknown"
 
 
-@pytest.mark.feature("B33")
 def test_transmit_stops_at_reshape():
     g = SmallGraph(x=((1, 4, 4, 8), "f32"))
     before = g("abs", g.args["x"])
@@ -83,7 +81,6 @@ def test_transmit_stops_at_reshape():
     assert names == {"abs": "NHWC", "conv": "NHWC-HWOI-NHWC", "relu": "NHWC", "reshape": "Tensor", "add": "Tensor"}
 
 
-@pytest.mark.feature("B33")
 def test_transmit_permutes_and_defaults_by_the_first_dimension():
     g = SmallGraph(x=((2, 4, 4, 8), "f32"), y=((3, 5), "f32"))
     conv = g("conv", g.args["x"], g.param("w", (1, 1, 8, 8)))
@@ -95,7 +92,6 @@ def test_transmit_permutes_and_defaults_by_the_first_dimension():
         run_pipeline(p, [LayoutTransmit()])
 
 
-@pytest.mark.feature("B34")
 def test_first_worked_graph():
     p = first_graph()
     LayoutAlign().run(p)
@@ -108,7 +104,6 @@ def test_first_worked_graph():
     )
 
 
-@pytest.mark.feature("B34")
 def test_second_worked_graph():
     p = second_graph()
     LayoutAlign().run(p)
@@ -117,7 +112,6 @@ def test_second_worked_graph():
     assert conversions(p) == [("conv", 0, "align"), ("return", 0, "compact")]
 
 
-@pytest.mark.feature("B36")
 def test_third_worked_graph_shares_conversions():
     p = third_graph()
     LayoutAlign().run(p)
@@ -129,7 +123,6 @@ def test_third_worked_graph_shares_conversions():
     assert len(ops_of(p, "exp")[0].result.users) == 3  # reduce, div and one conversion
 
 
-@pytest.mark.feature("B34")
 def test_rank_three_is_blocked_and_vectors_fit_both():
     g = SmallGraph(x=((2, 8, 64), "f32"))
     h = g("rmsnorm", g.args["x"], g.param("gamma", (64,)))
@@ -141,7 +134,6 @@ def test_rank_three_is_blocked_and_vectors_fit_both():
     assert conversions(p) == [("return", 0, "compact"), ("rmsnorm", 0, "align")]
 
 
-@pytest.mark.feature("B34")
 def test_reshape_that_keeps_batch_rows_and_channels_follows():
     g = SmallGraph(x=((1, 8, 64), "f32"))
     y = g("reshape", g("softmax", g.args["x"]), shape=(8, 64))
@@ -152,7 +144,6 @@ def test_reshape_that_keeps_batch_rows_and_channels_follows():
     assert [op.attrs["mem_layout"] for op in ops_of(p, "reshape")] == ["blocked", "dense"]
 
 
-@pytest.mark.feature("B34")
 def test_a_fixed_form_stays():
     g = SmallGraph(x=((4, 64), "f32"))
     p = g.done(y=g("relu", g.args["x"], mem_layout="blocked"))
@@ -163,7 +154,6 @@ def test_a_fixed_form_stays():
     assert len(ops_of(p, "channel_norm")) == n
 
 
-@pytest.mark.feature("B35")
 @pytest.mark.parametrize("build", [first_graph, second_graph, third_graph])
 def test_mincut_never_converts_more(build):
     def cost(method):
@@ -179,7 +169,6 @@ def test_mincut_never_converts_more(build):
     assert cost("mincut") <= cost("greedy")
 
 
-@pytest.mark.feature("B35")
 def test_mincut_finds_what_greedy_misses():
     """add follows its dense parent, although its blocked one and its user are blocked."""
     g = SmallGraph(x=((4, 64), "f32"), t=((4, 64), "f32"))
@@ -196,7 +185,6 @@ def test_mincut_finds_what_greedy_misses():
         LayoutAlign("other").run(p)
 
 
-@pytest.mark.feature("B37")
 def test_conversion_of_a_small_constant_vanishes():
     g = SmallGraph(x=((4, 64), "f32"))
     c = g("constant", value=DenseAttr(np.ones(64, np.float32)))
@@ -206,7 +194,6 @@ def test_conversion_of_a_small_constant_vanishes():
     assert ops_of(p, "constant")[0].attrs["mem_layout"] == "blocked"
 
 
-@pytest.mark.feature("B38")
 def test_redundant_conversion_needs_the_same_direction():
     g = SmallGraph(x=((4, 64), "f32"))
     a = g("channel_norm", g.args["x"], to="align")
@@ -218,7 +205,6 @@ def test_redundant_conversion_needs_the_same_direction():
     assert ops_of(p, "relu")[1].operands[0].op is ops_of(p, "channel_norm")[0]
 
 
-@pytest.mark.feature("B39")
 def test_inverse_conversions_vanish():
     g = SmallGraph(x=((4, 64), "f32"))
     a = g("channel_norm", g.args["x"], to="align")
@@ -228,7 +214,6 @@ def test_inverse_conversions_vanish():
     assert ops_of(p, "relu")[0].operands[0] is p.main.body.args[0]
 
 
-@pytest.mark.feature("B43")
 def test_constants_absorb_their_conversion():
     g = SmallGraph(x=((4, 64), "f32"))
     w = g.param("w", (64, 64))
@@ -240,7 +225,6 @@ def test_constants_absorb_their_conversion():
     assert not any(n.operands[0] is read.result for n in ops_of(p, "channel_norm"))
 
 
-@pytest.mark.feature("B44")
 @pytest.mark.parametrize("limit, reads, norms", [(-1, ["dense", "blocked"], 0), (100, ["dense"], 1)])
 def test_a_constant_needed_in_both_forms(limit, reads, norms):
     g = SmallGraph(x=((4, 64), "f32"))
@@ -254,7 +238,6 @@ def test_a_constant_needed_in_both_forms(limit, reads, norms):
     assert len(of_params) == norms
 
 
-@pytest.mark.feature("B44")
 def test_state_that_the_program_writes_keeps_its_conversion():
     g = SmallGraph(x=((4, 64), "f32"))
     w = g.param("w", (64, 64))
@@ -267,7 +250,6 @@ def test_state_that_the_program_writes_keeps_its_conversion():
     assert conversions(p) == [("gemm", 0, "align"), ("return", 0, "compact")]
 
 
-@pytest.mark.feature("B35")
 @pytest.mark.parametrize("seed", range(40))
 def test_the_minimum_cut_is_the_best_of_all_choices(seed):
     """Random graphs with up to ten free ops: no choice of forms converts fewer bytes."""

@@ -13,8 +13,6 @@ from tx8fast.passes.outline import Outline
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.passes.repeats import best_cut, find_repeat
 
-pytestmark = [pytest.mark.feature("B01"), pytest.mark.feature("IR-48")]
-
 
 def decoder(layers=80, s=64, d=128, heads=4, caches=False) -> IRProgram:
     """A decoder stack; parameter reads stand where they are used, the rotation tables in layer 0 only."""

@@ -10,8 +10,6 @@ from tx8fast.errors import ConfigError, VerifyError
 from tx8fast.passes.base import CompilerPass, PassResult, parse_pipeline, pipeline_text
 from tx8fast.passes.pipeline import PASSES, check_order, passes_by_name, run_pipeline
 
-pytestmark = pytest.mark.feature("IR-35")
-
 
 @dataclass(frozen=True)
 class Probe(CompilerPass):
@@ -157,7 +155,6 @@ def test_pass_names_are_unique_and_a_pass_needs_a_run_method():
         CompilerPass().run(toy().program)
 
 
-@pytest.mark.feature("IR-11")
 def test_stripping_run_time_attributes_changes_nothing_else():
     plain, noted = Toy(), Toy()
     plain.ret(plain.b("toy.scale", plain.args[0], by=2.0))

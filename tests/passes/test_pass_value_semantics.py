@@ -78,7 +78,6 @@ def conv_bn_relu() -> Graph:
     return g
 
 
-@pytest.mark.feature("IR-24", "IR-23")
 def test_conv_bn_relu_becomes_functional_between_one_entry_and_one_exit_copy():
     g = conv_bn_relu()
     before = g.program.clone()
@@ -104,7 +103,6 @@ def view_before_write() -> Graph:
     return g
 
 
-@pytest.mark.feature("IR-24")
 def test_a_view_taken_before_a_write_keeps_the_write_and_its_copies():
     g = view_before_write()
     before = g.program.clone()
@@ -117,7 +115,6 @@ def test_a_view_taken_before_a_write_keeps_the_write_and_its_copies():
         check_stage(g.program, "legal-value")
 
 
-@pytest.mark.feature("IR-24")
 def test_a_view_used_only_before_the_write_does_no_harm():
     g = Graph()
     x = g.b("sigmoid", g.args[0])
@@ -131,7 +128,6 @@ def test_a_view_used_only_before_the_write_does_no_harm():
     same_numbers(before, g.program)
 
 
-@pytest.mark.feature("IR-24")
 def test_a_buffer_of_the_caller_or_of_a_call_is_left_alone():
     g = Graph()
     g.ret(g.b("relu_", g.args[0]))
@@ -141,7 +137,6 @@ def test_a_buffer_of_the_caller_or_of_a_call_is_left_alone():
     same_numbers(before, g.program)
 
 
-@pytest.mark.feature("IR-13", "IR-24")
 def test_a_cache_update_among_value_tensors_goes_through_copies():
     g = Graph()
     cache = g.b(
@@ -158,7 +153,6 @@ def test_a_cache_update_among_value_tensors_goes_through_copies():
     same_numbers(before, g.program)
 
 
-@pytest.mark.feature("IR-22")
 def test_patterns_leave_buffers_alone():
     """Two transposes cancel for values; here the second one's result must not become the buffer that is written."""
     g = Graph()
@@ -222,7 +216,6 @@ def random_graph(seed, n_ops=14) -> Graph:
 PASSES = ("inplace-to-functional", "wrap-value", "fold-copies", "cse", "canonicalize", "dce")
 
 
-@pytest.mark.feature("IR-23", "IR-24")
 @pytest.mark.parametrize("seed", range(60))
 def test_every_pass_alone_and_in_any_order_keeps_the_numbers(seed):
     g = random_graph(seed)
@@ -238,7 +231,6 @@ def test_every_pass_alone_and_in_any_order_keeps_the_numbers(seed):
         same_numbers(before, g.program, seed)
 
 
-@pytest.mark.feature("IR-23")
 def test_models_have_no_aliasable_tensor_left(data_dir):
     """The readers give value tensors; an aliasing form of a model loses its aliasable tensors but at its borders."""
     from tx8fast.frontend.onnx import import_onnx
@@ -271,7 +263,6 @@ def make_aliasable(ctx, program, ops):
     return count
 
 
-@pytest.mark.feature("IR-22")
 @pytest.mark.parametrize("seed", range(25))
 def test_random_legal_orders_keep_the_numbers(seed):
     g = random_graph(seed, 8)
@@ -292,7 +283,6 @@ def test_random_legal_orders_keep_the_numbers(seed):
         assert all(order.reason(a, b) for a, b in itertools.pairwise(g.block))
 
 
-@pytest.mark.feature("IR-22")
 def test_an_illegal_order_is_refused_with_both_ops_and_the_reason():
     g = Graph()
     x = g.b("exp", g.args[0], loc="first")
@@ -324,7 +314,6 @@ def test_an_illegal_order_is_refused_with_both_ops_and_the_reason():
         reorder(g.block, list(g.block)[1:])
 
 
-@pytest.mark.feature("IR-13", "IR-23")
 def test_a_compile_has_values_only():
     """From the first passes on; the program computes what the buffers held."""
     g = Graph()
@@ -338,7 +327,6 @@ def test_a_compile_has_values_only():
         np.testing.assert_allclose(value, right, rtol=1e-5)
 
 
-@pytest.mark.feature("IR-13", "IR-23")
 def test_what_still_writes_is_refused_by_name():
     g = Graph()
     x = g.b("sigmoid", g.args[0])
@@ -352,7 +340,6 @@ def test_what_still_writes_is_refused_by_name():
     assert "tx8be.tanh, which makes a new value, would help" in message
 
 
-@pytest.mark.feature("IR-23", "IR-24")
 def test_random_graphs_become_values_or_are_refused():
     done = 0
     for seed in range(60):

@@ -52,7 +52,6 @@ def saved(tmp_path):
     return path
 
 
-@pytest.mark.feature("B30")
 def test_round_trip(saved, tmp_path):
     program, before = load(saved), small_program()
     assert program.machine == before.machine and program.meta == before.meta
@@ -100,7 +99,6 @@ def test_a_file_without_declarations_is_of_a_former_version(monkeypatch, tmp_pat
         load(tmp_path / "p.tx8")
 
 
-@pytest.mark.feature("B30")
 def test_same_program_same_bytes_and_readable_header(saved, tmp_path):
     other = tmp_path / "other.tx8"
     save(small_program(), other)
@@ -114,7 +112,6 @@ def test_same_program_same_bytes_and_readable_header(saved, tmp_path):
     assert code["bytes"] == 256 * (6 + 2)
 
 
-@pytest.mark.feature("B30")
 def test_every_flipped_byte_is_found(saved, tmp_path):
     raw = saved.read_bytes()
     target = tmp_path / "flipped.tx8"
@@ -126,7 +123,6 @@ def test_every_flipped_byte_is_found(saved, tmp_path):
             load(target)
 
 
-@pytest.mark.feature("B30")
 def test_every_truncation_and_extension_is_found(saved, tmp_path):
     raw = saved.read_bytes()
     target = tmp_path / "cut.tx8"
@@ -139,7 +135,6 @@ def test_every_truncation_and_extension_is_found(saved, tmp_path):
         load(target)
 
 
-@pytest.mark.feature("B30")
 def test_wrong_magic_version_and_missing_file(saved, tmp_path):
     raw = bytearray(saved.read_bytes())
     target = tmp_path / "v.tx8"
@@ -196,14 +191,12 @@ FORGERIES = {
 }
 
 
-@pytest.mark.feature("B30")
 @pytest.mark.parametrize("name", FORGERIES)
 def test_forged_content_with_right_checksums(saved, name):
     with pytest.raises(ProgramError, match="forged.tx8"):
         load(forge(saved, FORGERIES[name]))
 
 
-@pytest.mark.feature("B30")
 def test_forged_header_positions(saved):
     raw = saved.read_bytes()
     fields = list(container.PREFIX.unpack(raw[: container.PREFIX.size]))
@@ -215,7 +208,6 @@ def test_forged_header_positions(saved):
             load(saved)
 
 
-@pytest.mark.feature("B30")
 def test_data_is_streamed_and_checked_late(tmp_path):
     path = tmp_path / "big.tx8"
     save(small_program(data=b""), path, data=(bytes([i]) * 1000 for i in range(40)))
@@ -231,7 +223,6 @@ def test_data_is_streamed_and_checked_late(tmp_path):
         load(path, verify_data=True)
 
 
-@pytest.mark.feature("B30")
 def test_failed_save_leaves_the_old_file_and_nothing_else(saved):
     before = saved.read_bytes()
 

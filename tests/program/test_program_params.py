@@ -37,14 +37,12 @@ def program(params, data=b""):
     return make_program(MACHINE, [segment], [(0, [])], params=params, data=data)
 
 
-@pytest.mark.feature("B30")
 def test_dense_is_rounded_to_nearest_even_and_filled():
     x = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, -0.0], np.float32)
     raw = pack_param(x, tensor((4,), size=12))
     assert np.frombuffer(raw, "<u2").tolist() == [0x3F80, 0x3F80, 0x3F82, 0x8000, 0, 0]
 
 
-@pytest.mark.feature("B30")
 @pytest.mark.parametrize("shape", [(129,), (3, 70), (2, 3, 5, 97), ()])
 def test_blocked_layout_unpacks_to_the_same_values(shape):
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
@@ -55,13 +53,11 @@ def test_blocked_layout_unpacks_to_the_same_values(shape):
     assert np.array_equal(got.reshape(shape), x.astype(ml_dtypes.bfloat16))
 
 
-@pytest.mark.feature("B30")
 def test_no_copy_when_the_bytes_already_fit():
     x = np.arange(6, dtype=np.float32)
     assert np.shares_memory(np.frombuffer(pack_param(x, tensor((6,), ddr_dtype="f32")), np.uint8), x)
 
 
-@pytest.mark.feature("B30")
 def test_transforms():
     x = np.arange(24, dtype=np.float32)
     steps = [["reshape", [4, 6]], ["transpose", [1, 0]], ["slice", [1, 0], [3, 4]]]
@@ -79,7 +75,6 @@ def test_transforms():
             pack_param(x, tensor((3, 4), ddr_dtype="f32", transform=[bad]))
 
 
-@pytest.mark.feature("B30")
 def test_misfits_are_refused():
     x = np.zeros((2, 3), np.float32)
     with pytest.raises(ProgramError, match=r"found shape \(2, 3\), required \(3, 2\)"):
@@ -93,7 +88,6 @@ def test_misfits_are_refused():
         pack_param(x.astype(np.complex64), tensor((2, 3)))
 
 
-@pytest.mark.feature("B30")
 def test_sources_file_embedded_and_derived(tmp_path):
     x = np.arange(12, dtype="<f4").reshape(3, 4)
     (tmp_path / "a.bin").write_bytes(b"head" * 2 + x.tobytes())
@@ -116,7 +110,6 @@ def test_sources_file_embedded_and_derived(tmp_path):
         param_arrays(program(params, bytes(range(20))), tmp_path / "b.bin")
 
 
-@pytest.mark.feature("B30")
 def test_missing_files_are_named_together_before_anything_is_read(tmp_path):
     place = {"offset": 0, "nbytes": 8, "dtype": "f32", "shape": [2]}
     params = [tensor((2,), name=f"layer.{i}", file="gone.safetensors", **place) for i in range(12)]
@@ -129,7 +122,6 @@ def test_missing_files_are_named_together_before_anything_is_read(tmp_path):
         param_arrays(program([tensor((2,), kind="missing")]), tmp_path)
 
 
-@pytest.mark.feature("B30")
 def test_short_files_and_data_are_errors(tmp_path):
     (tmp_path / "a.bin").write_bytes(b"1234")
     place = {"file": "a.bin", "offset": 0, "nbytes": 8, "dtype": "f32", "shape": [2]}

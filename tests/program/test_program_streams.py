@@ -20,7 +20,6 @@ from tx8fast.program.verify import verify
 
 MACHINE = load_machine("test_2x2")
 A, B = MACHINE.spm_base, MACHINE.spm_base + 0x8000
-pytestmark = pytest.mark.feature("B85", "H23")
 
 
 def program():

@@ -54,7 +54,6 @@ def rows(program):
     return program.segments[0].codes[0]
 
 
-@pytest.mark.feature("B10")
 def test_good_program_passes():
     verify(good())
 
@@ -115,8 +114,6 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.mark.feature("B10")
-@pytest.mark.feature("H03")
 @pytest.mark.parametrize("message", BROKEN)
 def test_broken_rule_is_found(message):
     program = good()
@@ -125,7 +122,6 @@ def test_broken_rule_is_found(message):
         verify(program)
 
 
-@pytest.mark.feature("B10")
 def test_routine_operands_are_checked():
     verify(good([routine(strides=[-64, 4], offset=192)]))
     for change, message in (
@@ -141,13 +137,11 @@ def test_routine_operands_are_checked():
             verify(good([routine(**change)]))
 
 
-@pytest.mark.feature("B10")
 def test_routine_operands_that_are_no_list():
     with pytest.raises(ProgramError, match="its inputs are 3, required a list"):
         verify(good([{**routine(), "inputs": 3}]))
 
 
-@pytest.mark.feature("B10")
 def test_tiles_with_different_barrier_counts():
     program = good()
     twice = CodeBuilder().finish().finish().code()
@@ -157,7 +151,6 @@ def test_tiles_with_different_barrier_counts():
         verify(program)
 
 
-@pytest.mark.feature("B10")
 def test_problems_are_listed_together_and_capped():
     program = good()
     program.launches = [program.launches[0]] * 30
@@ -169,7 +162,6 @@ def test_problems_are_listed_together_and_capped():
     assert "63 problems" in text and "and 43 more" in text
 
 
-@pytest.mark.feature("B10")
 def test_unknown_machine_is_refused():
     program = good()
     program.machine = {"chip": {}}

@@ -43,8 +43,6 @@ def done(b=None):
     return (b or CodeBuilder()).add("send_wait").finish()
 
 
-@pytest.mark.feature("B10")
-@pytest.mark.feature("H23")
 def test_good_exchanges_pass():
     check(done(send()), recv().finish())
     check(done(recv(send(mask=15))), recv().finish(), recv().finish(), recv().finish())
@@ -85,9 +83,6 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.mark.feature("B10")
-@pytest.mark.feature("H23")
-@pytest.mark.feature("H24")
 @pytest.mark.parametrize("message", BROKEN)
 def test_broken_exchange_is_found(message):
     with pytest.raises(ProgramError, match=message):

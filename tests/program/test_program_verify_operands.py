@@ -11,7 +11,6 @@ from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import SCRATCH, SEVERAL, Argument, Program
 from tx8fast.program.verify import verify
 
-pytestmark = pytest.mark.feature("B10")
 MACHINE = load_machine("test_2x2")
 A, B = MACHINE.spm_base, MACHINE.spm_base + 4096
 IN, OUT = Argument("operand", (1024,), "f32", "dense"), Argument("result", (1024,), "f32", "dense")

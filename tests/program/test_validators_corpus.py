@@ -35,7 +35,6 @@ def compiled(model: Path, opt: int, plans: str = "") -> tuple[CompiledProgram, l
         return tx8fast.compile(model, opt=opt, load_plans=plans), seen
 
 
-@pytest.mark.feature("H31", "F-170")
 @pytest.mark.parametrize("opt", [1, 2, 3])
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
 def test_loaded_plans_make_the_same_bytes(model: Path, opt: int, tmp_path: Path) -> None:
@@ -55,7 +54,6 @@ def code_of(program: Program) -> list[bytes]:
     return [c.tobytes() for s in program.segments for c in s.codes]
 
 
-@pytest.mark.feature("H31", "B80")
 @pytest.mark.parametrize("opt", [1, 2, 3])
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
 def test_placements_and_programs(model: Path, opt: int) -> None:
@@ -73,7 +71,6 @@ def test_placements_and_programs(model: Path, opt: int) -> None:
     assert max(s.spm_peak_bytes for s in program.segments) <= capacity
 
 
-@pytest.mark.feature("H31")
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
 def test_opt_3_has_no_faults(model: Path) -> None:
     """Programs of opt 1 and 2 are in the sanitizer's own corpus; that of opt 3 is run where it is another one."""

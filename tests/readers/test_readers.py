@@ -13,7 +13,6 @@ import pytest
 from tests.readers.kinds import KINDS, Kind
 from tests.readers.runner import broken, prepare
 
-pytestmark = pytest.mark.feature("B80")
 COUNT = int(os.environ.get("TX8FAST_FUZZ_READERS", "8"))
 SEED = int(os.environ.get("TX8FAST_FUZZ_SEED", "2"))
 

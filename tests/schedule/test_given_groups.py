@@ -58,7 +58,6 @@ def close(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return all(np.abs(a[k] - b[k]).max(initial=0) <= 0.03 * max(1e-6, np.abs(b[k]).max(initial=0)) for k in b)
 
 
-@pytest.mark.feature("B46", "B48", "B80", "F-007")
 def test_a_table_makes_groups_where_the_search_makes_none(activated) -> None:
     plain = tx8fast.compile(activated, dtype="bf16", opt=1)
     grouped = tx8fast.compile(activated, dtype="bf16", opt=1, group_table="1")
@@ -68,7 +67,6 @@ def test_a_table_makes_groups_where_the_search_makes_none(activated) -> None:
     assert grouped.program.meta["options"]["group_table"] == "1" and "group_table" not in plain.program.meta["options"]
 
 
-@pytest.mark.feature("B46", "B48")
 @pytest.mark.parametrize("opt", [1, 2])
 def test_a_whole_model_by_the_built_in_table(llama, plain, opt: int) -> None:
     grouped = tx8fast.compile(llama, opt=opt, group_table="1", **SEQ)
@@ -77,7 +75,6 @@ def test_a_whole_model_by_the_built_in_table(llama, plain, opt: int) -> None:
     assert close(outputs(grouped), plain[1])
 
 
-@pytest.mark.feature("B46")
 def test_what_cannot_be_one_group_stays_apart_and_is_told(mlp, tmp_path) -> None:
     table = tmp_path / "t.txt"
     table.write_text("channel_norm gemm = 1")
@@ -89,7 +86,6 @@ def test_what_cannot_be_one_group_stays_apart_and_is_told(mlp, tmp_path) -> None
     assert kinds(compiled) == kinds(plain) and compiled.simulate().cycles == plain.simulate().cycles
 
 
-@pytest.mark.feature("B46", "B48")
 @pytest.mark.parametrize(
     "table", ["rmsnorm gemm = 1\nswiglu gemm = 2", "gemm * = 1\nsoftmax contract = 3", "rope contract OR gemm rope = 2\nadd rmsnorm = 4",
               "gemm swiglu gemm add rmsnorm = 9\ncontract softmax = 5"],
@@ -103,7 +99,6 @@ def test_any_table_gives_a_right_program(llama, plain, tmp_path, table: str) -> 
     assert close(outputs(compiled), plain[1])
 
 
-@pytest.mark.feature("B46", "B80")
 def test_the_command_line_takes_a_table(mlp, activated, tmp_path, capsys) -> None:
     call = Caller(capsys)
     found = call("compile", activated, "--stop-after", "search", "--opt", "1", "--group-table", "1")

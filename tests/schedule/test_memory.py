@@ -32,7 +32,6 @@ def frames(*functions: FunctionTable):
     return plan_frames({f.name: f for f in functions}, CAPACITY)
 
 
-@pytest.mark.feature("B71")
 @pytest.mark.parametrize("in_place", [False, True])
 def test_an_update_lies_where_the_graph_says(in_place: bool) -> None:
     """Through a call too, and under another shape."""
@@ -43,7 +42,6 @@ def test_an_update_lies_where_the_graph_says(in_place: bool) -> None:
     assert found["main"].root == [0, 1, 0 if in_place else 2]
 
 
-@pytest.mark.feature("B71")
 def test_two_results_with_the_same_bytes() -> None:
     layer = function("layer", 2, [0], [1, 1], [op("abs", (0,), 1)])
     main = function("main", 4, [0], [3], [call("layer", (0,), (1, 2)), op("add", (1, 2), 3)])
@@ -51,7 +49,6 @@ def test_two_results_with_the_same_bytes() -> None:
     assert root[1] == root[2]
 
 
-@pytest.mark.feature("B79")
 def test_temporaries_share_space_only_when_one_is_dead() -> None:
     """A chain of four ops needs two buffers at a time."""
     steps = [op("abs", (i,), i + 1) for i in range(5)]

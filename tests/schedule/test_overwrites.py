@@ -42,7 +42,6 @@ def only(found: list[str], text: str) -> None:
     assert found and all(text in f for f in found[:1]), found
 
 
-@pytest.mark.feature("B71", "B79")
 def test_a_right_program(compiled) -> None:
     table, program = compiled
     assert find_overwrites(table, program) == []
@@ -50,14 +49,12 @@ def test_a_right_program(compiled) -> None:
     assert update.args[0] == update.args[-1]
 
 
-@pytest.mark.feature("B71", "B79")
 def test_a_result_in_the_bytes_of_what_is_read_later(compiled) -> None:
     table, program = compiled
     launch(program, "max").args[-1] = launch(program, "neg").args[-1]  # an output of the program
     only(find_overwrites(table, program), "launch 'max': result 0 lies in operand 1, which is no update in place")
 
 
-@pytest.mark.feature("B71", "B79")
 def test_an_update_in_place_that_the_graph_did_not_ask_for(compiled) -> None:
     table, program = compiled
     for step in table.functions["main"].steps:
@@ -67,7 +64,6 @@ def test_an_update_in_place_that_the_graph_did_not_ask_for(compiled) -> None:
     only(find_overwrites(table, program), "launch 'kv_update': result 0 lies in operand 0")
 
 
-@pytest.mark.feature("B71", "B79")
 def test_an_output_elsewhere_and_launches_in_another_order(compiled) -> None:
     table, program = compiled
     read = launch(program, "neg")
@@ -79,7 +75,6 @@ def test_an_output_elsewhere_and_launches_in_another_order(compiled) -> None:
     only(find_overwrites(table, program), "launch 'abs' with 2 arguments is not step 'add'")
 
 
-@pytest.mark.feature("B71", "B79")
 def test_launches_that_do_not_wait(compiled) -> None:
     table, program = compiled
     segment = program.segments[launch(program, "max").segment]
@@ -89,7 +84,6 @@ def test_launches_that_do_not_wait(compiled) -> None:
     assert any("result 0 is written where a launch since the last barrier reads or writes" in f for f in found)
 
 
-@pytest.mark.feature("B71", "B79")
 def test_a_parameter_that_is_written_over_and_steps_without_launch(compiled) -> None:
     table, program = compiled
     spec = TensorSpec((40, 66), "f32")
@@ -104,7 +98,6 @@ def test_a_parameter_that_is_written_over_and_steps_without_launch(compiled) -> 
     only(find_overwrites(table, program), f"launch '{last.name}' is no step of the graph")
 
 
-@pytest.mark.feature("B71", "B79")
 def test_a_mark_where_somebody_still_reads() -> None:
     """The schedule follows the graph's decision; were that wrong, no program would come of it."""
 
@@ -122,7 +115,6 @@ def test_a_mark_where_somebody_still_reads() -> None:
         assembling.assemble(table, CHIP, plan_table(table, CHIP, opt=1), lambda key: {}, {})
 
 
-@pytest.mark.feature("B71", "B79")
 def test_no_wrong_program_leaves_the_compiler(monkeypatch) -> None:
     table, _, _ = tables([Arg((40, 66)), Arg((3, 66)), Arg((1,), "i64", lo=5, hi=5)], body)
     plan = assembling.plan_frames

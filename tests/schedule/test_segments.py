@@ -87,20 +87,17 @@ def coverage(case: Case, plan: Plan) -> None:
         assert (count == 1).all(), f"{(count != 1).sum()} of {count.size} elements are not written exactly once"
 
 
-@pytest.mark.feature("B58")
 @pytest.mark.parametrize("name", CASES)
 def test_tiles_write_every_result_element_once(name: str) -> None:
     case = case_of(name)
     coverage(case, plan_of(case))
 
 
-@pytest.mark.feature("B58", "B28", "B27")
 @given(plans())
 def test_any_plan_writes_every_result_element_once(made) -> None:
     coverage(*made)
 
 
-@pytest.mark.feature("B28")
 def test_129_channels_in_4_parts() -> None:
     """Channels are cut at whole blocks: 64, 64 and 1, the fourth tile idles; rows in 4 parts have no such unit."""
     case = one_op("gelu", Arg((4, 112, 2, 129), "f16", B), out=B)
@@ -115,7 +112,6 @@ def test_129_channels_in_4_parts() -> None:
     check(with_plan(case, plan))
 
 
-@pytest.mark.feature("B73", "B71")
 @given(plans())
 def test_buffers_that_live_together_are_disjoint(made) -> None:
     case, plan = made
@@ -140,7 +136,6 @@ def test_buffers_that_live_together_are_disjoint(made) -> None:
         assert at % 256 == 0 and case.machine.spm_base <= at and at + n <= case.machine.spm_limit
 
 
-@pytest.mark.feature("B69")
 def test_streamed_buffers_have_two_copies_and_others_one() -> None:
     case = case_of("gemm")
     low = case.lowering()
@@ -152,7 +147,6 @@ def test_streamed_buffers_have_two_copies_and_others_one() -> None:
     assert Tiling(low, split).copies == (2, 2, 2)
 
 
-@pytest.mark.feature("B69")
 def test_loads_run_ahead_of_the_compute_that_needs_them() -> None:
     """In a streaming loop the next slice is loaded while the present one is worked on: engines overlap."""
     case = one_op("exp", Arg((1, 512, 512), "f32", B), out=B, machine="test_2x2")
@@ -165,7 +159,6 @@ def test_loads_run_ahead_of_the_compute_that_needs_them() -> None:
     assert result.cycles < 1.25 * busiest + 2500 and alone.cycles > 1.5 * result.cycles
 
 
-@pytest.mark.feature("B58")
 @settings(max_examples=30)
 @given(plans())
 def test_code_times_and_folding(made) -> None:
@@ -198,7 +191,6 @@ def expanded_length(code: np.ndarray) -> int:
     return totals[0]
 
 
-@pytest.mark.feature("H26")
 def test_tiles_in_any_order_give_the_same_bytes() -> None:
     """Tiles of a segment do not depend on each other: a second run in the same memory changes nothing."""
     case = case_of("add")
@@ -208,7 +200,6 @@ def test_tiles_in_any_order_give_the_same_bytes() -> None:
     np.testing.assert_array_equal(case.run(inputs, debug=True)["y0"], once)
 
 
-@pytest.mark.feature("H31")
 def test_poisoned_scratchpad_shows_a_missing_load() -> None:
     """Turning the first load into nothing must change the result: the comparison can fail."""
     case = case_of("gelu")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pytest
 from support.one_op import Arg, best_plan, build, check, grouped, one_op, with_plan
 
 from tx8fast import isa
@@ -29,7 +28,6 @@ def loads(case) -> list[np.ndarray]:
     return [r[r["opcode"] == RDMA] for r in rows]
 
 
-@pytest.mark.feature("B59")
 def test_half_of_the_tiles_begin_with_one_more_load_of_the_same_bytes(monkeypatch) -> None:
     monkeypatch.setattr(sharing, "SHARE_MIN_BYTES", 1)
     case = product(64, 512, 4096)
@@ -47,7 +45,6 @@ def test_half_of_the_tiles_begin_with_one_more_load_of_the_same_bytes(monkeypatc
     check(made)
 
 
-@pytest.mark.feature("B59")
 def test_reads_that_change_together_are_loaded_by_different_tiles() -> None:
     """Three weights of one operand, the first four times as wide: a tile loads a part of one of them, and all get all."""
     args = [Arg((1, 64, 256), "bf16", B), *(Arg((256, n), "bf16", B) for n in (2048, 512, 512))]
@@ -68,7 +65,6 @@ def test_reads_that_change_together_are_loaded_by_different_tiles() -> None:
     assert abs(timed / found - 1) < 0.05
 
 
-@pytest.mark.feature("B59")
 def test_products_that_wait_for_weights_run_at_the_rate_of_the_ddr(monkeypatch) -> None:
     case = product(256, 4096, 8192)
     plan = best_plan(case.lowering(), case.machine)
@@ -79,4 +75,4 @@ def test_products_that_wait_for_weights_run_at_the_rate_of_the_ddr(monkeypatch) 
     assert found.cycles < 1.04 * ddr_cycles
     assert abs(PlanTimer(tiling.low, case.machine).cycles(tiling) / found.cycles - 1) < 0.03
     monkeypatch.setattr(sharing, "STAGGERED", 1 << 30)
-    assert simulate(with_plan(case, plan).program).cycles > 1.03 * found.cycles
+    assert simulate(with_plan(case, plan).program).cycles > 1.02 * found.cycles

@@ -22,7 +22,6 @@ FOUND = ("mc_input_scatter_squeeze", "mc_mm_scatter_squeeze", "mc_relu_scatter_b
          "mc_scatter_two_alias", "mc_two_scatters", "bad_628")  # fmt: skip
 
 
-@pytest.mark.feature("B71")
 @pytest.mark.parametrize("name", FOUND)
 def test_models_that_were_wrong(name: str, data_dir) -> None:
     ort = pytest.importorskip("onnxruntime")
@@ -42,7 +41,6 @@ def test_models_that_were_wrong(name: str, data_dir) -> None:
                                            err_msg=f"{key} at level {opt}, {dtype}")  # fmt: skip
 
 
-@pytest.mark.feature("B71")
 @pytest.mark.parametrize("seed", range(200 if os.environ.get("TX8FAST_ALL_MODELS") else 8))
 def test_random_views_and_updates(seed: int, tmp_path) -> None:
     """Exact at every level; which of them in bf16 goes by the seed."""
@@ -75,7 +73,6 @@ def test_random_graphs_have_what_they_are_for(tmp_path) -> None:
     assert len(seen) == 12 and deepest > 2
 
 
-@pytest.mark.feature("B71")
 @pytest.mark.parametrize("opt", LEVELS)
 @pytest.mark.parametrize("returned", ["parameter", "constant", "view", "argument", "twice"])
 def test_results_of_a_layer_that_it_did_not_make(returned: str, opt: int) -> None:
@@ -107,7 +104,6 @@ def test_results_of_a_layer_that_it_did_not_make(returned: str, opt: int) -> Non
     np.testing.assert_array_equal(found["same"], right)
 
 
-@pytest.mark.feature("B76")
 @pytest.mark.parametrize("opt", (1, 2))
 def test_an_op_without_elements_does_not_take_a_layer_s_barrier_away(opt: int, tmp_path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["o"]),

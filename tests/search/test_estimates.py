@@ -35,7 +35,6 @@ def models(tmp_path_factory):
     return get
 
 
-@pytest.mark.feature("B74")
 @pytest.mark.parametrize("name", NAMES)
 def test_error_of_every_group(models, name: str, request) -> None:
     """Asked: median at most 5 %, 95 of 100 groups within 15 %."""
@@ -49,7 +48,6 @@ def test_error_of_every_group(models, name: str, request) -> None:
     _same(name, figures, request)
 
 
-@pytest.mark.feature("B74")
 @pytest.mark.parametrize("name", RANKED)
 def test_order_of_candidate_plans(models, name: str, request) -> None:
     """Asked: rank correlation of estimate and simulation at least 0.95 over the plans of a group."""

@@ -30,7 +30,6 @@ from tx8fast.search.prices import priced
 from tx8fast.search.program import plan_table
 from tx8fast.search.trial import PlanTimer
 
-pytestmark = pytest.mark.feature("B48")
 CHIP = MACHINES["tx8"]
 
 

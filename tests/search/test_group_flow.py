@@ -94,7 +94,6 @@ def cut(
 TABLE: Costs = {(0, 0): 100, (0, 1): 150, (1, 1): 80, (1, 2): 210, (1, 3): 230, (2, 2): 120, (2, 3): 150, (3, 3): 60}
 
 
-@pytest.mark.feature("F-023", "F-024")
 @given(st.data())
 def test_bounds_leave_out_trials_and_change_no_choice(data) -> None:
     """Whatever the bounds are, the cheapest cuts are found; with tight ones only their groups are ever tried."""
@@ -108,7 +107,6 @@ def test_bounds_leave_out_trials_and_change_no_choice(data) -> None:
     assert sorted(j for _, j in tight.tried) == groups
 
 
-@pytest.mark.feature("F-023", "B59")
 @pytest.mark.parametrize("kind", ["gemm", "softmax", "add", "gelu", "rmsnorm"])
 @pytest.mark.parametrize("shape", [(64, 64), (512, 1024), (7, 129)])
 def test_no_plan_goes_below_the_floor(kind: str, shape: tuple[int, int]) -> None:
@@ -124,20 +122,17 @@ def test_no_plan_goes_below_the_floor(kind: str, shape: tuple[int, int]) -> None
     assert floor <= cycles == known.bound(record, "op", tight=True)
 
 
-@pytest.mark.feature("F-068")
 @given(st.lists(st.lists(st.integers(1, 4096), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_candidates_are_all_combinations(lists: list[list[int]]) -> None:
     assert cuts._grid(lists).tolist() == [list(x) for x in itertools.product(*lists)]
 
 
-@pytest.mark.feature("F-023", "F-024", "F-031")
 def test_cheapest_cuts_of_the_worked_table() -> None:
     assert cut(4, TABLE) == ([1, 3], 300)
     # three ways cost 330; between equal costs the shorter last group wins
     assert cut(4, TABLE | {(0, 1): 180}) == ([0, 1, 3], 330)
 
 
-@pytest.mark.feature("F-023", "F-024")
 def test_single_ops_give_what_clusters_and_merging_give() -> None:
     """The examples of forming clusters first, and of merging neighbouring groups afterwards: no need of either."""
     singles = {(i, i): c for i, c in enumerate([10, 12, 8, 20, 9, 7, 11])}
@@ -158,7 +153,6 @@ def priced_chains(draw):
     return n, costs
 
 
-@pytest.mark.feature("F-023", "F-024", "F-031")
 @given(priced_chains())
 def test_no_cut_is_cheaper(chain) -> None:
     n, costs = chain
@@ -185,7 +179,6 @@ def chain_of(*kinds: str, extra_reader: int = -1) -> GraphTable:
     return GraphTable({"main": FunctionTable("main", [SPEC] * (2 * n + 2), args, results, steps=steps)})
 
 
-@pytest.mark.feature("F-120", "F-127")
 @pytest.mark.parametrize(
     "kinds",
     [("gemm", "add", "relu"), ("contract", "softmax", "contract"), ("gemm", "relu", "add", "mul"), ("conv", "relu")],
@@ -198,7 +191,6 @@ def test_products_with_what_follows_and_attention_are_groups(kinds) -> None:
     assert tuple(op.kind for op in step.record.ops) == kinds  # type: ignore[union-attr]
 
 
-@pytest.mark.feature("F-120")
 def test_a_member_that_is_read_elsewhere_stays_a_result() -> None:
     table = chain_of("gemm", "relu", extra_reader=1)
     form_groups(table, Priced({(0, 0): 100, (1, 1): 100, (0, 1): 150}))
@@ -215,7 +207,6 @@ def record(**changes) -> OpRecord:
     )
 
 
-@pytest.mark.feature("B75", "F-025")
 def test_equal_ops_are_planned_once_and_others_anew(monkeypatch) -> None:
     searches = []
     real = planning.Draft
@@ -237,7 +228,6 @@ def test_equal_ops_are_planned_once_and_others_anew(monkeypatch) -> None:
     assert layers((128, 128), (128, 192)) > once
 
 
-@pytest.mark.feature("B75", "F-025")
 def test_the_key_holds_all_that_a_plan_depends_on() -> None:
     """Kind, attributes, shapes, formats, layouts and the rule tell records apart; names and places do not."""
     base = record()
@@ -251,7 +241,6 @@ def test_the_key_holds_all_that_a_plan_depends_on() -> None:
     assert record() == base and hash(record()) == hash(base)
 
 
-@pytest.mark.feature("F-016", "F-026")
 def test_a_failure_is_remembered(monkeypatch) -> None:
     small = TX8.to_dict()
     small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 5120
@@ -266,7 +255,6 @@ def test_a_failure_is_remembered(monkeypatch) -> None:
     assert messages[0] == messages[1] and "wide" in messages[0]
 
 
-@pytest.mark.feature("B57")
 def test_a_group_that_does_not_fit_is_cut() -> None:
     """Whatever is too large for scratchpad is cut where that costs least; a single op that is too large is an error."""
     costs = TABLE | {(0, 2): 10, (0, 3): 20}
@@ -282,7 +270,6 @@ def test_a_group_that_does_not_fit_is_cut() -> None:
         plan_table(table, Machine.from_dict(small))
 
 
-@pytest.mark.feature("B56")
 @pytest.mark.parametrize("kind", ["gemm", "softmax", "add"])
 def test_what_the_bounds_leave_out_gains_little(monkeypatch, kind: str) -> None:
     """Candidates priced well above the best trial are not tried; trying them all gains less than a tenth."""
@@ -293,7 +280,6 @@ def test_what_the_bounds_leave_out_gains_little(monkeypatch, kind: str) -> None:
     assert best_plan(low, TX8).estimate_cycles >= 0.9 * found.estimate_cycles
 
 
-@pytest.mark.feature("F-068")
 @pytest.mark.parametrize(
     ("shape", "tiles"), [((1, 1, 1), 16), ((7, 3000, 129), 16), ((2048, 256, 512), 4), ((65, 64, 3000), 16)]
 )
@@ -306,7 +292,6 @@ def test_candidates_never_repeat(shape, tiles: int) -> None:
     assert (np.prod(parts, axis=1) <= tiles).all()
 
 
-@pytest.mark.feature("B62")
 def test_a_long_reduction_is_split() -> None:
     """With 64 KiB a column of 60,000 weights fits only in pieces that are summed up."""
     small = TX8.to_dict()
@@ -330,7 +315,6 @@ def fused(body, wires, n_in: int, *args: Arg):
     return lower(GroupRecord(tuple(records), wires, tuple(operands), (len(records) - 1,)), TX8)[0]
 
 
-@pytest.mark.feature("B63", "B64")
 @pytest.mark.parametrize(("k", "steps", "loads", "x_bytes"), [(128, 16, [16, 16, 4], 8192), (512, 4, [2, 4, 4], 32768)])
 def test_slices_of_the_worked_group(k: int, steps: int, loads: list[int], x_bytes: int) -> None:
     """relu(x w + b): 4 x 4 tiles, 2 x 2 slices of the result, the reduction in 4 pieces or whole."""
@@ -350,7 +334,6 @@ def test_slices_of_the_worked_group(k: int, steps: int, loads: list[int], x_byte
     assert tiling.slice_bytes[0] == x_bytes
 
 
-@pytest.mark.feature("B63")
 def test_a_value_that_is_needed_in_two_ways_is_loaded_twice() -> None:
     """x w + x: the product needs all columns of x in pieces of the reduction, the sum those of its result."""
 

@@ -1,7 +1,5 @@
 """Order of steps, groups and barriers of a function table."""
 
-import pytest
-
 from tx8fast.graph_table import FunctionTable, OpRecord, Step, TensorSpec
 from tx8fast.search.grouping import merge, order_steps, place_barriers
 
@@ -33,7 +31,6 @@ def names(steps):
     return [s.name for s in steps]
 
 
-@pytest.mark.feature("B48")
 def test_consumers_follow_their_longest_chain():
     fn = table(
         ("q", "gemm", (0, 1), 2),
@@ -56,7 +53,6 @@ def test_consumers_follow_their_longest_chain():
     assert order.index("o") == order.index("p") + 1 == order.index("s") + 2
 
 
-@pytest.mark.feature("B76")
 def test_barriers_separate_layers():
     fn = table(
         ("g0", "relu", (0,), 1),
@@ -71,14 +67,12 @@ def test_barriers_separate_layers():
     assert [s.barrier for s in fn.steps] == [False, True, False, True, True]
 
 
-@pytest.mark.feature("B76")
 def test_a_barrier_is_never_put_on_a_step_without_code():
     fn = table(("g", "relu", (0,), 1), ("view", "alias", (1,), 2), ("h", "relu", (2,), 3), results=[3])
     place_barriers(fn)
     assert [(s.name, s.barrier) for s in fn.steps if s.kind == "group"] == [("g", True), ("h", True)]
 
 
-@pytest.mark.feature("B48")
 def test_groups_start_with_a_product_and_use_its_result():
     fn = table(("m", "gemm", (0, 1), 2), ("a", "add", (2, 0), 3), ("r", "relu", (1,), 4), results=[3, 4])
     used = {0: {0, 1}, 1: {0, 2}, 2: {1}, 3: {-1}, 4: {-1}}

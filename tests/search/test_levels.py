@@ -24,7 +24,6 @@ from tx8fast.search.exact import SearchReport, exact_table
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import Plans, plan_table
 
-pytestmark = pytest.mark.feature("B48")
 DATA = Path(__file__).parent.parent / "data" / "onnx"
 ONNX = sorted(f.stem for f in DATA.glob("*.onnx"))
 QUICK = ("llama-prefill-op20", "bert-encode-op23", "gemma2", "small cnn")  # one of every kind

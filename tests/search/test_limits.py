@@ -15,7 +15,6 @@ from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
 from tx8fast.tile.tiling import MAX_SLICES, Tiling
 
-pytestmark = pytest.mark.feature("B11", "B48")
 CHIP = MACHINES["tx8"]
 
 

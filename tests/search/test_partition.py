@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tx8fast.search.partition import Limits, Problem, choose, closure, in_line, mask_of
-
-pytestmark = pytest.mark.feature("B48")
 
 
 @st.composite

@@ -41,7 +41,6 @@ def same(space: PlanSpace, parts, slices, inner) -> None:
     assert bound.size == 0 or 0 <= bound.min() <= bound.max() < len(BOUNDS)
 
 
-@pytest.mark.feature("B74")
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("machine", ["tx8", "test_2x2"])
 def test_kernel_equals_twin_on_real_ops(name: str, machine: str) -> None:
@@ -87,7 +86,6 @@ def spaces(draw):
     return PlanSpace(**fields), parts, slices, i64(rng.choice([-1, *free], n))
 
 
-@pytest.mark.feature("B74")
 @settings(max_examples=100)
 @given(spaces())
 def test_kernel_equals_twin_on_random_spaces(made) -> None:

@@ -34,7 +34,6 @@ def price(name: str, **fields) -> int:
     return int(cycles[0]) + math.ceil(ddr_bytes[0] / SHARE)
 
 
-@pytest.mark.feature("B17", "B74", "F-011")
 def test_published_gemm_component_costs() -> None:
     """Back-end notes 14.1: x shard of 256 rows, weight shard of 4 blocks, product, result shard."""
     x = price("rdma", dst=0x10000, run_bytes=32768, s0=131072, n0=16)
@@ -61,7 +60,6 @@ def _compute_cycles(low, lens) -> int:
     return int(isa.durations(TX8, rows, np.zeros(len(rows), np.int64))[0].sum())
 
 
-@pytest.mark.feature("B17")
 def test_transfers_of_the_published_gemm() -> None:
     """The lowering makes exactly the descriptors that the example counts."""
     low = oracle_case().lowering()
@@ -71,7 +69,6 @@ def test_transfers_of_the_published_gemm() -> None:
     assert [(d.run_bytes, d.loops) for d in y] == [(32768, ((131072, 4),))]
 
 
-@pytest.mark.feature("B74")
 @pytest.mark.parametrize(("columns", "serial", "expected"), [(256, True, 143612), (128, False, 128678)])
 def test_simulated_cycles_of_the_published_plans(columns: int, serial: bool, expected: int) -> None:
     """What comes on top is issue, the wait, the barrier - and, when tiles overlap, less or more DDR sharing."""
@@ -81,7 +78,6 @@ def test_simulated_cycles_of_the_published_plans(columns: int, serial: bool, exp
     assert expected <= cycles - overhead <= expected * (1.002 if serial else 1.06)
 
 
-@pytest.mark.feature("B18")
 def test_scratch_sizes_of_row_operations() -> None:
     """Softmax in f32: one value per row in 4 lanes, one block of 64 lanes per row; logarithm: a copy of the slice."""
     plain = one_op("softmax", Arg((4, 100, 256)), out="dense").lowering()
@@ -106,7 +102,6 @@ def ops(draw):
     return kind, [Arg((2, m, n), "bf16", B)] * (2 if kind == "add" else 1), {}, machine
 
 
-@pytest.mark.feature("B55", "B13", "B14")
 @given(ops())
 def test_found_plans_fit_and_use_the_tiles(what) -> None:
     kind, args, attrs, machine = what
@@ -124,7 +119,6 @@ def test_found_plans_fit_and_use_the_tiles(what) -> None:
     assert best_plan(low, chip) == plan, "search is deterministic"
 
 
-@pytest.mark.feature("B74")
 @pytest.mark.parametrize("kind", ["gemm", "add", "softmax"])
 def test_more_work_never_costs_less(kind: str) -> None:
     cycles = []
@@ -136,7 +130,6 @@ def test_more_work_never_costs_less(kind: str) -> None:
     assert cycles == sorted(cycles)
 
 
-@pytest.mark.feature("B55")
 def test_no_plan_fits() -> None:
     """A scratchpad of 5 KiB cannot hold one row of 16384 values: the error names op and both sizes."""
     small = TX8.to_dict()
@@ -146,7 +139,6 @@ def test_no_plan_fits() -> None:
         best_plan(low, Machine.from_dict(small), "layer 7")
 
 
-@pytest.mark.feature("B55")
 def test_the_error_names_what_takes_the_scratchpad() -> None:
     """The demand is the sum of the buffers; the largest are named, and what cannot be cut."""
     small = TX8.to_dict()
@@ -159,7 +151,6 @@ def test_the_error_names_what_takes_the_scratchpad() -> None:
         assert part in text, text
 
 
-@pytest.mark.feature("B55")
 def test_tight_scratchpad_means_more_slices() -> None:
     case = one_op("gemm", Arg((512, 2048), "bf16", B), Arg((2048, 1024), "bf16", B), out=B)
     plenty = best_plan(case.lowering(), TX8)
@@ -171,7 +162,6 @@ def test_tight_scratchpad_means_more_slices() -> None:
     assert tight.spm_bytes <= 65536 < plenty.spm_bytes and tight.estimate_cycles > plenty.estimate_cycles
 
 
-@pytest.mark.feature("B63")
 def test_reloads_follow_the_loop_order() -> None:
     """M outer, N inner: x is loaded once per M slice, the weight for every pair; K split: both always."""
     low = oracle_case().lowering()
@@ -185,7 +175,6 @@ def test_reloads_follow_the_loop_order() -> None:
     assert (split.fills(x), split.fills(w)) == (32, 32)
 
 
-@pytest.mark.feature("B13")
 def test_reduction_and_whole_factors_are_not_cut_over_tiles() -> None:
     gemm = oracle_case().lowering()
     assert gemm.reduce == (False, False, False, True) and gemm.shard == (True, True, True, False)

@@ -58,7 +58,6 @@ def streams(path: Path, images: int = 16) -> Path:
     return b.save(path, (images, 32, 14, 14), x, (images, 32, 14, 14))
 
 
-@pytest.mark.feature("F-169", "F-170", "F-005", "F-002")
 @pytest.mark.parametrize("model", ["streams", "rows"])
 @pytest.mark.parametrize("opt", [1, 2, 3])
 def test_other_kinds_of_models_come_back(model: str, opt: int, tmp_path: Path) -> None:
@@ -70,7 +69,6 @@ def test_other_kinds_of_models_come_back(model: str, opt: int, tmp_path: Path) -
     assert plans_of(again) == plans_of(first)
 
 
-@pytest.mark.feature("F-169")
 def test_a_file_names_ops_plans_and_cuts() -> None:
     compiled = searched(LLAMA, 2)
     assert compiled.searched is not None
@@ -93,7 +91,6 @@ def test_a_file_names_ops_plans_and_cuts() -> None:
         assert c["merged_cycles"] is None or c["merged_cycles"] >= c["apart_cycles"] or "at most" in c["why"]
 
 
-@pytest.mark.feature("F-169")
 def test_a_cut_tells_what_one_group_costs(tmp_path: Path) -> None:
     """Keep apart what the search would join: the cut has the cycles of the joined plan, which is cheaper."""
     joined = searched(LLAMA, 2)
@@ -109,7 +106,6 @@ def test_a_cut_tells_what_one_group_costs(tmp_path: Path) -> None:
     assert "it was no candidate" not in cut["why"] or "one group takes" in cut["why"]
 
 
-@pytest.mark.feature("F-171")
 @pytest.mark.parametrize("opt", [2, 3])
 def test_everything_may_be_searched_again(opt: int, tmp_path: Path) -> None:
     first = searched(LLAMA, opt)
@@ -117,7 +113,6 @@ def test_everything_may_be_searched_again(opt: int, tmp_path: Path) -> None:
     assert image(again, tmp_path) == image(first, tmp_path)
 
 
-@pytest.mark.feature("F-171")
 def test_a_group_without_a_plan_is_planned(tmp_path: Path) -> None:
     first = searched(LLAMA, 2)
     data = plans_of(first)
@@ -128,7 +123,6 @@ def test_a_group_without_a_plan_is_planned(tmp_path: Path) -> None:
     assert image(loaded(LLAMA, data, tmp_path), tmp_path) == image(first, tmp_path)
 
 
-@pytest.mark.feature("F-164", "F-004")
 @pytest.mark.parametrize("opt", [2, 3])
 def test_only_the_named_ops_are_grouped(opt: int, tmp_path: Path) -> None:
     few = tx8fast.compile(LLAMA, opt=opt, only=("layer/node_linear_[456]", "*node_mul_1[12]", "*node_add_8"))
@@ -139,7 +133,6 @@ def test_only_the_named_ops_are_grouped(opt: int, tmp_path: Path) -> None:
     verify(few.program)
 
 
-@pytest.mark.feature("F-164", "F-171")
 def test_only_the_named_groups_are_searched_again(tmp_path: Path) -> None:
     data = plans_of(searched(LLAMA, 1))
     data["opt"] = 2
@@ -148,7 +141,6 @@ def test_only_the_named_groups_are_searched_again(tmp_path: Path) -> None:
     assert made == [[["node_linear_3", "node_add_6"]]]
 
 
-@pytest.mark.feature("F-164")
 def test_patterns_without_an_op_are_told_together(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"2 problems(.|\n)*'nothing'; there are main/node_embedding, (.|\n)*'nor this'"
@@ -166,7 +158,6 @@ def nest_of(data: dict[str, Any], op: str) -> dict[str, Any]:
     return next(p["nests"][0] for p in data["plans"].values() if p["op"] == op)
 
 
-@pytest.mark.feature("F-170")
 def test_a_legal_edit_is_taken_and_computes_the_same(tmp_path: Path) -> None:
     first = searched(VIT, 2)
 
@@ -203,7 +194,6 @@ ILLEGAL: list[tuple[str, Callable[[dict[str, Any]], None], str]] = [
 ]
 
 
-@pytest.mark.feature("F-170")
 @pytest.mark.parametrize(("change", "word"), [x[1:] for x in ILLEGAL], ids=[x[0] for x in ILLEGAL])
 def test_plans_that_are_not_legal(change: Callable, word: str, tmp_path: Path) -> None:
     text = edited(LLAMA, 1, lambda data: change(nest_of(data, "gemm")))
@@ -212,7 +202,6 @@ def test_plans_that_are_not_legal(change: Callable, word: str, tmp_path: Path) -
     assert word in str(err.value) and "function '" in str(err.value)
 
 
-@pytest.mark.feature("F-170")
 def test_a_plan_that_does_not_fit(tmp_path: Path) -> None:
     """A machine with little scratchpad refuses a plan of a large one, if its digest is claimed to be right."""
     small = tmp_path / "small.toml"
@@ -248,7 +237,6 @@ CHAINS: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
 ]
 
 
-@pytest.mark.feature("F-170")
 @pytest.mark.parametrize(("change", "word"), [x[1:] for x in CHAINS], ids=[x[0] for x in CHAINS])
 def test_chains_that_are_none(change: Callable, word: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="using plans") as err:
@@ -290,7 +278,6 @@ GROUPS: list[tuple[str, Callable[[dict[str, Any]], Any], tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.feature("F-170")
 @pytest.mark.parametrize(("change", "words"), [x[1:] for x in GROUPS], ids=[x[0] for x in GROUPS])
 def test_groups_that_are_not_those_of_the_graph(change: Callable, words: tuple[str, ...], tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as err:
@@ -298,7 +285,6 @@ def test_groups_that_are_not_those_of_the_graph(change: Callable, words: tuple[s
     assert all(word in str(err.value) for word in words), err.value
 
 
-@pytest.mark.feature("F-170")
 def test_plans_of_another_graph(tmp_path: Path) -> None:
     data = plans_of(searched(LLAMA, 2))
     with pytest.raises(ConfigError, match=r"which are of another graph or edited"):

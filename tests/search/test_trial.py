@@ -33,7 +33,6 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.feature("B74")
 @pytest.mark.parametrize("name", CASES)
 def test_estimate_of_found_plans(name: str) -> None:
     case = CASES[name]()
@@ -41,7 +40,6 @@ def test_estimate_of_found_plans(name: str) -> None:
     assert abs(case.segment.estimate_cycles / cycles - 1) < 0.1, (case.segment.estimate_cycles, cycles)
 
 
-@pytest.mark.feature("B74")
 @pytest.mark.parametrize("name", CASES)
 def test_estimate_of_random_plans_without_shared_loads(name: str) -> None:
     """Plans that leave the last tiles less to do are estimated by their fullest tile: never far too low."""
@@ -57,7 +55,6 @@ def test_estimate_of_random_plans_without_shared_loads(name: str) -> None:
     assert ratios and min(ratios) > 0.85 and np.median(np.abs(np.array(ratios) - 1)) < 0.1, ratios
 
 
-@pytest.mark.feature("B74")
 def test_long_loop_nests_are_continued_at_their_rate() -> None:
     """Far more steps than are tried: the estimate stays with the simulation."""
     case = CASES["add"]()
@@ -68,7 +65,6 @@ def test_long_loop_nests_are_continued_at_their_rate() -> None:
     assert abs(estimate / simulate(with_plan(case, plan).program).cycles - 1) < 0.03
 
 
-@pytest.mark.feature("B63", "B69")
 def test_steps_load_what_changes_and_alternate_copies() -> None:
     """M in 2, N in 2, K in 2: x is loaded at every K step, w too; the result's copy changes when K is complete."""
     low = CASES["gemm"]().lowering()
@@ -84,7 +80,6 @@ def test_steps_load_what_changes_and_alternate_copies() -> None:
     assert [s.copy for s in steps] == [(0, 0, 0), (0, 1, 1), (1, 0, 0), (1, 1, 1)]
 
 
-@pytest.mark.feature("B74")
 def test_rows_that_blocks_have_in_common_are_those_of_every_block() -> None:
     """Blocks of a pool, put together from distinct rows, are what their rows give one by one; pauses of one length are one row."""
     machine = one_op("abs", Arg((5, 5))).machine

@@ -51,7 +51,6 @@ def program(seed, fifo):
     return make_program(m, [make_segment(m, "s", codes, [0, 1, -1, -1], [0])], [(0, [DDR_BASE])])
 
 
-@pytest.mark.feature("H28")
 @pytest.mark.parametrize("seed", range(6))
 def test_forms_change_nothing(seed, monkeypatch):
     p = program(seed, 16 if seed < 4 else 17)
@@ -63,7 +62,6 @@ def test_forms_change_nothing(seed, monkeypatch):
     assert before["ne"] + before["ct"] < after["ne"] + after["ct"]  # there were conflicts
 
 
-@pytest.mark.feature("H28")
 def test_sets_are_arbitrated_once(monkeypatch):
     arbiter = Arbiter(load_machine("tx8", {"tile.spm_model": 3}))
     seen = []

@@ -58,7 +58,6 @@ def sanitize(p):
     watch.run(FunctionalSimulator(p, observer=watch))
 
 
-@pytest.mark.feature("B10", "H26", "H27")
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_one_broken_field_is_refused_or_harmless(data):
@@ -80,7 +79,6 @@ def one(name, **fields):
     return program([CodeBuilder().add(name, **fields).finish().code()], [0] + [-1] * 15, 1)
 
 
-@pytest.mark.feature("H03")
 def test_address_out_of_memory_names_tile_and_instruction():
     made = one("add_vv", src0=A, src1=B, dst=0x2EFF00, n=256, fmt="f32")
     with pytest.raises(ProgramError, match=r"segment 's' tile 0 instruction 0: writes SPM \[0x2eff00, 0x2f0300\)"):
@@ -89,7 +87,6 @@ def test_address_out_of_memory_names_tile_and_instruction():
         FunctionalSimulator(made).run()
 
 
-@pytest.mark.feature("H08")
 def test_unknown_opcode_names_the_instruction():
     made = one("wait")
     made.segments[0].codes[0]["opcode"][1] = 0x5FF
@@ -100,7 +97,6 @@ def test_unknown_opcode_names_the_instruction():
             tool(made)
 
 
-@pytest.mark.feature("H08")
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
@@ -120,7 +116,6 @@ def test_fields_that_cannot_be_right(fields, text):
             tool(made)
 
 
-@pytest.mark.feature("H08")
 def test_a_loop_without_end_in_sight():
     b = CodeBuilder()
     with b.loop(1 << 30):
@@ -133,7 +128,6 @@ def test_a_loop_without_end_in_sight():
             tool(made)
 
 
-@pytest.mark.feature("H24")
 def test_a_ring_of_waiting_tiles_is_explained():
     """Everybody waits for the neighbour before sending on: each tile and what it waits for is named."""
     codes = []
@@ -153,7 +147,6 @@ def test_a_ring_of_waiting_tiles_is_explained():
             )
 
 
-@pytest.mark.feature("H29")
 def test_trace_paths_that_cannot_be_written(tmp_path, capsys):
     call = Caller(capsys)
     save(one("wait"), tmp_path / "p.tx8")

@@ -51,12 +51,10 @@ def pair(b):
     b.add("gemm", **GEMM).add("add_vv", **ADD)
 
 
-@pytest.mark.feature("H28")
 def test_model_1_has_no_conflicts():
     assert times(machine(1, spm_banks=1), pair)[1][:2] == [GEMM_TIME, ADD_TIME]
 
 
-@pytest.mark.feature("H28")
 @pytest.mark.parametrize("banks", [8, 2, 1])
 def test_model_2_shares_the_bandwidth(banks):
     """Two rows slow down alike while both run, and by themselves if one alone asks for more than there is."""
@@ -73,14 +71,12 @@ def test_model_2_shares_the_bandwidth(banks):
     assert lone == ceil(ADD_TIME * max(1, ADD_BYTES / ADD_TIME / ceiling) - 1e-6)
 
 
-@pytest.mark.feature("H28")
 def test_model_2_keeps_every_default_timing():
     """All ports together ask for less than eight banks deliver."""
     assert 128 * (3 + 5 + 4 + 2) < 8 * 256
     assert times(machine(2), pair)[1] == times(machine(1), pair)[1]
 
 
-@pytest.mark.feature("H28")
 def test_model_3_single_streams_and_priority():
     full = (0, STEPS)
     assert arbitrate(((full,), (), ()), 8, 2) == (1.0, 1.0, 1.0)
@@ -94,14 +90,12 @@ def test_model_3_single_streams_and_priority():
     assert arbitrate((((0, STEPS // 2),), ((0, STEPS // 2),)), 1, 2) == (1.0, 1.0)
 
 
-@pytest.mark.feature("H28")
 @pytest.mark.parametrize("ports", [2, 3, 5])
 def test_model_3_operands_of_one_row_wait_for_each_other(ports):
     (share,) = arbitrate((tuple((0, STEPS) for _ in range(ports)),), 1, 2)
     assert share == pytest.approx(1 / ports, abs=2 * JITTER / WINDOW)
 
 
-@pytest.mark.feature("H28")
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 15), st.integers(1, STEPS)), max_size=4).map(tuple), min_size=1, max_size=5),
        st.sampled_from([1, 2, 4, 8]))  # fmt: skip
@@ -114,7 +108,6 @@ def test_model_3_serves_no_more_than_the_banks_have(asked, banks):
     assert arbitrate(tuple(asked), 2 * banks, 2)[0] >= shares[0] - JITTER / WINDOW or len(asked[0]) > 1
 
 
-@pytest.mark.feature("H28")
 def test_model_3_stretches_rows():
     m = machine(3, spm_banks=1)
     _, length, _ = times(m, lambda b: b.add("add_vv", **ADD))
@@ -127,7 +120,6 @@ def test_model_3_stretches_rows():
     assert slow[0] > GEMM_TIME and slow[1] > ADD_TIME
 
 
-@pytest.mark.feature("H28")
 @pytest.mark.parametrize("model", [2, 3])
 def test_dependencies_hold_with_stretched_rows(model):
     """A chain of rows that wait for each other; serial mode overlaps nothing, so rows keep their own times."""
@@ -146,13 +138,11 @@ def test_dependencies_hold_with_stretched_rows(model):
     assert simulate(program).cycles == simulate(program).cycles >= simulate(times(machine(1), chain)[2]).cycles
 
 
-@pytest.mark.feature("H28")
 def test_unknown_model_is_refused():
     with pytest.raises(ConfigError, match="spm_model: found 4"):
         machine(4)
 
 
-@pytest.mark.feature("H29")
 def test_counters_under_the_monitors_names():
     def some(b):
         b.add("rdma", dst=A, run_bytes=65536, slot=0)

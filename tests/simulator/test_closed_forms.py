@@ -30,7 +30,6 @@ SMALL_N = ("reduce", "pool", "unpool", "mask_unpool", "conv", "depthwise", "back
            "nchw", "nhwc", "pad", "tensor_norm", "img2col", "concat", "bilinear")  # fmt: skip
 
 
-@pytest.mark.feature("H27")
 def test_every_engine_instruction_alone_takes_its_formula():
     for name, cls in isa.INSTRUCTIONS.items():
         if cls.UNIT not in ("ct", "ne", "tdma", "rdma", "wdma"):
@@ -53,7 +52,6 @@ def test_every_engine_instruction_alone_takes_its_formula():
         assert times.end[1] == times.end[0] + WAIT, name
 
 
-@pytest.mark.feature("H25", "H27")
 @pytest.mark.parametrize(("first", "second"), list(product((CT, NE, RDMA, WDMA, TDMA), repeat=2)))
 def test_pairs_at_the_cycle(first, second):
     """A dependent row that is ready one cycle before, at, and one cycle after the end of the older one."""
@@ -68,7 +66,6 @@ def test_pairs_at_the_cycle(first, second):
         assert run([rows], serial=True).start[1] == max(ready, length)
 
 
-@pytest.mark.feature("H04", "H27")
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.sampled_from([(32, 150), (10, 40), (7, 9)]))
 def test_k_unequal_transfers_share_the_ddr(sizes, rates):
@@ -85,7 +82,6 @@ def test_k_unequal_transfers_share_the_ddr(sizes, rates):
     assert got.end.tolist() == [want[t] for t in range(len(sizes))]
 
 
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_all_messages_of_a_column_meet_at_its_last_link(k):
     """Tiles 4, 8, 12 send up to tile 0 at once: its link carries one after the other, the nearest first."""
@@ -122,7 +118,6 @@ def all_reduce(size):
     return program([b.code() for b in codes], list(range(16)), 2, in_step=16 * size, out_step=16 * size)
 
 
-@pytest.mark.feature("H23", "H26", "H27")
 def test_ring_all_reduce():
     size = 4096
     made = all_reduce(size)
@@ -163,7 +158,6 @@ def ddr_and_link_bytes(made):
     return ddr, links
 
 
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize("case", ["shared", "chain", "all reduce"])
 def test_bytes_over_ddr_and_links_are_the_programs(case):
     if case == "all reduce":

@@ -68,8 +68,6 @@ def random_tiles(rng):
     return tiles
 
 
-@pytest.mark.feature("H25")
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize("seed", range(60))
 def test_kernel_equals_twin(seed):
     rng = np.random.default_rng(seed)
@@ -81,7 +79,6 @@ def test_kernel_equals_twin(seed):
         same_as_twin(tiles, serial, port, total, depth)
 
 
-@pytest.mark.feature("H25")
 def test_random_cases_do_exercise_conflicts():
     """Without dependencies the same rows must finish earlier somewhere, else the property test shows nothing."""
     faster = 0
@@ -92,7 +89,6 @@ def test_random_cases_do_exercise_conflicts():
     assert faster > 5
 
 
-@pytest.mark.feature("H25")
 @pytest.mark.parametrize("kind", ["raw", "war", "waw", "none"])
 def test_dependency_starts_exactly_when_the_older_row_ends(kind):
     old_read, old_write = {"war": ([(0, 64)], []), "none": ([(0, 64)], [(64, 128)])}.get(kind, ([], [(0, 64)]))
@@ -110,7 +106,6 @@ def test_dependency_starts_exactly_when_the_older_row_ends(kind):
     assert early.start[1] == (100 if kind == "none" else 101)
 
 
-@pytest.mark.feature("H25")
 def test_hardware_orders_rows_of_one_worker_only():
     load = row(RDMA, fixed=100, write=[(0, 64)], worker=1)
     product = row(NE, fixed=50, read=[(0, 64)])
@@ -125,14 +120,12 @@ def test_hardware_orders_rows_of_one_worker_only():
         assert got.blocked[0, WAIT] == begin - 1
 
 
-@pytest.mark.feature("H25")
 def test_touching_ranges_do_not_conflict():
     old = row(NE, fixed=100, write=[(0, 64)])
     assert run([[old, row(CT, fixed=1, read=[(64, 65)])]]).start[1] == 2
     assert run([[old, row(CT, fixed=1, read=[(63, 64)])]]).start[1] == 101
 
 
-@pytest.mark.feature("H25")
 def test_ddr_conflicts_only_between_the_dma_engines():
     store = row(WDMA, fixed=50, ddr_bytes=32, ddr_write=[(1000, 1032)], read=[(0, 32)])
     load = row(RDMA, fixed=5, ddr_bytes=32, ddr_read=[(1031, 1063)], write=[(64, 96)])
@@ -143,7 +136,6 @@ def test_ddr_conflicts_only_between_the_dma_engines():
     assert load_first.start[1] == load_first.end[0]
 
 
-@pytest.mark.feature("H25")
 @pytest.mark.parametrize(("kind", "depth"), [(CT, 6), (NE, 6), (RDMA, 6), (WDMA, 6), (TDMA, 4)])
 def test_full_queue_stalls_the_core(kind, depth):
     n = depth + 3
@@ -156,7 +148,6 @@ def test_full_queue_stalls_the_core(kind, depth):
     assert got.blocked[0, KCORE] == entered - n  # it would have entered at cycle n
 
 
-@pytest.mark.feature("H25")
 def test_serial_mode_never_overlaps():
     rows = [row(k % 5, fixed=10 + k, issue=2) for k in range(12)]
     got = run([rows], serial=True)
@@ -165,7 +156,6 @@ def test_serial_mode_never_overlaps():
     assert run([rows]).cycles < got.cycles
 
 
-@pytest.mark.feature("H24")
 def test_wait_and_routine_join_the_engines():
     got = run(
         [
@@ -182,7 +172,6 @@ def test_wait_and_routine_join_the_engines():
     assert got.blocked[0, WAIT] == 499
 
 
-@pytest.mark.feature("H24")
 def test_barrier_releases_all_tiles_after_the_last():
     cost = 496
     tiles = [[row(WAIT, fixed=100 * t), row(BARRIER, fixed=cost), row(CT, fixed=1)] for t in range(4)] + [[]]
@@ -194,7 +183,6 @@ def test_barrier_releases_all_tiles_after_the_last():
     assert got.tile_cycles[4] == 0
 
 
-@pytest.mark.feature("H04")
 @pytest.mark.parametrize("k", [1, 2, 4, 5, 16, 24])
 def test_equal_flows_share_equally(k):
     load = row(RDMA, fixed=304, issue=0, ddr_bytes=65536)
@@ -205,7 +193,6 @@ def test_equal_flows_share_equally(k):
     assert set(got.end.tolist()) == {304 + int(np.ceil(65536 / rate))}
 
 
-@pytest.mark.feature("H04")
 def test_two_unequal_flows():
     """At a total of 40 B/cycle two transfers run at 20 until the short one ends, then the long one at 32."""
     short, long = row(RDMA, issue=0, ddr_bytes=2000), row(RDMA, issue=0, ddr_bytes=5200)
@@ -216,7 +203,6 @@ def test_two_unequal_flows():
     assert got.end.tolist() == [150, 150 + 1600 // 32]
 
 
-@pytest.mark.feature("H27")
 def test_facade_refuses_what_the_kernel_trusts():
     tiles = [[row(CT, fixed=1)]]
     for bad, text in (

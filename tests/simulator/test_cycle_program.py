@@ -50,7 +50,6 @@ def durations(program, serial=False):
     return [(t.end - t.start).tolist() for t in trace(program, 0, serial) if len(t.rows) > 1]
 
 
-@pytest.mark.feature("H27")
 def test_published_costs():
     code = gemm(CodeBuilder()).finish().code()
     assert durations(one_segment(code))[0][0] == 8252
@@ -60,8 +59,6 @@ def test_published_costs():
     assert [d[0] for d in everyone] == [7295] * 16
 
 
-@pytest.mark.feature("H04")
-@pytest.mark.feature("H22")
 def test_page_and_burst_position_cost():
     load = CodeBuilder().add("rdma", dst=A, run_bytes=KIB64, slot=0).finish().code()
     at = one_segment(load, only(), slots=1, launches=[(0, [DDR_BASE + 100])])
@@ -74,7 +71,6 @@ def test_page_and_burst_position_cost():
     assert [g.count for g in simulate(moved).groups] == [9]
 
 
-@pytest.mark.feature("H25")
 def test_load_multiply_store_is_ordered_in_both_modes():
     b = CodeBuilder().add("rdma", dst=A, run_bytes=KIB64, slot=0)
     gemm(b).add("wdma", src=C, run_bytes=KIB64, slot=1).finish()
@@ -85,7 +81,6 @@ def test_load_multiply_store_is_ordered_in_both_modes():
         assert t.start[3] == t.end[2]
 
 
-@pytest.mark.feature("H25")
 def test_serial_is_never_faster_and_independent_work_overlaps():
     b = CodeBuilder()
     for _ in range(3):
@@ -98,7 +93,6 @@ def test_serial_is_never_faster_and_independent_work_overlaps():
     assert tile.start[1] < tile.end[0]
 
 
-@pytest.mark.feature("H24")
 def test_barrier_and_wait_cost():
     program = one_segment(CodeBuilder().finish().code())
     assert simulate(program).cycles == 180 + BARRIER
@@ -106,7 +100,6 @@ def test_barrier_and_wait_cost():
     assert simulate(idle).cycles == 180 + BARRIER
 
 
-@pytest.mark.feature("H27")
 def test_routine_joins_the_engines_itself():
     k = MACHINE.kcore
     routine = k.routine_base + int(np.ceil(1000 * k.routine_cycles_per_elem))
@@ -118,7 +111,6 @@ def test_routine_joins_the_engines_itself():
     assert first.cycles == issue + 8252 + 180 + routine + 180 + BARRIER
 
 
-@pytest.mark.feature("H27")
 def test_equal_launches_are_one_group_and_add_up():
     load = CodeBuilder().add("rdma", dst=A, run_bytes=KIB64, slot=0).finish().code()
     mult = gemm(CodeBuilder()).finish().code()
@@ -145,7 +137,6 @@ def test_equal_launches_are_one_group_and_add_up():
     ]
 
 
-@pytest.mark.feature("H29")
 def test_counters_and_json():
     b = CodeBuilder()
     with b.loop(5):
@@ -163,7 +154,6 @@ def test_counters_and_json():
     assert 0 < tree["roofline_ratio"] <= 1
 
 
-@pytest.mark.feature("H27")
 def test_segments_without_barrier_run_into_each_other():
     load = CodeBuilder().add("rdma", dst=D, run_bytes=KIB64, slot=0).code()
     mult = gemm(CodeBuilder()).finish().code()
@@ -176,7 +166,6 @@ def test_segments_without_barrier_run_into_each_other():
     assert joined.groups[0].cycles == alone + 20 + 4 * 5
 
 
-@pytest.mark.feature("H25")
 def test_overlapping_arguments_are_timed_apart():
     b = CodeBuilder().add("wdma", src=A, run_bytes=KIB64, slot=0).add("rdma", dst=D, run_bytes=KIB64, slot=1)
     code = b.finish().code()
@@ -186,7 +175,6 @@ def test_overlapping_arguments_are_timed_apart():
     assert result.groups[1].cycles > result.groups[0].cycles + 1000
 
 
-@pytest.mark.feature("H27")
 def test_bad_programs_are_refused():
     with pytest.raises(ProgramError, match="2 arguments, required 1"):
         simulate(one_segment(CodeBuilder().finish().code(), slots=1, launches=[(0, [1, 2])]))

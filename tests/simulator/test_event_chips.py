@@ -7,7 +7,6 @@ from event_rows import BARRIER, HANDSHAKE, RDMA, RECV, SEND, SEND_WAIT, WAIT, WD
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytestmark = [pytest.mark.feature("H02"), pytest.mark.feature("H27")]
 SETUP, HOP, RATE, SLOW, LATENCY = 100, 8, 128, 25, 1000
 ROW = (2, RATE, HOP, 3, 1, 2, SLOW, LATENCY)  # chips of 2 x 1 tiles, two in a row
 

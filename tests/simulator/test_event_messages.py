@@ -49,8 +49,6 @@ def chip(**rows):
     return [rows.get(f"t{t}", []) for t in range(16)]
 
 
-@pytest.mark.feature("H23")
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize(
     ("dst", "nbytes", "cycles"),
     [(1, 2048, 1444), (1, 8192, 1492), (1, 65536, 1940), (15, 65536, 1980), (0, 2048, 1436)],
@@ -67,8 +65,6 @@ def test_one_message_on_an_idle_path(dst, nbytes, cycles):
     assert not got.monitors.any()
 
 
-@pytest.mark.feature("H23")
-@pytest.mark.feature("B86")
 def test_broadcast_uses_every_link_once():
     others = list(range(1, 16))
     tiles = [[send(others, 65536)]] + [[recv(65536)] for _ in others]
@@ -80,7 +76,6 @@ def test_broadcast_uses_every_link_once():
     assert sorted(got.link_bytes.tolist()) == [0] * (48 - 15) + [65536] * 15
 
 
-@pytest.mark.feature("H23")
 def test_scattered_parts_follow_each_other():
     """Part k of c cycles is at its tile k * c later than a message of its own would be; every part takes its own links."""
     part = send([0, 1, 2, 5], 1280) | {"scatter": True}
@@ -94,15 +89,12 @@ def test_scattered_parts_follow_each_other():
     assert got.link_bytes.sum() == 1280 * (1 + 2 + 2)
 
 
-@pytest.mark.feature("H27")
 def test_the_core_itself_waits_for_nothing():
     got = run([[row(CT, fixed=1000, issue=5), row(CORE, fixed=20, issue=3), row(WAIT, fixed=7, issue=0)]])
     assert got.end.tolist() == [1005, 5 + 3 + 20, 1005 + 7]
     assert got.busy[0, KCORE] == 20
 
 
-@pytest.mark.feature("H27")
-@pytest.mark.feature("H02")
 def test_messages_over_one_link_share_it_and_disjoint_ones_do_not():
     one = run(chip(t0=[send([1], 65536)], t1=[recv(65536)]), mesh=MESH).cycles
     # 0 -> 2 and 1 -> 2 both need link 1 -> 2; the head from tile 1 is there first
@@ -118,7 +110,6 @@ def test_messages_over_one_link_share_it_and_disjoint_ones_do_not():
     assert set(both.end.tolist()) == {one}
 
 
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_k_messages_of_one_tile_over_one_link(k):
     """Setup is hidden behind a long message; engines are not the limit until there are more than three."""
@@ -128,7 +119,6 @@ def test_k_messages_of_one_tile_over_one_link(k):
     assert got.blocked[0, 8] == max(0, got.start[k - 1] - 1320 * k)
 
 
-@pytest.mark.feature("H23")
 def test_a_fourth_message_waits_for_the_first_engine():
     nbytes = 1 << 20
     rows = [send([t], nbytes) for t in (1, 4, 1, 4)]
@@ -139,7 +129,6 @@ def test_a_fourth_message_waits_for_the_first_engine():
     assert got.blocked[0, 8] == got.start[3] - 4 * 1320
 
 
-@pytest.mark.feature("H23")
 def test_monitors_count_and_are_consumed():
     tiles = chip(
         t0=[send([1], 1000), send([1], 1000, monitor=2), send([1], 500)],
@@ -152,7 +141,6 @@ def test_monitors_count_and_are_consumed():
     assert left.monitors[2].tolist() == [0, 0, 0, 100]
 
 
-@pytest.mark.feature("H24")
 def test_partial_barrier_and_handshake_times():
     group = [1, 4, 6]
     meet = row(BARRIER_SUB, fixed=448, issue=0, tiles=group)
@@ -165,7 +153,6 @@ def test_partial_barrier_and_handshake_times():
     assert run(shake, mesh=(2, *MESH[1:])).end.tolist() == [1, 129 + 50, 51, 129 + 50]
 
 
-@pytest.mark.feature("H24")
 def test_disjoint_groups_do_not_wait_for_each_other():
     fast, slow = [0, 1], [2, 3]
     tiles = [
@@ -186,7 +173,6 @@ DEADLOCKS = {
 }
 
 
-@pytest.mark.feature("H24")
 @pytest.mark.parametrize("name", DEADLOCKS)
 def test_deadlocks_are_found(name):
     tiles, where = DEADLOCKS[name]
@@ -199,7 +185,6 @@ def test_deadlocks_are_found(name):
     assert slow.value.rows == where and slow.value.monitors == found.value.monitors.tolist()
 
 
-@pytest.mark.feature("H24")
 def test_crossed_handshakes():
     """0 waits for 1, 1 for 2, 2 for 0."""
     tiles = [[row(HANDSHAKE, peer=(t + 1) % 3)] for t in range(3)]
@@ -264,9 +249,6 @@ def random_exchange(rng, n_tiles):
     return tiles, due
 
 
-@pytest.mark.feature("H23")
-@pytest.mark.feature("H24")
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize("seed", range(40))
 def test_kernel_equals_twin(seed):
     rng = np.random.default_rng(seed)
@@ -280,7 +262,6 @@ def test_kernel_equals_twin(seed):
         assert got.monitors.tolist() == due.tolist()
 
 
-@pytest.mark.feature("H27")
 def test_random_exchanges_do_share_links():
     """Some message takes longer than any could on idle links, else the test above shows nothing."""
     crowded = 0
@@ -292,7 +273,6 @@ def test_random_exchanges_do_share_links():
     assert crowded > 5
 
 
-@pytest.mark.feature("H27")
 def test_link_bytes_are_conserved():
     rng = np.random.default_rng(3)
     tiles, _ = random_exchange(rng, 16)
@@ -309,7 +289,6 @@ def test_link_bytes_are_conserved():
     assert got.link_bytes.tolist() == list(want.values())
 
 
-@pytest.mark.feature("H27")
 def test_facade_refuses_broken_trees():
     tiles = [[send([1], 8)], [recv(8)]]
     good = to_input(tiles, (2, *MESH[1:]))

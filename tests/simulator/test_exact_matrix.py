@@ -47,7 +47,6 @@ def loops(left, right):
     return out
 
 
-@pytest.mark.feature("H19", "H26")
 @pytest.mark.parametrize("k", [1, 7, 8, 9, 61])
 def test_order_of_additions(k):
     rng = np.random.default_rng(k)
@@ -62,7 +61,6 @@ def test_order_of_additions(k):
     assert np.array_equal(ordered_product(left[:, k // 8 * 8 :], right[k // 8 * 8 :], BF16, again), got)
 
 
-@pytest.mark.feature("H19", "H26")
 def test_order_shows_in_the_result():
     """One large term swallows small ones that stand beside it, and not those that meet first."""
     left = np.array([[2.0**24, 1, 1, 1, 1, 1, 1, 1]], np.float32)
@@ -71,7 +69,6 @@ def test_order_shows_in_the_result():
     assert ordered_product(left, ones, BF16)[0, 0] == 2.0**24 + 2 + 4
 
 
-@pytest.mark.feature("H06", "H19")
 def test_six_passes_of_f32():
     rng = np.random.default_rng(0)
     left, right = (rng.standard_normal(s).astype(np.float32) for s in ((4, 19), (19, 3)))
@@ -105,7 +102,6 @@ def states(operands):
     return out
 
 
-@pytest.mark.feature("H19", "H26")
 @pytest.mark.parametrize("fmt", ["bf16", "f16", "tf32", "f32", "i8"])
 @pytest.mark.parametrize(("l_trs", "r_trs", "batch_l", "batch_r"), list(product((0, 1), (0, 1), (1, 2), (1, 2))))
 def test_every_form_of_a_product_gives_the_same_bytes(fmt, l_trs, r_trs, batch_l, batch_r):
@@ -123,7 +119,6 @@ def test_every_form_of_a_product_gives_the_same_bytes(fmt, l_trs, r_trs, batch_l
     assert np.array_equal(own.spm, exact.spm) and own.spm[C : C + 64].any()
 
 
-@pytest.mark.feature("H20", "H26")
 @pytest.mark.parametrize("kind", ["conv", "depthwise", "backward_conv"])
 @pytest.mark.parametrize("fmt", ["bf16", "f32", "i8"])
 def test_convolutions_of_small_integers(kind, fmt):
@@ -148,7 +143,6 @@ def test_convolutions_of_small_integers(kind, fmt):
         )
 
 
-@pytest.mark.feature("H06")
 @pytest.mark.parametrize(
     ("x", "y", "fmt", "want"),
     [
@@ -178,7 +172,6 @@ def test_status_bits_are_sticky(x, y, fmt, want):
     assert state.status >> STATUS.index("integer overflow") & 1 and state.spm[C] == 127
 
 
-@pytest.mark.feature("H26")
 def test_compiled_programs_give_the_same_bytes():
     case = build([Arg((9, 70), "bf16"), Arg((9, 70), "bf16")], lambda b, x, y: b("silu", b("add", x, y)))
     feed = feed_of(case.program)
@@ -197,7 +190,6 @@ def test_compiled_programs_give_the_same_bytes():
         assert np.array_equal(x.view(np.uint8), want[name].view(np.uint8))
 
 
-@pytest.mark.feature("H26")
 def test_command_line(tmp_path, capsys):
     case = build([Arg((3, 20), "f32")], lambda b, x: b("exp", x))
     made, call = CompiledProgram(case.program), Caller(capsys)
@@ -220,7 +212,6 @@ def test_command_line(tmp_path, capsys):
         assert {n: x.tobytes() for n, x in made.run(feed).items()} == {n: out[n].tobytes() for n in out.files}
 
 
-@pytest.mark.feature("H14", "H26")
 @pytest.mark.parametrize(
     ("name", "shape", "more"),
     [

@@ -71,9 +71,6 @@ def all_gather(size):
     )
 
 
-@pytest.mark.feature("H23")
-@pytest.mark.feature("H26")
-@pytest.mark.feature("H27")
 def test_ring_all_gather():
     size = 4096
     made = all_gather(size)
@@ -96,8 +93,6 @@ def test_ring_all_gather():
         assert ends.tolist() == [load_time + step * (i + 1) for i in range(15)]
 
 
-@pytest.mark.feature("B86")
-@pytest.mark.feature("H23")
 def test_broadcast_of_an_operand(tmp_path):
     size = 65536
     others = mask_of(range(1, 16))
@@ -129,7 +124,6 @@ def test_broadcast_of_an_operand(tmp_path):
     assert tree["groups"][0]["noc_bytes"] == 15 * size
 
 
-@pytest.mark.feature("H23")
 @pytest.mark.parametrize(
     ("dst", "size", "cycles"),
     [(1, 2048, 1444), (1, 8192, 1492), (1, 65536, 1940), (15, 65536, 1980)],
@@ -144,7 +138,6 @@ def test_message_costs(dst, size, cycles):
     assert message_cycles(MACHINE, 0, 1 << dst, size) == cycles
 
 
-@pytest.mark.feature("H24")
 @pytest.mark.parametrize(("group", "hops"), [([0, 1], 1), ([5, 6, 9, 10], 2), ([0, 15], 6), ([3], 0)])
 def test_partial_barrier_costs_by_its_rectangle(group, hops):
     late = CodeBuilder().add("wait").add("wait").add("barrier_sub", mask=mask_of(group))
@@ -156,7 +149,6 @@ def test_partial_barrier_costs_by_its_rectangle(group, hops):
     FunctionalSimulator(made).run()
 
 
-@pytest.mark.feature("H24")
 def test_handshake_costs_by_distance():
     codes, which = tiles(
         t0=CodeBuilder().add("handshake", peer=15).finish(),
@@ -187,8 +179,6 @@ def stuck_programs():
     }  # fmt: skip
 
 
-@pytest.mark.feature("H24")
-@pytest.mark.feature("H26")
 @pytest.mark.parametrize("name", ["recv", "shakes", "few", "half"])
 def test_deadlock_is_explained(name):
     builders, parts = stuck_programs()[name]
@@ -203,7 +193,6 @@ def test_deadlock_is_explained(name):
             assert part in text
 
 
-@pytest.mark.feature("H23")
 def test_messages_that_nobody_receives_are_an_error():
     codes, which = tiles(t0=CodeBuilder().add("send", src=A, dst=A, bytes=64, mask=6).finish(),
                          t1=CodeBuilder().add("recv", monitor=0, bytes=60).finish())  # fmt: skip
@@ -215,8 +204,6 @@ def test_messages_that_nobody_receives_are_an_error():
         assert "tile 2 monitor 0: 64 bytes" in str(found.value)
 
 
-@pytest.mark.feature("H03")
-@pytest.mark.feature("H23")
 def test_remote_writes_stay_inside_the_scratchpad():
     codes, which = tiles(t0=CodeBuilder().add("send", src=A, dst=0x2EFFF0, bytes=64, mask=2),
                          t1=CodeBuilder().add("recv", monitor=0, bytes=64))  # fmt: skip
@@ -229,7 +216,6 @@ def test_remote_writes_stay_inside_the_scratchpad():
             run(program(codes, which, barrier=False))
 
 
-@pytest.mark.feature("H25")
 def test_workers_order_nothing_between_them():
     size = 65536
     gemm = dict(left=A, right=B, out=C, m=8, k=64, n=64, fmt="bf16", out_fmt=3)
@@ -258,7 +244,6 @@ def test_workers_order_nothing_between_them():
     assert t.end[1] == t.end[0] + WAIT and t.start[2] == t.end[1] + 84
 
 
-@pytest.mark.feature("H26")
 def test_data_passes_a_barrier_through_ddr():
     """Tile 0 reads what tile 15 wrote before the barrier in the middle of the segment."""
     writer = CodeBuilder().add("rdma", dst=A, run_bytes=256, slot=0)
@@ -274,7 +259,6 @@ def test_data_passes_a_barrier_through_ddr():
     assert np.array_equal(sim.ddr.view(OUT + 4096, 256), want)
 
 
-@pytest.mark.feature("H23")
 def test_loops_of_messages():
     """A loop streams pieces through two buffers; the handshake keeps the sender from overtaking."""
     one, two = CodeBuilder(), CodeBuilder()

@@ -58,7 +58,6 @@ def gemm_program(**changes):
     return Program(**{**fields, **changes})
 
 
-@pytest.mark.feature("H26")
 @pytest.mark.parametrize("debug", [False, True])
 def test_gemm_on_four_tiles(debug):
     rng = np.random.default_rng(1)
@@ -78,7 +77,6 @@ def test_gemm_on_four_tiles(debug):
         assert not compare("other", sim.read(f"y{t}") + 1, a @ b, bound).ok
 
 
-@pytest.mark.feature("H26")
 def test_loops_run_and_addresses_advance():
     rows = []
     for i in range(50):
@@ -117,7 +115,6 @@ def test_loops_run_and_addresses_advance():
     assert np.array_equal(sim.read("x"), x + 2)
 
 
-@pytest.mark.feature("H26")
 def test_debug_mode_exposes_bytes_that_were_never_written():
     code = isa.rows([isa.make("wdma", src=A, run_bytes=64, slot=0)])
     segment = Segment("s", [code], np.array([0] + [-1] * 15), np.array([0]), np.zeros((16, 1), np.int64), 1, [])
@@ -134,7 +131,6 @@ def test_debug_mode_exposes_bytes_that_were_never_written():
     assert np.isnan(sim.read("y")).all()
 
 
-@pytest.mark.feature("H26")
 def test_kernel_core_routine_runs_on_strided_ddr_views():
     def operand(slot, offset, strides):
         return {"slot": slot, "offset": offset, "shape": [3, 4], "strides": strides, "dtype": "f32"}
@@ -170,7 +166,6 @@ def test_kernel_core_routine_runs_on_strided_ddr_views():
     assert np.array_equal(sim.read("y").reshape(3, 4), values.reshape(4, 3).T + values[:4])
 
 
-@pytest.mark.feature("H26")
 def test_conversion_between_user_and_ddr_types():
     sim = FunctionalSimulator(gemm_program())
     x = np.linspace(-1, 1, M * K, dtype=np.float32).reshape(M, K)
@@ -183,7 +178,6 @@ def test_conversion_between_user_and_ddr_types():
         sim.read("z")
 
 
-@pytest.mark.feature("H26")
 def test_illegal_addresses_name_the_instruction():
     bad = gemm_program()
     bad.segments[0].codes[0]["spm"][2, 0] = 0x2EFFF0
@@ -201,7 +195,6 @@ def test_illegal_addresses_name_the_instruction():
         FunctionalSimulator(gemm_program()).load_params({"w": np.zeros(10**6, np.uint8)})
 
 
-@pytest.mark.feature("H26")
 def test_illegal_operation_names_the_instruction():
     bad = gemm_program()
     code = isa.rows([isa.make("gather_scatter", src0=A, dst=B, size=4, sn0=2, ss0=4)])
@@ -210,7 +203,6 @@ def test_illegal_operation_names_the_instruction():
         FunctionalSimulator(bad).run()
 
 
-@pytest.mark.feature("H26")
 def test_comparison_reports_the_first_difference():
     a = np.array([[1.0, np.nan], [np.inf, 4.0]])
     assert compare("t", a, a, 0.0).ok
@@ -221,7 +213,6 @@ def test_comparison_reports_the_first_difference():
     assert not compare("t", a[0], a, 1.0).ok
 
 
-@pytest.mark.feature("H26")
 def test_matrix_library_runs_on_one_thread_only_inside():
     from tx8fast.simulator.blas import _controls, one_blas_thread
 

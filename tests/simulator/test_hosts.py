@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.checkpoints import make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +32,6 @@ print(sha256(ROUTINES["gemm"](sides, {}, [((2, 70, 70), "f32")])[0].tobytes()).h
 """
 
 
-@pytest.mark.feature("H19")
 def test_every_host_computes_the_same(tmp_path) -> None:
     make_checkpoint(
         tmp_path / "model", hidden=256, heads=4, kv_heads=2, intermediate=320, vocab=97, layers=1, dtype="float32"

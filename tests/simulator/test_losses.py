@@ -39,7 +39,6 @@ def run(*tiles: list[tuple[int, int]]):
     return rows, simulate_events(rows, (6, 6, 6, 6, 4), 32.0, 150.0)
 
 
-@pytest.mark.feature("H27")
 def test_worked_example_of_a_group_bound_by_the_matrix_engine() -> None:
     """Load 100, product 200, vector 50, product 300, load 30 beside nothing, wait 10, barrier 40; useful are 450."""
     tile = [(RDMA, 100), (NE, 200), (CT, 50), (NE, 300), (RDMA, 30), (WAIT, 10), (BARRIER, 40)]
@@ -50,7 +49,6 @@ def test_worked_example_of_a_group_bound_by_the_matrix_engine() -> None:
     assert found == {**dict.fromkeys(LOSSES, 0.0), **want}
 
 
-@pytest.mark.feature("H27")
 def test_tiles_that_are_done_wait_for_the_slowest() -> None:
     """Two tiles, 100 and 300 cycles of products: on average 100 cycles of imbalance."""
     rows, times = run([(NE, 100), (WAIT, 0), (BARRIER, 40)], [(NE, 300), (WAIT, 0), (BARRIER, 40)])
@@ -58,7 +56,6 @@ def test_tiles_that_are_done_wait_for_the_slowest() -> None:
     assert found == {**dict.fromkeys(LOSSES, 0.0), "imbalance": 100.0, "barrier": 40.0}
 
 
-@pytest.mark.feature("H27")
 def test_traffic_beyond_the_bound_is_told_from_slow_transfers() -> None:
     """Transfers 400 cycles, of which 150 must be and 250 are bytes; products of 60 cycles hide nothing."""
     rows, times = run([(RDMA, 400), (NE, 60), (WAIT, 0), (BARRIER, 10)])
@@ -67,7 +64,6 @@ def test_traffic_beyond_the_bound_is_told_from_slow_transfers() -> None:
     assert found == {**dict.fromkeys(LOSSES, 0.0), **want}
 
 
-@pytest.mark.feature("H27")
 @pytest.mark.parametrize("name", OPS)
 def test_bound_and_losses_are_the_cycles(name: str) -> None:
     result = simulate(OPS[name]().program)

@@ -14,7 +14,6 @@ from tests.support.cli_case import Caller
 from tests.support.one_op import Arg, build, one_op, random_plan, with_plan
 from tx8fast.demo_model import SMALL, write_checkpoint
 
-pytestmark = pytest.mark.feature("H31")
 MODELS = sorted((Path(__file__).parent.parent / "data" / "onnx").glob("*.onnx"))
 X, F = Arg((3, 33, 77), "bf16"), Arg((33, 77))
 IMAGE = Arg((1, 12, 12, 40), "bf16")
@@ -102,7 +101,6 @@ def small_model(directory: Path) -> Path:
     return directory
 
 
-@pytest.mark.feature("H26")
 @pytest.mark.parametrize("opt", [1, 2])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_demonstration_model(tmp_path_factory: pytest.TempPathFactory, phase: str, opt: int) -> None:
@@ -112,7 +110,6 @@ def test_demonstration_model(tmp_path_factory: pytest.TempPathFactory, phase: st
     compiled.run(feed_of(compiled.program), sanitize=True)
 
 
-@pytest.mark.feature("B80")
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`run --sanitize` writes results of a clean program; a fault is exit code 2 and leaves nothing behind."""
     tx8 = Caller(capsys)

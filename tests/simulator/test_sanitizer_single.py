@@ -17,7 +17,6 @@ from tx8fast.program.model import Tensor
 from tx8fast.simulator.sanitizer_report import MAX_FINDINGS, SanitizerError
 from tx8fast.tile.tiling import Plan
 
-pytestmark = pytest.mark.feature("H31")
 MACHINE = load_machine("tx8")
 READ = "uninitialised read"
 
@@ -199,13 +198,11 @@ def test_row_through_the_wrong_worker(name, second, first):
     assert f.name == second and f"({first}, worker" in f.text and "no wait_worker" in f.text and f.op == "gemm"
 
 
-@pytest.mark.feature("H25")
 def test_an_older_load_in_the_same_queue_is_ordered():
     """The last load of worker 0 follows the others in one queue, and the product waits for it."""
     assert not Edit(gemm()).set("rdma", 0, worker=1).found()
 
 
-@pytest.mark.feature("H25")
 def test_queue_order_needs_no_wait():
     """Rows of one engine run in order, and what they hand on is ordered too."""
     a = 0x10000
@@ -220,7 +217,6 @@ def test_queue_order_needs_no_wait():
     assert f.name == "exp_v" and f.span == (a, a + 256)
 
 
-@pytest.mark.feature("H25")
 def test_holes_of_strided_rows_are_no_conflict():
     a = 0x10000
 

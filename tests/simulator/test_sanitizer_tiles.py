@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-import pytest
 
 from tests.simulator.planting import Edit, findings
 from tests.support.one_op import Arg, Case, build, one_op
@@ -15,7 +14,6 @@ from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Program, Tensor
 
-pytestmark = pytest.mark.feature("H31")
 SMALL = load_machine("test_2x2")
 BUSY, EARLY, REUSED, UNREADY = "message into a buffer in use", "read before recv", "source reused", "source not ready"
 A, B = 0x10000, 0x20000

@@ -20,8 +20,6 @@ from tx8fast.simulator.sanitizer import Sanitizer
 from tx8fast.simulator.sanitizer_report import SanitizerError
 from tx8fast.simulator.trace import write_trace
 
-pytestmark = pytest.mark.feature("H23")
-
 
 def all_to_all(size):
     """Every tile loads 16 parts and sends part t to tile t, itself included, at a place of its own there."""
@@ -44,7 +42,6 @@ def sanitize(made, nbytes):
     return set()
 
 
-@pytest.mark.feature("H26", "H27")
 def test_all_to_all():
     size = 256
     made = all_to_all(size)
@@ -62,7 +59,6 @@ def test_all_to_all():
     assert sum(e.get("name") == "s: scatter" for e in events) == 16
 
 
-@pytest.mark.feature("H27")
 def test_a_scatter_costs_one_setup():
     size, mask = 1280, mask_of([1, 2, 3])
     first = CodeBuilder().add("rdma", dst=A, run_bytes=3 * size, slot=0).add("wait")
@@ -91,7 +87,6 @@ def column_gather(**change):
     return program([first.code(), rest.code()], [0] + [-1] * 4 + [1] + [-1] * 10, 2)
 
 
-@pytest.mark.feature("H27")
 def test_gather_of_a_column_block():
     made = column_gather()
     verify(made)
@@ -129,7 +124,6 @@ def test_scatter_to_tiles_or_bytes_that_do_not_exist():
             FunctionalSimulator(made).run()
 
 
-@pytest.mark.feature("H31")
 def test_planted_faults():
     """A scatter of bytes that are still being loaded; a gather's holes are no conflict, its runs are."""
 
@@ -159,7 +153,6 @@ def test_planted_faults():
     assert sanitize(made, 65536) >= {"message not received"}
 
 
-@pytest.mark.feature("H24", "H27")
 def test_scalar_unit_and_fence_take_the_core():
     b = CodeBuilder().add("scalar_sqrt", value=0x40800000, fmt="f32").add("fence").finish()
     made = program([b.code()], [0] + [-1] * 15)

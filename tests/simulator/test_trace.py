@@ -17,8 +17,6 @@ from tx8fast.api import CompiledProgram
 from tx8fast.simulator.cycle import simulate, trace, traces
 from tx8fast.simulator.trace import field, varint, write_trace
 
-pytestmark = pytest.mark.feature("H29")
-
 
 @pytest.fixture(scope="module")
 def shared() -> Case:
@@ -202,7 +200,6 @@ def test_overlapping_messages_have_tracks_of_their_own():
     perfetto(case)  # asserts that slices of a track do not overlap
 
 
-@pytest.mark.feature("B80")
 @pytest.mark.parametrize("suffix", ["json", "pftrace"])
 def test_command_line(shared: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str):
     tx8 = Caller(capsys)
@@ -216,7 +213,6 @@ def test_command_line(shared: Case, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert before == sorted(["p.tx8", out.name])
 
 
-@pytest.mark.feature("B80")
 @pytest.mark.parametrize(("name", "says"), [
     ("missing/t.json", "does not exist"), ("t.txt", "required .json (Chrome) or .pftrace (Perfetto)"), ("dir.json", "is a directory"),
     ("p.json", "this is the input file"),

@@ -64,6 +64,15 @@ def conversions() -> IRProgram:
     return g.done(y=g("add", g("relu", g("channel_norm", a, to="compact")), vector), z=g("neg", b))
 
 
+def norm_of_heads() -> IRProgram:
+    """A norm of every head of a projection."""
+    g = SmallGraph(x=((2, 3, 128), "f32"))
+    y = g(
+        "rmsnorm", g("reshape", g.args["x"], shape=(2, 3, 2, 64)), g.array("w", np.linspace(1, 2, 64, dtype=np.float32))
+    )
+    return g.done(y=g("relu", g("reshape", y, shape=(2, 3, 128))))
+
+
 def random_inputs(program: IRProgram, seed: int = 3) -> dict[str, np.ndarray]:
     """Values that every model of the corpus accepts: floats around 0, small indices."""
     rng = np.random.default_rng(seed)
@@ -73,4 +82,14 @@ def random_inputs(program: IRProgram, seed: int = 3) -> dict[str, np.ndarray]:
     }
 
 
-__all__ = ["CONFIGS", "DATA", "MODELS", "conversions", "exported", "family", "random_inputs", "small_cnn"]
+__all__ = [
+    "CONFIGS",
+    "DATA",
+    "MODELS",
+    "conversions",
+    "exported",
+    "family",
+    "norm_of_heads",
+    "random_inputs",
+    "small_cnn",
+]

@@ -51,8 +51,9 @@ class Ops:
         return np.matmul(a, np.swapaxes(b, -1, -2) if trans_b else b) + bias
 
     @staticmethod
-    def rmsnorm(x, gamma, *, axes, eps):
-        return x / np.sqrt(np.mean(np.square(x), axis=tuple(axes), keepdims=True) + eps) * gamma
+    def rmsnorm(x, gamma, *, axes, eps, heads):
+        own = x.reshape(*x.shape[:-1], heads, -1) if heads > 1 else x
+        return (own / np.sqrt(np.mean(np.square(own), axis=tuple(axes), keepdims=True) + eps) * gamma).reshape(x.shape)
 
     @staticmethod
     def reshape(x, *, shape):

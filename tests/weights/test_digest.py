@@ -1,12 +1,10 @@
 """Content digests of weights."""
 
 import numpy as np
-import pytest
 
 from tx8fast.weights import WeightTable
 
 
-@pytest.mark.feature("IR-26")
 def test_digest_follows_content_shape_and_dtype():
     table = WeightTable()
     x = np.arange(12, dtype=np.float32)

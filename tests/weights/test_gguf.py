@@ -12,7 +12,6 @@ from tx8fast.weights.gguf import add_gguf, open_gguf
 from tx8fast.weights.gguf_blocks import BLOCKS, unpack_blocks
 from tx8fast.weights.gguf_header import Skipped
 
-pytestmark = pytest.mark.feature("IR-26")
 RNG = np.random.default_rng(0)
 
 

@@ -33,7 +33,6 @@ def entry(dtype="F32", shape=(2,), begin=0, end=8):
     return {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
 
 
-@pytest.mark.feature("IR-26")
 def test_view_is_a_read_only_map_of_the_file(tmp_path):
     tensors = {"w": np.arange(6, dtype=BF16).reshape(2, 3), "b": np.arange(5, dtype=np.int64)}
     path = tmp_path / "model.safetensors"
@@ -48,7 +47,6 @@ def test_view_is_a_read_only_map_of_the_file(tmp_path):
     assert table["w"].dtype == "bf16" and table["w"].nbytes == 12
 
 
-@pytest.mark.feature("IR-26")
 def test_opening_reads_the_header_only(tmp_path):
     """A sparse 8 GiB file opens at once, and no byte of it becomes resident."""
     n = 8 << 30
@@ -65,7 +63,6 @@ def test_opening_reads_the_header_only(tmp_path):
     assert not table._maps and "w" not in table
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize(
     ("header", "data", "length", "message"),
     [
@@ -98,7 +95,6 @@ def test_malformed_file(tmp_path, header, data, length, message):
     assert message in str(e.value) and "x.safetensors" in str(e.value)
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize("size", [0, 3, 8, 20])
 def test_truncated_everywhere(tmp_path, size):
     path = tmp_path / "x.safetensors"
@@ -107,7 +103,6 @@ def test_truncated_everywhere(tmp_path, size):
         open_checkpoint(path)
 
 
-@pytest.mark.feature("B11")
 def test_all_problems_of_all_shards_in_one_error(tmp_path):
     write(
         tmp_path / "s1.safetensors",
@@ -138,7 +133,6 @@ def test_all_problems_of_all_shards_in_one_error(tmp_path):
         assert part in text
 
 
-@pytest.mark.feature("B11")
 def test_index_that_names_an_absent_tensor(tmp_path):
     write(tmp_path / "s.safetensors", {"a": entry()}, b"\0" * 8)
     (tmp_path / "m.safetensors.index.json").write_text(json.dumps({"weight_map": {"zz": "s.safetensors"}}))
@@ -146,7 +140,6 @@ def test_index_that_names_an_absent_tensor(tmp_path):
         open_checkpoint(find_checkpoint(tmp_path))
 
 
-@pytest.mark.feature("IR-29")
 def test_shards_equal_the_single_file_and_keys_are_kept(tmp_path):
     _, weights = make_checkpoint(tmp_path / "one")
     make_checkpoint(tmp_path / "three", shards=3)
@@ -160,7 +153,6 @@ def test_shards_equal_the_single_file_and_keys_are_kept(tmp_path):
     assert len(table._maps) == 3
 
 
-@pytest.mark.feature("B11")
 def test_several_files_without_index_are_ambiguous(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.safetensors").write_bytes(safetensors_bytes({}))
@@ -170,7 +162,6 @@ def test_several_files_without_index_are_ambiguous(tmp_path):
     assert find_checkpoint(tmp_path).name == "model.safetensors"
 
 
-@pytest.mark.feature("IR-25", "IR-26")
 def test_missing_weights_are_compile_only():
     table = WeightTable()
     table.add_missing("w", (4, 4), "bf16")
@@ -182,7 +173,6 @@ def test_missing_weights_are_compile_only():
         table.view("t")
 
 
-@pytest.mark.feature("IR-28")
 def test_const_view_respects_mutability_and_limit():
     table = WeightTable()
     table.add_array("w", np.ones(8, np.float32))
@@ -192,7 +182,6 @@ def test_const_view_respects_mutability_and_limit():
     assert table.const_view("w") is None
 
 
-@pytest.mark.feature("IR-30")
 def test_move_leaves_the_source_empty_and_copies_nothing():
     a, b = WeightTable(), WeightTable()
     array = np.ones(3, np.float32)
@@ -204,7 +193,6 @@ def test_move_leaves_the_source_empty_and_copies_nothing():
         a.move_to(b)
 
 
-@pytest.mark.feature("IR-27")
 def test_table_errors_name_the_key(tmp_path):
     table = WeightTable()
     table.add_array("w", np.ones(3, np.float32))
@@ -219,7 +207,6 @@ def test_table_errors_name_the_key(tmp_path):
         table.view("f")
 
 
-@pytest.mark.feature("IR-26")
 def test_descriptions_resolve_to_the_same_bytes(tmp_path):
     make_checkpoint(tmp_path, dtype="bfloat16")
     table = WeightTable(tmp_path)
@@ -244,7 +231,6 @@ def test_descriptions_resolve_to_the_same_bytes(tmp_path):
         resolve({**table.describe(key), "offset": 1 << 40}, tmp_path)
 
 
-@pytest.mark.feature("IR-26")
 def test_rope_tables_rotate_by_the_angle():
     """cos and the signed sine, combined as y = x cos + partner sin, rotate each pair by position x frequency."""
     table = WeightTable()
@@ -266,7 +252,6 @@ def test_rope_tables_rotate_by_the_angle():
             assert np.isclose(y[i] + 1j * y[j], (x[i] + 1j * x[j]) * np.exp(3j * f))
 
 
-@pytest.mark.feature("IR-26")
 def test_partial_rotation_passes_the_rest_through():
     table = WeightTable()
     attrs = {"theta": 100.0, "rotary_dim": 4}
@@ -276,7 +261,6 @@ def test_partial_rotation_passes_the_rest_through():
     assert table.view("s")[1, 0] == np.float32(-np.sin(1.0)) and table.view("s")[1, 2] == np.float32(np.sin(1.0))
 
 
-@pytest.mark.feature("IR-26")
 @pytest.mark.parametrize(("window", "offset"), [(0, 0), (2, 0), (0, 3), (3, 2)])
 def test_causal_mask(window, offset):
     table = WeightTable()
@@ -296,7 +280,6 @@ def test_causal_mask(window, offset):
     assert m.dtype == np.float16 and not m.flags.writeable
 
 
-@pytest.mark.feature("IR-26")
 def test_wrong_expressions_are_named():
     table = WeightTable()
     table.add_derived("a", "nope", {}, [], (1,), "f32")
@@ -308,7 +291,6 @@ def test_wrong_expressions_are_named():
         table.view("b")
 
 
-@pytest.mark.feature("IR-26")
 def test_scalar_entries_keep_rank_zero():
     table = WeightTable()
     table.add_derived("zero", "fill", {"value": -3e38}, [], (), "bf16")
@@ -317,7 +299,6 @@ def test_scalar_entries_keep_rank_zero():
     assert float(table.view("zero")) < -2.9e38
 
 
-@pytest.mark.feature("B80")
 @pytest.mark.parametrize(
     ("expr", "attrs"),
     [("rope_sin", "text"), ("rope_cos", {}), ("concat", {"axis": 7}), ("slice", {"start": [0]}), ([], {})],

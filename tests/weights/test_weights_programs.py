@@ -46,7 +46,6 @@ def counter(shape=(1,), key="steps") -> IRProgram:
     return g.program()
 
 
-@pytest.mark.feature("IR-27")
 @pytest.mark.parametrize("passes", ["", "canonicalize,fold-constants,cse,dce"])
 def test_a_counter_that_runs_twice_ends_at_two(passes):
     p = counter()
@@ -57,7 +56,6 @@ def test_a_counter_that_runs_twice_ends_at_two(passes):
     assert p.weights.keys() == ["steps"]
 
 
-@pytest.mark.feature("IR-27")
 def test_bulk_access_swaps_two_entries():
     g = SmallGraph()
     t = g.ctx.tensor((2,), "f32")
@@ -70,7 +68,6 @@ def test_bulk_access_swaps_two_entries():
     assert p.weights.view("a").tolist() == [3, 4] and p.weights.view("b").tolist() == [1, 2]
 
 
-@pytest.mark.feature("IR-27")
 def test_a_missing_key_or_another_type_is_diagnosed_with_the_key():
     for key, shape, message in (
         ("lost", (1,), "key 'lost': expected an entry"),
@@ -104,7 +101,6 @@ def conv_bn(writes: bool) -> IRProgram:
     return g.done(y=g("conv", g.args["x"], scaled))
 
 
-@pytest.mark.feature("IR-28")
 def test_parameters_that_the_graph_writes_are_no_constants():
     """Folding the scale of a normalisation into the weights is right for inference and wrong for an update."""
     fixed, updated = conv_bn(False), conv_bn(True)
@@ -118,7 +114,6 @@ def test_parameters_that_the_graph_writes_are_no_constants():
     assert updated.weights.const_view("gamma") is None and updated.weights.const_view("w") is not None
 
 
-@pytest.mark.feature("IR-29")
 def test_one_graph_twice_in_one_context_keeps_keys_and_text():
     p = conv_bn(False)
     ctx, text = new_context(), p.text()
@@ -138,7 +133,6 @@ def test_one_graph_twice_in_one_context_keeps_keys_and_text():
     other.verify()
 
 
-@pytest.mark.feature("IR-30")
 def test_a_start_up_program_fills_the_table_of_the_main_program():
     g = SmallGraph()
     g.weights.add_array("w", np.zeros((4, 4), np.float32))
@@ -153,7 +147,6 @@ def test_a_start_up_program_fills_the_table_of_the_main_program():
     assert len(start.weights) == 0 and main.view("w") is filled and main.view("w").trace() == 4
 
 
-@pytest.mark.feature("IR-31")
 def test_constants_per_chip_have_sizes_per_chip_and_renumbering_is_a_bijection():
     g = SmallGraph(x=((1, 64), "f32"))
     rng = np.random.default_rng(0)
@@ -182,7 +175,6 @@ def test_constants_per_chip_have_sizes_per_chip_and_renumbering_is_a_bijection()
     assert all(n in payloads for n in loads.values()), "each load resolves"
 
 
-@pytest.mark.feature("IR-31")
 def test_the_bytes_of_a_chip(tmp_path):
     table = WeightTable()
     a, b = (np.full(3, i, np.float32) for i in (1, 2))

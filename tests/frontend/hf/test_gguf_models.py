@@ -13,7 +13,6 @@ from tx8fast.errors import ImportModelError, UnsupportedError
 from tx8fast.frontend import open_model
 
 gguf = pytest.importorskip("gguf")
-pytestmark = pytest.mark.feature("IR-26", "B11")
 
 #: what the format cannot say, or says in another way
 WITHOUT = {

@@ -10,8 +10,6 @@ from tx8fast.frontend.hf.config import parse_config
 from tx8fast.frontend.hf.importer import read_config
 from tx8fast.frontend.hf.options import HfOptions
 
-pytestmark = pytest.mark.feature("B11")
-
 
 def parse(model_type="llama", **extra):
     return parse_config(model_config(model_type, **extra), "config.json")

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tx8fast.frontend.hf.config import TEXT_HALVES
 from tx8fast.frontend.hf.families import FAMILIES
 
@@ -18,7 +16,6 @@ def family_table() -> list[str]:
             f"| {halves} | the text half, by the `model_type` of its `text_config` |"]  # fmt: skip
 
 
-@pytest.mark.feature("B11")
 def test_the_table_of_families_is_that_of_the_declarations():
     lines = DOCS.read_text().splitlines()
     start = lines.index("| `model_type` | particulars that are honoured |")

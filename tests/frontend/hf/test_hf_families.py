@@ -65,7 +65,6 @@ def test_every_family_has_a_case():
     assert {case.split("-")[0] for case in [*CONFIGS, *RECORDED]} == set(MODEL_TYPES)
 
 
-@pytest.mark.feature("B11", "IR-25")
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("case", DECODERS)
 def test_decoders_run_on_the_simulator(tmp_path, case, dtype):
@@ -78,7 +77,6 @@ def test_decoders_run_on_the_simulator(tmp_path, case, dtype):
     close(decode.run(step), after, dtype)
 
 
-@pytest.mark.feature("B11", "IR-25")
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("case", ENCODERS)
 def test_encoders_run_on_the_simulator(tmp_path, case, dtype):
@@ -92,7 +90,6 @@ def test_encoders_run_on_the_simulator(tmp_path, case, dtype):
     )
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize("case", [c for c in DECODERS if c not in ("gemma2", "gemma3_text", "smollm3")])
 def test_layers_of_one_kind_emit_the_same_ops(tmp_path, case):
     """The middle layers of these models are of one kind each."""
@@ -105,7 +102,6 @@ def test_layers_of_one_kind_emit_the_same_ops(tmp_path, case):
         assert layers[1] == layers[2] == layers[3] and len(layers[1]) > 10
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize("case", CONFIGS)
 def test_config_alone_names_the_checkpoint_tensors(tmp_path, case):
     config = family_config(case, "bfloat16")
@@ -120,7 +116,6 @@ def test_config_alone_names_the_checkpoint_tensors(tmp_path, case):
     assert found == wanted and set(found) <= set(program.weights.missing())
 
 
-@pytest.mark.feature("B11")
 def test_number_of_ops_does_not_depend_on_the_experts(tmp_path):
     sizes = []
     for experts in (8, 128):
@@ -136,7 +131,6 @@ def test_number_of_ops_does_not_depend_on_the_experts(tmp_path):
     assert sizes[0] == sizes[1]
 
 
-@pytest.mark.feature("B11")
 def test_text_half_of_an_image_text_model(tmp_path):
     config, weights = make_family(tmp_path, "gemma3_text")
     wanted = FamilyReference(config, weights).prefill(IDS)
@@ -156,7 +150,6 @@ def test_text_half_of_an_image_text_model(tmp_path):
         close(found, wanted, "float32")
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize(("case", "prefix"), [("gpt2", "transformer."), ("opt", "model.")])
 def test_checkpoints_of_the_bare_model(tmp_path, case, prefix):
     from tests.support.checkpoints import write_weights
@@ -167,7 +160,6 @@ def test_checkpoints_of_the_bare_model(tmp_path, case, prefix):
     close(found, FamilyReference(config, weights).prefill(IDS), "float32")
 
 
-@pytest.mark.feature("B11")
 def test_old_names_of_norm_parameters(tmp_path):
     from tests.support.checkpoints import write_weights
 
@@ -180,7 +172,6 @@ def test_old_names_of_norm_parameters(tmp_path):
     close(run_graph(import_hf(tmp_path, HfOptions(batch=BATCH, seq=SEQ)), inputs), wanted, "float32")
 
 
-@pytest.mark.feature("B11")
 def test_longrope_uses_the_long_divisors_beyond_the_trained_length(tmp_path):
     config, weights = make_family(tmp_path, "phi3-longrope")
     config["original_max_position_embeddings"] = 8
@@ -189,7 +180,6 @@ def test_longrope_uses_the_long_divisors_beyond_the_trained_length(tmp_path):
     close(found, FamilyReference(config, weights).prefill(IDS), "float32")
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize(
     ("case", "change", "parts"),
     [
@@ -211,7 +201,6 @@ def test_unsupported_values_come_in_one_error(tmp_path, case, change, parts):
     assert f"{parts} problems" in str(e.value), str(e.value)
 
 
-@pytest.mark.feature("B11")
 def test_positions_and_phases_are_checked(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(family_config("gpt2")))
     with pytest.raises(ImportModelError, match="33 positions asked for, the model has learned 32"):

@@ -54,7 +54,6 @@ def close(found, wanted, dtype):
         )
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_prefill_and_decode_agree_with_the_reference(tmp_path, variant):
     kind, extra = VARIANTS[variant]
@@ -81,7 +80,6 @@ def test_prefill_and_decode_agree_with_the_reference(tmp_path, variant):
     close(found, {"logits": wanted["logits"][:, -1:]}, "float32")
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_checkpoints(tmp_path, dtype):
     config, weights = make_checkpoint(tmp_path, dtype=dtype)
@@ -93,7 +91,6 @@ def test_half_precision_checkpoints(tmp_path, dtype):
     assert np.isfinite(mask.astype(np.float32)).all() and (mask[0, 1:].astype(np.float32) < -6e4).all()
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_reference_routines_agree_too(tmp_path, dtype):
     config, weights = make_checkpoint(tmp_path, "qwen3", dtype=dtype, head_dim=32)
@@ -104,7 +101,6 @@ def test_reference_routines_agree_too(tmp_path, dtype):
     close(found, LlamaReference(config, weights).prefill(ids), dtype)
 
 
-@pytest.mark.feature("B11")
 def test_mixed_checkpoint_is_converted_at_the_odd_weights(tmp_path):
     config = model_config(dtype="bfloat16")
     weights = model_weights(config)
@@ -123,7 +119,6 @@ def test_mixed_checkpoint_is_converted_at_the_odd_weights(tmp_path):
     )
 
 
-@pytest.mark.feature("B11")
 def test_last_logits_only(tmp_path):
     make_checkpoint(tmp_path)
     ids = np.arange(2 * SEQ).reshape(2, SEQ)
@@ -133,7 +128,6 @@ def test_last_logits_only(tmp_path):
     np.testing.assert_allclose(a[:, -1:], b)
 
 
-@pytest.mark.feature("IR-25", "IR-26")
 def test_config_alone_gives_a_graph_with_missing_weights(tmp_path):
     config = model_config(layers=3, dtype="bfloat16")
     path = tmp_path / "config.json"
@@ -151,7 +145,6 @@ def test_config_alone_gives_a_graph_with_missing_weights(tmp_path):
     assert import_hf(path, HfOptions(seq=8)).weights["lm_head.weight"].dtype == "bf16"
 
 
-@pytest.mark.feature("IR-27", "IR-29")
 def test_checkpoint_that_does_not_fit_lists_all_tensors(tmp_path):
     config = model_config()
     weights = model_weights(config)
@@ -169,7 +162,6 @@ def test_checkpoint_that_does_not_fit_lists_all_tensors(tmp_path):
     assert "'lm_head.weight' has dtype i32" in text
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize("options", [HfOptions(seq=SEQ), HfOptions(phase="decode", past=PAST)])
 def test_layers_emit_the_same_ops(tmp_path, options):
     (tmp_path / "config.json").write_text(json.dumps(model_config(layers=4)))
@@ -186,7 +178,6 @@ def test_layers_emit_the_same_ops(tmp_path, options):
     }
 
 
-@pytest.mark.feature("B11")
 def test_signature_and_donation(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(model_config()))
     main = import_hf(tmp_path, HfOptions(phase="decode", past=PAST, batch=3)).module.body.first
@@ -204,7 +195,6 @@ def test_signature_and_donation(tmp_path):
         assert main.attrs["result_names"][r] == name.replace("past", "present")
 
 
-@pytest.mark.feature("B11")
 def test_useful_macs_count_the_unmasked_half():
     assert visible_pairs(2048, 0) == 2048 * 2049 // 2
     for seq, window in ((7, 0), (7, 3), (7, 7), (7, 9), (1, 1)):
@@ -212,7 +202,6 @@ def test_useful_macs_count_the_unmasked_half():
         assert visible_pairs(seq, window) == counted
 
 
-@pytest.mark.feature("B11")
 def test_useful_macs_of_attention(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(model_config("mistral", sliding_window=3)))
     program = import_hf(tmp_path, HfOptions(seq=7, batch=2))
@@ -220,7 +209,6 @@ def test_useful_macs_of_attention(tmp_path):
     assert macs == [2 * 4 * 16 * visible_pairs(7, 3)] * 4
 
 
-@pytest.mark.feature("IR-29")
 def test_import_is_repeatable_and_independent(tmp_path):
     make_checkpoint(tmp_path)
     a, b = (import_hf(tmp_path, HfOptions(seq=8)) for _ in range(2))

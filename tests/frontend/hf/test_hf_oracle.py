@@ -16,7 +16,6 @@ from tx8fast.frontend.hf import HfOptions, import_hf
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.feature("B11")
 AUTO = {"bert": "AutoModel", "vit": "AutoModelForImageClassification"}
 
 

@@ -17,7 +17,6 @@ from tx8fast.errors import ConfigError, InfeasibleError, UnsupportedError
 from tx8fast.machine import load_machine
 from tx8fast.program.verify import verify
 
-pytestmark = [pytest.mark.feature("B83"), pytest.mark.feature("B84")]
 BATCH, SEQ, PAST = 2, 12, 16
 IDS = np.random.default_rng(1).integers(0, VOCAB, (BATCH, SEQ))
 ALL = bool(os.environ.get("TX8FAST_ALL_MODELS"))

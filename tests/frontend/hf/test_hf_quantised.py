@@ -32,7 +32,6 @@ def error(found, wanted):
     return max(np.abs(found[k].astype(np.float64) - w).max() / np.abs(w).max() for k, w in wanted.items())
 
 
-@pytest.mark.feature("B11", "B87")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_quantised_models_run(tmp_path, scheme):
     config, meant = quantised(tmp_path, "qwen3", scheme)
@@ -41,7 +40,6 @@ def test_quantised_models_run(tmp_path, scheme):
     assert error(program.run({"input_ids": IDS}), wanted) <= 1e-4
 
 
-@pytest.mark.feature("B11", "B45", "B87")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_weights_are_the_dequantised_ones(tmp_path, scheme, dtype, monkeypatch):
@@ -60,7 +58,6 @@ def test_weights_are_the_dequantised_ones(tmp_path, scheme, dtype, monkeypatch):
     assert checked == 14
 
 
-@pytest.mark.feature("B11", "IR-26")
 @pytest.mark.parametrize(("case", "scheme"), [("phi3", "gptq"), ("mixtral", "awq"), ("deepseek_v3", "int8")])
 def test_fused_and_stacked_weights_of_quantised_models(tmp_path, case, scheme):
     """Parts of a dequantised matrix and stacks of them: nothing is read at import."""
@@ -70,7 +67,6 @@ def test_fused_and_stacked_weights_of_quantised_models(tmp_path, case, scheme):
     assert error(program.run({"input_ids": IDS}), wanted) <= 1e-4
 
 
-@pytest.mark.feature("B11", "IR-26")
 def test_saved_program_finds_computed_weights_in_the_checkpoint(tmp_path):
     config, meant = quantised(tmp_path, "phi3", "gptq")
     tx8fast.compile(tmp_path, phase="prefill", batch=2, seq=12).save(tmp_path / "model.tx8")
@@ -78,7 +74,6 @@ def test_saved_program_finds_computed_weights_in_the_checkpoint(tmp_path):
     assert error(found, FamilyReference(config, meant).prefill(IDS)) <= 1e-4
 
 
-@pytest.mark.feature("IR-27")
 def test_misfitting_parts_are_listed(tmp_path):
     config = family_config("qwen3")
     settings, make = SCHEMES["gptq"]
@@ -96,7 +91,6 @@ def test_misfitting_parts_are_listed(tmp_path):
     assert f"'{name}qzeros' has shape [2, 6], required [1, 6]" in text
 
 
-@pytest.mark.feature("B11")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -130,7 +124,6 @@ def fp4(byte_pairs, scales):
     return out.reshape(*scales.shape[:-1], -1)
 
 
-@pytest.mark.feature("B11", "B87")
 def test_experts_in_blocks_of_four_bit_floats(tmp_path):
     """A checkpoint with packed experts gives the outputs of the one that holds what they stand for."""
     from tests.support.recorded_families import config_of, make_recorded, token_ids, weights_of

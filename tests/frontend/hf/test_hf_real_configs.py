@@ -14,7 +14,6 @@ CONFIGS = sorted((Path(__file__).parents[2] / "data" / "configs").glob("*.json")
 MILLIONS = {"llama-3.1-8b": 8030, "gpt2": 124, "mixtral-8x7b": 46703, "falcon-7b": 6922, "gpt-oss-20b": 20915, "dbrx": 131597,
             "command-r": 34981, "phi-2": 2780, "olmoe-1b-7b": 6919, "qwen1.5-moe-a2.7b": 14316, "bloom-7b1": 7069,
             "glm-4-9b-hf": 9400, "starcoder2-7b": 7174, "persimmon-8b": 9398, "gpt-j-6b": 6051}  # fmt: skip
-pytestmark = pytest.mark.feature("B11")
 
 
 def test_every_config_is_read():

@@ -38,7 +38,6 @@ def run_prefill(directory, case, dtype):
     return tx8fast.compile(directory, phase="prefill", batch=BATCH, seq=SEQ, dtype=dtype).run(ids)
 
 
-@pytest.mark.feature("B11", "IR-25")
 @pytest.mark.parametrize("case", CONFIGS)
 def test_prefill_and_decode_equal_the_recorded_outputs(tmp_path, case):
     """The prefill is compiled and executed; the step's graph is (compiled too where all models are tested)."""
@@ -54,7 +53,6 @@ def test_prefill_and_decode_equal_the_recorded_outputs(tmp_path, case):
 
 
 @pytest.mark.skipif(not EVERY, reason="set TX8FAST_ALL_MODELS to run")
-@pytest.mark.feature("B11", "IR-25")
 @pytest.mark.parametrize("case", CONFIGS)
 def test_bf16_is_as_near_as_the_library_s_own(tmp_path, case):
     """Both computed in bf16 from weights rounded to it, against f32 from the same weights."""

@@ -11,7 +11,6 @@ from tx8fast.errors import ImportModelError, UnsupportedError
 from tx8fast.frontend.onnx import import_model
 
 ort = pytest.importorskip("onnxruntime")
-pytestmark = pytest.mark.feature("IR-51")
 RNG = np.random.default_rng(5)
 
 

@@ -13,7 +13,6 @@ from tx8fast.frontend import open_model
 from tx8fast.frontend.common import ImportOptions, NeedConstant
 from tx8fast.frontend.onnx import import_onnx
 
-pytestmark = pytest.mark.feature("B11")
 GPT2 = "gpt2-prefill-op20.onnx"
 
 

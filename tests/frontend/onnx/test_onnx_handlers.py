@@ -13,8 +13,6 @@ from tx8fast.frontend.common import ImportOptions
 from tx8fast.frontend.onnx import import_onnx, supported_ops
 from tx8fast.weights import DerivedSource
 
-pytestmark = pytest.mark.feature("IR-51")
-
 
 def kinds(program) -> list[str]:
     return [op.kind for op in program.main.body if op.kind not in ("constant", "get_param", "return")]

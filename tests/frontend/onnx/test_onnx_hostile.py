@@ -14,7 +14,6 @@ from tx8fast.errors import ImportModelError, UnsupportedError
 from tx8fast.frontend.onnx import import_model, import_onnx
 from tx8fast.frontend.onnx.node import MAX_OPSET
 
-pytestmark = pytest.mark.feature("B11", "IR-51")
 OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("acme", 1)]
 
 

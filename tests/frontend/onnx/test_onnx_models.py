@@ -30,7 +30,6 @@ def model_inputs(path: Path) -> dict[str, np.ndarray]:
     return inputs
 
 
-@pytest.mark.feature("IR-51", "B11")
 @pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
 def test_model_equals_onnxruntime(path):
     ort = pytest.importorskip("onnxruntime")
@@ -47,13 +46,11 @@ def test_model_equals_onnxruntime(path):
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.feature("IR-51")
 def test_import_is_deterministic(data_dir):
     path = data_dir / "onnx" / "llama-decode-op23.onnx"
     assert import_onnx(path).text(locations=True) == open_model(path).text(locations=True)
 
 
-@pytest.mark.feature("IR-12")
 def test_constants_are_operands_of_constant_ops(data_dir):
     program = import_onnx(data_dir / "onnx" / "gpt2-prefill-op20.onnx")
     kinds = [op.kind for op in program.main.body]
@@ -63,7 +60,6 @@ def test_constants_are_operands_of_constant_ops(data_dir):
             assert not op.operands and len(op.results) == 1
 
 
-@pytest.mark.feature("IR-51")
 def test_shape_arithmetic_does_not_reach_the_graph(data_dir):
     for path in MODELS:
         for op in import_onnx(path).main.body:
@@ -71,7 +67,6 @@ def test_shape_arithmetic_does_not_reach_the_graph(data_dir):
             assert op.kind not in ("range", "shape") and not (op.kind == "concat" and integers), (path.stem, op)
 
 
-@pytest.mark.feature("IR-51")
 def test_weights_stay_in_the_file(data_dir):
     from tx8fast.weights import FileSource
 
@@ -85,7 +80,6 @@ def test_weights_stay_in_the_file(data_dir):
         np.testing.assert_array_equal(program.weights.view(w.key), stored[w.key])
 
 
-@pytest.mark.feature("IR-51")
 def test_ops_carry_the_node_names(data_dir):
     path = data_dir / "onnx" / "llama-prefill-op20.onnx"
     names = {n.name for n in onnx.load(path).graph.node}

@@ -12,7 +12,6 @@ from tx8fast.frontend.onnx import import_model
 from tx8fast.frontend.onnx.node import MAX_OPSET
 
 ort = pytest.importorskip("onnxruntime")
-pytestmark = pytest.mark.feature("IR-51")
 NEWEST_OF_RUNTIME = 22
 IMAGE = (1, 4, 6, 6)
 

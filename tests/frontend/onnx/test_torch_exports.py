@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("onnxscript")
 ort = pytest.importorskip("onnxruntime")
-pytestmark = pytest.mark.feature("IR-51", "B11", "B21")
 
 SIZES = {
     "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,

@@ -19,8 +19,6 @@ from jax import numpy as jnp  # noqa: E402
 from jax.sharding import AbstractMesh, NamedSharding  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
-pytestmark = [pytest.mark.feature("B82"), pytest.mark.feature("B84")]
-
 
 def module(f, shape, axes, args, dtype=jnp.float32, outs=None):
     """Return the StableHLO text of `f`, which every device of a mesh runs; args: (global shape, partition)."""

@@ -11,7 +11,6 @@ from tx8fast.api import compile as compile_model
 from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError
 from tx8fast.frontend import open_model
 
-pytestmark = [pytest.mark.feature("IR-51"), pytest.mark.feature("B11")]
 RNG = np.random.default_rng(7)
 
 

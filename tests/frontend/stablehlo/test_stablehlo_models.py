@@ -10,7 +10,6 @@ from tx8fast.passes.pipeline import graph_passes, run_pipeline
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
-pytestmark = [pytest.mark.feature("IR-51"), pytest.mark.feature("B11")]
 
 FORMATS = ("float32", "bfloat16")
 

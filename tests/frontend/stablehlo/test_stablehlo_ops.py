@@ -8,7 +8,6 @@ import pytest
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 lax = jax.lax
-pytestmark = [pytest.mark.feature("IR-51"), pytest.mark.feature("B11")]
 
 
 def rand(*shape, dtype=np.float32, seed=0, low=-2.0, high=2.0):

@@ -24,7 +24,6 @@ def text(rows) -> list[str]:
     ]
 
 
-@pytest.mark.feature("F-055", "F-056")
 def test_nearest_rows_of_the_worked_example() -> None:
     rows = [
         " ".join([*(o.name for o in r.ops), *(f"{m.kind} {m.value}" for m in r.moves)])
@@ -33,27 +32,23 @@ def test_nearest_rows_of_the_worked_example() -> None:
     assert rows == ["load X", "A load W", "B store Aout", "C", "store Z"]
 
 
-@pytest.mark.feature("F-057")
 def test_pipelined_rows_of_the_worked_example() -> None:
     table = assign(OPS, OUT)
     assert table.stages == 3
     assert text(table.rows) == ["A | load W(1) store Z(2)", "B | store Aout(1)", "C | load X(0)"]
 
 
-@pytest.mark.feature("F-058", "F-008")
 def test_lifetimes_of_the_worked_example() -> None:
     spans = {life.name: (life.start, life.end) for life in lifetimes(assign(OPS, OUT))}
     assert spans == {"X": (2, 0), "Aout": (0, 1), "W": (0, 1), "Bout": (1, 2), "Z": (2, 0)}
 
 
-@pytest.mark.feature("F-056")
 def test_a_value_is_loaded_once_for_all_its_readers() -> None:
     ops = (StepOp("A", ("X",), ("a",)), StepOp("B", ("X", "a"), ("b",)), StepOp("C", ("X", "b", "X"), ("c",)))
     moves = [(t, m.value) for t, row in enumerate(assign_nearest(ops, {"c"})) for m in row.moves if m.kind == LOAD]
     assert moves == [(0, "X")]
 
 
-@pytest.mark.feature("F-057")
 def test_transfers_that_clash_keep_rows_of_their_own() -> None:
     # the last op still reads X of this slice, and the first op makes Z of the next one before it is stored
     ops = (StepOp("A", ("X",), ("Z",)), StepOp("B", ("X", "Z"), ("Y",)))
@@ -64,20 +59,17 @@ def test_transfers_that_clash_keep_rows_of_their_own() -> None:
     assert assign(OPS[:1], {"Aout"}).stages == 1
 
 
-@pytest.mark.feature("F-057")
 def test_a_first_op_without_loads() -> None:
     ops = (StepOp("A", (), ("a",)), StepOp("B", ("a",), ("b",)))
     assert text(assign(ops, {"b"}).rows) == ["A | store b(2)", "B | "]
 
 
-@pytest.mark.feature("F-058")
 def test_scratch_lives_in_its_step_and_unused_results_too() -> None:
     ops = (StepOp("A", ("X",), ("a", "unused"), scratch_bytes=8), StepOp("B", ("a",), ("b",)))
     found = lifetimes(assign(ops, {"b"}), {"a": 5})
     assert Life("A", 0, 0, 8, True) in found and Life("unused", 0, 0) in found and Life("a", 0, 1, 5) in found
 
 
-@pytest.mark.feature("F-008")
 @pytest.mark.parametrize(
     ("a", "b", "meet"),
     [((0, 1), (1, 2), True), ((0, 1), (2, 3), False), ((3, 0), (1, 2), False), ((3, 1), (1, 2), True),
@@ -87,7 +79,6 @@ def test_lifetimes_on_a_loop_meet(a, b, meet: bool) -> None:
     assert lives_meet(Life("a", *a), Life("b", *b)) == lives_meet(Life("b", *b), Life("a", *a)) == meet
 
 
-@pytest.mark.feature("F-008")
 @given(*[st.integers(0, 7)] * 4)
 def test_lifetimes_meet_where_their_steps_do(a: int, b: int, c: int, d: int) -> None:
     x, y = Life("x", a, b), Life("y", c, d)
@@ -95,7 +86,6 @@ def test_lifetimes_meet_where_their_steps_do(a: int, b: int, c: int, d: int) -> 
     assert sorted(x.steps(8)) == [t for lo, hi in x.intervals(8) for t in range(lo, hi)]
 
 
-@pytest.mark.feature("F-051")
 def test_peak_demand() -> None:
     lives = [Life("a", 0, 1, 100), Life("b", 1, 3, 150), Life("c", 3, 0, 80), Life("d", 2, 2, 60)]
     assert peak_bytes(lives, 4) == [180, 250, 210, 230]
@@ -111,13 +101,11 @@ COSTED = Table(
 )
 
 
-@pytest.mark.feature("F-013", "F-014")
 @pytest.mark.parametrize(("slices", "cycles"), [(1, 130), (2, 205), (3, 280), (4, 355), (10, 805)])
 def test_group_cycles_of_the_worked_example(slices: int, cycles: int) -> None:
     assert group_cycles(COSTED, slices) == cycles
 
 
-@pytest.mark.feature("F-013", "F-014")
 @given(chains(), st.integers(1, 6))
 def test_group_cycles_are_those_of_the_rounds(chain, slices: int) -> None:
     """The closed form equals a walk over all rounds, held transfers once."""
@@ -139,14 +127,12 @@ def test_group_cycles_are_those_of_the_rounds(chain, slices: int) -> None:
     assert group_cycles(table, slices) == total
 
 
-@pytest.mark.feature("F-055", "F-057", "F-058")
 @given(chains(), st.integers(1, 4))
 def test_random_groups_run_right(chain, slices: int) -> None:
     ops, outputs, transfer = chain
     assert find_violations(ops, outputs, assign(ops, outputs, transfer), slices) == []
 
 
-@pytest.mark.feature("F-057")
 def test_planted_faults_are_found() -> None:
     table = assign(OPS, OUT)
 

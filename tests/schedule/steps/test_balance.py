@@ -1,6 +1,5 @@
 """Balancing of transfers against the worked example, its bounds and its ties."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +32,6 @@ def total(table: Table) -> int:
     return sum(row_cycles(row) for row in table.rows)
 
 
-@pytest.mark.feature("F-059", "F-060", "F-063")
 def test_worked_example_step_by_step() -> None:
     b = Balance(EXAMPLE)
     assert b.slack == {"dma": [80, 20, -15, 50]}
@@ -44,14 +42,12 @@ def test_worked_example_step_by_step() -> None:
     assert ["".join(m.value for m in moves) for moves in b.lists] == ["ab", "d", "c", "e"]
 
 
-@pytest.mark.feature("F-063")
 def test_worked_example_as_a_whole() -> None:
     done = balance(EXAMPLE)
     assert lists(done) == ["ab", "d", "c", "e"]
     assert (total(EXAMPLE), total(done)) == (265, 250)
 
 
-@pytest.mark.feature("F-061")
 def test_a_load_stays_behind_the_readers_of_the_old_bytes() -> None:
     rows = [
         Row((StepOp("r", ("x",), cycles=90),)),
@@ -65,7 +61,6 @@ def test_a_load_stays_behind_the_readers_of_the_old_bytes() -> None:
     assert list(Balance(Table(tuple(rows), 3)).way(late, 0)) == [1]  # at step 2 the next slice's y is written
 
 
-@pytest.mark.feature("F-062")
 def test_a_store_does_not_rest_where_its_value_is_in_use() -> None:
     store = Move(STORE, "y", 50, 8)
     rows = (
@@ -79,7 +74,6 @@ def test_a_store_does_not_rest_where_its_value_is_in_use() -> None:
     assert lists(balance(Table(rows))) == ["", "", "", "y"]
 
 
-@pytest.mark.feature("F-064")
 def test_engines_have_slack_of_their_own() -> None:
     ld, st_ = Move(LOAD, "x", 60, 8, "rdma"), Move(STORE, "y", 60, 8, "wdma")
     rows = (Row((StepOp("a", cycles=50),)), Row((StepOp("b", cycles=20),), (ld, st_)), Row((StepOp("c", cycles=50),)))
@@ -91,7 +85,6 @@ def test_engines_have_slack_of_their_own() -> None:
     assert Balance(one).best(1) == Choice(ld, 0, 30, 16)
 
 
-@pytest.mark.feature("F-065")
 def test_what_is_held_costs_only_groups_of_one_slice() -> None:
     held = Move(LOAD, "w", 80, 8, held=True)
     rows = (Row((StepOp("a", cycles=100),)), Row((StepOp("b", cycles=20),), (held,)))
@@ -99,7 +92,6 @@ def test_what_is_held_costs_only_groups_of_one_slice() -> None:
     assert lists(balance(Table(rows), multi=False)) == ["w", ""]
 
 
-@pytest.mark.feature("F-059", "F-061", "F-062", "F-063")
 @given(chains())
 def test_balancing_never_costs_and_stays_right(chain) -> None:
     ops, outputs, transfer = chain
@@ -114,7 +106,6 @@ def test_balancing_never_costs_and_stays_right(chain) -> None:
     assert all(not (b.late(t) and b.best(t)) for t in range(len(after.rows)))
 
 
-@pytest.mark.feature("F-063")
 @given(st.lists(st.tuples(st.integers(0, 90), st.lists(st.integers(1, 60), max_size=4)), min_size=1, max_size=8))
 def test_any_table_gets_no_longer(rows) -> None:
     table = Table(

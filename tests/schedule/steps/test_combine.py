@@ -37,7 +37,6 @@ def lists(table: Table) -> list[str]:
     return ["".join(m.value for m in row.moves) for row in table.rows]
 
 
-@pytest.mark.feature("F-146")
 @pytest.mark.parametrize(("filled", "profit"), [(20, 25), (70, 0)])
 def test_profit_of_a_destination(filled: int, profit: int) -> None:
     """A step that waits already is charged only for what it waits longer."""
@@ -46,7 +45,6 @@ def test_profit_of_a_destination(filled: int, profit: int) -> None:
     assert Balance(table).profit(x, 0, 1) == profit
 
 
-@pytest.mark.feature("F-145")
 @pytest.mark.parametrize(
     ("source", "target", "c_load", "c_store", "swapped"),
     [((50, 80), (60, 40), 40, 20, True), ((50, 80), (30, 60), 20, 30, False)],
@@ -66,7 +64,6 @@ def test_a_swap_must_save_cycles(source, target, c_load: int, c_store: int, swap
     assert (lists(found)[1:3] == ["py", "qx"]) == swapped and (found == table) != swapped
 
 
-@pytest.mark.feature("F-147")
 def test_what_may_move_where() -> None:
     table = assign(
         (
@@ -85,7 +82,6 @@ def test_what_may_move_where() -> None:
     assert [to for to in range(-1, 5) if may_move(table, d, 0, to)] == [1, 2]  # before the next slice's d, step 3
 
 
-@pytest.mark.feature("F-144", "F-146", "F-148")
 def test_a_move_needs_profit_and_room() -> None:
     ops = (StepOp("A", ("X",), ("a",), 10), StepOp("B", ("a",), ("b",), 90), StepOp("C", ("b",), ("c",), 10))
     cost = {"X": 60, "c": 10}
@@ -109,7 +105,6 @@ def shifted(life: Life, t: int, n_steps: int) -> Life:
     return replace(life, start=start, end=end)
 
 
-@pytest.mark.feature("F-152")
 @pytest.mark.parametrize(
     ("old", "t", "new"),
     [((2, 3), 1, (1, 2)), ((3, 0), 1, (2, 0)), ((1, 2), 1, (1, 1)), ((2, 1), 1, (2, 1)), ((3, 2), 2, (0, 2))],
@@ -119,7 +114,6 @@ def test_published_shift_of_a_merge(old, t: int, new) -> None:
     assert (found.start, found.end) == new
 
 
-@pytest.mark.feature("F-150", "F-152")
 @given(chains(), st.integers(0, 6))
 def test_lifetimes_after_a_merge_are_the_shifted_ones(chain, t: int) -> None:
     table = assign(*chain)
@@ -128,7 +122,6 @@ def test_lifetimes_after_a_merge_are_the_shifted_ones(chain, t: int) -> None:
         assert lifetimes(merged(table, t)) == want
 
 
-@pytest.mark.feature("F-149", "F-150", "F-155")
 def test_steps_that_wait_for_transfers_are_merged() -> None:
     ops = (StepOp("A", ("X",), ("a",), 10), StepOp("B", ("a",), ("b",), 90), StepOp("C", ("b",), ("c",), 20))
     cost = {"X": 60, "c": 30}
@@ -144,7 +137,6 @@ def test_steps_that_wait_for_transfers_are_merged() -> None:
     assert len(merge_steps(nothing, ROOMY).rows) == 2  # steps without work are merged as well
 
 
-@pytest.mark.feature("F-150")
 def test_what_keeps_steps_apart() -> None:
     def rows(*pairs) -> Table:
         return Table(tuple(Row(ops, moves) for ops, moves in pairs))
@@ -161,7 +153,6 @@ def test_what_keeps_steps_apart() -> None:
     assert not may_merge(rows((use, ()), ((), store)), 1)
 
 
-@pytest.mark.feature("F-143", "F-144", "F-149", "F-154", "F-155")
 @given(chains(), st.sampled_from([300, 600, 4096]), st.integers(1, 3))
 def test_combined_groups_are_placed_and_right(chain, capacity: int, slices: int) -> None:
     ops, outputs, transfer = chain
@@ -180,7 +171,6 @@ def test_combined_groups_are_placed_and_right(chain, capacity: int, slices: int)
     assert find_violations(ops, outputs, after, slices, spans) == []
 
 
-@pytest.mark.feature("F-143")
 def test_large_groups_have_their_steps_merged_only(monkeypatch) -> None:
     ops = tuple(StepOp(f"o{k}", (f"v{k}",), (f"v{k + 1}",), 10) for k in range(4))
     table = assign(ops, {"v4"}, lambda kind, v: Move(kind, v, 30, 8))

@@ -37,7 +37,6 @@ def chain(names: str, cycles: int, cost: int) -> Group:
     return scheduled(ops, {o}, lambda kind, v: Move(kind, v, cost, 32))
 
 
-@pytest.mark.feature("F-160")
 def test_step_choice_of_the_worked_example() -> None:
     slack = [30, 50, 20, 40]
     assert choose_step(slack, 30, [3], lambda t: t == 3) == 3
@@ -46,7 +45,6 @@ def test_step_choice_of_the_worked_example() -> None:
     assert choose_step([0, -5], 30, [1, 0], lambda t: False) == -1
 
 
-@pytest.mark.feature("F-156", "F-157", "F-159", "F-161")
 def test_two_groups_hide_each_others_border() -> None:
     up, down = chain("wxyz", 100, 30), chain("cdef", 100, 30)
     assert ["".join(m.value for m in row.moves) for row in up.table.rows] == ["z", "", "w"]
@@ -61,7 +59,6 @@ def test_two_groups_hide_each_others_border() -> None:
     assert (found.loads, found.stores) == ({"c": 2}, {"z": 0})
 
 
-@pytest.mark.feature("F-159")
 def test_short_groups_hide_nothing() -> None:
     ops = (StepOp("a", ("w",), ("x",), 50), StepOp("b", ("x",), ("y",), 50))
     up = scheduled(ops, {"y"}, lambda kind, v: Move(kind, v, 5, 8), slices=2)
@@ -70,7 +67,6 @@ def test_short_groups_hide_nothing() -> None:
     assert hide_transfers(up, down).loads == {}
 
 
-@pytest.mark.feature("F-158")
 @pytest.mark.parametrize(
     ("up_batch", "down_batch", "made", "needed", "ok"),
     [
@@ -91,7 +87,6 @@ def test_values_that_pass_from_group_to_group(up_batch, down_batch, made, needed
         assert "z" not in found.loads and "z" not in found.stores
 
 
-@pytest.mark.feature("F-156", "F-159", "F-161")
 @given(chains(), chains(), st.integers(1, 5))
 def test_hidden_transfers_touch_nothing_alive(one, two, slices: int) -> None:
     """All slices of both groups on one time line: hidden bytes meet none that is still, or already, in use."""

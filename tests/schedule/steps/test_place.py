@@ -27,20 +27,17 @@ def placed(table: Table, **how) -> tuple[dict[str, int], Placed]:
     return dict(zip([v.name for v in lives], found.addresses, strict=True)), found
 
 
-@pytest.mark.feature("F-072", "F-073", "F-074", "F-075", "F-078", "F-082")
 def test_worked_example_with_banks() -> None:
     at, found = placed(LINE)
     assert at == {"X": 0, "Y": 64, "W": 128, "Z": 0}
     assert (found.occupancy_bytes, found.conflicts, found.utilisation(MEMORY)) == (160, (), 0.625)
 
 
-@pytest.mark.feature("F-070")
 def test_worked_example_without_regard_to_banks() -> None:
     at, found = placed(LINE, allow_conflicts=True)
     assert (at, found.occupancy_bytes) == ({"X": 0, "Z": 0, "Y": 48, "W": 96}, 128)
 
 
-@pytest.mark.feature("F-077", "F-080")
 @pytest.mark.parametrize(
     ("allow", "want", "occupancy"),
     [(False, {"Y": 0, "X": 64, "W": 128, "Z": 192}, 224), (True, {"Y": 0, "X": 48, "W": 96, "Z": 128}, 160)],
@@ -56,7 +53,6 @@ def test_worked_loop_with_a_held_weight(allow: bool, want: dict, occupancy: int)
     assert (at, found.occupancy_bytes, found.holds) == (want, occupancy, True)
 
 
-@pytest.mark.feature("F-071", "F-077", "F-080")
 def test_held_values_share_nothing_until_they_fill_the_memory() -> None:
     # w is used in step 0 only, v in step 2 only: alone they could share
     rows = tuple(Row((StepOp(n, r, (f"{n}o",)),)) for n, r in [("a", ("w",)), ("b", ()), ("c", ("v",))])
@@ -70,7 +66,6 @@ def test_held_values_share_nothing_until_they_fill_the_memory() -> None:
     assert (cancelled.addresses, cancelled.holds) == ((0, 0), False)
 
 
-@pytest.mark.feature("F-076")
 def test_a_conflict_is_better_than_a_failure() -> None:
     table = Table((Row((), (Move(LOAD, "x"), Move(LOAD, "y"))), Row((StepOp("a", ("x", "y"), ("z",)),))))
     lives = [Life("x", 0, 1, 130), Life("y", 0, 1, 40), Life("z", 1, 1, 40)]
@@ -78,14 +73,12 @@ def test_a_conflict_is_better_than_a_failure() -> None:
     assert (found.addresses, found.conflicts) == ((0, 192, 144), ("z",))
 
 
-@pytest.mark.feature("F-072")
 def test_no_room_is_explained() -> None:
     table = Table((Row((StepOp("a", ("x", "y"), ("z",)),)),))
     with pytest.raises(AllocationError, match="no room for 'y' of 100 bytes in 256.*x 200"):
         place(table, [Life("x", 0, 0, 200), Life("y", 0, 0, 100)], MEMORY)
 
 
-@pytest.mark.feature("F-072", "F-075", "F-077", "F-078", "F-080")
 @given(chains(), st.sampled_from([0, 64, 256]), st.integers(1, 3), st.booleans())
 def test_random_groups_stay_intact_in_placed_bytes(chain, bank: int, slices: int, allow: bool) -> None:
     ops, outputs, transfer = chain

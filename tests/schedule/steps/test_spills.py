@@ -24,14 +24,12 @@ def three(first: int = 140, second: int = 120) -> Group:
     return Group(ops, frozenset("Y"), (first, second, 200), sizes, lambda kind, v: Move(kind, v, cycles[v]))
 
 
-@pytest.mark.feature("F-095", "F-096", "F-100", "F-103", "F-105", "F-106")
 def test_three_ops_of_the_worked_example() -> None:
     found = choose_transfers(three(), BALANCE)
     assert spell(found) == ["load X@0", "load W@1", "load V@2", "store Y@4"]
     assert (found.objective, found.status, found.spilled) == (95.0, "optimal", ())
 
 
-@pytest.mark.feature("F-099")
 def test_too_little_memory_beside_an_op_is_seen_at_once() -> None:
     with pytest.raises(InfeasibleError, match="1 leaves 20 bytes, the next op's loads take 32"):
         choose_transfers(three(first=20), BALANCE)
@@ -57,7 +55,6 @@ SPILLED = ["load X@0", "store R@3", "load R@5", "store Y@7"]
 STAYS = ["load X@0", "store Y@7"]
 
 
-@pytest.mark.feature("F-101", "F-102", "F-104", "F-106", "F-107", "F-114")
 @pytest.mark.parametrize(
     ("at_four", "objective", "value", "moves"),
     [(200, "imbalance", 280, SPILLED), (80, "imbalance", 280, SPILLED), (200, "makespan", 340.04, STAYS),
@@ -71,7 +68,6 @@ def test_six_ops_of_the_worked_example(at_four: int, objective: str, value: floa
     assert found.spilled == (("R",) if moves is SPILLED else ())
 
 
-@pytest.mark.feature("F-109")
 def test_the_step_without_room_is_named() -> None:
     with pytest.raises(InfeasibleError, match=r"beside 3 \(step 3\) only 80 bytes are free"):
         group = six(200)
@@ -86,14 +82,12 @@ def test_the_step_without_room_is_named() -> None:
         choose_transfers(Group(tuple(ops), frozenset({"v8"}), (300, 300, 80, 80, 300, 300, 300, 300), sizes))
 
 
-@pytest.mark.feature("F-104")
 def test_a_spilled_output_is_stored_once() -> None:
     group = six(80)
     found = choose_transfers(Group(group.ops, frozenset("YR"), group.free_bytes, group.size_bytes, group.transfer))
     assert [x for x in spell(found) if x.startswith("store R")] == ["store R@3"] and found.spilled == ()
 
 
-@pytest.mark.feature("F-095", "F-096")
 def test_slices_follow_each_other_on_one_axis() -> None:
     group = three()
     twice = Group(group.ops, group.outputs, group.free_bytes, group.size_bytes, group.transfer, slices=2)
@@ -113,7 +107,6 @@ def test_an_idle_step_makes_room_for_transfers() -> None:
     assert free_bytes((None, ops[0]), {"X": 100, "a": 10}, 1000) == (1000, 1000 - 128 - 64)
 
 
-@pytest.mark.feature("F-114")
 def test_limits_and_wrong_options() -> None:
     with pytest.raises(ConfigError, match="expected one of makespan, imbalance"):
         Options(objective="fast")
@@ -179,7 +172,6 @@ def ways(group: Group, value: str):
         yield moves, [t for _, steps in combination for t in steps]
 
 
-@pytest.mark.feature("F-100", "F-101", "F-102", "F-103", "F-104", "F-105", "F-114")
 @settings(max_examples=60, deadline=None)
 @given(small_groups())
 def test_nothing_cheaper_exists(group: Group) -> None:
