@@ -71,8 +71,8 @@ class Group:
     def norm(self, x):
         s = self.shape(x)
         gamma = self.operand(s[-1])
-        rule = factors.normalise((s, (s[-1],)), (s,), {"axes": (-1,)})
-        return self.op("rmsnorm", rule, s, x, gamma, axes=(-1,), eps=1e-5)
+        rule = factors.normalise((s, (s[-1],)), (s,), {"axes": (-1,), "heads": 1})
+        return self.op("rmsnorm", rule, s, x, gamma, axes=(-1,), eps=1e-5, heads=1)
 
     def transpose(self, x, *perm: int):
         s = self.shape(x)
