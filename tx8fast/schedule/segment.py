@@ -77,8 +77,10 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
         offsets[t, n_slots:] = offsets[t, : PIECES * len(low.reads)]
         shares = tile_shares(tiling, t)
         late = behind if late_tiles >> t & 1 else 0
-        like = code_key(low, r)
-        form = (like, late, tuple((s.access, s.tiles, s.rank < 0) for s in shares))
+        like, aliased = code_key(low, r), _aliased(low.record, arg_of, offsets[t])
+        # an order is right for tiles whose slots of one tensor lie alike
+        apart = () if aliased is None else tuple((aliased[aliased >= 0] - aliased.max()).tolist())
+        form = (like, apart, late, tuple((s.access, s.tiles, s.rank < 0) for s in shares))
         key = (form, shares)
         if key not in known:
             known[key] = len(codes)
@@ -87,7 +89,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
                 nests[like] = NestCode(tiling, buffers.at, nest, offsets[t], ends)
             fitted = nests[like].fitted(*first[form], shares) if form in first else None
             if fitted is None:
-                orders.aliased = _aliased(low.record, arg_of, offsets[t])
+                orders.aliased = aliased
                 code = isa.roll(*nests[like].rows(orders, shares, late))
                 first.setdefault(form, (code, shares))
             else:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from tx8fast._kernels import EventInput, byte_dependences, list_order, simulate_events
-from tx8fast.errors import InternalError
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.nodes import Multicast, Nodes, Rule
@@ -76,12 +75,10 @@ class TileOrder:
         first one, because their tiles meet. multicasts: gives them, and per row the number of the one that its slice belongs
         to."""
         n = len(code.at)
-        if self.wanted == "nest" or n > MAX_ROWS:
+        if self.wanted == "nest" or n > MAX_ROWS or self.aliased is not None:  # multicasts' dependences know no DDR
             self.made.append(Ordered("nest", {}))
         if self.made and self.rule is None:
             return code.rows(), code.forms[code.at]
-        if self.aliased is not None:
-            raise InternalError("tiles that pass operands on update no tensor in place")
         nodes = Nodes(self.machine, code, *multicasts())
         if self.rule is not None:
             return self._written(nodes, *nodes.ordered(self.rule, self.rate))
