@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def descriptor(slot: int, shape: tuple[int, ...], dtype: str, layout: str = "den
         "shape": shape,
         "dtype": dtype,
         "layout": layout,
-        "strides": forms.dense_strides(shape, dtype),
+        "strides": [math.prod(shape[i + 1 :]) * forms.bytes_of(dtype) for i in range(len(shape))],
     }
 
 

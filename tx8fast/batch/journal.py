@@ -63,9 +63,3 @@ def lines(out: Path) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(found, dict):
             yield found
-
-
-def seconds_by_job(out: Path) -> dict[str, float]:
-    """Return how long the last run of every job took."""
-    return {x["name"]: x["seconds"] for x in lines(out)
-            if x.get("event") == "job" and isinstance(x.get("name"), str) and isinstance(x.get("seconds"), int | float)}  # fmt: skip

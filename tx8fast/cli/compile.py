@@ -109,7 +109,8 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         compiled = api.compile(model, options, progress=callback, dump=dump)
     share = program_share(compiled.program)
     state(share, forbid, f"compiling {model}")
-    plans = segment_facts(compiled.program)
+    # every instruction is timed for these rows: only where somebody reads them
+    plans = segment_facts(compiled.program) if dump is not None or as_json or table.given else []
     orders = order_records(compiled.program, [pattern for _, pattern in show])
     if dump is not None:
         from tx8fast.report.tables import segments_text

@@ -163,13 +163,6 @@ def filled(scope: Scope, like: Value, fill: float, shape: Sequence[int]) -> Valu
     return np.full(shape, fill, like.dtype)
 
 
-def same_sides(value: Value, other: Value) -> Value:
-    """Return elements without a q side if `other` has none, so that both may lie in one array."""
-    if isinstance(value, Elements) and isinstance(other, Elements) and other.q is None:
-        return Elements(value.p, None)
-    return value
-
-
 def hidden(shape: Sequence[int]) -> Elements:
     """Return elements so far below all others that they never win and their exponential is zero."""
     return Elements(np.full(shape, HIDDEN, np.uint32), np.zeros(shape, np.uint32))

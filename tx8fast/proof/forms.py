@@ -112,15 +112,6 @@ def offsets(n: int, pos: int, c: int, fmt: str) -> np.ndarray:
     return i * stride + inner * bytes_of(fmt)
 
 
-def dense_strides(shape: Sequence[int], fmt: str) -> list[int]:
-    """Return the byte strides of a row-major tensor."""
-    strides, step = [], bytes_of(fmt)
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return strides[::-1]
-
-
 def footprint(shape: Sequence[int], fmt: str, layout: str) -> int:
     """Return the bytes of a tensor; of a blocked one, the last batch is padded too."""
     if layout == "dense":
