@@ -100,15 +100,18 @@ class NestCode:
                 self.fill_places.append((len(self.block), action))
             self._act(action)
             self.step += [action.step] * (len(self.block) - len(self.step))
+        # every tile of the form takes these
+        self.own_blocks, self.shifts = np.array(self.block), np.array(self.shift, np.int64).reshape(-1, PIECES)
+        self.shared_blocks = [(np.array(places), make) for places, make in self.open.values()]
 
     def rows(self, orders: TileOrder, shares: Sequence[Share] = (), late: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return the code of a tile, and which template each of its rows is an instance of. `late`: how many transfers more the
         tile takes for an early part, so that its loads run behind those of others."""
         own = {s.access: s for s in shares}
-        block = np.array(self.block)
-        for places, make in self.open.values():
+        block = self.own_blocks.copy()
+        for places, make in self.shared_blocks:
             block[places] = make(own, late)
-        code, begin = self.blocks.joined(block, np.array(self.shift, np.int64).reshape(-1, PIECES))
+        code, begin = self.blocks.joined(block, self.shifts)
         if self.fill_places:
             rows, forms = orders.of_shared(code, lambda: self._multicasts(block, begin))
         else:
