@@ -21,8 +21,8 @@ import click
 from tx8fast import files
 from tx8fast.errors import ConfigError, UnusedOptionWarning
 
-#: exit codes of all commands
-DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+#: exit codes of all commands; WORSE: a comparison was asked for, and found something worse
+DONE, DEFECT, BAD_INPUT, WORSE, INTERRUPTED = 0, 1, 2, 3, 130
 #: a bar that would vanish at once only flickers
 BAR_DELAY_SECONDS = 0.5
 EVENT_SECONDS = 0.25
