@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from tx8fast import __version__
-from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, tell
+from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, STRICT, strict_option, tell
 from tx8fast.errors import CompileWarning, Tx8Error, bounded
 from tx8fast.files import Registry, watching
 
@@ -40,7 +40,12 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         module, _, name = COMMANDS.get(cmd_name, "").partition(".")
-        return getattr(importlib.import_module(f"tx8fast.cli.{module}"), name) if module else None
+        if not module:
+            return None
+        command = getattr(importlib.import_module(f"tx8fast.cli.{module}"), name)
+        if not isinstance(command, click.Group) and all(p.name != STRICT for p in command.params):
+            command.params.append(strict_option())
+        return command
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -90,6 +95,8 @@ def _run(argv: Sequence[str] | None, registry: Registry) -> int:
         return _fail(e.format_message() + hint)
     except click.ClickException as e:
         return _fail(e.format_message())
+    except CompileWarning as e:
+        return _fail(f"--strict: {e}")
     except (click.Abort, KeyboardInterrupt):
         registry.undo()
         click.echo("interrupted", err=True)

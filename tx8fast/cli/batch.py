@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import json_option, progress, replacing, show_json, tell, warn_unused
+from tx8fast.cli.output import BAD_INPUT, DONE, json_option, progress, replacing, show_json, strict, tell, warn_unused
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import given
 from tx8fast.errors import ConfigError
@@ -44,7 +44,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
           dry_run: bool, as_json: bool, table: TableChoice) -> int:  # fmt: skip
     """Compile and time every model of MANIFEST.toml; one that fails does not stop the others.
 
-    Exit code 2 if a job has failed. An interrupted batch goes on with --resume, to the same programs and tables."""
+    Exit code 2 if a job has failed, with --strict also if one has warnings. An interrupted batch goes on with --resume, to the same programs and tables."""
     from tx8fast.batch.manifest import read_manifest
 
     found = read_manifest(manifest)
@@ -54,7 +54,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
         unused = ("output", "jobs", "dask", "resume", "cached", "cache_dir")
         warn_unused(given(unused), "--dry-run lists the jobs and does nothing")
         _list(found, as_json)
-        return 0
+        return DONE
     if output is None:
         raise click.UsageError("-o DIR is required (or --dry-run)")
     _prepare(output, resume)
@@ -95,7 +95,8 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
         Cache(*cache, tell=tell).collect()
     _write_tables(output, rows)
     _show(rows, seconds, as_json, table)
-    return 2 if any(r["status"] == "failed" for r in rows) else 0
+    warned = strict() and any(r.get("warnings") for r in rows)
+    return BAD_INPUT if warned or any(r["status"] == "failed" for r in rows) else DONE
 
 
 def _prepare(output: Path, resume: bool) -> None:

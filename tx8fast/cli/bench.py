@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from tx8fast import files
-from tx8fast.cli.output import DONE, PATH, WORSE, json_option, progress, replacing, show_json, tell
+from tx8fast.cli.output import BAD_INPUT, DONE, PATH, WORSE, json_option, progress, replacing, show_json, strict, tell
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.errors import ConfigError
 
@@ -131,7 +131,8 @@ def _run(
         show_json(document)
     else:
         table.show([], bench_grid(document["rows"]), errors(rows))
-    return 2 if any(r["status"] == "failed" for r in rows) else DONE
+    warned = strict() and any(r.get("warnings") for r in rows)
+    return BAD_INPUT if warned or any(r["status"] == "failed" for r in rows) else DONE
 
 
 def _compare(first: Path, second: Path, figure: str, threshold: float, as_json: bool, table: TableChoice) -> int:

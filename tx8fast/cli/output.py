@@ -19,7 +19,7 @@ from typing import IO, Any
 import click
 
 from tx8fast import files
-from tx8fast.errors import ConfigError, UnusedOptionWarning
+from tx8fast.errors import CompileWarning, ConfigError, UnusedOptionWarning
 
 #: exit codes of all commands; WORSE: a comparison was asked for, and found something worse
 DONE, DEFECT, BAD_INPUT, WORSE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -51,6 +51,28 @@ def json_option(command: Callable) -> Callable:
     """Add `--json` to a command."""
     text = "Print one JSON object on stdout; progress goes to stderr as JSON lines."
     return click.option("--json", "as_json", is_flag=True, help=text)(command)
+
+
+#: name of the option that turns warnings into errors
+STRICT = "strict"
+
+
+def strict_option() -> click.Option:
+    """Return `--strict`, which every command has: the first warning ends the command, before it writes anything."""
+
+    def callback(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        ctx.meta[STRICT] = value
+        if value:
+            warnings.simplefilter("error", CompileWarning)
+
+    text = "Warnings, and work on the kernel core, end the command with exit code 2."
+    return click.Option([f"--{STRICT}"], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=text)
+
+
+def strict() -> bool:
+    """Tell whether the running command was called with `--strict`."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(STRICT))
 
 
 def show_json(facts: dict[str, Any]) -> None:
