@@ -6,6 +6,7 @@ May import: click, cli.*, and late: batch, report. Must not: hold logic of a sta
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,13 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = jobs or cores or 1
     seconds: dict[str, float] = {}
+    logged = not as_json and not sys.stderr.isatty()  # a line per job, then, and no bar
     with progress("jobs", as_json) as callback:
 
         def ended(outcome: Any, done: int, total: int) -> None:
             seconds[outcome.name] = outcome.seconds
-            if callback is not None:
-                callback(done, total)
-            if callback is None or outcome.status == "failed":
+            callback(done, total)
+            if logged or outcome.status == "failed":
                 how = outcome.row.get("error") or ("cached" if outcome.from_cache else outcome.status)
                 tell(f"[{done}/{total}] {outcome.name}: {how}")
             for line in outcome.log:

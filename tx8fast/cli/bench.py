@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -111,13 +112,13 @@ def _run(
 
     out.mkdir()
     outcomes: dict[str, Any] = {}
+    logged = not as_json and not sys.stderr.isatty()  # a line per job, then, and no bar
     with progress("jobs", as_json) as callback:
 
         def ended(outcome: Any, done: int, total: int) -> None:
             outcomes[outcome.name] = outcome
-            if callback is not None:
-                callback(done, total)
-            if callback is None or outcome.status == "failed":
+            callback(done, total)
+            if logged or outcome.status == "failed":
                 tell(f"[{done}/{total}] {outcome.name}: {outcome.row.get('error') or outcome.status}")
 
         journal = Journal(out)
