@@ -114,7 +114,10 @@ def _phased(tiling: Tiling, items: Sequence[Buffer], first: Sequence[int], plain
     for wanted in range(len(chosen), 0, -1):
         phase = {k: p for k, p in chosen[:wanted]}
         own = [phase.get(int(kind), -1) for kind in kind_of]
-        wide = [i if p < 0 else replace(i, size_bytes=p + i.size_bytes, align_bytes=turn) for i, p in zip(items, own, strict=True)]
+        wide = [
+            i if p < 0 else replace(i, size_bytes=p + i.size_bytes, align_bytes=turn)
+            for i, p in zip(items, own, strict=True)
+        ]
         try:
             return [a + max(p, 0) for a, p in zip(_placed(wide, room), own, strict=True)]
         except AllocationError:

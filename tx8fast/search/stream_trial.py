@@ -45,7 +45,9 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
     rows = code.for_tile(0)
     b = Block.of(machine, rows)
     low.work_cycles = max(int(b.fixed[b.kind == unit].sum()) for unit in (NE, CT))
-    at = {name: rows["opcode"] == isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait")}
+    at = {
+        name: rows["opcode"] == isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait")
+    }
     exchange = at["send"] | at["recv"] | at["barrier_sub"]
     kind, issue, fixed, arg = b.kind.copy(), b.issue.copy(), b.fixed.copy(), b.arg.copy()
     others = exchange | at["send_wait"]

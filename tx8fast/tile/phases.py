@@ -52,7 +52,9 @@ def slice_rows(tiling: Tiling, at: Addresses) -> np.ndarray:
     place = [copies[c] for copies, c in zip(at.access, step.copy, strict=True)]
     em = Emitter()
     for first, last in ((False, False), (False, True)) if tiling.sums else ((True, True),):
-        low.emit(em, Slice(step.lo, step.hi, place[:n_read], place[n_read:], at.scratch, at.consts, at.acc, first, last))
+        low.emit(
+            em, Slice(step.lo, step.hi, place[:n_read], place[n_read:], at.scratch, at.consts, at.acc, first, last)
+        )
     return isa.rows(em.rows)
 
 
@@ -103,7 +105,11 @@ def phases(machine: Machine, found: Mapping[Form, int]) -> list[tuple[int, int]]
         keys = [[_streams(f, phase | t, turn) for f in complete] for t in tried]
         _learn(machine, tables, [key for own in keys for key in own])
         cycles = np.array([found[f] for f in complete])
-        lost = [np.array([tables[key] for key in own]).T @ cycles for own in keys] if complete else [np.zeros(1)] * len(tried)
+        lost = (
+            [np.array([tables[key] for key in own]).T @ cycles for own in keys]
+            if complete
+            else [np.zeros(1)] * len(tried)
+        )
         phase |= min(zip(lost, tried, strict=True), key=lambda x: (x[0].max(), x[0].sum()))[1]
     return list(phase.items())
 
