@@ -5,6 +5,7 @@ May import: lower, tile.tiling, alloc, machine, program.model. Must not: choose 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -110,12 +111,12 @@ def _phased(tiling: Tiling, items: Sequence[Buffer], first: Sequence[int], plain
     kinds = [(plain[k], items[k].size_bytes) for k in first]
     chosen = phases(machine, forms(machine, slice_rows(tiling, at), kinds))
     kind_of = np.searchsorted(first, np.arange(len(items)), "right") - 1
-    turn = turn_bytes(machine)
+    whole = math.lcm(turn_bytes(machine), ALIGN_BYTES)
     for wanted in range(len(chosen), 0, -1):
         phase = {k: p for k, p in chosen[:wanted]}
         own = [phase.get(int(kind), -1) for kind in kind_of]
         wide = [
-            i if p < 0 else replace(i, size_bytes=p + i.size_bytes, align_bytes=turn)
+            i if p < 0 else replace(i, size_bytes=p + i.size_bytes, align_bytes=whole)
             for i, p in zip(items, own, strict=True)
         ]
         try:

@@ -34,7 +34,7 @@ FREE = 0.99  # share of its rate at which an instruction counts as undisturbed
 
 #: (buffer, address in it in bytes, STEPS parts of a beat per cycle) of every operand of an instruction
 Form = tuple[tuple[int, int, int], ...]
-#: (bytes behind the beginning of the first, rate) of every operand
+#: (bytes behind the bank where the first begins, rate) of every operand
 Streams = tuple[tuple[int, int], ...]
 
 
@@ -102,7 +102,7 @@ def phases(machine: Machine, found: Mapping[Form, int]) -> list[tuple[int, int]]
         spots = range(0, turn, ALIGN_BYTES)
         tried = [dict(zip(new, at, strict=True)) for at in product(*([spots] * len(new)))] if phase else [
             dict(zip(new, (0, *at), strict=True)) for at in product(*([spots] * (len(new) - 1)))]  # fmt: skip
-        keys = [[_streams(f, phase | t, turn) for f in complete] for t in tried]
+        keys = [[_streams(f, phase | t, turn, machine.tile.spm_bank_width) for f in complete] for t in tried]
         _learn(machine, tables, [key for own in keys for key in own])
         cycles = np.array([found[f] for f in complete])
         lost = (
@@ -114,10 +114,11 @@ def phases(machine: Machine, found: Mapping[Form, int]) -> list[tuple[int, int]]
     return list(phase.items())
 
 
-def _streams(form: Form, phase: Mapping[int, int], turn: int) -> Streams:
-    """Return the streams of a form, counted from where the first of them begins."""
+def _streams(form: Form, phase: Mapping[int, int], turn: int, bank_bytes: int) -> Streams:
+    """Return the streams of a form, counted from the bank in which the first of them begins."""
     first = phase[form[0][0]] + form[0][1]
-    return tuple([((phase[k] + at - first) % turn, rate) for k, at, rate in form])
+    bank = first - first % bank_bytes
+    return tuple([((phase[k] + at - bank) % turn, rate) for k, at, rate in form])
 
 
 @lru_cache(maxsize=2)
