@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "simulator": {"program", "host", "isa", "machine", "numerics", "weights", "_kernels", "errors"},
     "codegen": {"program", "isa", "machine", "numerics", "weights", "errors"},
     "report": {"program", "isa", "machine", "numerics", "simulator.trace", "weights", "errors"},
+    "zoo": {"files", "errors"},
     "host": {"isa", "machine", "numerics", "errors"},
 }  # fmt: skip
 # The top of the stack may import everything below.

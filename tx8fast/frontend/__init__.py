@@ -17,6 +17,12 @@ from tx8fast.files import open_input, refer_folder
 __all__ = ["open_model"]
 
 
+#: "owner/name", as hubs call their models
+_HUB_ID = re.compile(
+    r"[A-Za-z0-9][\w.-]*/(?!.*\.(?:onnx|gguf|json|mlir|mlirbc|stablehlo|jaxexport)$)[A-Za-z0-9][\w.-]*"
+)
+
+
 def open_model(path: str | os.PathLike[str], **options: Any):
     """Import the model at `path` into an `IRProgram`: an ONNX, StableHLO or GGUF file, a
     Hugging Face directory or a `config.json`.
@@ -44,6 +50,12 @@ def open_model(path: str | os.PathLike[str], **options: Any):
             head = f.read(1 << 16)
     except OSError as e:
         what = "no such file or directory" if isinstance(e, FileNotFoundError) else e.strerror or e
+        if isinstance(e, FileNotFoundError) and _HUB_ID.fullmatch(os.fspath(path)):
+            what = (
+                f"{what}; if it is a model of a hub, fetch it first, for tx8fast loads nothing from a network: "
+                f"`huggingface-cli download {where} --local-dir {where.name}`, then name the directory {where.name} (to compile, its "
+                "config.json is enough)"
+            )
         raise ImportModelError(f"opening model {where}: {what}") from e
     if not head:
         raise ImportModelError(f"opening model {where}: the file is empty")
@@ -59,9 +71,14 @@ def open_model(path: str | os.PathLike[str], **options: Any):
 
 
 def _no_tp(path: Path, options: dict[str, Any]) -> None:
-    if options.get("as_family"):
+    given = [
+        f"--{flag}"
+        for name, flag in (("as_family", "as"), ("part", "part"), ("logits", "logits"), ("input", "input"))
+        if options.get(name)
+    ]
+    if given:
         raise ConfigError(
-            f"opening model {path}: a family is taken for model directories and config files only; drop --as"
+            f"opening model {path}: {', '.join(given)} are for model directories and config files; drop them"
         )
     if options.get("tp"):
         raise ConfigError(
