@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
 Dump = Callable[[str, IRProgram], None]
-Phase = Callable[[str], None]
+#: called with the name of one of PHASES when it begins
+Begins = Callable[[str], None]
 PHASES = ("import", "passes", "search", "emission")
 
 
@@ -159,22 +160,22 @@ class CompiledProgram:
 
 
 def compile(model: str | os.PathLike[str], options: CompileOptions | None = None, *, progress: Progress | None = None,
-            dump: Dump | None = None, phase: Phase | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
+            dump: Dump | None = None, begins: Begins | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
     """Compile the model at a path. Options come as `CompileOptions` or as its fields by keyword.
 
     `progress(done, total)` counts groups, planned and assembled; `dump(stage, graph)` sees the graph after the import and every pass;
-    `phase(name)` is called at the beginning of each of PHASES. Raises Tx8Error for anything wrong with model or options."""
+    `begins(name)` is called at the beginning of each of PHASES. Raises Tx8Error for anything wrong with model or options."""
     if options is not None and fields:
         raise ConfigError("give options as one object or as keywords, not both")
     options = options or CompileOptions(**_known(fields))
     started = time.perf_counter()
     with quiet_collector(), files.watching() as read:
         machine = load_machine(options.machine)
-        if phase is not None:
-            phase(PHASES[0])
+        if begins is not None:
+            begins(PHASES[0])
         ir = open_model(model, **options.import_options())
         root = Path(model)
-        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump, phase)
+        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump, begins)
     program.compile_seconds = time.perf_counter() - started
     program.read = read
     return program
@@ -200,9 +201,9 @@ def quiet_collector():
 
 
 def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: Path | None = None,
-               progress: Progress | None = None, dump: Dump | None = None, phase: Phase | None = None) -> CompiledProgram:  # fmt: skip
+               progress: Progress | None = None, dump: Dump | None = None, begins: Begins | None = None) -> CompiledProgram:  # fmt: skip
     """Compile an imported graph: passes, view, search, schedule, placement."""
-    begin: Phase = phase or (lambda _: None)
+    begin: Begins = begins or (lambda _: None)
     begin(PHASES[1])
     view = lower_graph(ir, options, dump)
     describe = partial(param_source, ir, view)
