@@ -104,7 +104,7 @@ def model_of(path: Path, name: str, wrong: bool) -> Path:
 
 def proved(program, model: Path, seed: int, monkeypatch, options=None) -> bool:
     """Say whether a proof with one seed finds nothing wrong."""
-    monkeypatch.setattr("tx8fast.proof.prove.Field", lambda _: Field(seed))
+    monkeypatch.setattr("tx8fast.proof.prove.Field", lambda _, thin=None: Field(seed, thin))
     try:
         report = api.prove(program, model, options, quick=True)
     except ProgramError:
