@@ -25,7 +25,7 @@ from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.degree import degree_of
 from tx8fast.proof.ends import End, ends_of
 from tx8fast.proof.evaluate import Evaluation, PerChip, Sources
-from tx8fast.proof.expression import CONCRETE, NotExpressed, Scope, Value
+from tx8fast.proof.expression import CONCRETE, Drawn, NotExpressed, Scope, Value
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, written_out
 from tx8fast.proof.lanes import Lanes, lanes, one_thread_each
@@ -233,6 +233,7 @@ class Prover:
 
     def _compare(self, report: Report, work: Work, arg: Arg, wanted: PerChip, found: PerChip) -> None:
         for chip, (want, have) in enumerate(zip(wanted, found, strict=True)):
+            want = want.elements() if isinstance(want, Drawn) else want  # a weight that is itself a result
             differs = different(want, have)
             report.compared += differs.size
             if differs.any():
