@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
 Dump = Callable[[str, IRProgram], None]
-Phase = Callable[[str], None]
+#: called with the name of one of PHASES when it begins
+Begins = Callable[[str], None]
 PHASES = ("import", "passes", "search", "emission")
 
 
@@ -159,22 +160,22 @@ class CompiledProgram:
 
 
 def compile(model: str | os.PathLike[str], options: CompileOptions | None = None, *, progress: Progress | None = None,
-            dump: Dump | None = None, phase: Phase | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
+            dump: Dump | None = None, begins: Begins | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
     """Compile the model at a path. Options come as `CompileOptions` or as its fields by keyword.
 
     `progress(done, total)` counts groups, planned and assembled; `dump(stage, graph)` sees the graph after the import and every pass;
-    `phase(name)` is called at the beginning of each of PHASES. Raises Tx8Error for anything wrong with model or options."""
+    `begins(name)` is called at the beginning of each of PHASES. Raises Tx8Error for anything wrong with model or options."""
     if options is not None and fields:
         raise ConfigError("give options as one object or as keywords, not both")
     options = options or CompileOptions(**_known(fields))
     started = time.perf_counter()
     with quiet_collector(), files.watching() as read:
         machine = load_machine(options.machine)
-        if phase is not None:
-            phase(PHASES[0])
+        if begins is not None:
+            begins(PHASES[0])
         ir = open_model(model, **options.import_options())
         root = Path(model)
-        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump, phase)
+        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump, begins)
     program.compile_seconds = time.perf_counter() - started
     program.read = read
     return program
@@ -200,9 +201,9 @@ def quiet_collector():
 
 
 def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: Path | None = None,
-               progress: Progress | None = None, dump: Dump | None = None, phase: Phase | None = None) -> CompiledProgram:  # fmt: skip
+               progress: Progress | None = None, dump: Dump | None = None, begins: Begins | None = None) -> CompiledProgram:  # fmt: skip
     """Compile an imported graph: passes, view, search, schedule, placement."""
-    begin: Phase = phase or (lambda _: None)
+    begin: Begins = begins or (lambda _: None)
     begin(PHASES[1])
     view = lower_graph(ir, options, dump)
     describe = partial(param_source, ir, view)
@@ -212,12 +213,8 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
-    if options.io_dtype is not None:
-        meta["options"]["io_dtype"] = options.io_dtype
-    if options.tp is not None:
-        meta["options"]["tp"] = options.tp
-    if options.as_family is not None:
-        meta["options"]["as_family"] = options.as_family
+    given = ((name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input"))
+    meta["options"] |= {name: value for name, value in given if value is not None}
     if options.group_table:
         meta["options"]["group_table"] = Path(options.group_table).name
     if found.report.functions:
@@ -336,7 +333,7 @@ def options_of(
     kept = program.meta.get("options")
     if not isinstance(kept, dict):
         raise ConfigError("reading the program's options: it does not say what it was compiled with")
-    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table", "io_dtype")
+    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table", "io_dtype", "as_family", "part", "logits", "input")
     given = {n: kept[n] for n in names if kept.get(n) is not None}
     if group_table:
         given["group_table"] = group_table

@@ -15,7 +15,6 @@ from support.thorough import few_examples
 from tx8fast import api
 from tx8fast.lower import NotLowerable, lower
 from tx8fast.lower.conv_chain import ConvChain
-from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.fused import Fused
 
 
@@ -24,8 +23,9 @@ def agrees(case: Case, seed: int, kind: type) -> None:
     assert isinstance(low, kind), low
     rng = np.random.default_rng(seed)
     inputs = [a.values(rng) for a in case.args]
-    # several bf16 results in a row: each rounds once, in another order than the reference adds
-    slack = 3e-2 if case.args[0].dtype == "bf16" else None
+    # several bf16 results in a row: each rounds once, in another order than the reference adds; of f32 sums of a thousand
+    # products a clamp leaves values that are small against what was summed
+    slack = {"bf16": 3e-2, "f32": 1e-4}.get(case.args[0].dtype)
     check(case, inputs, tolerance=slack)
     plan = random_plan(case, rng, low)
     if plan is not None:
@@ -82,7 +82,7 @@ def fused(draw):
 @few_examples
 @given(fused(), st.integers(0, 1 << 20))
 def test_convolution_leads_a_group(case, seed) -> None:
-    agrees(case, seed, (Fused, FusedConvolution))  # type: ignore[arg-type]
+    agrees(case, seed, Fused)
 
 
 def bottleneck(dtype: str, n: int, size: tuple[int, int], c: int, mid: int, stride: int, machine: str) -> Case:

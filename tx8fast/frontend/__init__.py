@@ -71,9 +71,14 @@ def open_model(path: str | os.PathLike[str], **options: Any):
 
 
 def _no_tp(path: Path, options: dict[str, Any]) -> None:
-    if options.get("as_family"):
+    given = [
+        f"--{flag}"
+        for name, flag in (("as_family", "as"), ("part", "part"), ("logits", "logits"), ("input", "input"))
+        if options.get(name)
+    ]
+    if given:
         raise ConfigError(
-            f"opening model {path}: a family is taken for model directories and config files only; drop --as"
+            f"opening model {path}: {', '.join(given)} are for model directories and config files; drop them"
         )
     if options.get("tp"):
         raise ConfigError(

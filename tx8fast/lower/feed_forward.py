@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
-from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.fused import FOLLOWERS, NORMS, Fused
-from tx8fast.lower.links import Link, LinkedAccess, followed, through
+from tx8fast.lower.fused import Fused
+from tx8fast.lower.links import Link, through
+from tx8fast.lower.members import NORMS
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
 
@@ -67,11 +67,10 @@ class FeedForward(Fused):
         self._check(first, second)
         factors = [*first.m, *first.n]
         self.index = {f: i for i, f in enumerate(factors)}
-        self.lead = first
         products = []
         for i, op in enumerate(record.ops):
             if i == self.second:
-                self.index, self.lead = self._match(record), second
+                self.index = self._match(record)
                 self._add(i, second, self._mapped([Link(f, n) for f, n in enumerate(second.sizes)]))
             elif op.kind in PRODUCTS:
                 low = Contraction(op, machine)
@@ -80,22 +79,17 @@ class FeedForward(Fused):
                 self._add(i, low, self._mapped([Link(f, n) for f, n in enumerate(low.sizes)]))
                 products.append(i)
             else:
-                low = FOLLOWERS.get(op.kind, Elementwise)(op, machine)
-                self._add(i, low, self._mapped(followed(low, self.lead.writes[0].dims)[0]))
+                self._follow(i, op)
+        self.members += self.blocked
         self.products = products
         if [k for k, _ in self.members[self.second].sources].count("op") != 1 or any(
             kind == "op" for i in products for kind, _ in self.members[i].sources
         ):
             raise NotLowerable("only the second product's left operand is made in the group")
-        self.writes = [LinkedAccess(self.members[i].low.writes[0], self.members[i].links) for i in record.outputs]
-        units = [1] * len(factors)
-        for m in self.members:
-            for link, u, n in zip(m.links, m.low.units, m.low.sizes, strict=True):
-                if link.factor >= 0:
-                    units[link.factor] = max(units[link.factor], min(u, n))
+        self.writes = [self.members[i].result(record.ops[i].results[0]) for i in record.outputs]
         n = len(factors) - 1
         sizes = [first.sizes[f] for f in factors]
-        most = self._limited([first.max_len[f] for f in factors], units)
+        units, most, _ = self._limits([1] * len(factors), [first.max_len[f] for f in factors])
         self.set_factors(sizes, units, [True] * n + [False], [True] * (n + 1), [False] * n + [True], most)
         self.late_reads = {k for i, m in enumerate(self.members) if i not in products
                            for kind, k in m.sources if kind == "in"}  # fmt: skip
@@ -119,18 +113,17 @@ class FeedForward(Fused):
             raise NotLowerable("the two products order rows differently")
         return found
 
-    def _form(self, wire: int, access: Access, links: Sequence[Link]) -> tuple:
+    def _form(self, wire: int, access: Access) -> tuple:
         """What came in may also be added to the result: one buffer if it lies in scratchpad as the first product reads
         it."""
-        form = super()._form(wire, access, links)
+        form = super()._form(wire, access)
         if not self.reads or wire != self.args[0] or access.spec != self.reads[0].spec:
             return form
         n = self.first.sizes
         rows = [n[f] for f in self.first.m]
         boxes = [([0] * (len(rows) + 1), [min(size, x) for x in rows] + [1]) for size in (2, 16, max(rows))]
-        other = self._access(access, links)
-        same = all(other.transfers(*b) == self.reads[0].transfers(*b) for b in boxes)
-        return next(form for form, k in self.forms.items() if k == 0) if same else form
+        same = all(access.transfers(*b) == self.reads[0].transfers(*b) for b in boxes)
+        return next(form for form, k in self.forms.items() if k == 0)[:-1] if same else form
 
     def _mapped(self, links: Sequence[Link]) -> list[Link]:
         """Return links to the lead's factors as links to the group's; what is not one of them stays whole."""

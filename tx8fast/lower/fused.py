@@ -1,68 +1,54 @@
 """Groups of several ops that share one loop nest; what lies between them never leaves scratchpad.
 
-May import: the family files, graph_table, machine. Must not: decide which ops belong together.
+May import: the family files, lower.{links, members}, graph_table, machine. Must not: decide which ops belong together.
 
-The group's factors are those of its leading matrix product. Every member keeps its own lowering; a map says
-which range of its factors a range of the group's factors means. Matrix products run on every step of the
-reduction, the other members when it is complete. Intermediates have two copies so that the matrix engine can
-start the next slice while the vector engine finishes this one.
+The group's factors are those of the op that leads it: a matrix product, a convolution with a window, a look-up of rows. Every
+member keeps its own lowering; a map says which range of its loops a range of the group's factors means. Leading members run on
+every step of the reduction, the others when it is complete. Intermediates have two copies so that the matrix engine can start
+the next slice while the vector engine finishes this one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from operator import sub
 
-from tx8fast.graph_table import GroupRecord
+from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
-from tx8fast.lower.convolution import as_product
-from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.links import Link, LinkedAccess, Member, followed
-from tx8fast.lower.movement import StoredDense
-from tx8fast.lower.rotary import Rope
+from tx8fast.lower.links import Link
+from tx8fast.lower.lookup import Lookup, TableRows
+from tx8fast.lower.members import NORMS, PRODUCTS, Follower, Linked, Member, Rows, Source, follower, into_blocks, leader
 from tx8fast.lower.row_lead import RowLead
-from tx8fast.lower.rows import Norm
 from tx8fast.machine import Machine
 
-NORMS = ("layernorm", "rmsnorm")
-FOLLOWERS = {**dict.fromkeys(NORMS, Norm), "rope": Rope, "channel_norm": StoredDense}  # Elementwise of all other kinds
-PRODUCTS = ("gemm", "contract", "conv")
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
+FEW_USES = 4  # of a row: putting it into blocks each time takes less than loading its blocks one by one
 
 
-def _width(product: Contraction, lead: Contraction) -> int:
-    """Return how many columns of the product one of the lead's stands for; all other factors are equal."""
-    sizes, own = list(product.sizes), list(lead.sizes)
-    if product.groups() != lead.groups() or len(sizes) != len(own):
-        raise NotLowerable("products of a group must have equal factors")
-    width = 1
-    if sizes != own and len(lead.n) == 1:
-        (f,) = lead.n
-        width = sizes[f] // own[f]
-        own[f] *= width
-    if sizes != own:
-        raise NotLowerable("products of a group must have equal factors, or columns in a whole ratio")
+def _width(own: Lowering, lead: Lowering) -> int:
+    """Return how many columns of a leading member one of the lead's stands for; all other factors are equal."""
+    sizes, width = list(lead.sizes), 1
+    if not isinstance(own, Contraction) or not isinstance(lead, Contraction):
+        alike = type(own) is type(lead) is Lookup and own.writes[0].dims == lead.writes[0].dims
+    else:
+        alike = own.groups() == lead.groups() and len(sizes) == len(own.sizes)
+        if alike and len(lead.n) == 1:
+            (f,) = lead.n
+            width = own.sizes[f] // sizes[f]
+            sizes[f] *= width
+    if own is not lead and not (alike and sizes == list(own.sizes)):
+        raise NotLowerable("leading ops of a group must have equal factors, products columns in a whole ratio")
     return width
 
 
-def _first_wire(record: GroupRecord, i: int) -> int:
-    """Return the first member whose result op `i` reads. Raises NotLowerable if it reads none."""
-    found = [w[1] for w in record.wires[i] if w is not None and w[0] == "op"]
-    if not found:
-        raise NotLowerable(f"{record.ops[i].kind} works on nothing that the group makes")
-    return found[0]
-
-
 class Fused(Lowering):
-    """Matrix products of equal extent, or with columns in whole ratios, followed by members on their results: element-wise,
-    rotary, whole rows. A normalisation of the products' left operand may come before them."""
+    """Leading ops of equal extent, or products with columns in whole ratios, followed by members on their results. A normalisation
+    of the products' left operand may come before them."""
 
-    kind = "fused"
     overlaps = True
     deferred = True
 
@@ -74,65 +60,43 @@ class Fused(Lowering):
         if led:
             self._check_lead()
             resident, self.prepared = True, 0
-        products = [as_product(op) if op.kind == "conv" else op for op in record.ops]
-        if None in products:
-            raise NotLowerable("a convolution with a window leads a group of its own kind")
-        made = {i: Contraction(products[i], machine, resident=resident)  # type: ignore[arg-type]
-                for i, op in enumerate(record.ops) if op.kind in PRODUCTS}  # fmt: skip
-        if not made or any(
-            w is not None and w[0] == "op" and not (led and w[1] == 0) for i in made for w in record.wires[i]
+        leaders = {i: low for i, op in enumerate(record.ops) if (low := leader(op, machine, resident)) is not None}
+        if not leaders or any(
+            w is not None and w[0] == "op" and not (led and w[1] == 0) for i in leaders for w in record.wires[i]
         ):
-            raise NotLowerable("matrix products lead a group, and read nothing that it makes")
-        self.lead = lead = min(made.values(), key=lambda low: math.prod(low.sizes))
-        base: list[Contraction] = []  # the product that every member follows
-        if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
+            raise NotLowerable("products or look-ups lead a group, and read nothing that it makes")
+        self.lead = lead = min(leaders.values(), key=lambda low: math.prod(low.sizes))
+        self.kind, self.positional = lead.leads, lead.positional
+        if isinstance(lead, Contraction) and any(lead.sizes[f] > 1 for f in lead.batch):
             raise NotLowerable("a batched product has no row-major result slice")
-        whole: set[int] = set()  # factors that a member needs uncut
+        equal = [Link(f, n) for f, n in enumerate(lead.sizes)]
         for i, op in enumerate(record.ops):
-            leads = led and i == 0
-            product = lead if leads else made[i] if i in made else base[_first_wire(record, i)]
-            base.append(product)
-            low: Lowering
-            if i in made or leads:
-                low = RowLead(op, machine, product) if leads else product
-                links = [Link(f, n) for f, n in enumerate(low.sizes)]
+            if led and i == 0:
+                self._add(i, RowLead(op, machine, lead), equal)  # type: ignore[arg-type]
+            elif i not in leaders:
+                self._follow(i, op)
+            elif (width := _width(leaders[i], lead)) > 1:
+                wide = set(lead.n)  # type: ignore[attr-defined]
+                self._add(i, leaders[i], [Link(f, n, width=width if f in wide else 1)
+                                          for f, n in enumerate(leaders[i].sizes)])  # fmt: skip
             else:
-                low = FOLLOWERS.get(op.kind, Elementwise)(op, machine)
-                links, uncut = followed(low, product.writes[0].dims)
-                whole |= uncut
-            width = _width(product, lead)
-            self._add(i, low, [replace(k, width=width) if width > 1 and k.factor in lead.n else k for k in links])
-        self.products = [i for i, m in enumerate(self.members) if isinstance(m.low, Contraction)]
-        self.writes = [LinkedAccess(self.members[i].low.writes[0], self.members[i].links) for i in record.outputs]
-        units = list(lead.units)
-        for m in self.members:
-            for link, u in zip(m.links, m.low.units, strict=True):
-                if link.factor >= 0:
-                    units[link.factor] = max(units[link.factor], min(link.unit(u), lead.sizes[link.factor]))
+                self._add(i, leaders[i], equal)
+        self.members += self.blocked
+        self.products = [i for i in leaders if not isinstance(leaders[i], Lookup)]
+        self.deferred = bool(self.products)
+        self.writes = [self.members[i].result(record.ops[i].results[0]) for i in record.outputs]
+        most = list(lead.max_len)
+        if len(leaders) < len(record.ops) and isinstance(lead, Contraction):
+            # a slice is one matrix of all rows only if its columns are those of the result's last dimension
+            for f in {f for d in lead.writes[0].dims[:-1] for f, _ in d.terms}.intersection(lead.n):
+                most[f] = 1
+        units, most, whole = self._limits(lead.units, most)
         shard, split = ([ok and f not in whole for f, ok in enumerate(x)] for x in (lead.shard, lead.split))
-        # a slice is one matrix of all rows only if its columns are those of the result's last dimension
-        columns = {d.identity for d in lead.writes[0].dims[:-1]}.intersection(lead.n)
-        limit = [
-            1 if f in columns and len(self.products) < len(self.members) else n for f, n in enumerate(lead.max_len)
-        ]
-        self.set_factors(lead.sizes, units, shard, split, lead.reduce, self._limited(limit, units))
-
-    def _limited(self, most: Sequence[int], units: Sequence[int]) -> list[int]:
-        """Return the most points of a slice that all members can work on; most: those of the group's factors otherwise.
-        Raises NotLowerable where a member takes less than there always are."""
-        out = list(most)
-        for m in self.members:
-            for link, own, size in zip(m.links, m.low.max_len, m.low.sizes, strict=True):
-                if link.factor >= 0:
-                    out[link.factor] = min(out[link.factor], link.most(own))
-                elif size > own:
-                    raise NotLowerable(f"{size} points stay together, and a member takes {own} at most")
-        if any(n < unit for n, unit in zip(out, units, strict=True)):
-            raise NotLowerable("slices that one member needs whole are more than another one takes")
-        return out
+        self.set_factors(lead.sizes, units, shard, split, lead.reduce, most)
 
     def _begin(self) -> None:
         self.members: list[Member] = []
+        self.blocked: list[Follower] = []  # operands from outside that are put into blocks: members behind the ops
         self.args: list[int] = []
         self.forms: dict[tuple, int] = {}
         self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
@@ -146,57 +110,107 @@ class Fused(Lowering):
         if 0 in self.record.outputs or users != [(True, 0)] * n_products:
             raise NotLowerable("a normalisation leads products whose left operand it makes, and nothing else")
 
-    def _add(self, index: int, low: Lowering, links: list[Link]) -> None:
-        sources: list[tuple[str, int]] = []
-        wires = self.record.wires[index]
+    # -- members ----------------------------------------------------------------------------------------------------
+
+    def _add(self, i: int, low: Lowering, links: list[Link]) -> None:
+        """Add a member whose loops are factors of the group."""
+        wires = self.record.wires[i]
+        member = Linked(low, links, [])
         for access, operand in zip(low.reads, low.arguments(), strict=True):
-            wire = wires[operand]
-            assert wire is not None
-            if wire[0] == "op":
-                sources.append(("op", wire[1]))
-                continue
-            form = self._form(wire[1], access, links)
-            if form not in self.forms:  # members that read one operand alike share its buffer
-                self.forms[form] = len(self.reads)
-                self.reads.append(self._access(access, links))
-                self.args.append(wire[1])
-            sources.append(("in", self.forms[form]))
-        self.members.append(Member(low, links, sources))
+            kind, k = wires[operand]
+            beside = wires[low.numbers] if isinstance(access, TableRows) else None  # type: ignore[attr-defined]
+            member.sources.append((kind, k) if kind == "op" else self._read(k, member.access(access), beside))
+        if isinstance(low, Lookup):
+            low.number_by(member.sources[low.numbers][1])
+        self.members.append(member)
 
-    def _form(self, wire: int, access: Access, links: Sequence[Link]) -> tuple:
+    def _follow(self, i: int, op: OpRecord) -> None:
+        """Add a member that works on what others make."""
+        wires = self.record.wires[i]
+        before = [self.members[w[1]].made for w in wires if w is not None and w[0] == "op"]
+        if not before or any(made != before[0] for made in before):
+            raise NotLowerable(
+                f"{op.kind} works on nothing that the group makes, or on results of different dimensions"
+            )
+        member = follower(op, self.machine, Rows(op.results[0].shape, before[0]))
+        for k, operand in enumerate(member.low.arguments()):
+            kind, source = wires[operand]
+            member.sources.append((kind, source) if kind == "op" else self._outside(source, member, k))
+        self.members.append(member)
+
+    def _outside(self, wire: int, member: Follower, k: int) -> Source:
+        """Return where a follower finds an operand from outside. Dense rows that are used few times are loaded as they lie in DDR, with
+        long runs, and put into blocks in scratchpad."""
+        spec, rows = self.record.operands[wire], member.rows
+        if not member.flat or spec.layout == "blocked" or not rows.flat[0] > rows.uses(spec) <= FEW_USES:
+            return self._read(wire, member.access(k, spec))
+        source = self._read(wire, rows.access(spec, False))
+        known = [j for j, m in enumerate(self.blocked) if m.sources == [source]]
+        if not known:
+            self.blocked.append(Follower(into_blocks(rows.flat, spec.dtype, self.machine), rows, True, [source]))
+        return "op", len(self.record.ops) + (known[0] if known else len(self.blocked) - 1)
+
+    def _read(self, wire: int, access: Access, beside: object = None) -> Source:
+        """Return the group's read access of operand `wire`; members that read it alike share its buffer. beside: what else tells
+        them apart."""
+        form = (*self._form(wire, access), beside)
+        if form not in self.forms:
+            self.forms[form] = len(self.reads)
+            self.reads.append(access)
+            self.args.append(wire)
+        return "in", self.forms[form]
+
+    def _form(self, wire: int, access: Access) -> tuple:
         """Return what tells apart how members read the group's operand `wire`."""
-        return wire, type(access), access.dims, access.blocked, tuple(links[f] for f in access.sorted_factors)
+        return wire, type(getattr(access, "inner", access)), access.dims, access.blocked
 
-    def _access(self, access: Access, links: Sequence[Link]) -> Access:
-        return LinkedAccess(access, links)
+    def _limits(self, units: Sequence[int], most: Sequence[int]) -> tuple[list[int], list[int], set[int]]:
+        """Return units and most points of a slice that all members can work on, at least and at most those given, and factors that
+        followers need uncut. Raises NotLowerable where a member takes less than there always are."""
+        unit, out, whole = list(units), list(most), set[int]()
+        for m in self.members:
+            low = m.low
+            for f in m.rows.single if isinstance(m, Follower) else ():
+                out[f] = 1
+            for link, k in m.loops():
+                f = link.factor
+                if f < 0 and low.sizes[k] > low.max_len[k]:
+                    raise NotLowerable(
+                        f"{low.sizes[k]} points stay together, and a member takes {low.max_len[k]} at most"
+                    )
+                if f >= 0:
+                    out[f] = min(out[f], link.most(low.max_len[k]))
+                    unit[f] = max(unit[f], min(link.unit(low.units[k]), link.unit(low.sizes[k])))
+                    whole |= {f} if isinstance(m, Follower) and not low.split[k] else set()
+        if any(n < u for n, u in zip(out, unit, strict=True)):
+            raise NotLowerable("slices that one member needs whole are more than another one takes")
+        return unit, out, whole
 
     def arguments(self) -> list[int]:
         return self.args
 
     def fits(self, lens: Sequence[int]) -> bool:
         zero = (0,) * len(lens)
-        found = ((self.members[i], self.members[i].ranges(zero, lens)) for i in self.products)
-        return all(m.low.fits([b - a for a, b in zip(lo, hi, strict=True)]) for m, (lo, hi) in found)
+        found = ((m.low, m.ranges(zero, lens)) for m in self.members if isinstance(m, Linked))
+        return all(low.fits([b - a for a, b in zip(lo, hi, strict=True)]) for low, (lo, hi) in found)
 
     # -- buffers: two copies each of every member's scratch, then of the intermediates ------------------------------
 
     def _owner(self, i: int) -> int:
-        """The member in whose result buffer member i writes: an element-wise op may work in place on one operand."""
+        """The member in whose result buffer member i writes: its only reader may work in place."""
         users = [j for j, m in enumerate(self.members) if ("op", i) in m.sources]
         if i in self.record.outputs or len(users) != 1:
             return i
         user = self.members[users[0]]
         same = user.low.writes[0].spec.dtype == self.members[i].low.writes[0].spec.dtype
-        if not same or isinstance(user.low, Contraction) or user.sources.count(("op", i)) > 1:
-            return i
-        if isinstance(user.low, Elementwise) and self._overwritten(user) != i:
+        if not same or user.sources.count(("op", i)) > 1 or self._overwritten(user) != i:
             return i
         return self._owner(users[0])
 
     def _overwritten(self, user: Member) -> int:
-        """The member whose result an element-wise member overwrites, or -1: of several only the first may share."""
+        """The member whose result a member overwrites, or -1: of several only the first may share."""
         dtype = user.low.writes[0].spec.dtype
-        for j in user.low.in_place:  # type: ignore[attr-defined]
+        for j in user.low.in_place:
             kind, k = user.sources[j]
             users = sum(("op", k) in m.sources for m in self.members)
             if kind == "op" and users == 1 and k not in self.record.outputs \
@@ -319,7 +333,8 @@ class Fused(Lowering):
 
     def _sequence(self) -> Sequence[int]:
         """Members in the order of their instructions."""
-        return range(len(self.members))
+        n = len(self.record.ops)
+        return [*range(n, len(self.members)), *range(n)]
 
     def _slice(self, i: int, s: Slice, own: Slice) -> Slice | None:
         """Return what member i does in slice s, `own` with its place in the reduction; None if nothing."""
@@ -331,13 +346,7 @@ class Fused(Lowering):
         return own
 
     def ops_per_point(self) -> float:
-        """Matrix cycles per point, and vector cycles shared over the reduction's length."""
-        lead = self.lead
-        depth = 1
-        for f in lead.k:
-            depth *= lead.sizes[f]
-        per_point = [math.prod(k.width / k.scale for k in m.links) for m in self.members]
-        vector = sum(m.low.ops_per_point() * n for i, (m, n) in enumerate(zip(self.members, per_point, strict=True))
-                     if i not in self.products and (i or self.prepared < 0))  # fmt: skip
-        return sum(per_point[i] for i in self.products) / self.machine.peak_macs_per_cycle(lead.reads[0].spec.dtype) * self.machine.n_tiles \
-            + vector / depth  # fmt: skip
+        """Cycles per point of the busier of the matrix and the vector engine, whose work is shared over the reduction's length."""
+        depth = math.prod([n for n, summed in zip(self.lead.sizes, self.lead.reduce, strict=True) if summed])
+        own = [m.points() * m.low.ops_per_point() for m in self.members]
+        return sum(x if i in self.products else x / depth for i, x in enumerate(own) if i or self.prepared < 0)

@@ -31,11 +31,11 @@ Expression = Callable[[Sequence[np.ndarray], Mapping[str, Any], Shape], np.ndarr
 
 
 def _causal_mask(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """Row i sees column j if j <= i + offset and, with a window, j > i + offset - window, with a chunk, in its chunk: 0,
+    """Row i sees column j if j <= i + offset + ahead and, with a window, j > i + offset - window, with a chunk, in its chunk: 0,
     else `value`."""
     row = np.arange(shape[-2])[:, None] + int(attrs.get("offset", 0))
     col = np.arange(shape[-1])[None, :]
-    seen = col <= row
+    seen = col <= row + int(attrs.get("ahead", 0))
     window = int(attrs.get("window") or 0)
     if window > 0:
         seen &= col > row - window

@@ -216,7 +216,8 @@ def test_unreadable_files(tmp_path):
         ({"seq": 0}, "seq is 0"),
         ({"seq": 4, "batch": 1.5}, "batch is 1.5"),
         ({"seq": 4, "dtype": "int3"}, "dtype 'int3'"),
-        ({"seq": 4, "logits": "none"}, "logits 'none'"),
+        ({"seq": 4, "logits": "some"}, "logits 'some'"),
+        ({"seq": 4, "input": "pixels"}, "input 'pixels'"),
     ],
 )
 def test_option_contradictions(options, message):

@@ -6,6 +6,8 @@ update writes contiguous bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.ir.core import Value
 
@@ -34,27 +36,18 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
     if m.grown is not None and c.growth is not None and (c.growth.turned or c.rope_of[i] < 0):
         q = m.b("mul", q, m.grown, loc=at + ".growth")
     k, v = _remember(m, (k, v), past, at)
-    sizes = _sizes(c.kv_heads, c.heads // c.kv_heads, c.head_dim)
-    s = m.b(
-        "contract",
-        q,
-        k,
-        equation=SCORES,
-        sizes=sizes,
-        useful_macs=_macs(m, i, q, past),
-        loc=at + ".scores",
-    )
-    p = _softmax(m, i, s, past, at)
-    o = m.b(
-        "contract",
-        p,
-        v,
-        equation=MIXED,
-        sizes=sizes,
-        useful_macs=_macs(m, i, q, past),
-        loc=at + ".mix",
-    )
+    o = attend(m, q, k, v, at, lambda s: _softmax(m, i, s, past, at), _macs(m, i, q, past))
     return m.out_linear(o, at + ".o_proj"), (k, v)
+
+
+def attend(m: Blocks, q: Value, k: Value, v: Value, at: str, softmax: Callable[[Value], Value] | None = None,
+           macs: int = -1) -> Value:  # fmt: skip
+    """Return what queries gather of keys and values; `softmax` of the scores, None: every query sees every key."""
+    c = m.c
+    sizes = _sizes(c.kv_heads, c.heads // c.kv_heads, c.head_dim)
+    s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=macs, loc=at + ".scores")
+    p = softmax(s) if softmax is not None else m.b("softmax", s, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
+    return m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=macs, loc=at + ".mix")
 
 
 def _clipped(m: Blocks, x: Value, at: str) -> Value:
@@ -94,7 +87,7 @@ def _remember(m: Blocks, new: tuple[Value, Value], past: Past, at: str) -> tuple
 
 def _macs(m: Blocks, i: int, q: Value, past: Past) -> int:
     """Only the unmasked pairs of a causal prefill count."""
-    return -1 if past is not None or m.c.encoder else _pairs(m, i, q) * q.shape[-1]
+    return -1 if past is not None or (m.c.encoder and not m.c.causal) else _pairs(m, i, q) * q.shape[-1]
 
 
 def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
@@ -103,10 +96,11 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
         s = m.b("tanh", m.scaled(s, scale / c.attention_cap, at + ".cap"), loc=at + ".cap")
         scale = c.attention_cap
     seq, window = s.shape[-1], c.windows[i]
-    visible = () if c.encoder or past is not None else (0, window if window < seq else 0)
-    if c.encoder:
+    ahead = (c.encoder and not c.causal) or past is not None
+    visible = () if ahead else (0, window if window < seq else 0)
+    mask = m.masks.get(c.sight(i))
+    if mask is None:
         return m.b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
-    mask = m.masks[c.sight(i)]
     if c.sinks:
         return _drained(m, s, mask, scale, visible, at)
     if c.alibi:

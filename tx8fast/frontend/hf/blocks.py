@@ -175,6 +175,20 @@ class Blocks:
         if self._grows(seq):
             self.grown = self._growth(self.derived(f"%places/{seq}", "arange", {}, (seq, 1), "f32"))
 
+    def encoder_inputs(self, seq: int) -> None:
+        """Emit rotation tables, and masks where an encoder's tokens do not see everything."""
+        c = self.c
+        if c.causal:
+            self.prefill_inputs(seq)
+            return
+        for which in self._used_ropes():
+            self.ropes[which] = self.rope_tables(which, seq)
+        for sight in self._sights():
+            window = sight[0]
+            if 0 < window < seq:  # reaches as far ahead as back
+                attrs = {"window": window, "ahead": window - 1, "value": self.mask_value}
+                self.masks[sight] = self.derived(f"%near/{seq}/{window}", "causal_mask", attrs, (seq, seq))
+
     def decode_inputs(self, position: Value, past: int) -> None:
         """Emit rotation rows [1, head_dim] at `position` and additive mask rows [past] that all layers share."""
         b = self.b

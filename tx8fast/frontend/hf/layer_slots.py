@@ -10,20 +10,15 @@ from dataclasses import replace
 from math import prod
 
 from tx8fast.frontend.hf.family import Stack
-from tx8fast.frontend.hf.slots import Slot, SlotList, part
-from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.frontend.hf.slots import Slot, SlotList, outer_key, part
+from tx8fast.frontend.hf.spec import Image, ModelConfig
 
 
 def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     """Yield every slot in the order of the graph; those that a checkpoint may lack are `optional_slots`."""
     s = SlotList(c, prefix)
     if c.image is not None:
-        channels, _, _, ph, pw = c.image
-        # stored [out, channel, row, column]; the convolution wants [row, column, out, channel]
-        yield s.outer("patches", (c.hidden, channels, ph, pw), steps=(("transpose", [2, 3, 0, 1]),))
-        yield s.outer("patches", (c.hidden,), ".bias")
-        yield s.outer("class_token", (1, 1, c.hidden), "")
-        yield s.outer("positions", (1, c.positions, c.hidden), "")
+        yield from _image(s, c.image)
     else:
         yield s.outer("embed_tokens", (c.vocab, c.embedding_width or c.hidden))
         if c.positions:
@@ -32,13 +27,16 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("token_types", (c.token_types, c.hidden))
     if c.embedding_norm:
         yield s.outer("embed_norm", (c.hidden,))
-        yield s.outer("embed_norm", (c.hidden,), ".bias")
+        if c.norm_bias:
+            yield s.outer("embed_norm", (c.hidden,), ".bias")
     if c.embedding_width:
         yield s.outer("project_in", (c.hidden, c.embedding_width))
     for i in range(c.layers):
         yield from s.norm(i, "attn_norm", c.hidden)
         yield from _latent(s, i) if c.latent else _attention(s, i)
         yield from s.norm(i, "attn_post_norm", c.hidden)
+        if c.layer_scale:
+            yield from (s.vector(i, module, c.hidden, "") for module in ("attn_scale", "mlp_scale"))
         yield from s.norm(i, "mlp_norm", c.hidden)
         yield from _experts(s, i) if c.sparse[i] else _mlp(s, i)
         yield from s.norm(i, "mlp_post_norm", c.hidden)
@@ -48,6 +46,11 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield s.outer("norm", (c.hidden,), ".bias")
     if c.embedding_width:
         yield s.outer("project_out", (c.embedding_width, c.hidden))
+    if c.pool == "probe":
+        yield from _pool(s)
+    if c.pool == "last":
+        yield s.outer("head", (c.projection, c.hidden))
+        yield s.outer("head", (c.projection,), ".bias")
     if not c.tied and not c.encoder:
         yield s.outer("lm_head", (c.vocab, c.embedding_width or c.hidden))
     if c.head_bias:
@@ -55,14 +58,42 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
 
 
 def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
-    """Yield what an encoder's checkpoint may have on top, in pairs of weight and bias; -1 = any size."""
+    """Yield what an encoder's checkpoint may have on top; -1 = any size."""
     s = SlotList(c, prefix)
-    if c.encoder:
-        yield s.outer("pooler", (c.hidden, c.hidden))
-        yield s.outer("pooler", (c.hidden,), ".bias")
-    if c.image is not None:
-        yield s.outer("classifier", (-1, c.hidden))
-        yield s.outer("classifier", (-1,), ".bias")
+    for module, rows in (("pooler", c.hidden), ("classifier", -1), ("projection", -1)):
+        if c.encoder and module in s.names.outer:
+            yield s.outer(module, (rows, c.hidden))
+            yield s.outer(module, (rows,), ".bias")
+
+
+def _image(s: SlotList, image: Image) -> Iterator[Slot]:
+    c, lead = s.c, () if image.flat else (1,)
+    # stored [out, channel, row, column]; the convolution wants [row, column, out, channel]
+    yield s.outer("patches", (c.hidden, image.channels, image.patch_height, image.patch_width),
+                  steps=(("transpose", [2, 3, 0, 1]),))  # fmt: skip
+    if image.bias:
+        yield s.outer("patches", (c.hidden,), ".bias")
+    if image.class_token:
+        yield s.outer("class_token", (*lead, *lead, c.hidden), "")
+    yield s.outer("positions", (*lead, c.positions, c.hidden), "")
+
+
+def _pool(s: SlotList) -> Iterator[Slot]:
+    """A learned query that attends to all rows, and a feed-forward part behind a norm (SigLIP)."""
+    c = s.c
+    key, h = outer_key(s.names, "probe", s.prefix), c.hidden
+    yield Slot("probe", (key + ".probe",), (1, 1, h))
+    for at, module in enumerate(("q_proj", "k_proj", "v_proj")):
+        yield Slot(
+            f"probe.{module}.weight", (key + ".attention.in_proj_weight",), (3 * h, h), part((h, h), (at * h, 0))
+        )
+        yield Slot(f"probe.{module}.bias", (key + ".attention.in_proj_bias",), (3 * h,), part((h,), (at * h,)))
+    for module, stored, rows, cols in (("o_proj", "attention.out_proj", h, h), ("up_proj", "mlp.fc1", c.intermediate, h),
+                                       ("down_proj", "mlp.fc2", h, c.intermediate)):  # fmt: skip
+        yield Slot(f"probe.{module}.weight", (f"{key}.{stored}.weight",), (rows, cols))
+        yield Slot(f"probe.{module}.bias", (f"{key}.{stored}.bias",), (rows,))
+    for side in ("weight", "bias"):
+        yield Slot(f"probe.norm.{side}", (f"{key}.layernorm.{side}",), (h,))
 
 
 def _attention(s: SlotList, i: int) -> Iterator[Slot]:
@@ -221,6 +252,13 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
                 (2 * n, c.hidden),
                 part((n, c.hidden), (j * n, 0)),
             )
+            if c.mlp_bias:
+                yield Slot(
+                    f"layers.{i}.mlp.{module}.bias",
+                    (s.key(i, "mlp.gate_up") + ".bias",),
+                    (2 * n,),
+                    part((n,), (j * n,)),
+                )
     elif c.gated:
         yield from s.linear(i, "mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias)
     if "mlp.gate_up" not in s.names.modules:

@@ -15,6 +15,8 @@ DTYPES = {
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "f16", "f16": "f16", "float16": "f16",
     "fp32": "f32", "f32": "f32", "float32": "f32",
 }  # fmt: skip
+LOGITS = ("all", "last", "none")
+INPUTS = ("ids", "embeds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +28,22 @@ class HfOptions:
     seq: int | None = None
     past: int | None = None
     dtype: str | None = None
-    logits: str = "all"  # prefill: of all positions, or of the "last" one
+    logits: str = "all"  # prefill: of all positions, of the "last" one, or "none"; decode: "none" leaves them away
+    input: str = "ids"  # of a decoder: token ids, or "embeds", what stands for them in the model's width
+    part: str | None = None  # of a model of several: the one to compile
     tp: int = 1  # chips that share every layer
     chips: int = 1  # that run the program
     as_family: str | None = None  # the family to take the config for, whatever it says
 
-    def check(self, encoder: str = "") -> None:
-        """Raise ConfigError that lists every contradiction. `encoder`: the model type if it keeps no cache."""
+    def check(self, encoder: str = "", image: bool = False) -> None:
+        """Raise ConfigError that lists every contradiction. `encoder`: the model type if it keeps no cache; `image`: it sees images."""
         problems = []
         if self.phase not in ("prefill", "decode"):
             problems.append(f"phase '{self.phase}' is not one of prefill, decode")
-        if self.logits not in ("all", "last"):
-            problems.append(f"logits '{self.logits}' is not one of all, last")
+        if self.logits not in LOGITS:
+            problems.append(f"logits '{self.logits}' is not one of {', '.join(LOGITS)}")
+        if self.input not in INPUTS:
+            problems.append(f"input '{self.input}' is not one of {', '.join(INPUTS)}")
         if self.dtype is not None and self.dtype not in DTYPES:
             problems.append(f"dtype '{self.dtype}' is not one of bf16, fp16, fp32")
         if type(self.tp) is int and self.tp > 0 and self.chips > 1 and self.chips % self.tp:
@@ -50,7 +56,11 @@ class HfOptions:
                 problems.append(
                     f"{encoder} is an encoder: it sees its whole input at once; drop --phase decode and --past"
                 )
-            if self.seq is None and encoder != "vit":
+            if self.logits != "all":
+                problems.append(f"{encoder} is an encoder and gives no logits per token; drop --logits")
+            if self.input != "ids":
+                problems.append(f"{encoder} is an encoder, and --input is for decoders; drop it")
+            if self.seq is None and not image:
                 problems.append("the number of input tokens is needed, give --seq")
         elif self.phase == "prefill":
             if self.past is not None:

@@ -113,6 +113,8 @@ class SlotList:
             yield self.vector(i, module, rows, ".bias", steps=_halves(heads, (rows,)))
 
     def norm(self, i: int, module: str, size: int) -> Iterator[Slot]:
+        if f"{i}.{module}" in self.c.unnormed:
+            return
         if module in self.names.modules and self.c.norm_gain and not (self.c.one_norm and module == "mlp_norm"):
             yield self.vector(i, module, size, shift=self.c.norm_offset)
             if self.c.norm_bias:

@@ -72,6 +72,24 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """What an encoder of images sees, in pixels. `flat`: tables of positions and tokens are stored without leading ones."""
+
+    channels: int
+    height: int
+    width: int
+    patch_height: int
+    patch_width: int
+    bias: bool = True  # of the patches' product
+    class_token: bool = True
+    flat: bool = False
+
+    @property
+    def patches(self) -> tuple[int, int]:
+        return self.height // self.patch_height, self.width // self.patch_width
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes in elements. Per layer: `windows` in tokens (0 = unlimited), `rope_of` index into `ropes` (-1 = none),
     `sparse` whether the feed-forward part is made of experts."""
@@ -93,7 +111,13 @@ class ModelConfig:
     windows: tuple[int, ...] = ()
     chunks: tuple[int, ...] = ()  # per layer: tokens see their own chunk of so many positions, 0 = everything
     sparse: tuple[bool, ...] = ()
-    encoder: bool = False  # sees its whole input at once and keeps no cache
+    encoder: bool = False  # sees its whole input at once and keeps no cache; a window reaches both ways
+    causal: bool = False  # an encoder whose tokens see what is in front of them only
+    pool: str = ""  # what an encoder gives besides its last hidden states: a name of `encoder.POOLS`
+    projection: int = 0  # width of what the pool "last" gives
+    end_token: int = 0  # the token whose place the pool "end" takes
+    layer_scale: bool = False  # learned factors per channel behind attention and feed-forward part
+    unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
     fused: str = (
         "rows"  # a stored query-key-value matrix: three blocks of "rows", or "groups" of a key head and its queries
@@ -139,7 +163,7 @@ class ModelConfig:
     experts: Experts | None = None
     latent: Latent | None = None
     token_types: int = 0
-    image: tuple[int, int, int, int, int] | None = None  # channels, height, width, patch height, patch width
+    image: Image | None = None
     quantization: dict[str, Any] | None = field(default=None, hash=False)
 
     @property
