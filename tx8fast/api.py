@@ -286,7 +286,8 @@ def param_source(ir: IRProgram, view: View, key: str) -> dict[str, Any]:
         array = view.inline[key]
         return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
     if ir.weights.varies(key):
-        parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
+        made: dict[str, dict[str, Any]] = {}
+        parts = [ir.weights.describe(key, chip, made) for chip in range(ir.chips[0] * ir.chips[1])]
         return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
     return ir.weights.describe(key)
 
