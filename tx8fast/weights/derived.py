@@ -119,12 +119,12 @@ def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
 
 
 def _triangle(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """Ones where row >= column ("lower"), row < column ("after") or row > column ("upto"); or 0 where row >= column ("before") or
-    row > column ("chunks") and `value` elsewhere."""
+    """Ones where row >= column ("lower"), row < column ("after") or row > column ("upto"); or 0 where row > column and `value`
+    elsewhere ("chunks")."""
     ahead = np.arange(shape[1])[None, :] - np.arange(shape[0])[:, None]
     kind = attrs["kind"]
-    ones = {"lower": ahead <= 0, "after": ahead > 0, "upto": ahead < 0, "before": ahead <= 0, "chunks": ahead < 0}[kind]
-    return np.where(ones, 0.0, attrs["value"]) if kind in ("before", "chunks") else ones.astype(np.int8)
+    ones = {"lower": ahead <= 0, "after": ahead > 0, "upto": ahead < 0, "chunks": ahead < 0}[kind]
+    return np.where(ones, 0.0, attrs["value"]) if kind == "chunks" else ones.astype(np.int8)
 
 
 EXPRESSIONS: dict[str, Expression] = {

@@ -11,6 +11,8 @@ token by token. A decode step is a chunk of one token. All of it in f32.
 
 from __future__ import annotations
 
+import math
+
 from tx8fast.frontend.hf.attention import Made, Past
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.convolution import causal_conv
@@ -89,8 +91,7 @@ def per_head(m: Blocks, x: Value, width: int, at: str) -> Value:
 
 
 def triangle(m: Blocks, size: int, kind: str) -> Value:
-    """Return ones [size, size] where row >= column ("lower") or row < column ("after"), or 0 where row >= column and -1e30
-    elsewhere ("before")."""
+    """Return ones [size, size] where row >= column ("lower") or row < column ("after")."""
     return m.derived(f"%triangle/{kind}/{size}", "triangle", {"kind": kind, "value": FAR}, (size, size), WIDE)
 
 
@@ -142,12 +143,18 @@ def _step(
     return _seen(m, c, read, state, at), state
 
 
+def _chunk(c: Scan) -> int:
+    """Tokens of a chunk: a power of two where the weights between a chunk's tokens and the state are about as large, so that
+    together they are least, and never more than the model was made for."""
+    return max(1, min(c.chunk, 1 << (math.isqrt(c.width * c.state).bit_length())))
+
+
 def _prompt(
     m: Blocks, c: Scan, taken: Value, decay: Value, written: Value, read: Value, at: str
 ) -> tuple[Value, Value]:
     """The chunk form; returns y [batch, seq, heads * width] and the state behind the last token."""
     b, (batch, seq, _) = m.b, taken.shape
-    n = -(-seq // c.chunk)
+    n = -(-seq // _chunk(c))
     size = -(-seq // n)
     taken, decay, written, read = (_chunks(m, x, n, size, at) for x in (taken, decay, written, read))
     lower = triangle(m, size, "lower")
@@ -156,9 +163,11 @@ def _prompt(
     rows, columns = (
         b("reshape", across, shape=(batch * n, c.heads, *s), loc=at + ".between") for s in ((size, 1), (1, size))
     )
-    between = b("add", b("sub", rows, columns, loc=at + ".between"), triangle(m, size, "before"), loc=at + ".between")
+    # sums of decays are never positive; of tokens behind the row's, whose weight is zero, they would be, and exp of them too large
+    between = b("clamp", b("sub", rows, columns, loc=at + ".between"), lo=FAR, hi=0.0, loc=at + ".between")
     weights = b("exp", between, loc=at + ".weights")
     near = b("contract", read, written, equation="b t (g n), b s (g n) -> b g t s", sizes=_sizes(c), loc=at + ".scores")
+    near = b("mul", near, lower, loc=at + ".scores")
     if c.groups > 1:
         near = b("reshape", near, shape=(batch * n, c.groups, 1, size, size), loc=at + ".scores")
         weights = b(
