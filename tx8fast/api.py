@@ -213,7 +213,9 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
-    given = ((name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input"))
+    given = (
+        (name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source")
+    )
     meta["options"] |= {name: value for name, value in given if value is not None}
     if options.group_table:
         meta["options"]["group_table"] = Path(options.group_table).name
@@ -333,7 +335,22 @@ def options_of(
     kept = program.meta.get("options")
     if not isinstance(kept, dict):
         raise ConfigError("reading the program's options: it does not say what it was compiled with")
-    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table", "io_dtype", "as_family", "part", "logits", "input")
+    names = (
+        "seq",
+        "past",
+        "batch",
+        "tp",
+        "dims",
+        "opt",
+        "sharing",
+        "group_table",
+        "io_dtype",
+        "as_family",
+        "part",
+        "logits",
+        "input",
+        "source",
+    )
     given = {n: kept[n] for n in names if kept.get(n) is not None}
     if group_table:
         given["group_table"] = group_table

@@ -77,7 +77,13 @@ def open_model(path: str | os.PathLike[str], **options: Any):
 def _no_tp(path: Path, options: dict[str, Any]) -> None:
     given = [
         f"--{flag}"
-        for name, flag in (("as_family", "as"), ("part", "part"), ("logits", "logits"), ("input", "input"))
+        for name, flag in (
+            ("as_family", "as"),
+            ("part", "part"),
+            ("logits", "logits"),
+            ("input", "input"),
+            ("source", "source"),
+        )
         if options.get(name)
     ]
     if given:

@@ -6,14 +6,14 @@ layers can be outlined.
 
 from __future__ import annotations
 
-from tx8fast.frontend.hf.attention import Past, attention
+from tx8fast.frontend.hf.attention import Made, Past, attention, cross_attention
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.feed_forward import feed_forward
 from tx8fast.ir.core import Value
 
 
-def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, ...]]:
-    """Emit layer `i` on x [batch, seq, hidden]; return x and the layer's caches."""
+def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
+    """Emit layer `i` on x [batch, seq, hidden]; return x and what the layer remembers, by the name of the result."""
     c, name = m.c, f"layers.{i}."
     norm = (lambda v, _: v) if c.post_norm else m.norm
     h = norm(x, name + "attn_norm")
@@ -25,6 +25,10 @@ def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, 
     x = m.b("add", x, m.scaled(y, c.residual_scale, name + "attn_residual"), loc=name + "attn_residual")
     if c.post_norm:
         x = m.norm(x, name + "attn_norm")
+    if c.cross:
+        y, crossed = cross_attention(m, i, norm(x, name + "cross_norm"), past)
+        x, made = m.b("add", x, y, loc=name + "cross_residual"), made | crossed
+        x = m.norm(x, name + "cross_norm") if c.post_norm else x
     y = feed_forward(m, i, norm(x, name + "mlp_norm"))
     y = _channels(m, m.norm(y, name + "mlp_post_norm"), name + "mlp_scale")
     x = m.b("add", x, m.scaled(y, c.residual_scale, name + "mlp_residual"), loc=name + "mlp_residual")

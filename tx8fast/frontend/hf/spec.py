@@ -72,6 +72,28 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True)
+class Relative:
+    """Scores learn a summand per head and bucket of distances (T5): half of the `buckets` hold one distance each, the others
+    ever more, up to `distance`. `both`: distances ahead have buckets of their own. `each`: every layer has a table, not the first alone."""
+
+    buckets: int
+    distance: int
+    both: bool
+    each: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What a layer remembers: one row per token, or a state whose size does not depend on how many there were. `shape`: behind the
+    batch and, of rows, the tokens; `dtype` None: the activations' own."""
+
+    name: str
+    shape: tuple[int, ...]
+    rows: bool = True
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """What an encoder of images sees, in pixels. `flat`: tables of positions and tokens are stored without leading ones."""
 
@@ -124,11 +146,17 @@ class ModelConfig:
     )
     paired_lanes: bool = False  # the rows of stored queries and keys pair the lanes that a rotation turns together
     renamed: tuple[tuple[str, str], ...] = ()  # modules whose stored names this config changes
+    cross: bool = False  # a decoder that attends to an encoder's result
+    source: int = 0  # rows of that result, 0 = any number
+    relative: Relative | None = None
+    frames: tuple[int, int] | None = None  # of sound that an encoder hears: channels, frames
     qkv_bias: bool = False
+    key_bias: bool = True  # ... of keys too
     qkv_clip: float = 0.0  # queries, keys and values are kept within +- this
     out_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
+    loose_head: bool = False  # the embedding serves where the checkpoint has no head of its own
     qk_norm: str = ""  # "head": every head on its own, "heads": likewise with own gains, "full": the whole projection
     qk_norm_bias: bool = False
     qk_norm_gain: bool = True
@@ -154,6 +182,7 @@ class ModelConfig:
     logits_cap: float = 0.0
     embedding_scale: float = 1.0
     embedding_norm: bool = False
+    norm_positions: bool = False  # ... behind the sum with the positions
     residual_scale: float = 1.0
     logits_divisor: float = 1.0
     positions: int = 0  # rows of a learned position table
@@ -180,9 +209,9 @@ class ModelConfig:
         """Return the window and the chunk of layer `i`, which decide its mask."""
         return self.windows[i], self.chunks[i] if self.chunks else 0
 
-    def caches(self) -> tuple[tuple[str, int], ...]:
-        """Name and width of what a layer remembers of a token."""
+    def caches(self, i: int) -> tuple[Cache, ...]:
+        """Return what layer `i` remembers."""
         if self.latent is not None:
-            return ("latent", self.latent.kv_rank), ("rope_key", self.latent.rope)
-        width = self.kv_heads * self.head_dim
-        return ("key", width), ("value", width)
+            return Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))
+        width = (self.kv_heads * self.head_dim,)
+        return Cache("key", width), Cache("value", width)
