@@ -136,10 +136,10 @@ def test_kernel_core_routine_runs_on_strided_ddr_views():
         return {"slot": slot, "offset": offset, "shape": [3, 4], "strides": strides, "dtype": "f32"}
 
     routine = {
-        "routine": "add", "attrs": {}, "elems": 12,
+        "routine": "add", "attrs": {},
         "inputs": [operand(0, 0, [4, 12]), operand(0, 0, [0, 4])], "outputs": [operand(1, 16, [16, 4])],
     }  # fmt: skip
-    code = isa.rows([isa.make("kcore", routine=0, elems=12)])
+    code = isa.rows([isa.make("kcore", routine=0, loads=24, stores=12, ops=12)])
     segment = Segment(
         "s",
         [code],

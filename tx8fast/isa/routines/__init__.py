@@ -10,15 +10,14 @@ from tx8fast.isa.routines.base import (
     BY_CODE,
     ROUTINES,
     WHY,
-    WORK,
     Call,
     Operand,
     Routine,
-    Work,
     call_of,
     words_of,
     work_of,
 )
+from tx8fast.isa.work import WORK, Work
 
 __all__ = ["BY_CODE", "ROUTINES", "WHY", "WORK", "Call", "Operand", "Routine", "Work", "call_of", "words_of", "work_of"]
 _FAMILIES = (values, moves, rows, products, images)

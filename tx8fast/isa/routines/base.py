@@ -1,6 +1,6 @@
 """What a routine of the kernel core is: its declaration, how a call is handed to the C core, and the work it takes.
 
-May import: math, struct, errors, numerics.formats. Must not: know any particular routine, or execute one.
+May import: math, struct, errors, isa.work, numerics. Must not: know any particular routine, or execute one.
 
 A routine is a C function of the run-time library (`host/csrc/routine_*.c`). Its declaration says which attributes it takes, in the
 order in which the function reads them, and how much work a call is: closed forms of shapes, checked against what the C code counts.
@@ -11,39 +11,15 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.errors import SimulationError
+from tx8fast.isa.work import Work
 from tx8fast.numerics.formats import FLOATS, FORMAT_CODES, ITEM_BYTES
 
 WORD_BYTES = 8  # the kernel core loads and stores 64 bits at a time (TX8 hardware manual 1)
 MAX_RANK = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What the kernel core does in a call: elements or words loaded and stored, simple operations, divisions and square roots,
-    transcendental functions. A product that is added is two loads and two operations."""
-
-    loads: int = 0
-    stores: int = 0
-    ops: int = 0
-    divides: int = 0
-    functions: int = 0
-
-    def __add__(self, other: Work) -> Work:
-        return Work(*(a + b for a, b in zip(self.values(), other.values(), strict=True)))
-
-    def __mul__(self, times: int) -> Work:
-        return Work(*(a * times for a in self.values()))
-
-    def values(self) -> tuple[int, ...]:
-        return tuple(getattr(self, name) for name in WORK)
-
-
-#: the counts of `Work`, in the order of the fields of the kcore instruction and of the counters of the C core
-WORK: tuple[str, ...] = tuple(f.name for f in fields(Work))
 
 
 @dataclass(frozen=True, slots=True)

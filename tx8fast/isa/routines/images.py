@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from tx8fast.isa.routines.base import Call, Work, choice, declare, real, whole, wholes
+from tx8fast.isa.routines.base import Call, choice, declare, real, whole, wholes
+from tx8fast.isa.work import Work
 
 SAMPLE_MODES = ("nearest", "linear", "cubic")
 SAMPLE_PADDINGS = ("zeros", "border", "reflection")

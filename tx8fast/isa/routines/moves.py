@@ -12,7 +12,6 @@ from tx8fast.isa.routines.base import (
     WORD_BYTES,
     Call,
     Operand,
-    Work,
     axis,
     axis_of,
     choice,
@@ -24,11 +23,11 @@ from tx8fast.isa.routines.base import (
     whole,
     wholes,
 )
+from tx8fast.isa.work import NUMBER_WORK, Work
 from tx8fast.numerics.layout import block_size, blocked_bytes, npc
 
 PAD_MODES = ("constant", "edge", "reflect", "wrap")
 COMBINES = ("set", "add", "mul", "max", "min")
-_NUMBER = Work(loads=1, ops=3)  # a number of a look-up: read, compared with both ends, made an address
 
 
 def _moved(x: Operand, shape, strides, out: Operand) -> Work:
@@ -89,7 +88,9 @@ def _gathered(default: int):
         at = axis_of(call, default)
         lead = at + len(index.shape)
         row = math.prod(table.shape[at + 1 :])
-        return _NUMBER * index.n + (_rows(table, at + 1, out, lead) * math.prod(out.shape[:lead]) if row else Work())
+        return NUMBER_WORK * index.n + (
+            _rows(table, at + 1, out, lead) * math.prod(out.shape[:lead]) if row else Work()
+        )
 
     return work
 
@@ -98,7 +99,7 @@ def _tuples(call: Call, first: int) -> tuple[Work, int]:
     """The work of reading index tuples, and how many there are."""
     index = call.given(1)
     count = math.prod(index.shape[:-1])
-    return _NUMBER * (count * index.shape[-1]), count
+    return NUMBER_WORK * (count * index.shape[-1]), count
 
 
 def _gathered_tuples(call: Call) -> Work:
@@ -162,11 +163,11 @@ declare("iota", "routine_iota", axis(0, "outs"), work=lambda call: Work(stores=1
 declare("gather", "routine_gather", axis(0), work=_gathered(0))
 declare("embedding", "routine_gather", lambda call: [0], work=_gathered(0))
 declare(
-    "gather_elements", "routine_gather_elements", axis(0), work=lambda call: _NUMBER * call.given(1).n + _each(call)
+    "gather_elements", "routine_gather_elements", axis(0), work=lambda call: NUMBER_WORK * call.given(1).n + _each(call)
 )
 declare("gather_nd", "routine_gather_nd", whole("batch_dims", 0), work=_gathered_tuples)
 declare("scatter", "routine_scatter", axis(0), _combine_words, updates=True,
-        work=lambda call: _NUMBER * call.given(1).n + _kept(call) + _combined(call))  # fmt: skip
+        work=lambda call: NUMBER_WORK * call.given(1).n + _kept(call) + _combined(call))  # fmt: skip
 declare("scatter_nd", "routine_scatter_nd", _combine_words, updates=True,
         work=lambda call: _tuples(call, 0)[0] + _kept(call) + _combined(call))  # fmt: skip
 declare("kv_update", "routine_kv_update", axis(-2), updates=True, takes_blocks=True, work=_cached)

@@ -13,8 +13,9 @@ import re
 from collections.abc import Sequence
 
 from tx8fast.errors import SimulationError
-from tx8fast.isa.routines.base import Call, Work, declare, dense_strides, whole, wholes
+from tx8fast.isa.routines.base import Call, declare, dense_strides, whole, wholes
 from tx8fast.isa.routines.values import act_words, act_work
+from tx8fast.isa.work import Work
 
 Dims = list[list[str]]  # of an operand: per dimension the letters that make it up, the slowest first
 _TERM = re.compile(r"\(([^()]*)\)|([A-Za-z_]\w*|1)")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from tx8fast.isa.routines.base import Call, Work, axes, axis, axis_of, choice, declare, real, whole
+from tx8fast.isa.routines.base import Call, axes, axis, axis_of, choice, declare, real, whole
+from tx8fast.isa.work import Work
 
 _ONE, _DIVIDE, _FUNCTION = Work(ops=1), Work(divides=1), Work(functions=1)
 #: reductions: the work of an element, beside its load, and of a row, beside its store

@@ -11,7 +11,6 @@ from tx8fast.isa.routines.base import (
     Call,
     Encode,
     Operand,
-    Work,
     choice,
     copied,
     declare,
@@ -19,6 +18,7 @@ from tx8fast.isa.routines.base import (
     real_word,
     whole,
 )
+from tx8fast.isa.work import Work
 from tx8fast.numerics.formats import INTS, int_limits
 
 #: activations by number, as products, gated units and the routines of their names know them
