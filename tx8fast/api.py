@@ -213,7 +213,9 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
-    given = ((name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input"))
+    given = (
+        (name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source")
+    )
     meta["options"] |= {name: value for name, value in given if value is not None}
     if options.group_table:
         meta["options"]["group_table"] = Path(options.group_table).name
@@ -286,7 +288,8 @@ def param_source(ir: IRProgram, view: View, key: str) -> dict[str, Any]:
         array = view.inline[key]
         return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
     if ir.weights.varies(key):
-        parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
+        made: dict[str, dict[str, Any]] = {}
+        parts = [ir.weights.describe(key, chip, made) for chip in range(ir.chips[0] * ir.chips[1])]
         return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
     return ir.weights.describe(key)
 
@@ -332,7 +335,22 @@ def options_of(
     kept = program.meta.get("options")
     if not isinstance(kept, dict):
         raise ConfigError("reading the program's options: it does not say what it was compiled with")
-    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table", "io_dtype", "as_family", "part", "logits", "input")
+    names = (
+        "seq",
+        "past",
+        "batch",
+        "tp",
+        "dims",
+        "opt",
+        "sharing",
+        "group_table",
+        "io_dtype",
+        "as_family",
+        "part",
+        "logits",
+        "input",
+        "source",
+    )
     given = {n: kept[n] for n in names if kept.get(n) is not None}
     if group_table:
         given["group_table"] = group_table

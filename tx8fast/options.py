@@ -36,7 +36,7 @@ class CompileOptions:
     grid (x, y) of chips that run the program together, None = as many in a row as the model was made for. tp: chips
     that share every layer of a transformer. part: of a model directory that holds several models, the one to compile ("text", "vision",
     "encoder", "decoder"). logits: of a decoder's prefill, "all" (None), those of the "last" token, or "none". input: "ids" (None) or
-    "embeds", rows of the model's width in place of token ids.
+    "embeds", rows of the model's width in place of token ids. source: rows of an encoder's result that a decoder attends to.
     """
 
     phase: str | None = None
@@ -62,6 +62,7 @@ class CompileOptions:
     part: str | None = None
     logits: str | None = None
     input: str | None = None
+    source: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -84,7 +85,7 @@ class CompileOptions:
             problems.append(f"load_plans is {self.load_plans!r}, expected the name of a file")
         if not isinstance(self.only, tuple) or not all(isinstance(p, str) for p in self.only):
             problems.append(f"only is {self.only!r}, expected a tuple of patterns")
-        for name in ("seq", "past", "batch", "tp"):
+        for name in ("seq", "past", "batch", "tp", "source"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 problems.append(f"{name} is {value!r}, expected a whole number of at least 1")
@@ -126,5 +127,5 @@ class CompileOptions:
         given = {"phase": self.phase, "seq": self.seq, "past": self.past, "batch": self.batch,
                  "dims": dict(self.dims), "constants": dict(self.constants),
                  "chips": None if self.chips is None else self.chips[0] * self.chips[1], "tp": self.tp, "as_family": self.as_family,
-                 "part": self.part, "logits": self.logits, "input": self.input}  # fmt: skip
+                 "part": self.part, "logits": self.logits, "input": self.input, "source": self.source}  # fmt: skip
         return {k: v for k, v in given.items() if v not in (None, {})}

@@ -33,7 +33,8 @@ def test_norm_follows_a_product(kind, dtype, rows, depth, cols, residual, both, 
     case = grouped(build(args, body, machine))
     low = lower(case.records[0], case.machine)[0]
     assert isinstance(low, Fused)
-    assert low.sizes[low.lead.n[0]] == cols and not low.shard[low.lead.n[0]]
+    (columns,) = low.lead.n  # type: ignore[attr-defined]
+    assert low.sizes[columns] == cols and not low.shard[columns]
     rng = np.random.default_rng(seed)
     feed = [a.values(rng) for a in case.args]
     limit = 4e-2 if dtype == "bf16" else 2e-4

@@ -25,6 +25,16 @@ _CLIP = {"text_config": {**_TEXT, "eos_token_id": 7, "bos_token_id": 1, "pad_tok
          "vision_config": {**_VISION, "projection_dim": 20}, "projection_dim": 20}  # fmt: skip
 _SIGLIP = {"text_config": {**_TEXT, "projection_size": 32}, "vision_config": _VISION}
 
+_END = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+_T5 = {"d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "vocab_size": 37,
+       "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9, **_END}  # fmt: skip
+_BART = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 1, "encoder_attention_heads": 4, "decoder_attention_heads": 2,
+         "encoder_ffn_dim": 48, "decoder_ffn_dim": 40, "vocab_size": 37, "max_position_embeddings": 24, "scale_embedding": True, **_END}  # fmt: skip
+_WHISPER = {**_BART, "num_mel_bins": 5, "max_source_positions": 9, "max_target_positions": 15, "scale_embedding": False,
+            "suppress_tokens": None, "begin_suppress_tokens": None}  # fmt: skip
+
+#: tokens that an encoder reads
+SOURCE = 9
 Case = tuple[dict[str, Any], str, tuple[str, ...]]
 CASES: dict[str, Case] = {
     "roberta": ({**_BERT, "pad_token_id": 1, "type_vocab_size": 1}, "", ("last_hidden_state", "pooler_output")),
@@ -45,6 +55,27 @@ CASES: dict[str, Case] = {
 }  # fmt: skip
 
 
+#: models of an encoder and a decoder, both of which are compiled: a prefill and a step, on what the library's encoder gives
+PAIRS: dict[str, dict[str, Any]] = {
+    "t5": {**_T5, "feed_forward_proj": "relu"},
+    "t5-gated": {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "mt5": {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "umt5": {**_T5, "feed_forward_proj": "gated-gelu"},
+    "bart": _BART,
+    "mbart": _BART,
+    "whisper": _WHISPER,
+}  # fmt: skip
+
+
+def pair_inputs(case: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return the inputs of the encoder, and the decoder's tokens."""
+    rng = np.random.default_rng(1)
+    ids = rng.integers(8, 37, (BATCH, SEQ))
+    if case == "whisper":
+        return {"input_features": rng.standard_normal((BATCH, 5, 18)).astype(np.float32)}, ids
+    return {"input_ids": rng.integers(8, 37, (BATCH, SOURCE))}, ids
+
+
 def kind_of(case: str) -> str:
     """`model_type` of a case: its name without the suffix that tells cases of one model apart."""
     return case if case in ("xlm-roberta",) else case.split("-")[0]
@@ -52,7 +83,11 @@ def kind_of(case: str) -> str:
 
 def config_of(case: str, dtype: str = "float32") -> dict[str, Any]:
     """Return a fresh config.json object."""
-    return json.loads(json.dumps({"model_type": kind_of(case), "torch_dtype": dtype, **CASES[case][0]}))
+    return json.loads(
+        json.dumps(
+            {"model_type": kind_of(case), "torch_dtype": dtype, **(PAIRS[case] if case in PAIRS else CASES[case][0])}
+        )
+    )
 
 
 def inputs_of(case: str) -> dict[str, np.ndarray]:

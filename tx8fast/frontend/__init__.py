@@ -17,6 +17,8 @@ from tx8fast.files import open_input, refer_folder
 __all__ = ["open_model"]
 
 
+#: how the text of a graph begins, which `reduce` and `--stop-after` write
+_GRAPH = re.compile(rb'\s*"tx8be\.module"')
 #: "owner/name", as hubs call their models
 _HUB_ID = re.compile(
     r"[A-Za-z0-9][\w.-]*/(?!.*\.(?:onnx|gguf|json|mlir|mlirbc|stablehlo|jaxexport)$)[A-Za-z0-9][\w.-]*"
@@ -61,6 +63,8 @@ def open_model(path: str | os.PathLike[str], **options: Any):
         raise ImportModelError(f"opening model {where}: the file is empty")
     if head[:64].lstrip()[:1] == b"{" or head.startswith(b"GGUF") or where.suffix == ".gguf":
         return _open_hf(where, options)
+    if _GRAPH.match(head):
+        return _open_graph(where, options)
     if _is_stablehlo(head, where.suffix):
         return _open_stablehlo(where, options)
     if where.suffix == ".safetensors":
@@ -73,7 +77,13 @@ def open_model(path: str | os.PathLike[str], **options: Any):
 def _no_tp(path: Path, options: dict[str, Any]) -> None:
     given = [
         f"--{flag}"
-        for name, flag in (("as_family", "as"), ("part", "part"), ("logits", "logits"), ("input", "input"))
+        for name, flag in (
+            ("as_family", "as"),
+            ("part", "part"),
+            ("logits", "logits"),
+            ("input", "input"),
+            ("source", "source"),
+        )
         if options.get(name)
     ]
     if given:
@@ -85,6 +95,13 @@ def _no_tp(path: Path, options: dict[str, Any]) -> None:
             f"opening model {path}: tp cuts the layers of Hugging Face and GGUF models; in another format, export the program of "
             "one device with its collectives"
         )
+
+
+def _open_graph(path: Path, options: dict[str, Any]):
+    from tx8fast.frontend.graph import import_graph
+
+    _no_tp(path, options)
+    return import_graph(path, options)
 
 
 def _open_onnx(path: Path, options: dict[str, Any]):

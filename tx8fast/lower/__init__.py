@@ -19,7 +19,6 @@ from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.conv_chain import ConvChain
 from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
-from tx8fast.lower.feed_forward import FeedForward, is_feed_forward
 from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import LOOKUPS, Lookup
@@ -62,8 +61,6 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
         if sum(kind in WINDOWS for kind in kinds) > 1:
             return _chain(record, machine), ""
-        if is_feed_forward(record):
-            return FeedForward(record, machine), ""
         if "softmax" in kinds and kinds != ATTENTION:
             return SequenceStream(record, machine), ""
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
@@ -115,7 +112,7 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
         windows = [op for op in record.ops if op.kind in WINDOWS]
         if len(windows) > 1:
             return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
-        if is_feed_forward(record) or record.ops[0].kind in NORMS:
+        if record.ops[0].kind in NORMS:
             return []
         if any(op.kind == "softmax" for op in record.ops):
             return []

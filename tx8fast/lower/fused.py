@@ -15,18 +15,18 @@ from collections.abc import Sequence
 from functools import cached_property
 from operator import sub
 
-from tx8fast.graph_table import GroupRecord, OpRecord
-from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, Slice, round_up
+from tx8fast.graph_table import GroupRecord
+from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link
-from tx8fast.lower.lookup import Lookup, TableRows
-from tx8fast.lower.members import NORMS, PRODUCTS, Follower, Linked, Member, Rows, Source, follower, into_blocks, leader
+from tx8fast.lower.lookup import Lookup
+from tx8fast.lower.members import NORMS, PRODUCTS, Follower, Linked, Member, Operands, leader
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.machine import Machine
 
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
-FEW_USES = 4  # of a row: putting it into blocks each time takes less than loading its blocks one by one
+TURNS = 3  # copies of what lies between the halves of a slice: the second half ends up to two slices after the first
 
 
 def _width(own: Lowering, lead: Lowering) -> int:
@@ -47,60 +47,78 @@ def _width(own: Lowering, lead: Lowering) -> int:
 
 class Fused(Lowering):
     """Leading ops of equal extent, or products with columns in whole ratios, followed by members on their results. A normalisation
-    of the products' left operand may come before them."""
+    of the products' left operand may come before them.
+
+    A *closing* product sums over the columns of what the leading ones make, a feed-forward's second one: then the group's
+    factors are the rows' and these columns, a reduction; its own columns are never cut."""
 
     overlaps = True
-    deferred = True
 
     def __init__(self, record: GroupRecord, machine: Machine, resident: bool = False) -> None:
         super().__init__(record, machine)
-        self._begin()
+        self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
+        self._known_acc: dict[tuple, list[int]] = {}
         self.twin = resident
         led = record.ops[0].kind in NORMS
         if led:
             self._check_lead()
             resident, self.prepared = True, 0
-        leaders = {i: low for i, op in enumerate(record.ops) if (low := leader(op, machine, resident)) is not None}
-        if not leaders or any(
-            w is not None and w[0] == "op" and not (led and w[1] == 0) for i in leaders for w in record.wires[i]
-        ):
-            raise NotLowerable("products or look-ups lead a group, and read nothing that it makes")
+        found = {i: low for i, op in enumerate(record.ops) if (low := leader(op, machine, resident)) is not None}
+        made = {i: [w[1] for w in record.wires[i] if w is not None and w[0] == "op" and not (led and w[1] == 0)]
+                for i in found}  # fmt: skip
+        leaders = {i: low for i, low in found.items() if not made[i]}
+        closing = [i for i in found if made[i]]
+        if not leaders or len(closing) > 1 or closing and (led or resident):
+            raise NotLowerable("products or look-ups lead a group, and one product at most reads what they make")
         self.lead = lead = min(leaders.values(), key=lambda low: math.prod(low.sizes))
         self.kind, self.positional = lead.leads, lead.positional
+        self.closing = closing[0] if closing else -1
         if isinstance(lead, Contraction) and any(lead.sizes[f] > 1 for f in lead.batch):
             raise NotLowerable("a batched product has no row-major result slice")
-        equal = [Link(f, n) for f, n in enumerate(lead.sizes)]
+        factors = self._open(found[self.closing]) if closing else list(range(len(lead.sizes)))
+        own = {f: g for g, f in enumerate(factors)}
+        self.inside = inside = Operands(
+            record, machine, self._boxes([lead.sizes[f] for f in factors]) if closing else []
+        )
         for i, op in enumerate(record.ops):
             if led and i == 0:
-                self._add(i, RowLead(op, machine, lead), equal)  # type: ignore[arg-type]
-            elif i not in leaders:
-                self._follow(i, op)
-            elif (width := _width(leaders[i], lead)) > 1:
-                wide = set(lead.n)  # type: ignore[attr-defined]
-                self._add(i, leaders[i], [Link(f, n, width=width if f in wide else 1)
-                                          for f, n in enumerate(leaders[i].sizes)])  # fmt: skip
+                inside.link(RowLead(op, machine, lead), self._links(lead, lead, own))  # type: ignore[arg-type]
+            elif i in leaders:
+                inside.link(leaders[i], self._links(leaders[i], lead, own))
+            elif i == self.closing:
+                inside.link(found[i], self._closed(i, found[i], len(factors)))  # type: ignore[arg-type]
             else:
-                self._add(i, leaders[i], equal)
-        self.members += self.blocked
+                inside.follow(op)
+        self.reads, self.members = inside.reads, [*inside.members, *inside.blocked]
         self.products = [i for i in leaders if not isinstance(leaders[i], Lookup)]
         self.deferred = bool(self.products)
+        self.sums = closing or self.products
+        if closing and not self._behind.issuperset(record.outputs):
+            raise NotLowerable("what a closing product sums over leaves the group")
         self.writes = [self.members[i].result(record.ops[i].results[0]) for i in record.outputs]
-        most = list(lead.max_len)
+        most = [lead.max_len[f] for f in factors]
         if len(leaders) < len(record.ops) and isinstance(lead, Contraction):
             # a slice is one matrix of all rows only if its columns are those of the result's last dimension
             for f in {f for d in lead.writes[0].dims[:-1] for f, _ in d.terms}.intersection(lead.n):
-                most[f] = 1
-        units, most, whole = self._limits(lead.units, most)
-        shard, split = ([ok and f not in whole for f, ok in enumerate(x)] for x in (lead.shard, lead.split))
-        self.set_factors(lead.sizes, units, shard, split, lead.reduce, most)
+                most[own[f]] = 1
+        units, most, whole = self._limits([lead.units[f] for f in factors], most)
+        opened = [lead.reduce[f] or bool(closing) and f in lead.n for f in factors]  # type: ignore[attr-defined]
+        if any(opened[g] for g in whole):
+            raise NotLowerable("a member needs whole what comes in slices")
+        shard = [lead.shard[f] and g not in whole and not opened[g] for g, f in enumerate(factors)]
+        split = [lead.split[f] and g not in whole for g, f in enumerate(factors)]
+        self.set_factors([lead.sizes[f] for f in factors], units, shard, split, opened, most)
+        if closing and not self.fits(self.units):
+            raise NotLowerable("rows are longer than one instruction can read or write")
 
-    def _begin(self) -> None:
-        self.members: list[Member] = []
-        self.blocked: list[Follower] = []  # operands from outside that are put into blocks: members behind the ops
-        self.args: list[int] = []
-        self.forms: dict[tuple, int] = {}
-        self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
-        self._known_acc: dict[tuple, list[int]] = {}
+    @staticmethod
+    def _links(low: Lowering, lead: Lowering, own: dict[int, int]) -> list[Link]:
+        """Return a leading member's loops as the group's factors, of which `own` says what they are by those of the lead."""
+        width = _width(low, lead)
+        wide = lead.n if width > 1 else ()  # type: ignore[attr-defined]
+        if width > 1 and len(own) < len(lead.sizes):
+            raise NotLowerable("products before a closing one must have equal factors")
+        return [Link(own.get(f, -1), n, width=width if f in wide else 1) for f, n in enumerate(low.sizes)]
 
     def _check_lead(self) -> None:
         """A normalisation that leads works in the buffer from which the products read."""
@@ -110,59 +128,61 @@ class Fused(Lowering):
         if 0 in self.record.outputs or users != [(True, 0)] * n_products:
             raise NotLowerable("a normalisation leads products whose left operand it makes, and nothing else")
 
-    # -- members ----------------------------------------------------------------------------------------------------
+    # -- a closing product --------------------------------------------------------------------------------------------
 
-    def _add(self, i: int, low: Lowering, links: list[Link]) -> None:
-        """Add a member whose loops are factors of the group."""
-        wires = self.record.wires[i]
-        member = Linked(low, links, [])
-        for access, operand in zip(low.reads, low.arguments(), strict=True):
-            kind, k = wires[operand]
-            beside = wires[low.numbers] if isinstance(access, TableRows) else None  # type: ignore[attr-defined]
-            member.sources.append((kind, k) if kind == "op" else self._read(k, member.access(access), beside))
-        if isinstance(low, Lookup):
-            low.number_by(member.sources[low.numbers][1])
-        self.members.append(member)
+    def _open(self, closing: Lowering) -> list[int]:
+        """Return the lead's factors that are the group's: rows, then the columns that the closing product sums over."""
+        self.kind, self.turns, self.lags = "feed forward", TURNS, True
+        lead = self.lead
+        if not isinstance(lead, Contraction) or not isinstance(closing, Contraction):
+            raise NotLowerable("only products close what products lead")
+        if any(p.swapped or p.l_trs or p.lone or p.batch for p in (lead, closing)):
+            raise NotLowerable("a closing product takes row-major rows and one matrix of weights")
+        if not lead.m or len(lead.n) != 1 or len(closing.k) != 1:
+            raise NotLowerable("a closing product has rows, and sums over one dimension")
+        return [*lead.m, *lead.n]
 
-    def _follow(self, i: int, op: OpRecord) -> None:
-        """Add a member that works on what others make."""
-        wires = self.record.wires[i]
-        before = [self.members[w[1]].made for w in wires if w is not None and w[0] == "op"]
-        if not before or any(made != before[0] for made in before):
-            raise NotLowerable(
-                f"{op.kind} works on nothing that the group makes, or on results of different dimensions"
-            )
-        member = follower(op, self.machine, Rows(op.results[0].shape, before[0]))
-        for k, operand in enumerate(member.low.arguments()):
-            kind, source = wires[operand]
-            member.sources.append((kind, source) if kind == "op" else self._outside(source, member, k))
-        self.members.append(member)
+    @staticmethod
+    def _boxes(sizes: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        """Return slices by which accesses are told apart: of few rows, more, and all."""
+        return [([0] * len(sizes), [*[min(most, n) for n in sizes[:-1]], 1]) for most in (2, 16, max(sizes[:-1]))]
 
-    def _outside(self, wire: int, member: Follower, k: int) -> Source:
-        """Return where a follower finds an operand from outside. Dense rows that are used few times are loaded as they lie in DDR, with
-        long runs, and put into blocks in scratchpad."""
-        spec, rows = self.record.operands[wire], member.rows
-        if not member.flat or spec.layout == "blocked" or not rows.flat[0] > rows.uses(spec) <= FEW_USES:
-            return self._read(wire, member.access(k, spec))
-        source = self._read(wire, rows.access(spec, False))
-        known = [j for j, m in enumerate(self.blocked) if m.sources == [source]]
-        if not known:
-            self.blocked.append(Follower(into_blocks(rows.flat, spec.dtype, self.machine), rows, True, [source]))
-        return "op", len(self.record.ops) + (known[0] if known else len(self.blocked) - 1)
+    def _closed(self, i: int, low: Contraction, n: int) -> list[Link]:
+        """Return the closing product's loops as the group's factors, found through the dimensions of its left operand."""
+        wires, left = self.record.wires[i], low.reads[0].dims
+        if [w is not None and w[0] == "op" for w in wires] != [True] + [False] * (len(wires) - 1):
+            raise NotLowerable("of a closing product the left operand alone is made in the group")
+        made = self.inside.members[wires[0][1]].made
+        if [d.size for d in made] != [d.size for d in left]:
+            raise NotLowerable("the two products see the values between them differently")
+        found = {g.identity: f.identity for g, f in zip(left, made, strict=True)}
+        if [found.get(f) for f in (*low.m, *low.k)] != list(range(n)):
+            raise NotLowerable("the two products order rows differently")
+        return [Link(-1 if (f := found.get(g)) is None else f, size) for g, size in enumerate(low.sizes)]
 
-    def _read(self, wire: int, access: Access, beside: object = None) -> Source:
-        """Return the group's read access of operand `wire`; members that read it alike share its buffer. beside: what else tells
-        them apart."""
-        form = (*self._form(wire, access), beside)
-        if form not in self.forms:
-            self.forms[form] = len(self.reads)
-            self.reads.append(access)
-            self.args.append(wire)
-        return "in", self.forms[form]
+    @cached_property
+    def _behind(self) -> set[int]:
+        """The closing product and members that depend on it, and what is put into blocks for them alone."""
+        out = {self.closing}
+        for i, m in enumerate(self.members):
+            if any(("op", j) in m.sources for j in out):
+                out.add(i)
+        n = len(self.record.ops)
+        return out | {j for j in range(n, len(self.members))
+                      if all(i in out for i, m in enumerate(self.members) if ("op", j) in m.sources)}  # fmt: skip
 
-    def _form(self, wire: int, access: Access) -> tuple:
-        """Return what tells apart how members read the group's operand `wire`."""
-        return wire, type(getattr(access, "inner", access)), access.dims, access.blocked
+    def _waits(self, i: int) -> bool:
+        """True for a member, not a leading one, that works when sums are complete."""
+        return self.closing < 0 or i in self._behind and i != self.closing
+
+    def buffers(self, k: int, shared: bool, sharing: bool, bufs: int) -> int:
+        if self.closing < 0:
+            return super().buffers(k, shared, sharing, bufs)
+        if not sharing:
+            return bufs
+        if k >= len(self.reads) or len(self.sizes) - 1 not in self.reads[k].factors:
+            return 1  # changes with the rows, when nothing else is under way
+        return TURNS if any(("in", k) in m.sources for i, m in enumerate(self.members) if i not in self.products) else 2
 
     def _limits(self, units: Sequence[int], most: Sequence[int]) -> tuple[list[int], list[int], set[int]]:
         """Return units and most points of a slice that all members can work on, at least and at most those given, and factors that
@@ -187,7 +207,7 @@ class Fused(Lowering):
         return unit, out, whole
 
     def arguments(self) -> list[int]:
-        return self.args
+        return self.inside.args
 
     def fits(self, lens: Sequence[int]) -> bool:
         zero = (0,) * len(lens)
@@ -236,11 +256,14 @@ class Fused(Lowering):
         return [(len(m.low.scratch_bytes(*m.ranges(zero, self.units))), len(m.low.const_bytes())) for m in self.members]
 
     def _copies(self, i: int) -> int:
-        """Copies of member i's scratch and of its intermediate result."""
+        """Copies of member i's scratch and of its intermediate result. With a closing product, nothing is under way between
+        results."""
+        if self.closing >= 0:
+            return 1 if i in self._behind else TURNS
         return 1 if i == 0 and self.prepared >= 0 else COPIES
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        return self.lead.slice_form(lo, hi)
+        return super().slice_form(lo, hi) if self.closing >= 0 else self.lead.slice_form(lo, hi)
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         sizes: list[int] = []
@@ -279,32 +302,37 @@ class Fused(Lowering):
         key = tuple(map(sub, hi, lo))
         found = self._known_acc.get(key)
         if found is None:
-            own = [self.members[i] for i in self.products]
+            own = [self.members[i] for i in self.sums]
             sizes = [round_up(m.low.acc_bytes(*m.ranges(lo, hi)), ALIGN_BYTES) for m in own]
             found = self._known_acc[key] = sizes
         return found
 
     def front(self, em: Emitter, s: Slice) -> None:
-        """The matrix products, and what prepares their left operand."""
+        """The leading products, and what prepares their left operand."""
         self._emit(em, s, True)
 
     def back(self, em: Emitter, s: Slice) -> None:
-        """The other members, when the reduction is complete."""
-        if s.last:
-            self._emit(em, s, False)
+        """The other members: those on every slice, and when the reduction is complete the rest."""
+        self._emit(em, s, False)
 
-    def _emit(self, em: Emitter, s: Slice, products: bool) -> None:
-        for i in self._sequence():
-            if (i in self.products or i == 0 and self.prepared >= 0) != products:
+    def _emit(self, em: Emitter, s: Slice, leading: bool) -> None:
+        n = len(self.record.ops)
+        for i in (*range(n, len(self.members)), *range(n)):
+            prepares = i == 0 and self.prepared >= 0
+            if (i in self.products or prepares) != leading:
                 continue
-            m, (scratch, n, const, c) = self.members[i], self._places[i]
+            if prepares and not s.fresh or not (leading or s.last) and self._waits(i):
+                continue
+            m, (scratch, n_scratch, const, c) = self.members[i], self._places[i]
             lo, hi = m.ranges(s.lo, s.hi)
-            scratch += n * (s.parity % self._copies(i))
+            scratch += n_scratch * (s.parity % self._copies(i))
             reads = [s.reads[k] if kind == "in" else self._home(k, s) for kind, k in m.sources]
-            made = self._slice(i, s, Slice(lo, hi, reads, [self._home(i, s)], s.scratch[scratch : scratch + n],
-                                           s.consts[const : const + c], parity=s.parity))  # fmt: skip
-            if made is not None:
-                m.low.emit(em, made)
+            own = Slice(lo, hi, reads, [self._home(i, s)], s.scratch[scratch : scratch + n_scratch],
+                        s.consts[const : const + c], parity=s.parity)  # fmt: skip
+            if i in self.sums:
+                own.first, own.last = s.first, s.last
+                own.acc = s.acc + sum(self._acc_sizes(s.lo, s.hi)[: self.sums.index(i)]) if s.acc else 0
+            m.low.emit(em, own)
 
     @cached_property
     def _places(self) -> list[tuple[int, int, int, int]]:
@@ -331,22 +359,13 @@ class Fused(Lowering):
             return s.reads[self.prepared]
         return s.writes[self.record.outputs.index(i)]
 
-    def _sequence(self) -> Sequence[int]:
-        """Members in the order of their instructions."""
-        n = len(self.record.ops)
-        return [*range(n, len(self.members)), *range(n)]
-
-    def _slice(self, i: int, s: Slice, own: Slice) -> Slice | None:
-        """Return what member i does in slice s, `own` with its place in the reduction; None if nothing."""
-        if i == 0 and self.prepared >= 0 and not s.fresh:
-            return None
-        own.first, own.last = s.first, s.last
-        if i in self.products and s.acc:
-            own.acc = s.acc + sum(self._acc_sizes(s.lo, s.hi)[: self.products.index(i)])
-        return own
-
     def ops_per_point(self) -> float:
-        """Cycles per point of the busier of the matrix and the vector engine, whose work is shared over the reduction's length."""
-        depth = math.prod([n for n, summed in zip(self.lead.sizes, self.lead.reduce, strict=True) if summed])
-        own = [m.points() * m.low.ops_per_point() for m in self.members]
-        return sum(x if i in self.products else x / depth for i, x in enumerate(own) if i or self.prepared < 0)
+        """Cycles per point of the matrix engine, then the vector engine; a slice that passes through both of them twice, to a
+        closing product, keeps the busier one busy."""
+        points = math.prod(self.sizes)
+        own = [math.prod(m.low.sizes) / points * m.low.ops_per_point() for m in self.members]
+        matrix = sum([own[i] for i in {*self.products, *self.sums}])
+        vector = sum(
+            [x for i, x in enumerate(own) if i not in {*self.products, *self.sums} and (i or self.prepared < 0)]
+        )
+        return max(matrix, vector) if self.closing >= 0 else matrix + vector

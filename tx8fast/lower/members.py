@@ -14,13 +14,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tx8fast.graph_table import Dim, OpRecord, Rule, TensorSpec
+from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
 from tx8fast.lower.base import Access, Lowering, NotLowerable
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.links import Link, LinkedAccess, Links, Ranges
-from tx8fast.lower.lookup import LOOKUPS, Lookup
+from tx8fast.lower.lookup import LOOKUPS, Lookup, TableRows
 from tx8fast.lower.movement import ChannelNorm, Relabelled
 from tx8fast.lower.rotary import Rope
 from tx8fast.lower.rows import Norm
@@ -30,6 +30,7 @@ from tx8fast.numerics.layout import npc
 
 NORMS = ("layernorm", "rmsnorm")
 PRODUCTS = ("gemm", "contract", "conv")
+FEW_USES = 4  # of a row: putting it into blocks each time takes less than loading its blocks one by one
 Source = tuple[str, int]  # ("in", group read) or ("op", member)
 
 
@@ -40,6 +41,20 @@ AFTER_ROWS, MAX_ROW_OPS = frozenset({*LOOKUPS, *NORMS, *BINARY, *UNARY, "channel
 def is_row_group(kinds: Sequence[str]) -> bool:
     """True for ops on rows of tables, while they are in scratchpad."""
     return 1 < len(kinds) <= MAX_ROW_OPS and kinds[0] in LOOKUPS and AFTER_ROWS.issuperset(kinds)
+
+
+#: what may come before a closing product of a group of more than a few ops, and after it
+BETWEEN, MAX_CLOSED_OPS = frozenset({*BINARY, *UNARY, "swiglu", "convert"}), 7
+
+
+def second_product(kinds: Sequence[str]) -> int:
+    """Return the place of the second product of a feed-forward, or -1 if these ops are none."""
+    places = [i for i, kind in enumerate(kinds) if kind in PRODUCTS and kind != "conv"]
+    if len(kinds) > MAX_CLOSED_OPS or len(places) < 2 or places[:-1] != list(range(len(places) - 1)):
+        return -1
+    second = places[-1]
+    between, after = kinds[len(places) - 1 : second], kinds[second + 1 :]
+    return second if between and BETWEEN.issuperset(between) and BETWEEN.union(NORMS).issuperset(after) else -1
 
 
 def leader(op: OpRecord, machine: Machine, resident: bool) -> Lowering | None:
@@ -71,10 +86,6 @@ class Member:
         """Return the access to the member's result `spec` where it leaves the group."""
         raise NotImplementedError
 
-    def points(self) -> float:
-        """Return how many points of the kernel's loops a point of the group's factors is."""
-        raise NotImplementedError
-
     def loops(self) -> Iterator[tuple[Link, int]]:
         """Yield the links of the kernel's loops that have limits, with the number of the loop."""
         raise NotImplementedError
@@ -96,9 +107,6 @@ class Linked(Member):
 
     def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
         return self.links.ranges(lo, hi)
-
-    def points(self) -> float:
-        return math.prod([k.width / k.scale for k in self.links])
 
     def loops(self) -> Iterator[tuple[Link, int]]:
         return zip(self.links, range(len(self.links)), strict=True)
@@ -202,10 +210,6 @@ class Follower(Member):
             return (0, first), (math.prod([b - a for a, b in rows]), last)
         return (*[a for a, _ in rows], first), (*[b for _, b in rows], last)
 
-    def points(self) -> float:
-        """Dimensions that come whole count with all their points."""
-        return math.prod([math.prod([c for _, c in d.terms]) if d.terms else d.size for d in self.made]) / self.step
-
     def loops(self) -> Iterator[tuple[Link, int]]:
         last = len(self.low.sizes) - 1
         for k, d in [(last, self.made[-1])] if self.flat else enumerate(self.made):
@@ -240,3 +244,70 @@ def into_blocks(flat: tuple[int, int], dtype: str, machine: Machine) -> Lowering
     dense, blocked = TensorSpec(flat, dtype), TensorSpec(flat, dtype, "blocked")
     op = OpRecord("channel_norm", (), (dense,), (blocked,), None)
     return ChannelNorm(flat_record(op, (dense,), blocked, "P"), machine)
+
+
+class Operands:
+    """Members as they come in, and what they read. boxes: slices of the group's factors; accesses to one operand that fill scratchpad
+    alike for all of these share a buffer, whatever they are for.
+
+    reads, args: the group's read accesses and their operands; blocked: members that put dense operands into blocks, numbered behind
+    the record's ops."""
+
+    def __init__(self, record: GroupRecord, machine: Machine, boxes: Sequence[Ranges | tuple]) -> None:
+        self.record, self.machine, self.boxes = record, machine, boxes
+        self.members: list[Member] = []
+        self.blocked: list[Follower] = []
+        self.reads: list[Access] = []
+        self.args: list[int] = []
+        self._forms: dict[tuple, int] = {}
+
+    def link(self, low: Lowering, links: list[Link]) -> None:
+        """Add the next op as a member whose loops are factors of the group."""
+        wires = self.record.wires[len(self.members)]
+        member = Linked(low, links, [])
+        for access, operand in zip(low.reads, low.arguments(), strict=True):
+            wire = wires[operand]
+            assert wire is not None
+            beside = wires[access.numbers] if isinstance(access, TableRows) else None
+            member.sources.append(wire if wire[0] == "op" else self._read(wire[1], member.access(access), beside))
+        if isinstance(low, Lookup):
+            low.number_by(member.sources[low.numbers][1])
+        self.members.append(member)
+
+    def follow(self, op: OpRecord) -> None:
+        """Add the next op as a member that works on what others make. Raises NotLowerable."""
+        wires = self.record.wires[len(self.members)]
+        before = [self.members[w[1]].made for w in wires if w is not None and w[0] == "op"]
+        if not before or any(made != before[0] for made in before):
+            raise NotLowerable(f"{op.kind} works on nothing that the group makes, or on unlike results")
+        member = follower(op, self.machine, Rows(op.results[0].shape, before[0]))
+        for k, operand in enumerate(member.low.arguments()):
+            wire = wires[operand]
+            assert wire is not None
+            member.sources.append(wire if wire[0] == "op" else self._outside(wire[1], member, k))
+        self.members.append(member)
+
+    def _outside(self, wire: int, member: Follower, k: int) -> Source:
+        """Return where a follower finds an operand from outside. Dense rows that are used few times are loaded as they lie in DDR,
+        with long runs, and put into blocks in scratchpad."""
+        spec, rows = self.record.operands[wire], member.rows
+        assert spec is not None
+        if not member.flat or spec.layout == "blocked" or not rows.flat[0] > rows.uses(spec) <= FEW_USES:
+            return self._read(wire, member.access(k, spec))
+        source = self._read(wire, rows.access(spec, False))
+        known = [j for j, m in enumerate(self.blocked) if m.sources == [source]]
+        if not known:
+            self.blocked.append(Follower(into_blocks(rows.flat, spec.dtype, self.machine), rows, True, [source]))
+        return "op", len(self.record.ops) + (known[0] if known else len(self.blocked) - 1)
+
+    def _read(self, wire: int, access: Access, beside: object = None) -> Source:
+        """Return the group's read access of operand `wire`; members that read it alike share its buffer. beside: what else tells
+        them apart."""
+        form = (wire, type(getattr(access, "inner", access)), access.dims, access.blocked, beside)
+        same = [k for k, known in enumerate(self.reads[:1]) if self.boxes and self.args[k] == wire and known.spec == access.spec
+                and all([known.transfers(*box) == access.transfers(*box) for box in self.boxes])]  # fmt: skip
+        k = self._forms.setdefault(form, same[0] if same else len(self.reads))
+        if k == len(self.reads):
+            self.reads.append(access)
+            self.args.append(wire)
+        return "in", k

@@ -107,7 +107,7 @@ def _phased(tiling: Tiling, items: Sequence[Buffer], first: Sequence[int], plain
             room: tuple[int, int]) -> list[int]:  # fmt: skip
     """Return addresses at which the streams of one instruction meet least in the banks; those of `plain` (named `at`) where
     the bytes that this takes are not there: the buffers with the least traffic go without a phase first."""
-    if not items:  # all are pinned
+    if not items:
         return plain
     machine = tiling.low.machine
     kinds = [(plain[k], items[k].size_bytes) for k in first]

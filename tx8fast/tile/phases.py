@@ -28,7 +28,7 @@ from tx8fast.tile.tiling import Tiling
 
 BEAT_BYTES = 128  # of one access, the width of an engine's port (pub2)
 #: how deep the buffers of beats may be: nobody has measured it, so a phase must be good for all of these
-DEPTHS = (8, 10, 12, 14, 16, 17, 18, 24)
+DEPTHS = (*range(8, 19), 24)
 TOGETHER = 3  # buffers whose phases are tried in all combinations
 FREE = 0.99  # share of its rate at which an instruction counts as undisturbed
 

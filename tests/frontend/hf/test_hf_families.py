@@ -17,7 +17,7 @@ from tests.support.family_checkpoints import (
 )
 from tests.support.family_reference import FamilyReference
 from tests.support.recorded_configs import CONFIGS as RECORDED
-from tests.support.recorded_parts import CASES
+from tests.support.recorded_parts import CASES, PAIRS
 from tests.support.recorded_parts import config_of as part_config
 from tests.support.run_graph import run_graph
 from tx8fast.errors import ConfigError, ImportModelError
@@ -66,7 +66,8 @@ def encoder_case(case, config, weights):
 def test_every_family_has_a_case():
     whole = {case.split("-")[0] for case in [*CONFIGS, *RECORDED]}
     parts = {parse_config(part_config(case), case, part=CASES[case][1] or None).model_type for case in CASES}
-    assert whole | parts == set(MODEL_TYPES)
+    sides = {f"{case.split('-')[0]}.{side}" for case in PAIRS for side in ("encoder", "decoder")}
+    assert whole | parts | sides == set(MODEL_TYPES)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

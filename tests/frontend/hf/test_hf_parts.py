@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import tx8fast
-from tests.support.recorded_parts import BATCH, CASES, SEQ, inputs_of, make_part
+from tests.support.recorded_parts import BATCH, CASES, PAIRS, SEQ, SOURCE, inputs_of, make_part, pair_inputs
+from tests.support.run_graph import run_graph
 from tx8fast.errors import ConfigError
 from tx8fast.frontend.hf import HfOptions, import_hf
 
@@ -43,6 +44,60 @@ def test_bf16_is_as_near_as_the_library_s_own(tmp_path, case):
     found = np.asarray(run(tmp_path, case, "bf16")[CASES[case][2][0]]).astype(np.float64) - record["half"]
     ours = np.sqrt(np.mean(found**2)) / np.abs(record["half"]).max()
     assert ours <= 1.5 * float(record["half_error"])
+
+
+def run_pair(directory, case, dtype, heard=None):
+    """Return the encoder's result and those of a prefill, on `heard` if given."""
+    given, ids = pair_inputs(case)
+    sizes = {"seq": SOURCE} if "input_ids" in given else {}
+    own = tx8fast.compile(directory, batch=BATCH, dtype=dtype, part="encoder", **sizes).run(given)["last_hidden_state"]
+    decoder = tx8fast.compile(
+        directory, phase="prefill", batch=BATCH, dtype=dtype, part="decoder", seq=SEQ, source=SOURCE
+    )
+    return own, decoder.run({"input_ids": ids, "encoder_hidden_states": own if heard is None else heard})
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_encoder_and_decoder_equal_the_recorded_outputs(tmp_path, case):
+    record = make_part(tmp_path, case)
+    heard, found = run_pair(tmp_path, case, "fp32", record["encoder"])
+    assert error(heard, record["encoder"]) <= TOLERANCE
+    assert error(found["logits"], record["prefill"]) <= TOLERANCE
+    step = {"input_ids": pair_inputs(case)[1][:, -1:], "position": np.array([SEQ - 1])}
+    for name, rows in found.items():
+        if name.startswith("cross."):
+            step[name] = rows
+        elif name != "logits":  # slots that nobody wrote yet hold a value that would show if it were seen
+            cache = np.full((BATCH, SEQ + 2, rows.shape[-1]), 9.0, rows.dtype)
+            cache[:, : SEQ - 1] = rows[:, : SEQ - 1]
+            step[name.replace("present", "past")] = cache
+    options = HfOptions(phase="decode", batch=BATCH, past=SEQ + 2, part="decoder", source=SOURCE)
+    after = run_graph(import_hf(tmp_path, options), step)
+    assert error(after["logits"][:, 0], record["step"]) <= TOLERANCE
+    if EVERY:
+        decode = tx8fast.compile(
+            tmp_path, phase="decode", batch=BATCH, past=SEQ + 2, dtype="fp32", part="decoder", source=SOURCE
+        )
+        assert error(decode.run(step)["logits"][:, 0], record["step"]) <= TOLERANCE
+
+
+@pytest.mark.skipif(not EVERY, reason="set TX8FAST_ALL_MODELS to run")
+@pytest.mark.parametrize("case", PAIRS)
+def test_bf16_of_both_sides_is_as_near_as_the_library_s_own(tmp_path, case):
+    record = make_part(tmp_path, case, dtype="bfloat16")
+    found = np.asarray(run_pair(tmp_path, case, "bf16")[1]["logits"]).astype(np.float64) - record["half"]
+    assert np.sqrt(np.mean(found**2)) / np.abs(record["half"]).max() <= 1.5 * float(record["half_error"])
+
+
+def test_rows_of_the_encoder_s_result_are_asked_for(tmp_path):
+    make_part(tmp_path, "t5")
+    with pytest.raises(ConfigError, match="rows of the encoder's result is needed, give --source"):
+        import_hf(tmp_path, HfOptions(seq=SEQ, part="decoder"))
+    with pytest.raises(ConfigError, match="attends to no encoder's result; drop --source"):
+        import_hf(tmp_path, HfOptions(seq=SEQ, part="encoder", source=4))
+    make_part(tmp_path, "whisper")
+    with pytest.raises(ConfigError, match="source is 4, and the model's encoder gives 9 rows"):
+        import_hf(tmp_path, HfOptions(seq=SEQ, part="decoder", source=4))
 
 
 def test_parts_are_asked_for_by_name(tmp_path):

@@ -51,7 +51,8 @@ def test_prefill_and_decode_are_imported(path):
         config = read_config(path, part=part)
         seq = min(512, config.positions or 512)
         if config.encoder:
-            import_hf(path, HfOptions(seq=seq if config.image is None else None, part=part)).verify()
+            import_hf(path, HfOptions(seq=None if config.image or config.frames else seq, part=part)).verify()
             continue
-        import_hf(path, HfOptions(seq=seq, part=part)).verify()
-        import_hf(path, HfOptions(phase="decode", past=seq, part=part)).verify()
+        source = (config.source or 512) if config.cross else None
+        import_hf(path, HfOptions(seq=seq, part=part, source=source)).verify()
+        import_hf(path, HfOptions(phase="decode", past=seq, part=part, source=source)).verify()

@@ -18,7 +18,10 @@ from tx8fast.ir.core import Value
 def encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
     """Emit an encoder; return `last_hidden_state` and what it pools of it."""
     c = m.c
-    x = _patches(m, args["pixel_values"]) if c.image is not None else _tokens(m, args)
+    if c.image is not None:
+        x = _patches(m, args["pixel_values"])
+    else:
+        x = _heard(m, args["input_features"]) if c.frames is not None else _tokens(m, args)
     m.encoder_inputs(x.shape[1])
     for i in range(c.layers):
         x, _ = layer(m, i, x, None)
@@ -78,6 +81,19 @@ def _patches(m: Blocks, pixels: Value) -> Value:
         token = b("broadcast", m.param("class_token"), shape=(batch, 1, c.hidden), loc="class_token")
         x = b("concat", token, x, axis=1, loc="patches")
     return m.norm(b("add", x, m.param("positions"), loc="positions"), "embed_norm")
+
+
+def _heard(m: Blocks, sound: Value) -> Value:
+    """Two convolutions along time over [batch, channels, frames], of which the second keeps every other frame."""
+    b, batch, (channels, frames) = m.b, sound.shape[0], sound.shape[1:]
+    x = b("transpose", sound, perm=(0, 2, 1), loc="sound")
+    x = b("reshape", x, shape=(batch, frames, 1, channels), loc="sound")
+    for module, step in (("conv1", 1), ("conv2", 2)):
+        x = b("conv", x, m.param(module + ".weight"), m.param(module + ".bias"), stride=(step, 1), pad_lo=(1, 0), pad_hi=(1, 0),
+              loc=module)  # fmt: skip
+        x = b("gelu", x, loc=module)
+    x = b("reshape", x, shape=(batch, x.shape[1], m.c.hidden), loc="sound")
+    return b("add", x, position_rows(m, x.shape[1]), loc="positions")
 
 
 # ------------------------------------------------------------ what is made of the last hidden states

@@ -5,7 +5,7 @@ May import: ir, weights, frontend.hf. Must not: read files.
 
 from __future__ import annotations
 
-from tx8fast.frontend.hf.attention import visible_pairs
+from tx8fast.frontend.hf.attention import Step, visible_pairs
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.checkpoint import ModelWeights
 from tx8fast.frontend.hf.encoder import encoder, position_rows
@@ -22,9 +22,10 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
           past: int | None, logits: str, parallel: Parallel) -> dict[str, Value]:  # fmt: skip
     """Emit the whole model, as one chip of `parallel` computes it; return the named results.
 
-    Decoders: logits (`logits`: of all positions, of the last one, or none), then present.{i}.<cache> of every layer; `args`: input_ids and, for decode (`past` slots),
-    position and past.{i}.<cache>. Encoders: last_hidden_state and what they pool of it;
-    `args`: input_ids (and token_type_ids) or pixel_values. The mask constant must stay finite in
+    Decoders: logits (`logits`: of all positions, of the last one, or none), then present.{i}.<cache> of every layer and, of a
+    prefill that attends to an encoder's result, cross.{i}.key and .value; `args`: input_ids, for such a prefill encoder_hidden_states
+    and for decode (`past` slots) position, past.{i}.<cache> and cross.{i}.<...>. Encoders: last_hidden_state and what they pool
+    of it; `args`: input_ids (and token_type_ids), pixel_values or input_features. The mask constant must stay finite in
     the format the graph is stored in and in the one it will be computed in.
     """
     mask_value = max(MASK_VALUE[weights.dtype], MASK_VALUE[compute_dtype])
@@ -39,13 +40,16 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
         m.prefill_inputs(x.shape[1])
     else:
         m.decode_inputs(args["position"], past)
-    present: dict[str, Value] = {}
+    m.source = args.get("encoder_hidden_states")
+    step = None if past is None else Step(args["position"], args)
+    made: dict[str, Value] = {}
+    if c.wide_residual and m.dtype != "f32":
+        x = m.b("convert", x, dtype="f32", loc="residual")
     for i in range(c.layers):
-        names = [f"{i}.{name}" for name, _ in c.caches()]
-        cache = None if past is None else (tuple(args["past." + n] for n in names), args["position"])
-        x, made = layer(m, i, x, cache)
-        present |= {"present." + n: v for n, v in zip(names, made, strict=True)}
-    return present if logits == "none" else {"logits": _head(m, x, logits == "last"), **present}
+        x, new = layer(m, i, x, step)
+        made |= new
+    x = m.narrow(x)
+    return made if logits == "none" else {"logits": _head(m, x, logits == "last"), **made}
 
 
 def _embed(m: Blocks, ids: Value, position: Value | None, past: int | None) -> Value:
@@ -60,14 +64,14 @@ def _embed(m: Blocks, ids: Value, position: Value | None, past: int | None) -> V
 def _placed(m: Blocks, x: Value, position: Value | None, past: int | None) -> Value:
     """Normalise embeddings [batch, seq, hidden] and add learned positions, as far as the family does."""
     c = m.c
-    if c.embedding_norm:
+    if c.embedding_norm and not c.norm_positions:
         x = m.norm(x, "embed_norm")
-    if not c.positions:
-        return x
-    rows = position_rows(m, past or x.shape[1])
-    if position is not None:
-        rows = m.b("embedding", rows, position, loc="positions")
-    return m.b("add", x, rows, loc="positions")
+    if c.positions:
+        rows = position_rows(m, past or x.shape[1])
+        if position is not None:
+            rows = m.b("embedding", rows, position, loc="positions")
+        x = m.b("add", x, rows, loc="positions")
+    return m.norm(x, "embed_norm") if c.embedding_norm and c.norm_positions else x
 
 
 def _head(m: Blocks, x: Value, last_only: bool) -> Value:
@@ -86,7 +90,7 @@ def _head(m: Blocks, x: Value, last_only: bool) -> Value:
     x = m.norm(x, "norm")
     if c.embedding_width:
         x = m.linear(x, "project_out")
-    w = m.param("embed_tokens.weight" if c.tied else "lm_head.weight")
+    w = m.param("lm_head.weight" if m.has("lm_head.weight") else "embed_tokens.weight")
     bias = (m.param("lm_head.bias"),) if m.has("lm_head.bias") else ()
     logits = m.scaled(m.b("gemm", x, w, *bias, trans_b=True, loc="lm_head"), c.logits_divisor, "lm_head", "div")
     logits = m.capped(logits, c.logits_cap, "lm_head.cap") if c.logits_cap else logits

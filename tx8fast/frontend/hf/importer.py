@@ -69,9 +69,12 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         checkpoint, entries = find_entries(directory)
         for stored in path.parent.glob("*.safetensors*") if directory is None else ():
             refer(stored)  # what a program that is made of the config alone will be run with
-    options.check(config.model_type if config.encoder else "", config.image is not None)
-    if config.image is not None and options.seq is not None:
-        warnings.warn("seq has no effect, the image's size makes the positions", UnusedOptionWarning, stacklevel=2)
+    fixed = config.image is not None or config.frames is not None
+    options.check(config.model_type if config.encoder else "", fixed, config.source if config.cross else -1)
+    if fixed and options.seq is not None:
+        warnings.warn(
+            "seq has no effect, the size of an image or sound makes the positions", UnusedOptionWarning, stacklevel=2
+        )
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)
     parallel = Parallel(options.tp, max(options.tp, options.chips))
@@ -126,6 +129,8 @@ def _arguments(
     batch = o.batch
     if c.image is not None:
         return {"pixel_values": ctx.tensor((batch, c.image.channels, c.image.height, c.image.width), dtype)}
+    if c.frames is not None:
+        return {"input_features": ctx.tensor((batch, *c.frames), dtype)}
     if o.input == "embeds":
         args = {"inputs_embeds": ctx.tensor((batch, seq, c.hidden), dtype)}
     else:
@@ -135,5 +140,13 @@ def _arguments(
     if past is not None:
         args["position"] = ctx.tensor((1,), "i64")
         for i in range(c.layers):
-            args |= {f"past.{i}.{name}": ctx.tensor((batch, past, width), dtype) for name, width in c.caches()}
+            for k in c.caches(i):
+                shape = (batch, *((past,) if k.rows else ()), *k.shape)
+                args[f"past.{i}.{k.name}"] = ctx.tensor(shape, k.dtype or dtype)
+    source = o.source or c.source
+    if c.cross and past is None:
+        args["encoder_hidden_states"] = ctx.tensor((batch, source, c.hidden), dtype)
+    elif c.cross:
+        crossed = ctx.tensor((batch, source, c.kv_heads * c.head_dim), dtype)
+        args |= {f"cross.{i}.{name}": crossed for i in range(c.layers) for name in ("key", "value")}
     return args

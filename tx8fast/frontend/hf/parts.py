@@ -47,6 +47,10 @@ def _image_text(text: str, vision: str = "") -> Composite:
     return Composite(pieces, "text")
 
 
+def _sides(kind: str) -> Composite:
+    return Composite({side: Piece("", f"{kind}.{side}") for side in ("encoder", "decoder")})
+
+
 def _towers(text: str, vision: str) -> Composite:
     return Composite({"text": Piece("text_config", text, ("torch_dtype", "dtype")),
                       "vision": Piece("vision_config", vision, ("torch_dtype", "dtype"))})  # fmt: skip
@@ -61,6 +65,7 @@ COMPOSITES: dict[str, Composite] = {
     "idefics3": _image_text("llama"), "smolvlm": _image_text("llama"), "aya_vision": _image_text("cohere2", "siglip_vision_model"),
     "internvl": _image_text("qwen2"),
     "clip": _towers("clip_text_model", "clip_vision_model"), "siglip": _towers("siglip_text_model", "siglip_vision_model"),
+    **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "whisper")},
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 class Slot:
     """`keys`: stored tensors, all of shape `stored`, joined along `axis`; or one, of which `steps` take a part.
 
-    `shift` is added to every element. A matrix is [out, in]; `flipped` ones are [in, out].
+    `shift` is added to every element. A matrix is [out, in]; `flipped` ones are [in, out]. `optional`: a checkpoint may lack it.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Slot:
     shift: float = 0.0
     flipped: bool = False
     expert: bool = False
+    optional: bool = False
 
 
 #: names in GGUF files, which all families share
@@ -102,6 +103,9 @@ class SlotList:
 
     def vector(self, i: int, module: str, size: int, suffix: str = ".weight", **more: Any) -> Slot:
         return Slot(f"layers.{i}.{module}{suffix}", (self.key(i, module) + suffix,), (size,), **more)
+
+    def table(self, i: int, module: str, shape: Shape, **more: Any) -> Slot:
+        return Slot(f"layers.{i}.{module}.weight", (self.key(i, module) + ".weight",), shape, **more)
 
     def linear(self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False,
                heads: int = 0) -> Iterator[Slot]:  # fmt: skip
