@@ -354,13 +354,15 @@ def test_coverage_is_kept_and_told(tmp_path):
     assert "1  no signal\n         Relu: DFT" in again.report()
 
 
-@pytest.mark.parametrize(("what", "says"), [("hang", "hang"), ("die", "died"), ("memory", "MemoryError")])
+@pytest.mark.parametrize("what, says", [("hang", "hang"), ("loop", "hang"), ("die", "died"), ("memory", "MemoryError")])
 def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_path, what, says):
     def seed(self, number):
         self.say({"begin": number})
         if number == 3:
             if what == "hang":
                 time.sleep(60)
+            while what == "loop":
+                pass
             if what == "die":
                 os._exit(9)
             np.zeros(1 << 40)
@@ -372,7 +374,7 @@ def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_p
     monkeypatch.setattr(runner, "PATIENCE", 0.4)
     lines: list[str] = []
     parent = runner.Parent(1, tmp_path, Coverage(), lines.append)
-    parent.run(1.5)
+    parent.run(3 if what == "loop" else 1.5)
     assert any(says in line and "3" in line for line in lines), lines
     assert parent.counts["judged"] > 4 and parent.next > 6
 
