@@ -38,7 +38,7 @@ FAR_BELOW = (
 )
 PROMISING = 0.96  # times the best trial: prices above it are not tried when a record's further lowering was no better
 BETTER = 0.999  # times the best trial before
-PRICED_ABOVE = 1.1  # times the truth: prices of groups, and of shared loads
+PRICED_ABOVE = 1.15  # times the truth: prices of groups, and of shared loads
 PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly ever above it
 ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looked at last
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
