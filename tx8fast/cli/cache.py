@@ -81,7 +81,12 @@ def why(model: Path, cache_dir: Path | None, as_json: bool, **given: Any) -> Non
     fields = job_fields(Job("", model, read_options(**given)))
     store = _open(cache_dir)
     root = model if model.is_dir() else model.parent
-    facts: dict[str, Any] = {"key": digest(fields), "hit": store.find(fields, root) is not None, "differs": []}
+    facts: dict[str, Any] = {
+        "key": digest(fields),
+        "hit": store.find(fields, root) is not None,
+        "fields": fields,
+        "differs": [],
+    }
     nearest = None if facts["hit"] else store.nearest(fields)
     if nearest is not None:
         entry, other = nearest
@@ -91,7 +96,9 @@ def why(model: Path, cache_dir: Path | None, as_json: bool, **given: Any) -> Non
     if as_json:
         show_json(facts)
     elif facts["hit"]:
-        click.echo(f"hit: {facts['key'][:12]}")
+        click.echo(f"hit: {facts['key'][:12]}, kept for")
+        for field, value in fields.items():
+            click.echo(f"  {field}: {value}")
     elif nearest is None:
         click.echo("miss: nothing is kept yet")
     else:
