@@ -31,8 +31,30 @@ KERNELS = (
 HEADERS = ["tx8fast/_kernels/_cells.h"]
 
 #: the meaning of every instruction, plain C, with its binding
-CORE = ("blocked", "core", "formats", "loops", "matrix", "moves", "pack", "peripheral", "tensor", "vector")
-CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "tx8_core.h", "tx8_isa.h"]
+CORE = (
+    "blocked",
+    "core",
+    "formats",
+    "loops",
+    "matrix",
+    "moves",
+    "pack",
+    "peripheral",
+    "real",
+    "routine",
+    "routine_cache",
+    "routine_moves",
+    "routine_nets",
+    "routine_numbers",
+    "routine_products",
+    "routine_rows",
+    "routine_samples",
+    "routine_values",
+    "routine_windows",
+    "tensor",
+    "vector",
+)
+CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "routine.h", "tx8_core.h", "tx8_isa.h", "tx8_routines.h"]
 #: every operation is rounded by itself, on every machine; the two others only let loops become vectors
 CORE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
 

@@ -208,7 +208,7 @@ def kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
     busy = lambda v: math.prod(-(-s // -(-s // int(p))) for s, p in zip(low.sizes, v, strict=True))  # noqa: E731
     parts = tuple(int(p) for p in max([ones, *vectors], key=busy))
     shard = tuple(-(-s // p) for s, p in zip(low.sizes, parts, strict=True))
-    elems = low.descriptor((0,) * len(shard), shard)[1]
-    run = isa.make("kcore", routine=0, elems=elems)
+    work = low.descriptor((0,) * len(shard), shard)[1]
+    run = isa.make("kcore", routine=0, **work.to_json())
     cost = isa.sequence_cycles(machine, run, isa.make("wait"), isa.make("barrier"))
     return Plan(parts, shard, shard, tuple(range(len(shard))), 1, cost, 0, "kernel core", len(vectors))

@@ -118,6 +118,15 @@ def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
     return np.repeat(np.eye(shape[0], dtype=np.int8), shape[1] // shape[0], axis=1)
 
 
+def _triangle(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Ones where row >= column ("lower"), row < column ("after") or row > column ("upto"); or 0 where row > column and `value`
+    elsewhere ("chunks")."""
+    ahead = np.arange(shape[1])[None, :] - np.arange(shape[0])[:, None]
+    kind = attrs["kind"]
+    ones = {"lower": ahead <= 0, "after": ahead > 0, "upto": ahead < 0, "chunks": ahead < 0}[kind]
+    return np.where(ones, 0.0, attrs["value"]) if kind == "chunks" else ones.astype(np.int8)
+
+
 EXPRESSIONS: dict[str, Expression] = {
     "alibi": _alibi,
     "arange": _arange,
@@ -137,6 +146,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "slice": _slice,
     "spread": _spread,
     "transpose": _transpose,
+    "triangle": _triangle,
     "unpack_bits": unpack_bits,
     "view": _view,
 }

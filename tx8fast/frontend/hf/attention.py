@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.frontend.hf.spec import Cache
 from tx8fast.ir.core import Value
 
 SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
@@ -68,7 +69,12 @@ def cross_attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Mad
 
 
 def _results(m: Blocks, i: int, made: tuple[Value, ...]) -> Made:
-    return {f"present.{i}.{cache.name}": v for cache, v in zip(m.c.caches(i), made, strict=True)}
+    return {f"present.{i}.{cache.name}": v for cache, v in zip(_rows(m, i), made, strict=True)}
+
+
+def _rows(m: Blocks, i: int) -> list[Cache]:
+    """What attention remembers of every token; a layer may keep a state beside it."""
+    return [cache for cache in m.c.caches(i) if cache.rows]
 
 
 def attend(m: Blocks, q: Value, k: Value, v: Value, at: str, softmax: Callable[[Value], Value] | None = None,
@@ -111,7 +117,7 @@ def _remember(m: Blocks, i: int, new: tuple[Value, Value], past: Past, at: str) 
     if past is None:
         return new
     a, b = (m.b("kv_update", past.past(i, cache.name), row, past.position, axis=1, loc=f"{at}.{cache.name}_cache")
-            for cache, row in zip(m.c.caches(i), new, strict=True))  # fmt: skip
+            for cache, row in zip(_rows(m, i), new, strict=True))  # fmt: skip
     return a, b
 
 

@@ -34,6 +34,7 @@ class Blocks:
         self.source: Value | None = None  # the encoder's result that a prefill attends to
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
         names = names_of(c)
+        self.multipliers = dict(c.multipliers)
         self.places = {*names.modules, *names.outer}
 
     # ------------------------------------------------------------ leaves
@@ -67,6 +68,14 @@ class Blocks:
         """cap * tanh(x / cap)."""
         return self.scaled(self.b("tanh", self.scaled(x, 1.0 / cap, loc), loc=loc), cap, loc)
 
+    def narrow(self, x: Value) -> Value:
+        """Bring what flows past the layers into the format they compute in."""
+        return x if x.dtype == self.dtype else self.b("convert", x, dtype=self.dtype, loc="residual")
+
+    def added(self, x: Value, y: Value, loc: str) -> Value:
+        """Add what a part of a layer gives to what flows past it."""
+        return self.b("add", x, y if x.dtype == y.dtype else self.b("convert", y, dtype=x.dtype, loc=loc), loc=loc)
+
     # ------------------------------------------------------------ layers
 
     def linear(self, x: Value, name: str, useful_macs: int = -1, dtype: str | None = None, bias: bool = True) -> Value:
@@ -75,7 +84,12 @@ class Blocks:
         operands = [x, self.param(name + ".weight", dtype)]
         if bias and self.has(name + ".bias"):
             operands.append(self.param(name + ".bias", dtype))
-        return self.b("gemm", *operands, trans_b=not flipped, useful_macs=useful_macs, loc=name)
+        y = self.b("gemm", *operands, trans_b=not flipped, useful_macs=useful_macs, loc=name)
+        return self.scaled(y, self.multiplier(name), name)
+
+    def multiplier(self, name: str) -> float:
+        """Return what the family multiplies the result of a module of a layer by."""
+        return self.multipliers.get(name.split(".", 2)[-1], 1.0)
 
     def out_linear(self, x: Value, name: str, useful_macs: int = -1) -> Value:
         """The linear layer out of heads or hidden units: where chips share these, the sum of what they give."""

@@ -43,9 +43,12 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
     m.source = args.get("encoder_hidden_states")
     step = None if past is None else Step(args["position"], args)
     made: dict[str, Value] = {}
+    if c.wide_residual and m.dtype != "f32":
+        x = m.b("convert", x, dtype="f32", loc="residual")
     for i in range(c.layers):
         x, new = layer(m, i, x, step)
         made |= new
+    x = m.narrow(x)
     return made if logits == "none" else {"logits": _head(m, x, logits == "last"), **made}
 
 

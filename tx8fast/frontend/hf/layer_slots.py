@@ -5,10 +5,12 @@ May import: frontend.hf. Must not: open files; know the IR.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from math import prod
 
+from tx8fast.frontend.hf import mixer_slots
 from tx8fast.frontend.hf.family import Stack
 from tx8fast.frontend.hf.slots import Slot, SlotList, outer_key, part
 from tx8fast.frontend.hf.spec import Image, ModelConfig
@@ -35,13 +37,15 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("project_in", (c.hidden, c.embedding_width))
     for i in range(c.layers):
         yield from s.norm(i, "attn_norm", c.hidden)
-        yield from _latent(s, i) if c.latent else _attention(s, i)
+        yield from MIXERS[c.mixer(i)](s, i)
         yield from s.norm(i, "attn_post_norm", c.hidden)
         if c.cross:
             yield from s.norm(i, "cross_norm", c.hidden)
             yield from _projections(s, i, "cross_attn", c.hidden)
         if c.layer_scale:
             yield from (s.vector(i, module, c.hidden, "") for module in ("attn_scale", "mlp_scale"))
+        if c.fed and not c.fed[i]:
+            continue
         yield from s.norm(i, "mlp_norm", c.hidden)
         yield from _experts(s, i) if c.sparse[i] else _mlp(s, i)
         yield from s.norm(i, "mlp_post_norm", c.hidden)
@@ -115,6 +119,9 @@ def _pool(s: SlotList) -> Iterator[Slot]:
 
 def _attention(s: SlotList, i: int) -> Iterator[Slot]:
     c = s.c
+    if c.latent:
+        yield from _latent(s, i)
+        return
     if "self_attn.qkv" in s.names.modules:
         q = c.heads * c.head_dim
         yield from _fused(s, i, q, c.kv_heads * c.head_dim)
@@ -317,9 +324,29 @@ def _experts(s: SlotList, i: int) -> Iterator[Slot]:
         ):
             yield _stacked(s, i, module, name)
     if e.shared:
+        if "shared.gate_up" in s.names.modules:
+            yield from _shared_fused(s, i, e.shared)
+            return
         shared = s.key(i, "shared")
         for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
                               ("down_proj", (c.hidden, e.shared))):  # fmt: skip
             yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)
     if e.shared_gate:
         yield from s.linear(i, "shared_gate", 1, c.hidden)
+
+
+def _shared_fused(s: SlotList, i: int, units: int) -> Iterator[Slot]:
+    """Shared experts whose gate and unit are one matrix."""
+    h, key = s.c.hidden, s.key(i, "shared.gate_up") + ".weight"
+    for at, module in enumerate(("gate_proj", "up_proj")):
+        yield Slot(
+            f"layers.{i}.shared_experts.{module}.weight", (key,), (2 * units, h), part((units, h), (at * units, 0))
+        )
+    yield Slot(f"layers.{i}.shared_experts.down_proj.weight", (s.key(i, "shared.down") + ".weight",), (h, units))
+
+
+#: the slots of what mixes tokens, by its name
+MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
+    "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan,
+    "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
+}  # fmt: skip

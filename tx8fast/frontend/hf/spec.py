@@ -83,6 +83,43 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
+class ShortConv:
+    """A causal convolution over the last `taps` tokens, channel by channel, between two gates (LFM2)."""
+
+    taps: int
+    bias: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A state per head [width, state] that decays and takes up tokens (Mamba 2). `groups` of heads share what is written and read;
+    `taps` of the convolution in front; prompts are computed in chunks of at most `chunk` tokens; `limits` of the time step;
+    `norm`: of the gated result, in so many `norm_groups`; `norm_first`: the gate comes behind it."""
+
+    heads: int
+    width: int
+    state: int
+    groups: int
+    taps: int
+    chunk: int
+    conv_bias: bool = True
+    bias: bool = False
+    limits: tuple[float, float] = (0.0, float("inf"))
+    norm: bool = True
+    norm_groups: int = 1
+    norm_first: bool = False
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.width
+
+    @property
+    def channels(self) -> int:
+        """What the convolution sees: values, and what is written and read by every group."""
+        return self.inner + 2 * self.groups * self.state
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
     """What a layer remembers: one row per token, or a state whose size does not depend on how many there were. `shape`: behind the
     batch and, of rows, the tokens; `dtype` None: the activations' own."""
@@ -133,6 +170,11 @@ class ModelConfig:
     windows: tuple[int, ...] = ()
     chunks: tuple[int, ...] = ()  # per layer: tokens see their own chunk of so many positions, 0 = everything
     sparse: tuple[bool, ...] = ()
+    mixers: tuple[str, ...] = ()  # per layer, a name of `mixers.MIXERS`; empty: attention in all
+    fed: tuple[bool, ...] = ()  # per layer: has a feed-forward part; empty: all have
+    short_conv: ShortConv | None = None
+    scan: Scan | None = None
+    wide_residual: bool = False  # what the layers add to flows in f32
     encoder: bool = False  # sees its whole input at once and keeps no cache; a window reaches both ways
     causal: bool = False  # an encoder whose tokens see what is in front of them only
     pool: str = ""  # what an encoder gives besides its last hidden states: a name of `encoder.POOLS`
@@ -184,6 +226,7 @@ class ModelConfig:
     embedding_norm: bool = False
     norm_positions: bool = False  # ... behind the sum with the positions
     residual_scale: float = 1.0
+    multipliers: tuple[tuple[str, float], ...] = ()  # what modules of a layer give is multiplied by this
     logits_divisor: float = 1.0
     positions: int = 0  # rows of a learned position table
     position_offset: int = 0
@@ -209,9 +252,20 @@ class ModelConfig:
         """Return the window and the chunk of layer `i`, which decide its mask."""
         return self.windows[i], self.chunks[i] if self.chunks else 0
 
+    def mixer(self, i: int) -> str:
+        return self.mixers[i] if self.mixers else "attention"
+
     def caches(self, i: int) -> tuple[Cache, ...]:
         """Return what layer `i` remembers."""
+        kind, found = self.mixer(i), []
         if self.latent is not None:
             return Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))
-        width = (self.kv_heads * self.head_dim,)
-        return Cache("key", width), Cache("value", width)
+        if kind in ("attention", "attention+scan"):
+            width = (self.kv_heads * self.head_dim,)
+            found += [Cache("key", width), Cache("value", width)]
+        if kind in ("scan", "attention+scan") and self.scan is not None:
+            found.append(Cache("conv", (self.scan.taps - 1, self.scan.channels), False))
+            found.append(Cache("state", (self.scan.inner, self.scan.state), False, "f32"))
+        if kind == "conv" and self.short_conv is not None:
+            found.append(Cache("conv", (self.short_conv.taps - 1, self.hidden), False))
+        return tuple(found)
