@@ -34,13 +34,15 @@ def cache() -> None:
 @json_option
 def list_(cache_dir: Path | None, as_json: bool) -> None:
     """List the programs that are kept."""
-    entries = list(_open(cache_dir).entries())
+    store = _open(cache_dir)
+    entries, plans = list(store.entries()), store.plans()
     if as_json:
         show_json(
             {
                 "entries": [
                     {"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "fields": e.fields} for e in entries
-                ]
+                ],
+                "plans": [{"key": p.stem.partition("-")[0], "size_bytes": p.stat().st_size} for p in plans],
             }
         )
         return
@@ -50,6 +52,7 @@ def list_(cache_dir: Path | None, as_json: bool) -> None:
         )
         click.echo(f"{e.key[:12]} {e.size_bytes:>12,} bytes  {e.row.get('model', '')}: {options}")
     click.echo(f"{len(entries)} programs, {sum({e.object: e.size_bytes for e in entries}.values()):,} bytes")
+    click.echo(f"{len(plans)} results of searches, {sum(p.stat().st_size for p in plans):,} bytes")
 
 
 @cache.command("gc")
