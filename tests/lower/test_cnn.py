@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cnn_models import CnnBuilder
 from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
+from support.thorough import few_examples
 
 from tx8fast import api
 from tx8fast.lower import NotLowerable, lower
 from tx8fast.lower.conv_chain import ConvChain
-from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.fused import Fused
 
 
@@ -23,8 +23,9 @@ def agrees(case: Case, seed: int, kind: type) -> None:
     assert isinstance(low, kind), low
     rng = np.random.default_rng(seed)
     inputs = [a.values(rng) for a in case.args]
-    # several bf16 results in a row: each rounds once, in another order than the reference adds
-    slack = 3e-2 if case.args[0].dtype == "bf16" else None
+    # several bf16 results in a row: each rounds once, in another order than the reference adds; of f32 sums of a thousand
+    # products a clamp leaves values that are small against what was summed
+    slack = {"bf16": 3e-2, "f32": 1e-4}.get(case.args[0].dtype)
     check(case, inputs, tolerance=slack)
     plan = random_plan(case, rng, low)
     if plan is not None:
@@ -78,9 +79,10 @@ def fused(draw):
     return grouped(build(args, body, draw(st.sampled_from(["tx8", "test_2x2"]))))
 
 
+@few_examples
 @given(fused(), st.integers(0, 1 << 20))
 def test_convolution_leads_a_group(case, seed) -> None:
-    agrees(case, seed, (Fused, FusedConvolution))  # type: ignore[arg-type]
+    agrees(case, seed, Fused)
 
 
 def bottleneck(dtype: str, n: int, size: tuple[int, int], c: int, mid: int, stride: int, machine: str) -> Case:
@@ -102,6 +104,7 @@ def bottleneck(dtype: str, n: int, size: tuple[int, int], c: int, mid: int, stri
     return grouped(build(args, body, machine))
 
 
+@few_examples
 @given(
     st.sampled_from(["bf16", "f32"]), st.integers(1, 3), st.tuples(st.integers(2, 13), st.integers(2, 9)),
     st.sampled_from([20, 64, 100]), st.sampled_from([8, 64]), st.sampled_from([1, 2]),
@@ -111,6 +114,7 @@ def test_bottleneck_in_scratchpad(dtype, n, size, c, mid, stride, machine, seed)
     agrees(bottleneck(dtype, n, size, c, mid, stride, machine), seed, ConvChain)
 
 
+@few_examples
 @given(
     st.sampled_from(["max_pool", "avg_pool"]), st.booleans(), st.integers(5, 20), st.sampled_from([24, 64, 96]),
     st.integers(0, 1 << 20),

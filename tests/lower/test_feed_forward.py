@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
 
 from tx8fast.api import CompiledProgram
-from tx8fast.lower import lower
-from tx8fast.lower.feed_forward import FeedForward, second_product
+from tx8fast.lower import NotLowerable, lower
+from tx8fast.lower.fused import Fused
+from tx8fast.lower.members import second_product
 from tx8fast.tile.tiling import Plan
 
 LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
@@ -44,9 +45,9 @@ def feed_forward(dtype: str, rows: tuple[int, ...], depth: int, hidden: int, col
     return build(args, body, machine)
 
 
-def lowering(case: Case) -> FeedForward:
+def lowering(case: Case) -> Fused:
     low = lower(grouped(case).records[0], case.machine)[0]
-    assert isinstance(low, FeedForward)
+    assert isinstance(low, Fused) and low.closing >= 0
     return low
 
 
@@ -124,3 +125,36 @@ def test_hidden_values_stay_in_scratchpad() -> None:
 )
 def test_kinds_of_a_feed_forward(kinds, place) -> None:
     assert second_product(kinds) == place
+
+
+@settings(max_examples=10)
+@given(
+    DTYPES, st.integers(8, 80), st.sampled_from([128, 320]), st.sampled_from(["", "blocked", "dense"]), MACHINES,
+    st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_hidden_values_meet_operands_from_outside(dtype, rows, hidden, beside, machine, seed) -> None:
+    """Between the products work members on every slice, putting dense rows into blocks too, or nobody at all."""
+    small = {"lo": -0.3, "hi": 0.3}
+    args = [Arg((rows, 96), dtype, "blocked"), Arg((96, hidden), dtype, "blocked", **small),
+            Arg((hidden, 64), dtype, "blocked", **small), *[Arg((rows, hidden), dtype, beside)] * bool(beside)]  # fmt: skip
+
+    def body(b, x, w, v, *more):
+        op = lambda kind, *x, **a: b.op(kind, *x, mem_layout="blocked", **a).result  # noqa: E731
+        h = op("gemm", x, w)
+        return op("gemm", op("mul", h, *more) if more else h, v)
+
+    case = build(args, body, machine)
+    assert len(lowering(case).members) == 2 + bool(beside) + (beside == "dense")
+    agrees(case, seed)
+
+
+def test_hidden_values_do_not_leave_the_group() -> None:
+    args = [Arg((64, 64), "f32", "blocked")] * 3
+
+    def body(b, x, w, v):
+        op = lambda kind, *x, **a: b.op(kind, *x, mem_layout="blocked", **a).result  # noqa: E731
+        h = op("gemm", x, w)
+        return [op("gemm", h, v), op("gelu", h)]
+
+    with pytest.raises(NotLowerable, match="leaves the group"):
+        grouped(build(args, body, "tx8"))

@@ -33,7 +33,8 @@ def test_norm_follows_a_product(kind, dtype, rows, depth, cols, residual, both, 
     case = grouped(build(args, body, machine))
     low = lower(case.records[0], case.machine)[0]
     assert isinstance(low, Fused)
-    assert low.sizes[low.lead.n[0]] == cols and not low.shard[low.lead.n[0]]
+    (columns,) = low.lead.n  # type: ignore[attr-defined]
+    assert low.sizes[columns] == cols and not low.shard[columns]
     rng = np.random.default_rng(seed)
     feed = [a.values(rng) for a in case.args]
     limit = 4e-2 if dtype == "bf16" else 2e-4
@@ -69,3 +70,30 @@ def test_an_op_follows_a_product_that_splits_heads(dtype, heads, rows, dim, mach
         plan = random_plan(case, rng, low)
         if plan is not None:
             check(with_plan(case, plan, low), feed, tolerance=limit)
+
+
+@settings(max_examples=10)
+@given(
+    st.sampled_from(["bf16", "f32"]), st.integers(2, 4), st.integers(5, 40), st.sampled_from([64, 130]),
+    st.booleans(), st.sampled_from(["tx8", "test_2x2"]), st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_an_operand_lacks_a_dimension_of_the_rows(dtype, batch, rows, cols, dense, machine, seed) -> None:
+    """A slice has one point of the dimension that is missing: there the operand's rows are the slice's. Dense rows are put into
+    blocks in scratchpad."""
+    beside = Arg((1, rows, cols), dtype, "dense" if dense else "blocked")
+    args = [Arg((batch, rows, 96), dtype, "blocked"), Arg((cols, 96), dtype, "blocked"), beside]
+
+    def body(b, x, w, other):
+        op = lambda kind, *v, **a: b.op(kind, *v, mem_layout="blocked", **a).result  # noqa: E731
+        return op("add", op("gemm", x, w, trans_b=True), other)
+
+    case = grouped(build(args, body, machine))
+    low = lower(case.records[0], case.machine)[0]
+    assert isinstance(low, Fused) and low.max_len[0] == 1
+    rng = np.random.default_rng(seed)
+    feed = [a.values(rng) for a in case.args]
+    limit = 4e-2 if dtype == "bf16" else 2e-4
+    check(case, feed, tolerance=limit)
+    plan = random_plan(case, rng, low)
+    if plan is not None:
+        check(with_plan(case, plan, low), feed, tolerance=limit)

@@ -18,10 +18,7 @@ from tx8fast.graph_table import FunctionTable, GroupRecord, OpRecord
 from tx8fast.lower import FAMILIES, NotLowerable, lower, variants
 from tx8fast.lower.attention import Attention
 from tx8fast.lower.conv_chain import ConvChain
-from tx8fast.lower.conv_fused import FusedConvolution
-from tx8fast.lower.feed_forward import FeedForward
 from tx8fast.lower.fused import Fused
-from tx8fast.lower.row_group import RowGroup
 from tx8fast.lower.sequence import SequenceStream
 from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import load_machine
@@ -29,7 +26,7 @@ from tx8fast.options import CompileOptions
 from tx8fast.search.grouping import groupable, join, order_steps, uses
 from tx8fast.search.planning import Planner
 
-GROUPS = (Fused, RowGroup, FeedForward, Attention, FusedConvolution, ConvChain, ConvStream, SequenceStream)
+GROUPS = (Fused, Attention, ConvChain, ConvStream, SequenceStream)
 MOST = 5  # members of a group
 PER_SIZE = 6  # groups of so many members looked at in one model
 

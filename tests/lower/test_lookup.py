@@ -15,9 +15,9 @@ import tx8fast
 from tx8fast import isa
 from tx8fast.api import CompiledProgram
 from tx8fast.errors import SimulationError
+from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import Lookup
-from tx8fast.lower.row_group import RowGroup
 
 FLOATS = ("f32", "bf16", "f16")
 
@@ -139,7 +139,7 @@ def test_start_of_a_transformer_in_scratchpad(case: Case, seed: int) -> None:
     """One launch, any plan: what the reference says, and nothing for the sanitizer to find."""
     case = grouped(case)
     low = case.lowering()
-    assert isinstance(low, RowGroup) and len(case.program.launches) == 1
+    assert isinstance(low, Fused) and len(case.program.launches) == 1
     rng = np.random.default_rng(seed)
     inputs = [a.values(rng) for a in case.args]
     inputs[3] %= case.args[0].shape[0]

@@ -17,17 +17,15 @@ from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.conv_chain import ConvChain
-from tx8fast.lower.conv_fused import FusedConvolution
 from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
-from tx8fast.lower.feed_forward import FeedForward, is_feed_forward
-from tx8fast.lower.fused import NORMS, Fused
+from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import LOOKUPS, Lookup
+from tx8fast.lower.members import NORMS
 from tx8fast.lower.movement import ChannelNorm, Movement
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rotary import Rope
-from tx8fast.lower.row_group import RowGroup, is_row_group
 from tx8fast.lower.rows import Norm, Reduce, Softmax
 from tx8fast.lower.sequence import SequenceStream
 from tx8fast.lower.stream import ConvStream
@@ -61,14 +59,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     can do: there is no kernel core that could step in."""
     if isinstance(record, GroupRecord):
         kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
-        if is_row_group(kinds):
-            return RowGroup(record, machine), ""
         if sum(kind in WINDOWS for kind in kinds) > 1:
             return _chain(record, machine), ""
-        if kinds[0] == "conv" and as_product(record.ops[0]) is None:
-            return FusedConvolution(record, machine), ""
-        if is_feed_forward(record):
-            return FeedForward(record, machine), ""
         if "softmax" in kinds and kinds != ATTENTION:
             return SequenceStream(record, machine), ""
         return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
@@ -118,13 +110,11 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
             known = FAMILIES.get(product.kind) is Contraction
             return [Contraction(product, machine, resident=True)] if known else []
         windows = [op for op in record.ops if op.kind in WINDOWS]
-        if is_row_group([op.kind for op in record.ops]):
-            return []
         if len(windows) > 1:
             return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
-        if is_feed_forward(record) or record.ops[0].kind in NORMS:
+        if record.ops[0].kind in NORMS:
             return []
-        if any(op.kind == "softmax" for op in record.ops) or (windows and as_product(windows[0]) is None):
+        if any(op.kind == "softmax" for op in record.ops):
             return []
         return [Fused(record, machine, resident=True)]
     except NotLowerable:

@@ -109,6 +109,7 @@ class Lowering:
     """One prepared op record. Subclasses set the fields and implement `emit`."""
 
     kind = "base"
+    leads = ""  # kind of the groups that it leads
     takes: frozenset[str] = frozenset()  # kinds of the ops it lowers; empty: it finds out by other means
     variant = 0  # which of the record's lowerings this is; 0: the one `lower` returns
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together

@@ -160,6 +160,7 @@ def _factors(dims: Sequence[Dim]) -> list[int]:
 
 class Contraction(Lowering):
     kind = "contraction"
+    leads = "fused"
     takes = frozenset({"gemm", "contract"})
 
     def __init__(self, record: OpRecord, machine: Machine, rows_of_left: bool = False, resident: bool = False) -> None:
@@ -256,6 +257,10 @@ class Contraction(Lowering):
         """A left operand that stays is read where the slice of the reduction begins."""
         form = super().slice_form(lo, hi)
         return (form, tuple(lo[f] for f in self.k)) if self.resident else form
+
+    def ops_per_point(self) -> float:
+        """Matrix cycles per point."""
+        return self.machine.n_tiles / self.machine.peak_macs_per_cycle(self.reads[0].spec.dtype)
 
     def emit(self, em: Emitter, s: Slice) -> None:
         left, right = self.reads[0].spec.dtype, self.writes[0].spec.dtype

@@ -80,6 +80,7 @@ class Windowed(Lowering):
     """Common part: operands, window and bias. Factors begin with image, output row and output channel."""
 
     kind = "conv"
+    leads = "fused conv"
     takes = frozenset({"conv"})
     positional = True
     overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not

@@ -1,142 +1,124 @@
 """Groups of several ops that share one loop nest; what lies between them never leaves scratchpad.
 
-May import: the family files, graph_table, machine. Must not: decide which ops belong together.
+May import: the family files, lower.{links, members}, graph_table, machine. Must not: decide which ops belong together.
 
-The group's factors are those of its leading matrix product. Every member keeps its own lowering; a map says
-which range of its factors a range of the group's factors means. Matrix products run on every step of the
-reduction, the other members when it is complete. Intermediates have two copies so that the matrix engine can
-start the next slice while the vector engine finishes this one.
+The group's factors are those of the op that leads it: a matrix product, a convolution with a window, a look-up of rows. Every
+member keeps its own lowering; a map says which range of its loops a range of the group's factors means. Leading members run on
+every step of the reduction, the others when it is complete. Intermediates have two copies so that the matrix engine can start
+the next slice while the vector engine finishes this one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from operator import sub
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
-from tx8fast.lower.convolution import as_product
-from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.links import Link, LinkedAccess, Member, followed
-from tx8fast.lower.movement import StoredDense
-from tx8fast.lower.rotary import Rope
+from tx8fast.lower.links import Link
+from tx8fast.lower.lookup import Lookup
+from tx8fast.lower.members import NORMS, PRODUCTS, Follower, Linked, Member, Operands, leader
 from tx8fast.lower.row_lead import RowLead
-from tx8fast.lower.rows import Norm
 from tx8fast.machine import Machine
 
-NORMS = ("layernorm", "rmsnorm")
-FOLLOWERS = {**dict.fromkeys(NORMS, Norm), "rope": Rope, "channel_norm": StoredDense}  # Elementwise of all other kinds
-PRODUCTS = ("gemm", "contract", "conv")
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
+TURNS = 3  # copies of what lies between the halves of a slice: the second half ends up to two slices after the first
 
 
-def _width(product: Contraction, lead: Contraction) -> int:
-    """Return how many columns of the product one of the lead's stands for; all other factors are equal."""
-    sizes, own = list(product.sizes), list(lead.sizes)
-    if product.groups() != lead.groups() or len(sizes) != len(own):
-        raise NotLowerable("products of a group must have equal factors")
-    width = 1
-    if sizes != own and len(lead.n) == 1:
-        (f,) = lead.n
-        width = sizes[f] // own[f]
-        own[f] *= width
-    if sizes != own:
-        raise NotLowerable("products of a group must have equal factors, or columns in a whole ratio")
+def _width(own: Lowering, lead: Lowering) -> int:
+    """Return how many columns of a leading member one of the lead's stands for; all other factors are equal."""
+    sizes, width = list(lead.sizes), 1
+    if not isinstance(own, Contraction) or not isinstance(lead, Contraction):
+        alike = type(own) is type(lead) is Lookup and own.writes[0].dims == lead.writes[0].dims
+    else:
+        alike = own.groups() == lead.groups() and len(sizes) == len(own.sizes)
+        if alike and len(lead.n) == 1:
+            (f,) = lead.n
+            width = own.sizes[f] // sizes[f]
+            sizes[f] *= width
+    if own is not lead and not (alike and sizes == list(own.sizes)):
+        raise NotLowerable("leading ops of a group must have equal factors, products columns in a whole ratio")
     return width
 
 
-def _first_wire(record: GroupRecord, i: int) -> int:
-    """Return the first member whose result op `i` reads. Raises NotLowerable if it reads none."""
-    found = [w[1] for w in record.wires[i] if w is not None and w[0] == "op"]
-    if not found:
-        raise NotLowerable(f"{record.ops[i].kind} works on nothing that the group makes")
-    return found[0]
-
-
 class Fused(Lowering):
-    """Matrix products of equal extent, or with columns in whole ratios, followed by members on their results: element-wise,
-    rotary, whole rows. A normalisation of the products' left operand may come before them."""
+    """Leading ops of equal extent, or products with columns in whole ratios, followed by members on their results. A normalisation
+    of the products' left operand may come before them.
 
-    kind = "fused"
+    A *closing* product sums over the columns of what the leading ones make, a feed-forward's second one: then the group's
+    factors are the rows' and these columns, a reduction; its own columns are never cut."""
+
     overlaps = True
-    deferred = True
 
     def __init__(self, record: GroupRecord, machine: Machine, resident: bool = False) -> None:
         super().__init__(record, machine)
-        self._begin()
+        self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
+        self._known_acc: dict[tuple, list[int]] = {}
         self.twin = resident
         led = record.ops[0].kind in NORMS
         if led:
             self._check_lead()
             resident, self.prepared = True, 0
-        products = [as_product(op) if op.kind == "conv" else op for op in record.ops]
-        if None in products:
-            raise NotLowerable("a convolution with a window leads a group of its own kind")
-        made = {i: Contraction(products[i], machine, resident=resident)  # type: ignore[arg-type]
-                for i, op in enumerate(record.ops) if op.kind in PRODUCTS}  # fmt: skip
-        if not made or any(
-            w is not None and w[0] == "op" and not (led and w[1] == 0) for i in made for w in record.wires[i]
-        ):
-            raise NotLowerable("matrix products lead a group, and read nothing that it makes")
-        self.lead = lead = min(made.values(), key=lambda low: math.prod(low.sizes))
-        base: list[Contraction] = []  # the product that every member follows
-        if lead.batch and any(lead.sizes[f] > 1 for f in lead.batch):
+        found = {i: low for i, op in enumerate(record.ops) if (low := leader(op, machine, resident)) is not None}
+        made = {i: [w[1] for w in record.wires[i] if w is not None and w[0] == "op" and not (led and w[1] == 0)]
+                for i in found}  # fmt: skip
+        leaders = {i: low for i, low in found.items() if not made[i]}
+        closing = [i for i in found if made[i]]
+        if not leaders or len(closing) > 1 or closing and (led or resident):
+            raise NotLowerable("products or look-ups lead a group, and one product at most reads what they make")
+        self.lead = lead = min(leaders.values(), key=lambda low: math.prod(low.sizes))
+        self.kind, self.positional = lead.leads, lead.positional
+        self.closing = closing[0] if closing else -1
+        if isinstance(lead, Contraction) and any(lead.sizes[f] > 1 for f in lead.batch):
             raise NotLowerable("a batched product has no row-major result slice")
-        whole: set[int] = set()  # factors that a member needs uncut
+        factors = self._open(found[self.closing]) if closing else list(range(len(lead.sizes)))
+        own = {f: g for g, f in enumerate(factors)}
+        self.inside = inside = Operands(
+            record, machine, self._boxes([lead.sizes[f] for f in factors]) if closing else []
+        )
         for i, op in enumerate(record.ops):
-            leads = led and i == 0
-            product = lead if leads else made[i] if i in made else base[_first_wire(record, i)]
-            base.append(product)
-            low: Lowering
-            if i in made or leads:
-                low = RowLead(op, machine, product) if leads else product
-                links = [Link(f, n) for f, n in enumerate(low.sizes)]
+            if led and i == 0:
+                inside.link(RowLead(op, machine, lead), self._links(lead, lead, own))  # type: ignore[arg-type]
+            elif i in leaders:
+                inside.link(leaders[i], self._links(leaders[i], lead, own))
+            elif i == self.closing:
+                inside.link(found[i], self._closed(i, found[i], len(factors)))  # type: ignore[arg-type]
             else:
-                low = FOLLOWERS.get(op.kind, Elementwise)(op, machine)
-                links, uncut = followed(low, product.writes[0].dims)
-                whole |= uncut
-            width = _width(product, lead)
-            self._add(i, low, [replace(k, width=width) if width > 1 and k.factor in lead.n else k for k in links])
-        self.products = [i for i, m in enumerate(self.members) if isinstance(m.low, Contraction)]
-        self.writes = [LinkedAccess(self.members[i].low.writes[0], self.members[i].links) for i in record.outputs]
-        units = list(lead.units)
-        for m in self.members:
-            for link, u in zip(m.links, m.low.units, strict=True):
-                if link.factor >= 0:
-                    units[link.factor] = max(units[link.factor], min(link.unit(u), lead.sizes[link.factor]))
-        shard, split = ([ok and f not in whole for f, ok in enumerate(x)] for x in (lead.shard, lead.split))
-        # a slice is one matrix of all rows only if its columns are those of the result's last dimension
-        columns = {d.identity for d in lead.writes[0].dims[:-1]}.intersection(lead.n)
-        limit = [
-            1 if f in columns and len(self.products) < len(self.members) else n for f, n in enumerate(lead.max_len)
-        ]
-        self.set_factors(lead.sizes, units, shard, split, lead.reduce, self._limited(limit, units))
+                inside.follow(op)
+        self.reads, self.members = inside.reads, [*inside.members, *inside.blocked]
+        self.products = [i for i in leaders if not isinstance(leaders[i], Lookup)]
+        self.deferred = bool(self.products)
+        self.sums = closing or self.products
+        if closing and not self._behind.issuperset(record.outputs):
+            raise NotLowerable("what a closing product sums over leaves the group")
+        self.writes = [self.members[i].result(record.ops[i].results[0]) for i in record.outputs]
+        most = [lead.max_len[f] for f in factors]
+        if len(leaders) < len(record.ops) and isinstance(lead, Contraction):
+            # a slice is one matrix of all rows only if its columns are those of the result's last dimension
+            for f in {f for d in lead.writes[0].dims[:-1] for f, _ in d.terms}.intersection(lead.n):
+                most[own[f]] = 1
+        units, most, whole = self._limits([lead.units[f] for f in factors], most)
+        opened = [lead.reduce[f] or bool(closing) and f in lead.n for f in factors]  # type: ignore[attr-defined]
+        if any(opened[g] for g in whole):
+            raise NotLowerable("a member needs whole what comes in slices")
+        shard = [lead.shard[f] and g not in whole and not opened[g] for g, f in enumerate(factors)]
+        split = [lead.split[f] and g not in whole for g, f in enumerate(factors)]
+        self.set_factors([lead.sizes[f] for f in factors], units, shard, split, opened, most)
+        if closing and not self.fits(self.units):
+            raise NotLowerable("rows are longer than one instruction can read or write")
 
-    def _limited(self, most: Sequence[int], units: Sequence[int]) -> list[int]:
-        """Return the most points of a slice that all members can work on; most: those of the group's factors otherwise.
-        Raises NotLowerable where a member takes less than there always are."""
-        out = list(most)
-        for m in self.members:
-            for link, own, size in zip(m.links, m.low.max_len, m.low.sizes, strict=True):
-                if link.factor >= 0:
-                    out[link.factor] = min(out[link.factor], link.most(own))
-                elif size > own:
-                    raise NotLowerable(f"{size} points stay together, and a member takes {own} at most")
-        if any(n < unit for n, unit in zip(out, units, strict=True)):
-            raise NotLowerable("slices that one member needs whole are more than another one takes")
-        return out
-
-    def _begin(self) -> None:
-        self.members: list[Member] = []
-        self.args: list[int] = []
-        self.forms: dict[tuple, int] = {}
-        self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
-        self._known_acc: dict[tuple, list[int]] = {}
+    @staticmethod
+    def _links(low: Lowering, lead: Lowering, own: dict[int, int]) -> list[Link]:
+        """Return a leading member's loops as the group's factors, of which `own` says what they are by those of the lead."""
+        width = _width(low, lead)
+        wide = lead.n if width > 1 else ()  # type: ignore[attr-defined]
+        if width > 1 and len(own) < len(lead.sizes):
+            raise NotLowerable("products before a closing one must have equal factors")
+        return [Link(own.get(f, -1), n, width=width if f in wide else 1) for f, n in enumerate(low.sizes)]
 
     def _check_lead(self) -> None:
         """A normalisation that leads works in the buffer from which the products read."""
@@ -146,57 +128,109 @@ class Fused(Lowering):
         if 0 in self.record.outputs or users != [(True, 0)] * n_products:
             raise NotLowerable("a normalisation leads products whose left operand it makes, and nothing else")
 
-    def _add(self, index: int, low: Lowering, links: list[Link]) -> None:
-        sources: list[tuple[str, int]] = []
-        wires = self.record.wires[index]
-        for access, operand in zip(low.reads, low.arguments(), strict=True):
-            wire = wires[operand]
-            assert wire is not None
-            if wire[0] == "op":
-                sources.append(("op", wire[1]))
-                continue
-            form = self._form(wire[1], access, links)
-            if form not in self.forms:  # members that read one operand alike share its buffer
-                self.forms[form] = len(self.reads)
-                self.reads.append(self._access(access, links))
-                self.args.append(wire[1])
-            sources.append(("in", self.forms[form]))
-        self.members.append(Member(low, links, sources))
+    # -- a closing product --------------------------------------------------------------------------------------------
 
-    def _form(self, wire: int, access: Access, links: Sequence[Link]) -> tuple:
-        """Return what tells apart how members read the group's operand `wire`."""
-        return wire, type(access), access.dims, access.blocked, tuple(links[f] for f in access.sorted_factors)
+    def _open(self, closing: Lowering) -> list[int]:
+        """Return the lead's factors that are the group's: rows, then the columns that the closing product sums over."""
+        self.kind, self.turns, self.lags = "feed forward", TURNS, True
+        lead = self.lead
+        if not isinstance(lead, Contraction) or not isinstance(closing, Contraction):
+            raise NotLowerable("only products close what products lead")
+        if any(p.swapped or p.l_trs or p.lone or p.batch for p in (lead, closing)):
+            raise NotLowerable("a closing product takes row-major rows and one matrix of weights")
+        if not lead.m or len(lead.n) != 1 or len(closing.k) != 1:
+            raise NotLowerable("a closing product has rows, and sums over one dimension")
+        return [*lead.m, *lead.n]
 
-    def _access(self, access: Access, links: Sequence[Link]) -> Access:
-        return LinkedAccess(access, links)
+    @staticmethod
+    def _boxes(sizes: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        """Return slices by which accesses are told apart: of few rows, more, and all."""
+        return [([0] * len(sizes), [*[min(most, n) for n in sizes[:-1]], 1]) for most in (2, 16, max(sizes[:-1]))]
+
+    def _closed(self, i: int, low: Contraction, n: int) -> list[Link]:
+        """Return the closing product's loops as the group's factors, found through the dimensions of its left operand."""
+        wires, left = self.record.wires[i], low.reads[0].dims
+        if [w is not None and w[0] == "op" for w in wires] != [True] + [False] * (len(wires) - 1):
+            raise NotLowerable("of a closing product the left operand alone is made in the group")
+        made = self.inside.members[wires[0][1]].made
+        if [d.size for d in made] != [d.size for d in left]:
+            raise NotLowerable("the two products see the values between them differently")
+        found = {g.identity: f.identity for g, f in zip(left, made, strict=True)}
+        if [found.get(f) for f in (*low.m, *low.k)] != list(range(n)):
+            raise NotLowerable("the two products order rows differently")
+        return [Link(-1 if (f := found.get(g)) is None else f, size) for g, size in enumerate(low.sizes)]
+
+    @cached_property
+    def _behind(self) -> set[int]:
+        """The closing product and members that depend on it, and what is put into blocks for them alone."""
+        out = {self.closing}
+        for i, m in enumerate(self.members):
+            if any(("op", j) in m.sources for j in out):
+                out.add(i)
+        n = len(self.record.ops)
+        return out | {j for j in range(n, len(self.members))
+                      if all(i in out for i, m in enumerate(self.members) if ("op", j) in m.sources)}  # fmt: skip
+
+    def _waits(self, i: int) -> bool:
+        """True for a member, not a leading one, that works when sums are complete."""
+        return self.closing < 0 or i in self._behind and i != self.closing
+
+    def buffers(self, k: int, shared: bool, sharing: bool, bufs: int) -> int:
+        if self.closing < 0:
+            return super().buffers(k, shared, sharing, bufs)
+        if not sharing:
+            return bufs
+        if k >= len(self.reads) or len(self.sizes) - 1 not in self.reads[k].factors:
+            return 1  # changes with the rows, when nothing else is under way
+        return TURNS if any(("in", k) in m.sources for i, m in enumerate(self.members) if i not in self.products) else 2
+
+    def _limits(self, units: Sequence[int], most: Sequence[int]) -> tuple[list[int], list[int], set[int]]:
+        """Return units and most points of a slice that all members can work on, at least and at most those given, and factors that
+        followers need uncut. Raises NotLowerable where a member takes less than there always are."""
+        unit, out, whole = list(units), list(most), set[int]()
+        for m in self.members:
+            low = m.low
+            for f in m.rows.single if isinstance(m, Follower) else ():
+                out[f] = 1
+            for link, k in m.loops():
+                f = link.factor
+                if f < 0 and low.sizes[k] > low.max_len[k]:
+                    raise NotLowerable(
+                        f"{low.sizes[k]} points stay together, and a member takes {low.max_len[k]} at most"
+                    )
+                if f >= 0:
+                    out[f] = min(out[f], link.most(low.max_len[k]))
+                    unit[f] = max(unit[f], min(link.unit(low.units[k]), link.unit(low.sizes[k])))
+                    whole |= {f} if isinstance(m, Follower) and not low.split[k] else set()
+        if any(n < u for n, u in zip(out, unit, strict=True)):
+            raise NotLowerable("slices that one member needs whole are more than another one takes")
+        return unit, out, whole
 
     def arguments(self) -> list[int]:
-        return self.args
+        return self.inside.args
 
     def fits(self, lens: Sequence[int]) -> bool:
         zero = (0,) * len(lens)
-        found = ((self.members[i], self.members[i].ranges(zero, lens)) for i in self.products)
-        return all(m.low.fits([b - a for a, b in zip(lo, hi, strict=True)]) for m, (lo, hi) in found)
+        found = ((m.low, m.ranges(zero, lens)) for m in self.members if isinstance(m, Linked))
+        return all(low.fits([b - a for a, b in zip(lo, hi, strict=True)]) for low, (lo, hi) in found)
 
     # -- buffers: two copies each of every member's scratch, then of the intermediates ------------------------------
 
     def _owner(self, i: int) -> int:
-        """The member in whose result buffer member i writes: an element-wise op may work in place on one operand."""
+        """The member in whose result buffer member i writes: its only reader may work in place."""
         users = [j for j, m in enumerate(self.members) if ("op", i) in m.sources]
         if i in self.record.outputs or len(users) != 1:
             return i
         user = self.members[users[0]]
         same = user.low.writes[0].spec.dtype == self.members[i].low.writes[0].spec.dtype
-        if not same or isinstance(user.low, Contraction) or user.sources.count(("op", i)) > 1:
-            return i
-        if isinstance(user.low, Elementwise) and self._overwritten(user) != i:
+        if not same or user.sources.count(("op", i)) > 1 or self._overwritten(user) != i:
             return i
         return self._owner(users[0])
 
     def _overwritten(self, user: Member) -> int:
-        """The member whose result an element-wise member overwrites, or -1: of several only the first may share."""
+        """The member whose result a member overwrites, or -1: of several only the first may share."""
         dtype = user.low.writes[0].spec.dtype
-        for j in user.low.in_place:  # type: ignore[attr-defined]
+        for j in user.low.in_place:
             kind, k = user.sources[j]
             users = sum(("op", k) in m.sources for m in self.members)
             if kind == "op" and users == 1 and k not in self.record.outputs \
@@ -222,11 +256,14 @@ class Fused(Lowering):
         return [(len(m.low.scratch_bytes(*m.ranges(zero, self.units))), len(m.low.const_bytes())) for m in self.members]
 
     def _copies(self, i: int) -> int:
-        """Copies of member i's scratch and of its intermediate result."""
+        """Copies of member i's scratch and of its intermediate result. With a closing product, nothing is under way between
+        results."""
+        if self.closing >= 0:
+            return 1 if i in self._behind else TURNS
         return 1 if i == 0 and self.prepared >= 0 else COPIES
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        return self.lead.slice_form(lo, hi)
+        return super().slice_form(lo, hi) if self.closing >= 0 else self.lead.slice_form(lo, hi)
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         sizes: list[int] = []
@@ -265,32 +302,37 @@ class Fused(Lowering):
         key = tuple(map(sub, hi, lo))
         found = self._known_acc.get(key)
         if found is None:
-            own = [self.members[i] for i in self.products]
+            own = [self.members[i] for i in self.sums]
             sizes = [round_up(m.low.acc_bytes(*m.ranges(lo, hi)), ALIGN_BYTES) for m in own]
             found = self._known_acc[key] = sizes
         return found
 
     def front(self, em: Emitter, s: Slice) -> None:
-        """The matrix products, and what prepares their left operand."""
+        """The leading products, and what prepares their left operand."""
         self._emit(em, s, True)
 
     def back(self, em: Emitter, s: Slice) -> None:
-        """The other members, when the reduction is complete."""
-        if s.last:
-            self._emit(em, s, False)
+        """The other members: those on every slice, and when the reduction is complete the rest."""
+        self._emit(em, s, False)
 
-    def _emit(self, em: Emitter, s: Slice, products: bool) -> None:
-        for i in self._sequence():
-            if (i in self.products or i == 0 and self.prepared >= 0) != products:
+    def _emit(self, em: Emitter, s: Slice, leading: bool) -> None:
+        n = len(self.record.ops)
+        for i in (*range(n, len(self.members)), *range(n)):
+            prepares = i == 0 and self.prepared >= 0
+            if (i in self.products or prepares) != leading:
                 continue
-            m, (scratch, n, const, c) = self.members[i], self._places[i]
+            if prepares and not s.fresh or not (leading or s.last) and self._waits(i):
+                continue
+            m, (scratch, n_scratch, const, c) = self.members[i], self._places[i]
             lo, hi = m.ranges(s.lo, s.hi)
-            scratch += n * (s.parity % self._copies(i))
+            scratch += n_scratch * (s.parity % self._copies(i))
             reads = [s.reads[k] if kind == "in" else self._home(k, s) for kind, k in m.sources]
-            made = self._slice(i, s, Slice(lo, hi, reads, [self._home(i, s)], s.scratch[scratch : scratch + n],
-                                           s.consts[const : const + c], parity=s.parity))  # fmt: skip
-            if made is not None:
-                m.low.emit(em, made)
+            own = Slice(lo, hi, reads, [self._home(i, s)], s.scratch[scratch : scratch + n_scratch],
+                        s.consts[const : const + c], parity=s.parity)  # fmt: skip
+            if i in self.sums:
+                own.first, own.last = s.first, s.last
+                own.acc = s.acc + sum(self._acc_sizes(s.lo, s.hi)[: self.sums.index(i)]) if s.acc else 0
+            m.low.emit(em, own)
 
     @cached_property
     def _places(self) -> list[tuple[int, int, int, int]]:
@@ -317,27 +359,13 @@ class Fused(Lowering):
             return s.reads[self.prepared]
         return s.writes[self.record.outputs.index(i)]
 
-    def _sequence(self) -> Sequence[int]:
-        """Members in the order of their instructions."""
-        return range(len(self.members))
-
-    def _slice(self, i: int, s: Slice, own: Slice) -> Slice | None:
-        """Return what member i does in slice s, `own` with its place in the reduction; None if nothing."""
-        if i == 0 and self.prepared >= 0 and not s.fresh:
-            return None
-        own.first, own.last = s.first, s.last
-        if i in self.products and s.acc:
-            own.acc = s.acc + sum(self._acc_sizes(s.lo, s.hi)[: self.products.index(i)])
-        return own
-
     def ops_per_point(self) -> float:
-        """Matrix cycles per point, and vector cycles shared over the reduction's length."""
-        lead = self.lead
-        depth = 1
-        for f in lead.k:
-            depth *= lead.sizes[f]
-        per_point = [math.prod(k.width / k.scale for k in m.links) for m in self.members]
-        vector = sum(m.low.ops_per_point() * n for i, (m, n) in enumerate(zip(self.members, per_point, strict=True))
-                     if i not in self.products and (i or self.prepared < 0))  # fmt: skip
-        return sum(per_point[i] for i in self.products) / self.machine.peak_macs_per_cycle(lead.reads[0].spec.dtype) * self.machine.n_tiles \
-            + vector / depth  # fmt: skip
+        """Cycles per point of the matrix engine, then the vector engine; a slice that passes through both of them twice, to a
+        closing product, keeps the busier one busy."""
+        points = math.prod(self.sizes)
+        own = [math.prod(m.low.sizes) / points * m.low.ops_per_point() for m in self.members]
+        matrix = sum([own[i] for i in {*self.products, *self.sums}])
+        vector = sum(
+            [x for i, x in enumerate(own) if i not in {*self.products, *self.sums} and (i or self.prepared < 0)]
+        )
+        return max(matrix, vector) if self.closing >= 0 else matrix + vector

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tx8fast.graph_table import Dim, Rule
-from tx8fast.lower.base import Access, Lowering, NotLowerable
+from tx8fast.lower.base import Access, NotLowerable
 from tx8fast.lower.transfer import Box, Descriptor
 
 Ranges = tuple[tuple[int, ...], tuple[int, ...]]
@@ -60,25 +60,6 @@ class Links(list[Link]):
         return tuple([a for a, _ in pairs]), tuple([b for _, b in pairs])
 
 
-def followed(low: Lowering, made: Sequence[Dim]) -> tuple[list[Link], set[int]]:
-    """Return the links of a member's factors to those of the op it follows, whose result has the dimensions `made`, and which of
-    these the member needs uncut. Raises NotLowerable if it does not keep the dimensions."""
-    own = low.writes[0].dims
-    same = [d.size for d in own] == [d.size for d in made] and not any(len(d.terms) > 1 for d in (*own, *made))
-    if not same or not low.writes[0].blocked:
-        raise NotLowerable(f"{low.record.kind} must keep the blocked form and the dimensions of what it follows")
-    links, whole = [Link(-1, n) for n in low.sizes], set()
-    stepped = {k for d in own for k, _ in d.terms}
-    points = [k for k, n in enumerate(low.sizes) if n == 1 and k not in stepped]  # loops whose one point is a dimension
-    for mine, d in zip(own, made, strict=True):
-        for f, width in d.terms:
-            for k, scale in mine.terms or ([(points.pop(0), mine.size)] if mine.full and points else ()):
-                links[k] = Link(f, low.sizes[k], scale, width)
-                if not low.split[k]:
-                    whole.add(f)
-    return links, whole
-
-
 def through(maker: Rule, reader: Rule, what: str) -> dict[int, int]:
     """Return the maker's factors by the reader's, which takes what it makes as its first operand. Raises NotLowerable if they
     see it, called `what`, differently."""
@@ -91,21 +72,6 @@ def through(maker: Rule, reader: Rule, what: str) -> dict[int, int]:
     if any(c != d or maker.sizes[f] != reader.sizes[g] for f, c, g, d in pairs):
         raise NotLowerable(f"the two products see {what} differently")
     return {g: f for f, _, g, _ in pairs}
-
-
-@dataclass
-class Member:
-    """An op of the group with its factor links and where its accesses come from."""
-
-    low: Lowering
-    links: Sequence[Link]
-    sources: list[tuple[str, int]]  # per read access: ("in", group read) or ("op", member)
-
-    def __post_init__(self) -> None:
-        self.linked = Links(self.links)
-
-    def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
-        return self.linked.ranges(lo, hi)
 
 
 class LinkedAccess(Access):

@@ -106,6 +106,7 @@ class Lookup(Lowering):
     """Factors: the numbers' dimensions, then the columns of a row. blocked: the form of a slice's result."""
 
     kind = "lookup"
+    leads = "rows of tables"
     takes = frozenset({*LOOKUPS})
 
     def __init__(self, record: OpRecord, machine: Machine, blocked: bool = False) -> None:

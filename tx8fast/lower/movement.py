@@ -116,22 +116,22 @@ class ChannelNorm(Lowering):
         return ITEM_BYTES[self.reads[0].spec.dtype] / self.machine.tdma.bytes_per_cycle
 
 
-class StoredDense(ChannelNorm):
-    """A change to the dense form behind other members of a group: what they make lies in blocks, and the store changes it."""
+class Relabelled(Lowering):
+    """A change of layout inside a group, where every value lies in blocks: transfers put it into them and take it out of them.
+    The record is that of rows and columns in blocks."""
+
+    kind = "relabelled"
+    in_place = (0,)
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        if record.results[0].layout != "dense":
-            raise NotLowerable("what a group makes lies in blocks already")
+        self.loop_over([(0,), (1,)])
         self.reads, self.writes = [self.operand_access(0)], [self.result_access()]
 
     def emit(self, em: Emitter, s: Slice) -> None:
         """Nothing, unless somebody else needs the operand where it is."""
         if s.reads[0] != s.writes[0]:
             em.copy(s.reads[0], s.writes[0], self.writes[0].size_bytes(s.lo, s.hi))
-
-    def ops_per_point(self) -> float:
-        return 0.0
 
 
 def relayout(src: Local, dst: Local) -> list[Move]:

@@ -22,6 +22,7 @@ class Rope(Lowering):
 
     kind = "rope"
     takes = frozenset({"rope"})
+    in_place = (0,)
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

@@ -109,6 +109,7 @@ class Norm(RowOp):
     matrices one after the other."""
 
     takes = frozenset({"layernorm", "rmsnorm"})
+    in_place = (0,)
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

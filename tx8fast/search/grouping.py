@@ -19,10 +19,8 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import MAX_BANDED, NotLowerable
 from tx8fast.lower.chain import WINDOWS
-from tx8fast.lower.feed_forward import second_product
-from tx8fast.lower.fused import NORMS
 from tx8fast.lower.lookup import LOOKUPS
-from tx8fast.lower.row_group import is_row_group
+from tx8fast.lower.members import NORMS, is_row_group, second_product
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
