@@ -6,6 +6,7 @@ KERNELS := build/.kernels
 JOBS ?= 2
 SECONDS ?= 600
 SEED ?= 0
+PYTHONS ?= python3.11 python3.12 python3.13
 
 # mutation: 120 mutants of each of three programs, with three seeds; prints who sees what.
 # test-core: the C core also built with checks of addresses and undefined behaviour.
@@ -13,11 +14,15 @@ SEED ?= 0
 # replay: every program of the corpus is the recorded one, byte for byte; GATE=cycles: none is slower.
 # fuzz-readers: 500 damaged files of every kind that is read, and 40 processes ended at random; SEED names others.
 # test-found: every model that was once wrong, at levels 1 to 3 in fp32 and bf16; tests/data/found and tests/hunt/corpus.
+# docs: the documentation as a site in build/site.
+# test-wheels: the wheel, built from the source distribution, works in an empty environment of each of PYTHONS.
+# test-zoo: the figures of every model of the zoo are the recorded ones; about three minutes of a processor.
+# bench: the kernels and stages by pytest-benchmark; `tx8fast bench` compiles and times the model zoo.
 # test-all: also the models of torch, transformers and flax (large packages) and every light model.
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead; PAIRS=1 makes nothing but models for pairs
 # of operators that have not stood next to each other, until none is missing.
-.PHONY: demo test test-all test-found test-proofs test-core test-debug replay fuzz-readers hunt mutation lint bench clean
+.PHONY: demo test test-wheels test-zoo test-all test-found test-proofs test-core test-debug replay fuzz-readers hunt mutation docs lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -28,6 +33,17 @@ test: $(KERNELS)
 test-all: $(KERNELS)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,oracle]'
 	TX8FAST_ALL_MODELS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+
+test-wheels: $(STAMP)
+	rm -rf build/dist && $(BIN)/python -m build --no-isolation --sdist --outdir build/dist . >/dev/null
+	set -e; for python in $(PYTHONS); do \
+	  $$python -m venv --clear build/wheel-venv; \
+	  build/wheel-venv/bin/python -m pip install --quiet build/dist/tx8fast-*.tar.gz; \
+	  (cd build/wheel-venv && bin/tx8fast --version && bin/tx8fast bench --only 'gpt2/*' -j 1); \
+	done
+
+test-zoo: $(KERNELS)
+	TX8FAST_ZOO=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/test_zoo.py
 
 test-found: $(KERNELS)
 	TX8FAST_ALL_LEVELS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/found tests/hunt/test_hunt_corpus.py
@@ -55,6 +71,9 @@ hunt: $(KERNELS)
 
 mutation: $(KERNELS)
 	TX8FAST_MUTANTS=120 $(BIN)/python -m pytest -q -s tests/mutation
+
+docs: $(STAMP)
+	$(BIN)/mkdocs build --strict
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -31,8 +31,30 @@ KERNELS = (
 HEADERS = ["tx8fast/_kernels/_cells.h"]
 
 #: the meaning of every instruction, plain C, with its binding
-CORE = ("blocked", "core", "formats", "loops", "matrix", "moves", "pack", "peripheral", "tensor", "vector")
-CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "tx8_core.h", "tx8_isa.h"]
+CORE = (
+    "blocked",
+    "core",
+    "formats",
+    "loops",
+    "matrix",
+    "moves",
+    "pack",
+    "peripheral",
+    "real",
+    "routine",
+    "routine_cache",
+    "routine_moves",
+    "routine_nets",
+    "routine_numbers",
+    "routine_products",
+    "routine_rows",
+    "routine_samples",
+    "routine_values",
+    "routine_windows",
+    "tensor",
+    "vector",
+)
+CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "routine.h", "tx8_core.h", "tx8_isa.h", "tx8_routines.h"]
 #: every operation is rounded by itself, on every machine; the two others only let loops become vectors
 CORE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
 
@@ -50,8 +72,11 @@ DIRECTIVES = {
     "nonecheck": DEBUG,
     "cdivision": True,
 }
+# Whoever names a level of optimisation in CFLAGS gets it: these flags come behind those.
+LEVEL = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O1" if DEBUG else "-O3"]
 FLAGS = [
-    *(("-O1",) if DEBUG else ("-O3", "-g0")),
+    *LEVEL,
+    *(() if DEBUG else ("-g0",)),
     "-Wall",
     "-Wextra",
     "-Wno-unused-function",  # these four come from the C that Cython generates, not from the kernels
@@ -67,13 +92,19 @@ FORCE = DEBUG or not MODE_FILE.exists() or MODE_FILE.read_text() != MODE
 
 
 class BuildKernels(build_ext):
-    """Rebuild everything when the mode changed, and note the mode once all kernels are built."""
+    """Rebuild everything when the mode changed, and note the mode once all kernels are built. Kernels are translated to C here and not
+    when this file is read: source distributions and questions of front ends need none of it."""
 
     def run(self) -> None:
         self.force = self.force or FORCE
         super().run()
         MODE_FILE.parent.mkdir(exist_ok=True)
         MODE_FILE.write_text(MODE)
+
+    def build_extension(self, ext: Extension) -> None:
+        (made,) = cythonize([ext], build_dir=BUILD_DIR, compiler_directives=DIRECTIVES, force=self.force)
+        ext.sources = made.sources
+        super().build_extension(ext)
 
 
 def extension(name: str) -> Extension:
@@ -101,12 +132,4 @@ def core() -> Extension:
     )
 
 
-setup(
-    ext_modules=cythonize(
-        [*(extension(name) for name in KERNELS), core()],
-        build_dir=BUILD_DIR,
-        compiler_directives=DIRECTIVES,
-        force=FORCE,
-    ),
-    cmdclass={"build_ext": BuildKernels},
-)
+setup(ext_modules=[*(extension(name) for name in KERNELS), core()], cmdclass={"build_ext": BuildKernels})

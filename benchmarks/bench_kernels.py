@@ -248,6 +248,23 @@ def centred() -> Pair:
     return kernel, twin
 
 
+def thin() -> Pair:
+    """A thin matrix of 128 x 512 words, from its factors and looked at."""
+    p, q, _ = primes_of(0)
+    shapes = (128, _facade_field.RANK), (_facade_field.RANK, 512)
+    factors = [_facade_field.centre(_facade_field.counters(i, 0, s, p, q)[0], p) for i, s in enumerate(shapes)]
+    matrix = _facade_field.Thin(*factors)
+
+    def kernel() -> object:
+        words = _facade_field.thin_words(matrix, 0, (128, 512), p)
+        return _facade_field.spanned(_facade_field.centre(words, p), matrix, p)
+
+    def twin() -> object:
+        return (field_twin.thin(*matrix, p) == field_twin.thin(*matrix, p)).all()
+
+    return kernel, twin
+
+
 def sums() -> Pair:
     """Sums of a product, 64 positions of 256 channels: added up, reduced, and stored with partial sums."""
     form, modulus = forms.blocked(1, 64, 256, "f32"), primes_of(0)[0]
@@ -300,6 +317,7 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "field: 65536 elements": field,
     "field: 256 x 256 by a vector": vectors,
     "field: 65536 around zero": centred,
+    "field: thin 128 x 512": thin,
     "shadow: 64 x 1024 operand": shadow,
     "shadow: 64 x 256 sums": sums,
     "shadow: 64 x 512 moved": moves,

@@ -19,16 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tx8fast import files
-from tx8fast.errors import (
-    ConfigError,
-    InternalError,
-    ProgramError,
-    SimulationError,
-    SlowFormatWarning,
-    UnusedOptionWarning,
-    raise_all,
-)
+from tx8fast import errors, files
+from tx8fast.errors import ConfigError, InternalError, ProgramError, SimulationError, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
@@ -58,6 +50,9 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
 Dump = Callable[[str, IRProgram], None]
+#: called with the name of one of PHASES when it begins
+Begins = Callable[[str], None]
+PHASES = ("import", "passes", "search", "emission")
 
 
 @dataclass(frozen=True)
@@ -83,10 +78,7 @@ class CompiledProgram:
 
     def __init__(self, program: Program, weights_dir: Path | None = None, compile_seconds: float = 0.0,
                  searched: Searched | None = None, read: files.Registry | None = None) -> None:  # fmt: skip
-        self.program = program
-        self.read = read
-        self.searched = searched
-        self.weights_dir = weights_dir
+        self.program, self.read, self.searched, self.weights_dir = program, read, searched, weights_dir
         self.compile_seconds = compile_seconds
         self.status: list[str] = []  # exception bits of the vector engines in the last exact run
 
@@ -140,7 +132,7 @@ class CompiledProgram:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact, threads=threads)
         if weights_dir is not None and not reads_files(self.program):
             why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
-            warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=2)
+            warnings.warn(f"--weights has no effect: {why}", errors.UnusedOptionWarning, stacklevel=2)
         params = param_arrays(self.program, weights_dir or self.weights_dir, sim.room)
         for tensor, image in params:
             sim.store(tensor.address, image)
@@ -168,20 +160,22 @@ class CompiledProgram:
 
 
 def compile(model: str | os.PathLike[str], options: CompileOptions | None = None, *, progress: Progress | None = None,
-            dump: Dump | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
+            dump: Dump | None = None, begins: Begins | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
     """Compile the model at a path. Options come as `CompileOptions` or as its fields by keyword.
 
-    `progress(done, total)` counts groups, planned and assembled; `dump(stage, graph)` sees the graph after the import and every pass.
-    Raises Tx8Error for anything wrong with model or options."""
+    `progress(done, total)` counts groups, planned and assembled; `dump(stage, graph)` sees the graph after the import and every pass;
+    `begins(name)` is called at the beginning of each of PHASES. Raises Tx8Error for anything wrong with model or options."""
     if options is not None and fields:
         raise ConfigError("give options as one object or as keywords, not both")
     options = options or CompileOptions(**_known(fields))
     started = time.perf_counter()
     with quiet_collector(), files.watching() as read:
         machine = load_machine(options.machine)
+        if begins is not None:
+            begins(PHASES[0])
         ir = open_model(model, **options.import_options())
         root = Path(model)
-        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump)
+        program = compile_ir(ir, machine, options, root if root.is_dir() else root.parent, progress, dump, begins)
     program.compile_seconds = time.perf_counter() - started
     program.read = read
     return program
@@ -207,25 +201,27 @@ def quiet_collector():
 
 
 def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: Path | None = None,
-               progress: Progress | None = None, dump: Dump | None = None) -> CompiledProgram:  # fmt: skip
+               progress: Progress | None = None, dump: Dump | None = None, begins: Begins | None = None) -> CompiledProgram:  # fmt: skip
     """Compile an imported graph: passes, view, search, schedule, placement."""
+    begin: Begins = begins or (lambda _: None)
+    begin(PHASES[1])
     view = lower_graph(ir, options, dump)
     describe = partial(param_source, ir, view)
     needed = model_demand(ir, view, machine, options)  # before the search changes the table
+    begin(PHASES[2])
     found = search_graph(view.table, machine, options, _half(progress, 0))
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
-    if options.io_dtype is not None:
-        meta["options"]["io_dtype"] = options.io_dtype
-    if options.tp is not None:
-        meta["options"]["tp"] = options.tp
-    if options.as_family is not None:
-        meta["options"]["as_family"] = options.as_family
+    given = (
+        (name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source")
+    )
+    meta["options"] |= {name: value for name, value in given if value is not None}
     if options.group_table:
         meta["options"]["group_table"] = Path(options.group_table).name
     if found.report.functions:
         meta["search"] = found.report.to_json()
+    begin(PHASES[3])
     program = assemble(view.table, machine, found.plans, describe, meta | needed, _half(progress, 1), options.order)
     _check(program)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
@@ -282,7 +278,7 @@ def model_demand(ir: IRProgram, view: View, machine: Machine, options: CompileOp
     if options.dtype is None and ir.config_dtype == "f32" and factor > 1:
         warnings.warn(
             f"the configuration or checkpoint says float32, and matrix products take {factor:.3g} times as long in fp32 as in bf16: "
-            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant", SlowFormatWarning, stacklevel=3)  # fmt: skip
+            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant", errors.SlowFormatWarning, stacklevel=3)  # fmt: skip
     return needed
 
 
@@ -292,7 +288,8 @@ def param_source(ir: IRProgram, view: View, key: str) -> dict[str, Any]:
         array = view.inline[key]
         return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
     if ir.weights.varies(key):
-        parts = [ir.weights.describe(key, chip) for chip in range(ir.chips[0] * ir.chips[1])]
+        made: dict[str, dict[str, Any]] = {}
+        parts = [ir.weights.describe(key, chip, made) for chip in range(ir.chips[0] * ir.chips[1])]
         return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
     return ir.weights.describe(key)
 
@@ -338,7 +335,22 @@ def options_of(
     kept = program.meta.get("options")
     if not isinstance(kept, dict):
         raise ConfigError("reading the program's options: it does not say what it was compiled with")
-    names = ("seq", "past", "batch", "tp", "dims", "opt", "sharing", "group_table", "io_dtype")
+    names = (
+        "seq",
+        "past",
+        "batch",
+        "tp",
+        "dims",
+        "opt",
+        "sharing",
+        "group_table",
+        "io_dtype",
+        "as_family",
+        "part",
+        "logits",
+        "input",
+        "source",
+    )
     given = {n: kept[n] for n in names if kept.get(n) is not None}
     if group_table:
         given["group_table"] = group_table

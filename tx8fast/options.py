@@ -14,6 +14,8 @@ from tx8fast.errors import ConfigError, raise_all
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")
 ORDERS = ("nest", "free", "best")  # `tile.schedule` says what they mean
+LOGITS = ("all", "last", "none")
+INPUTS = ("ids", "embeds")
 MAX_DIM = 2**31 - 1
 MAX_SIDE = 128  # of a chip grid
 
@@ -32,7 +34,9 @@ class CompileOptions:
     values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file. as_family: the family to take a model
     directory for whose `model_type` is not known. chips: the
     grid (x, y) of chips that run the program together, None = as many in a row as the model was made for. tp: chips
-    that share every layer of a transformer.
+    that share every layer of a transformer. part: of a model directory that holds several models, the one to compile ("text", "vision",
+    "encoder", "decoder"). logits: of a decoder's prefill, "all" (None), those of the "last" token, or "none". input: "ids" (None) or
+    "embeds", rows of the model's width in place of token ids. source: rows of an encoder's result that a decoder attends to.
     """
 
     phase: str | None = None
@@ -55,6 +59,10 @@ class CompileOptions:
     chips: tuple[int, int] | None = None
     tp: int | None = None
     as_family: str | None = None
+    part: str | None = None
+    logits: str | None = None
+    input: str | None = None
+    source: int | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -77,12 +85,15 @@ class CompileOptions:
             problems.append(f"load_plans is {self.load_plans!r}, expected the name of a file")
         if not isinstance(self.only, tuple) or not all(isinstance(p, str) for p in self.only):
             problems.append(f"only is {self.only!r}, expected a tuple of patterns")
-        for name in ("seq", "past", "batch", "tp"):
+        for name in ("seq", "past", "batch", "tp", "source"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 problems.append(f"{name} is {value!r}, expected a whole number of at least 1")
             elif value is not None and value > MAX_DIM:
                 problems.append(f"{name} is {value}, expected at most {MAX_DIM}")
+        for name, known in (("logits", LOGITS), ("input", INPUTS)):
+            if getattr(self, name) not in (None, *known):
+                problems.append(f"{name} '{getattr(self, name)}' is unknown, expected one of {', '.join(known)}")
         if self.chips is not None and (
             len(self.chips) != 2 or any(type(c) is not int or not 1 <= c <= MAX_SIDE for c in self.chips)
         ):
@@ -115,5 +126,6 @@ class CompileOptions:
         """The part that model readers take, absent values left out."""
         given = {"phase": self.phase, "seq": self.seq, "past": self.past, "batch": self.batch,
                  "dims": dict(self.dims), "constants": dict(self.constants),
-                 "chips": None if self.chips is None else self.chips[0] * self.chips[1], "tp": self.tp, "as_family": self.as_family}  # fmt: skip
+                 "chips": None if self.chips is None else self.chips[0] * self.chips[1], "tp": self.tp, "as_family": self.as_family,
+                 "part": self.part, "logits": self.logits, "input": self.input, "source": self.source}  # fmt: skip
         return {k: v for k, v in given.items() if v not in (None, {})}

@@ -42,6 +42,9 @@ def test_truncated_onnx(tx8, tmp_path, mlp, keep):
 
 def test_missing_model_and_directory_without_one(tx8, tmp_path):
     refused(tx8, tmp_path, *compile_args(tmp_path / "none.onnx", tmp_path), says=("none.onnx", "no such file"))
+    hub = ("no such file", "download meta-llama/Llama-3.1-8B --local-dir Llama-3.1-8B", "network")
+    refused(tx8, tmp_path, *compile_args("meta-llama/Llama-3.1-8B", tmp_path), says=hub)  # type: ignore[arg-type]
+    assert "hub" not in refused(tx8, tmp_path, *compile_args("models/none.onnx", tmp_path), says=("no such file",))  # type: ignore[arg-type]
     refused(tx8, tmp_path, *compile_args(tmp_path, tmp_path), says=("config.json",))
     refused(tx8, tmp_path, "check", tmp_path / "none.onnx", says=("none.onnx",))
 

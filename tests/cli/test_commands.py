@@ -179,6 +179,17 @@ def test_progress_with_json_is_json_lines_on_stderr(tx8, tmp_path, mlp):
     found = tx8("compile", mlp, "-o", tmp_path / "m.tx8", "--json")
     events = [json.loads(line) for line in found.err.splitlines()]
     assert events[-1]["event"] == "progress" and events[-1]["done"] == events[-1]["total"] > 0
+    assert [e["phase"] for e in events if e["event"] == "phase"] == ["import", "passes", "search", "emission"]
+
+
+def test_progress_in_a_pipe_is_lines_and_silence_for_what_is_soon_done(tx8, tmp_path, mlp, monkeypatch):
+    assert tx8("compile", mlp, "-o", tmp_path / "m.tx8").err == ""
+    monkeypatch.setattr("tx8fast.cli.output.LINE_SECONDS", 0.0)
+    lines = tx8("compile", mlp, "-o", tmp_path / "m.tx8").err.splitlines()
+    assert lines[0] == "compiling: import" and "compiling: emission" in lines
+    assert any(line.startswith("compiling: search: ") and line.endswith(" s left") for line in lines)
+    lines = tx8("sim", tmp_path / "m.tx8").err.splitlines()
+    assert all(line.startswith("simulating: ") for line in lines)
 
 
 @pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt, 130), (ZeroDivisionError, 1), (MemoryError, 2)])

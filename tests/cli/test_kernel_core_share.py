@@ -68,3 +68,23 @@ def test_shares_add_up():
     # against a bound of the rest: the routines' time comes on top
     assert share_of(rows, 100.0, exact=False).part(100) == 0.5
     assert share_of([], 0.0).part(0) == 0.0
+
+
+def test_strict_refuses_what_is_otherwise_told(tx8: Caller, slow, mlp, tmp_path):
+    for args in (("check", slow), compile_args(slow, tmp_path)):
+        refused(tx8, tmp_path, *args, "--strict", says=("--strict: kernel core: ", "cumsum"))
+    refused(tx8, tmp_path, *compile_args(mlp, tmp_path, "--opt", "1", "--search-seconds", "1", "--strict"),
+            says=("--strict: ", "--search-seconds has no effect"))  # fmt: skip
+    done = tx8(*compile_args(mlp, tmp_path, "--dtype", "bf16", "--strict"))
+    assert done.code == 0 and done.err == ""
+    assert tx8(*compile_args(slow, tmp_path)).code == 0, "the switch holds for one command"
+    refused(tx8, tmp_path, "sim", tmp_path / "out.tx8", "--strict", says=("--strict: kernel core",))
+
+
+def test_a_strict_batch_fails_if_a_job_has_warnings(tx8: Caller, mlp, tmp_path):
+    (tmp_path / "m.toml").write_text(
+        f'schema = 1\n[[model]]\nid = "m"\nsource = "{mlp}"\nopt = 1\nsearch_seconds = 1.0\nphase = "decode"\n'
+    )
+    args = ("batch", tmp_path / "m.toml", "-j", "1", "--no-cache", "-o")
+    plain, strict = tx8(*args, tmp_path / "a"), tx8(*args, tmp_path / "b", "--strict")
+    assert (plain.code, strict.code) == (0, 2) and "has no effect" in strict.err, plain

@@ -7,13 +7,14 @@ import pytest
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
-from tx8fast.host import core, isa_header
+from tx8fast.host import core, isa_header, routines_header
 from tx8fast.host.faults import fault
 
 
-def test_the_header_is_the_declarations():
-    written = isa_header.HEADER.read_text(encoding="utf-8")
-    assert written == isa_header.text(), "run python -m tx8fast.host.isa_header"
+@pytest.mark.parametrize("made", [isa_header, routines_header])
+def test_the_header_is_the_declarations(made):
+    written = made.HEADER.read_text(encoding="utf-8")
+    assert written == made.text(), "run python -m tx8fast.host.isa_header"
 
 
 def tile(size=4096):

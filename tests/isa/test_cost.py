@@ -98,7 +98,7 @@ def test_control_and_reduce_time():
     assert cost("wait") == 180
     assert cost("barrier") == 400 + 2 * 6 * 8
     assert cost("loop", count=5) == 0 and cost("end") == 0
-    assert cost("kcore", routine=0, elems=100) == 200 + 400
+    assert cost("kcore", routine=0, loads=100, stores=50, ops=30, divides=2, functions=3) == 200 + 180 + 40 + 180
     # 10 positions of 64 channels, one extra beat per result
     assert cost("reduce_sum", src0=A, dst=A, dim=0, n=1, h=2, w=5, c=60, fmt="bf16") == 45 + 10 + 10
     assert cost("reduce_sum", src0=A, dst=A, dim=4, n=1, h=2, w=5, c=60, fmt="bf16") == 45 + 10

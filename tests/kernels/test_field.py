@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tx8fast._kernels import _facade_field as kernel
 from tx8fast._kernels.reference import field as twin
+from tx8fast.errors import InternalError
 from tx8fast.proof.primes import primes_of
 
 P, Q, OMEGA = primes_of(7)
@@ -94,3 +95,21 @@ def test_centred_residues(seed, n):
         kernel.drawn_centred(seed, 3, out, modulus, not side)
         drawn = kernel.counters(seed, 3, (n,), P, Q)[side]
         assert drawn is not None and (out == twin.centre(drawn, modulus)).all()
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 40), st.data())
+@settings(max_examples=60, deadline=None)
+def test_thin_matrices(seed, rows, columns, data):
+    """Elements of a matrix of low rank, and whether a matrix is one."""
+    shapes = (rows, kernel.RANK), (kernel.RANK, columns)
+    thin = kernel.Thin(*(twin.centre(words(seed + i, shape, plain=True)[0], P) for i, shape in enumerate(shapes)))
+    whole = twin.thin(*thin, P)
+    first = data.draw(st.integers(0, whole.size - 1))
+    count = data.draw(st.integers(0, whole.size - first))
+    assert (kernel.thin_words(thin, first, (count,), P) == whole.reshape(-1)[first : first + count]).all()
+    a = twin.centre(whole, P)
+    assert kernel.spanned(a, thin, P)
+    a.reshape(-1)[first] += 1 - P if a.reshape(-1)[first] == P // 2 else 1
+    assert not kernel.spanned(a, thin, P)
+    with pytest.raises(InternalError, match="outside"):
+        kernel.thin_words(thin, first, (whole.size - first + 1,), P)

@@ -59,10 +59,13 @@ def agree(rng: np.random.Generator, multicasts: bool) -> None:
     engine, issue, cycles = rng.integers(0, 5 + multicasts, n), rng.integers(0, 4, n), rng.integers(0, 30, n)
     depth = rng.integers(1, 7, 5).tolist()
     windows = drawn_windows(rng, engine) if multicasts else None
-    more = () if windows is None else (*(np.asarray(x).tolist() for x in (windows.own, windows.home, windows.rule)),
-                                       windows.wait_cycles, windows.ahead)  # fmt: skip
-    order, worker = (x.tolist() for x in _kernels.list_order(engine, issue, cycles, before, depth, windows))
-    assert (order, worker) == twin.list_order(engine.tolist(), issue.tolist(), cycles.tolist(), want, depth, *more)
+    w = windows or _kernels.Windows([], [], [], 0)
+    own, home, rule = (np.asarray(x).tolist() for x in (w.own, w.home, w.rule))
+    rank = rng.permutation(n) if rng.integers(2) else None
+    order, worker = (x.tolist() for x in _kernels.list_order(engine, issue, cycles, before, depth, windows, rank))
+    assert (order, worker) == twin.list_order(engine.tolist(), issue.tolist(), cycles.tolist(), want, depth, own, home, rule,
+                                              w.wait_cycles, w.ahead, None if rank is None else rank.tolist())  # fmt: skip
+    assert _kernels.longest_paths(cycles, before).tolist() == twin.longest_paths(cycles.tolist(), want)
     rows = [row for row in order if row >= 0]
     place = {row: at for at, row in enumerate(rows)}
     follows = must_follow(read, write)
@@ -87,6 +90,21 @@ def test_an_engine_gets_what_it_can_start() -> None:
     """Engine 1 waits for engine 0; the row behind its own waiting one does not, and goes first."""
     order, worker = _kernels.list_order([0, 1, 1], [1, 1, 1], [50, 10, 10], csr([[], [0], []]), DEPTH)
     assert order.tolist() == [0, 2, 1] and worker.tolist() == [0, 0, 0]
+
+
+def test_of_rows_that_start_together_the_smaller_rank_goes_first() -> None:
+    """Rows 0 and 1 could both start at once; row 2 waits for row 1, so the longer path begins there."""
+    before = csr([[], [], [1]])
+    assert _kernels.longest_paths([10, 10, 30], before).tolist() == [10, 40, 30]
+    order, _ = _kernels.list_order([0, 0, 1], [1] * 3, [10, 10, 30], before, DEPTH, rank=[2, 0, 1])
+    assert order.tolist() == [1, 2, 0]
+
+
+def test_backwards_every_row_follows_what_followed_it() -> None:
+    assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [0], [], [0, 2]])))] == [[], [0], [], [0, 2]]
+    assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [0], [1]])))] == [[], [0], [1]]
+    assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [], [0]])))] == [[], [], [0]]
+    assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [0], [0], []])))] == [[], [], [], [1, 2]]
 
 
 def test_a_full_queue_holds_up_the_core() -> None:
@@ -116,6 +134,7 @@ def test_a_multicast_waits_for_the_window_of_what_it_follows() -> None:
         ({"windows": _kernels.Windows([3, 0], [0, 0], [1, 1], 0)}, "unknown windows or rules"),
         ({"windows": _kernels.Windows([0], [0], [1], 0)}, "windows of 1 rows for 2"),
         ({"issue": [0, -1]}, "negative cycles"),
+        ({"rank": [1, 1]}, "ranks must be a permutation"),
         ({"depth": (6, 6, 6, 6, 16)}, "queue depths out of range"),
     ],
 )

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tx8fast._kernels import _facade_shadow as kernel
+from tx8fast._kernels._facade_field import RANK, Thin, counters
 from tx8fast._kernels.reference import field as states
 from tx8fast._kernels.reference import shadow as twin
 from tx8fast.errors import SimulationError
@@ -114,15 +115,21 @@ def test_runs_are_moved_as_if_read_first(data):
 @given(operands(), st.data())
 @settings(max_examples=60, deadline=None)
 def test_random_tensors_are_drawn_in_pieces(case, data):
-    form = form_of(case)
-    whole_p, whole_q = twin.drawn(form.numbers, form.width, form.kind, 99, P, Q)
+    form, thin, words = form_of(case), None, None
+    if data.draw(st.booleans()):
+        rows = data.draw(st.sampled_from([n for n in range(1, form.size + 1) if form.size % n == 0]))
+        shapes = (rows, RANK), (RANK, form.size // rows)
+        one, two = (Thin(*(states.centre(counters(m, 0, x, m, m)[0], m) for x in shapes)) for m in (P, Q))
+        thin, words = (lambda: (one, two)), [states.thin(*f, m).reshape(-1) for f, m in ((one, P), (two, Q))]
+    stream = kernel.Stream(form, 99, thin)
+    whole_p, whole_q = twin.drawn(form.numbers, form.width, form.kind, 99, P, Q, words)
     first = data.draw(st.integers(0, len(whole_p) - 1))
     size = data.draw(st.integers(1, min(200, len(whole_p) - first)))
     p, q = np.zeros(size + 2, np.uint32), np.zeros(size + 2, np.uint32)
-    kernel.draw(p, q, 1, kernel.Stream(form, 99), first, (0, 1, 0, 1, 0, 1), size, P, Q)
+    kernel.draw(p, q, 1, stream, first, (0, 1, 0, 1, 0, 1), size, P, Q)
     assert (p[1:-1] == whole_p[first : first + size]).all() and p[0] == p[-1] == 0
     assert (q[1:-1] == whole_q[first : first + size]).all()
-    kernel.draw(p, None, 1, kernel.Stream(form, 99), first, (0, 1, 0, 1, 0, 1), size, P, Q)
+    kernel.draw(p, None, 1, stream, first, (0, 1, 0, 1, 0, 1), size, P, Q)
     assert (p[1:-1] == whole_p[first : first + size]).all()
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cnn_models import CnnBuilder
 from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
+from support.thorough import few_examples
 
 from tx8fast import api
 from tx8fast.lower import NotLowerable, lower
@@ -78,6 +79,7 @@ def fused(draw):
     return grouped(build(args, body, draw(st.sampled_from(["tx8", "test_2x2"]))))
 
 
+@few_examples
 @given(fused(), st.integers(0, 1 << 20))
 def test_convolution_leads_a_group(case, seed) -> None:
     agrees(case, seed, Fused)
@@ -102,6 +104,7 @@ def bottleneck(dtype: str, n: int, size: tuple[int, int], c: int, mid: int, stri
     return grouped(build(args, body, machine))
 
 
+@few_examples
 @given(
     st.sampled_from(["bf16", "f32"]), st.integers(1, 3), st.tuples(st.integers(2, 13), st.integers(2, 9)),
     st.sampled_from([20, 64, 100]), st.sampled_from([8, 64]), st.sampled_from([1, 2]),
@@ -111,6 +114,7 @@ def test_bottleneck_in_scratchpad(dtype, n, size, c, mid, stride, machine, seed)
     agrees(bottleneck(dtype, n, size, c, mid, stride, machine), seed, ConvChain)
 
 
+@few_examples
 @given(
     st.sampled_from(["max_pool", "avg_pool"]), st.booleans(), st.integers(5, 20), st.sampled_from([24, 64, 96]),
     st.integers(0, 1 << 20),

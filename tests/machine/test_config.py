@@ -13,7 +13,7 @@ def test_standard_chip_values():
     assert (m.chip.tiles_x, m.chip.tiles_y, m.n_tiles) == (4, 4, 16)
     assert m.chip.ddr_bytes == 64 * 2**30
     assert m.ddr_bytes_per_cycle == 150.0
-    assert (m.kcore.routine_base, m.kcore.routine_cycles_per_elem) == (200, 4.0)
+    assert (m.kcore.routine_base, m.kcore.load_cycles, m.kcore.divide_cycles) == (200, 1, 20)
     assert m.ct.factor.two_step == 8
     assert m.dma.double_buffer == 2
     assert DDR_BASE == 0x2_8000_0000
@@ -150,6 +150,14 @@ def test_a_machine_file_by_path(tmp_path):
     assert load_machine(path) == load_machine("tx8") == load_machine(str(path))
 
 
+def test_keys_of_older_files_that_mean_nothing_any_more_are_passed_over():
+    old = load_machine().to_dict()
+    old["kcore"]["routine_cycles_per_elem"] = 4.0
+    assert Machine.from_dict(old) == load_machine()
+    with pytest.raises(ConfigError, match="routine_cycles_per_elem: it is no longer used; see kcore.load_cycles"):
+        load_machine("tx8", {"kcore.routine_cycles_per_elem": 3})
+
+
 def test_files_from_before_a_choice_of_models():
     old = load_machine().to_dict()
     assert old["tile"].pop("spm_model") == 1
@@ -182,7 +190,7 @@ def test_tags_are_read_from_the_comments(tmp_path):
 def test_values_next_to_others():
     assert legal("rdma.startup", 150.5) == 151 and legal("rdma.startup", -3) == 0
     assert [legal("chip.ddr_burst", x) for x in (32, 96, 0.1)] == [32, 128, 1]
-    assert legal("kcore.routine_cycles_per_elem", 2.25) == 2.25
+    assert legal("kcore.function_cycles", 59.6) == 60
     m = changed(load_machine(), {"rdma.startup": 7, "ne.groups.bf16": 2})
     assert value_of(m, "rdma.startup") == 7 and m.ne.groups_bf16 == 2
 

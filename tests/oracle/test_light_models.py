@@ -5,7 +5,6 @@ Their weights are constants made by the graph itself, so that the files are smal
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +12,19 @@ import onnx
 import pytest
 
 import tx8fast
+from tests.support.thorough import THOROUGH
 
 FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
-MODELS = ("bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
-          "zfnet512")  # fmt: skip
 #: those that the search works through in a few seconds; the others are compiled op by op unless TX8FAST_ALL_MODELS=1
 QUICK = ("squeezenet", "shufflenet")
+#: large ones, whose kinds of layers the others have too: with TX8FAST_ALL_MODELS=1 only
+LARGE = ("densenet121", "inception_v2", "vgg19", "zfnet512")
+MODELS = ("bvlc_alexnet", "inception_v1", "resnet50", *QUICK, *(LARGE if THOROUGH else ()))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_light_model(name):
-    opt = 2 if name in QUICK or "TX8FAST_ALL_MODELS" in os.environ else 1
+    opt = 2 if name in QUICK or THOROUGH else 1
     path = FOLDER / f"light_{name}.onnx"
     if not path.exists():
         pytest.skip("this onnx package has no light models")

@@ -33,7 +33,7 @@ def test_wheel_from_sdist_is_complete(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     run("git", "init", "--quiet", ".", cwd=source)
-    names = ["pyproject.toml", "setup.py", "MANIFEST.in", "Makefile", "README.md", "CHANGELOG.md"]
+    names = ["pyproject.toml", "setup.py", "MANIFEST.in", "Makefile", "README.md", "CHANGELOG.md", "LICENSE"]
     for name in names:
         if (ROOT / name).exists():
             (source / name).write_bytes((ROOT / name).read_bytes())

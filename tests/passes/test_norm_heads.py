@@ -6,6 +6,7 @@ from passes.lift_check import lifted
 from support.small_graph import SmallGraph, ops_of
 
 from tx8fast.passes.canonicalize import Canonicalize
+from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.norm_heads import NormHeads
 
 
@@ -49,3 +50,19 @@ def test_views_that_split_rows_are_no_heads() -> None:
     g = SmallGraph(x=((2, 128), "f32"))
     p = g.done(y=g("rmsnorm", g("reshape", g.args["x"], shape=(4, 64))))
     assert lifted(p, NormHeads()) == ["reshape", "rmsnorm"], "[2, 128] is [2, 2 heads, 64] in another form"
+
+
+@pytest.mark.parametrize("around", ["vector", "conversions", "transpose"])
+def test_what_lifts_norms_knows_of_heads(around) -> None:
+    """`lifted` compares the values before and after."""
+    g = SmallGraph(x=((2, 5, 128), "bf16" if around == "conversions" else "f32"))
+    x = g.args["x"]
+    if around == "conversions":
+        y = g("convert", g("rmsnorm", g("convert", x, dtype="f32"), heads=2), dtype="bf16")
+    elif around == "transpose":
+        y = g("rmsnorm", g("transpose", x, perm=(1, 0, 2)), heads=2)
+    else:
+        y = g("mul", g("rmsnorm", x, heads=2), g.array("v", np.linspace(1, 2, 128, dtype=np.float32)))
+    p = g.done(y=y)
+    lifted(p, LiftNorm(), Canonicalize())
+    assert [op.attrs["heads"] for op in ops_of(p, "rmsnorm")] == [2]

@@ -94,7 +94,7 @@ def test_a_file_without_declarations_is_of_a_former_version(monkeypatch, tmp_pat
     save(small_program(), tmp_path / "p.tx8")
     monkeypatch.undo()
     with pytest.raises(
-        ProgramError, match=r"format version 1\.1, this build reads 2\.0 to 2\.\d+; compile the model again"
+        ProgramError, match=r"format version 1\.1, this build reads 3\.0 to 3\.\d+; compile the model again"
     ):
         load(tmp_path / "p.tx8")
 
@@ -108,8 +108,9 @@ def test_same_program_same_bytes_and_readable_header(saved, tmp_path):
     tree = json.loads(raw[offset : offset + size], parse_constant=lambda c: pytest.fail(f"{c} in the header"))
     assert total == len(raw) == offset + size
     assert all(s["offset"] % 64 == 0 for s in tree["sections"])
-    code = next(s for s in tree["sections"] if s["name"] == "code")
-    assert code["bytes"] == 256 * (6 + 2)
+    stored = {s["name"]: s["bytes"] for s in tree["sections"]}
+    assert stored["code"] == 4 * (6 + 2) and stored["rows"] % stored["row_words"] == 0
+    assert stored["rows"] < 256 * (6 + 2)
 
 
 def test_every_flipped_byte_is_found(saved, tmp_path):
@@ -151,6 +152,28 @@ def test_wrong_magic_version_and_missing_file(saved, tmp_path):
         load(tmp_path)
 
 
+def test_equal_code_and_equal_sources_are_stored_once(tmp_path):
+    """What tiles and chips have in common takes no room again; what is read back shares it."""
+
+    def size(copies, sources):
+        program = small_program()
+        program.segments[0].codes = [program.segments[0].codes[0].copy() for _ in range(copies)]
+        expert = [{"kind": "file", "file": "m.safetensors", "offset": i, "nbytes": 4} for i in range(sources)]
+        each = [
+            {"kind": "derived", "expr": "view", "attrs": {"start": n}, "inputs": [dict(x) for x in expert]}
+            for n in range(8)
+        ]
+        program.params[1].source = {"kind": "chips", "sources": each}
+        save(program, tmp_path / "p.tx8")
+        again = load(tmp_path / "p.tx8")
+        assert again.params[1].source == program.params[1].source
+        assert again.segments[0].codes[-1].tobytes() == program.segments[0].codes[-1].tobytes()
+        return (tmp_path / "p.tx8").stat().st_size
+
+    assert size(100, 3) - size(2, 3) < 100 * 64
+    assert size(2, 100) - size(2, 10) < 8 * 90 * 20
+
+
 def forge(path, edit):
     """Write a file whose checksums are right but whose content was changed by `edit(body, sections)`."""
     opened = container.Container(path, FORMAT_VERSION)
@@ -181,6 +204,21 @@ FORGERIES = {
     "launch with other arguments": lambda b, s: _set(b, ("launches", 0), ["a", 1]),
     "launch is no pair": lambda b, s: _set(b, ("launches", 0), 3),
     "ragged section": lambda b, s: s.update(code=s["code"][:-1]),
+    "code of unknown rows": lambda b, s: s.update(code=b"\xff\xff\xff\x7f" * (len(s["code"]) // 4)),
+    "rows that end early": lambda b, s: s.update(rows=s["rows"][:-4]),
+    "words twice": lambda b, s: s.update(row_words=bytes(len(s["row_words"]))),
+    "words outside a row": lambda b, s: s.update(row_words=s["row_words"][:-4] + b"\x40\0\0\0"),
+    "no words": lambda b, s: s.update(row_words=b""),
+    "unknown source": lambda b, s: _set(b, ("params", 0, "source"), 99),
+    "source of text": lambda b, s: _set(b, ("sources", 0), "x"),
+    "source made of itself": lambda b, s: _set(b, ("sources", 0, "inputs"), [0]),
+    "source made of what is no number": lambda b, s: _set(b, ("sources", 1, "inputs"), [False]),
+    "source that grows without end": lambda b, s: b["sources"].extend(
+        {"inputs": [len(b["sources"]) + i - 1] * 2} for i in range(60)
+    ),
+    "source that is too deep": lambda b, s: b["sources"].extend(
+        {"inputs": [len(b["sources"]) + i - 1]} for i in range(200)
+    ),
     "missing section": lambda b, s: s.pop("tile_offset"),
     "tile runs unknown code": lambda b, s: s.update(tile_code=b"\x07\0\0\0" * 4),
     "slot of unknown argument": lambda b, s: s.update(slot_arg=b"\xff\xff\xff\xff" * 2),

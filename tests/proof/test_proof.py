@@ -110,7 +110,7 @@ def test_each_hash_counts_once_in_a_net_of_residual_blocks(tmp_path):
         graph = onnx.helper.make_graph(nodes, "g", [x], [y])
         onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)]), str(path))
         own = written_out(tables_of(path)[1])
-        degree = degree_of(own, slice_of(own, [], [own.roots[name] for name in own.results]))
+        degree = degree_of(own, slice_of(own, [], [own.roots[name] for name in own.results]), {})
         assert len(degree.nested) == blocks
         bits[blocks] = degree.bits(Field(1))
     assert 23 - 6 < bits[12] < bits[2] < 23 - 3
@@ -215,7 +215,10 @@ CNN_FAULTS = {
 
 
 @pytest.mark.parametrize("fault", LLAMA_FAULTS)
-def test_faults_of_a_transformer_are_refused(llama, fault):
+@pytest.mark.parametrize("least", [draw.LARGE, 1], ids=["", "thin"])
+def test_faults_of_a_transformer_are_refused(llama, fault, least, monkeypatch):
+    """Also where every matrix of weights is drawn as one of low rank."""
+    monkeypatch.setattr(draw, "LARGE", least)
     segment, name, nth, new = LLAMA_FAULTS[fault]
 
     def change(program):

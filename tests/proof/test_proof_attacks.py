@@ -17,6 +17,7 @@ from onnx import numpy_helper, parser
 from tests.support.family_checkpoints import make_family
 from tx8fast import api
 from tx8fast.errors import ProgramError
+from tx8fast.proof import draw
 from tx8fast.proof.field import Field
 
 SEEDS = range(1, 21) if os.environ.get("TX8FAST_PROVE") == "1" else range(7, 8)
@@ -104,13 +105,20 @@ def model_of(path: Path, name: str, wrong: bool) -> Path:
 
 def proved(program, model: Path, seed: int, monkeypatch, options=None) -> bool:
     """Say whether a proof with one seed finds nothing wrong."""
-    monkeypatch.setattr("tx8fast.proof.prove.Field", lambda _: Field(seed))
+    monkeypatch.setattr("tx8fast.proof.prove.Field", lambda _, thin=None: Field(seed, thin))
     try:
         report = api.prove(program, model, options, quick=True)
     except ProgramError:
         return False
     assert report.failures or not report.outside, report.lines()
     return report.proved
+
+
+@pytest.mark.parametrize("name", ["a dropped mask", "operands of a product", "a missing bias"])
+def test_one_thing_beside_weights_that_are_drawn_where_they_are_used(tmp_path, monkeypatch, name):
+    """The mask, which one of the graphs does not have, is a parameter that a launch of the other one stores."""
+    monkeypatch.setattr(draw, "LARGE", 1)
+    test_one_thing_that_differs_is_refused(tmp_path, monkeypatch, name)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper, parser
 
 from tests.support.checkpoints import make_checkpoint
 from tests.support.proof_runner import proof_by_graph, tables_of
 from tx8fast import api
-from tx8fast.proof import draw, ends, prove
+from tx8fast.proof import draw, ends, prove, thin
 from tx8fast.proof.cells import UNDEFINED, Elements
+from tx8fast.proof.degree import power_of
 from tx8fast.proof.ends import ends_of
 from tx8fast.proof.evaluate import Evaluation, slice_of
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import written_out
+from tx8fast.proof.work import lay_out
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +103,38 @@ def test_the_result_does_not_depend_on_the_lanes(llama, monkeypatch):
         assert right.proved and not wrong.proved
         found.append((right.to_json(), wrong.to_json()))
     assert found[0] == found[1] == found[2]
+
+
+def test_which_weights_are_thin(llama, tmp_path, monkeypatch):
+    """Matrices that one product alone multiplies by, so few times that their rank does not show."""
+    monkeypatch.setattr(draw, "LARGE", 1)
+
+    def chosen(model, **options):
+        program, table, sources, describe = tables_of(model, **options)
+        graph = written_out(table)
+        works = lay_out(program, graph, describe).works
+        return graph, thin.thin_roots(graph, works, sources), works
+
+    graph, roots, works = chosen(llama, seq=16)
+    names = {graph.params[root] for root in roots}
+    assert any("gate_proj" in n for n in names) and any("q_proj" in n for n in names)
+    assert not any("norm" in n for n in names) and not any("embed" in n for n in names)
+    part = next(w.part for w in works if w.part and any(r in roots for r in w.part.sources))
+    root = next(r for r in part.sources if r in roots)
+    assert power_of(graph, part, root) == 2
+    monkeypatch.setattr(thin, "RANK", 1)
+    assert not chosen(llama, seq=16)[1]
+    monkeypatch.setattr(thin, "RANK", 8)
+    nodes = "a = MatMul (x, w) b = MatMul (x, v) c = Mul (b, b) d = Mul (c, c) e = Mul (d, b) f = MatMul (x, u) g = MatMul (f, u) " \
+            "h = Add (a, e) y = Add (g, h)"  # fmt: skip
+    model = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 20]> g (float[9,16] x) => (float[9,16] y) {{ {nodes} }}'
+    )
+    for name in "wvu":
+        model.graph.initializer.append(numpy_helper.from_array(np.zeros((16, 16), np.float32), name))
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    graph, roots, _ = chosen(tmp_path / "m.onnx")
+    short = {root: key[-1] for root, key in graph.params.items()}
+    whole = slice_of(graph, [], [graph.roots[name] for name in graph.results])
+    assert {short[root]: power_of(graph, whole, root) for root in short} == {"w": 2, "v": 10, "u": 4}
+    assert "w" in {short[r] for r in roots} and "u" not in {short[r] for r in roots}  # u is used twice

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tx8fast._kernels import _facade_shadow as kernel
 from tx8fast.errors import SimulationError
 from tx8fast.proof import products
 from tx8fast.proof.cells import ABSENT, HIDDEN, MAXIMUM, UNDEFINED, Elements, choose, join
@@ -181,3 +182,41 @@ def test_a_bound_above_all_numbers_bounds_nothing(fmt, largest):
     x = field.random("x", (5,))
     assert (field.at_most(x, largest, fmt).p == x.p).all()
     assert (field.at_most(x, 6.0, fmt).p == field.minimum(x, field.constant(6.0, fmt)).p).all()
+
+
+def test_thin_streams_are_matrices_of_low_rank(field):
+    thin = Field(field.seed, {"w": (40, 70)})
+    x = thin.random("w", (40, 70))
+    assert thin.is_thin("w") and not thin.is_thin("v") and same(thin.random("v", (9,)), field.random("v", (9,)))
+    assert (
+        same(thin.random("w", (3, 70), first=5 * 70), x.at(slice(5, 8))) and thin.random("w", (9,), sides="p").q is None
+    )
+    assert x.q is not None and len(np.unique(x.p)) > 2790 and len(np.unique(x.q)) > 2790
+    for words, modulus in ((x.p, field.p), (x.q, field.q)):
+        assert products.factors(products.centred(words, modulus), modulus) is not None
+        words[30, 60] ^= 1
+        assert products.factors(products.centred(words, modulus), modulus) is None
+
+
+@pytest.mark.parametrize("which", ["left", "right", "both", "none"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_with_thin_matrices(field, which, turned, monkeypatch):
+    """They are what they are without a look at the factors, also where what is known of a left operand is used again."""
+    shapes = (64, 200), (200, 90)
+    thin = Field(field.seed, {name: s for name, s in zip(("left", "right"), shapes) if which in (name, "both")})
+    left, right = (products.centred(thin.random(name, s).p, field.p) for name, s in zip(("left", "right"), shapes))
+    if turned:
+        left, right = (np.ascontiguousarray(x.T).T for x in (left, right))
+    inner = products.Inner()
+    made = [
+        kernel.residues(products.sums(left, y, field.p, inner), field.p) for y in (right, np.roll(right, 7, 1), -right)
+    ]
+    assert (inner.made is not None) == (which in ("right", "both"))
+    monkeypatch.setattr(products, "LOOK", 1 << 30)
+    for found, y in zip(made, (right, np.roll(right, 7, 1), -right)):
+        assert (found == products.total(left, y, field.p)).all()
+
+
+def test_a_matrix_with_a_singular_corner_is_multiplied_as_it_is(field):
+    a = np.zeros((64, 64))
+    assert products.factors(a, field.p) is None and (products.sums(a, a, field.p) == 0).all()

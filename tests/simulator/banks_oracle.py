@@ -33,7 +33,7 @@ def settle(
 ) -> EventResult:
     """Return the run of `rows` in which every duration is what the run's own overlaps make of it.
 
-    If durations still change after MAX_ROUNDS runs the last one counts.
+    If durations still change after MAX_ROUNDS runs, or the run by less than a ten-thousandth, the last one counts.
     """
     times, made = run(rows), rows
     for _ in range(MAX_ROUNDS):
@@ -44,8 +44,10 @@ def settle(
                 fixed[span] = _tile(machine, parts, tile, rows, times, span)
         if np.array_equal(fixed, made.fixed):
             break
-        made = replace(rows, fixed=fixed)
+        before, made = times.cycles, replace(rows, fixed=fixed)
         times = run(made)
+        if abs(times.cycles - before) * 10_000 <= before:
+            break
     return times
 
 

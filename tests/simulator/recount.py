@@ -142,12 +142,24 @@ def registers(row):
     return 14 if row["engine"] == "tdma" else REGISTERS[name]
 
 
+def work_cycles(kcore, counts):
+    """Of a routine, or of reading a row's number; a machine's file leaves out what is as it was assumed."""
+    each = {
+        "loads": ("load", 1),
+        "stores": ("store", 1),
+        "ops": ("op", 1),
+        "divides": ("divide", 20),
+        "functions": ("function", 60),
+    }
+    return sum(counts.get(name, 0) * kcore.get(f"{key}_cycles", usual) for name, (key, usual) in each.items())
+
+
 def issue_cycles(m, row):
     name, kcore = row["name"], m["kcore"]
     if name in SILENT:
         return 0
     more = m["dte"]["setup_sw"] if row["engine"] == "dte" else 0
-    more += ceil(kcore["routine_cycles_per_elem"]) if name in ("rdma_row", "tdma_row") else 0
+    more += work_cycles(kcore, {"loads": 1, "ops": 3}) if name in ("rdma_row", "tdma_row") else 0
     return kcore["issue_base"] + kcore["issue_per_reg"] * registers(row) + more
 
 
@@ -188,9 +200,7 @@ def recount(program):
                 name, engine = row["name"], row["engine"]
                 total["issue"] += issue_cycles(m, row)
                 if name == "kcore":
-                    total["kcore"] += int(
-                        m["kcore"]["routine_base"] + ceil(row["elems"] * m["kcore"]["routine_cycles_per_elem"])
-                    )
+                    total["kcore"] += m["kcore"]["routine_base"] + work_cycles(m["kcore"], row)
                 elif engine == "ct":
                     total["ct"] += vector_cycles(m, row)
                 elif engine == "ne":

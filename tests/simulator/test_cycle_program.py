@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from tx8fast.errors import ProgramError, SimulationError
@@ -102,9 +101,9 @@ def test_barrier_and_wait_cost():
 
 def test_routine_joins_the_engines_itself():
     k = MACHINE.kcore
-    routine = k.routine_base + int(np.ceil(1000 * k.routine_cycles_per_elem))
-    bare = gemm(CodeBuilder()).add("kcore", routine=0, elems=1000).finish().code()
-    waited = gemm(CodeBuilder()).add("wait").add("kcore", routine=0, elems=1000).finish().code()
+    routine = k.routine_base + 1000 * k.load_cycles + 10 * k.function_cycles
+    bare = gemm(CodeBuilder()).add("kcore", routine=0, loads=1000, functions=10).finish().code()
+    waited = gemm(CodeBuilder()).add("wait").add("kcore", routine=0, loads=1000, functions=10).finish().code()
     first, second = (simulate(one_segment(code, only())) for code in (bare, waited))
     assert first.cycles == second.cycles
     issue = 20 + 4 * 16

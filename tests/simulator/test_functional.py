@@ -136,10 +136,10 @@ def test_kernel_core_routine_runs_on_strided_ddr_views():
         return {"slot": slot, "offset": offset, "shape": [3, 4], "strides": strides, "dtype": "f32"}
 
     routine = {
-        "routine": "add", "attrs": {}, "elems": 12,
+        "routine": "add", "attrs": {},
         "inputs": [operand(0, 0, [4, 12]), operand(0, 0, [0, 4])], "outputs": [operand(1, 16, [16, 4])],
     }  # fmt: skip
-    code = isa.rows([isa.make("kcore", routine=0, elems=12)])
+    code = isa.rows([isa.make("kcore", routine=0, loads=24, stores=12, ops=12)])
     segment = Segment(
         "s",
         [code],
@@ -211,17 +211,3 @@ def test_comparison_reports_the_first_difference():
     text = str(compare("t", b, a, 0.5))
     assert "1 of 4" in text and "[1, 1]" in text and "found 5" in text
     assert not compare("t", a[0], a, 1.0).ok
-
-
-def test_matrix_library_runs_on_one_thread_only_inside():
-    from tx8fast.simulator.blas import _controls, one_blas_thread
-
-    if _controls() is None:
-        pytest.skip("numpy uses a matrix library without a thread control that we know")
-    get, put = _controls()
-    before = get()
-    put(2)
-    with one_blas_thread():
-        assert get() == 1
-    assert get() == 2
-    put(before)

@@ -24,6 +24,10 @@ _YARN = {
 }
 _END = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 37, "n_positions": 32, **_END}
+_SCAN = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 5, "mamba_d_conv": 4, "mamba_expand": 2,
+         "mamba_chunk_size": 4}  # fmt: skip
+_MAMBA2 = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 16, "expand": 2, "state_size": 5, "n_groups": 2,
+           "conv_kernel": 4, "chunk_size": 4, "vocab_size": 37, "layer_norm_epsilon": 1e-5, "residual_in_fp32": True, **_END}  # fmt: skip
 
 CONFIGS: dict[str, dict[str, Any]] = {
     # experts
@@ -98,4 +102,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
                        "vocab_size": 37, "new_decoder_architecture": True, "bias": False, "parallel_attn": True, **_END},
     "falcon-rw": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 37, "alibi": True,
                   "multi_query": False, "parallel_attn": False, "bias": True, **_END},
+    # states instead of caches
+    "lfm2": {**{k: v for k, v in _RMS.items() if k != "rms_norm_eps"}, "norm_eps": 1e-5, "conv_L_cache": 3, "conv_bias": True,
+             "block_multiple_of": 8, "layer_types": ["conv", "full_attention"], "tie_word_embeddings": True},
+    "mamba2": _MAMBA2,
+    "mamba2-limits": {**_MAMBA2, "num_hidden_layers": 1, "time_step_limit": [0.3, 2.0], "use_bias": True},
+    "bamba": {**_RMS, **_SCAN, "num_hidden_layers": 3, "attn_layer_indices": [1]},
+    "granitemoehybrid": {**_RMS, **_SCAN, "layer_types": ["mamba", "attention"], "num_local_experts": 5, "num_experts_per_tok": 2,
+                         "shared_intermediate_size": 24, "embedding_multiplier": 3.0, "attention_multiplier": 0.2,
+                         "residual_multiplier": 0.3, "logits_scaling": 6.0, "position_embedding_type": "nope"},
+    "granitemoehybrid-dense": {**_RMS, **_SCAN, "layer_types": ["mamba", "attention"], "num_local_experts": 0,
+                               "num_experts_per_tok": 0, "shared_intermediate_size": 24, "position_embedding_type": "rope"},
+    "falcon_h1": {**_RMS, **_SCAN, "mamba_d_ssm": 64, "mamba_rms_norm": True, "mamba_norm_before_gate": True, "lm_head_multiplier": 0.4,
+                  "embedding_multiplier": 2.5, "key_multiplier": 0.6, "attention_in_multiplier": 1.3, "attention_out_multiplier": 0.7,
+                  "ssm_in_multiplier": 1.2, "ssm_out_multiplier": 0.8, "mlp_multipliers": [0.9, 0.7],
+                  "ssm_multipliers": [0.9, 1.1, 0.7, 1.2, 0.6]},
+    "falcon_h1-bare": {**_RMS, **_SCAN, "mamba_d_ssm": 64, "mamba_rms_norm": False, "num_hidden_layers": 1},
+    "nemotron_h": {**_SIZES, "head_dim": 12, "num_hidden_layers": 4, "hybrid_override_pattern": "M-*M", "layer_norm_epsilon": 1e-5,
+                   "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 5, "n_groups": 2, "conv_kernel": 4, "chunk_size": 4,
+                   "expand": 2, "tie_word_embeddings": False},
 }  # fmt: skip

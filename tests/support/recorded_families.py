@@ -45,14 +45,14 @@ def weights_of(case: str, shapes: list[tuple[str, list[int]]], dtype: Any = np.f
             x *= 0.3
         elif name.endswith("act_fn.beta") or name.endswith("act_fn.eps"):  # constants of the activation
             x = np.full(shape, 0.5 if name.endswith("beta") else -1e-6)
-        elif len(shape) == 1 or "layernorm" in name or "_norm.weight" in name:
+        elif len(shape) < 2 or "layernorm" in name or "_norm.weight" in name:
             gain = ("norm" in name or "ln_" in name) and name.endswith("weight")
             x = x * 0.2 + (1.0 if gain and not case.startswith(OFFSET) else 0.0)
         elif not any(t in name for t in ("embed", "wte", "wpe")):
             x /= np.sqrt(shape[-1])
         if name.endswith(("gate.weight", "router.weight", "router.layer.weight")):
             x *= 3.0
-        weights[name] = x.astype(dtype)
+        weights[name] = np.asarray(x).astype(dtype)
     return weights
 
 

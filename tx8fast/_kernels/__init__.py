@@ -15,7 +15,15 @@ from tx8fast._kernels._facade_events import (
     simulate_events,
 )
 from tx8fast._kernels._facade_fit import first_fit
-from tx8fast._kernels._facade_list_schedule import ENGINES, Csr, Windows, byte_dependences, list_order
+from tx8fast._kernels._facade_list_schedule import (
+    ENGINES,
+    Csr,
+    Windows,
+    backwards,
+    byte_dependences,
+    list_order,
+    longest_paths,
+)
 from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
 from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
@@ -40,6 +48,7 @@ __all__ = [
     "Ints",
     "Routes",
     "Windows",
+    "backwards",
     "bank_shares",
     "byte_dependences",
     "check_status",
@@ -49,6 +58,7 @@ __all__ = [
     "first_fit",
     "int_array",
     "list_order",
+    "longest_paths",
     "pack_exact",
     "require",
     "simulate_events",

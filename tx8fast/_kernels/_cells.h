@@ -146,6 +146,34 @@ CLONES static void sums_residues(const double *total, uint32_t *out, ptrdiff_t n
     }
 }
 
+/* A thin matrix has this rank: element (r, c) is the sum of u[r, s] v[s, c] over RANK_ terms s, all residues around zero. */
+#define RANK_ 8
+
+/* one row's sums, u of one row of the left factor and v of the right one, whose rows lie `step` apart; below 2^48 */
+#define THIN_SUM(i)                                                                                                        \
+    (u[0] * v[i] + u[1] * v[step + i] + u[2] * v[2 * step + i] + u[3] * v[3 * step + i] + u[4] * v[4 * step + i] +         \
+     u[5] * v[5 * step + i] + u[6] * v[6 * step + i] + u[7] * v[7 * step + i])
+
+CLONES static void thin_words(const double *u, const double *v, ptrdiff_t step, uint32_t kind, uint32_t *out, ptrdiff_t n, double m) {
+    double inverse = 1 / m;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double x = THIN_SUM(i), y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;
+        int32_t z = (int32_t)y;
+        out[i] = kind | (uint32_t)(z < 0 ? z + (int32_t)m : z);
+    }
+}
+
+/* how many of a row's residues are not what two factors give */
+CLONES static int64_t thin_differs(const double *a, const double *u, const double *v, ptrdiff_t step, ptrdiff_t n, double m) {
+    double inverse = 1 / m;
+    int64_t bad = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double x = THIN_SUM(i) - a[i];
+        bad += x != ((x * inverse + MAGIC_) - MAGIC_) * m;
+    }
+    return bad;
+}
+
 /* words of a run of results: sums and, if there are any, partial sums, elements of `width` cells and of kind `want`; a hidden
  * partial sum hides the result. One loop for each width, since only steps that the compiler knows become vectors */
 #define SUMS_WORDS(NAME, WIDTH)                                                                                            \

@@ -6,6 +6,7 @@ May import: numpy, the compiled module beside it. Must not: know rows or memory.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from tx8fast._kernels import field as _field
 from tx8fast._kernels._checks import require
 
 Words = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float64]
+#: rank of a thin matrix
+RANK = 8
 _NONE = np.zeros(0, np.uint32)
 _KINDS = {"add_p": 0, "sub_p": 1, "mul_p": 2, "join_p": 3, "add_q": 4, "sub_q": 5, "mul_q": 6}
 
@@ -139,3 +143,31 @@ def drawn_centred(key: int, first: int, out: npt.NDArray[np.float64], modulus: i
     """Fill with `counters` modulo p (`high`) or modulo q as residues in [-modulus / 2, modulus / 2]."""
     require("field", out.flags.c_contiguous, "what is filled lies in pieces")
     _field.drawn_centred(key, first, out.reshape(-1), modulus, high)
+
+
+class Thin(NamedTuple):
+    """A matrix of low rank: a left factor (rows, RANK) and a right one (RANK, columns), residues around zero as float64."""
+
+    left: Floats
+    right: Floats
+
+
+def _whole(thin: Thin) -> None:
+    require("field", thin.left.shape[1:] == thin.right.shape[:1] == (RANK,), "the factors of a thin matrix do not fit")
+
+
+def thin_words(thin: Thin, first: int, shape: tuple[int, ...], modulus: int) -> Words:
+    """Return elements number first, first + 1, ... of a thin matrix, row by row, modulo the modulus."""
+    _whole(thin)
+    out = np.empty(shape, np.uint32)
+    inside = 0 <= first and first + out.size <= len(thin.left) * thin.right.shape[1]
+    require("field", inside, "elements of a thin matrix are outside of it")
+    _field.thin(thin.left, thin.right, first, out.reshape(-1), modulus)
+    return out
+
+
+def spanned(a: Floats, thin: Thin, modulus: int) -> bool:
+    """Say whether a matrix (rows, columns) of residues around zero is a thin one."""
+    _whole(thin)
+    require("field", a.shape == (len(thin.left), thin.right.shape[1]), "a matrix and its factors differ in shape")
+    return bool(_field.spanned(a, thin.left, thin.right, modulus))

@@ -51,6 +51,37 @@ def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike, at: npt.ArrayLik
     return ptr, before[:count]
 
 
+def longest_paths(cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayLike]) -> Ints:
+    """Return per row (n,) the cycles from its begin to the end of the last row that waits for it, on engines that are always free.
+
+    cycles (n,); before: CSR, what each must follow (smaller numbers)."""
+    kernel = "longest_paths"
+    cycles_, ptr, rows = int_array(kernel, "cycles", cycles), *_preceding(kernel, len(np.asarray(cycles)), before)
+    tail = np.zeros(len(cycles_), np.int64)
+    check_status(kernel, _kernel.longest_paths(cycles_, ptr, rows, tail))
+    return tail
+
+
+def backwards(before: Csr) -> Csr:
+    """Return what each row must follow when time runs backwards, and row i of n is number n - 1 - i. before: CSR, what each must
+    follow."""
+    ptr, rows = before
+    n = len(ptr) - 1
+    after = np.repeat(np.arange(n), np.diff(ptr))
+    back = np.concatenate([[0], np.cumsum(np.bincount(n - 1 - rows, minlength=n))])
+    return back, (n - 1 - after)[np.argsort(-rows, kind="stable")]
+
+
+def _preceding(kernel: str, n: int, before: tuple[npt.ArrayLike, npt.ArrayLike]) -> Csr:
+    """Return what each of n rows must follow, checked."""
+    ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])
+    sound = len(ptr) == n + 1 and ptr[0] == 0 and ptr[-1] == len(rows) and bool((np.diff(ptr) >= 0).all())
+    require(kernel, sound, "before: ptr does not partition the entries")
+    owner = np.repeat(np.arange(n, dtype=np.int64), np.diff(ptr))
+    require(kernel, bool(((rows >= 0) & (rows < owner)).all()), "a row follows a later one")
+    return ptr, rows
+
+
 @dataclass(frozen=True)
 class Windows:
     """Register windows of rows (n,), and the core's cycles of a wait for one. own: a row's window, -1: `home` or the other one
@@ -66,17 +97,18 @@ class Windows:
 
 
 def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayLike],
-               depth: Sequence[int], windows: Windows | None = None) -> tuple[Ints, Ints]:  # fmt: skip
+               depth: Sequence[int], windows: Windows | None = None, rank: npt.ArrayLike | None = None
+               ) -> tuple[Ints, Ints]:  # fmt: skip
     """Return the rows' numbers in the order in which they are issued, between them -mask for a wait for windows, and the
     window of every row (n,).
 
     engine, issue, cycles (n,): who runs a row (`ENGINES`: the core itself), how long the core takes to issue it and the
     engine to run it; before: CSR, what each must follow (smaller numbers); depth: entries of every engine's queue; windows:
-    None: all rows have window 0, and there is nothing the core does."""
+    None: all rows have window 0, and there is nothing the core does. rank (n,), a permutation: of rows that could start at the
+    same time the one of the smallest rank goes first; None: by number."""
     kernel = "list_order"
     engine_, issue_ = int_array(kernel, "engine", engine), int_array(kernel, "issue", issue)
     cycles_, depth_ = int_array(kernel, "cycles", cycles), int_array(kernel, "depth", depth)
-    ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])
     n, none = len(engine_), np.zeros(len(engine_), np.int64)
     w = windows or Windows(none, none, none, 0)
     own, home, rule = (int_array(kernel, name, x) for name, x in (("own", w.own), ("home", w.home), ("rule", w.rule)))
@@ -90,13 +122,15 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
     )
     known = np.isin(own, (-1, 0, 1, 2)) | core & (own >= 0) & (own < 8)
     require(kernel, bool((known & np.isin(home, (0, 2)) & np.isin(rule, (0, 1, 2))).all()), "unknown windows or rules")
-    sound = len(ptr) == n + 1 and ptr[0] == 0 and ptr[-1] == len(rows) and bool((np.diff(ptr) >= 0).all())
-    require(kernel, sound, "before: ptr does not partition the entries")
-    owner = np.repeat(np.arange(n, dtype=np.int64), np.diff(ptr))
-    require(kernel, bool(((rows >= 0) & (rows < owner)).all()), "a row follows a later one")
+    ptr, rows = _preceding(kernel, n, before)
+    rank_ = numbers = np.arange(n)
+    if rank is not None:
+        rank_ = int_array(kernel, "rank", rank)
+        require(kernel, np.array_equal(np.sort(rank_), numbers), "ranks must be a permutation")
+        rank_ = np.where(core, numbers, rank_)  # the core's own steps keep their order
     order, worker = np.zeros(2 * n, np.int64), np.zeros(n, np.int64)
     status, count = _kernel.list_order(
-        engine_, issue_, cycles_, own, home, rule, ptr, rows, depth_, w.wait_cycles, w.ahead, order, worker
+        engine_, issue_, cycles_, own, home, rule, ptr, rows, rank_, depth_, w.wait_cycles, w.ahead, order, worker
     )
     check_status(kernel, status)
     return order[:count], worker

@@ -5,7 +5,7 @@ May import: numpy, errors, the compiled module beside it. Must not: know rows or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,10 +14,13 @@ import numpy.typing as npt
 
 from tx8fast._kernels import shadow as _shadow
 from tx8fast._kernels._checks import require
+from tx8fast._kernels._facade_field import RANK, Thin
 from tx8fast.errors import SimulationError
 
 Words = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
+_NO_WORDS = np.zeros(0, np.uint32)
+_NO_MATRIX = Thin(np.zeros((0, RANK)), np.zeros((RANK, 0)))
 LOAD_P, LOAD_Q, STORE_P, STORE_Q = range(4)
 
 
@@ -131,10 +134,12 @@ def move(
 
 
 class Stream(NamedTuple):
-    """A tensor of random elements that is nowhere stored: its form and the key of its elements."""
+    """A tensor of random elements that is nowhere stored: its form and the key of its elements, or what tells its factors modulo
+    p and q."""
 
     form: Form
     key: int
+    thin: Callable[[], tuple[Thin, Thin]] | None = None
 
 
 def draw(
@@ -153,9 +158,15 @@ def draw(
     _inside("writing runs", dst_p, dst_at, runs * size)
     require("shadow", src_at >= 0 and min(*levels, size) >= 0, "runs of a random tensor start before it")
     if runs * size:
-        none = np.zeros(0, np.uint32)
-        _shadow.drawn(dst_p, none if dst_q is None else dst_q, dst_at, src_at, np.array(levels, np.int64), size,
-                      stream.form.numbers, stream.form.width, stream.form.kind, stream.key, p, q)  # fmt: skip
+        thin = (_NO_MATRIX, _NO_MATRIX) if stream.thin is None else stream.thin()
+        if stream.thin is not None:
+            fits = [len(x.left) * x.right.shape[1] == stream.form.size for x in thin]
+            require("shadow", all(fits), "a thin matrix has not as many elements as its tensor")
+            end = int(stream.form.numbers[0] * stream.form.numbers[6])
+            require("shadow", src_at + span(size, levels) <= end, "runs of a thin matrix end behind it")
+        _shadow.drawn(dst_p, _NO_WORDS if dst_q is None else dst_q, dst_at, src_at, np.array(levels, np.int64), size,
+                      stream.form.numbers, stream.form.width, stream.form.kind, stream.key, p, q,
+                      *thin[0], *thin[1])  # fmt: skip
 
 
 def add_reduced(total: Floats, part: Floats, modulus: int) -> None:

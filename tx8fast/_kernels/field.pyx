@@ -14,6 +14,8 @@ from tx8fast._kernels._residues cimport (
 cdef extern from "_cells.h":
     void words_centre(const uint32_t* a, double* out, Py_ssize_t n, int p) noexcept nogil
     void drawn_centre(uint64_t key, uint64_t first, double* out, Py_ssize_t n, uint32_t p, int high) noexcept nogil
+    void thin_words(const double* u, const double* v, Py_ssize_t step, uint32_t kind, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
+    int64_t thin_differs(const double* a, const double* u, const double* v, Py_ssize_t step, Py_ssize_t n, double m) noexcept nogil
 
 ctypedef const uint32_t* Words
 
@@ -317,3 +319,29 @@ def drawn_centred(uint64_t key, uint64_t first, double[::1] out, uint32_t modulu
     if out.shape[0]:
         with nogil:
             drawn_centre(key, first, &out[0], out.shape[0], modulus, high)
+
+
+# --- matrices of low rank: a left factor (rows, rank), a right one (rank, columns), residues around zero ----------------
+
+
+def thin(const double[:, ::1] left, const double[:, ::1] right, Py_ssize_t first, uint32_t[::1] out, uint32_t modulus):
+    """out = the elements number `first` and on, row by row, of the product of two factors modulo the modulus."""
+    cdef Py_ssize_t row, at, some, done = 0, n = out.shape[0], columns = right.shape[1]
+    with nogil:
+        while done < n:
+            row, at = (first + done) // columns, (first + done) % columns
+            some = min(n - done, columns - at)
+            thin_words(&left[row, 0], &right[0, at], columns, 0, &out[done], some, modulus)
+            done += some
+
+
+def spanned(const double[:, ::1] a, const double[:, ::1] left, const double[:, ::1] right, uint32_t modulus):
+    """Return whether all residues of a matrix are those of the product of two factors."""
+    cdef Py_ssize_t i
+    cdef int64_t bad = 0
+    with nogil:
+        for i in range(a.shape[0]):
+            bad = thin_differs(&a[i, 0], &left[i, 0], &right[0, 0], a.shape[1], a.shape[1], modulus)
+            if bad:
+                break
+    return bad == 0

@@ -6,6 +6,7 @@ Ints = npt.NDArray[np.int64]
 def byte_dependences(
     read: Ints, write: Ints, writer: Ints, readers: Ints, cell: Ints, mark: Ints, ptr: Ints, before: Ints
 ) -> tuple[int, int]: ...
+def longest_paths(cycles: Ints, ptr: Ints, before: Ints, tail: Ints) -> int: ...
 def list_order(
     engine: Ints,
     issue: Ints,
@@ -15,6 +16,7 @@ def list_order(
     rule: Ints,
     ptr: Ints,
     before: Ints,
+    rank: Ints,
     depth: Ints,
     wait_cycles: int,
     ahead: bool,

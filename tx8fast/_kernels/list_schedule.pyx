@@ -1,7 +1,7 @@
 # The order in which a tile issues its instructions: list scheduling over the queues of its engines. Imports _status and
 # the C library. Must not touch Python objects in loops or know instructions.
 #
-# Of the rows whose predecessors are issued, the one that starts first; the older one on ties. The state is that of the
+# Of the rows whose predecessors are issued, the one that starts first; that of smaller rank on ties. The state is that of the
 # hardware: the core issues one row after the other, every engine works through its own queue in order, and a full queue
 # holds up the core. Rows of one engine need no more than their queue; of two engines, rows of one register window are kept
 # apart by the hardware, others by a wait for the window (hardware manual 2, 15, 16.1).
@@ -89,6 +89,26 @@ def byte_dependences(
                     used += 1
             ptr[j + 1] = count
     return OK, count
+
+
+def longest_paths(
+    const int64_t[::1] cycles,   # IN  (n,)
+    const int64_t[::1] ptr,      # IN  (n + 1,) CSR: what each must follow, all of smaller number
+    const int64_t[::1] before,
+    int64_t[::1] tail,           # OUT (n,) cycles from the begin of a row to the end of the last one that waits for it
+):
+    """Return the status. Complexity: O(n + entries of `before`)."""
+    cdef int64_t n = cycles.shape[0], j, e
+    if ptr.shape[0] != n + 1 or tail.shape[0] != n:
+        return BAD_INPUT
+    with nogil:
+        for j in range(n):
+            tail[j] = 0
+        for j in range(n - 1, -1, -1):
+            tail[j] += cycles[j]
+            for e in range(ptr[j], ptr[j + 1]):
+                tail[before[e]] = max(tail[before[e]], tail[j])
+    return OK
 
 
 cdef struct Queue:
@@ -183,6 +203,7 @@ def list_order(
     const int64_t[::1] rule,     # IN  (n,) 0: the last one that was waited for, 1: home, 2: home even where that needs a wait
     const int64_t[::1] ptr,      # IN  (n + 1,) CSR: what each must follow, all of smaller number
     const int64_t[::1] before,
+    const int64_t[::1] rank,     # IN  (n,) of rows that could start at the same time the one of smallest rank goes first
     const int64_t[::1] depth,    # IN  (ENGINES,) entries per queue
     int64_t wait_cycles,         # IN  of the core, besides the waiting
     bint ahead,                  # IN  whether rows do not make the wait after the next one longer either
@@ -203,7 +224,7 @@ def list_order(
     cdef int64_t n_core = 0, next_mask = 0, next_until = 0
     if (
         issue.shape[0] != n or cycles.shape[0] != n or window.shape[0] != n or home.shape[0] != n or rule.shape[0] != n
-        or ptr.shape[0] != n + 1 or worker.shape[0] != n
+        or ptr.shape[0] != n + 1 or worker.shape[0] != n or rank.shape[0] != n
     ):
         return BAD_INPUT, 0
     if n == 0:
@@ -244,7 +265,11 @@ def list_order(
                     after_ptr[i + 1] += 1
                 if missing[j] == 0:
                     own = &s.queue[engine[j]]
-                    own.rows[own.size] = j
+                    k = own.size
+                    while k > 0 and rank[own.rows[k - 1]] > rank[j]:
+                        own.rows[k] = own.rows[k - 1]
+                        k -= 1
+                    own.rows[k] = j
                     own.size += 1
             cores[n_core] = cores[n_core + 1] = -1
             n_core = 0
@@ -270,7 +295,7 @@ def list_order(
                                 continue  # the wait would become longer
                             if next_mask >> way.window & 1 and way.start + cycles[j] > next_until:
                                 continue
-                        if best < 0 or way.key < best_way.key or (way.key == best_way.key and j < best):
+                        if best < 0 or way.key < best_way.key or (way.key == best_way.key and rank[j] < rank[best]):
                             best, best_way = j, way
                 if best < 0:
                     best = core_row
@@ -325,7 +350,7 @@ def list_order(
                         continue
                     own = &s.queue[engine[i]]
                     k = own.size
-                    while k > 0 and own.rows[k - 1] > i:
+                    while k > 0 and rank[own.rows[k - 1]] > rank[i]:
                         own.rows[k] = own.rows[k - 1]
                         k -= 1
                     own.rows[k] = i

@@ -15,6 +15,9 @@ cdef enum:
     SHIFT = 24
     ZERO = 0x06000000  # two true bytes, both zero
 
+    RANK = 8
+    PART = 128         # elements of a thin matrix that are there at a time
+
 cdef enum Mode:
     LOAD_P, LOAD_Q, STORE_P, STORE_Q, CENTRE_P, CENTRE_Q
 
@@ -27,6 +30,7 @@ cdef extern from "_cells.h":
     int64_t cells_centre_q(const uint32_t* m, double* out, Py_ssize_t n, int q, int width) noexcept nogil
     void cells_store1(uint32_t* m, const uint32_t* a, Py_ssize_t n, uint32_t kind) noexcept nogil
     void cells_store2(uint32_t* m, const uint32_t* a, Py_ssize_t n, uint32_t kind) noexcept nogil
+    void thin_words(const double* u, const double* v, Py_ssize_t step, uint32_t kind, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
     void sums_reduce(double* total, const double* part, Py_ssize_t n, double m) noexcept nogil
     void sums_residues(const double* total, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
     void sums_words1(const double* t, const uint32_t* add, uint32_t want, uint32_t* out, Py_ssize_t n, double m) noexcept nogil
@@ -160,14 +164,35 @@ def runs(
                     s1, s2 = 0, s2 + 1
 
 
+cdef struct Thin:
+    const double* left       # (rows, RANK), NULL for a tensor that is no thin matrix
+    const double* right      # (RANK, columns)
+    Py_ssize_t columns
+
+
+cdef void thin_part(const Thin* t, Py_ssize_t first, uint32_t kind, uint32_t* out, Py_ssize_t n, uint32_t m) noexcept nogil:
+    """Fill with the elements number `first` and on of a thin matrix."""
+    cdef Py_ssize_t row, at, some
+    while n > 0:
+        row, at = first // t.columns, first % t.columns
+        some = min(n, t.columns - at)
+        thin_words(t.left + row * RANK, t.right + at, t.columns, kind, out, some, m)
+        first += some
+        out += some
+        n -= some
+
+
 cdef void draw(
-    uint32_t* to_p, uint32_t* to_q, bint both, Py_ssize_t o, Py_ssize_t end, const Form* g, uint64_t key, uint32_t p, uint32_t q
+    uint32_t* to_p, uint32_t* to_q, bint both, Py_ssize_t o, Py_ssize_t end, const Form* g, uint64_t key, uint32_t p, uint32_t q,
+    const Thin* thin_p, const Thin* thin_q
 ) noexcept nogil:
     """Fill cells [o, end) of a tensor that is random elements: element (i, pos, channel) is number (i * P + pos) * C + channel."""
     cdef Py_ssize_t used = (g.full * g.block + g.tail) * g.pos * g.width
     cdef Py_ssize_t split = g.full * g.block * g.pos * g.width
-    cdef Py_ssize_t i, r, row, lane, first, length, stop, channel
-    cdef uint32_t x
+    cdef Py_ssize_t i, r, row, lane, first, length, stop, channel, there, begin
+    cdef uint32_t x, y
+    cdef uint32_t part_p[PART]
+    cdef uint32_t part_q[PART]
     cdef uint64_t w
     while o < end:
         i, r = o // g.stride, o % g.stride
@@ -188,36 +213,60 @@ cdef void draw(
         channel = (row // g.pos) * g.block if r < split else g.full * g.block
         row = row % g.pos
         stop = min(end - o, length * g.width - lane)
+        first = (i * g.pos + row) * g.c + channel
         if g.width == 1 and not both and channel + lane + stop <= g.c:
-            first = (i * g.pos + row) * g.c + channel + lane
-            for r in range(stop):
-                to_p[r] = g.kind << SHIFT | of_high(mix_at(key, <uint64_t>(first + r)), p)
+            if thin_p.left:
+                thin_part(thin_p, first + lane, g.kind << SHIFT, to_p, stop, p)
+            else:
+                for r in range(stop):
+                    to_p[r] = g.kind << SHIFT | of_high(mix_at(key, <uint64_t>(first + lane + r)), p)
             to_p += stop
             to_q += stop
             o += stop
             continue
+        begin = there = 0
         for lane in range(lane, lane + stop):
-            if channel + lane // g.width >= g.c:
+            r = lane // g.width
+            if channel + r >= g.c:
                 to_p[0] = ZERO
                 if both:
                     to_q[0] = 0
             else:
-                w = mix_at(key, <uint64_t>((i * g.pos + row) * g.c + channel + lane // g.width))
-                x = of_high(w, p)
+                if not thin_p.left:
+                    w = mix_at(key, <uint64_t>(first + r))
+                    x, y = of_high(w, p), of_low(w, q)
+                else:
+                    if r >= begin + there:
+                        begin, there = r, min(<Py_ssize_t>PART, min(length, g.c - channel) - r)
+                        thin_part(thin_p, first + r, 0, part_p, there, p)
+                        if both:
+                            thin_part(thin_q, first + r, 0, part_q, there, q)
+                    x, y = part_p[r - begin], part_q[r - begin]
                 to_p[0] = (<uint32_t>CONTINUED if lane % g.width else g.kind) << SHIFT | x
                 if both:
-                    to_q[0] = of_low(w, q)
+                    to_q[0] = y
             to_p += 1
             to_q += 1
         o += stop
 
 
+cdef Thin thin_of(const double[:, ::1] left, const double[:, ::1] right) noexcept nogil:
+    cdef Thin t
+    t.left, t.right, t.columns = NULL, NULL, 1
+    if left.shape[0]:
+        t.left, t.right, t.columns = &left[0, 0], &right[0, 0], right.shape[1]
+    return t
+
+
 def drawn(
     uint32_t[::1] dst_p, uint32_t[::1] dst_q, Py_ssize_t dst_at, Py_ssize_t src_at, const int64_t[::1] levels, Py_ssize_t size,
-    const int64_t[::1] form, int width, uint32_t kind, uint64_t key, uint32_t p, uint32_t q
+    const int64_t[::1] form, int width, uint32_t kind, uint64_t key, uint32_t p, uint32_t q,
+    const double[:, ::1] left_p, const double[:, ::1] right_p, const double[:, ::1] left_q, const double[:, ::1] right_q
 ):
-    """Fill consecutive cells with the runs that `levels` picks of a random tensor; without q words if `dst_q` has none."""
+    """Fill consecutive cells with the runs that `levels` picks of a random tensor; without q words if `dst_q` has none. Factors
+    of rows: a thin matrix, else every element is drawn for itself."""
     cdef Form g = form_of(form, width, kind)
+    cdef Thin thin_p = thin_of(left_p, right_p), thin_q = thin_of(left_q, right_q)
     cdef bint both = dst_q.shape[0] > 0
     cdef Py_ssize_t a, b, c, o, at = dst_at
     with nogil:
@@ -225,7 +274,7 @@ def drawn(
             for b in range(levels[3]):
                 for a in range(levels[1]):
                     o = src_at + a * levels[0] + b * levels[2] + c * levels[4]
-                    draw(&dst_p[at], &dst_q[at] if both else NULL, both, o, o + size, &g, key, p, q)
+                    draw(&dst_p[at], &dst_q[at] if both else NULL, both, o, o + size, &g, key, p, q, &thin_p, &thin_q)
                     at += size
 
 

@@ -44,7 +44,8 @@ class Journal:
             raise ConfigError(f"writing {self.path}: {e.strerror or e}") from e
 
     def outcome(self, o: Outcome) -> None:
-        self.add("job", name=o.name, status=o.status, seconds=round(o.seconds, 3), cached=o.from_cache, log=list(o.log))
+        self.add("job", name=o.name, status=o.status, seconds=round(o.seconds, 3), cpu_seconds=round(o.cpu_seconds, 3),
+                 peak_bytes=o.peak_bytes, cached=o.from_cache, log=list(o.log))  # fmt: skip
 
     def close(self) -> None:
         self.file.close()

@@ -1,6 +1,6 @@
 """The rows of a batch as a table: CSV, JSON, Markdown. The same rows give the same bytes.
 
-May import: report.grid. Must not: know how rows are made.
+May import: report.grid, report.units. Must not: know how rows are made.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from tx8fast.report.grid import Column, Grid, Listing, number
+from tx8fast.report.units import size_text
 
 Row = dict[str, Any]
 NAMES = {"csv": "results.csv", "json": "results.json", "md": "results.md"}
@@ -23,6 +24,12 @@ COLUMNS = (
     number("time_to_first_token_ms", "first token, ms", 5, "{:,.2f}".format), number("roofline_ratio", "roofline", 1, "{:.3f}".format),
     number("ddr_share", "DDR", 6, "{:.1%}".format), number("chips", "chips", 2), number("kernel_core_share", "kernel core", 7, "{:.2%}".format),
     Column("error", "error", rank=8, stretch=True),
+)  # fmt: skip
+#: of a benchmark, whose rows are of one run
+BENCH_COLUMNS = (
+    *(c for c in COLUMNS if c.key in ("name", "status", "cycles", "milliseconds", "tokens_per_second", "roofline_ratio", "chips")),
+    number("cpu_seconds", "CPU, s", 5, "{:.2f}".format), number("peak_bytes", "memory", 6, size_text), Column("loss", "mostly lost to", rank=8),
+    number("seconds", "s", 7, "{:.2f}".format, hidden=True), Column("error", "error", hidden=True),
 )  # fmt: skip
 #: not for people, and of one file only
 HIDDEN = ("key", "reads", "warnings")
@@ -38,6 +45,24 @@ def grid(rows: Sequence[Row], seconds: Mapping[str, float] | None = None) -> Gri
         for c in COLUMNS if c.key != "error" or failed
     ]  # fmt: skip
     return Grid(columns, [{**r, "compile_seconds": (seconds or {}).get(r["name"])} for r in rows])
+
+
+def bench_grid(rows: Sequence[Row]) -> Grid:
+    """Return the table of a benchmark's rows, which have seconds and memory too."""
+
+    def loss(row: Row) -> str:
+        found = row.get("losses") or {}
+        return max(found, key=lambda k: found[k]).replace("_", " ") if found else ""
+
+    return Grid(BENCH_COLUMNS, [{**r, "loss": loss(r)} for r in rows])
+
+
+def compare_grid(found: Mapping[str, Any]) -> Grid:
+    """Return the table of two benchmarks' comparison, the largest rise first."""
+    show = {"cycles": "{:,}".format, "peak_bytes": size_text}.get(found["figure"], "{:,.2f}".format)
+    columns = (Column("name", "model", stretch=True), number("first", "before", 2, show), number("second", "after", 1, show),
+               number("change", "change", 0, "{:+.2%}".format))  # fmt: skip
+    return Grid(columns, found["rows"])
 
 
 def errors(rows: Sequence[Row]) -> list[Any]:

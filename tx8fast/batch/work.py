@@ -23,6 +23,7 @@ from typing import Any
 from tx8fast.batch.cache import Cache
 from tx8fast.batch.fingerprint import Read, bytes_digest, changed_reads, digest, fingerprint
 from tx8fast.batch.manifest import Job
+from tx8fast.batch.memory import forget_peak, peak_bytes
 from tx8fast.errors import CompileWarning, ConfigError, InfeasibleError, Tx8Error
 from tx8fast.files import replacing
 from tx8fast.options import CompileOptions
@@ -34,7 +35,8 @@ MAX_AUTO_CHIPS = 128
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job. row: deterministic; seconds, from_cache and log are of this run alone."""
+    """What became of a job. row: deterministic; everything else is of this run alone. cpu_seconds: of the whole job in its process;
+    peak_bytes: the most memory that the process has held meanwhile."""
 
     name: str
     status: str
@@ -42,11 +44,14 @@ class Outcome:
     seconds: float = 0.0
     from_cache: bool = False
     log: tuple[str, ...] = ()
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
 
 
 def run_job(job: Job, out: Path, cache: tuple[Path, int] | None) -> Outcome:
     """Make the files of a job below `out`; never raises for what a model or an option can cause. cache: directory and bytes."""
-    started = time.perf_counter()
+    started, began = time.perf_counter(), time.process_time()
+    forget_peak()
     log: list[str] = []
     store = None if cache is None else Cache(*cache, tell=log.append)
     error, row, hit = "", {}, False
@@ -66,7 +71,8 @@ def run_job(job: Job, out: Path, cache: tuple[Path, int] | None) -> Outcome:
     if error:
         row = {"name": job.name, "status": FAILED, "error": error, "warnings": _texts(told)}
     log = [*(f"warning: {text}" for text in row["warnings"]), *log, *([f"error: {error}"] if error else [])]
-    return Outcome(job.name, FAILED if error else DONE, row, time.perf_counter() - started, hit, tuple(log))
+    seconds, cpu = time.perf_counter() - started, time.process_time() - began
+    return Outcome(job.name, FAILED if error else DONE, row, seconds, hit, tuple(log), cpu, peak_bytes())
 
 
 def job_fields(job: Job) -> dict[str, str]:
@@ -190,7 +196,10 @@ def figures(compiled: Any) -> dict[str, Any]:
     return {
         "status": DONE, "model": program.meta.get("model", ""), "phase": program.meta.get("phase", ""), "cycles": r.cycles,
         "milliseconds": r.seconds * 1e3, **rates(program, r.seconds),
-        "bound_cycles": r.bound_cycles, "roofline_ratio": r.roofline_ratio, "chips": program.n_chips,
+        "bound_cycles": r.bound_cycles, "roofline_ratio": r.roofline_ratio, "losses": r.losses, "chips": program.n_chips,
+        "segments": len(program.segments), "launches": len(program.launches),
+        "spm_peak_bytes": max((s.spm_peak_bytes for s in program.segments), default=0),
+        "useful_macs": program.meta.get("useful_macs", 0), "unique_ddr_bytes": program.meta.get("unique_ddr_bytes", 0),
         "ddr_bytes": program.ddr_bytes, "ddr_share": program.ddr_bytes / machine.chip.ddr_bytes,
         "kernel_core_share": kcore / (r.cycles * machine.n_tiles) if r.cycles else 0.0,
         "kernel_core": sorted(program.meta.get("kernel_core", {})),

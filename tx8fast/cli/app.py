@@ -1,11 +1,12 @@
 """The group of all commands, and how every kind of failure becomes a message and an exit code.
 
-May import: click, the commands, errors, files. Must not: import the compiler.
+May import: click, the commands (late), errors, files. Must not: import the compiler.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import traceback
@@ -16,37 +17,46 @@ from typing import Any
 import click
 
 from tx8fast import __version__
-from tx8fast.cli.batch import batch
-from tx8fast.cli.cache import cache
-from tx8fast.cli.calibrate import calibrate
-from tx8fast.cli.check import check
-from tx8fast.cli.compile import compile_
-from tx8fast.cli.diff import diff
-from tx8fast.cli.inspect import inspect
-from tx8fast.cli.opt import opt
-from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, tell
-from tx8fast.cli.report import report
-from tx8fast.cli.sensitivity import sensitivity
-from tx8fast.cli.simulate import run_, sim
-from tx8fast.cli.verify import verify
+from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, STRICT, strict_option, tell
 from tx8fast.errors import CompileWarning, Tx8Error, bounded
 from tx8fast.files import Registry, watching
 
 TRACEBACK = "TX8FAST_TRACEBACK"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+#: command -> where it is: a command's module is imported when the command is called, or all are listed
+COMMANDS = {
+    "batch": "batch.batch", "bench": "bench.bench", "cache": "cache.cache", "calibrate": "calibrate.calibrate", "check": "check.check",
+    "compile": "compile.compile_", "diff": "diff.diff", "inspect": "inspect.inspect", "opt": "opt.opt", "reduce": "reduce.reduce", "report": "report.report",
+    "run": "simulate.run_", "sensitivity": "sensitivity.sensitivity", "sim": "simulate.sim", "verify": "verify.verify",
+}  # fmt: skip
+
+
+class _Commands(click.Group):
+    """The commands of the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module, _, name = COMMANDS.get(cmd_name, "").partition(".")
+        if not module:
+            return None
+        command = getattr(importlib.import_module(f"tx8fast.cli.{module}"), name)
+        if not isinstance(command, click.Group) and all(p.name != STRICT for p in command.params):
+            command.params.append(strict_option())
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tx8fast", message="%(prog)s %(version)s")
 def cli() -> None:
     """Compile neural networks for the TX8 chip, execute the programs bit by bit, and time them.
 
     MODEL is an ONNX, StableHLO or GGUF file, a Hugging Face directory, or a config.json alone. Exit codes: 0 done, 1 defect in
-    tx8fast, 2 something is wrong with the input or the options, 128 + n interrupted by signal n (130: Ctrl-C).
+    tx8fast, 2 something is wrong with the input or the options, 3 `bench --compare` found something worse, 128 + n interrupted by
+    signal n (130: Ctrl-C).
     """
-
-
-for _command in (check, compile_, verify, sim, run_, inspect, report, diff, sensitivity, calibrate, opt, batch, cache):
-    cli.add_command(_command)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -85,6 +95,8 @@ def _run(argv: Sequence[str] | None, registry: Registry) -> int:
         return _fail(e.format_message() + hint)
     except click.ClickException as e:
         return _fail(e.format_message())
+    except CompileWarning as e:
+        return _fail(f"--strict: {e}")
     except (click.Abort, KeyboardInterrupt):
         registry.undo()
         click.echo("interrupted", err=True)

@@ -6,13 +6,14 @@ May import: click, cli.*, and late: batch, report. Must not: hold logic of a sta
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tx8fast.cli.output import json_option, progress, replacing, show_json, tell, warn_unused
+from tx8fast.cli.output import BAD_INPUT, DONE, json_option, progress, replacing, show_json, strict, tell, warn_unused
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import given
 from tx8fast.errors import ConfigError
@@ -44,7 +45,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
           dry_run: bool, as_json: bool, table: TableChoice) -> int:  # fmt: skip
     """Compile and time every model of MANIFEST.toml; one that fails does not stop the others.
 
-    Exit code 2 if a job has failed. An interrupted batch goes on with --resume, to the same programs and tables."""
+    Exit code 2 if a job has failed, with --strict also if one has warnings. An interrupted batch goes on with --resume, to the same programs and tables."""
     from tx8fast.batch.manifest import read_manifest
 
     found = read_manifest(manifest)
@@ -54,7 +55,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
         unused = ("output", "jobs", "dask", "resume", "cached", "cache_dir")
         warn_unused(given(unused), "--dry-run lists the jobs and does nothing")
         _list(found, as_json)
-        return 0
+        return DONE
     if output is None:
         raise click.UsageError("-o DIR is required (or --dry-run)")
     _prepare(output, resume)
@@ -66,13 +67,13 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = jobs or cores or 1
     seconds: dict[str, float] = {}
+    logged = not as_json and not sys.stderr.isatty()  # a line per job, then, and no bar
     with progress("jobs", as_json) as callback:
 
         def ended(outcome: Any, done: int, total: int) -> None:
             seconds[outcome.name] = outcome.seconds
-            if callback is not None:
-                callback(done, total)
-            if callback is None or outcome.status == "failed":
+            callback(done, total)
+            if logged or outcome.status == "failed":
                 how = outcome.row.get("error") or ("cached" if outcome.from_cache else outcome.status)
                 tell(f"[{done}/{total}] {outcome.name}: {how}")
             for line in outcome.log:
@@ -95,7 +96,8 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
         Cache(*cache, tell=tell).collect()
     _write_tables(output, rows)
     _show(rows, seconds, as_json, table)
-    return 2 if any(r["status"] == "failed" for r in rows) else 0
+    warned = strict() and any(r.get("warnings") for r in rows)
+    return BAD_INPUT if warned or any(r["status"] == "failed" for r in rows) else DONE
 
 
 def _prepare(output: Path, resume: bool) -> None:

@@ -106,7 +106,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
     from tx8fast.cli.facts import order_records, program_facts, segment_facts
 
     with progress("compiling", as_json) as callback:
-        compiled = api.compile(model, options, progress=callback, dump=dump)
+        compiled = api.compile(model, options, progress=callback, dump=dump, begins=callback.phase)
     share = program_share(compiled.program)
     state(share, forbid, f"compiling {model}")
     # every instruction is timed for these rows: only where somebody reads them

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tx8fast.cli.output import tell
+from tx8fast.cli.output import strict, tell
 from tx8fast.errors import UnsupportedError, raise_all
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def program_share(program: Program, cycles: float | None = None) -> Share:
 
 
 def state(share: Share, forbid: Sequence[str], doing: str) -> None:
-    """Tell the share if there is any. Raises UnsupportedError that names the ops if it is forbidden."""
+    """Tell the share if there is any. Raises UnsupportedError that names the ops if it is forbidden, or if warnings are errors."""
     if not share.rows:
         return
     most = "" if share.exact else "at most "
@@ -116,4 +116,7 @@ def state(share: Share, forbid: Sequence[str], doing: str) -> None:
         raise_all(UnsupportedError, doing, each)
     names = [f"{r.op} {share.part(r.cycles):.2%}" for r in share.rows[:SHOWN]]
     more = f", {len(share.rows) - SHOWN} more" if len(share.rows) > SHOWN else ""
-    tell(f"kernel core: {whole} ({', '.join(names)}{more})")
+    text = f"kernel core: {whole} ({', '.join(names)}{more})"
+    if strict():
+        raise UnsupportedError(f"{doing}: --strict: {text}")
+    tell(text)

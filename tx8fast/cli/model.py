@@ -13,7 +13,7 @@ import click
 
 from tx8fast.cli.output import PATH, warn_unused
 from tx8fast.errors import ConfigError
-from tx8fast.options import DTYPES, PHASES, CompileOptions
+from tx8fast.options import DTYPES, INPUTS, LOGITS, PHASES, CompileOptions
 
 #: one size, or several increasing ones: a program for each
 Sizes = int | tuple[int, ...]
@@ -81,6 +81,10 @@ _OPTIONS = (
     click.option("--io-dtype", type=click.Choice(list(DTYPES)),
                  help="Format of float inputs, outputs and caches (default: the model's own)."),
     click.option("--as", "as_family", metavar="FAMILY", help="Take a model directory of unknown model_type for one of FAMILY."),
+    click.option("--part", metavar="PART", help="Of a model of several parts (text, vision, encoder, decoder): the one to compile."),
+    click.option("--logits", type=click.Choice(LOGITS), help="Of which tokens of a prompt (default: all)."),
+    click.option("--input", "input", type=click.Choice(INPUTS), help="What a decoder takes: token ids (default) or embeddings."),
+    click.option("--source", type=int, metavar="N", help="Rows of an encoder's result that a decoder attends to."),
     click.option("--tp", type=int, metavar="N", help="Chips that share every layer of a language model."),
     click.option("--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."),
     click.option("--machine", default="tx8", metavar="NAME|FILE.toml", show_default=True, help="Machine description."),

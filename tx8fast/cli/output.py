@@ -19,15 +19,15 @@ from typing import IO, Any
 import click
 
 from tx8fast import files
-from tx8fast.errors import ConfigError, UnusedOptionWarning
+from tx8fast.errors import CompileWarning, ConfigError, UnusedOptionWarning
 
-#: exit codes of all commands
-DONE, DEFECT, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+#: exit codes of all commands; WORSE: a comparison was asked for, and found something worse
+DONE, DEFECT, BAD_INPUT, WORSE, INTERRUPTED = 0, 1, 2, 3, 130
 #: a bar that would vanish at once only flickers
 BAR_DELAY_SECONDS = 0.5
 EVENT_SECONDS = 0.25
-
-Progress = Callable[[int, int], None]
+#: between lines of a log, the first included
+LINE_SECONDS = 10.0
 
 
 class PathType(click.Path):
@@ -51,6 +51,28 @@ def json_option(command: Callable) -> Callable:
     """Add `--json` to a command."""
     text = "Print one JSON object on stdout; progress goes to stderr as JSON lines."
     return click.option("--json", "as_json", is_flag=True, help=text)(command)
+
+
+#: name of the option that turns warnings into errors
+STRICT = "strict"
+
+
+def strict_option() -> click.Option:
+    """Return `--strict`, which every command has: the first warning ends the command, before it writes anything."""
+
+    def callback(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        ctx.meta[STRICT] = value
+        if value:
+            warnings.simplefilter("error", CompileWarning)
+
+    text = "Warnings, and work on the kernel core, end the command with exit code 2."
+    return click.Option([f"--{STRICT}"], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=text)
+
+
+def strict() -> bool:
+    """Tell whether the running command was called with `--strict`."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get(STRICT))
 
 
 def show_json(facts: dict[str, Any]) -> None:
@@ -83,33 +105,86 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+class Reporter:
+    """How far a task has come: called with what is done and what there is to do, told of each phase. This one tells nobody."""
+
+    def __init__(self, task: str) -> None:
+        self.task, self.name, self.started = task, "", time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` steps are done."""
+
+    def phase(self, name: str) -> None:
+        """A phase begins."""
+        self.name = name
+
+    def close(self) -> None:
+        """The task has ended."""
+
+    def eta_seconds(self, done: int, total: int) -> float | None:
+        """Return the seconds that are left if the rest goes as fast as what is done."""
+        return (time.monotonic() - self.started) * (total - done) / done if done else None
+
+
 @contextlib.contextmanager
-def progress(label: str, as_json: bool) -> Iterator[Progress | None]:
-    """Yield a callback (done, total): JSON lines with `as_json`, a bar with an ETA on a terminal, else None."""
-    if as_json:
-        yield _events(label)
-    elif sys.stderr.isatty():
-        with _Bar(label) as bar:
-            yield bar
-    else:
-        yield None
+def progress(label: str, as_json: bool) -> Iterator[Reporter]:
+    """Yield what tells of progress: JSON lines with `as_json`, a bar with an ETA on a terminal, else lines of text now and then."""
+    reporter = (_Events if as_json else _Bar if sys.stderr.isatty() else _Lines)(label)
+    try:
+        yield reporter
+    finally:
+        reporter.close()
 
 
-def _events(label: str) -> Progress:
-    started = last = time.monotonic()
+class _Events(Reporter):
+    """JSON lines: every phase, and steps as often as is useful."""
 
-    def report(done: int, total: int) -> None:
-        nonlocal last
+    last = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        if done < total and now - last < EVENT_SECONDS:
+        if done < total and now - max(self.last, self.started) < EVENT_SECONDS:
             return
-        last = now
-        eta = (now - started) * (total - done) / done if done else None
-        event = {"event": "progress", "task": label, "done": done, "total": total,
+        self.last = now
+        eta = self.eta_seconds(done, total)
+        event = {"event": "progress", "task": self.task, **({"phase": self.name} if self.name else {}), "done": done, "total": total,
                  "eta_seconds": None if eta is None else round(eta, 3)}  # fmt: skip
         tell(json.dumps(event))
 
-    return report
+    def phase(self, name: str) -> None:
+        super().phase(name)
+        tell(
+            json.dumps(
+                {
+                    "event": "phase",
+                    "task": self.task,
+                    "phase": name,
+                    "seconds": round(time.monotonic() - self.started, 3),
+                }
+            )
+        )
+
+
+class _Lines(Reporter):
+    """Lines of text for a log; none for work that is soon done."""
+
+    last = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        eta = self.eta_seconds(done, total)
+        left = "" if eta is None else f", about {eta:,.0f} s left"
+        if done < total:
+            self._say(f"{done:,} of {total:,}{left}")
+
+    def phase(self, name: str) -> None:
+        super().phase(name)
+        self._say("")
+
+    def _say(self, text: str) -> None:
+        now = time.monotonic()
+        if now - max(self.last, self.started) >= LINE_SECONDS:
+            self.last = now
+            tell(": ".join(filter(None, (self.task, self.name, text))))
 
 
 def warn_unused(options: Collection[str], why: str) -> None:
@@ -124,26 +199,29 @@ def tell(line: str) -> None:
         click.echo(line, err=True)
 
 
-class _Bar:
+class _Bar(Reporter):
     """A bar on stderr that appears once the work has lasted long enough, and leaves nothing behind."""
 
-    def __init__(self, label: str) -> None:
-        self.label, self.started = label, time.monotonic()
-        self.bar: Any = None
-        self.task: Any = None
+    bar: Any = None
+    row: Any = None
 
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
+    def close(self) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+    def phase(self, name: str) -> None:
+        super().phase(name)
+        if self.bar is not None:
+            self.bar.update(self.row, description=self._text())
 
     def __call__(self, done: int, total: int) -> None:
         if self.bar is None and time.monotonic() - self.started < BAR_DELAY_SECONDS:
             return
         bar = self.bar = self.bar or self._open(total)
-        bar.update(self.task, completed=done, total=total)
+        bar.update(self.row, completed=done, total=total)
+
+    def _text(self) -> str:
+        return f"{self.task}: {self.name}" if self.name else self.task
 
     def _open(self, total: int) -> Any:
         from rich import progress as rich
@@ -153,7 +231,7 @@ class _Bar:
         columns = (rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.MofNCompleteColumn(),
                    rich.TimeRemainingColumn())  # fmt: skip
         bar = rich.Progress(*columns, console=console, transient=True)
-        self.task = bar.add_task(self.label, total=total)
+        self.row = bar.add_task(self._text(), total=total)
         bar.start()
         return bar
 

@@ -38,7 +38,7 @@ class _Row:
     macs: int = 0
     cycles: int = 0
     n_bytes: int = 0
-    elements: int = 0  # that routines of the kernel core touch
+    work: int = 0  # cycles of routines, were one kernel core to do all
     distinct: set[OpRecord] = field(default_factory=set)
 
 
@@ -54,14 +54,14 @@ def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -
                 continue
             if step.record not in known:
                 known[step.record] = _engine(step.record, machine)
-            engine, reason, elements, cycles = known[step.record]
+            engine, reason, cycles, work = known[step.record]
             row = rows.setdefault((step.record.kind, engine, reason), _Row(step.record.kind, engine, reason, step.name))
             row.count += times[name]
             row.macs += times[name] * step.record.useful_macs
             specs = [s for s in (*step.record.operands, *step.record.results) if s is not None]
             row.n_bytes += times[name] * sum(map(spec_bytes, specs))
-            row.elements += times[name] * elements
             row.cycles += times[name] * cycles
+            row.work += times[name] * work
             row.distinct.add(step.record)
     main = table.functions["main"]
     footprint = _footprint(table)
@@ -98,9 +98,7 @@ def _engine_cycles(rows: list[_Row], machine: Machine, bound: Roofline) -> dict[
     and results of every other op once through the vector engine; routines; and the bytes that must cross the DDR."""
     vector = sum(r.n_bytes for r in rows if r.engine != KERNEL_CORE and not r.macs)
     slow = [r for r in rows if r.engine == KERNEL_CORE]
-    routines = sum(
-        r.count * machine.kcore.routine_base + r.elements * machine.kcore.routine_cycles_per_elem for r in slow
-    )
+    routines = sum(r.work for r in slow)
     return {
         "ne": bound.compute_cycles,
         "ct": vector / (machine.ct.bytes_per_cycle * machine.n_tiles),
@@ -152,11 +150,13 @@ def _cache_bytes(table: GraphTable) -> int:
 
 
 def _engine(record: OpRecord, machine: Machine) -> tuple[str, str, int, int]:
-    """Return what performs an op, why no engine does, how many elements the kernel core then touches and the cycles of its routine."""
+    """Return what performs an op, why no engine does, the cycles that its routine then takes on the busiest tile, and those on all."""
     low, reason = lower(record, machine)
     if not isinstance(low, KernelCore):
         return low.kind, "", 0, 0
-    return KERNEL_CORE, reason, low.elems, kernel_core_plan(low, machine).estimate_cycles
+    whole = low.descriptor((0,) * len(low.sizes), low.sizes)[1]
+    one = machine.kcore.routine_base + whole.cycles(machine.kcore)
+    return KERNEL_CORE, reason, kernel_core_plan(low, machine).estimate_cycles, one
 
 
 def _params(table: GraphTable) -> list[tuple[str, TensorSpec]]:

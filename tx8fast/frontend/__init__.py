@@ -17,6 +17,14 @@ from tx8fast.files import open_input, refer_folder
 __all__ = ["open_model"]
 
 
+#: how the text of a graph begins, which `reduce` and `--stop-after` write
+_GRAPH = re.compile(rb'\s*"tx8be\.module"')
+#: "owner/name", as hubs call their models
+_HUB_ID = re.compile(
+    r"[A-Za-z0-9][\w.-]*/(?!.*\.(?:onnx|gguf|json|mlir|mlirbc|stablehlo|jaxexport)$)[A-Za-z0-9][\w.-]*"
+)
+
+
 def open_model(path: str | os.PathLike[str], **options: Any):
     """Import the model at `path` into an `IRProgram`: an ONNX, StableHLO or GGUF file, a
     Hugging Face directory or a `config.json`.
@@ -44,11 +52,19 @@ def open_model(path: str | os.PathLike[str], **options: Any):
             head = f.read(1 << 16)
     except OSError as e:
         what = "no such file or directory" if isinstance(e, FileNotFoundError) else e.strerror or e
+        if isinstance(e, FileNotFoundError) and _HUB_ID.fullmatch(os.fspath(path)):
+            what = (
+                f"{what}; if it is a model of a hub, fetch it first, for tx8fast loads nothing from a network: "
+                f"`huggingface-cli download {where} --local-dir {where.name}`, then name the directory {where.name} (to compile, its "
+                "config.json is enough)"
+            )
         raise ImportModelError(f"opening model {where}: {what}") from e
     if not head:
         raise ImportModelError(f"opening model {where}: the file is empty")
     if head[:64].lstrip()[:1] == b"{" or head.startswith(b"GGUF") or where.suffix == ".gguf":
         return _open_hf(where, options)
+    if _GRAPH.match(head):
+        return _open_graph(where, options)
     if _is_stablehlo(head, where.suffix):
         return _open_stablehlo(where, options)
     if where.suffix == ".safetensors":
@@ -59,15 +75,33 @@ def open_model(path: str | os.PathLike[str], **options: Any):
 
 
 def _no_tp(path: Path, options: dict[str, Any]) -> None:
-    if options.get("as_family"):
+    given = [
+        f"--{flag}"
+        for name, flag in (
+            ("as_family", "as"),
+            ("part", "part"),
+            ("logits", "logits"),
+            ("input", "input"),
+            ("source", "source"),
+        )
+        if options.get(name)
+    ]
+    if given:
         raise ConfigError(
-            f"opening model {path}: a family is taken for model directories and config files only; drop --as"
+            f"opening model {path}: {', '.join(given)} are for model directories and config files; drop them"
         )
     if options.get("tp"):
         raise ConfigError(
             f"opening model {path}: tp cuts the layers of Hugging Face and GGUF models; in another format, export the program of "
             "one device with its collectives"
         )
+
+
+def _open_graph(path: Path, options: dict[str, Any]):
+    from tx8fast.frontend.graph import import_graph
+
+    _no_tp(path, options)
+    return import_graph(path, options)
 
 
 def _open_onnx(path: Path, options: dict[str, Any]):

@@ -24,13 +24,18 @@ cdef extern from "tx8_core.h" nogil:
         const int64_t* addresses
         int64_t at
         int64_t end
+        const int64_t* calls
+        const int64_t* call_at
+        int64_t n_calls
+        int64_t[5] work
         int64_t before
         uint64_t result
         int64_t result_index
         int status
         int64_t[5] found
         tx8_outbox outbox
-    int TX8_DONE, TX8_ROUTINE, TX8_BAD_OPCODE, TX8_BAD_FORMAT, TX8_BAD_ROUNDING, TX8_BAD_SPM, TX8_BAD_DDR, TX8_BAD_UNIT
+    int TX8_WORK
+    int TX8_DONE, TX8_BAD_CALL, TX8_BAD_OPCODE, TX8_BAD_FORMAT, TX8_BAD_ROUNDING, TX8_BAD_SPM, TX8_BAD_DDR, TX8_BAD_UNIT
     int TX8_BAD_UNIT_LOOP, TX8_BAD_OVERLAP, TX8_BAD_RUNS, TX8_BAD_GATHER, TX8_BAD_MESSAGE, TX8_BAD_NUMBER, TX8_BAD_NUMBER_FORMAT
     int TX8_BAD_SLOT, TX8_BAD_BATCH, TX8_BAD_DIM, TX8_BAD_OFFSET, TX8_BAD_SHAPE, TX8_NO_MEMORY
     void tx8_run(tx8_tile* tile)
@@ -43,7 +48,7 @@ cdef extern from "tx8_core.h" nogil:
 
 #: why a stretch ended, by name
 STATUS = {
-    "done": TX8_DONE, "routine": TX8_ROUTINE, "bad_opcode": TX8_BAD_OPCODE,
+    "done": TX8_DONE, "bad_call": TX8_BAD_CALL, "bad_opcode": TX8_BAD_OPCODE,
     "bad_format": TX8_BAD_FORMAT, "bad_rounding": TX8_BAD_ROUNDING, "bad_spm": TX8_BAD_SPM,
     "bad_ddr": TX8_BAD_DDR, "bad_unit": TX8_BAD_UNIT, "bad_unit_loop": TX8_BAD_UNIT_LOOP,
     "bad_overlap": TX8_BAD_OVERLAP, "bad_runs": TX8_BAD_RUNS, "bad_gather": TX8_BAD_GATHER,
@@ -62,6 +67,8 @@ cdef class Tile:
     cdef const uint8_t[::1] rows_held
     cdef const int64_t[::1] addresses_held
     cdef const int64_t[::1] slots_held
+    cdef const int64_t[::1] calls_held
+    cdef const int64_t[::1] call_at_held
     cdef int64_t n_rows
 
     def __init__(self, uint8_t[::1] spm, uint8_t[::1] ddr, int64_t ddr_base, int64_t ddr_bytes, int64_t number, int64_t chip):
@@ -84,6 +91,17 @@ cdef class Tile:
         self.c.rows = <const tx8_row*>&rows[0] if self.n_rows else NULL
         self.c.addresses = &addresses[0] if self.n_rows else NULL
         self.c.slots, self.c.n_slots = (&slots[0] if slots.shape[0] else NULL), slots.shape[0]
+
+    def load_calls(self, const int64_t[::1] words, const int64_t[::1] places):
+        """Take the calls of kernel-core routines that rows name: words, and where each begins and the last one ends."""
+        cdef Py_ssize_t k
+        for k in range(1, places.shape[0]):
+            if not 0 <= places[k - 1] <= places[k] <= words.shape[0]:
+                raise ValueError("calls outside their words")
+        self.calls_held, self.call_at_held = words, places
+        self.c.calls = &words[0] if words.shape[0] else NULL
+        self.c.call_at = &places[0] if places.shape[0] else NULL
+        self.c.n_calls = max(0, places.shape[0] - 1)
 
     def stretch(self, int64_t at, int64_t end, int64_t before=0):
         """Say which rows are next: [at, end); `before` others were executed before the first of all."""
@@ -116,6 +134,10 @@ cdef class Tile:
     @property
     def result(self):
         return self.c.result, self.c.result_index
+
+    @property
+    def work(self):
+        return [self.c.work[k] for k in range(5)]
 
     @property
     def messages(self):

@@ -7,7 +7,8 @@ A tile's memories are numpy arrays that the core reads and writes in place. The 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from tx8fast.host.faults import fault
 from tx8fast.isa.record import RECORD
 from tx8fast.machine import DDR_BASE
 
-DONE, ROUTINE = STATUS["done"], STATUS["routine"]
+DONE = STATUS["done"]
 LEVELS = _core.levels()
 #: the widest vectors of this processor; narrower ones give the same bytes
 use_level = _core.use_level
@@ -32,6 +33,22 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class Calls:
+    """The calls of kernel-core routines of a segment as the core reads them: words (n,) i64, and where each begins, (calls + 1,)."""
+
+    def __init__(self, routines: Sequence[Mapping[str, Any]] = ()) -> None:
+        made = []
+        if routines:
+            from tx8fast.isa.routines import words_of
+
+            made = [words_of(d) for d in routines]
+        self.words = np.array([w for words in made for w in words], np.int64)
+        self.places = np.cumsum([0, *map(len, made)], dtype=np.int64)
+
+
+NO_CALLS = Calls()
+
+
 class CoreTile:
     """One tile: its scratchpad, (n,) u8, and DDR, of which `ddr_bytes` from DDR_BASE on exist.
 
@@ -43,14 +60,22 @@ class CoreTile:
         self.ddr_end = DDR_BASE + ddr_bytes
         self.rows = np.zeros(0, RECORD)
 
-    def load(self, rows: np.ndarray, addresses: np.ndarray, slots: Sequence[int] | np.ndarray) -> None:
-        """Take loop-free rows (RECORD), the absolute DDR byte address of each, and the addresses of the segment's slots."""
+    def load(
+        self,
+        rows: np.ndarray,
+        addresses: np.ndarray,
+        slots: Sequence[int] | np.ndarray,
+        calls: Calls = NO_CALLS,
+    ) -> None:
+        """Take loop-free rows (RECORD), the absolute DDR byte address of each, the addresses of the segment's slots, and the
+        calls of routines that rows name."""
         self.rows = np.ascontiguousarray(rows, RECORD)
         addresses, places = (np.ascontiguousarray(x, np.int64) for x in (addresses, slots))
         self.tile.load(self.rows.view(np.uint8).reshape(-1), addresses, places)
+        self.tile.load_calls(calls.words, calls.places)
 
     def run(self, at: int, end: int, before: int = 0) -> int:
-        """Execute rows [at, end); return where it stopped: `end`, or a row that calls a routine of the kernel core.
+        """Execute rows [at, end); return `end`.
 
         `before`: rows that ran before row 0, for stochastic rounding. Raises SimulationError for a row that cannot run; `at`
         says which."""
@@ -61,7 +86,7 @@ class CoreTile:
     def stopped(self) -> int:
         """Return where the last stretch stopped. Raises SimulationError as `run` does."""
         status = self.tile.status
-        if status not in (DONE, ROUTINE):
+        if status != DONE:
             at = self.tile.at
             row = self.rows[at] if at < len(self.rows) else None
             raise fault(status, self.tile.found, (DDR_BASE, self.ddr_end), row)
@@ -76,6 +101,11 @@ class CoreTile:
     def result(self) -> tuple[int, int]:
         """Register results of the last row that had any: a pattern or count, and an index."""
         return self.tile.result
+
+    @property
+    def work(self) -> list[int]:
+        """What routines have done in the last stretch, in the order of `isa.routines.WORK`."""
+        return self.tile.work
 
     @property
     def has_messages(self) -> bool:

@@ -29,6 +29,8 @@ def fault(status: int, found: Sequence[int], ddr: tuple[int, int], row) -> Excep
             return RowNumberError(a, b, c)
         case "no_memory":
             return MemoryError()
+        case "bad_call":
+            text = call_fault(a, b, (c, d, e))
         case "bad_opcode":
             text = f"opcode {a:#x} is not defined"
         case "bad_format":
@@ -82,3 +84,11 @@ def fault(status: int, found: Sequence[int], ddr: tuple[int, int], row) -> Excep
         case _:
             text = f"found counts {a}, {b}, {c}, required ones that name elements, and fewer than memory holds"
     return SimulationError(text)
+
+
+def call_fault(code: int, why: int, found: tuple[int, int, int]) -> str:
+    """Return why a routine of the kernel core refuses a call."""
+    from tx8fast.isa.routines import BY_CODE, WHY
+
+    name = BY_CODE[code].name if 0 <= code < len(BY_CODE) else "routine"
+    return f"{name}: {list(WHY.values())[why].format(*found)}"

@@ -1,6 +1,6 @@
 """Loops, waits, the barrier of all tiles and kernel-core routine calls.
 
-May import: numpy, isa.base. Must not: know other engines.
+May import: numpy, isa.base, isa.work. Must not: know other engines.
 Source: TX8 hardware manual 14.4, 16.7. A LOOP row repeats the rows up to its END; neither costs time.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tx8fast.isa.base import Instruction, declare
+from tx8fast.isa.work import WORK, cycles_each
 
 LOOP, END = 0x600, 0x601
 
@@ -54,18 +55,17 @@ class Fence(Sync):
 
 
 class Kcore(Instruction):
-    """Call routine number `routine` of the segment; `elems` estimates its work in elements."""
+    """Call routine number `routine` of the segment; the other fields are its work (`isa.work`)."""
 
     UNIT = "kcore"
     REGS = 0
-    FIELDS_P = ("routine", "elems")
-    DEFAULTS = {"elems": 0}
+    FIELDS_P = ("routine", *WORK)
+    DEFAULTS = dict.fromkeys(WORK, 0)
 
     @staticmethod
     def cycles(machine, r):
-        k = machine.kcore
-        work = np.ceil(r["p"][:, 1] * k.routine_cycles_per_elem).astype(np.int64)
-        return k.routine_base + work
+        work = r["p"][:, 1 : 1 + len(WORK)] @ np.array(cycles_each(machine.kcore), np.int64)
+        return machine.kcore.routine_base + work
 
 
 class Loop(Instruction):

@@ -1,6 +1,6 @@
 """What the fields of a row may hold, so that everything computed from them stays within 64 bits.
 
-May import: numpy, errors, isa.base, isa.lookup. Must not: know memory sizes or what a program does.
+May import: numpy, errors, isa.base, isa.lookup, isa.work. Must not: know memory sizes or what a program does.
 Source: TX8 hardware manual 8.1 (counts are at least 1, strides not negative, a run is not empty). Upper bounds are
 wide: a count beyond the bits of a scratchpad cannot be right on any machine; the exact ranges of operands follow from them.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from tx8fast.errors import SimulationError
 from tx8fast.isa.base import BY_OPCODE, Instruction
 from tx8fast.isa.lookup import INDEX_FORMATS, NUMBER, numbers
+from tx8fast.isa.work import WORK
 from tx8fast.numerics.formats import CODE_TO_DTYPE
 
 COUNT = (1, 1 << 25)
@@ -30,7 +31,8 @@ LIMITS: dict[str, tuple[int, int]] = (
     | dict.fromkeys(("top", "bottom", "left", "right"), (0, 1 << 25))
     | dict.fromkeys(("h", "w"), (0, 1 << 25))  # a band of results may lie in the padding altogether
     | dict.fromkeys(("l_trs", "r_trs", "psum_en", "bias_en", "inverse"), FLAG)
-    | {"act": (0, 3), "elems": (0, 1 << 40), "scale_n": (0, 1 << 31), "count": (1, 1 << 40), "bytes": (0, 1 << 40)}
+    | dict.fromkeys(WORK, (0, 1 << 44))
+    | {"act": (0, 3), "scale_n": (0, 1 << 31), "count": (1, 1 << 40), "bytes": (0, 1 << 40)}
 )
 FORMAT_FIELDS = ("out_fmt", "psum_fmt", "bias_fmt")
 #: fields whose product is a size

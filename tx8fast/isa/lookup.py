@@ -1,9 +1,9 @@
 """Rows of a table by number: the kernel core reads a number from DDR and starts the transfer of that row.
 
-May import: numpy, errors, isa.base, isa.dma, isa.record, isa.strided, isa.tdma. Must not: know layouts.
+May import: numpy, errors, isa.base, isa.dma, isa.record, isa.strided, isa.tdma, isa.work. Must not: know layouts.
 Source: TX8 hardware manual 13 (RDMA serves the gather of rows), 8.1 (no packet has a field for a number, so the kernel
 core puts the row's address into an ordinary packet), 16.1, 16.4, 16.5. Every row is a transfer of its own, with its own
-startup. Assumed: the core reads a number as fast as an element of a routine; the address is part of filling the packet.
+startup. Assumed: the core reads a number and compares it with both ends; the address is part of filling the packet.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.base import FORMAT_BYTES, FORMAT_DTYPE, Instruction, ceil_div, class_of, declare, instruction
 from tx8fast.isa.dma import Dma
 from tx8fast.isa.tdma import Tdma
+from tx8fast.isa.work import NUMBER_WORK
 
 #: formats of row numbers: INT32, UINT32, INT64, UINT64
 INDEX_FORMATS = (4, 10, 11, 12)
@@ -32,7 +33,7 @@ class Lookup(Instruction):
 
     @staticmethod
     def prepare(machine, r):
-        return np.full(len(r), np.ceil(machine.kcore.routine_cycles_per_elem), np.int64)
+        return np.full(len(r), NUMBER_WORK.cycles(machine.kcore), np.int64)
 
     @classmethod
     def plain(cls, row, number: int):

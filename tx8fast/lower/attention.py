@@ -9,8 +9,8 @@ May import: lower.base, lower.emitter, lower.contraction, lower.fused, graph_tab
     l  = l * c + P 1;  y = y * c + P V        matrix engine
     result y / l                              after the last range of keys
 
-Slices overlap: the second half of one (`back`: l, y) comes after the first half of the next (`front`: up to P), so the
-rescaling by the next slice's c follows P V at once, while the matrix engine makes further scores.
+A slice is closed: what it rescales and sums needs nothing of a later one. Scores and corrections have two copies, so that the
+matrix engine makes further scores while the vector engine works on the exponential.
 
 Scores never leave scratchpad. Where the mask is known to hide everything in a slice, the slice does not exist.
 """
@@ -52,6 +52,7 @@ class Attention(Lowering):
     shared_copies = 1  # more rows per slice are worth more than loading the next head early
     overlaps = True
     staged = True
+    turns = 2
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -241,8 +242,12 @@ class Attention(Lowering):
 
     # -- instructions -------------------------------------------------------------------------------------------
 
-    def front(self, em: Emitter, s: Slice) -> None:
-        """Scores up to the exponential: the vector engine works on it while the next slice's scores are made."""
+    def emit(self, em: Emitter, s: Slice) -> None:
+        self._weigh(em, s)
+        self._mix(em, s)
+
+    def _weigh(self, em: Emitter, s: Slice) -> None:
+        """Emit what makes scores and their exponentials, and the correction of what was summed before."""
         fmt = self.dtype
         rows, keys = self._extent(s.lo, s.hi)
         scores, top, old = s.scratch[s.parity], s.scratch[2 + s.parity], s.scratch[3 - s.parity]
@@ -272,20 +277,21 @@ class Attention(Lowering):
                 psum_fmt=fmt, psum_en=1)  # fmt: skip
         em.v("exp" if fmt == SUM else "exp_lp", scores, scores, local.elems, fmt)
 
-    def back(self, em: Emitter, s: Slice) -> None:
-        """Mix the values; rescale for the next keys, or divide by the sums after the last ones."""
+    def _mix(self, em: Emitter, s: Slice) -> None:
+        """Emit what rescales the sums, adds the slice's values, and divides by the sums after the last ones."""
         fmt, more = self.dtype, int(not s.first)
         rows, keys = self._extent(s.lo, s.hi)
-        scores, coming = s.scratch[s.parity], s.scratch[5 - s.parity]
+        scores, factor = s.scratch[s.parity], s.scratch[4 + s.parity]
         sums, spread, mixed = s.scratch[8:]
         ones = s.consts[2]
+        if more:
+            em.vv("mul", sums, factor, sums, rows * 4, SUM)
+            self._scale_rows(em, mixed, factor, spread, ones, rows)
         em.gemm(left=scores, right=s.consts[1], out=sums, m=rows, k=keys, n=4, fmt=fmt, out_fmt=SUM, psum=sums,
                 psum_en=more)  # fmt: skip
         em.gemm(left=scores, right=s.reads[2], out=mixed, m=rows, k=keys, n=self.depth, r_trs=self.second.r_trs, fmt=fmt,
                 out_fmt=SUM, psum=mixed, psum_en=more)  # fmt: skip
         if not s.last:
-            em.vv("mul", sums, coming, sums, rows * 4, SUM)
-            self._scale_rows(em, mixed, coming, spread, ones, rows)
             return
         em.v("recip", sums, sums, rows * 4, SUM)
         self._scale_rows(em, mixed, sums, spread, ones, rows)

@@ -161,6 +161,12 @@ def _schema() -> dict[str, tuple[Mapping, Any]]:
 SCHEMA = _schema()
 
 
+#: keys of older files that mean nothing any more, and what took their place
+RETIRED = {
+    "kcore.routine_cycles_per_elem": "kcore.load_cycles, store_cycles, op_cycles, divide_cycles and function_cycles"
+}
+
+
 def _leaves(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     out: dict[str, Any] = {}
     for name, value in table.items():
@@ -237,7 +243,8 @@ def _too_deep(data: Mapping[str, Any]) -> list[str]:
 
 def _build(data: Mapping[str, Any], doing: str) -> Machine:
     raise_all(ConfigError, doing, _too_deep(data))
-    values = {key: meta["default"] for key, (meta, _) in SCHEMA.items() if "default" in meta} | _leaves(data)
+    given = {key: value for key, value in _leaves(data).items() if key not in RETIRED}
+    values = {key: meta["default"] for key, (meta, _) in SCHEMA.items() if "default" in meta} | given
     problems = [f"$.{key}: unknown key" for key in values if key not in SCHEMA]
     for key, (meta, _) in SCHEMA.items():
         if key not in values:
@@ -287,6 +294,8 @@ def load_machine(source: str | Path = "tx8", overrides: Mapping[str, Any] | None
     except ValueError as err:  # a syntax error, or a number of thousands of digits
         raise ConfigError(f"loading machine '{label}': not valid TOML: {err}") from None
     for key, value in (overrides or {}).items():
+        if key in RETIRED:
+            raise ConfigError(f"loading machine '{label}': override $.{key}: it is no longer used; see {RETIRED[key]}")
         table = data
         *parents, leaf = key.split(".")
         for name in parents:

@@ -78,14 +78,19 @@ class Tile:
 
 @dataclass(frozen=True)
 class Kcore:
-    """Kernel core: issue cost and our cost assumption for routines, in cycles; of a receive, of waiting for one's own
+    """Kernel core: issue cost and our cost assumptions for routines, in cycles: of a call, of an element or word loaded or stored, of a
+    simple operation, of a division or square root, of a transcendental function; of a receive, of waiting for one's own
     messages, of the end of a loop's pass, and of a launch on every tile that it has code for."""
 
     issue_base: int = whole(0)
     issue_per_reg: int = whole(0)
     wait_cycles: int = whole(0)
     routine_base: int = whole(0)
-    routine_cycles_per_elem: float = number(most=1e4)
+    load_cycles: int = later(1)
+    store_cycles: int = later(1)
+    op_cycles: int = later(1)
+    divide_cycles: int = later(20)
+    function_cycles: int = later(60)
     recv_cycles: int = later(0)
     send_wait_cycles: int = later(0)
     loop_cycles: int = later(0)

@@ -134,7 +134,13 @@ def _norm(op: Op, rw: Rewriter) -> bool:
 def _fits(norm: Op, p: Value, result: Value) -> bool:
     """True if `p` is a parameter over the normalised axes."""
     x = norm.operands[0]
-    if not static(p, x) or p.dtype != x.dtype or result.type is not x.type or not is_parameter(p):
+    if (
+        norm.attrs["heads"] != 1
+        or not static(p, x)
+        or p.dtype != x.dtype
+        or result.type is not x.type
+        or not is_parameter(p)
+    ):
         return False
     n = len(norm.attrs["axes"])
     own, lead = p.shape[max(0, len(p.shape) - n) :], p.shape[: max(0, len(p.shape) - n)]
@@ -175,7 +181,8 @@ def _narrow(op: Op, rw: Rewriter) -> bool:
         sources.append(widened.operands[0])
     if not is_widening(op.result.dtype, norm.result.dtype):
         return False
-    rw.replace_with(op, norm.kind, *sources, axes=norm.attrs["axes"], eps=norm.attrs["eps"])
+    attrs = {name: norm.attrs[name] for name in ("axes", "eps", "heads")}
+    rw.replace_with(op, norm.kind, *sources, **attrs)
     return True
 
 
@@ -184,7 +191,12 @@ def _before_heads(op: Op, rw: Rewriter) -> bool:
     """A norm of each head before the heads are brought to the front, where rotation and products expect them."""
     turned = made_by(op.operands[0], "transpose")
     rank = len(op.result.shape) if static(op.result) else 0
-    if turned is None or not used_once(turned.result) or [a % rank for a in op.attrs["axes"]] != [rank - 1]:
+    if (
+        op.attrs["heads"] != 1
+        or turned is None
+        or not used_once(turned.result)
+        or [a % rank for a in op.attrs["axes"]] != [rank - 1]
+    ):
         return False
     perm = turned.attrs["perm"]
     if perm[-1] != rank - 1 or any(v.shape != op.result.shape[-1:] for v in op.operands[1:]):

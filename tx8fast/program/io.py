@@ -1,11 +1,12 @@
 """Saving and loading programs as `.tx8` files.
 
-May import: numpy, isa.record, errors, program.model, program.container. Must not: read weights or
+May import: numpy, errors, program.model, container, rows, sources. Must not: read weights or
 trust a number of the file before it is checked.
 
-Sections: code (RECORD rows of all code arrays), tile_code, slot_arg, tile_offset, buffers, launch_segment, launch_args,
+Sections: row_words, rows, code (program.rows), tile_code, slot_arg, tile_offset, buffers, launch_segment, launch_args,
 launch_values (raw integers, one array after the other), data (embedded parameter bytes). Everything else is JSON. launch_values
-numbers the names in "values", one for every launch argument; a launch without names has -1 for each.
+numbers the names in "values", one for every launch argument; a launch without names has -1 for each. Sources of tensors are numbers of the
+table "sources" (program.sources).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ProgramError
-from tx8fast.isa.record import RECORD
 from tx8fast.program.container import ALIGN, Chunks, Container, write
 from tx8fast.program.model import FORMAT_VERSION, MAX_CHIPS, ROLES, Argument, Launch, Program, Segment, Tensor
+from tx8fast.program.rows import pack_rows, unpack_rows
+from tx8fast.program.sources import SourceTable, read_sources
 
 CHUNK_BYTES = 1 << 24
 EAGER_DATA_BYTES = 64 << 20  # embedded data up to this size is checked when a file is loaded
@@ -66,7 +68,11 @@ def _pieces(view: memoryview) -> Iterator[memoryview]:
 
 def body_of(program: Program) -> dict[str, Any]:
     """The JSON part of a program."""
-    segments = []
+    segments, sources = [], SourceTable()
+    tensors = {
+        role: [_tensor_body(t, sources) for t in found]
+        for role, found in (("inputs", program.inputs), ("outputs", program.outputs), ("params", program.params))
+    }
     for s in program.segments:
         segments.append(
             {
@@ -83,19 +89,18 @@ def body_of(program: Program) -> dict[str, Any]:
         "segments": segments,
         "launches": [[launch.name, len(launch.args)] for launch in program.launches],
         "values": list(_value_numbers(program)),
-        "inputs": [_tensor_body(t) for t in program.inputs],
-        "outputs": [_tensor_body(t) for t in program.outputs],
-        "params": [_tensor_body(t) for t in program.params],
+        **tensors,
+        "sources": sources.entries,
         "ddr_bytes": program.ddr_bytes,
         "meta": program.meta,
     }
 
 
-def _tensor_body(t: Tensor) -> dict[str, Any]:
+def _tensor_body(t: Tensor, sources: SourceTable) -> dict[str, Any]:
     return {
         "name": t.name, "shape": [int(n) for n in t.shape], "dtype": t.dtype, "ddr_dtype": t.ddr_dtype,
         "layout": t.layout, "address": int(t.address), "size_bytes": int(t.size_bytes),
-        "source": t.source, "embedded": int(t.embedded), **({"per_chip": True} if t.per_chip else {}),
+        "source": sources.number(t.source), "embedded": int(t.embedded), **({"per_chip": True} if t.per_chip else {}),
     }  # fmt: skip
 
 
@@ -117,8 +122,11 @@ def arrays_of(program: Program) -> list[tuple[str, Chunks]]:
     segments, launches = program.segments, program.launches
     number = _value_numbers(program)
     named = ([number[v] for v in x.values] or [-1] * len(x.args) for x in launches)
+    words, rows, code = pack_rows([c for s in segments for c in s.codes])
     return [
-        ("code", raw((c for s in segments for c in s.codes), RECORD)),
+        ("row_words", raw([words], "<i4")),
+        ("rows", raw([rows], "<u4")),
+        ("code", raw([code], "<u4")),
         ("tile_code", raw((s.tile_code for s in segments), "<i4")),
         ("slot_arg", raw((s.slot_arg for s in segments), "<i4")),
         ("tile_offset", raw((s.tile_offset for s in segments), "<i8")),
@@ -130,7 +138,7 @@ def arrays_of(program: Program) -> list[tuple[str, Chunks]]:
 
 
 def load(path: str | os.PathLike[str], verify_data: bool | None = None) -> FileProgram:
-    """Return the program of a `.tx8` file; code and data stay in the file (memory map) until they are used.
+    """Return the program of a `.tx8` file; embedded data stay in the file (memory map) until they are used.
 
     `verify_data`: check the embedded bytes now (True), when the program is run (False), or now unless
     they are large (None). Raises ProgramError for a file that is missing, damaged, or of another version.
@@ -178,10 +186,11 @@ class _Reader:
         self.container = container
         self.body = self.need(body, dict, "body")
         self.at: dict[str, int] = {}
+        self.sources: list[dict[str, Any]] = []
         self.arrays = {
             name: np.frombuffer(self._section(prefix + name, np.dtype(dtype)), dtype)
             for name, dtype in (
-                ("code", RECORD), ("tile_code", "<i4"), ("slot_arg", "<i4"), ("tile_offset", "<i8"),
+                ("row_words", "<i4"), ("rows", "<u4"), ("code", "<u4"), ("tile_code", "<i4"), ("slot_arg", "<i4"), ("tile_offset", "<i8"),
                 ("buffers", "<i4"), ("launch_segment", "<i4"), ("launch_args", "<i8"), ("launch_values", "<i4"),
             )
         }  # fmt: skip
@@ -218,6 +227,9 @@ class _Reader:
 
     def program(self) -> FileProgram:
         body = self.body
+        stored = (self.arrays.pop("row_words"), self.arrays.pop("rows"), self.arrays["code"])
+        self.arrays["code"] = unpack_rows(*stored)
+        self.sources = read_sources(self.need(body["sources"], list, "'sources'"))
         segments = [self.segment(s) for s in self.items(body, "segments", dict, "program")]
         program = FileProgram(
             machine=self.need(body["machine"], dict, "machine"),
@@ -329,7 +341,7 @@ class _Reader:
             layout=text("layout"),
             address=self.count(tree["address"], f"address of '{name}'"),
             size_bytes=self.count(tree["size_bytes"], f"size of '{name}'"),
-            source=self.need(tree["source"], dict, f"source of '{name}'"),
+            source=dict(self.sources[self.count(tree["source"], f"source of '{name}'", len(self.sources) - 1)]),
             embedded=self.count(tree["embedded"], f"embedded offset of '{name}'", least=-1),
             per_chip=self.need(tree.get("per_chip", False), bool, f"per_chip of '{name}'"),
         )

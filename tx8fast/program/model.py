@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-FORMAT_VERSION = (2, 0)
+FORMAT_VERSION = (3, 0)
 MAX_CHIPS = 128
 ROLES = ("operand", "result", "update")
 #: what the buffer table's third column says of buffers that are not one argument's: of none, or of several in turn

@@ -11,6 +11,7 @@ launch computes instead is taken to have at most twice the graph's degree (docs/
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tx8fast.graph_table import OpRecord
@@ -146,13 +147,29 @@ def _merged(record: OpRecord) -> int:
     return math.prod(sizes.get(v, 1) for v in last[:-1])
 
 
-def degree_of(graph: Graph, part: Slice) -> Degree:
-    """Return the largest degree among what the ops of a launch make."""
-    known: dict[str, Degree] = {}
-    worst = Degree()
+def degree_of(graph: Graph, part: Slice, given: Mapping[str, int]) -> Degree:
+    """Return the largest degree among what the ops of a launch make; given: those of operands (roots) where it is not 1."""
+    return max(_degrees(graph, part, given), default=Degree(), key=lambda d: (d.exponent, d.total))
+
+
+def power_of(graph: Graph, part: Slice, root: str) -> int:
+    """Return the degree, in the elements of one operand alone, of what tells a wrong result or a wrong operand of a hash or an
+    exponential from the right one."""
+    # so large that no sum of other degrees comes near
+    one = 1 << 60
+    found = 0
+    for d in _degrees(graph, part, {root: one}):
+        found = max(found, FACTOR * d.above + d.below, d.above + FACTOR * d.below, *(FACTOR * n for _, n in d.nested))
+    return found // one
+
+
+def _degrees(graph: Graph, part: Slice, given: Mapping[str, int]) -> list[Degree]:
+    """Return the degrees of what the ops of a launch make, in order."""
+    known = {root: Degree(above=n) for root, n in given.items()}
+    found: list[Degree] = []
     for op in part.ops:
         inputs = [known.get(graph.roots[n], Degree()) for n in op.inputs if n]
         made = _of(op.number, op.record, inputs)
         known.update(dict.fromkeys(op.outputs, made))
-        worst = max(worst, made, key=lambda d: (d.exponent, d.total))
-    return worst
+        found.append(made)
+    return found

@@ -108,10 +108,15 @@ def constant_value(field: Field, key: str, values: np.ndarray, dtype: str) -> Va
     return Elements(p, np.where(own, exact.q, drawn.q))
 
 
+def stream_of(key: str, chip: int) -> str:
+    """Return the name of the stream that a parameter's elements are drawn from; chip -1: on all."""
+    return key if chip < 0 else f"{key} of chip {chip}"
+
+
 def param_value(field: Field, key: str, chip: int, spec: TensorSpec, known: Known, limit: int | None) -> Value | Drawn:
     """Return the value of a parameter on a chip (-1: on all); weights are drawn, and are not read."""
     values = known(key, chip)
-    stream = key if chip < 0 else f"{key} of chip {chip}"
+    stream = stream_of(key, chip)
     if values is not None:
         return constant_value(field, stream, np.asarray(values).reshape(spec.shape), spec.dtype)
     if spec.dtype not in CONCRETE:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tx8fast._kernels import _facade_field as k
+from tx8fast.proof import products
 from tx8fast.proof.cells import RESIDUE, SPECIAL, Elements
 from tx8fast.proof.expression import Drawn, Scope, Value
 from tx8fast.proof.expressions_elementwise import activation
@@ -140,6 +141,11 @@ def _plain(words: Words) -> bool:
 
 def _times(field: Field, b: Value | Drawn | None, r: Words, turned: bool) -> Words | None:
     """Return b r, for a matrix [n, k] (turned) or [k, n]; None if some of it has no residue."""
+    if isinstance(b, Drawn) and field.is_thin(b.stream):
+        thin, _ = field.factors(b.stream)
+        first, then = (thin.left.T, thin.right.T) if turned else (thin.right, thin.left)
+        inner = products.total(first, products.centred(r, field.p)[:, None], field.p)
+        return products.total(then, products.centred(inner, field.p), field.p)[:, 0]
     if isinstance(b, Drawn):
         key = field.key(b.stream)
         if turned:

@@ -73,6 +73,9 @@ def _by_pieces(scope: Scope, a: Elements, b: Drawn, turned: bool) -> Elements:
 
     def side(words: np.ndarray, modulus: int, first: bool) -> np.ndarray:
         left, out = products.centred(words, modulus), []
+        if f.is_thin(b.stream):
+            thin = f.factors(b.stream)[0 if first else 1]
+            return products.chained(left, *((thin.right.T, thin.left.T) if turned else thin), modulus)
         for begin, end in cuts:
             piece = buffer[: end - begin]
             drawn_centred(key, begin * width, piece, modulus, first)

@@ -10,16 +10,21 @@ finite fields (Wu et al. 2024), maxima as sums of hashes (multiset hashing, Clar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tx8fast._kernels import _facade_field as k
+from tx8fast._kernels._facade_field import RANK, Thin
 from tx8fast.errors import SimulationError
 from tx8fast.proof import products
 from tx8fast.proof.cells import ABSENT, HIDDEN, MARKS, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements, choose
 from tx8fast.proof.constants import Constants, hides
 from tx8fast.proof.primes import primes_of, word
+
+#: thin streams whose factors are kept, those used last
+MOST_FACTORS = 8
 
 
 class Field:
@@ -27,10 +32,12 @@ class Field:
 
     Special cases: undefined spreads; hidden + x and hidden - x are hidden, x - hidden is undefined, hidden * 0 is 0,
     hidden * x hidden, exp(hidden) is exact zero; the inverse of zero is zero. `constants` takes the graph's constants (`constants.register`), before the first use.
+    thin: streams whose elements are those of a matrix of rank RANK, with its (rows, columns); its factors are what is drawn.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, thin: Mapping[str, tuple[int, int]] | None = None) -> None:
         self.seed = seed
+        self._thin, self._factors = thin or {}, dict[str, tuple[Thin, Thin]]()
         self.p, self.q, self.omega = primes_of(seed)
         self.constants = Constants(seed, self.p, self.q)
         self._order, self._maximum = word("order", seed), word("maximum", seed)
@@ -41,7 +48,33 @@ class Field:
         """Return random elements number `first` and on of the stream `key`; element i depends on seed, key and i alone.
 
         `sides` "p" leaves the q side out."""
+        if key in self._thin:
+            p, q = self.factors(key)
+            made = k.thin_words(p, first, shape, self.p)
+            return Elements(made, k.thin_words(q, first, shape, self.q) if "q" in sides else None)
         return Elements(*k.counters(self.key(key), first, shape, self.p, self.q, sides))
+
+    def is_thin(self, stream: str) -> bool:
+        """Say whether a stream is a matrix of low rank."""
+        return stream in self._thin
+
+    def factors(self, stream: str) -> tuple[Thin, Thin]:
+        """Return the factors of a thin stream, modulo p and modulo q."""
+        found = self._factors.pop(stream, None)
+        if found is None:
+            rows, columns = self._thin[stream]
+            sides = (
+                k.counters(self.key(f"{side} of {stream}"), 0, shape, self.p, self.q)
+                for side, shape in (("rows", (rows, RANK)), ("columns", (RANK, columns)))
+            )
+            (left_p, left_q), (right_p, right_q) = sides
+            assert left_q is not None and right_q is not None
+            found = (Thin(*(products.centred(x, self.p) for x in (left_p, right_p))),
+                     Thin(*(products.centred(x, self.q) for x in (left_q, right_q))))  # fmt: skip
+        self._factors[stream] = found  # used last
+        for old in list(self._factors)[:-MOST_FACTORS]:
+            self._factors.pop(old, None)
+        return found
 
     def key(self, name: str) -> int:
         """Return the 64-bit key of a named stream or function."""

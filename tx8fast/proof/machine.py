@@ -103,8 +103,9 @@ class Machine:
         return f"{tensor.name} of chip {chip}" if tensor.per_chip else tensor.name
 
     def _stream(self, tensor: Tensor, chip: int) -> tuple[int, int, Stream]:
-        form = self._form(self.view(tensor))
-        return tensor.address, tensor.size_bytes, Stream(form, self.field.key(self.stream_of(tensor, chip)))
+        form, name = self._form(self.view(tensor)), self.stream_of(tensor, chip)
+        thin = partial(self.field.factors, name) if self.field.is_thin(name) else None
+        return tensor.address, tensor.size_bytes, Stream(form, self.field.key(name), thin)
 
     def view(self, tensor: Tensor, chip: int = 0) -> View:
         """Return where a tensor of the program lies."""

@@ -3,7 +3,9 @@
 May import: numpy, the kernels, proof.cells. Must not: know rows or memory.
 
 Residues are centred, so a product of two is at most (m / 2)^2 and a chunk of 2^53 / (m / 2)^2 terms sums exactly in a
-float64 whatever the order in which a library adds; every chunk is reduced before it is added to the others.
+float64 whatever the order in which a library adds; every chunk is reduced before it is added to the others. A product with
+a thin matrix, one of low rank, is made through its factors. Which matrices are thin is seen from all of their elements, and
+not taken from where they come, so that it decides nothing but the time.
 """
 
 from __future__ import annotations
@@ -17,10 +19,13 @@ import numpy.typing as npt
 
 from tx8fast._kernels import _facade_field as words
 from tx8fast._kernels import _facade_shadow as k
+from tx8fast._kernels._facade_field import RANK, Thin
 from tx8fast.proof.cells import ABSENT, RESIDUE, SPECIAL, UNDEFINED, Elements
 
 #: elements of an operand or a result that are there as floats at a time, and the fewest rows that are multiplied at once
 PIECE, ROWS = 1 << 19, 128
+#: fewest rows, columns and terms of a product for which a look at its matrices pays
+LOOK = 8 * RANK
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
@@ -35,11 +40,18 @@ def centred(a: np.ndarray, modulus: int) -> Floats:
     return words.centre(a, modulus)
 
 
-def sums(left: Floats, right: Floats, modulus: int) -> Floats:
+def sums(left: Floats, right: Floats, modulus: int, inner: Inner | None = None) -> Floats:
     """Return left @ right as integers below 2^53 that are congruent: (..., m, k) by (..., k, n) of centred residues.
 
-    Batch axes broadcast.
+    Batch axes broadcast. inner: what is known of the left operand.
     """
+    if (
+        math.prod(left.shape[:-2]) == math.prod(right.shape[:-2]) == 1
+        and min(*left.shape[-2:], right.shape[-1]) >= LOOK
+    ):
+        made = _through_factors(left.reshape(left.shape[-2:]), right.reshape(right.shape[-2:]), modulus, inner)
+        if made is not None:
+            return made.reshape(*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), *made.shape)
     depth, step = left.shape[-1], terms(modulus)
     if depth <= step:
         return np.matmul(left, right)
@@ -53,9 +65,87 @@ def sums(left: Floats, right: Floats, modulus: int) -> Floats:
     return out
 
 
+class Inner:
+    """A left operand times the left factor of a thin matrix, for the products with others of the same left factor behind it."""
+
+    def __init__(self) -> None:
+        self.factor: Floats | None = None
+        self.made: Floats | None = None
+
+    def of(self, left: Floats, factor: Floats, modulus: int) -> Floats:
+        """Return left @ factor around zero. Of one object the left operand is always the same."""
+        if self.made is None or self.factor is None or not np.array_equal(self.factor, factor):
+            self.factor, self.made = factor, reduced(sums(left, factor, modulus), modulus)
+        return self.made
+
+
+def _through_factors(left: Floats, right: Floats, modulus: int, inner: Inner | None) -> Floats | None:
+    """Return left @ right as `sums` does, if one of them is a thin matrix whose factors show."""
+    thin = factors(right, modulus)
+    if thin is not None:
+        return np.matmul((inner or Inner()).of(left, thin.left, modulus), thin.right)
+    thin = factors(left, modulus)
+    return None if thin is None else np.matmul(thin.left, reduced(sums(thin.right, right, modulus), modulus))
+
+
+def factors(a: Floats, modulus: int) -> Thin | None:
+    """Return the factors of a matrix of residues around zero; None if it is not thin, or one corner of it has no inverse.
+
+    One factor is its first rows, the other one its first columns, and the inverse of the corner where both meet belongs to the
+    left one: matrices whose columns span the same have the same left factor."""
+    turned = not a.flags.c_contiguous
+    a = a.T if turned else a
+    inverse = _inverse(a[:RANK, :RANK].astype(np.int64).tolist(), modulus) if a.flags.c_contiguous else None
+    if inverse is None:
+        return None
+    corner = centred(np.array(inverse, np.uint32), modulus)
+    rows = reduced(np.matmul(corner, a[:RANK]), modulus) if turned else a[:RANK]
+    for n in (min(len(a), RANK + 1), len(a)):  # most that are not thin show it at once
+        columns = a[:n, :RANK] if turned else reduced(np.matmul(a[:n, :RANK], corner), modulus)
+        found = Thin(np.ascontiguousarray(columns), rows)
+        if not words.spanned(a[:n], found, modulus):
+            return None
+    return Thin(*(np.ascontiguousarray(x.T) for x in found[::-1])) if turned else found
+
+
+def _inverse(a: list[list[int]], modulus: int) -> list[list[int]] | None:
+    """Return the inverse of a square matrix modulo a prime, None if it has none (Gauss and Jordan)."""
+    n = len(a)
+    rows = [[x % modulus for x in row] + [int(i == j) for j in range(n)] for i, row in enumerate(a)]
+    for i in range(n):
+        pivot = next((j for j in range(i, n) if rows[j][i]), None)
+        if pivot is None or len(rows[i]) != 2 * n:
+            return None
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        scale = pow(rows[i][i], -1, modulus)
+        rows[i] = [x * scale % modulus for x in rows[i]]
+        for j in range(n):
+            if j != i and rows[j][i]:
+                by = rows[j][i]
+                rows[j] = [(x - by * y) % modulus for x, y in zip(rows[j], rows[i], strict=True)]
+    return [row[n:] for row in rows]
+
+
+def reduced(a: Floats, modulus: int) -> Floats:
+    """Return integers below 2^53 as residues in [-modulus / 2, modulus / 2]."""
+    out = np.zeros(a.shape)
+    k.add_reduced(out, a, modulus)
+    return out
+
+
 def total(left: Floats, right: Floats, modulus: int) -> npt.NDArray[np.uint32]:
     """Return left @ right modulo `modulus`."""
     return k.residues(sums(left, right, modulus), modulus)
+
+
+def chained(a: Floats, b: Floats, c: Floats, modulus: int) -> npt.NDArray[np.uint32]:
+    """Return a @ b @ c modulo `modulus`: (..., m, k), (k, few), (few, n) of centred residues, some rows at a time."""
+    inner = reduced(sums(a.reshape(-1, a.shape[-1]), b, modulus), modulus)
+    rows = max(ROWS, PIECE // max(1, c.shape[-1]))
+    out = np.empty((len(inner), c.shape[-1]), np.uint32)
+    for at in range(0, len(inner), rows):
+        out[at : at + rows] = total(inner[at : at + rows], c, modulus)
+    return out.reshape(*a.shape[:-1], c.shape[-1])
 
 
 def matmul(a: np.ndarray, b: np.ndarray, modulus: int) -> npt.NDArray[np.uint32]:

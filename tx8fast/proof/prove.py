@@ -10,8 +10,8 @@ holds the argument, and what it leaves out.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,12 +19,13 @@ import numpy as np
 from tx8fast.errors import SimulationError
 from tx8fast.graph_table import GraphTable
 from tx8fast.program.model import Program
+from tx8fast.proof import thin
 from tx8fast.proof.cells import RESIDUE, SPECIAL, UNDEFINED, Elements
 from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.degree import degree_of
 from tx8fast.proof.ends import End, ends_of
 from tx8fast.proof.evaluate import Evaluation, PerChip, Sources
-from tx8fast.proof.expression import CONCRETE, NotExpressed, Scope, Value
+from tx8fast.proof.expression import CONCRETE, Drawn, NotExpressed, Scope, Value
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, written_out
 from tx8fast.proof.lanes import Lanes, lanes, one_thread_each
@@ -83,7 +84,8 @@ class Evaluated:
 
 @dataclass
 class Prover:
-    """A program, the graph it is to compute, and what was found. lanes: launches that run at a time."""
+    """A program, the graph it is to compute, and what was found. lanes: launches that run at a time; thin: streams that are matrices
+    of low rank, with their rows and columns."""
 
     program: Program
     graph: Graph
@@ -92,10 +94,11 @@ class Prover:
     works: list[Work]
     report: Report
     lanes: int = 1
+    thin: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def seed(self, number: int, chosen: Callable[[Work], bool], progress: Progress | None) -> None:
         """Prove the launches that `chosen` takes with one seed; the others only hand their results on."""
-        evaluation = Evaluation(self.graph, Field(number), self.sources)
+        evaluation = Evaluation(self.graph, Field(number, self.thin), self.sources)
         lanes: Lanes[Lane, Report] = Lanes(lambda: self._lane(number), self.lanes)
         proved: set[tuple] = set()
         special: set[str] = set()
@@ -122,7 +125,7 @@ class Prover:
             lanes.close()
 
     def _lane(self, number: int) -> Lane:
-        field = Field(number)
+        field = Field(number, self.thin)
         return Lane(field, self.runner(self.program, field))
 
     def _take(self, found: Sequence[Report]) -> None:
@@ -230,6 +233,7 @@ class Prover:
 
     def _compare(self, report: Report, work: Work, arg: Arg, wanted: PerChip, found: PerChip) -> None:
         for chip, (want, have) in enumerate(zip(wanted, found, strict=True)):
+            want = want.elements() if isinstance(want, Drawn) else want  # a weight that is itself a result
             differs = different(want, have)
             report.compared += differs.size
             if differs.any():
@@ -307,10 +311,12 @@ def prove(program: Program, table: GraphTable, sources: Sources, describe: Descr
     for launch, root, why in work.conflicts:
         op = graph.made.get(root)
         report.failures.append(Failure(-1, launch, root, op.name if op is not None else "", f"the value {why}"))
-    prover = Prover(program, graph, sources, runner, work.works, report, lanes())
-    degrees = {w.launch: degree_of(graph, w.part) for w in work.works if w.part is not None}
-    field = Field(1)
-    needed = {i: math.ceil(BITS / d.bits(field)) for i, d in degrees.items()}
+    roots = thin.thin_roots(graph, work.works, sources)
+    prover = Prover(program, graph, sources, runner, work.works, report, lanes(), thin.streams(graph, roots, sources))
+    given = dict.fromkeys(roots, thin.DEGREE)
+    degrees = {w.launch: degree_of(graph, w.part, given) for w in work.works if w.part is not None}
+    of_bits = Field(1)
+    needed = {i: math.ceil(BITS / d.bits(of_bits)) for i, d in degrees.items()}
     seeds = 1 if quick else max(needed.values(), default=1)
     for n in range(seeds):
         if len(report.failures) >= MOST_FAILURES or (n and report.failures):
@@ -318,7 +324,7 @@ def prove(program: Program, table: GraphTable, sources: Sources, describe: Descr
         with one_thread_each():
             prover.seed(n + 1, lambda w, n=n: n == 0 or needed[w.launch] > n, progress)
         report.seeds = n + 1
-    report.bits = min((d.bits(field) * (1 if quick else needed[i]) for i, d in degrees.items()), default=0.0)
+    report.bits = min((d.bits(of_bits) * (1 if quick else needed[i]) for i, d in degrees.items()), default=0.0)
     return report
 
 

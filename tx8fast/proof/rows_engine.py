@@ -139,19 +139,22 @@ class _Stacked:
         lefts, rights = self.blocks[number]
         if number not in self.sums:
             both = self.left.q is not None and self.right.q is not None
-            p = self._product(self.left.p[lefts], self.right.p[rights], tile.field.p)
-            q = self._product(self.left.q[lefts], self.right.q[rights], tile.field.q) if both else None  # type: ignore[index]
-            self.sums[number] = p, q
+            p, q = tile.field.p, tile.field.q
+            self.sums[number] = (
+                self._product(self.left.p, lefts, self.right.p[rights], p),
+                self._product(self.left.q, lefts, self.right.q[rights], q) if both else None,  # type: ignore[index, arg-type]
+            )
         p, q = self.sums[number]
         at = slice(i - lefts.start, i - lefts.start + 1), slice(None), j - rights.start
         _store_sums(tile, p[at], None if q is None else q[at], row)
 
-    def _product(self, x: products.Floats, y: products.Floats, modulus: int) -> products.Floats:
-        """Return the products (left, m, right, n)."""
+    def _product(self, x: products.Floats, at: slice, y: products.Floats, modulus: int) -> products.Floats:
+        """Return the products (left, m, right, n) of some of the left operands."""
         l_trs, r_trs = self.turned
-        x = x.swapaxes(1, 2) if l_trs else x
+        x = x[at].swapaxes(1, 2) if l_trs else x[at]
         y = y.swapaxes(1, 2) if r_trs else y
-        made = products.sums(x.reshape(-1, self.inner), y.reshape(-1, self.inner).T, modulus)
+        known = self.left.inner[at.start, at.stop, modulus]
+        made = products.sums(x.reshape(-1, self.inner), y.reshape(-1, self.inner).T, modulus, known)
         return made.reshape(*x.shape[:2], *y.shape[:2])
 
 

@@ -8,14 +8,16 @@ written to its cells; tiles know that by the mark that the stack set there.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tx8fast._kernels._facade_shadow import Form, centred
 from tx8fast.proof import forms
 from tx8fast.proof.memory import cell_of
+from tx8fast.proof.products import Inner
 from tx8fast.proof.tile import Mark, Tile
 
 #: bytes of stacks that are kept
@@ -27,13 +29,15 @@ Key = tuple[tuple[int, int, int], int, tuple[tuple[int, int], ...]]
 class Stack:
     """Operands (places, positions, channels), centred modulo p and (or None) modulo q; place: that of each tile's operand.
 
-    special: some element has no residue, so that these are no operands."""
+    special: some element has no residue, so that these are no operands. inner: of places [begin, end) and a modulus, what is known of
+    their products."""
 
     p: np.ndarray
     q: np.ndarray | None
     place: tuple[int, ...]
     marks: tuple[Mark, ...]
     special: bool = False
+    inner: defaultdict[tuple[int, int, int], Inner] = field(default_factory=lambda: defaultdict(Inner))
 
     @property
     def count(self) -> int:

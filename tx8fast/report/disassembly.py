@@ -30,7 +30,8 @@ def disassemble(segment: Segment) -> Iterator[str]:
         offsets = np.asarray(segment.tile_offset)[:, slot]
         yield f"  slot {slot}: argument {arg}, tile offsets {offsets.min():#x} to {offsets.max():#x}"
     for i, routine in enumerate(segment.routines):
-        yield f"  routine {i}: {routine.get('routine')}, {routine.get('elems', 0):,} elements"
+        work = [f"{n:,} {name}" for name, n in (routine.get("work") or {}).items() if n]
+        yield f"  routine {i}: {', '.join([str(routine.get('routine')), *work])}"
     for index, (tiles, rows) in enumerate(code_rows(segment)):
         yield f"code {index}, tiles {_ranges(tiles)}:"
         for at, row in enumerate(rows):

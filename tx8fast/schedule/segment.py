@@ -156,8 +156,8 @@ def _kernel_core_segment(low: KernelCore, tiling: Tiling, machine: Machine, name
     for t, r in enumerate(tiling.ranges):
         if r.idle or (low.rule is None and t > 0):
             continue
-        desc, elems = low.descriptor(r.lo, r.hi)
-        rows = [isa.make("kcore", routine=len(routines), elems=elems, op=0), isa.make("wait")]
+        desc, work = low.descriptor(r.lo, r.hi)
+        rows = [isa.make("kcore", routine=len(routines), **work.to_json(), op=0), isa.make("wait")]
         routines.append(desc)
         tile_code[t] = len(codes)
         codes.append(isa.rows([*rows, isa.make("barrier")] if barrier else rows))

@@ -38,7 +38,7 @@ FAR_BELOW = (
 )
 PROMISING = 0.96  # times the best trial: prices above it are not tried when a record's further lowering was no better
 BETTER = 0.999  # times the best trial before
-PRICED_ABOVE = 1.1  # times the truth: prices of groups, and of shared loads
+PRICED_ABOVE = 1.15  # times the truth: prices of groups, and of shared loads
 PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly ever above it
 ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looked at last
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
@@ -208,7 +208,7 @@ def kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
     busy = lambda v: math.prod(-(-s // -(-s // int(p))) for s, p in zip(low.sizes, v, strict=True))  # noqa: E731
     parts = tuple(int(p) for p in max([ones, *vectors], key=busy))
     shard = tuple(-(-s // p) for s, p in zip(low.sizes, parts, strict=True))
-    elems = low.descriptor((0,) * len(shard), shard)[1]
-    run = isa.make("kcore", routine=0, elems=elems)
+    work = low.descriptor((0,) * len(shard), shard)[1]
+    run = isa.make("kcore", routine=0, **work.to_json())
     cost = isa.sequence_cycles(machine, run, isa.make("wait"), isa.make("barrier"))
     return Plan(parts, shard, shard, tuple(range(len(shard))), 1, cost, 0, "kernel core", len(vectors))

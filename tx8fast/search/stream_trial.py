@@ -3,7 +3,7 @@
 May import: lower, isa, machine, _kernels, tile, search.blocks. Must not: emit programs.
 
 There is nothing to choose: one image per tile at a time. The other tiles are in step; meeting them and waiting for
-their parts is charged as issue time, as in `search.trial`.
+their parts takes what `tile.multicast` says, as in `search.trial`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Block
+from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.stream_code import StreamCode
 from tx8fast.tile.tiling import Plan
 
@@ -37,28 +38,24 @@ def stream_plan(low: Stream, machine: Machine, name: str) -> Plan:
 
 
 def _cycles(low: Stream, machine: Machine, images: int) -> int:
-    code = StreamCode(low, machine.spm_base, images, images, False, False)
-    return _simulate(low, machine, code.for_tile(0))
+    return _simulate(low, machine, StreamCode(low, machine.spm_base, images, images, False, False))
 
 
-def _simulate(low: Stream, machine: Machine, rows: np.ndarray) -> int:
+def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
+    rows = code.for_tile(0)
     b = Block.of(machine, rows)
     low.work_cycles = max(int(b.fixed[b.kind == unit].sum()) for unit in (NE, CT))
-    opcode = {
-        name: isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait", "wait_worker")
+    at = {
+        name: rows["opcode"] == isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait")
     }
-    at = {name: rows["opcode"] == code for name, code in opcode.items()}
-    others = at["send"] | at["recv"] | at["barrier_sub"] | at["send_wait"]
+    exchange = at["send"] | at["recv"] | at["barrier_sub"]
     kind, issue, fixed, arg = b.kind.copy(), b.issue.copy(), b.fixed.copy(), b.arg.copy()
+    others = exchange | at["send_wait"]
     kind[others] = SYNC_KINDS["wait_worker"]
-    issue[at["barrier_sub"]] += fixed[at["barrier_sub"]]
-    hops = max(machine.chip.tiles_x, machine.chip.tiles_y) - 1
-    total = rows["p"][at["recv"], isa.INSTRUCTIONS["recv"].FIELDS_P.index("bytes")]
-    link = machine.noc.link_bytes
-    wire = -(-total // (2 * link)) + total // low.tiles // link
-    issue[at["recv"]] += machine.dte.setup_hw + hops * machine.noc.hop_cycles + wire
     fixed[others] = 0
     arg[others] = 0
+    issue[exchange] = 0
+    issue[at["recv"]] = [_exchange(low, machine, sizes, meet) for sizes, meet in code.exchanges]
     none = np.zeros((len(rows), 2), np.int64)
     events = EventInput(
         kind=kind, issue=issue, spm_read=b.read, spm_write=b.write, code_begin=np.zeros(1, np.int64),
@@ -67,3 +64,10 @@ def _simulate(low: Stream, machine: Machine, rows: np.ndarray) -> int:
     )  # fmt: skip
     share = machine.ddr_bytes_per_cycle / low.tiles
     return int(simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share).cycles)
+
+
+def _exchange(low: Stream, machine: Machine, sizes: tuple[int, ...], meet: bool) -> int:
+    """Return the cycles from the tiles' meeting until fills of `sizes` bytes have arrived everywhere."""
+    everyone = ((1 << low.tiles) - 1,)
+    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.tiles),) * len(sizes))
+    return of.cycles(sizes, meet)

@@ -4,8 +4,8 @@ May import: lower, isa, machine, _kernels, tile. Must not: emit programs,
 choose plans.
 
 All tiles of a plan do equal work on different data, so one tile that gets its share of the DDR bandwidth
-stands for them. Its actions go through the event kernel in the order in which the code will have them; what takes
-several tiles (`tile.multicast`) is charged to the kernel core. A long loop nest is tried with fewer trips of its
+stands for them. Its actions go through the event kernel, in the order in which the code will have them unless tiles share
+operands, then in that of the nest; what takes several tiles (`tile.multicast`) is charged to the kernel core. A long loop nest is tried with fewer trips of its
 loops; what the others take follows from the trips that were tried. Where slices without work are left out, the first
 steps of the nest are tried and the rest continues their rate.
 """
@@ -21,18 +21,19 @@ from operator import sub
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import EventInput, simulate_events
+from tx8fast._kernels import EventInput, EventResult, byte_dependences, simulate_events
 from tx8fast.lower.base import Lowering, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import QUEUE_DEPTH, Machine
-from tx8fast.search.blocks import SYNC_KINDS, Pool
+from tx8fast.search.blocks import SYNC_KINDS, Block, Pool
 from tx8fast.search.nests import left_out, shortened
 from tx8fast.tile import sharing
 from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.order import Fill, Order, tile_order
+from tx8fast.tile.schedule import free_orders
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
@@ -128,16 +129,18 @@ class PlanTimer:
         distance, moved = np.array(self.distances), np.repeat(shift, count)[:, None]
         for ranges in (rows.read, rows.write):
             ranges += distance[moved, ranges[..., 0] // SPACE][..., None]
-        n, none = len(at), np.zeros((len(at), 2), np.int64)
         share, port = self.machine.ddr_bytes_per_cycle / self._busy_tiles(tiling), float(self.machine.dma.port_bytes)
         if sharing.stagger(tiling):
             rows.fixed[:] -= np.repeat(hidden, count) * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
-        result = simulate_events(EventInput(
-            kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
-            tile_begin=np.array([0, n], np.int64), fixed=rows.fixed, ddr_bytes=rows.ddr_bytes, ddr_read=none,
-            ddr_write=none, worker=np.repeat(worker.astype(np.uint8), count), arg=rows.arg,
-        ), QUEUE_DEPTH, port, share)  # fmt: skip
-        ends = result.end[last[trial.computes] - 1]
+        orders = [np.arange(len(at))]
+        if max(tiling.plan.shared, default=1) == 1:
+            took = rows.fixed + np.ceil(rows.ddr_bytes / min(share, port)).astype(np.int64)
+            orders = free_orders(rows.kind, rows.issue, took, byte_dependences(rows.read, rows.write))
+        window = np.repeat(worker.astype(np.uint8), count)
+        found = [self._simulated(rows.take(order), window[order], share, port) for order in orders]
+        order, result = min(zip(orders, found, strict=True), key=lambda pair: pair[1].cycles)
+        # a later step's work may be over before an earlier one's
+        ends = np.maximum.accumulate(result.end[np.argsort(order)][last[trial.computes] - 1])
         if self.low.skipping:
             half = max(1, len(ends) // 2)
             left = tiling.steps - len(ends)
@@ -145,6 +148,15 @@ class PlanTimer:
         else:
             missing = left_out(*trial.trips, ends)
         return result.cycles + round(missing) + self.end_cycles
+
+    @staticmethod
+    def _simulated(rows: Block, window: np.ndarray, share: float, port: float) -> EventResult:
+        n, none = len(window), np.zeros((len(window), 2), np.int64)
+        return simulate_events(EventInput(
+            kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
+            tile_begin=np.array([0, n], np.int64), fixed=rows.fixed, ddr_bytes=rows.ddr_bytes, ddr_read=none,
+            ddr_write=none, worker=window, arg=rows.arg,
+        ), QUEUE_DEPTH, port, share)  # fmt: skip
 
     def _busy_tiles(self, tiling: Tiling) -> float:
         """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share

@@ -24,6 +24,7 @@ from tx8fast.simulator.arbitration import NOTHING, Arbiter, distinct
 from tx8fast.simulator.timing import Part
 
 MAX_ROUNDS = 16
+SETTLED = 1e-4  # what the rounds add falls off faster than by half: all that would follow is less than this
 CT, NE, RDMA, WDMA, TDMA = range(5)
 LONGER = np.array([CT, NE, TDMA])
 
@@ -37,7 +38,8 @@ def settle(
 ) -> EventResult:
     """Return the run of `rows` in which every duration is what the run's own overlaps make of it.
 
-    If durations still change after MAX_ROUNDS runs the last one counts. `arbiter` remembers what it has seen.
+    If durations still change after MAX_ROUNDS runs, or change the time of the run by no more than a SETTLED part of it, the
+    last one counts. `arbiter` remembers what it has seen.
     """
     times, made = run(rows), rows
     bodies: dict[int, _Body] = {}
@@ -51,8 +53,10 @@ def settle(
                 fixed[span] = _tile(machine, bodies[begin], rows, times, span, arbiter)
         if np.array_equal(fixed, made.fixed):
             break
-        made = replace(rows, fixed=fixed)
+        before, made = times.cycles, replace(rows, fixed=fixed)
         times = run(made)
+        if abs(times.cycles - before) <= SETTLED * before:
+            break
     return times
 
 

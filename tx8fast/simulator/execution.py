@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.host.core import default_threads, run_together
 from tx8fast.program.model import Tensor
@@ -17,11 +18,12 @@ from tx8fast.simulator.exchange import Execute, Stream
 from tx8fast.simulator.faults import row_fault
 from tx8fast.simulator.state import TileState, finish_row
 
+KCORE = isa.INSTRUCTIONS["kcore"].OPCODE
 ERRORS = (SimulationError, ValueError, IndexError, KeyError, TypeError)
 
 
 class Together:
-    """The core runs all tiles' stretches, in at most `threads` threads. Routines of the kernel core come in tile order."""
+    """The core runs all tiles' stretches, in at most `threads` threads."""
 
     def __init__(self, inputs: Sequence[Tensor], threads: int | None = None) -> None:
         self.inputs, self.threads = inputs, threads or default_threads()
@@ -29,15 +31,11 @@ class Together:
     def __call__(self, streams: Sequence[Stream]) -> None:
         run_together([s.state.core for s in streams], [(s.at, s.stop) for s in streams], self.threads)
         for s in streams:
-            end = s.stop
             try:
-                at = s.state.core.stopped()
-                if at < end:
-                    s.state.run_routine(int(s.rows["p"][at, 0]))
-                    at += 1
+                s.at = s.state.core.stopped()
             except ERRORS as error:
                 raise failure(error, s, s.state.core.at, self.inputs) from error
-            s.at, s.state.wb = at, s.state.core.result
+            s.state.wb = s.state.core.result
 
 
 #: one row: state, row, absolute DDR address in bytes
@@ -68,7 +66,8 @@ class RowByRow:
         if self.meaning is not None:
             self.meaning(state, s.rows[at], s.addresses[at])
         else:
-            finish_row(state, state.core.run(at, at + 1), at)
+            state.core.run(at, at + 1)
+            finish_row(state)
 
 
 def execution(inputs: Sequence[Tensor], exact: bool, watch: Any, threads: int | None) -> Execute:
@@ -84,4 +83,7 @@ def execution(inputs: Sequence[Tensor], exact: bool, watch: Any, threads: int | 
 
 def failure(error: Exception, stream: Stream, at: int, inputs: Sequence[Tensor]) -> SimulationError:
     """Return the error of a run whose row `at` could not be executed."""
-    return SimulationError(row_fault(error, stream.rows[at], stream.where, at, inputs))
+    row = stream.rows[at]
+    if int(row["opcode"]) == KCORE:
+        error = SimulationError(f"{error}{stream.state.remark(int(row['p'][0]))}")
+    return SimulationError(row_fault(error, row, stream.where, at, inputs))

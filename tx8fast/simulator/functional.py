@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import SimulationError
+from tx8fast.host.core import NO_CALLS, Calls
 from tx8fast.machine import Machine
 from tx8fast.numerics import layout
 from tx8fast.numerics.formats import convert, dtype_name, np_dtype
 from tx8fast.program.model import Launch, Program, Segment, Tensor
-from tx8fast.simulator.blas import one_blas_thread
 from tx8fast.simulator.code import Code
 from tx8fast.simulator.exchange import Exchange, Stream
 from tx8fast.simulator.execution import execution
@@ -59,6 +59,7 @@ class FunctionalSimulator:
         self.observer = observer
         self.states: dict[int, TileState] = {}
         self.instructions_executed = 0
+        self._calls: dict[int, Calls] = {}
         self._codes: dict[tuple[int, int], Code] = {} if codes is None else codes
         self._tensors = {t.name: t for t in (*program.inputs, *program.outputs, *program.params)}
 
@@ -195,8 +196,13 @@ class FunctionalSimulator:
             state = self.state_of(tile)
             state.place(among or 0)
             state.slots = slots.tolist()
-            state.routine = partial(self._run_routine, segment, slots)
-            state.core.load(code.rows, addresses, slots)
+            if segment.routines:
+                state.calls = self._calls_of(launch.segment)
+                state.remark = partial(self._remark, segment, slots)
+                state.routine = partial(self._run_routine, segment, slots)
+            else:
+                state.calls = NO_CALLS
+            state.core.load(code.rows, addresses, slots, state.calls)
             if self.debug:
                 state.spm[...] = POISON
             self.instructions_executed += len(addresses)
@@ -218,8 +224,31 @@ class FunctionalSimulator:
             found = self._codes[key] = Code(segment.codes[code_index], self.machine, segment)
         return found
 
+    def _calls_of(self, segment_index: int) -> Calls:
+        found = self._calls.get(segment_index)
+        if found is None:
+            found = self._calls[segment_index] = Calls(self.program.segments[segment_index].routines)
+        return found
+
+    def _remark(self, segment: Segment, slots: np.ndarray, index: int) -> str:
+        """Return what the integer inputs of the program hold among what routine `index` of a segment was given."""
+        given = [d for d in segment.routines[index]["inputs"] if d is not None]
+        places = [int(slots[d["slot"]]) + d["offset"] for d in given]
+        return routine_inputs(
+            [(at, self._operand(slots, d)) for at, d in zip(places, given, strict=True)], self.program.inputs
+        )
+
+    def _operand(self, slots: np.ndarray, d: Mapping[str, Any] | None) -> Any:
+        """Return an operand or result of a routine as an array; None where there is none."""
+        if d is None:
+            return None
+        address = int(slots[d["slot"]]) + d["offset"]
+        if d.get("layout") == "blocked":
+            return self._blocked(address, d)
+        return self.ddr.strided(address, d["shape"], d["strides"], np_dtype(d["dtype"]))
+
     def _run_routine(self, segment: Segment, slots: np.ndarray, index: int) -> None:
-        """Run kernel-core routine `index` of a segment on strided DDR views."""
+        """Run kernel-core routine `index` of a segment on strided DDR views, as the oracle of the C core does."""
         from tx8fast.numerics.routines import ROUTINES
 
         descriptor: Mapping[str, Any] = segment.routines[index]
@@ -227,23 +256,10 @@ class FunctionalSimulator:
         if name not in ROUTINES:
             raise SimulationError(f"kernel-core routine '{name}' does not exist")
 
-        def operand(d) -> Any:
-            if d is None:
-                return None
-            address = int(slots[d["slot"]]) + d["offset"]
-            if d.get("layout") == "blocked":
-                return self._blocked(address, d)
-            return self.ddr.strided(address, d["shape"], d["strides"], np_dtype(d["dtype"]))
-
-        arrays = [operand(d) for d in descriptor["inputs"]]
-        outs = [operand(d) for d in descriptor["outputs"]]
+        arrays = [self._operand(slots, d) for d in descriptor["inputs"]]
+        outs = [self._operand(slots, d) for d in descriptor["outputs"]]
         types = [(tuple(d["shape"]), d["dtype"]) for d in descriptor["outputs"]]
-        try:
-            with one_blas_thread():
-                results = ROUTINES[name](arrays, dict(descriptor["attrs"]), types)
-        except SimulationError as e:
-            places = [0 if d is None else int(slots[d["slot"]]) + d["offset"] for d in descriptor["inputs"]]
-            raise SimulationError(f"{e}{routine_inputs(zip(places, arrays), self.program.inputs)}") from e
+        results = ROUTINES[name](arrays, dict(descriptor["attrs"]), types)
         for d, out, result in zip(descriptor["outputs"], outs, results):
             if d.get("layout") == "blocked":
                 image = layout.pack(np.asarray(result).reshape(layout.npc(d["shape"])), d["dtype"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.host.core import CoreTile
+from tx8fast.host.core import NO_CALLS, CoreTile
 from tx8fast.machine import Machine
 from tx8fast.simulator.memory import Ddr, new_spm
 
@@ -28,7 +28,9 @@ class TileState:
         self.tile, self.chip = tile, chip
         self.wb: tuple[int, int] = (0, 0)
         self.position = 0
-        self.routine: Callable[[int], None] | None = None
+        self.calls = NO_CALLS  # of the running segment's kernel-core routines
+        self.routine: Callable[[int], None] | None = None  # executes one of them as its oracle does, for exact runs
+        self.remark: Callable[[int], str] = lambda index: ""  # on what it was given, should it fail
         self.slots: Sequence[int] = ()  # DDR addresses of the running segment's slots
         self.exchange: Exchange | None = None
         self.status = 0  # the CT's sticky exception byte; exact runs set it
@@ -48,7 +50,7 @@ class TileState:
         return self.tile * 1_000_003 + self.position
 
     def run_routine(self, index: int) -> None:
-        """Execute kernel-core routine `index` of the running segment."""
+        """Execute kernel-core routine `index` of the running segment as its oracle does."""
         if self.routine is None:
             raise SimulationError(f"calling kernel-core routine {index}: no segment is running")
         self.routine(index)
@@ -63,17 +65,16 @@ class TileState:
 def run_row(state: TileState, row: Any, address: int) -> None:
     """Execute one RECORD element on `state`; `address` is its absolute DDR address in bytes.
 
-    Messages go out at once; a routine of the kernel core is run. Raises SimulationError if the row cannot be executed."""
+    Messages go out at once. Raises SimulationError if the row cannot be executed."""
     core = state.core
-    core.load(np.asarray(row).reshape(1), np.array([address]), state.slots)
-    finish_row(state, core.run(0, 1, state.position), 0)
+    core.load(np.asarray(row).reshape(1), np.array([address]), state.slots, state.calls)
+    core.run(0, 1, state.position)
+    finish_row(state)
 
 
-def finish_row(state: TileState, stopped: int, at: int) -> None:
-    """Do what is left of row `at` of the core's code, at which or behind which it stopped."""
+def finish_row(state: TileState) -> None:
+    """Do what is left of a row that the core has executed."""
     core = state.core
-    if stopped == at:
-        state.run_routine(int(core.rows["p"][at, 0]))
     if core.has_messages:
         if state.exchange is None:
             raise SimulationError("sending to other tiles: no launch is running, so there are none")

@@ -9,12 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tx8fast.errors import InternalError
-from tx8fast.lower.base import Lowering
 from tx8fast.tile.tiling import Tiling
-
-LOOK_AHEAD = 2  # steps between a load of a staged nest and its use, at most
-
 
 LoopSlice = tuple[tuple[int, ...], tuple[int, ...], bool, bool, int]
 
@@ -87,27 +82,3 @@ def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int 
         if last:
             filled[n_read:] = [n + 1 for n in filled[n_read:]]
     return steps
-
-
-def staged_loads(low: Lowering, steps: Sequence[LoopStep]) -> tuple[list[list[tuple[int, int]]], list[list[int]]]:
-    """Say when a staged nest issues its loads: per step the loads (step, access) that follow the second half of the
-    step before, and the reads that must be loaded before its own first half, with nothing under way.
-
-    A load goes out as soon as its buffer's last readers have been issued, at most LOOK_AHEAD steps before its use. A
-    buffer whose last reader is the very step before has none to spare: both halves of that step come first."""
-    early: list[list[tuple[int, int]]] = [[] for _ in steps]
-    late: list[list[int]] = [[] for _ in steps]
-    used: dict[tuple[int, int], int] = {}  # (access, copy) -> last step that reads it
-    for i, s in enumerate(steps):
-        for k in s.load if i else ():
-            free = used.get((k, s.copy[k]), -1) + 1
-            if free == i:
-                if not s.first:
-                    raise InternalError(f"{low.kind}: read {k} of step {i} has no second buffer inside a reduction")
-                late[i].append(k)
-            else:
-                early[max(free, i - LOOK_AHEAD, 0)].append((i, k))
-        for k, c in enumerate(s.copy):
-            if k >= len(low.reads) or low.needs(k, s.lo, s.hi):
-                used[k, c] = i
-    return [sorted(x) for x in early], late

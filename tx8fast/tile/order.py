@@ -2,8 +2,7 @@
 
 May import: lower, tile. Must not: emit instructions, know addresses or cycles.
 
-Loads of the next step come before the compute of the present one, so that the engines' queues overlap them. A
-staged slice's second half follows the first half of the next slice.
+Loads of the next step come before the compute of the present one, so that the engines' queues overlap them.
 
 Where tiles share operands, a *fill* of the shared operands is used by the steps until the next one changes. While
 the engines work on fill f the kernel core prepares f + 1:
@@ -28,7 +27,7 @@ from typing import NamedTuple
 
 from tx8fast.lower.base import Lowering
 from tx8fast.tile.multicast import ENGINES, LOADS
-from tx8fast.tile.nest import LoopStep, loop_steps, staged_loads
+from tx8fast.tile.nest import LoopStep, loop_steps
 from tx8fast.tile.tiling import Tiling
 
 
@@ -74,50 +73,24 @@ def tile_order(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], shared: Col
     before the first exchange; limit: steps to look at."""
     low, copies = tiling.low, tiling.copies
     steps = loop_steps(tiling, lo, hi, limit)
-    # halves of neighbouring slices of a staged lowering work at the same time
-    parity = [i % low.turns if low.turns else (i if low.staged else s.done) % 2 for i, s in enumerate(steps)]
+    parity = [i % low.turns if low.turns else s.done % 2 for i, s in enumerate(steps)]
     if not shared:
-        return Order(steps, parity, [], _alone(low, copies, steps))
+        return Order(steps, parity, [], _alone(steps))
     fills = _fills(steps, shared)
     return Order(steps, parity, fills, _Shared(low, copies, steps, fills, shared, meet).actions)
 
 
-def _alone(low: Lowering, copies: Sequence[int], steps: Sequence[LoopStep]) -> list[Action]:
+def _alone(steps: Sequence[LoopStep]) -> list[Action]:
     out = [Action("load", 0, k) for k in steps[0].load]
-    if low.staged:
-        return _alone_staged(low, steps, out)
-    for i, s in enumerate(steps):
-        coming = [Action("load", i + 1, k) for k in steps[i + 1].load] if i + 1 < len(steps) else []
-        out += [a for a in coming if copies[a.access] > 1]
+    for i, (s, after) in enumerate(itertools.zip_longest(steps, steps[1:])):
+        coming, copy = (after.load, after.copy) if after is not None else ((), s.copy)
+        late = [k for k in coming if copy[k] == s.copy[k]]  # this step reads the buffer that they fill
+        out += [Action("load", i + 1, k) for k in coming if k not in late]
         out.append(Action("emit", i))
         if s.last:
             out.append(Action("store", i))
-        out += [a for a in coming if copies[a.access] == 1]  # this step reads the buffer that they fill
+        out += [Action("load", i + 1, k) for k in late]
     return out
-
-
-def _alone_staged(low: Lowering, steps: Sequence[LoopStep], out: list[Action]) -> list[Action]:
-    early, late = staged_loads(low, steps)
-    held = False  # the second half of the step before is still to come
-    for i in range(len(steps)):
-        if late[i] and held:
-            _finish(out, i - 1, steps)
-            held = False
-        out += [Action("load", i, k) for k in late[i]]
-        out.append(Action("front", i))
-        if held:
-            _finish(out, i - 1, steps)
-        held = True
-        out += [Action("load", j, k) for j, k in early[i]]
-    _finish(out, len(steps) - 1, steps)
-    return out
-
-
-def _finish(out: list[Action], i: int, steps: Sequence[LoopStep], worker: int = 0) -> None:
-    """Append the second half of a staged slice and its stores."""
-    out.append(Action("back", i, -1, worker))
-    if steps[i].last:
-        out.append(Action("store", i, -1, worker))
 
 
 def _fills(steps: Sequence[LoopStep], shared: Collection[int]) -> list[Fill]:
@@ -177,6 +150,9 @@ class _Shared:
 
     def _run(self, i: int, worker: int) -> None:
         self._add("emit", i, -1, worker)
+        self._store(i, worker)
+
+    def _store(self, i: int, worker: int) -> None:
         if self.steps[i].last:
             self._add("store", i, -1, worker)
 
@@ -227,14 +203,13 @@ class _Shared:
 
     def _finish_all(self, steps: Sequence[int], lag: int) -> None:
         for j in steps:
-            _finish(self.actions, j, self.steps, ENGINES[(j + lag) % 2])
+            self._add("back", j, -1, ENGINES[(j + lag) % 2])
+            self._store(j, ENGINES[(j + lag) % 2])
 
     def _long_fills(self) -> None:
         """A fill serves several steps: one window for all engines, drained before the next fill begins."""
-        # a slice's operands must outlive the first half of the next one
-        staged = self.low.staged and all(self.copies[k] > 1 for step in self.loads[1:] for k in step)
         starts = {fill.step: f for f, fill in enumerate(self.fills)}
-        f, held = 0, False
+        f = 0
         for i in range(len(self.steps)):
             f = starts.get(i, f)
             coming = self.loads[i + 1] if i + 1 < len(self.steps) else []
@@ -242,15 +217,7 @@ class _Shared:
                 if self.copies[k] > 1:
                     self._add("load", i + 1, k)
             ends = i + 1 == len(self.steps) or i + 1 in starts
-            if staged:
-                self._add("front", i)
-                if held:
-                    _finish(self.actions, i - 1, self.steps)
-                held = not ends
-                if ends:
-                    _finish(self.actions, i, self.steps)
-            else:
-                self._run(i, 0)
+            self._run(i, 0)
             for k in coming:
                 if self.copies[k] == 1:
                     self._add("load", i + 1, k)

@@ -2,9 +2,9 @@
 
 May import: machine, _kernels, tile.blocks, tile.nodes. Must not: choose plans, know ops.
 
-The nest's own order is right: every row finds what it reads. Any order that keeps, for every byte, writes and reads in turn is
-as right, so list scheduling may let rows of later slices go first where an engine would wait. What the orders take is
-measured on the event kernel, for one tile with its share of the DDR, to which a multicast is time of the core.
+The nest's own order, slice after slice, is right: every row finds what it reads. Any order that keeps, for every byte, writes and
+reads in turn is as right, so list scheduling lets rows of later slices go first where an engine would wait. What the orders take
+is measured on the event kernel, for one tile with its share of the DDR, to which a multicast is time of the core.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast._kernels import EventInput, byte_dependences, list_order, simulate_events
+from tx8fast._kernels import Csr, EventInput, backwards, byte_dependences, list_order, longest_paths, simulate_events
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.nodes import Multicast, Nodes, Rule
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest
 POLICIES = ("nest", "free")
-#: what a compilation may ask for: one of them, or per code the one that takes fewer cycles
+#: what a compilation may ask for: one of them, or `free` but where tiles meet the one of them that takes fewer cycles
 ORDERS = (*POLICIES, "best")
 WINDOWS = 3  # of registers
 MAX_ROWS = 1 << 15  # of one code; a longer one keeps the order of its nest
@@ -39,6 +39,25 @@ class Ordered:
     cycles: Mapping[str, int]
 
 
+def free_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr) -> list[np.ndarray]:
+    """Return orders of list scheduling for rows between which no wait stands, each once.
+
+    Of rows that could start at the same time, the older one goes first, or the one from whose begin to the end of the last row
+    that waits for it are more cycles. An order becomes better when it is made backwards from its end, and forwards again in the
+    order of the begins found (forward-backward improvement: Li and Willis, An iterative scheduling technique for
+    resource-constrained project scheduling, 1992)."""
+    n, turned = len(cycles), backwards(before)
+    found = []
+    for rank in (np.arange(n), np.argsort(np.argsort(-longest_paths(cycles, before), kind="stable"))):
+        first, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=rank)
+        # backwards row i is number n - 1 - i, and what went last goes first
+        late = n - 1 - np.argsort(first)[::-1]
+        last, _ = list_order(kind[::-1], issue[::-1], cycles[::-1], turned, QUEUE_DEPTH, rank=late)
+        better, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=n - 1 - np.argsort(last)[::-1])
+        found += [first, better]
+    return list({order.tobytes(): order for order in found}.values())
+
+
 class TileOrder:
     """Orders the codes of one segment, and remembers how. share: DDR bytes per cycle of one tile; aliased (slots,): where the
     bytes of a DDR slot begin, of slots of which one may be written while another is read; -1: bytes that nobody else has."""
@@ -48,6 +67,7 @@ class TileOrder:
         self.port = float(machine.dma.port_bytes)
         self.rate = min(self.port, share)
         self.made: list[Ordered] = []
+        self.known: dict[tuple[bytes, ...], tuple[np.ndarray, int]] = {}  # what an order depends on -> order and cycles
         self.rule: Rule | None = None  # how codes with multicasts are ordered, None: as the nest
 
     def of(self, code: Code) -> tuple[np.ndarray, np.ndarray]:
@@ -62,12 +82,15 @@ class TileOrder:
         else:
             aliased_ranges(code, self.aliased, costs.read, costs.write)
             before = byte_dependences(costs.read, costs.write)
-        order, _ = list_order(costs.kind, costs.issue, costs.took(self.rate), before, QUEUE_DEPTH)
-        found = {"nest": np.arange(n), "free": order}
-        cycles = {policy: self._measured(costs, at) for policy, at in found.items()}
-        best = min(POLICIES, key=cycles.__getitem__) if self.wanted == "best" else self.wanted
-        self.made.append(Ordered(best, cycles))
-        return code.rows(found[best]), code.forms[code.at[found[best]]]
+        key = tuple([column.tobytes() for column in (costs.kind, costs.issue, costs.fixed, costs.ddr_bytes, *before)])
+        if key not in self.known:
+            took = costs.took(self.rate)
+            orders = free_orders(costs.kind, costs.issue, took, before)
+            cycles = [self._measured(costs, order) for order in orders]
+            self.known[key] = orders[int(np.argmin(cycles))], min(cycles)
+        order, cycles = self.known[key]
+        self.made.append(Ordered("free", {"free": cycles}))
+        return code.rows(order), code.forms[code.at[order]]
 
     def of_shared(self, code: Code, multicasts: Callable[[], tuple[Sequence[Multicast], np.ndarray]]
                   ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip

@@ -38,7 +38,7 @@ class StreamCode:
             ddr_offset(a.spec, (0,) * len(a.spec.shape), q) for a in (*low.reads, *low.writes) for q in range(PIECES)
         ]
         self.pending: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {w: [] for w in ENGINES}
-        self.exchanged = 0
+        self.exchanges: list[tuple[tuple[int, ...], bool]] = []  # bytes of their fills, and whether tiles meet before
         self._build(images, meet, barrier)
 
     def _build(self, images: int, meet: bool, barrier: bool) -> None:
@@ -169,8 +169,8 @@ class StreamCode:
         shared = self.rounds[g % len(self.rounds)].shared
         if not shared:
             return
-        monitor = self.exchanged % 2
-        self.exchanged += 1
+        monitor = len(self.exchanges) % 2
+        self.exchanges.append((tuple([f.size_bytes for f in shared]), meet))
         if meet:
             self.out.append(isa.rows(multicast.meet([self.mask])))
         self.out += [(fill, monitor) for fill in shared]

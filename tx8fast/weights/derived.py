@@ -31,11 +31,11 @@ Expression = Callable[[Sequence[np.ndarray], Mapping[str, Any], Shape], np.ndarr
 
 
 def _causal_mask(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """Row i sees column j if j <= i + offset and, with a window, j > i + offset - window, with a chunk, in its chunk: 0,
+    """Row i sees column j if j <= i + offset + ahead and, with a window, j > i + offset - window, with a chunk, in its chunk: 0,
     else `value`."""
     row = np.arange(shape[-2])[:, None] + int(attrs.get("offset", 0))
     col = np.arange(shape[-1])[None, :]
-    seen = col <= row
+    seen = col <= row + int(attrs.get("ahead", 0))
     window = int(attrs.get("window") or 0)
     if window > 0:
         seen &= col > row - window
@@ -60,6 +60,25 @@ def _alibi(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape)
     """Row h: slopes[h] * (j - last column), shape [heads, 1, columns] (Press et al. 2021, up to a constant per row)."""
     slopes = np.asarray(attrs["slopes"], np.float64)
     return slopes[:, None, None] * (np.arange(shape[-1]) - (shape[-1] - 1.0))
+
+
+def _relative_bias(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Learned summands of scores by bucket of distance (Raffel et al. 2020), of a table [buckets, heads]: [heads, n, n], or
+    [n, heads * n], a row per query. `both`: half of the buckets are for keys ahead; otherwise these get `value`."""
+    table = inputs[0].astype(np.float32)
+    buckets, heads, n = *table.shape, shape[0] if len(shape) == 2 else shape[-1]
+    ahead = np.arange(n)[None, :] - np.arange(n)[:, None]
+    count = buckets // 2 if attrs["both"] else buckets
+    exact = count // 2
+    far = np.maximum(np.abs(ahead) if attrs["both"] else -ahead, 0)
+    # in f32, as the models were trained
+    ratio = np.log(np.maximum(far, exact) / exact).astype(np.float32) / np.float32(math.log(attrs["distance"] / exact))
+    wide = np.minimum(exact + (ratio * np.float32(count - exact)).astype(np.int64), count - 1)
+    index = np.where(far < exact, far, wide) + (count * (ahead > 0) if attrs["both"] else 0)
+    bias = table[index].transpose(2, 0, 1)
+    if not attrs["both"]:
+        bias = np.where(ahead <= 0, bias, np.float32(attrs["value"]))
+    return bias if len(shape) == 3 else bias.transpose(1, 0, 2).reshape(n, heads * n)
 
 
 def _fill(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
@@ -99,6 +118,15 @@ def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
     return np.repeat(np.eye(shape[0], dtype=np.int8), shape[1] // shape[0], axis=1)
 
 
+def _triangle(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Ones where row >= column ("lower"), row < column ("after") or row > column ("upto"); or 0 where row > column and `value`
+    elsewhere ("chunks")."""
+    ahead = np.arange(shape[1])[None, :] - np.arange(shape[0])[:, None]
+    kind = attrs["kind"]
+    ones = {"lower": ahead <= 0, "after": ahead > 0, "upto": ahead < 0, "chunks": ahead < 0}[kind]
+    return np.where(ones, 0.0, attrs["value"]) if kind == "chunks" else ones.astype(np.int8)
+
+
 EXPRESSIONS: dict[str, Expression] = {
     "alibi": _alibi,
     "arange": _arange,
@@ -110,6 +138,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "fill": _fill,
     "gguf_blocks": unpack_blocks,
     "mxfp4": mxfp4,
+    "relative_bias": _relative_bias,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
     "rope_cos": rope_cos,
     "rope_sin": rope_sin,
@@ -117,6 +146,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "slice": _slice,
     "spread": _spread,
     "transpose": _transpose,
+    "triangle": _triangle,
     "unpack_bits": unpack_bits,
     "view": _view,
 }

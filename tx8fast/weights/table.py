@@ -280,8 +280,11 @@ class WeightTable:
         weight = self[key]
         return bool(weight.variants) or any(self.varies(k) for k in getattr(weight.source, "inputs", ()))
 
-    def describe(self, key: str, chip: int | None = None) -> dict[str, Any]:
-        """Return the JSON-able place of the bytes (as `chip` holds them); `resolve` turns it back into an array."""
+    def describe(
+        self, key: str, chip: int | None = None, made: dict[str, dict[str, Any]] | None = None
+    ) -> dict[str, Any]:
+        """Return the JSON-able place of the bytes (as `chip` holds them); `resolve` turns it back into an array. made: descriptions
+        that are the same on every chip, by key; they are taken from there and put there."""
         weight = self[key]
         source = weight.source_on(chip)
         typed = {"dtype": weight.dtype, "shape": list(weight.shape)}
@@ -294,7 +297,7 @@ class WeightTable:
             return {"kind": "file", "file": name.replace(os.sep, "/"), "offset": source.offset,
                     "nbytes": source.nbytes, **typed}  # fmt: skip
         if isinstance(source, DerivedSource):
-            inputs = [self.describe(k, chip if self.varies(k) else None) for k in source.inputs]
+            inputs = [self._input(k, chip, made) for k in source.inputs]
             return {
                 "kind": "derived",
                 "expr": source.expr,
@@ -303,6 +306,15 @@ class WeightTable:
                 **typed,
             }
         return {"kind": "array" if isinstance(source, ArraySource) else "missing", **typed}
+
+    def _input(self, key: str, chip: int | None, made: dict[str, dict[str, Any]] | None) -> dict[str, Any]:
+        if self.varies(key):
+            return self.describe(key, chip, made)
+        if made is None:
+            return self.describe(key)
+        if key not in made:
+            made[key] = self.describe(key, None, made)
+        return made[key]
 
 
 def resolve(description: Mapping[str, Any], root: str | os.PathLike[str] | None = None) -> np.ndarray:

@@ -137,8 +137,8 @@ def test_bad_layer_types():
 
 
 def test_other_families_are_unsupported():
-    with pytest.raises(UnsupportedError, match="model_type 'mamba'.*supported are llama, mistral, qwen2, qwen3"):
-        parse("mamba", state_size=16, conv_kernel=4)
+    with pytest.raises(UnsupportedError, match="model_type 'hyena'.*supported are llama, mistral, qwen2, qwen3"):
+        parse("hyena", state_size=16, conv_kernel=4)
     with pytest.raises(ImportModelError, match="quantization_config: key 'bits' is 3, supported: 2, 4, 8"):
         parse(quantization_config={"quant_method": "gptq", "bits": 3})
     for raw, message in (
@@ -216,7 +216,8 @@ def test_unreadable_files(tmp_path):
         ({"seq": 0}, "seq is 0"),
         ({"seq": 4, "batch": 1.5}, "batch is 1.5"),
         ({"seq": 4, "dtype": "int3"}, "dtype 'int3'"),
-        ({"seq": 4, "logits": "none"}, "logits 'none'"),
+        ({"seq": 4, "logits": "some"}, "logits 'some'"),
+        ({"seq": 4, "input": "pixels"}, "input 'pixels'"),
     ],
 )
 def test_option_contradictions(options, message):

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tx8fast.frontend.hf.config import TEXT_HALVES
 from tx8fast.frontend.hf.families import FAMILIES
+from tx8fast.frontend.hf.parts import COMPOSITES
 
 DOCS = Path(__file__).parents[3] / "docs" / "models.md"
 
@@ -11,9 +11,12 @@ DOCS = Path(__file__).parents[3] / "docs" / "models.md"
 def family_table() -> list[str]:
     """Return the lines of the table, by model_type within the order of the declarations."""
     rows = [f"| `{name}` | {family.honours} |" for name, family in FAMILIES.items()]
-    halves = ", ".join(f"`{name}`" for name in TEXT_HALVES)
-    return ["| `model_type` | particulars that are honoured |", "|---|---|", *rows,
-            f"| {halves} | the text half, by the `model_type` of its `text_config` |"]  # fmt: skip
+    named = {kind: ", ".join(c.pieces) for kind, c in COMPOSITES.items()}
+    parts = [
+        f"| {', '.join(f'`{k}`' for k in named if named[k] == names)} | --part {names} |"
+        for names in dict.fromkeys(named.values())
+    ]
+    return ["| `model_type` | particulars that are honoured |", "|---|---|", *rows, *parts]
 
 
 def test_the_table_of_families_is_that_of_the_declarations():

@@ -17,10 +17,12 @@ from tests.support.family_checkpoints import (
 )
 from tests.support.family_reference import FamilyReference
 from tests.support.recorded_configs import CONFIGS as RECORDED
+from tests.support.recorded_parts import CASES, PAIRS
+from tests.support.recorded_parts import config_of as part_config
 from tests.support.run_graph import run_graph
 from tx8fast.errors import ConfigError, ImportModelError
 from tx8fast.frontend.hf import HfOptions, import_hf
-from tx8fast.frontend.hf.config import MODEL_TYPES
+from tx8fast.frontend.hf.config import MODEL_TYPES, parse_config
 
 BATCH, SEQ, PAST = 2, 12, 16
 DECODERS = [case for case in CONFIGS if case not in ENCODERS]
@@ -62,7 +64,10 @@ def encoder_case(case, config, weights):
 
 
 def test_every_family_has_a_case():
-    assert {case.split("-")[0] for case in [*CONFIGS, *RECORDED]} == set(MODEL_TYPES)
+    whole = {case.split("-")[0] for case in [*CONFIGS, *RECORDED]}
+    parts = {parse_config(part_config(case), case, part=CASES[case][1] or None).model_type for case in CASES}
+    sides = {f"{case.split('-')[0]}.{side}" for case in PAIRS for side in ("encoder", "decoder")}
+    assert whole | parts | sides == set(MODEL_TYPES)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -189,7 +194,7 @@ def test_longrope_uses_the_long_divisors_beyond_the_trained_length(tmp_path):
         ("deepseek_v2", {"topk_method": "noaux_tc", "norm_topk_prob": True, "moe_layer_freq": 2}, 3),
         ("deepseek_v3", {"scoring_func": "softmax", "num_key_value_heads": 2, "num_experts_per_tok": 9}, 3),
         ("bert", {"position_embedding_type": "relative_key", "is_decoder": True}, 2),
-        ("vit", {"image_size": 15, "hidden_act": "quick_gelu"}, 2),
+        ("vit", {"image_size": 15, "hidden_act": "snake"}, 2),
         ("mixtral", {"num_experts_per_tok": 5, "rope_scaling": {"rope_type": "ntk"}}, 2),
         ("llama", {"quantization_config": {"quant_method": "hqq"}, "rope_scaling": {"type": "ntk"}}, 2),
     ],

@@ -1,10 +1,12 @@
 """Imported graphs, evaluated op by op in float64, against an independent reference of the model family."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
+import tx8fast
 from tests.support.checkpoints import (
     LLAMA3_SCALING,
     make_checkpoint,
@@ -126,6 +128,42 @@ def test_last_logits_only(tmp_path):
     a, b = (evaluate(p, {"input_ids": ids})["logits"] for p in (full, last))
     assert b.shape == (2, 1, 128)
     np.testing.assert_allclose(a[:, -1:], b)
+
+
+def test_without_logits_a_prompt_only_fills_the_caches(tmp_path):
+    make_checkpoint(tmp_path)
+    ids = {"input_ids": np.arange(2 * SEQ).reshape(2, SEQ)}
+    full, none = (tx8fast.compile(tmp_path, phase="prefill", batch=2, seq=SEQ, logits=k) for k in ("all", "none"))
+    wanted, found = full.run(ids), none.run(ids)
+    assert set(found) == set(wanted) - {"logits"}
+    assert all(np.array_equal(found[n], wanted[n]) for n in found)
+    # neither the head nor what only it would read is computed
+    read = {t.source["key"] for t in none.program.params}
+    assert not {k for k in read if "lm_head" in k or k.startswith("model.layers.1.mlp")} and len(
+        none.program.params
+    ) < len(full.program.params)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_embeddings_in_place_of_token_ids(tmp_path, phase):
+    _, weights = make_checkpoint(tmp_path)
+    ids = np.arange(2 * SEQ).reshape(2, SEQ)
+    options: dict[str, Any] = {"seq": SEQ}
+    feed: dict[str, Any] = {}
+    if phase == "decode":
+        ids, options = ids[:, :1], {"past": SEQ}
+        feed["position"] = np.array([0])
+    by_ids, by_rows = (
+        import_hf(tmp_path, HfOptions(phase=phase, batch=2, input=k, **options)) for k in ("ids", "embeds")
+    )
+    past = {n: np.zeros(a.shape, np.float32) for n, a in zip(by_ids.main.attrs["arg_names"], by_ids.main.body.args, strict=True)
+            if n.startswith("past.")}  # fmt: skip
+    wanted = evaluate(by_ids, {"input_ids": ids, **feed, **past})
+    rows = np.asarray(weights["model.embed_tokens.weight"], np.float32)[ids]
+    found = evaluate(by_rows, {"inputs_embeds": rows, **feed, **past})
+    for name, w in wanted.items():
+        np.testing.assert_allclose(found[name], w, rtol=1e-4, atol=1e-6)
+    assert "model.embed_tokens.weight" not in {op.attrs.get("key") for op in by_rows.main.body}
 
 
 def test_config_alone_gives_a_graph_with_missing_weights(tmp_path):

@@ -163,3 +163,9 @@ def centre(a, p):
     """Return the residues of words in [-p / 2, p / 2]."""
     x = (a & np.uint32(RESIDUE)).astype(np.float64)
     return np.where(x > p // 2, x - p, x)
+
+
+def thin(left, right, p):
+    """Return the words of the product of two factors."""
+    made = [[sum(int(x) * int(y) for x, y in zip(row, column)) % p for column in right.T] for row in left]
+    return np.array(made, np.uint32)

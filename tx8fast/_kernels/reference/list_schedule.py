@@ -34,11 +34,21 @@ def byte_dependences(read: Sequence[Ranges], write: Sequence[Ranges]) -> list[li
     return found
 
 
+def longest_paths(cycles: Sequence[int], before: Sequence[Sequence[int]]) -> list[int]:
+    """Return cycles from the begin of a row to the end of the last one that waits for it; `before` as lists."""
+    tail = list(cycles)
+    for j in reversed(range(len(tail))):
+        tail[j] = cycles[j] + max([tail[i] for i in range(j + 1, len(tail)) if j in before[i]], default=0)
+    return tail
+
+
 def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int], before: Sequence[Sequence[int]],
                depth: Sequence[int], own: Sequence[int] | None = None, home: Sequence[int] | None = None,
-               rule: Sequence[int] | None = None, wait_cycles: int = 0, ahead: bool = False) -> tuple[list[int], list[int]]:  # fmt: skip
+               rule: Sequence[int] | None = None, wait_cycles: int = 0, ahead: bool = False, rank: Sequence[int] | None = None
+               ) -> tuple[list[int], list[int]]:  # fmt: skip
     """Return order and windows; arguments as in the facade, `before` as lists, own, home and rule of its `Windows`."""
     n = len(engine)
+    rank = range(n) if rank is None else rank
     own, home, rule = (x or [0] * n for x in (own, home, rule))
     tile = _Tile()
     cores = [j for j in range(n) if engine[j] == CORE]
@@ -70,7 +80,7 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
     while len(done) < n:
         able = [j for j in range(n) if j not in done and all(i in done for i in before[j])]
         core = next((j for j in able if engine[j] == CORE), -1)
-        found: list[tuple[int, int]] = []
+        found: list[tuple[int, int, int]] = []
         mask: set[int] = set()
         over = 0
         if core >= 0:
@@ -81,7 +91,7 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
             next_mask = tile.open(waits[later[0]]) if later and ahead else set()
             next_until = max(over, tile.drained(next_mask))
         for e in range(CORE):
-            for j in [j for j in able if engine[j] == e][:LOOK]:
+            for j in sorted([j for j in able if engine[j] == e], key=rank.__getitem__)[:LOOK]:
                 key, start, issued, window, _ = way(j)
                 if core >= 0:
                     if start >= over or issued > max(until, tile.core + issue[j]):
@@ -93,9 +103,9 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
                         and start + cycles[j] > next_until
                     ):
                         continue
-                found.append((key, j))
+                found.append((key, rank[j], j))
         if found:
-            j = min(found)[1]
+            j = min(found)[2]
             _, start, issued, window, waiting = way(j)
         else:
             j, start, issued, window, waiting = core, over, over, 0, mask

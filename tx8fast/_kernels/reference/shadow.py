@@ -81,14 +81,14 @@ def runs(dst, dst_at: int, dst_levels, src, src_at: int, src_levels, size: int) 
     dst[run_cells(dst_at, dst_levels, size)] = src[run_cells(src_at, src_levels, size)].copy()
 
 
-def drawn(form, width: int, kind: int, key: int, p: int, q: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return both planes of a whole tensor of random elements, padding zero."""
+def drawn(form, width: int, kind: int, key: int, p: int, q: int, thin=None) -> tuple[np.ndarray, np.ndarray]:
+    """Return both planes of a whole tensor of random elements, padding zero; thin: its words modulo p and q, if it is a thin matrix."""
     n, _, _, block, full, tail, stride = (int(x) for x in form)
     cells = n * stride
     plane_p, plane_q = np.full(cells, ZERO, np.uint32), np.zeros(cells, np.uint32)
     where = offsets(form, width)
     words = mix(np.uint64(key) + (np.arange(len(where), dtype=np.uint64) + np.uint64(1)) * _STEP)
-    new_p, new_q = both(words, p, q)
+    new_p, new_q = both(words, p, q) if thin is None else thin
     plane_p[where], plane_q[where] = new_p | np.uint32(kind << 24), new_q
     if width == 2:
         plane_p[where + 1], plane_q[where + 1] = new_p | np.uint32(CONTINUED << 24), new_q

@@ -6,14 +6,33 @@ update writes contiguous bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
 from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.frontend.hf.spec import Cache
 from tx8fast.ir.core import Value
 
 SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
 MIXED = "b (h g) s t, b t (h d) -> b s (h g d)"
 WIDE = "f32"
-#: caches of a layer and the position to write, None in a prefill
-Past = tuple[tuple[Value, ...], Value] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A decode step: the position to write, and the graph's arguments, among them what was remembered."""
+
+    position: Value
+    args: Mapping[str, Value]
+
+    def past(self, i: int, name: str) -> Value:
+        return self.args[f"past.{i}.{name}"]
+
+
+#: None in a prefill
+Past = Step | None
+#: results by name
+Made = dict[str, Value]
 
 
 def visible_pairs(seq: int, window: int) -> int:
@@ -22,8 +41,8 @@ def visible_pairs(seq: int, window: int) -> int:
     return full * (full + 1) // 2 + (seq - full) * full
 
 
-def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, ...]]:
-    """Return the attention of layer `i` and its caches."""
+def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
+    """Return the attention of layer `i` and what it remembers, by the name of the result."""
     if m.c.latent is not None:
         return _latent(m, i, x, past)
     c, at = m.c, f"layers.{i}.self_attn"
@@ -33,28 +52,39 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Val
     v = _clipped(m, v, at)
     if m.grown is not None and c.growth is not None and (c.growth.turned or c.rope_of[i] < 0):
         q = m.b("mul", q, m.grown, loc=at + ".growth")
-    k, v = _remember(m, (k, v), past, at)
+    k, v = made = _remember(m, i, (k, v), past, at)
+    o = attend(m, q, k, v, at, lambda s: _softmax(m, i, s, past, at), _macs(m, i, q, past))
+    return m.out_linear(o, at + ".o_proj"), _results(m, i, made)
+
+
+def cross_attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
+    """Return what layer `i` gathers from the encoder's result; its keys and values are made once, by the prefill."""
+    at, names = f"layers.{i}.cross_attn", (f"cross.{i}.key", f"cross.{i}.value")
+    q, made = m.linear(x, at + ".q_proj"), {}
+    if past is None:
+        assert m.source is not None
+        made = {name: m.linear(m.source, f"{at}.{p}_proj") for name, p in zip(names, "kv", strict=True)}
+    k, v = ((past.args if past else made)[name] for name in names)
+    return m.out_linear(attend(m, q, k, v, at), at + ".o_proj"), made
+
+
+def _results(m: Blocks, i: int, made: tuple[Value, ...]) -> Made:
+    return {f"present.{i}.{cache.name}": v for cache, v in zip(_rows(m, i), made, strict=True)}
+
+
+def _rows(m: Blocks, i: int) -> list[Cache]:
+    """What attention remembers of every token; a layer may keep a state beside it."""
+    return [cache for cache in m.c.caches(i) if cache.rows]
+
+
+def attend(m: Blocks, q: Value, k: Value, v: Value, at: str, softmax: Callable[[Value], Value] | None = None,
+           macs: int = -1) -> Value:  # fmt: skip
+    """Return what queries gather of keys and values; `softmax` of the scores, None: every query sees every key."""
+    c = m.c
     sizes = _sizes(c.kv_heads, c.heads // c.kv_heads, c.head_dim)
-    s = m.b(
-        "contract",
-        q,
-        k,
-        equation=SCORES,
-        sizes=sizes,
-        useful_macs=_macs(m, i, q, past),
-        loc=at + ".scores",
-    )
-    p = _softmax(m, i, s, past, at)
-    o = m.b(
-        "contract",
-        p,
-        v,
-        equation=MIXED,
-        sizes=sizes,
-        useful_macs=_macs(m, i, q, past),
-        loc=at + ".mix",
-    )
-    return m.out_linear(o, at + ".o_proj"), (k, v)
+    s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=macs, loc=at + ".scores")
+    p = softmax(s) if softmax is not None else m.b("softmax", s, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
+    return m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=macs, loc=at + ".mix")
 
 
 def _clipped(m: Blocks, x: Value, at: str) -> Value:
@@ -82,19 +112,18 @@ def _sizes(keys: int, group: int, width: int) -> tuple[str | int, ...]:
     return "h", keys, "g", group, "d", width
 
 
-def _remember(m: Blocks, new: tuple[Value, Value], past: Past, at: str) -> tuple[Value, Value]:
+def _remember(m: Blocks, i: int, new: tuple[Value, Value], past: Past, at: str) -> tuple[Value, Value]:
     """Write this step's rows into the caches; a prefill's rows are the caches."""
     if past is None:
         return new
-    caches, position = past
-    a, b = (m.b("kv_update", cache, row, position, axis=1, loc=f"{at}.{name}_cache")
-            for (name, _), cache, row in zip(m.c.caches(), caches, new, strict=True))  # fmt: skip
+    a, b = (m.b("kv_update", past.past(i, cache.name), row, past.position, axis=1, loc=f"{at}.{cache.name}_cache")
+            for cache, row in zip(_rows(m, i), new, strict=True))  # fmt: skip
     return a, b
 
 
 def _macs(m: Blocks, i: int, q: Value, past: Past) -> int:
     """Only the unmasked pairs of a causal prefill count."""
-    return -1 if past is not None or m.c.encoder else _pairs(m, i, q) * q.shape[-1]
+    return -1 if past is not None or (m.c.encoder and not m.c.causal) else _pairs(m, i, q) * q.shape[-1]
 
 
 def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
@@ -103,10 +132,11 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
         s = m.b("tanh", m.scaled(s, scale / c.attention_cap, at + ".cap"), loc=at + ".cap")
         scale = c.attention_cap
     seq, window = s.shape[-1], c.windows[i]
-    visible = () if c.encoder or past is not None else (0, window if window < seq else 0)
-    if c.encoder:
+    ahead = (c.encoder and not c.causal) or past is not None
+    visible = () if ahead else (0, window if window < seq else 0)
+    mask = m.leaning.get(i if c.relative is not None and c.relative.each else 0) or m.masks.get(c.sight(i))
+    if mask is None:
         return m.b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
-    mask = m.masks[c.sight(i)]
     if c.sinks:
         return _drained(m, s, mask, scale, visible, at)
     if c.alibi:
@@ -141,7 +171,7 @@ def _leaning(m: Blocks, s: Value, mask: Value, scale: float, visible: tuple[int,
     return p if dtype == WIDE else m.b("convert", p, dtype=dtype, loc=at)
 
 
-def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value, ...]]:
+def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     """Latent attention. A prefill expands the latent rows into keys and values per head; a decode step instead
     takes the query into the latent space, where all heads share one key, so the cache is never expanded."""
     c, at, latent = m.c, f"layers.{i}.self_attn", m.c.latent
@@ -154,7 +184,7 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value
     q_rope = m.rope(m.linear(x_q, at + ".q_rope"), c.rope_of[i], c.heads, at + ".q_rotated")
     rows = m.norm(m.linear(x, at + ".kv_a_proj"), at + ".kv_a_layernorm", eps=1e-6)
     turned = m.rope(m.linear(x, at + ".k_rope"), c.rope_of[i], 1, at + ".k_rotated")
-    rows, turned = _remember(m, (rows, turned), past, at)
+    rows, turned = made = _remember(m, i, (rows, turned), past, at)
     pairs = -1 if past else _pairs(m, i, x)
     if past is None:
         keys, values = m.linear(rows, at + ".k_nope"), m.linear(rows, at + ".v")
@@ -189,7 +219,7 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, tuple[Value
         )
         o = m.b("contract", o, m.param(at + ".v.weight"), equation="b s (h r), (h d) r -> b s (h d)",
                 sizes=("h", c.heads, "d", latent.value), loc=at + ".values")  # fmt: skip
-    return m.out_linear(o, at + ".o_proj"), (rows, turned)
+    return m.out_linear(o, at + ".o_proj"), _results(m, i, made)
 
 
 def _times(pairs: int, width: int) -> int:

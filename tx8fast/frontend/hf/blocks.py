@@ -30,8 +30,11 @@ class Blocks:
         self.table, self.dtype, self.mask_value = weights.table, weights.dtype, mask_value
         self.ropes: dict[int, tuple[Value, Value]] = {}
         self.masks: dict[tuple[int, int], Value] = {}  # by window and chunk
+        self.leaning: dict[int, Value] = {}  # masks with learned summands, of the layers that have tables
+        self.source: Value | None = None  # the encoder's result that a prefill attends to
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
         names = names_of(c)
+        self.multipliers = dict(c.multipliers)
         self.places = {*names.modules, *names.outer}
 
     # ------------------------------------------------------------ leaves
@@ -65,6 +68,14 @@ class Blocks:
         """cap * tanh(x / cap)."""
         return self.scaled(self.b("tanh", self.scaled(x, 1.0 / cap, loc), loc=loc), cap, loc)
 
+    def narrow(self, x: Value) -> Value:
+        """Bring what flows past the layers into the format they compute in."""
+        return x if x.dtype == self.dtype else self.b("convert", x, dtype=self.dtype, loc="residual")
+
+    def added(self, x: Value, y: Value, loc: str) -> Value:
+        """Add what a part of a layer gives to what flows past it."""
+        return self.b("add", x, y if x.dtype == y.dtype else self.b("convert", y, dtype=x.dtype, loc=loc), loc=loc)
+
     # ------------------------------------------------------------ layers
 
     def linear(self, x: Value, name: str, useful_macs: int = -1, dtype: str | None = None, bias: bool = True) -> Value:
@@ -73,7 +84,12 @@ class Blocks:
         operands = [x, self.param(name + ".weight", dtype)]
         if bias and self.has(name + ".bias"):
             operands.append(self.param(name + ".bias", dtype))
-        return self.b("gemm", *operands, trans_b=not flipped, useful_macs=useful_macs, loc=name)
+        y = self.b("gemm", *operands, trans_b=not flipped, useful_macs=useful_macs, loc=name)
+        return self.scaled(y, self.multiplier(name), name)
+
+    def multiplier(self, name: str) -> float:
+        """Return what the family multiplies the result of a module of a layer by."""
+        return self.multipliers.get(name.split(".", 2)[-1], 1.0)
 
     def out_linear(self, x: Value, name: str, useful_macs: int = -1) -> Value:
         """The linear layer out of heads or hidden units: where chips share these, the sum of what they give."""
@@ -172,8 +188,42 @@ class Blocks:
                 name = f"%causal_mask/{seq}" + (f"/{window}" if window else "") + (f"/chunk{chunk}" if chunk else "")
                 shared[short] = self.derived(name, "causal_mask", attrs, (seq, seq))
             self.masks[sight] = shared[short]
+        self._lean(seq)
         if self._grows(seq):
             self.grown = self._growth(self.derived(f"%places/{seq}", "arange", {}, (seq, 1), "f32"))
+
+    def encoder_inputs(self, seq: int) -> None:
+        """Emit rotation tables, and masks where an encoder's tokens do not see everything."""
+        c = self.c
+        if c.causal:
+            self.prefill_inputs(seq)
+            return
+        for which in self._used_ropes():
+            self.ropes[which] = self.rope_tables(which, seq)
+        for sight in self._sights():
+            window = sight[0]
+            if 0 < window < seq:  # reaches as far ahead as back
+                attrs = {"window": window, "ahead": window - 1, "value": self.mask_value}
+                self.masks[sight] = self.derived(f"%near/{seq}/{window}", "causal_mask", attrs, (seq, seq))
+
+        self._lean(seq)
+
+    def _lean(self, length: int, position: Value | None = None) -> None:
+        """Emit masks with learned summands [heads, length, length], or their row at `position` [heads, 1, length]."""
+        r, heads = self.c.relative, self.c.heads
+        if r is None:
+            return
+        for i in range(self.c.layers if r.each else 1):
+            table = self.weights.slots[f"layers.{i}.relative.weight"].key
+            attrs = {"distance": r.distance, "both": r.both, "value": 0.0 if self.c.encoder else self.mask_value}
+            key, dtype = f"%relative/{i}/{length}", self.table[table].dtype
+            if position is None:
+                bias = self.derived(key, "relative_bias", attrs, (heads, length, length), dtype, (table,))
+            else:  # a row of all heads is looked up at once
+                rows = self.derived(key + "/rows", "relative_bias", attrs, (length, heads * length), dtype, (table,))
+                bias = self.b("embedding", rows, position, loc=key)
+                bias = self.b("reshape", bias, shape=(heads, 1, length), loc=key)
+            self.leaning[i] = bias if dtype == self.dtype else self.b("convert", bias, dtype=self.dtype, loc=key)
 
     def decode_inputs(self, position: Value, past: int) -> None:
         """Emit rotation rows [1, head_dim] at `position` and additive mask rows [past] that all layers share."""
@@ -205,6 +255,7 @@ class Blocks:
                     seen = b("and", seen, b("ge", slot, first, loc="mask.chunk"), loc="mask.seen")
                 shared[short] = b("select", seen, zero, low, loc="mask")
             self.masks[sight] = shared[short]
+        self._lean(past, position)
         if self._grows(past):
             self.grown = self._growth(
                 b("reshape", b("convert", position, dtype="f32", loc="growth"), shape=(1, 1), loc="growth")

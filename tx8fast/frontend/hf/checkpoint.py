@@ -59,7 +59,7 @@ def load_weights(c: ModelConfig, root: Path | None, path: Path | None, entries: 
     if entries is not None:
         first = entries.get(slots[0].keys[0])
         stored = first.dtype if first is not None and first.dtype in FLOATS else stored
-        slots += _present(c, prefix, entries)
+        slots = [s for s in slots if not s.optional or s.keys[0] in entries] + _present(c, prefix, entries)
     binder = _Binder(c, table, entries, stored)
     bound = {s.name: binder.bind(s) for s in slots}
     if entries is not None:
@@ -82,7 +82,7 @@ def _modern(entries: dict[str, CheckpointEntry]) -> dict[str, CheckpointEntry]:
 def _prefix(c: ModelConfig, entries: Entries | None) -> str:
     """Checkpoints of the bare model leave the outer name away."""
     names = names_of(c)
-    module = "patches" if c.image is not None else "embed_tokens"
+    module = next(iter(names.outer))
     for prefix in (*names.prefixes, *WRAPPED) if entries is not None else ():
         if outer_key(names, module, prefix) + ".weight" in (entries or ()):
             return prefix

@@ -12,33 +12,25 @@ from tx8fast.frontend.hf.families import FAMILIES
 from tx8fast.frontend.hf.family import Family
 from tx8fast.frontend.hf.lookalike import look_alike
 from tx8fast.frontend.hf.options import DTYPES
+from tx8fast.frontend.hf.parts import COMPOSITES, piece_of
 from tx8fast.frontend.hf.quantization import read_scheme
 from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader, Watched
 from tx8fast.frontend.hf.spec import ModelConfig
 
 MODEL_TYPES = tuple(FAMILIES)
-#: image-text models of which the text half is read -> its family where the nested config does not say
-TEXT_HALVES = {
-    "gemma3": "gemma3_text", "mistral3": "mistral", "llama4": "llama4_text", "llava": "llama", "llava_next": "llama",
-    "idefics3": "llama", "smolvlm": "llama", "aya_vision": "cohere2", "internvl": "qwen2",
-}  # fmt: skip
-_LLAMA_7B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
-TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": {**_LLAMA_7B, "intermediate_size": 11008, "vocab_size": 32000},
-    "mistral": {**_LLAMA_7B, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 32000},
-}
 #: hidden_act of the config -> name of the op, also the activation of `swiglu`
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "sigmoid": "sigmoid", "relu2": "relu2", "xielu": "xielu",
+    "quick_gelu": "quick_gelu",
 }  # fmt: skip
 
 
-def parse_config(raw: Any, where: str, as_family: str | None = None) -> ModelConfig:
+def parse_config(raw: Any, where: str, as_family: str | None = None, part: str | None = None) -> ModelConfig:
     """Return the checked config of the JSON object `raw`; `where` names the file in messages, `as_family` the family to
-    take it for, whatever it says.
+    take it for, whatever it says, `part` the part of a model of several.
 
-    Raises UnsupportedError for another family, ImportModelError that lists every bad key and unsupported feature.
+    Raises ConfigError for a part that it has not, UnsupportedError for another family, ImportModelError that lists every bad key and unsupported feature.
     """
     doing = f"reading model config {where}"
     if not isinstance(raw, dict):
@@ -48,7 +40,7 @@ def parse_config(raw: Any, where: str, as_family: str | None = None) -> ModelCon
         raise ImportModelError(f"{doing}: key 'model_type' is {kind!r}, required one of {', '.join(MODEL_TYPES)}")
     if as_family is not None and as_family not in FAMILIES:
         raise UnsupportedError(f"{doing}: --as {as_family} is no family, supported are {', '.join(MODEL_TYPES)}")
-    kind, raw = _text_half(kind, raw)
+    kind, raw = piece_of(kind, raw, part, doing)
     if kind in FAMILIES:
         return _read(kind, raw, doing, set())
     like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen))
@@ -58,7 +50,7 @@ def parse_config(raw: Any, where: str, as_family: str | None = None) -> ModelCon
             "and compare the results with the original's"
         )
     raise UnsupportedError(
-        f"{doing}: model_type '{kind}' is not supported, supported are {', '.join((*MODEL_TYPES, *TEXT_HALVES))}; "
+        f"{doing}: model_type '{kind}' is not supported, supported are {', '.join((*MODEL_TYPES, *COMPOSITES))}; "
         "export the model to ONNX and compile that"
     )
 
@@ -83,21 +75,6 @@ def _read(kind: str, raw: dict[str, Any], doing: str, seen: set[str]) -> ModelCo
     fields = family.read(r, {**common, "heads": common["heads"] or 1, "layers": common["layers"] or 0})
     raise_all(ImportModelError, doing, r.problems)
     return ModelConfig(**fields)
-
-
-def _text_half(kind: str, raw: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the config of the language model in an image-text model; what both halves share stands outside of it."""
-    inner = raw.get("text_config")
-    if kind not in TEXT_HALVES or not isinstance(inner, dict):
-        return kind, raw
-    outer: dict[str, Any] = {
-        k: raw[k] for k in ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config") if k in raw
-    }
-    inner_kind = inner.get("model_type")
-    inner_kind = inner_kind if type(inner_kind) is str else TEXT_HALVES[kind]
-    # such configs leave out what the library has as default
-    given = {k: v for k, v in inner.items() if v is not None or k not in outer}
-    return inner_kind, {**TEXT_DEFAULTS.get(inner_kind, {}), **outer, **given}
 
 
 def _common(r: Reader, kind: str, family: Family) -> dict[str, Any]:

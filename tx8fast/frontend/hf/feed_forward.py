@@ -13,6 +13,8 @@ from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.ir.core import Value
 
 ROUTING = "f32"
+#: activations that one op applies and multiplies
+GATES = ("silu", "gelu", "gelu_tanh", "relu", "sigmoid")
 
 
 def feed_forward(m: Blocks, i: int, x: Value) -> Value:
@@ -24,13 +26,16 @@ def feed_forward(m: Blocks, i: int, x: Value) -> Value:
 
 
 def _plain(m: Blocks, name: str, x: Value) -> Value:
-    return m.out_linear(_act(m, name, m.linear(x, name + "up_proj")), name + "down_proj")
+    return m.out_linear(activated(m, name, m.linear(x, name + "up_proj")), name + "down_proj")
 
 
-def _act(m: Blocks, name: str, x: Value) -> Value:
+def activated(m: Blocks, name: str, x: Value) -> Value:
+    """Return the family's activation of x."""
     at, kind = name + "act", m.c.activation
     if kind == "relu2":
         return m.b("square", m.b("relu", x, loc=at), loc=at)
+    if kind == "quick_gelu":
+        return m.b("mul", x, m.b("sigmoid", m.scaled(x, 1.702, at), loc=at), loc=at)
     return _xielu(m, at, x) if kind == "xielu" else m.b(kind, x, loc=at)
 
 
@@ -57,6 +62,8 @@ def _gated(m: Blocks, name: str, x: Value) -> Value:
 def _gate(m: Blocks, name: str, gate: Value, up: Value) -> Value:
     """act(gate) * up, or its clamped form."""
     b, c, at = m.b, m.c, name + "act"
+    if c.activation not in GATES:
+        return b("mul", activated(m, name, gate), up, loc=at)
     if not c.gate_limit:
         return b("swiglu", gate, up, act=c.activation, loc=at)
     gate = b("min", gate, m.number(c.gate_limit, gate.dtype, at), loc=at)

@@ -48,7 +48,8 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     (0 <= position < past) and the caches `past.{i}.key`, `past.{i}.value` [batch, past, kv_heads * head_dim], which
     the results `present.{i}.key`, `present.{i}.value` overwrite in place; latent attention caches `latent`
     and `rope_key` instead. First result: `logits` [batch, seq or 1, vocab]. Encoders take `input_ids` and
-    `token_type_ids`, or `pixel_values` [batch, channels, height, width]; first result: `last_hidden_state`.
+    `token_type_ids`, or `pixel_values` [batch, channels, height, width]; first result: `last_hidden_state`. With input "embeds"
+    a decoder takes `inputs_embeds` [batch, seq, hidden] in the model's float format instead of `input_ids`.
 
     Raises ConfigError (options), ImportModelError (files), UnsupportedError (model family or feature).
     """
@@ -59,16 +60,21 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
             raise ConfigError(f"importing {path}: a GGUF file names its architecture; drop --as")
         root = path.resolve().parent
         checkpoint = path
+        if options.part is not None:
+            raise ConfigError(f"importing {path}: a GGUF file holds one model; drop --part")
         config, entries = read_gguf(path)
     else:
         root = directory
-        config = read_config(path / CONFIG_NAME if directory else path, options.as_family)
+        config = read_config(path / CONFIG_NAME if directory else path, options.as_family, options.part)
         checkpoint, entries = find_entries(directory)
         for stored in path.parent.glob("*.safetensors*") if directory is None else ():
             refer(stored)  # what a program that is made of the config alone will be run with
-    options.check(config.model_type if config.encoder else "")
-    if config.model_type == "vit" and options.seq is not None:
-        warnings.warn("seq has no effect, the image's size makes the positions", UnusedOptionWarning, stacklevel=2)
+    fixed = config.image is not None or config.frames is not None
+    options.check(config.model_type if config.encoder else "", fixed, config.source if config.cross else -1)
+    if fixed and options.seq is not None:
+        warnings.warn(
+            "seq has no effect, the size of an image or sound makes the positions", UnusedOptionWarning, stacklevel=2
+        )
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)
     parallel = Parallel(options.tp, max(options.tp, options.chips))
@@ -80,17 +86,17 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     ctx = new_context()
     # programs name files, where their weights are, and no directory: one that is renamed holds the same model
     name = path.stem if config.gguf else config.model_type
-    types = _arguments(ctx, config, options.batch, seq, past, weights.dtype)
+    types = _arguments(ctx, config, options, seq, past, weights.dtype)
     module = ctx.create("module", n_regions=1, chip_x=parallel.chips)
-    donated = _donated(config) if past is not None else ()
-    func = ctx.create("func", n_regions=1, sym_name="main", arg_names=tuple(types), donated=donated, loc=name)
+    func = ctx.create("func", n_regions=1, sym_name="main", arg_names=tuple(types), loc=name)
     module.regions[0].add_block().append(func)
     block = func.regions[0].add_block()
     args = {n: block.add_arg(t, n) for n, t in types.items()}
     b = Builder(ctx, block)
     named = build(ctx, b, config, weights, args, compute_dtype=wanted or weights.dtype, past=past,
-                  last_only=options.logits == "last", parallel=parallel)  # fmt: skip
+                  logits=options.logits, parallel=parallel)  # fmt: skip
     func.attrs["result_names"] = tuple(named)
+    func.attrs["donated"] = _donated(list(types), list(named))
     b.op("return", *named.values())
     program = IRProgram(ctx, module, weights.table, name)
     program.phase, program.config_dtype, program.family = options.phase, weights.dtype, config.model_type
@@ -98,14 +104,14 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     return program
 
 
-def _donated(c: ModelConfig) -> tuple[int, ...]:
+def _donated(args: list[str], results: list[str]) -> tuple[int, ...]:
     """Return flat (argument, result) index pairs: each cache argument's bytes become the matching result."""
-    first_arg, first_result = 2, 1  # after input_ids and position; after logits
-    return tuple(n for i in range(len(c.caches()) * c.layers) for n in (first_arg + i, first_result + i))
+    kept = {"past." + r.removeprefix("present."): i for i, r in enumerate(results) if r.startswith("present.")}
+    return tuple(n for i, a in enumerate(args) if a in kept for n in (i, kept[a]))
 
 
-def read_config(path: Path, as_family: str | None = None) -> ModelConfig:
-    """Return the checked config file, read as one of `as_family`. Raises ImportModelError if it is not readable JSON."""
+def read_config(path: Path, as_family: str | None = None, part: str | None = None) -> ModelConfig:
+    """Return the checked config file, or that of a `part` of the model, read as one of `as_family`. Raises ImportModelError if it is not readable JSON."""
     try:
         raw = json.loads(read_input(path, MAX_CONFIG_BYTES))
     except OSError as e:
@@ -114,19 +120,33 @@ def read_config(path: Path, as_family: str | None = None) -> ModelConfig:
         ) from e
     except (ValueError, RecursionError) as e:
         raise ImportModelError(f"reading model config {path}: not valid JSON: {e}") from e
-    return parse_config(raw, str(path), as_family)
+    return parse_config(raw, str(path), as_family, part)
 
 
 def _arguments(
-    ctx: Context, c: ModelConfig, batch: int, seq: int, past: int | None, dtype: str
+    ctx: Context, c: ModelConfig, o: HfOptions, seq: int, past: int | None, dtype: str
 ) -> dict[str, TensorType]:
+    batch = o.batch
     if c.image is not None:
-        return {"pixel_values": ctx.tensor((batch, *c.image[:3]), dtype)}
-    args = {"input_ids": ctx.tensor((batch, seq), "i64")}
-    if c.token_types:
+        return {"pixel_values": ctx.tensor((batch, c.image.channels, c.image.height, c.image.width), dtype)}
+    if c.frames is not None:
+        return {"input_features": ctx.tensor((batch, *c.frames), dtype)}
+    if o.input == "embeds":
+        args = {"inputs_embeds": ctx.tensor((batch, seq, c.hidden), dtype)}
+    else:
+        args = {"input_ids": ctx.tensor((batch, seq), "i64")}
+    if c.token_types > 1:
         args["token_type_ids"] = ctx.tensor((batch, seq), "i64")
     if past is not None:
         args["position"] = ctx.tensor((1,), "i64")
         for i in range(c.layers):
-            args |= {f"past.{i}.{name}": ctx.tensor((batch, past, width), dtype) for name, width in c.caches()}
+            for k in c.caches(i):
+                shape = (batch, *((past,) if k.rows else ()), *k.shape)
+                args[f"past.{i}.{k.name}"] = ctx.tensor(shape, k.dtype or dtype)
+    source = o.source or c.source
+    if c.cross and past is None:
+        args["encoder_hidden_states"] = ctx.tensor((batch, source, c.hidden), dtype)
+    elif c.cross:
+        crossed = ctx.tensor((batch, source, c.kv_heads * c.head_dim), dtype)
+        args |= {f"cross.{i}.{name}": crossed for i in range(c.layers) for name in ("key", "value")}
     return args

@@ -5,25 +5,24 @@ May import: frontend.hf. Must not: open files; know the IR.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 from math import prod
 
+from tx8fast.frontend.hf import mixer_slots
 from tx8fast.frontend.hf.family import Stack
-from tx8fast.frontend.hf.slots import Slot, SlotList, part
-from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.frontend.hf.slots import Slot, SlotList, outer_key, part
+from tx8fast.frontend.hf.spec import Image, ModelConfig
 
 
 def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     """Yield every slot in the order of the graph; those that a checkpoint may lack are `optional_slots`."""
     s = SlotList(c, prefix)
     if c.image is not None:
-        channels, _, _, ph, pw = c.image
-        # stored [out, channel, row, column]; the convolution wants [row, column, out, channel]
-        yield s.outer("patches", (c.hidden, channels, ph, pw), steps=(("transpose", [2, 3, 0, 1]),))
-        yield s.outer("patches", (c.hidden,), ".bias")
-        yield s.outer("class_token", (1, 1, c.hidden), "")
-        yield s.outer("positions", (1, c.positions, c.hidden), "")
+        yield from _image(s, c.image)
+    elif c.frames is not None:
+        yield from _sound(s, c.frames[0])
     else:
         yield s.outer("embed_tokens", (c.vocab, c.embedding_width or c.hidden))
         if c.positions:
@@ -32,13 +31,21 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("token_types", (c.token_types, c.hidden))
     if c.embedding_norm:
         yield s.outer("embed_norm", (c.hidden,))
-        yield s.outer("embed_norm", (c.hidden,), ".bias")
+        if c.norm_bias:
+            yield s.outer("embed_norm", (c.hidden,), ".bias")
     if c.embedding_width:
         yield s.outer("project_in", (c.hidden, c.embedding_width))
     for i in range(c.layers):
         yield from s.norm(i, "attn_norm", c.hidden)
-        yield from _latent(s, i) if c.latent else _attention(s, i)
+        yield from MIXERS[c.mixer(i)](s, i)
         yield from s.norm(i, "attn_post_norm", c.hidden)
+        if c.cross:
+            yield from s.norm(i, "cross_norm", c.hidden)
+            yield from _projections(s, i, "cross_attn", c.hidden)
+        if c.layer_scale:
+            yield from (s.vector(i, module, c.hidden, "") for module in ("attn_scale", "mlp_scale"))
+        if c.fed and not c.fed[i]:
+            continue
         yield from s.norm(i, "mlp_norm", c.hidden)
         yield from _experts(s, i) if c.sparse[i] else _mlp(s, i)
         yield from s.norm(i, "mlp_post_norm", c.hidden)
@@ -48,39 +55,96 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield s.outer("norm", (c.hidden,), ".bias")
     if c.embedding_width:
         yield s.outer("project_out", (c.embedding_width, c.hidden))
+    if c.pool == "probe":
+        yield from _pool(s)
+    if c.pool == "last":
+        yield s.outer("head", (c.projection, c.hidden))
+        yield s.outer("head", (c.projection,), ".bias")
     if not c.tied and not c.encoder:
-        yield s.outer("lm_head", (c.vocab, c.embedding_width or c.hidden))
+        yield s.outer("lm_head", (c.vocab, c.embedding_width or c.hidden), optional=c.loose_head)
     if c.head_bias:
         yield s.outer("lm_head", (c.vocab,), ".bias")
+    if "logits_bias" in s.names.outer:
+        key = outer_key(s.names, "logits_bias", s.prefix)
+        yield Slot("lm_head.bias", (key,), (1, c.vocab), (("reshape", [c.vocab]),), optional=True)
 
 
 def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
-    """Yield what an encoder's checkpoint may have on top, in pairs of weight and bias; -1 = any size."""
+    """Yield what an encoder's checkpoint may have on top; -1 = any size."""
     s = SlotList(c, prefix)
-    if c.encoder:
-        yield s.outer("pooler", (c.hidden, c.hidden))
-        yield s.outer("pooler", (c.hidden,), ".bias")
-    if c.image is not None:
-        yield s.outer("classifier", (-1, c.hidden))
-        yield s.outer("classifier", (-1,), ".bias")
+    for module, rows in (("pooler", c.hidden), ("classifier", -1), ("projection", -1)):
+        if c.encoder and module in s.names.outer:
+            yield s.outer(module, (rows, c.hidden))
+            yield s.outer(module, (rows,), ".bias")
+
+
+def _image(s: SlotList, image: Image) -> Iterator[Slot]:
+    c, lead = s.c, () if image.flat else (1,)
+    # stored [out, channel, row, column]; the convolution wants [row, column, out, channel]
+    yield s.outer("patches", (c.hidden, image.channels, image.patch_height, image.patch_width),
+                  steps=(("transpose", [2, 3, 0, 1]),))  # fmt: skip
+    if image.bias:
+        yield s.outer("patches", (c.hidden,), ".bias")
+    if image.class_token:
+        yield s.outer("class_token", (*lead, *lead, c.hidden), "")
+    yield s.outer("positions", (*lead, c.positions, c.hidden), "")
+
+
+def _sound(s: SlotList, channels: int) -> Iterator[Slot]:
+    """Two convolutions along time, stored [out, in, 3], as those of an image one pixel wide."""
+    h = s.c.hidden
+    for module, source in (("conv1", channels), ("conv2", h)):
+        yield s.outer(module, (h, source, 3), steps=(("transpose", [2, 0, 1]), ("reshape", [3, 1, h, source])))
+        yield s.outer(module, (h,), ".bias")
+    yield s.outer("positions", (s.c.positions, h))
+
+
+def _pool(s: SlotList) -> Iterator[Slot]:
+    """A learned query that attends to all rows, and a feed-forward part behind a norm (SigLIP)."""
+    c = s.c
+    key, h = outer_key(s.names, "probe", s.prefix), c.hidden
+    yield Slot("probe", (key + ".probe",), (1, 1, h))
+    for at, module in enumerate(("q_proj", "k_proj", "v_proj")):
+        yield Slot(
+            f"probe.{module}.weight", (key + ".attention.in_proj_weight",), (3 * h, h), part((h, h), (at * h, 0))
+        )
+        yield Slot(f"probe.{module}.bias", (key + ".attention.in_proj_bias",), (3 * h,), part((h,), (at * h,)))
+    for module, stored, rows, cols in (("o_proj", "attention.out_proj", h, h), ("up_proj", "mlp.fc1", c.intermediate, h),
+                                       ("down_proj", "mlp.fc2", h, c.intermediate)):  # fmt: skip
+        yield Slot(f"probe.{module}.weight", (f"{key}.{stored}.weight",), (rows, cols))
+        yield Slot(f"probe.{module}.bias", (f"{key}.{stored}.bias",), (rows,))
+    for side in ("weight", "bias"):
+        yield Slot(f"probe.norm.{side}", (f"{key}.layernorm.{side}",), (h,))
 
 
 def _attention(s: SlotList, i: int) -> Iterator[Slot]:
     c = s.c
-    q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    if c.latent:
+        yield from _latent(s, i)
+        return
     if "self_attn.qkv" in s.names.modules:
-        yield from _fused(s, i, q, kv)
+        q = c.heads * c.head_dim
+        yield from _fused(s, i, q, c.kv_heads * c.head_dim)
+        yield from s.linear(i, "self_attn.o_proj", c.hidden, q, c.out_bias, c.flipped)
     else:
-        paired = c.paired_lanes
-        yield from s.linear(i, "self_attn.q_proj", q, c.hidden, c.qkv_bias, heads=c.heads * paired)
-        yield from s.linear(i, "self_attn.k_proj", kv, c.hidden, c.qkv_bias, heads=c.kv_heads * paired)
-        yield from s.linear(i, "self_attn.v_proj", kv, c.hidden, c.qkv_bias)
-    yield from s.linear(i, "self_attn.o_proj", c.hidden, q, c.out_bias, c.flipped)
+        yield from _projections(s, i, "self_attn", c.hidden)
+    if c.relative is not None and (c.relative.each or not i):
+        yield s.table(i, "relative", (c.relative.buckets, c.heads))
     if c.sinks:
         yield Slot(f"layers.{i}.self_attn.sinks.weight", (s.key(i, "self_attn.sinks"),), (c.heads,))
     if c.qk_norm and c.qk_norm_gain:
         for module, heads in (("q_norm", c.heads), ("k_norm", c.kv_heads)):
             yield from _query_norm(s, i, f"self_attn.{module}", heads)
+
+
+def _projections(s: SlotList, i: int, at: str, source: int) -> Iterator[Slot]:
+    """The matrices into and out of an attention, whose keys and values are of rows `source` wide."""
+    c, paired = s.c, s.c.paired_lanes
+    q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    yield from s.linear(i, at + ".q_proj", q, c.hidden, c.qkv_bias, heads=c.heads * paired)
+    yield from s.linear(i, at + ".k_proj", kv, source, c.qkv_bias and c.key_bias, heads=c.kv_heads * paired)
+    yield from s.linear(i, at + ".v_proj", kv, source, c.qkv_bias)
+    yield from s.linear(i, at + ".o_proj", c.hidden, q, c.out_bias)
 
 
 def _query_norm(s: SlotList, i: int, module: str, heads: int) -> Iterator[Slot]:
@@ -221,6 +285,13 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
                 (2 * n, c.hidden),
                 part((n, c.hidden), (j * n, 0)),
             )
+            if c.mlp_bias:
+                yield Slot(
+                    f"layers.{i}.mlp.{module}.bias",
+                    (s.key(i, "mlp.gate_up") + ".bias",),
+                    (2 * n,),
+                    part((n,), (j * n,)),
+                )
     elif c.gated:
         yield from s.linear(i, "mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias)
     if "mlp.gate_up" not in s.names.modules:
@@ -253,9 +324,29 @@ def _experts(s: SlotList, i: int) -> Iterator[Slot]:
         ):
             yield _stacked(s, i, module, name)
     if e.shared:
+        if "shared.gate_up" in s.names.modules:
+            yield from _shared_fused(s, i, e.shared)
+            return
         shared = s.key(i, "shared")
         for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
                               ("down_proj", (c.hidden, e.shared))):  # fmt: skip
             yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)
     if e.shared_gate:
         yield from s.linear(i, "shared_gate", 1, c.hidden)
+
+
+def _shared_fused(s: SlotList, i: int, units: int) -> Iterator[Slot]:
+    """Shared experts whose gate and unit are one matrix."""
+    h, key = s.c.hidden, s.key(i, "shared.gate_up") + ".weight"
+    for at, module in enumerate(("gate_proj", "up_proj")):
+        yield Slot(
+            f"layers.{i}.shared_experts.{module}.weight", (key,), (2 * units, h), part((units, h), (at * units, 0))
+        )
+    yield Slot(f"layers.{i}.shared_experts.down_proj.weight", (s.key(i, "shared.down") + ".weight",), (h, units))
+
+
+#: the slots of what mixes tokens, by its name
+MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
+    "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan,
+    "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
+}  # fmt: skip

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 class Slot:
     """`keys`: stored tensors, all of shape `stored`, joined along `axis`; or one, of which `steps` take a part.
 
-    `shift` is added to every element. A matrix is [out, in]; `flipped` ones are [in, out].
+    `shift` is added to every element. A matrix is [out, in]; `flipped` ones are [in, out]. `optional`: a checkpoint may lack it.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Slot:
     shift: float = 0.0
     flipped: bool = False
     expert: bool = False
+    optional: bool = False
 
 
 #: names in GGUF files, which all families share
@@ -103,6 +104,9 @@ class SlotList:
     def vector(self, i: int, module: str, size: int, suffix: str = ".weight", **more: Any) -> Slot:
         return Slot(f"layers.{i}.{module}{suffix}", (self.key(i, module) + suffix,), (size,), **more)
 
+    def table(self, i: int, module: str, shape: Shape, **more: Any) -> Slot:
+        return Slot(f"layers.{i}.{module}.weight", (self.key(i, module) + ".weight",), shape, **more)
+
     def linear(self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False,
                heads: int = 0) -> Iterator[Slot]:  # fmt: skip
         """`heads`: the rows are those of so many heads, and pair lanes."""
@@ -113,6 +117,8 @@ class SlotList:
             yield self.vector(i, module, rows, ".bias", steps=_halves(heads, (rows,)))
 
     def norm(self, i: int, module: str, size: int) -> Iterator[Slot]:
+        if f"{i}.{module}" in self.c.unnormed:
+            return
         if module in self.names.modules and self.c.norm_gain and not (self.c.one_norm and module == "mlp_norm"):
             yield self.vector(i, module, size, shift=self.c.norm_offset)
             if self.c.norm_bias:

@@ -72,6 +72,83 @@ class Latent:
 
 
 @dataclass(frozen=True, slots=True)
+class Relative:
+    """Scores learn a summand per head and bucket of distances (T5): half of the `buckets` hold one distance each, the others
+    ever more, up to `distance`. `both`: distances ahead have buckets of their own. `each`: every layer has a table, not the first alone."""
+
+    buckets: int
+    distance: int
+    both: bool
+    each: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConv:
+    """A causal convolution over the last `taps` tokens, channel by channel, between two gates (LFM2)."""
+
+    taps: int
+    bias: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A state per head [width, state] that decays and takes up tokens (Mamba 2). `groups` of heads share what is written and read;
+    `taps` of the convolution in front; prompts are computed in chunks of at most `chunk` tokens; `limits` of the time step;
+    `norm`: of the gated result, in so many `norm_groups`; `norm_first`: the gate comes behind it."""
+
+    heads: int
+    width: int
+    state: int
+    groups: int
+    taps: int
+    chunk: int
+    conv_bias: bool = True
+    bias: bool = False
+    limits: tuple[float, float] = (0.0, float("inf"))
+    norm: bool = True
+    norm_groups: int = 1
+    norm_first: bool = False
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.width
+
+    @property
+    def channels(self) -> int:
+        """What the convolution sees: values, and what is written and read by every group."""
+        return self.inner + 2 * self.groups * self.state
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What a layer remembers: one row per token, or a state whose size does not depend on how many there were. `shape`: behind the
+    batch and, of rows, the tokens; `dtype` None: the activations' own."""
+
+    name: str
+    shape: tuple[int, ...]
+    rows: bool = True
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What an encoder of images sees, in pixels. `flat`: tables of positions and tokens are stored without leading ones."""
+
+    channels: int
+    height: int
+    width: int
+    patch_height: int
+    patch_width: int
+    bias: bool = True  # of the patches' product
+    class_token: bool = True
+    flat: bool = False
+
+    @property
+    def patches(self) -> tuple[int, int]:
+        return self.height // self.patch_height, self.width // self.patch_width
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes in elements. Per layer: `windows` in tokens (0 = unlimited), `rope_of` index into `ropes` (-1 = none),
     `sparse` whether the feed-forward part is made of experts."""
@@ -93,18 +170,35 @@ class ModelConfig:
     windows: tuple[int, ...] = ()
     chunks: tuple[int, ...] = ()  # per layer: tokens see their own chunk of so many positions, 0 = everything
     sparse: tuple[bool, ...] = ()
-    encoder: bool = False  # sees its whole input at once and keeps no cache
+    mixers: tuple[str, ...] = ()  # per layer, a name of `mixers.MIXERS`; empty: attention in all
+    fed: tuple[bool, ...] = ()  # per layer: has a feed-forward part; empty: all have
+    short_conv: ShortConv | None = None
+    scan: Scan | None = None
+    wide_residual: bool = False  # what the layers add to flows in f32
+    encoder: bool = False  # sees its whole input at once and keeps no cache; a window reaches both ways
+    causal: bool = False  # an encoder whose tokens see what is in front of them only
+    pool: str = ""  # what an encoder gives besides its last hidden states: a name of `encoder.POOLS`
+    projection: int = 0  # width of what the pool "last" gives
+    end_token: int = 0  # the token whose place the pool "end" takes
+    layer_scale: bool = False  # learned factors per channel behind attention and feed-forward part
+    unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
     fused: str = (
         "rows"  # a stored query-key-value matrix: three blocks of "rows", or "groups" of a key head and its queries
     )
     paired_lanes: bool = False  # the rows of stored queries and keys pair the lanes that a rotation turns together
     renamed: tuple[tuple[str, str], ...] = ()  # modules whose stored names this config changes
+    cross: bool = False  # a decoder that attends to an encoder's result
+    source: int = 0  # rows of that result, 0 = any number
+    relative: Relative | None = None
+    frames: tuple[int, int] | None = None  # of sound that an encoder hears: channels, frames
     qkv_bias: bool = False
+    key_bias: bool = True  # ... of keys too
     qkv_clip: float = 0.0  # queries, keys and values are kept within +- this
     out_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
+    loose_head: bool = False  # the embedding serves where the checkpoint has no head of its own
     qk_norm: str = ""  # "head": every head on its own, "heads": likewise with own gains, "full": the whole projection
     qk_norm_bias: bool = False
     qk_norm_gain: bool = True
@@ -130,7 +224,9 @@ class ModelConfig:
     logits_cap: float = 0.0
     embedding_scale: float = 1.0
     embedding_norm: bool = False
+    norm_positions: bool = False  # ... behind the sum with the positions
     residual_scale: float = 1.0
+    multipliers: tuple[tuple[str, float], ...] = ()  # what modules of a layer give is multiplied by this
     logits_divisor: float = 1.0
     positions: int = 0  # rows of a learned position table
     position_offset: int = 0
@@ -139,7 +235,7 @@ class ModelConfig:
     experts: Experts | None = None
     latent: Latent | None = None
     token_types: int = 0
-    image: tuple[int, int, int, int, int] | None = None  # channels, height, width, patch height, patch width
+    image: Image | None = None
     quantization: dict[str, Any] | None = field(default=None, hash=False)
 
     @property
@@ -156,9 +252,20 @@ class ModelConfig:
         """Return the window and the chunk of layer `i`, which decide its mask."""
         return self.windows[i], self.chunks[i] if self.chunks else 0
 
-    def caches(self) -> tuple[tuple[str, int], ...]:
-        """Name and width of what a layer remembers of a token."""
+    def mixer(self, i: int) -> str:
+        return self.mixers[i] if self.mixers else "attention"
+
+    def caches(self, i: int) -> tuple[Cache, ...]:
+        """Return what layer `i` remembers."""
+        kind, found = self.mixer(i), []
         if self.latent is not None:
-            return ("latent", self.latent.kv_rank), ("rope_key", self.latent.rope)
-        width = self.kv_heads * self.head_dim
-        return ("key", width), ("value", width)
+            return Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))
+        if kind in ("attention", "attention+scan"):
+            width = (self.kv_heads * self.head_dim,)
+            found += [Cache("key", width), Cache("value", width)]
+        if kind in ("scan", "attention+scan") and self.scan is not None:
+            found.append(Cache("conv", (self.scan.taps - 1, self.scan.channels), False))
+            found.append(Cache("state", (self.scan.inner, self.scan.state), False, "f32"))
+        if kind == "conv" and self.short_conv is not None:
+            found.append(Cache("conv", (self.short_conv.taps - 1, self.hidden), False))
+        return tuple(found)

@@ -56,6 +56,11 @@ void tx8_free(tx8_tile *t) {
     memset(&t->outbox, 0, sizeof t->outbox);
 }
 
+static bool run_kcore(tx8_tile *t, int64_t k) {
+    if (k < 0 || k >= t->n_calls) return fail(t, TX8_BAD_CALL, -1, TX8_WHY_UNKNOWN, k);
+    return run_call(t, t->calls + t->call_at[k], t->calls + t->call_at[k + 1]);
+}
+
 static bool run_row(tx8_tile *t, const tx8_row *r) {
     switch (r->opcode) {
 #define X(opcode, function, form, kind) \
@@ -83,13 +88,14 @@ static bool run_row(tx8_tile *t, const tx8_row *r) {
         /* nothing to compute: engines are never behind here, and who meets whom is decided between stretches */
         case TX8_OP_WAIT: case TX8_OP_WAIT_WORKER: case TX8_OP_FENCE: case TX8_OP_SEND_WAIT: case TX8_OP_BARRIER: case TX8_OP_RECV:
         case TX8_OP_BARRIER_SUB: case TX8_OP_HANDSHAKE: return true;
-        case TX8_OP_KCORE: return fail(t, TX8_ROUTINE, r->p[TX8_P_KCORE_ROUTINE], 0, 0);
+        case TX8_OP_KCORE: return run_kcore(t, r->p[TX8_P_KCORE_ROUTINE]);
         default: return fail(t, TX8_BAD_OPCODE, r->opcode, 0, 0);
     }
 }
 
 void tx8_run(tx8_tile *t) {
     t->status = TX8_DONE;
+    memset(t->work, 0, sizeof t->work);
     for (; t->at < t->end; t->at++) {
         bool ok = run_row(t, t->rows + t->at);
         clear_scratch(&t->scratch);

@@ -134,5 +134,6 @@ bool run_message(tx8_tile *t, const tx8_row *r);
 bool run_peripheral(tx8_tile *t, const tx8_row *r);
 bool run_tensor(tx8_tile *t, const tx8_row *r);
 bool run_matrix(tx8_tile *t, const tx8_row *r);
+bool run_call(tx8_tile *t, const int64_t *word, const int64_t *end); /* a routine of the kernel core (routine.c) */
 
 #endif

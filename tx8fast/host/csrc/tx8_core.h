@@ -11,13 +11,14 @@
 #include <stdint.h>
 
 #include "tx8_isa.h"
+#include "tx8_routines.h"
 
 #define TX8_MONITORS 4
 
 /* why a stretch ended; `tx8_tile.at` is the row it ended at */
 enum {
     TX8_DONE = 0,
-    TX8_ROUTINE,           /* the kernel core's routine number found[0] is to run; go on behind it */
+    TX8_BAD_CALL,          /* of a routine of the kernel core; found: its number, why (TX8_WHY_), and what about it */
     TX8_BAD_OPCODE,
     TX8_BAD_FORMAT,        /* no meaning for the row's format code found[0] */
     TX8_BAD_ROUNDING,      /* rounding mode found[0] */
@@ -71,6 +72,10 @@ typedef struct {
     const tx8_row *rows;
     const int64_t *addresses; /* DDR address of each row */
     int64_t at, end;
+    const int64_t *calls; /* calls of routines as words (isa/routines/base.py); call k is words [call_at[k], call_at[k + 1]) */
+    const int64_t *call_at;
+    int64_t n_calls;
+    int64_t work[TX8_WORK]; /* that routines have done since the last stretch began */
     int64_t before; /* rows that were executed before the first of `rows`; stochastic rounding counts on from them */
     uint64_t result; /* register results: a value's pattern or a count, and an index */
     int64_t result_index;

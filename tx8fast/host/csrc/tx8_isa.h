@@ -267,7 +267,8 @@ enum {
 
 /* where a field stands: S in the addresses, P in the parameters */
 enum {
-    TX8_P_KCORE_ROUTINE = 0, TX8_P_KCORE_ELEMS = 1,
+    TX8_P_KCORE_ROUTINE = 0, TX8_P_KCORE_LOADS = 1, TX8_P_KCORE_STORES = 2, TX8_P_KCORE_OPS = 3,
+    TX8_P_KCORE_DIVIDES = 4, TX8_P_KCORE_FUNCTIONS = 5,
     TX8_P_WAITWORKER_WORKERS = 0,
     TX8_P_LOOP_COUNT = 0,
     TX8_S_SEND_SRC = 0, TX8_S_SEND_DST = 1,

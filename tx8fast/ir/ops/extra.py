@@ -6,6 +6,10 @@ Must not: declare a kind that another family has. All tensors stay dense in DDR.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
 from tx8fast.graph_table import Dim, Rule
 from tx8fast.ir import factors
 from tx8fast.ir.core import REQUIRED, Op
@@ -20,6 +24,46 @@ def _whole(ins, outs, attrs) -> Rule:
     r = factors.RuleBuilder()
     dims = [r.factors(s, "W") for s in outs]
     return r.build(full, dims, [("kcore", 1, tuple(range(len(r.sizes))))])
+
+
+def _products(count: Callable[..., int]):
+    """The rule of an op in one piece that multiplies: `count` of (ins, outs, attrs) are the products that the result needs. They
+    count as useful ones, which the matrix engine could do in its time."""
+
+    def rule_of(ins, outs, attrs) -> Rule:
+        whole = _whole(ins, outs, attrs)
+        return replace(whole, work=(*whole.work, ("ne", count(ins, outs, attrs), ())))
+
+    return rule_of
+
+
+def _conv_products(ins, outs, attrs) -> int:
+    w = ins[1]
+    return math.prod(outs[0]) * math.prod(w[:-2]) * w[-1]
+
+
+def _conv_transpose_products(ins, outs, attrs) -> int:
+    x, w = ins[:2]
+    return math.prod(x) * math.prod(w[:-1])
+
+
+def _deform_products(ins, outs, attrs) -> int:
+    return math.prod(outs[0]) * math.prod(ins[1][1:])
+
+
+def _einsum_products(ins, outs, attrs) -> int:
+    """All combinations of letters, once per factor behind the first; a plain sum multiplies nothing."""
+    terms = attrs["equation"].partition("->")[0].replace(" ", "").split(",")
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms, ins, strict=True):
+        for letter, n in zip(term, shape, strict=True):
+            sizes[letter] = max(n, sizes.get(letter, 1))
+    return math.prod(sizes.values()) * (len(terms) - 1)
+
+
+def _recurrent_products(ins, outs, attrs) -> int:
+    (steps, batch, inputs), (directions, rows, hidden) = ins[0], ins[2]
+    return steps * batch * directions * rows * (inputs + hidden)
 
 
 def _same(op: Op):
@@ -175,18 +219,20 @@ OPS: tuple[OpDef, ...] = (
           attrs={"axis": (int, REQUIRED), "exclusive": (bool, False), "reverse": (bool, False)}),
     OpDef("bitcast", ("x",), infer=_bitcast, rule_of=lambda i, o, a: factors.elementwise(i, o, 1, "kcore"), **_KCORE,
           attrs={"dtype": (str, REQUIRED)}),
-    OpDef("conv_nd", ("x", "w", "bias?"), infer=_conv_nd, rule_of=_whole, routine="conv", **_KCORE,
+    OpDef("conv_nd", ("x", "w", "bias?"), infer=_conv_nd, rule_of=_products(_conv_products), routine="conv", **_KCORE,
           attrs={**_WINDOW, "groups": (int, 1)}),
-    OpDef("conv_transpose_nd", ("x", "w", "bias?"), infer=_conv_transpose_nd, rule_of=_whole, routine="conv_transpose",
+    OpDef("conv_transpose_nd", ("x", "w", "bias?"), infer=_conv_transpose_nd,
+          rule_of=_products(_conv_transpose_products), routine="conv_transpose",
           attrs={**_WINDOW, "out_pad": _T, "groups": (int, 1)}, **_KCORE),
     OpDef("max_pool_nd", ("x",), infer=_pool_nd, rule_of=_whole, routine="max_pool", attrs=dict(_POOL), **_KCORE),
     OpDef("avg_pool_nd", ("x",), infer=_pool_nd, rule_of=_whole, routine="avg_pool",
           attrs={**_POOL, "count_pad": (bool, False)}, **_KCORE),
     OpDef("max_pool_indices", ("x",), infer=_pool_indices, rule_of=_whole,
           attrs={**_POOL, "column_major": (bool, False)}, **_KCORE),
-    OpDef("deform_conv", ("x", "w", "offset", "bias", "mask"), infer=_deform_conv, rule_of=_whole,
+    OpDef("deform_conv", ("x", "w", "offset", "bias", "mask"), infer=_deform_conv,
+          rule_of=_products(_deform_products),
           attrs={**_WINDOW, "groups": (int, 1), "offset_groups": (int, 1)}, **_KCORE),
-    OpDef("einsum", ("x*",), infer=_einsum, rule_of=_whole, attrs={"equation": (str, REQUIRED)}, **_KCORE),
+    OpDef("einsum", ("x*",), infer=_einsum, rule_of=_products(_einsum_products), attrs={"equation": (str, REQUIRED)}, **_KCORE),
     OpDef("det", ("x",), infer=_det, rule_of=_whole, **_KCORE),
     OpDef("grid_sample", ("x", "grid"), infer=_grid_sample, rule_of=_whole, **_KCORE,
           attrs={"mode": (str, "linear"), "padding": (str, "zeros"), "align": (bool, False)}),
@@ -196,7 +242,7 @@ OPS: tuple[OpDef, ...] = (
           **_KCORE),
     OpDef("col2im", ("x",), infer=_col2im, rule_of=_whole, attrs={"image": _T, "kernel": _T, **_WINDOW}, **_KCORE),
     OpDef("recurrent", ("x", "w", "r", "bias", "lengths", "h0", "c0", "peephole"), ("y", "y_h", "y_c"),
-          infer=_recurrent, rule_of=_whole, **_KCORE,
+          infer=_recurrent, rule_of=_products(_recurrent_products), **_KCORE,
           attrs={"net": (str, REQUIRED), "direction": (str, "forward"), "activations": (tuple, ()),
                  "clip": (float, 0.0), "linear_before_reset": (bool, False), "input_forget": (bool, False)}),
 )  # fmt: skip

@@ -25,18 +25,21 @@ from tx8fast.numerics.routines import (
     normalisation,
     reduction,
 )
-from tx8fast.numerics.routines.support import Arrays, Attrs, OutTypes, Routine
+from tx8fast.numerics.routines.support import Arrays, Attrs, OutTypes, Routine, canonical
 
 __all__ = ["ROUTINES", "Routine"]
 
 
-def _quiet(fn: Routine) -> Routine:
-    """Wrap `fn` so that infinities and NaN are results, not numpy warnings."""
+def _quiet(fn: Routine, moves: bool) -> Routine:
+    """Wrap `fn` so that infinities and NaN are results, not numpy warnings; of what computes, NaN is the canonical one."""
 
     @functools.wraps(fn)
     def run(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
         with np.errstate(all="ignore"):
-            return fn(arrays, attrs, out_types)
+            results = fn(arrays, attrs, out_types)
+        if moves or (fn is elementwise.convert and np.asarray(arrays[0]).dtype == results[0].dtype):
+            return results
+        return [canonical(y, dtype) for y, (_, dtype) in zip(results, out_types)]
 
     return run
 
@@ -54,4 +57,8 @@ _FAMILIES = (
 )
 
 #: operation name -> reference function
-ROUTINES: dict[str, Routine] = {name: _quiet(fn) for family in _FAMILIES for name, fn in family.ROUTINES.items()}
+ROUTINES: dict[str, Routine] = {
+    name: _quiet(fn, family in (movement, indexing) or name == "bitcast")
+    for family in _FAMILIES
+    for name, fn in family.ROUTINES.items()
+}

@@ -12,7 +12,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.numerics.formats import INTS, int_limits
-from tx8fast.numerics.routines.special import erf, sigmoid, softplus
+from tx8fast.numerics.routines.special import erfc, sigmoid, softplus
 from tx8fast.numerics.routines.support import (
     Arrays,
     Attrs,
@@ -21,6 +21,8 @@ from tx8fast.numerics.routines.support import (
     done,
     double,
     is_float,
+    maximum,
+    minimum,
     operand,
     wide,
 )
@@ -30,7 +32,7 @@ _SELU_GAMMA = 1.05070102214813232421875
 
 
 def _relu(x: np.ndarray, attrs: Attrs) -> np.ndarray:
-    return np.maximum(x, x.dtype.type(0))
+    return np.where((x > 0) | (x != x), x, x.dtype.type(0))
 
 
 def _leaky(x: np.ndarray, attrs: Attrs) -> np.ndarray:
@@ -38,11 +40,11 @@ def _leaky(x: np.ndarray, attrs: Attrs) -> np.ndarray:
 
 
 def _gelu(x: np.ndarray, attrs: Attrs) -> np.ndarray:
-    return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
+    return 0.5 * x * erfc(-x / math.sqrt(2.0))
 
 
 def _gelu_tanh(x: np.ndarray, attrs: Attrs) -> np.ndarray:
-    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+    return x * sigmoid(2.0 * (math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
 def _silu(x: np.ndarray, attrs: Attrs) -> np.ndarray:
@@ -50,11 +52,11 @@ def _silu(x: np.ndarray, attrs: Attrs) -> np.ndarray:
 
 
 def _hswish(x: np.ndarray, attrs: Attrs) -> np.ndarray:
-    return x * np.clip(x / 6.0 + 0.5, 0.0, 1.0)
+    return x * minimum(maximum(x / 6.0 + 0.5, 0.0), 1.0)
 
 
 def _hsigmoid(x: np.ndarray, attrs: Attrs) -> np.ndarray:
-    return np.clip(attrs.get("alpha", 0.2) * x + attrs.get("beta", 0.5), 0.0, 1.0)
+    return minimum(maximum(attrs.get("alpha", 0.2) * x + attrs.get("beta", 0.5), 0.0), 1.0)
 
 
 def _softsign(x: np.ndarray, attrs: Attrs) -> np.ndarray:
@@ -76,7 +78,7 @@ def _selu(x: np.ndarray, attrs: Attrs) -> np.ndarray:
 
 def _celu(x: np.ndarray, attrs: Attrs) -> np.ndarray:
     alpha = attrs.get("alpha", 1.0)
-    return np.maximum(x, 0.0) + np.minimum(alpha * np.expm1(np.minimum(x, 0.0) / alpha), 0.0)
+    return maximum(x, 0.0) + minimum(alpha * np.expm1(minimum(x, 0.0) / alpha), 0.0)
 
 
 def _thresholded(x: np.ndarray, attrs: Attrs) -> np.ndarray:
@@ -142,7 +144,7 @@ def clamp(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]
     x = wide(operand(arrays, 0))
     lo, hi = float(attrs.get("lo", -math.inf)), float(attrs.get("hi", math.inf))
     if is_float(x):
-        return [done(np.clip(x, x.dtype.type(lo), x.dtype.type(hi)), out_types)]
+        return [done(minimum(maximum(x, x.dtype.type(lo)), x.dtype.type(hi)), out_types)]
     name = out_types[0][1]
     low, high = int_limits(name) if name in INTS else (0, 1)
     # bounds between two integers tighten inward; infinite ones become the format's limits

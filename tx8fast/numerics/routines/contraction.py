@@ -20,10 +20,12 @@ from tx8fast.numerics.routines.support import (
     OutTypes,
     Routine,
     done,
+    double,
     is_float,
     operand,
     optional,
     product,
+    total,
     wide,
 )
 
@@ -53,9 +55,9 @@ def gemm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     b = np.swapaxes(rhs, -1, -2) if attrs.get("trans_b") else rhs
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2]:
         raise SimulationError(f"gemm: shapes {a.shape} and {b.shape} do not multiply")
-    y = settled(product(accumulator(a, a.shape[-1]), accumulator(b, a.shape[-1])), lhs)
+    y = settled(product(accumulator(a, a.shape[-1]), accumulator(b, a.shape[-1]), not is_float(lhs)), lhs)
     if bias is not None:
-        y = y + wide(bias)
+        y = y + (wide(bias) if is_float(bias) else bias.astype(np.int64))
     return [done(apply(str(attrs.get("act", "none")), y, attrs), out_types)]
 
 
@@ -152,17 +154,24 @@ def contract(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarr
     summed = [label for label in in_left if label in in_right and label not in in_out]
     terms = math.prod(sizes[label] for label in summed)
     sides = []
+    once = any((v in in_left) != (v in in_right) and v not in in_out for v in (*in_left, *in_right))
     for x, labels, other in ((lhs, in_left, in_right), (rhs, in_right, in_left)):
         x = accumulator(x, terms).reshape([sizes[label] for label in labels])
+        x = double(x) if once and is_float(x) else x
         alone = tuple(i for i, v in enumerate(labels) if v not in other and v not in in_out)
-        sides.append((x.sum(axis=alone) if alone else x, [v for v in labels if v in other or v in in_out]))
+        sides.append(
+            (
+                (total(x, alone, False) if is_float(x) else x.sum(axis=alone)) if alone else x,
+                [v for v in labels if v in other or v in in_out],
+            )
+        )
     (a, in_left), (b, in_right) = sides
     batch = [label for label in in_left if label in in_right and label in in_out]
     rows = [label for label in in_left if label not in in_right]
     cols = [label for label in in_right if label not in in_left]
     a = _arranged(a, in_left, (batch, rows, summed), sizes)
     b = _arranged(b, in_right, (batch, summed, cols), sizes)
-    y = settled(product(a, b), lhs)
+    y = settled(product(a, b, not is_float(lhs)), lhs)
     have = batch + rows + cols
     y = y.reshape([sizes[label] for label in have])
     return [done(_arranged(y, have, out, sizes), out_types)]

@@ -23,6 +23,7 @@ from tx8fast.numerics.routines.support import (
     done,
     double,
     is_float,
+    maximum,
     operand,
     optional,
     pair,
@@ -66,21 +67,23 @@ def _taps(
         )
 
 
-def _rows_product(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _rows_product(x: np.ndarray, w: np.ndarray, exact: bool) -> np.ndarray:
     """Return x [.., C] times w [C, O] as one product."""
-    return product(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:-1], w.shape[1])
+    return product(x.reshape(-1, x.shape[-1]), w, exact).reshape(*x.shape[:-1], w.shape[1])
 
 
-def _group_product(x: np.ndarray, w: np.ndarray, groups: int) -> np.ndarray:
+def _group_product(x: np.ndarray, w: np.ndarray, groups: int, exact: bool) -> np.ndarray:
     """Return x [.., C] times one tap w [O, C / groups], group by group, as [.., O]."""
     if groups == 1:
-        return _rows_product(x, w.T)
+        return _rows_product(x, w.T, exact)
     if w.shape[1] == 1:  # one input channel per group: an element-wise product
         each = w.shape[0] // groups
         spread = x if each == 1 else np.repeat(x, each, axis=-1)
         return spread * w[:, 0]
     ins, outs = w.shape[1], w.shape[0] // groups
-    parts = [_rows_product(x[..., g * ins : (g + 1) * ins], w[g * outs : (g + 1) * outs].T) for g in range(groups)]
+    parts = [
+        _rows_product(x[..., g * ins : (g + 1) * ins], w[g * outs : (g + 1) * outs].T, exact) for g in range(groups)
+    ]
     return np.concatenate(parts, axis=-1)
 
 
@@ -101,10 +104,10 @@ def conv(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     )
     y = np.zeros((x.shape[0], *out, w.shape[-2]), np.result_type(x, w))
     for tap, window in _taps(kernel, out, stride, dilation):
-        y += _group_product(x[window], w[tap], groups)
+        y += _group_product(x[window], w[tap], groups, not is_float(feature))
     y = settled(y, feature)
     if bias is not None:
-        y = y + wide(bias)
+        y = y + (wide(bias) if is_float(bias) else bias.astype(np.int64))
     return [done(apply(str(attrs.get("act", "none")), y, attrs), out_types)]
 
 
@@ -128,11 +131,11 @@ def conv_transpose(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np
     for tap, window in _taps(kernel, size, stride, dilation):
         for g in range(groups):
             mine = slice(g * ins, (g + 1) * ins)
-            part = _rows_product(x[..., mine], w[tap][:, mine].T)
+            part = _rows_product(x[..., mine], w[tap][:, mine].T, not is_float(feature))
             y[(*window, slice(g * outs, (g + 1) * outs))] += part
     y = settled(_padded(y, tuple(-v for v in lo), tuple(-v for v in hi), 0), feature)
     if bias is not None:
-        y = y + wide(bias)
+        y = y + (wide(bias) if is_float(bias) else bias.astype(np.int64))
     return [done(apply(str(attrs.get("act", "none")), y, attrs), out_types)]
 
 
@@ -185,7 +188,7 @@ def max_pool(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarr
     x = _padded(x, windows.lo, windows.grow, lowest)
     y = np.full((x.shape[0], *windows.out, x.shape[-1]), lowest, x.dtype)
     for window in windows.taps():
-        np.maximum(y, x[window], out=y)
+        y = maximum(y, x[window])
     return [done(y, out_types)]
 
 

@@ -24,6 +24,7 @@ from tx8fast.numerics.routines.support import (
     is_float,
     operand,
     pair,
+    total,
     wide,
 )
 
@@ -53,14 +54,43 @@ def bitcast(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarra
 
 def det(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """Determinants of the matrices in the last two axes."""
-    return [done(np.asarray(np.linalg.det(double(operand(arrays, 0)))), out_types)]
+    x = double(operand(arrays, 0))
+    matrices = x.reshape(-1, *x.shape[-2:])
+    return [done(np.array([_det(m.copy()) for m in matrices]).reshape(x.shape[:-2]), out_types)]
+
+
+def _det(a: np.ndarray) -> float:
+    """Elimination with the first largest pivot of each column."""
+    found = np.float64(1.0)
+    for k in range(len(a)):
+        pivot = k + int(np.argmax(np.abs(a[k:, k])))
+        if pivot != k:
+            a[[k, pivot]] = a[[pivot, k]]
+            found = -found
+        found = found * a[k, k]
+        if a[k, k] != 0:
+            for i in range(k + 1, len(a)):
+                a[i, k:] -= (a[i, k] / a[k, k]) * a[k, k:]
+    return found
 
 
 def einsum(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
-    """Any sum of products over named axes."""
+    """Any sum of products over named axes: factors from left to right, terms one after the other as the letters first appear."""
     operands = [double(a) if is_float(a) else a for a in (operand(arrays, i) for i in range(len(arrays)))]
-    y = np.einsum(str(attrs["equation"]), *operands, optimize=len(operands) > 2)
-    return [done(np.asarray(y), out_types)]
+    left, _, out = str(attrs["equation"]).replace(" ", "").partition("->")
+    letters = list(dict.fromkeys(out + left.replace(",", "")))
+    product = None
+    for term, x in zip(left.split(","), operands, strict=True):
+        own = list(dict.fromkeys(term))
+        x = np.einsum(f"{term}->{''.join(own)}", x)  # a diagonal, if a letter is repeated
+        order = sorted(own, key=letters.index)
+        x = x.transpose([own.index(c) for c in order])
+        x = x.reshape([x.shape[order.index(c)] if c in order else 1 for c in letters])
+        product = x if product is None else product * x
+    assert product is not None
+    axes = tuple(range(len(out), len(letters)))
+    y = (total(product, axes, False) if is_float(product) else product.sum(axis=axes)) if axes else product
+    return [done(np.broadcast_to(y, out_types[0][0]), out_types)]
 
 
 def max_pool_indices(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:

@@ -17,14 +17,17 @@ from tx8fast.numerics.routines.support import (
     OutTypes,
     Routine,
     axis_of,
+    canonical,
     cast,
     done,
+    maximum,
+    minimum,
     operand,
     wide,
     wrapped_index,
 )
 
-_COMBINE = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+_COMBINE = {"add": np.add, "mul": np.multiply, "max": maximum, "min": minimum}
 
 
 def gather(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
@@ -83,8 +86,12 @@ def _combined(x: np.ndarray, at: tuple, updates: np.ndarray, how: str, dtype: st
     if how not in _COMBINE:
         raise SimulationError(f"scatter: unknown combine '{how}', expected set, {', '.join(_COMBINE)}")
     y = wide(x).copy()
-    _COMBINE[how].at(y, at, wide(updates).astype(y.dtype))
-    return cast(y, dtype)
+    updates = np.broadcast_to(wide(updates).astype(y.dtype), y[at].shape)
+    y = y.reshape(-1)
+    where = np.arange(y.size).reshape(x.shape)[at].reshape(-1)
+    for place, value in zip(where.tolist(), updates.reshape(-1), strict=True):  # rounded each time, as it is stored
+        y[place] = wide(canonical(cast(_COMBINE[how](y[place], value), dtype), dtype))
+    return cast(y, dtype).reshape(x.shape)
 
 
 def scatter(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:

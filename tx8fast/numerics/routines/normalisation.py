@@ -1,7 +1,7 @@
 """Layer, RMS and batch normalisation, softmax and rotary position embedding.
 
 May import: numpy, the routine helpers. Must not: know layouts or instructions.
-Arithmetic is in f32 (f64 for f64 operands).
+Arithmetic is in f64, sums one element after the other; results are rounded once.
 """
 
 from __future__ import annotations
@@ -19,34 +19,37 @@ from tx8fast.numerics.routines.support import (
     axes_of,
     axis_of,
     done,
+    double,
     operand,
     optional,
-    real,
+    total,
 )
 
 
 def layernorm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """(x - mean) / sqrt(variance + eps) over `axes`, then * gamma + beta (both broadcast)."""
-    x = _by_head(real(operand(arrays, 0)), attrs)
+    x = _by_head(double(operand(arrays, 0)), attrs)
     gamma, beta = optional(arrays, 1), optional(arrays, 2)
     axes = axes_of(attrs, x.ndim, (-1,))
-    centred = x - np.mean(x, axis=axes, keepdims=True)
-    variance = np.mean(centred * centred, axis=axes, keepdims=True)
-    y = centred / np.sqrt(variance + x.dtype.type(attrs.get("eps", 1e-5)))
-    y = y if gamma is None else y * real(gamma)
-    y = y if beta is None else y + real(beta)
+    centred = x - _mean(x, axes)
+    y = centred / np.sqrt(_mean(centred * centred, axes) + attrs.get("eps", 1e-5))
+    y = y if gamma is None else y * double(gamma)
+    y = y if beta is None else y + double(beta)
     return [done(y.reshape(operand(arrays, 0).shape), out_types)]
 
 
 def rmsnorm(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """x / sqrt(mean(x^2) + eps) over `axes`, then * gamma (broadcast)."""
-    x = _by_head(real(operand(arrays, 0)), attrs)
+    x = _by_head(double(operand(arrays, 0)), attrs)
     gamma = optional(arrays, 1)
     axes = axes_of(attrs, x.ndim, (-1,))
-    power = np.mean(x * x, axis=axes, keepdims=True)
-    y = x / np.sqrt(power + x.dtype.type(attrs.get("eps", 1e-5)))
-    y = y if gamma is None else y * real(gamma)
+    y = x / np.sqrt(_mean(x * x, axes) + attrs.get("eps", 1e-5))
+    y = y if gamma is None else y * double(gamma)
     return [done(y.reshape(operand(arrays, 0).shape), out_types)]
+
+
+def _mean(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    return total(x, axes, True) / math.prod(x.shape[a] for a in axes)
 
 
 def _by_head(x: np.ndarray, attrs: Attrs) -> np.ndarray:
@@ -57,25 +60,25 @@ def _by_head(x: np.ndarray, attrs: Attrs) -> np.ndarray:
 
 def softmax(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """softmax(x * scale + mask) along `axis`, or its logarithm; a pred mask keeps where true."""
-    x = real(operand(arrays, 0))
+    x = double(operand(arrays, 0))
     mask = optional(arrays, 1)
     if not x.size:
         return [done(x, out_types)]
-    z = x * x.dtype.type(attrs.get("scale", 1.0))
+    z = x * attrs.get("scale", 1.0)
     if mask is not None:
-        z = np.where(mask, z, x.dtype.type(-math.inf)) if mask.dtype == np.bool_ else z + real(mask)
+        z = np.where(mask, z, -math.inf) if mask.dtype == np.bool_ else z + double(mask)
     axis = axis_of(attrs, z.ndim)
     z = z - np.max(z, axis=axis, keepdims=True)
     e = np.exp(z)
-    total = np.sum(e, axis=axis, keepdims=True)
-    y = z - np.log(total) if attrs.get("log") else e / total
+    whole = total(e, (axis,), True)
+    y = z - np.log(whole) if attrs.get("log") else e / whole
     return [done(y, out_types)]
 
 
 def batchnorm_inference(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """(x - mean) / sqrt(variance + eps) * scale + offset, vectors over the last axis."""
-    x, scale, offset, mean, variance = (real(operand(arrays, i)) for i in range(5))
-    factor = scale / np.sqrt(variance + x.dtype.type(attrs.get("eps", 1e-6)))
+    x, scale, offset, mean, variance = (double(operand(arrays, i)) for i in range(5))
+    factor = scale / np.sqrt(variance + attrs.get("eps", 1e-6))
     return [done((x - mean) * factor + offset, out_types)]
 
 
@@ -85,7 +88,7 @@ def rope(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     x [.., S, heads * D], tables [.., S or 1, D]. Lanes from `rotary_dim` on pass through.
     Raises SimulationError on an unknown style or a width that `heads` does not divide.
     """
-    x, cos, sin = (real(operand(arrays, i)) for i in range(3))
+    x, cos, sin = (double(operand(arrays, i)) for i in range(3))
     heads, style = int(attrs.get("heads", 1)), str(attrs.get("style", "half"))
     if heads < 1 or x.shape[-1] % heads:
         raise SimulationError(f"rope: width {x.shape[-1]} is not divisible by {heads} heads")

@@ -19,11 +19,13 @@ from tx8fast.numerics.routines.support import (
     Routine,
     done,
     double,
+    maximum,
     operand,
+    product,
 )
 
 Fn = Callable[[np.ndarray], np.ndarray]
-_ACTIVATIONS: dict[str, Fn] = {"Sigmoid": sigmoid, "Tanh": np.tanh, "Relu": lambda v: np.maximum(v, 0.0)}
+_ACTIVATIONS: dict[str, Fn] = {"Sigmoid": sigmoid, "Tanh": np.tanh, "Relu": lambda v: maximum(v, 0.0)}
 
 
 class _Cell:
@@ -41,22 +43,22 @@ class _Cell:
         return self.acts[index](np.clip(v, -self.clip, self.clip) if self.clip > 0 else v)
 
     def rnn(self, x, h, c):
-        y = self._act(0, x @ self.w.T + h @ self.r.T + self.wb + self.rb)
+        y = self._act(0, product(x, self.w.T) + product(h, self.r.T) + self.wb + self.rb)
         return y, c
 
     def gru(self, x, h, c):
         n = self.hidden
-        gx = x @ self.w.T + self.wb
-        gh = h @ self.r[: 2 * n].T + self.rb[: 2 * n]
+        gx = product(x, self.w.T) + self.wb
+        gh = product(h, self.r[: 2 * n].T) + self.rb[: 2 * n]
         z = self._act(0, gx[:, :n] + gh[:, :n])
         reset = self._act(0, gx[:, n : 2 * n] + gh[:, n:])
         r, b = self.r[2 * n :].T, self.rb[2 * n :]
-        inner = reset * (h @ r + b) if self.attrs.get("linear_before_reset") else (reset * h) @ r + b
+        inner = reset * (product(h, r) + b) if self.attrs.get("linear_before_reset") else product(reset * h, r) + b
         return (1 - z) * self._act(1, gx[:, 2 * n :] + inner) + z * h, c
 
     def lstm(self, x, h, c):
         n = self.hidden
-        gates = x @ self.w.T + h @ self.r.T + self.wb + self.rb
+        gates = product(x, self.w.T) + product(h, self.r.T) + self.wb + self.rb
         i, o, f, g = (gates[:, k * n : (k + 1) * n] for k in range(4))
         pi, po, pf = (self.peephole[k * n : (k + 1) * n] for k in range(3))
         i = self._act(0, i + pi * c)

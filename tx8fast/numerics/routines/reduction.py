@@ -19,8 +19,10 @@ from tx8fast.numerics.routines.support import (
     axis_of,
     done,
     double,
+    folded_product,
     is_float,
     operand,
+    total,
     wide,
 )
 
@@ -30,7 +32,13 @@ _LOGS = ("logsum", "logsumexp", "l2", "mean")
 def _extreme(x: np.ndarray, op: str, axes: tuple[int, ...], keep: bool) -> np.ndarray:
     fn = np.max if op == "max" else np.min
     if all(x.shape[a] for a in axes):
-        return fn(x, axis=axes, keepdims=keep)
+        y = fn(x, axis=axes, keepdims=keep)
+        if not is_float(x):
+            return y
+        # of zeros the larger one has no sign
+        wanted = (x == 0) & (np.signbit(x) == (op == "min"))
+        found = np.any(wanted, axis=axes, keepdims=keep)
+        return np.where(y == 0, np.where(found == (op == "max"), x.dtype.type(0), -x.dtype.type(0)), y)
     if is_float(x):
         initial = -math.inf if op == "max" else math.inf
     elif x.dtype == np.bool_:
@@ -44,12 +52,20 @@ def _extreme(x: np.ndarray, op: str, axes: tuple[int, ...], keep: bool) -> np.nd
 def _logsumexp(x: np.ndarray, axes: tuple[int, ...], keep: bool) -> np.ndarray:
     top = np.max(x, axis=axes, keepdims=True, initial=-math.inf)
     shift = np.where(np.isfinite(top), top, 0.0)
-    total = np.log(np.sum(np.exp(x - shift), axis=axes, keepdims=True)) + shift
-    return total if keep else np.squeeze(total, axes)
+    y = np.log(total(np.exp(x - shift), axes, True)) + shift
+    return y if keep else np.squeeze(y, axes)
+
+
+def _sum(x: np.ndarray, axes: tuple[int, ...], keep: bool) -> np.ndarray:
+    return np.sum(x, axis=axes, keepdims=keep)
+
+
+def _product(x: np.ndarray, axes: tuple[int, ...], keep: bool) -> np.ndarray:
+    return np.prod(x, axis=axes, keepdims=keep)
 
 
 def reduce(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
-    """Reduce `axes` (empty: all) with `op`; floats accumulate in f64, integers wrap.
+    """Reduce `axes` (empty: all) with `op`; floats accumulate in f64, one element after the other, integers wrap.
 
     Ops: add max min mul mean l1 l2 sumsq logsum logsumexp. Raises SimulationError on another.
     """
@@ -62,20 +78,21 @@ def reduce(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray
         x = double(x)
     elif x.dtype == np.bool_:
         x = x.astype(np.int64)
+    add, mul = (total, folded_product) if is_float(x) else (_sum, _product)
     if op == "add":
-        y = np.sum(x, axis=axes, keepdims=keep)
+        y = add(x, axes, keep)
     elif op == "mul":
-        y = np.prod(x, axis=axes, keepdims=keep)
+        y = mul(x, axes, keep)
     elif op == "mean":
-        y = np.sum(x, axis=axes, keepdims=keep) / math.prod(x.shape[a] for a in axes)
+        y = add(x, axes, keep) / math.prod(x.shape[a] for a in axes)
     elif op == "l1":
-        y = np.sum(np.abs(x), axis=axes, keepdims=keep)
+        y = add(np.abs(x), axes, keep)
     elif op == "sumsq":
-        y = np.sum(x * x, axis=axes, keepdims=keep)
+        y = add(x * x, axes, keep)
     elif op == "l2":
-        y = np.sqrt(np.sum(x * x, axis=axes, keepdims=keep))
+        y = np.sqrt(add(x * x, axes, keep))
     elif op == "logsum":
-        y = np.log(np.sum(x, axis=axes, keepdims=keep))
+        y = np.log(add(x, axes, keep))
     elif op == "logsumexp":
         y = _logsumexp(x, axes, keep)
     else:

@@ -19,6 +19,7 @@ from tx8fast.numerics.routines.support import (
     double,
     operand,
     pair,
+    total,
 )
 
 _CUBIC_A = -0.75
@@ -67,15 +68,15 @@ def sample(x: np.ndarray, coords: np.ndarray, mode: str, padding: str, align: bo
     rank = coords.shape[1]
     if mode == "nearest":
         rounded = np.rint(coords)
-        return _pixel(x, [rounded[:, i] for i in range(rank)], padding, align)
+        return 0.0 + _pixel(x, [rounded[:, i] for i in range(rank)], padding, align)  # no negative zero, as of sums
     floors = np.floor(coords)
     taps = [_tap_weights(coords[:, i] - floors[:, i], mode) for i in range(rank)]
-    total = np.zeros((x.shape[0], coords.shape[0]))
+    y = np.zeros((x.shape[0], coords.shape[0]))
     for choice in itertools.product(*taps):
         weight = math.prod(w for _, w in choice)
         places = [floors[:, i] + offset for i, (offset, _) in enumerate(choice)]
-        total += weight * _pixel(x, places, padding, align)
-    return total
+        y += weight * _pixel(x, places, padding, align)
+    return y
 
 
 def grid_sample(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
@@ -136,11 +137,11 @@ def roi_align(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndar
             for (a, wa), (b, wb) in itertools.product(((y0, 1 - fy), (y1_, fy)), ((x0, 1 - fx), (x1_, fx)))
         ]
         if attrs.get("mode", "avg") == "avg":
-            bins = np.sum(parts, axis=0).reshape(-1, ph, ny, pw, nx)
-            y[r] = bins.mean(axis=(2, 4))
+            bins = (((parts[0] + parts[1]) + parts[2]) + parts[3]).reshape(-1, ph, ny, pw, nx)
+            y[r] = total(bins, (2, 4), False) / (ny * nx)
         else:  # the largest weighted corner, as the operator's definition has it
             bins = np.max(np.stack(parts), axis=0).reshape(-1, ph, ny, pw, nx)
-            y[r] = bins.max(axis=(2, 4))
+            y[r] = bins.max(axis=(2, 4)) + 0.0  # without negative zeros
     return [done(y, out_types)]
 
 
@@ -185,7 +186,10 @@ def deform_conv(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.nd
         read[b, mine, t] = value * mask[b, g, t]
     read = read.reshape(n, groups, channels // groups, taps, *out)
     weight = w.reshape(groups, w.shape[0] // groups, w.shape[1], taps)
-    y = np.einsum("ngcthw,goct->ngohw", read, weight).reshape(n, w.shape[0], *out)
+    y = np.zeros((n, groups, weight.shape[1], *out))
+    for c, t in itertools.product(range(weight.shape[2]), range(taps)):
+        y += read[:, :, None, c, t] * weight[None, :, :, c, t, None, None]
+    y = y.reshape(n, w.shape[0], *out)
     return [done(y + bias.reshape(1, -1, 1, 1), out_types)]
 
 

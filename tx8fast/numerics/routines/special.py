@@ -46,6 +46,15 @@ def erf(x: np.ndarray) -> np.ndarray:
     return np.copysign(y, x)
 
 
+def erfc(x: np.ndarray) -> np.ndarray:
+    """Return 1 - erf of `x` (f64, any shape), exact to the last digits where it is small too."""
+    x = np.asarray(x, np.float64)
+    y = np.asarray(1.0 - erf(x))
+    small = x > 0.5
+    y[small] = [math.erfc(v) for v in x[small].tolist()]
+    return y
+
+
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """Return 1 / (1 + exp(-x)) without overflow for either sign of `x` (f64)."""
     small = np.exp(-np.abs(x))
@@ -54,4 +63,4 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 def softplus(x: np.ndarray) -> np.ndarray:
     """Return log(1 + exp(x)) without overflow (f64)."""
-    return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
+    return np.where(x > 0, x, np.where(x != x, x, 0.0)) + np.log1p(np.exp(-np.abs(x)))

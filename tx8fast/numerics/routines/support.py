@@ -5,6 +5,7 @@ May import: numpy, tx8fast.numerics.formats, tx8fast._kernels, tx8fast.errors. M
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,28 +45,87 @@ def wide(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) if is_float(x) and x.dtype.itemsize < 4 else x
 
 
-def real(x: np.ndarray) -> np.ndarray:
-    """Return `x` as a float array for sums and norms: f64 stays, everything else becomes f32."""
-    x = np.asarray(x)
-    return x if x.dtype == np.float64 else x.astype(np.float32)
-
-
 def double(x: np.ndarray) -> np.ndarray:
     """Return `x` as f64, in which transcendental functions are evaluated before one rounding."""
     return np.asarray(x).astype(np.float64)
 
 
-def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return a @ b, batches broadcast. Sums of f32 are the same on every machine: products exact, added in f64 with the summed
-    index ascending, rounded to f32 once. Those of f64 come in the order of the matrix library, integers are exact."""
-    if a.dtype != np.float32 or b.dtype != np.float32:
+def product(a: np.ndarray, b: np.ndarray, exact: bool = False) -> np.ndarray:
+    """Return a @ b, batches broadcast, the same on every machine: products are added in f64 with the summed index ascending; of f32
+    they are exact, and the sum is rounded once. Integers are exact, those that f64 holds (`exact`) as well."""
+    if exact or a.dtype != b.dtype or a.dtype not in (np.float32, np.float64):
         return np.matmul(a, b)
+    if a.dtype == np.float64:
+        return _in_order(a, b)
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     left, right = (np.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (a, b))
     out = np.empty((*lead, a.shape[-2], b.shape[-1]), np.float32)
     for at in np.ndindex(lead):
         out[at] = single_product(left[at], right[at])
     return out
+
+
+def _in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return a @ b of f64, terms added one after the other."""
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    out = np.zeros((*lead, a.shape[-2], b.shape[-1]))
+    for k in range(a.shape[-1]):
+        out += a[..., :, k : k + 1] * b[..., k : k + 1, :]
+    return out
+
+
+def total(x: np.ndarray, axes: tuple[int, ...], keep: bool) -> np.ndarray:
+    """Return the sum over `axes` of floats, added one after the other in the order of the elements."""
+    return _folded(x, axes, keep, np.add, 0.0)
+
+
+def folded_product(x: np.ndarray, axes: tuple[int, ...], keep: bool) -> np.ndarray:
+    """Return the product over `axes` of floats, multiplied one after the other in the order of the elements."""
+    return _folded(x, axes, keep, np.multiply, 1.0)
+
+
+def _folded(x: np.ndarray, axes: tuple[int, ...], keep: bool, ufunc: np.ufunc, nothing: float) -> np.ndarray:
+    axes = tuple(sorted(a % x.ndim for a in axes)) if x.ndim else ()
+    kept = [a for a in range(x.ndim) if a not in axes]
+    shape = [x.shape[a] for a in kept]
+    rows = x.transpose([*kept, *axes]).reshape([*shape, math.prod(x.shape[a] for a in axes)])
+    y = ufunc.accumulate(rows, axis=-1)[..., -1] if rows.shape[-1] else np.full(shape, nothing, x.dtype)
+    return y.reshape([1 if a in axes else n for a, n in enumerate(x.shape)]) if keep else y
+
+
+def maximum(a: np.ndarray, b: np.ndarray | float) -> np.ndarray:
+    """Return the larger one; NaN if there is one; of zeros the positive one."""
+    y = np.maximum(a, b)
+    return np.where((y == 0) & (a == b), a + b, y) if is_float(y) else y
+
+
+def minimum(a: np.ndarray, b: np.ndarray | float) -> np.ndarray:
+    """Return the smaller one; NaN if there is one; of zeros the negative one."""
+    y = np.minimum(a, b)
+    return np.where((y == 0) & (a == b), -(-a + -b), y) if is_float(y) else y
+
+
+_QUIET = {
+    "f64": 0x7FF8 << 48,
+    "f32": 0x7FC00000,
+    "tf32": 0x7FC00000,
+    "f16": 0x7E00,
+    "bf16": 0x7FC0,
+    "f8e4m3fn": 0x7F,
+    "f8e5m2": 0x7E,
+}
+
+
+def canonical(y: np.ndarray, dtype: str) -> np.ndarray:
+    """Return `y` (format `dtype`) with every NaN as the one that computing leaves."""
+    if dtype not in _QUIET:
+        return y
+    strange = np.isnan(y)
+    if not strange.any():
+        return y
+    y = np.array(y)
+    y.view(f"u{y.dtype.itemsize}")[strange] = _QUIET[dtype]
+    return y
 
 
 def cast(y: np.ndarray, dtype: str) -> np.ndarray:

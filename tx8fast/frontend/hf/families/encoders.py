@@ -1,35 +1,31 @@
-"""Encoder families: bert (text) and vit (images).
+"""Encoders of text, the relatives of BERT.
 
 May import: frontend.hf. Must not: know the IR or weights.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from tx8fast.frontend.hf.family import Family, Fields, Names, flag, size
+from tx8fast.frontend.hf.family import Family, Fields, Names, size
 from tx8fast.frontend.hf.reader import Reader
+from tx8fast.frontend.hf.rope import rotation_by_window
 
-_BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
-_EMBED = "embeddings."
-
-
-def _image(r: Reader, f: Fields) -> Fields:
-    height, width = _pair(r, "image_size")
-    patch_h, patch_w = _pair(r, "patch_size")
-    if height % patch_h or width % patch_w:
-        r.problems.append(f"image_size {height}x{width} is not a multiple of patch_size {patch_h}x{patch_w}")
-    patches = (height // patch_h) * (width // patch_w)
-    return {"positions": patches + 1, "image": (r.size("num_channels") or 1, height, width, patch_h, patch_w)}
+BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
+EMBED = "embeddings."
 
 
-def _pair(r: Reader, key: str) -> tuple[int, int]:
-    def good(v: Any) -> bool:
-        both = v if type(v) is list and len(v) == 2 else [v]
-        return all(type(n) is int and n >= 1 for n in both)
+def _behind_padding(r: Reader, f: Fields) -> Fields:
+    """Positions count from behind the padding token's number."""
+    first = r.count("pad_token_id", 1) + 1
+    return {"position_offset": first, "positions": max(1, (r.size("max_position_embeddings", 514) or 1) - first)}
 
-    value = r.get(key, ..., "a whole number >= 1 or two of them", good) or 1
-    return (value[0], value[1]) if type(value) is list else (value, value)
+
+def _near(r: Reader, f: Fields) -> Fields:
+    """Layers that see half of `local_attention` tokens each way, but every so many, which see everything."""
+    every = r.size("global_attn_every_n_layers", 3) or 3
+    window = (r.size("local_attention", 128) or 128) // 2 + 1
+    types = r.layer_list("layer_types", f["layers"], {"full_attention": 0, "sliding_attention": window})
+    windows = tuple(types) if types is not None else tuple(window if i % every else 0 for i in range(f["layers"]))
+    return {"windows": windows, "unnormed": ("0.attn_norm",)}
 
 
 _BERT = Family(
@@ -39,29 +35,50 @@ _BERT = Family(
            "self_attn.v_proj": "attention.self.value", "self_attn.o_proj": "attention.output.dense",
            "mlp.up_proj": "intermediate.dense", "mlp.down_proj": "output.dense",
            "attn_norm": "attention.output.LayerNorm", "mlp_norm": "output.LayerNorm"},
-          {"embed_tokens": _EMBED + "word_embeddings", "positions": _EMBED + "position_embeddings",
-           "token_types": _EMBED + "token_type_embeddings", "embed_norm": _EMBED + "LayerNorm",
+          {"embed_tokens": EMBED + "word_embeddings", "positions": EMBED + "position_embeddings",
+           "token_types": EMBED + "token_type_embeddings", "embed_norm": EMBED + "LayerNorm",
            "pooler": "pooler.dense"}),
-    {**_BIASED, "post_norm": True, "final_norm": False, "positions": size("max_position_embeddings"),
+    {**BIASED, "post_norm": True, "final_norm": False, "positions": size("max_position_embeddings"),
      "token_types": size("type_vocab_size"), "embedding_norm": True},
     defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-12, "type_vocab_size": 2, "max_position_embeddings": 512},
     fixed={"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,)},
     norm="layer", encoder=True,
 )  # fmt: skip
-_VIT = Family(
-    "an encoder of images; pooler and classifier where the checkpoint has them",
-    Names(("vit.", ""), "encoder.layer.{}.",
-          {"self_attn.q_proj": "attention.attention.query", "self_attn.k_proj": "attention.attention.key",
-           "self_attn.v_proj": "attention.attention.value", "self_attn.o_proj": "attention.output.dense",
-           "mlp.up_proj": "intermediate.dense", "mlp.down_proj": "output.dense", "attn_norm": "layernorm_before",
-           "mlp_norm": "layernorm_after"},
-          {"patches": _EMBED + "patch_embeddings.projection", "positions": _EMBED + "position_embeddings",
-           "class_token": _EMBED + "cls_token", "norm": "layernorm", "pooler": "pooler.dense",
-           "classifier": "^classifier"}),
-    {**_BIASED, "qkv_bias": flag("qkv_bias", True)}, (_image,),
-    defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-12, "image_size": 224, "patch_size": 16, "num_channels": 3,
-              "vocab_size": 1},
+_ROBERTA = _BERT.like(
+    "an encoder whose positions count from behind the padding token's number; pooler where the checkpoint has it",
+    names=_BERT.names.at(("roberta.", ""), "encoder.layer.{}."),
+    parts=(_behind_padding,),
+    defaults={"type_vocab_size": 1},
+)
+_DISTILBERT = Family(
+    "an encoder without kinds of tokens",
+    Names(("distilbert.", ""), "transformer.layer.{}.",
+          {**{f"self_attn.{p}_proj": f"attention.{p}_lin" for p in "qkv"}, "self_attn.o_proj": "attention.out_lin",
+           "mlp.up_proj": "ffn.lin1", "mlp.down_proj": "ffn.lin2", "attn_norm": "sa_layer_norm", "mlp_norm": "output_layer_norm"},
+          {"embed_tokens": EMBED + "word_embeddings", "positions": EMBED + "position_embeddings", "embed_norm": EMBED + "LayerNorm"}),
+    {**BIASED, "post_norm": True, "final_norm": False, "positions": size("max_position_embeddings", 512), "embedding_norm": True,
+     "norm_eps": 1e-12},
+    keys={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers", "intermediate_size": "hidden_dim",
+          "hidden_act": "activation"},
+    defaults={"activation": "gelu", "dim": 768, "n_heads": 12, "n_layers": 6, "hidden_dim": 3072, "vocab_size": 30522},
     norm="layer", encoder=True,
 )  # fmt: skip
+_MODERNBERT = Family(
+    "an encoder with rotations; layers that see their neighbours only, gated feed-forward parts, norms without biases, none in "
+    "front of the first attention",
+    Names(("model.", ""), "layers.{}.",
+          {"self_attn.qkv": "attn.Wqkv", "self_attn.o_proj": "attn.Wo", "mlp.gate_up": "mlp.Wi", "mlp.down_proj": "mlp.Wo",
+           "attn_norm": "attn_norm", "mlp_norm": "mlp_norm"},
+          {"embed_tokens": EMBED + "tok_embeddings", "embed_norm": EMBED + "norm", "norm": "final_norm"}),
+    {"norm_bias": False, "embedding_norm": True},
+    (_near, rotation_by_window({"theta_key": "global_rope_theta", "theta": 160000.0},
+                               {"theta_key": "local_rope_theta", "theta": 10000.0}, near_raw={})),
+    keys={"layer_norm_eps": "norm_eps", "hidden_act": "hidden_activation"}, norm="layer", encoder=True,
+    defaults={"hidden_activation": "gelu"},
+    fixed={"norm_bias": (False,), "attention_bias": (False,), "mlp_bias": (False,)},
+)  # fmt: skip
 
-FAMILIES: dict[str, Family] = {"bert": _BERT, "vit": _VIT}
+FAMILIES: dict[str, Family] = {
+    "bert": _BERT, "roberta": _ROBERTA, "xlm-roberta": _ROBERTA.like("as roberta"), "camembert": _ROBERTA.like("as roberta"),
+    "distilbert": _DISTILBERT, "modernbert": _MODERNBERT,
+}  # fmt: skip

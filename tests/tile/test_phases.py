@@ -1,0 +1,113 @@
+"""Where buffers begin among the banks: against all choices there are, and by what simulated programs lose."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tx8fast import api
+from tx8fast._kernels._facade_banks import JITTER, STEPS, WARM, WINDOW
+from tx8fast._kernels.reference import banks as twin
+from tx8fast.alloc import Buffer
+from tx8fast.machine import Machine, load_machine
+from tx8fast.machine.tags import changed
+from tx8fast.options import CompileOptions
+from tx8fast.schedule import buffers
+from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.phases import DEPTHS, FREE, phases, turn_bytes
+
+MACHINE = load_machine("tx8")
+
+
+def share(streams: list[tuple[int, int]], depth: int) -> float:
+    """Return what an instruction with streams (address, rate) gets of its rate, by the plain twin of the arbitration."""
+    beats = [(address // 128, rate) for address, rate in streams]
+    return twin.shares([beats], 8, 2, depth, STEPS, WARM, WINDOW, JITTER)[0]
+
+
+def worst(form, phase) -> float:
+    return min(share([(phase[k] + at, rate) for k, at, rate in form], d) for d in DEPTHS)
+
+
+def test_a_product_with_partial_sums() -> None:
+    """The rule measured by hand: the left operand in bank 0, the partial sums in bank 2."""
+    form = ((0, 0, 32), (1, 0, 8), (2, 0, 32), (2, 0, 32))
+    phase = dict(phases(MACHINE, {form: 1}))
+    assert (phase[0], phase[2]) == (0, 2 * 256)
+    assert buffers._phased(Any, [], [], [], Any, (0, 0)) == []  # all are pinned
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.sampled_from((0, 256, 640)), st.integers(1, 32)), min_size=2, max_size=4)
+)
+def test_none_of_all_choices_is_better(streams) -> None:
+    form = tuple(streams)
+    owners = sorted({k for k, _, _ in form})
+    chosen = dict(phases(MACHINE, {form: 7}))
+    level = dict.fromkeys(owners, 0)
+    if not chosen:
+        assert min(share([(0, rate) for _, _, rate in form], d) for d in DEPTHS) >= FREE - 1e-9
+        return
+    assert set(chosen) == set(owners)
+    spots = range(0, turn_bytes(MACHINE), 256)
+    best = max(
+        worst(form, level | dict(zip(owners[1:], at, strict=True))) for at in product(spots, repeat=len(owners) - 1)
+    )
+    assert worst(form, chosen) == pytest.approx(best)
+
+
+def losses(program) -> list[float]:
+    machine = Machine.from_dict(program.machine)
+
+    def cycles(model: int, depth: int = 16) -> int:
+        program.machine = changed(machine, {"tile.spm_model": model, "tile.spm_fifo_beats": depth}).to_dict()
+        return simulate(program).cycles
+
+    return [cycles(3, d) / cycles(1) for d in (12, 16, 17, 24)]
+
+
+def test_what_a_program_loses(monkeypatch, tmp_path) -> None:
+    """A product whose sums are cut loses next to nothing at any depth; without phases it depends on the depth."""
+    info = lambda name, *shape: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)  # noqa: E731
+    inputs = [info("x", 2048, 14336), info("w", 14336, 1024)]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "product", inputs, [info("y", 2048, 1024)]
+    )
+    path = tmp_path / "product.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
+    make = lambda: api.compile(path, CompileOptions(dtype="bf16")).program  # noqa: E731
+    assert max(losses(make())) < 1.01
+    monkeypatch.setattr(buffers, "_phased", lambda tiling, items, first, plain, at, room: plain)
+    assert max(losses(make())) > 1.1
+
+
+def test_phases_give_way_to_what_must_fit(monkeypatch) -> None:
+    """Where bytes are short, the buffers that matter least lose their phase first, and at the end all."""
+    monkeypatch.setattr(buffers, "slice_rows", lambda tiling, at: None)
+    monkeypatch.setattr(buffers, "forms", lambda machine, rows, kinds: {})
+    monkeypatch.setattr(buffers, "phases", lambda machine, found: [(0, 0), (1, 1024), (2, 512)])
+    items = [Buffer(name, ((0, 1),), size, 256) for name, size in (("a", 4096), ("b", 2048), ("c", 2048), ("d", 256))]
+
+    tiling: Any = SimpleNamespace(low=SimpleNamespace(machine=MACHINE))
+    named: Any = None
+
+    def placed(room: int) -> list[int]:
+        plain = [0, 4096, 6144, 8192]
+        out = buffers._phased(tiling, items, [0, 1, 2, 3], plain, named, (0, room))
+        taken = sorted((a, a + i.size_bytes) for a, i in zip(out, items, strict=True))
+        assert all(end <= begin for (_, end), (begin, _) in zip(taken, taken[1:])) and taken[-1][1] <= room
+        return out
+
+    turn = turn_bytes(MACHINE)
+    roomy = placed(1 << 16)
+    assert [a % turn for a in roomy[:3]] == [0, 1024, 512]
+    tight = placed(10 * 1024)
+    assert [a % turn for a in tight[:2]] == [0, 1024] and tight != roomy
+    assert placed(8448) == [0, 4096, 6144, 8192]

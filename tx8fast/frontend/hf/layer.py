@@ -1,0 +1,50 @@
+"""One layer of a transformer: what mixes tokens, the feed-forward part, and the norms and residual sums around them.
+
+May import: ir, frontend.hf. Must not: read files. Every layer of the same kind emits the same op sequence, so that repeated
+layers can be outlined.
+"""
+
+from __future__ import annotations
+
+from tx8fast.frontend.hf.attention import Made, Past, cross_attention
+from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.frontend.hf.feed_forward import feed_forward
+from tx8fast.frontend.hf.mixers import MIXERS
+from tx8fast.ir.core import Value
+
+
+def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
+    """Emit layer `i` on x [batch, seq, hidden]; return x and what the layer remembers, by the name of the result."""
+    c, name = m.c, f"layers.{i}."
+    norm = (lambda v, _: m.narrow(v)) if c.post_norm else lambda v, at: m.norm(m.narrow(v), at)
+    if c.mixer(i) == "none":
+        return _fed(m, i, x), {}
+    h = norm(x, name + "attn_norm")
+    y, made = MIXERS[c.mixer(i)](m, i, h, past)
+    y = _channels(m, m.norm(y, name + "attn_post_norm"), name + "attn_scale")
+    if c.parallel:
+        z = feed_forward(m, i, h if c.one_norm else norm(x, name + "mlp_norm"))
+        return m.b("add", m.b("add", x, y, loc=name + "attn_residual"), z, loc=name + "mlp_residual"), made
+    x = m.added(x, m.scaled(y, c.residual_scale, name + "attn_residual"), name + "attn_residual")
+    if c.post_norm:
+        x = m.norm(x, name + "attn_norm")
+    if c.cross:
+        y, crossed = cross_attention(m, i, norm(x, name + "cross_norm"), past)
+        x, made = m.added(x, y, name + "cross_residual"), made | crossed
+        x = m.norm(x, name + "cross_norm") if c.post_norm else x
+    return (_fed(m, i, x) if not c.fed or c.fed[i] else x), made
+
+
+def _fed(m: Blocks, i: int, x: Value) -> Value:
+    """Add the feed-forward part of layer `i`."""
+    c, name = m.c, f"layers.{i}."
+    y = m.narrow(x)
+    y = feed_forward(m, i, y if c.post_norm else m.norm(y, name + "mlp_norm"))
+    y = _channels(m, m.norm(y, name + "mlp_post_norm"), name + "mlp_scale")
+    x = m.added(x, m.scaled(y, c.residual_scale, name + "mlp_residual"), name + "mlp_residual")
+    return m.norm(x, name + "mlp_norm") if c.post_norm else x
+
+
+def _channels(m: Blocks, x: Value, name: str) -> Value:
+    """Multiply by learned factors per channel, where the family has them."""
+    return m.b("mul", x, m.param(name), loc=name) if m.has(name) else x

@@ -1,0 +1,99 @@
+"""Models made of several parts, of which a program computes one: the halves of image-text models, the sides of others.
+
+May import: errors, frontend.hf.families. Must not: know the IR or weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tx8fast.errors import ConfigError
+
+_LLAMA_7B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
+#: what such configs leave out of a section because the library has it as default, by the section's family
+SECTION_DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": {**_LLAMA_7B, "intermediate_size": 11008, "vocab_size": 32000},
+    "mistral": {**_LLAMA_7B, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 32000},
+}
+#: keys outside of a section that hold for it too
+_OUTER = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a model. `section`: the nested object of the config that describes it, "" = the config itself; `family`: what it
+    is where the section names none; `shared`: keys outside of the section that hold for it too."""
+
+    section: str
+    family: str
+    shared: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """A model of several parts. `default`: the part compiled where none is named."""
+
+    pieces: Mapping[str, Piece]
+    default: str = ""
+
+
+def _image_text(text: str, vision: str = "") -> Composite:
+    """A language model that sees images; its text half is compiled unless --part says otherwise."""
+    pieces = {"text": Piece("text_config", text, _OUTER)}
+    if vision:
+        pieces["vision"] = Piece("vision_config", vision, ("torch_dtype", "dtype"))
+    return Composite(pieces, "text")
+
+
+def _sides(kind: str) -> Composite:
+    return Composite({side: Piece("", f"{kind}.{side}") for side in ("encoder", "decoder")})
+
+
+def _towers(text: str, vision: str) -> Composite:
+    return Composite({"text": Piece("text_config", text, ("torch_dtype", "dtype")),
+                      "vision": Piece("vision_config", vision, ("torch_dtype", "dtype"))})  # fmt: skip
+
+
+COMPOSITES: dict[str, Composite] = {
+    "gemma3": _image_text("gemma3_text", "siglip_vision_model"),
+    "paligemma": _image_text("gemma", "siglip_vision_model"),
+    "mistral3": _image_text("mistral"), "llama4": _image_text("llama4_text"),
+    "llava": _image_text("llama", "clip_vision_model"), "llava_next": _image_text("llama", "clip_vision_model"),
+    "llava_onevision": _image_text("qwen2", "siglip_vision_model"), "vipllava": _image_text("llama", "clip_vision_model"),
+    "idefics3": _image_text("llama"), "smolvlm": _image_text("llama"), "aya_vision": _image_text("cohere2", "siglip_vision_model"),
+    "internvl": _image_text("qwen2"),
+    "clip": _towers("clip_text_model", "clip_vision_model"), "siglip": _towers("siglip_text_model", "siglip_vision_model"),
+    **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "whisper")},
+}  # fmt: skip
+
+
+def piece_of(kind: str, raw: dict[str, Any], part: str | None, doing: str) -> tuple[str, dict[str, Any]]:
+    """Return family and config of the `part` of a model; other models are returned as they are.
+
+    Raises ConfigError if there is no such part, or none is named where one must be."""
+    composite = COMPOSITES.get(kind)
+    if composite is None:
+        if part is not None:
+            raise ConfigError(
+                f"{doing}: part '{part}' is asked for, a model of type '{kind}' has no parts; drop --part"
+            )
+        return kind, raw
+    names = ", ".join(composite.pieces)
+    if part is None and not composite.default:
+        raise ConfigError(f"{doing}: a model of type '{kind}' has the parts {names}; give one of them by --part")
+    piece = composite.pieces.get(part or composite.default)
+    if piece is None:
+        raise ConfigError(f"{doing}: part '{part}' is asked for, a model of type '{kind}' has the parts {names}")
+    if not piece.section:
+        return piece.family, raw
+    inner = raw.get(piece.section)
+    if not isinstance(inner, dict):
+        # a flat config describes the text half, as that of one model
+        return (kind, raw) if part in (None, "text") else (piece.family, {})
+    outer: dict[str, Any] = {k: raw[k] for k in piece.shared if k in raw}
+    inner_kind = inner.get("model_type")
+    inner_kind = inner_kind if type(inner_kind) is str else piece.family
+    given = {k: v for k, v in inner.items() if v is not None or k not in outer}
+    return inner_kind, {**SECTION_DEFAULTS.get(inner_kind, {}), **outer, **given}
