@@ -120,9 +120,10 @@ def read_text(ctx: Context, text: str, filename: str = "<text>", current: tuple[
         root = parse_op(ctx, text, filename)
         _check_age(ctx, root, found, filename)
         return root
-    missing = [v for v in range(found[0], current[0]) if v not in upgrades]
-    if missing:
-        raise VerifyError(f"{filename}: the text is of version {_dotted(found)}; nothing upgrades version {missing[0]}")
+    # only to the first that is missing: what the text says may lie far below all versions
+    missing = next((v for v in range(found[0], current[0]) if v not in upgrades), None)
+    if missing is not None:
+        raise VerifyError(f"{filename}: the text is of version {_dotted(found)}; nothing upgrades version {missing}")
     generic = GenericContext(ctx)
     root = parse_op(generic, text, filename)
     _check_age(ctx, root, found, filename)
