@@ -51,9 +51,15 @@ def known(directory: Path) -> Path:
     return directory
 
 
+def _auto(directory: Path) -> Any:
+    """The whole model of an image-text one, of which text passes the text half alone."""
+    whole = "vision_config" in json.loads((directory / "config.json").read_text())
+    return _library().AutoModelForImageTextToText if whole else _library().AutoModelForCausalLM
+
+
 def load(directory: Path, dtype: Any, attention: str = "eager"):
-    model, info = _library().AutoModelForCausalLM.from_pretrained(
-        known(directory), output_loading_info=True, attn_implementation=attention, dtype=dtype
+    model, info = _auto(known(directory)).from_pretrained(
+        directory, output_loading_info=True, attn_implementation=attention, dtype=dtype
     )
     bad = {k: v for k, v in info.items() if v and k != "error_msgs"}
     assert not bad, bad
@@ -75,7 +81,7 @@ def shapes_of(case: str, directory: Path) -> list[tuple[str, list[int]]]:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config_of(case)))
     config = _library().AutoConfig.from_pretrained(known(directory))
-    model = _library().AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = _auto(directory).from_config(config, attn_implementation="eager")
     model.save_pretrained(directory / "saved")
     return stored_shapes(directory / "saved")
 

@@ -28,6 +28,11 @@ _SCAN = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_s
          "mamba_chunk_size": 4}  # fmt: skip
 _MAMBA2 = {"hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 16, "expand": 2, "state_size": 5, "n_groups": 2,
            "conv_kernel": 4, "chunk_size": 4, "vocab_size": 37, "layer_norm_epsilon": 1e-5, "residual_in_fp32": True, **_END}  # fmt: skip
+_DELTA = {"layer_types": ["linear_attention", "full_attention"], "linear_conv_kernel_dim": 4, "linear_key_head_dim": 6,
+          "linear_value_head_dim": 10, "linear_num_key_heads": 2, "linear_num_value_heads": 4}  # fmt: skip
+_MARKS = {"video_token_id": 4, "vision_start_token_id": 5, "vision_end_token_id": 6}
+_EYE = {"depth": 1, "hidden_size": 8, "out_hidden_size": 32, "num_heads": 2, "intermediate_size": 8, "patch_size": 2,
+        "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}  # fmt: skip
 
 CONFIGS: dict[str, dict[str, Any]] = {
     # experts
@@ -121,4 +126,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "nemotron_h": {**_SIZES, "head_dim": 12, "num_hidden_layers": 4, "hybrid_override_pattern": "M-*M", "layer_norm_epsilon": 1e-5,
                    "mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 5, "n_groups": 2, "conv_kernel": 4, "chunk_size": 4,
                    "expand": 2, "tie_word_embeddings": False},
+    "qwen3_next": {**_RMS, **_DELTA, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                   "shared_expert_intermediate_size": 28, "norm_topk_prob": True, "head_dim": 8, "partial_rotary_factor": 0.5},
+    "qwen3_5_text": {**_RMS, **_DELTA, "head_dim": 8, "linear_num_value_heads": 2, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0], "mrope_interleaved": True}},
+    # text halves, recorded with the whole model
+    "qwen2_vl": {"text_config": {**_RMS, "rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]}}, "vision_config": {
+        "depth": 1, "embed_dim": 8, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 1, "patch_size": 2}, "image_token_id": 3, **_MARKS},
+    "qwen2_5_vl": {"text_config": {**_RMS, "rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]}}, "vision_config": {
+        "depth": 1, "hidden_size": 8, "out_hidden_size": 32, "num_heads": 2, "intermediate_size": 8, "patch_size": 2,
+        "fullatt_block_indexes": [0]}, "image_token_id": 3, **_MARKS},
+    "qwen3_vl": {"text_config": {**_RMS, "head_dim": 12, "rope_scaling": {"rope_type": "default", "mrope_section": [2, 2, 2],
+                 "mrope_interleaved": True}}, "vision_config": _EYE, "image_token_id": 3, **_MARKS},
+    "qwen3_vl_moe": {"text_config": {**_RMS, "head_dim": 12, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                     "norm_topk_prob": True, "decoder_sparse_step": 1, "rope_scaling": {
+                         "rope_type": "default", "mrope_section": [2, 2, 2], "mrope_interleaved": True}},
+                     "vision_config": _EYE, "image_token_id": 3, **_MARKS},
 }  # fmt: skip

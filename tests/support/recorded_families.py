@@ -19,7 +19,7 @@ from tests.support.recorded_configs import CONFIGS
 RECORDS = Path(__file__).parents[1] / "data" / "families"
 BATCH, SEQ, PAST = 2, 11, 13
 #: gains that are stored less one
-OFFSET = ("nemotron", "gemma")
+OFFSET = ("nemotron", "gemma", "qwen3_next", "qwen3_5")
 
 
 def config_of(case: str, dtype: str = "float32") -> dict[str, Any]:
@@ -31,7 +31,7 @@ def config_of(case: str, dtype: str = "float32") -> dict[str, Any]:
 def token_ids(case: str) -> np.ndarray:
     config = config_of(case)
     vocab = config.get("text_config", config)["vocab_size"]
-    return np.random.default_rng(1).integers(0, vocab, (BATCH, SEQ))
+    return np.random.default_rng(1).integers(8 if "text_config" in config else 0, vocab, (BATCH, SEQ))
 
 
 def weights_of(case: str, shapes: list[tuple[str, list[int]]], dtype: Any = np.float32) -> dict[str, np.ndarray]:
@@ -47,7 +47,8 @@ def weights_of(case: str, shapes: list[tuple[str, list[int]]], dtype: Any = np.f
             x = np.full(shape, 0.5 if name.endswith("beta") else -1e-6)
         elif len(shape) < 2 or "layernorm" in name or "_norm.weight" in name:
             gain = ("norm" in name or "ln_" in name) and name.endswith("weight")
-            x = x * 0.2 + (1.0 if gain and not case.startswith(OFFSET) else 0.0)
+            less_one = case.startswith(OFFSET) and "linear_attn" not in name
+            x = x * 0.2 + (1.0 if gain and not less_one else 0.0)
         elif not any(t in name for t in ("embed", "wte", "wpe")):
             x /= np.sqrt(shape[-1])
         if name.endswith(("gate.weight", "router.weight", "router.layer.weight")):

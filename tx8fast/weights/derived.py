@@ -119,11 +119,22 @@ def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
 
 
 def _triangle(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """Ones where row >= column ("lower"), row < column ("after") or row > column ("upto"); or 0 where row > column and `value`
+    """Ones where row >= column ("lower"), row < column ("after"), row > column ("upto", "below"), row = column ("one"), or, of blocks of
+    `block` rows and columns, right below those of even number on the diagonal ("blocks"); or 0 where row > column and `value`
     elsewhere ("chunks")."""
     ahead = np.arange(shape[1])[None, :] - np.arange(shape[0])[:, None]
     kind = attrs["kind"]
-    ones = {"lower": ahead <= 0, "after": ahead > 0, "upto": ahead < 0, "chunks": ahead < 0}[kind]
+    if kind == "blocks":
+        row, column = (np.arange(n) // attrs["block"] for n in shape)
+        return ((row[:, None] == column[None, :] + 1) & (column[None, :] % 2 == 0)).astype(np.int8)
+    ones = {
+        "lower": ahead <= 0,
+        "after": ahead > 0,
+        "upto": ahead < 0,
+        "below": ahead < 0,
+        "one": ahead == 0,
+        "chunks": ahead < 0,
+    }[kind]
     return np.where(ones, 0.0, attrs["value"]) if kind == "chunks" else ones.astype(np.int8)
 
 

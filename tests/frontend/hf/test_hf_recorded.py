@@ -9,7 +9,8 @@ import tx8fast
 from tests.support.recorded_configs import CONFIGS
 from tests.support.recorded_families import BATCH, PAST, SEQ, make_recorded, token_ids
 from tests.support.run_graph import run_graph
-from tx8fast.frontend.hf import HfOptions, import_hf
+from tx8fast.errors import UnsupportedError
+from tx8fast.frontend.hf import HfOptions, delta, import_hf
 from tx8fast.frontend.hf.importer import read_config
 
 #: of the largest value, against f32 outputs of the library
@@ -67,3 +68,19 @@ def test_bf16_is_as_near_as_the_library_s_own(tmp_path, case):
     found = np.asarray(run_prefill(tmp_path, case, "bf16")["logits"]).astype(np.float64) - record["half"]
     ours = np.sqrt(np.mean(found**2)) / np.abs(record["half"]).max()
     assert ours <= 1.5 * float(record["half_error"])
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 8])
+def test_chunks_of_a_delta_network_hand_on_their_state(tmp_path, monkeypatch, chunk):
+    record = make_recorded(tmp_path, "qwen3_5_text")
+    monkeypatch.setattr(delta, "CHUNK", chunk)
+    found = run_graph(import_hf(tmp_path, HfOptions(batch=BATCH, seq=SEQ)), {"input_ids": token_ids("qwen3_5_text")})
+    assert error(found["logits"], record["prefill"]) <= TOLERANCE
+
+
+def test_what_has_states_is_not_cut_over_chips(tmp_path):
+    make_recorded(tmp_path, "qwen3_5_text")
+    with pytest.raises(UnsupportedError, match="layers that keep a state, which --tp does not cut yet"):
+        import_hf(tmp_path, HfOptions(seq=SEQ, tp=2))
+    with pytest.raises(UnsupportedError, match="rows of images have places in time, height and width"):
+        import_hf(tmp_path, HfOptions(seq=SEQ, input="embeds"))

@@ -54,6 +54,8 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
         q = m.b("mul", q, m.grown, loc=at + ".growth")
     k, v = made = _remember(m, i, (k, v), past, at)
     o = attend(m, q, k, v, at, lambda s: _softmax(m, i, s, past, at), _macs(m, i, q, past))
+    if c.attention_gate:
+        o = m.b("mul", o, m.b("sigmoid", m.linear(x, at + ".gate_proj"), loc=at + ".gate"), loc=at + ".gate")
     return m.out_linear(o, at + ".o_proj"), _results(m, i, made)
 
 

@@ -59,7 +59,9 @@ def load_weights(c: ModelConfig, root: Path | None, path: Path | None, entries: 
     if entries is not None:
         first = entries.get(slots[0].keys[0])
         stored = first.dtype if first is not None and first.dtype in FLOATS else stored
-        slots = [s for s in slots if not s.optional or s.keys[0] in entries] + _present(c, prefix, entries)
+        slots = [_as_stored(s, entries) for s in slots if not s.optional or s.keys[0] in entries] + _present(
+            c, prefix, entries
+        )
     binder = _Binder(c, table, entries, stored)
     bound = {s.name: binder.bind(s) for s in slots}
     if entries is not None:
@@ -87,6 +89,14 @@ def _prefix(c: ModelConfig, entries: Entries | None) -> str:
         if outer_key(names, module, prefix) + ".weight" in (entries or ()):
             return prefix
     return names.prefixes[0]
+
+
+def _as_stored(slot: Slot, entries: Entries) -> Slot:
+    """Return the slot in the shape that the checkpoint has, if it has one of those known."""
+    entry = entries.get(slot.keys[0])
+    if slot.other is None or entry is None or entry.shape == slot.stored or entry.shape != slot.other.stored:
+        return slot
+    return slot.other
 
 
 def _present(c: ModelConfig, prefix: str, entries: Entries) -> list[Slot]:

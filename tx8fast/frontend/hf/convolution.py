@@ -13,11 +13,13 @@ from tx8fast.ir.core import Value
 MAX_ROWS = 4096
 
 
-def causal_conv(m: Blocks, i: int, x: Value, taps: int, name: str, past: Past) -> tuple[Value, Made]:
-    """Return the convolution of x [batch, seq, channels] with the slot `name`, and the last rows of x, for the next step."""
+def causal_conv(
+    m: Blocks, i: int, x: Value, taps: int, name: str, past: Past, cache: str = "conv"
+) -> tuple[Value, Made]:
+    """Return the convolution of x [batch, seq, channels] with the slot `name`, and the last rows of x, which the next step finds in `cache`."""
     b, (batch, seq, channels) = m.b, x.shape
     if past is not None:
-        rows = b("concat", past.past(i, "conv"), x, axis=1, loc=name)
+        rows = b("concat", past.past(i, cache), x, axis=1, loc=name)
     else:
         rows = b("pad", x, lo=(0, taps - 1, 0), hi=(0, 0, 0), loc=name)
     last = b("slice", rows, start=(0, seq, 0), size=(batch, taps - 1, channels), step=(1, 1, 1), loc=name + ".rows")
@@ -34,7 +36,7 @@ def causal_conv(m: Blocks, i: int, x: Value, taps: int, name: str, past: Past) -
         piece = b("conv", piece, m.param(name + ".weight"), *bias, groups=channels, loc=name)
         pieces.append(b("reshape", piece, shape=(batch, size, channels), loc=name))
     y = pieces[0] if len(pieces) == 1 else b("concat", *pieces, axis=1, loc=name)
-    return y, {f"present.{i}.conv": last}
+    return y, {f"present.{i}.{cache}": last}
 
 
 def short_conv(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:

@@ -19,11 +19,13 @@ Part = Callable[[Reader, Fields], Fields]
 @dataclass(frozen=True, slots=True)
 class Stack:
     """One tensor that holds a matrix of all experts. `axes`: what each stored dimension counts, from the outside in: e experts,
-    i hidden units, h the model's width, 2 gate and up, of which `at` is meant."""
+    i hidden units, h the model's width, 2 gate and up, of which `at` is meant. `turned`: some files have
+    the last two the other way round."""
 
     key: str
     axes: tuple[str, ...]
     at: int = 0
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

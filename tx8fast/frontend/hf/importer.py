@@ -11,7 +11,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
-from tx8fast.errors import ConfigError, ImportModelError, UnusedOptionWarning
+from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, UnusedOptionWarning
 from tx8fast.files import read_input, refer
 from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
@@ -74,6 +74,11 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     if fixed and options.seq is not None:
         warnings.warn(
             "seq has no effect, the size of an image or sound makes the positions", UnusedOptionWarning, stacklevel=2
+        )
+    if options.input == "embeds" and any(rope.images for rope in config.ropes):
+        raise UnsupportedError(
+            f"importing {path}: rows of images have places in time, height and width in a {config.model_type}, which --input embeds does "
+            "not take yet; give token ids"
         )
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)

@@ -12,7 +12,7 @@ from math import prod
 
 from tx8fast.frontend.hf import mixer_slots
 from tx8fast.frontend.hf.family import Stack
-from tx8fast.frontend.hf.slots import Slot, SlotList, outer_key, part
+from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, outer_key, part
 from tx8fast.frontend.hf.spec import Image, ModelConfig
 
 
@@ -141,7 +141,11 @@ def _projections(s: SlotList, i: int, at: str, source: int) -> Iterator[Slot]:
     """The matrices into and out of an attention, whose keys and values are of rows `source` wide."""
     c, paired = s.c, s.c.paired_lanes
     q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
-    yield from s.linear(i, at + ".q_proj", q, c.hidden, c.qkv_bias, heads=c.heads * paired)
+    if c.attention_gate and at == "self_attn":
+        rows = (("q_proj", c.head_dim), ("gate_proj", c.head_dim))
+        yield from head_parts(c.heads, f"layers.{i}.self_attn.", s.key(i, at + ".q_proj"), c.hidden, rows, c.qkv_bias)
+    else:
+        yield from s.linear(i, at + ".q_proj", q, c.hidden, c.qkv_bias, heads=c.heads * paired)
     yield from s.linear(i, at + ".k_proj", kv, source, c.qkv_bias and c.key_bias, heads=c.kv_heads * paired)
     yield from s.linear(i, at + ".v_proj", kv, source, c.qkv_bias)
     yield from s.linear(i, at + ".o_proj", c.hidden, q, c.out_bias)
@@ -198,8 +202,8 @@ def _latent(s: SlotList, i: int) -> Iterator[Slot]:
         source = m.q_rank
         yield from s.linear(i, "self_attn.q_a_proj", m.q_rank, c.hidden, c.qkv_bias)
         yield s.vector(i, "self_attn.q_a_layernorm", m.q_rank)
-    stored_q = s.key(i, "self_attn.q_b_proj" if m.q_rank else "self_attn.q_proj") + ".weight"
-    yield from _head_parts(c.heads, f"layers.{i}.self_attn.q_", stored_q, source, (("nope", m.nope), ("rope", m.rope)))
+    stored_q = s.key(i, "self_attn.q_b_proj" if m.q_rank else "self_attn.q_proj")
+    yield from head_parts(c.heads, f"layers.{i}.self_attn.q_", stored_q, source, (("nope", m.nope), ("rope", m.rope)))
     key, at = s.key(i, "self_attn.kv_a_proj_with_mqa"), 0
     total = m.kv_rank + m.rope
     for module, rows in (("kv_a_proj", m.kv_rank), ("k_rope", m.rope)):
@@ -209,8 +213,8 @@ def _latent(s: SlotList, i: int) -> Iterator[Slot]:
             yield Slot(name + ".bias", (key + ".bias",), (total,), part((rows,), (at,)))
         at += rows
     yield s.vector(i, "self_attn.kv_a_layernorm", m.kv_rank)
-    stored_kv = s.key(i, "self_attn.kv_b_proj") + ".weight"
-    yield from _head_parts(
+    stored_kv = s.key(i, "self_attn.kv_b_proj")
+    yield from head_parts(
         c.heads,
         f"layers.{i}.self_attn.",
         stored_kv,
@@ -234,14 +238,20 @@ _GGUF_AXES = {"gate_proj": ("e", "i", "h"), "up_proj": ("e", "i", "h"), "down_pr
 
 def _stacked(s: SlotList, i: int, module: str, name: str) -> Slot:
     """All experts in one stored tensor, brought into the graph's order of dimensions."""
-    e = s.c.experts
-    assert e is not None
     if s.c.gguf:
         stack = Stack(s.names.modules[module] + ".weight", _GGUF_AXES[module])
     else:
         stack = s.names.stacks[module]
     if len(stack.axes) == 3 and (s.c.quantization or {}).get("method") == "mxfp4":
         stack = replace(stack, axes=(stack.axes[0], *stack.axes[:0:-1]))  # packed along what goes in, which comes last
+    slot = _unstacked(s, i, module, name, stack)
+    other = stack.turned and _unstacked(s, i, module, name, replace(stack, axes=(stack.axes[0], *stack.axes[:0:-1])))
+    return replace(slot, other=other) if other else slot
+
+
+def _unstacked(s: SlotList, i: int, module: str, name: str, stack: Stack) -> Slot:
+    e = s.c.experts
+    assert e is not None
     sizes = {"e": e.count, "i": e.intermediate, "h": s.c.hidden, "2": 2}
     stored = tuple(prod(sizes[n] for n in axis) for axis in stack.axes)
     axes, order = "".join(stack.axes), _ORDER[module]
@@ -260,18 +270,6 @@ def _stacked(s: SlotList, i: int, module: str, name: str) -> Slot:
     return Slot(
         f"layers.{i}.experts.{name}", (key,), stored, (*steps, ("reshape", side)), flipped=module == "down_bias"
     )
-
-
-def _head_parts(heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...]) -> Iterator[Slot]:
-    total, at = sum(n for _, n in parts), 0
-    for suffix, n in parts:
-        steps = (
-            ("reshape", [heads, total, cols]),
-            *part((heads, n, cols), (0, at, 0)),
-            ("reshape", [heads * n, cols]),
-        )
-        yield Slot(f"{name}{suffix}.weight", (key,), (heads * total, cols), steps)
-        at += n
 
 
 def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
@@ -347,6 +345,6 @@ def _shared_fused(s: SlotList, i: int, units: int) -> Iterator[Slot]:
 
 #: the slots of what mixes tokens, by its name
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
-    "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan,
+    "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
 }  # fmt: skip

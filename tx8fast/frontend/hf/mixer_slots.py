@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tx8fast.frontend.hf.slots import Slot, SlotList, part
+from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, part
 
 Rows = tuple[tuple[str, int], ...]
 
@@ -36,6 +36,37 @@ def scan(s: SlotList, i: int) -> Iterator[Slot]:
     if c.norm:
         yield Slot(at + "norm.weight", (key + ".norm.weight",), (c.inner,))
     yield from _whole(at + "out_proj", key + ".out_proj", h, c.inner, c.bias)
+
+
+def delta(s: SlotList, i: int) -> Iterator[Slot]:
+    """Projections stored fused by key head, or one below the other."""
+    c = s.c.delta
+    assert c is not None
+    key, at, h, times = s.key(i, "delta"), f"layers.{i}.delta.", s.c.hidden, c.value_heads // c.key_heads
+    if "delta.fused" in s.names.modules:
+        wide = times * c.value_width
+        rows = (("query_proj", c.key_width), ("key_proj", c.key_width), ("value_proj", wide), ("gate_proj", wide))
+        yield from head_parts(c.key_heads, at, key + ".in_proj_qkvz", h, rows)
+        yield from head_parts(c.key_heads, at, key + ".in_proj_ba", h, (("pace_proj", times), ("step_proj", times)))
+    else:
+        yield from _split(
+            at, key + ".in_proj_qkv", (("query_proj", c.keys), ("key_proj", c.keys), ("value_proj", c.values)), h, False
+        )
+        for module, stored, rows in (
+            ("gate_proj", "z", c.values),
+            ("pace_proj", "b", c.value_heads),
+            ("step_proj", "a", c.value_heads),
+        ):
+            yield from _whole(at + module, f"{key}.in_proj_{stored}", rows, h, False)
+    first, channels = 0, 2 * c.keys + c.values
+    for name, n in (("query", c.keys), ("key", c.keys), ("value", c.values)):
+        steps = (*part((n, 1, c.taps), (first, 0, 0)), ("transpose", [2, 1, 0]), ("reshape", [c.taps, 1, n, 1]))
+        yield Slot(f"{at}{name}_conv.weight", (key + ".conv1d.weight",), (channels, 1, c.taps), steps)
+        first += n
+    for name in ("dt_bias", "A_log"):
+        yield Slot(at + name, (f"{key}.{name}",), (c.value_heads,))
+    yield Slot(at + "norm.weight", (key + ".norm.weight",), (c.value_width,))
+    yield from _whole(at + "out_proj", key + ".out_proj", h, c.values, False)
 
 
 def _split(name: str, key: str, rows: Rows, cols: int, bias: bool) -> Iterator[Slot]:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from tx8fast.frontend.hf.attention import Made, Past, attention
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.convolution import short_conv
+from tx8fast.frontend.hf.delta import delta
 from tx8fast.frontend.hf.scan import scan
 from tx8fast.ir.core import Value
 
@@ -21,5 +22,5 @@ def _both(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
 
 
 MIXERS: dict[str, Callable[[Blocks, int, Value, Past], tuple[Value, Made]]] = {
-    "attention": attention, "conv": short_conv, "scan": scan, "attention+scan": _both,
+    "attention": attention, "conv": short_conv, "scan": scan, "delta": delta, "attention+scan": _both,
 }  # fmt: skip

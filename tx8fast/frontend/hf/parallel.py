@@ -22,7 +22,7 @@ from tx8fast.weights.dtypes import ITEM_BYTES
 HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
 COLUMNS = {
     "self_attn.q_proj": HEADS, "self_attn.k_proj": KEY_HEADS, "self_attn.v_proj": KEY_HEADS,
-    "self_attn.sinks": HEADS, "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
+    "self_attn.gate_proj": HEADS, "self_attn.sinks": HEADS, "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
     "mlp.gate_proj": UNITS, "mlp.up_proj": UNITS, "shared_experts.gate_proj": UNITS, "shared_experts.up_proj": UNITS,
     "experts.gate_proj": EXPERT_UNITS, "experts.up_proj": EXPERT_UNITS,
 }  # fmt: skip
@@ -75,6 +75,12 @@ def _check(c: ModelConfig, n: int, what: str) -> None:
         raise UnsupportedError(
             f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"
         )
+    if any(kind != "attention" for kind in c.mixers):
+        raise UnsupportedError(
+            f"{what}: {c.model_type} has layers that keep a state, which --tp does not cut yet; drop --tp"
+        )
+    if c.cross or c.relative is not None:
+        raise UnsupportedError(f"{what}: --tp does not cut the sides of an encoder-decoder yet; drop --tp")
     problems = [f"{size} {name} do not divide by {n}" for name, size in _sizes(c).items() if size % n]
     if c.latent is None and c.kv_heads % n and n % c.kv_heads:
         problems.append(f"{c.kv_heads} key heads neither divide by {n} nor divide it")

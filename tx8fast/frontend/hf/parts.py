@@ -63,7 +63,9 @@ COMPOSITES: dict[str, Composite] = {
     "llava": _image_text("llama", "clip_vision_model"), "llava_next": _image_text("llama", "clip_vision_model"),
     "llava_onevision": _image_text("qwen2", "siglip_vision_model"), "vipllava": _image_text("llama", "clip_vision_model"),
     "idefics3": _image_text("llama"), "smolvlm": _image_text("llama"), "aya_vision": _image_text("cohere2", "siglip_vision_model"),
-    "internvl": _image_text("qwen2"),
+    "internvl": _image_text("qwen2"), "qwen3_5": _image_text("qwen3_5_text"),
+    "qwen2_vl": _image_text("qwen2_vl_text"), "qwen2_5_vl": _image_text("qwen2_5_vl_text"), "qwen3_vl": _image_text("qwen3_vl_text"),
+    "qwen3_vl_moe": _image_text("qwen3_vl_moe_text"),
     "clip": _towers("clip_text_model", "clip_vision_model"), "siglip": _towers("siglip_text_model", "siglip_vision_model"),
     **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "whisper")},
 }  # fmt: skip
@@ -91,7 +93,7 @@ def piece_of(kind: str, raw: dict[str, Any], part: str | None, doing: str) -> tu
     inner = raw.get(piece.section)
     if not isinstance(inner, dict):
         # a flat config describes the text half, as that of one model
-        return (kind, raw) if part in (None, "text") else (piece.family, {})
+        return (piece.family if kind.endswith("_vl") else kind, raw) if part in (None, "text") else (piece.family, {})
     outer: dict[str, Any] = {k: raw[k] for k in piece.shared if k in raw}
     inner_kind = inner.get("model_type")
     inner_kind = inner_kind if type(inner_kind) is str else piece.family

@@ -32,6 +32,9 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
     kind = raw.get("rope_type", raw.get("type", "default"))
     if kind == "su":  # the first name of longrope
         kind = "longrope"
+    images = "mrope_section" in raw
+    if kind == "mrope":
+        kind = "default"
     scaling: dict[str, Any] = {"rope_type": kind}
     gain = 1.0
     if type(kind) is not str or kind not in (*ROPE_TYPES, "dynamic"):
@@ -73,7 +76,7 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
         r.problems.append(
             f"{section}: short_factor has {len(factors)} entries, rotary width {rotary} needs {rotary // 2}"
         )
-    return Rope(base or theta, rotary, scaling, style, gain)
+    return Rope(base or theta, rotary, scaling, style, gain, images)
 
 
 def rotation(style: str | Read = "half", width: Read | None = None, **options: Any) -> Part:

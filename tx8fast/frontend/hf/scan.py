@@ -91,7 +91,7 @@ def per_head(m: Blocks, x: Value, width: int, at: str) -> Value:
 
 
 def triangle(m: Blocks, size: int, kind: str) -> Value:
-    """Return ones [size, size] where row >= column ("lower") or row < column ("after")."""
+    """Return ones [size, size] where row >= column ("lower"), row < column ("after") or row > column ("below")."""
     return m.derived(f"%triangle/{kind}/{size}", "triangle", {"kind": kind, "value": FAR}, (size, size), WIDE)
 
 
@@ -156,7 +156,7 @@ def _prompt(
     b, (batch, seq, _) = m.b, taken.shape
     n = -(-seq // _chunk(c))
     size = -(-seq // n)
-    taken, decay, written, read = (_chunks(m, x, n, size, at) for x in (taken, decay, written, read))
+    taken, decay, written, read = (chunks(m, x, n, size, at) for x in (taken, decay, written, read))
     lower = triangle(m, size, "lower")
     so_far = b("gemm", lower, decay, useful_macs=0, loc=at + ".sums")  # of a chunk's tokens up to and with this one
     across = b("transpose", so_far, perm=(0, 2, 1), loc=at + ".between")
@@ -188,7 +188,7 @@ def _prompt(
     left = per_head(m, b("exp", later, loc=at + ".later"), c.width, at)
     added = _added(m, c, b("mul", taken, left, loc=at + ".later"), written, at)
     if n == 1:
-        return _tokens(m, y, batch, seq, at), added
+        return tokens(m, y, batch, seq, at), added
     whole = b("slice", so_far, start=(0, size - 1, 0), size=(batch * n, 1, c.heads), step=(1, 1, 1), loc=at + ".chunks")
     states = _states(m, c, b("reshape", added, shape=(batch, n, c.inner * c.state), loc=at + ".chunks"),
                      b("reshape", whole, shape=(batch, n, c.heads), loc=at + ".chunks"), at)  # fmt: skip
@@ -197,7 +197,7 @@ def _prompt(
     far = _seen(m, c, read, b("reshape", front, shape=(batch * n, c.inner, c.state), loc=at + ".front"), at)
     far = b("mul", far, per_head(m, b("exp", so_far, loc=at + ".far"), c.width, at), loc=at + ".far")
     y = b("add", y, far, loc=at + ".far")
-    return _tokens(m, y, batch, seq, at), b("reshape", last, shape=(batch, c.inner, c.state), loc=at + ".state")
+    return tokens(m, y, batch, seq, at), b("reshape", last, shape=(batch, c.inner, c.state), loc=at + ".state")
 
 
 def _states(m: Blocks, c: Scan, added: Value, whole: Value, at: str) -> Value:
@@ -224,7 +224,7 @@ def _states(m: Blocks, c: Scan, added: Value, whole: Value, at: str) -> Value:
     )
 
 
-def _chunks(m: Blocks, x: Value, n: int, size: int, at: str) -> Value:
+def chunks(m: Blocks, x: Value, n: int, size: int, at: str) -> Value:
     """Cut the rows of [batch, seq, width] into chunks [batch * n, size, width]; rows of zeros fill the last."""
     batch, seq, lanes = x.shape
     if n * size > seq:
@@ -232,8 +232,8 @@ def _chunks(m: Blocks, x: Value, n: int, size: int, at: str) -> Value:
     return x if n == 1 else m.b("reshape", x, shape=(batch * n, size, lanes), loc=at + ".chunks")
 
 
-def _tokens(m: Blocks, y: Value, batch: int, seq: int, at: str) -> Value:
-    """Undo `_chunks`."""
+def tokens(m: Blocks, y: Value, batch: int, seq: int, at: str) -> Value:
+    """Undo `chunks`."""
     rows, lanes = y.shape[0] // batch * y.shape[1], y.shape[2]
     y = y if y.shape[0] == batch else m.b("reshape", y, shape=(batch, rows, lanes), loc=at + ".tokens")
     return (

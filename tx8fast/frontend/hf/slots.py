@@ -24,6 +24,7 @@ class Slot:
     """`keys`: stored tensors, all of shape `stored`, joined along `axis`; or one, of which `steps` take a part.
 
     `shift` is added to every element. A matrix is [out, in]; `flipped` ones are [in, out]. `optional`: a checkpoint may lack it.
+    `other`: the same slot of a checkpoint that stores it in another shape.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Slot:
     flipped: bool = False
     expert: bool = False
     optional: bool = False
+    other: Slot | None = None
 
 
 #: names in GGUF files, which all families share
@@ -87,6 +89,20 @@ def _halves(heads: int, shape: Shape) -> tuple[tuple[Any, ...], ...]:
     rows, *rest = shape
     split = [heads, rows // heads // 2, 2, *rest]
     return ("reshape", split), ("transpose", [0, 2, 1, *range(3, len(split))]), ("reshape", list(shape))
+
+
+def head_parts(
+    heads: int, name: str, key: str, cols: int, parts: tuple[tuple[str, int], ...], bias: bool = False
+) -> Iterator[Slot]:
+    """Matrices whose rows stand one behind the other in every head of the stored one, `parts` of so many rows."""
+    total, at = sum(n for _, n in parts), 0
+    for suffix, n in parts:
+        steps = (("reshape", [heads, total, cols]), *part((heads, n, cols), (0, at, 0)), ("reshape", [heads * n, cols]))
+        yield Slot(f"{name}{suffix}.weight", (key + ".weight",), (heads * total, cols), steps)
+        if bias:
+            steps = (("reshape", [heads, total]), *part((heads, n), (0, at)), ("reshape", [heads * n]))
+            yield Slot(f"{name}{suffix}.bias", (key + ".bias",), (heads * total,), steps)
+        at += n
 
 
 class SlotList:

@@ -18,6 +18,7 @@ class Rope:
     scaling: dict[str, Any] = field(hash=False)
     style: str = "half"
     gain: float = 1.0
+    images: bool = False  # rows of an image have places in time, height and width; of text all three are the position
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,26 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
+class Delta:
+    """A state per value head [key width, value width] that decays and is corrected (gated delta rule). Groups of value heads share a key
+    head; `taps` of the convolutions in front."""
+
+    key_heads: int
+    value_heads: int
+    key_width: int
+    value_width: int
+    taps: int
+
+    @property
+    def keys(self) -> int:
+        return self.key_heads * self.key_width
+
+    @property
+    def values(self) -> int:
+        return self.value_heads * self.value_width
+
+
+@dataclass(frozen=True, slots=True)
 class Cache:
     """What a layer remembers: one row per token, or a state whose size does not depend on how many there were. `shape`: behind the
     batch and, of rows, the tokens; `dtype` None: the activations' own."""
@@ -174,6 +195,10 @@ class ModelConfig:
     fed: tuple[bool, ...] = ()  # per layer: has a feed-forward part; empty: all have
     short_conv: ShortConv | None = None
     scan: Scan | None = None
+    delta: Delta | None = None
+    attention_gate: bool = (
+        False  # what attention gives is multiplied by a sigmoid, whose rows are stored behind every head's queries
+    )
     wide_residual: bool = False  # what the layers add to flows in f32
     encoder: bool = False  # sees its whole input at once and keeps no cache; a window reaches both ways
     causal: bool = False  # an encoder whose tokens see what is in front of them only
@@ -268,4 +293,11 @@ class ModelConfig:
             found.append(Cache("state", (self.scan.inner, self.scan.state), False, "f32"))
         if kind == "conv" and self.short_conv is not None:
             found.append(Cache("conv", (self.short_conv.taps - 1, self.hidden), False))
+        if kind == "delta" and self.delta is not None:
+            d = self.delta
+            found += [
+                Cache(f"conv_{n}", (d.taps - 1, w), False)
+                for n, w in (("query", d.keys), ("key", d.keys), ("value", d.values))
+            ]
+            found.append(Cache("state", (d.value_heads * d.key_width, d.value_width), False, "f32"))
         return tuple(found)

@@ -55,6 +55,13 @@ _QWEN3_MOE = Family(
     defaults={"num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8},
     aliases={"num_local_experts": "num_experts"},
 )  # fmt: skip
+_SIDES = ("e", "h", "2i")
+_QWEN3_VL_MOE = _QWEN3_MOE.like(
+    "a qwen3_moe with experts in one tensor each way, whose rotation has places of images, of which text uses one",
+    names=MOE.stacked(gate_proj=Stack("mlp.experts.gate_up_proj", _SIDES, 0, turned=True),
+                      up_proj=Stack("mlp.experts.gate_up_proj", _SIDES, 1, turned=True),
+                      down_proj=Stack("mlp.experts.down_proj", ("e", "i", "h"), turned=True)),
+)  # fmt: skip
 
 _GLM4_MOE = Family(
     "routed experts as in deepseek_v3 behind plain attention, rotation of half of each head, per-head query and key norms", MOE,
@@ -157,7 +164,6 @@ def _llama4_sparse(r: Reader, f: Fields) -> tuple[bool, ...]:
     return tuple(i in chosen if chosen is not None else (i + 1) % step == 0 for i in range(f["layers"]))
 
 
-_SIDES = ("e", "h", "2i")
 _LLAMA4 = Family(
     "chunks of attention, layers without rotation whose queries grow with their position, rotation of pairs, query and key norms "
     "without gains behind it, weighted inputs of experts, a shared one",
@@ -176,7 +182,8 @@ _LLAMA4 = Family(
 )  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
-    "mixtral": _MIXTRAL, "qwen2_moe": _QWEN2_MOE, "qwen3_moe": _QWEN3_MOE, "deepseek_v2": _DEEPSEEK2,
+    "mixtral": _MIXTRAL, "qwen2_moe": _QWEN2_MOE, "qwen3_moe": _QWEN3_MOE, "qwen3_vl_moe_text": _QWEN3_VL_MOE,
+    "deepseek_v2": _DEEPSEEK2,
     "deepseek_v3": _DEEPSEEK3, "kimi_k2": _DEEPSEEK3.like("a deepseek_v3 of one group", defaults={"n_group": 1}),
     "glm4_moe": _GLM4_MOE, "gpt_oss": _GPT_OSS, "olmoe": _OLMOE, "phimoe": _PHIMOE, "granitemoe": _GRANITEMOE,
     "dbrx": _DBRX, "llama4_text": _LLAMA4,

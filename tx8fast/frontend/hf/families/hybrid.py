@@ -10,10 +10,11 @@ from typing import Any
 
 from tx8fast.frontend.hf.families.experts import FAMILIES as EXPERTS
 from tx8fast.frontend.hf.families.names import LLAMA, OUTER
-from tx8fast.frontend.hf.family import Family, Fields, Names, Part, biases, flag
+from tx8fast.frontend.hf.family import Family, Fields, Names, Part, biases, flag, size
 from tx8fast.frontend.hf.reader import Reader, positive
 from tx8fast.frontend.hf.rope import rotation
-from tx8fast.frontend.hf.spec import Scan, ShortConv
+from tx8fast.frontend.hf.routing import routed, spaced
+from tx8fast.frontend.hf.spec import Delta, Scan, ShortConv
 
 _KINDS = {
     "mamba": "scan",
@@ -225,7 +226,43 @@ _NEMOTRON_H = Family(
     fixed={"mamba_hidden_act": ("silu",), "use_bias": (False,)},
 )  # fmt: skip
 
+# ------------------------------------------------------------ gated delta networks
+
+
+def _delta(r: Reader, f: Fields) -> Fields:
+    keys, values = r.size("linear_num_key_heads", 16) or 1, r.size("linear_num_value_heads", 32) or 1
+    if values % keys:
+        r.problems.append(f"linear_num_value_heads {values} is not a multiple of linear_num_key_heads {keys}")
+    found = Delta(keys, values, r.size("linear_key_head_dim", 128) or 1, r.size("linear_value_head_dim", 128) or 1,
+                  r.size("linear_conv_kernel_dim", 4) or 1)  # fmt: skip
+    kinds = r.layer_list("layer_types", f["layers"], {"linear_attention": "delta", "full_attention": "attention"})
+    every = r.size("full_attention_interval", 4) or 4
+    return {
+        "delta": found,
+        "mixers": tuple(kinds or ("attention" if (i + 1) % every == 0 else "delta" for i in range(f["layers"]))),
+    }
+
+
+_QWEN_MOE = EXPERTS["qwen2_moe"]
+_DELTA_DEFAULTS = {"head_dim": 256, "num_key_value_heads": 2}
+_QWEN3_NEXT = Family(
+    "gated delta networks, gated attention with rotation of a quarter of each head in every fourth layer, gains stored less one, "
+    "routed experts and a shared one behind a gate",
+    _QWEN_MOE.names.but(delta="linear_attn", delta__fused="linear_attn"),
+    {**biases(), "qk_norm": "head", "norm_offset": 1.0, "attention_gate": True},
+    (rotation(part=0.25), _delta,
+     routed("num_experts", "moe_intermediate_size", sparse=spaced("decoder_sparse_step"),
+            normalise=flag("norm_topk_prob", True), shared=size("shared_expert_intermediate_size", 512), shared_gate=True)),
+    defaults={**_DELTA_DEFAULTS, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512},
+    aliases={"num_local_experts": "num_experts"}, fixed={"hidden_act": ("silu",)},
+)  # fmt: skip
+_QWEN3_5 = Family(
+    "gated delta networks, gated attention with rotation of a quarter of each head in every fourth layer, gains stored less one",
+    LLAMA.but(delta="linear_attn"), {**biases(), "qk_norm": "head", "norm_offset": 1.0, "attention_gate": True},
+    (rotation(part=0.25), _delta), defaults={**_DELTA_DEFAULTS, "num_key_value_heads": 4}, fixed={"hidden_act": ("silu",)},
+)  # fmt: skip
+
 FAMILIES: dict[str, Family] = {
     "lfm2": _LFM2, "mamba2": _MAMBA2, "bamba": _BAMBA, "granitemoehybrid": _GRANITE_HYBRID, "falcon_h1": _FALCON_H1,
-    "nemotron_h": _NEMOTRON_H,
+    "nemotron_h": _NEMOTRON_H, "qwen3_next": _QWEN3_NEXT, "qwen3_5_text": _QWEN3_5,
 }  # fmt: skip

@@ -17,6 +17,8 @@ _LLAMA = Family(
     LLAMA, {**biases(), "mlp_bias": flag("mlp_bias")}, (rotation(),), pairs_lanes=True,
 )  # fmt: skip
 _PLAIN = Family("grouped queries", LLAMA, {}, (rotation(),))
+_QWEN2_VL = _PLAIN.like("a qwen2 whose rotation has places of images, of which text uses one", defaults={"rope_theta": 1e6},
+                        fields={"qkv_bias": True, "windows": chosen_layers()})  # fmt: skip
 _OLMO2 = Family("norms after each part only, query and key norm over the whole projection", AFTER,
                 {**biases(), "qk_norm": "full"}, (rotation(),), defaults={"rms_norm_eps": 1e-5})  # fmt: skip
 
@@ -46,6 +48,9 @@ FAMILIES: dict[str, Family] = {
                          fields={"qkv_bias": True, "windows": chosen_layers()}),
     "qwen3": _PLAIN.like("per-head query and key norms, windows from a layer on", defaults={"head_dim": 128},
                          fields={**biases(), "qk_norm": "head", "windows": chosen_layers()}),
+    "qwen2_vl_text": _QWEN2_VL, "qwen2_5_vl_text": _QWEN2_VL,
+    "qwen3_vl_text": _PLAIN.like("a qwen3 whose rotation has places of images, of which text uses one", defaults={"head_dim": 128},
+                                 fields={**biases(), "qk_norm": "head"}),
     "phi3": _PLAIN.like("fused query-key-value and gate-up matrices, longrope",
                         names=FUSED_MLP.but(self_attn__qkv="self_attn.qkv_proj"), defaults={"rms_norm_eps": 1e-5},
                         fields={"windows": all_layers()}),
