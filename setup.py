@@ -24,7 +24,6 @@ KERNELS = (
     "product",
     "shadow",
     "shard_enum",
-    "weave",
 )
 
 #: what kernels include; a change rebuilds them

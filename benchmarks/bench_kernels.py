@@ -36,7 +36,6 @@ from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
 from tx8fast._kernels.reference import product as product_twin  # noqa: E402
 from tx8fast._kernels.reference import shadow as shadow_twin  # noqa: E402
 from tx8fast._kernels.reference import shard_enum as shard_twin  # noqa: E402
-from tx8fast._kernels.reference import weave as weave_twin  # noqa: E402
 from tx8fast.proof import forms  # noqa: E402
 from tx8fast.proof.primes import primes_of  # noqa: E402
 from tx8fast.search.cuts import candidates  # noqa: E402
@@ -139,23 +138,6 @@ def banks() -> Pair:
     return (
         lambda: _kernels.bank_shares(begin, lane, beat, step, 4, 8, 2, 16),
         lambda: [banks_twin.shares(asked, 8, 2, 16, _kernels.STEPS, 128, 256, 2) for asked in sets],
-    )
-
-
-def weave() -> Pair:
-    """Products on one engine, each followed by six steps of another one: the feed-forward of an encoder layer."""
-    n, depth = 700, 7
-    step, part = np.arange(n) % depth, np.arange(n) // depth
-    engine = (step > 0).astype(np.int64)
-    cycles = np.where(step == 0, 4608, 768)
-    before = [[i - 1] if i % depth else [] for i in range(n)]
-    touches = [sorted({int(p), 100 + int(p) // 24}) for p in part]
-    size = [49152] * 100 + [1 << 20] * 5
-    csr = tuple((np.cumsum([0, *map(len, x)]), np.array([k for row in x for k in row])) for x in (before, touches))
-    given = 192, 2 << 20
-    return (
-        lambda: _kernels.weave_rows(engine, cycles, *csr, size, *given),
-        lambda: weave_twin.weave(engine.tolist(), cycles.tolist(), before, touches, size, *given),
     )
 
 
@@ -325,7 +307,6 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,
-    "weave: 700 instructions": weave,
     "list_schedule: 480 rows": list_schedule,
 }
 pair = cache(lambda name: PAIRS[name]())

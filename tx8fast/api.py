@@ -12,15 +12,16 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tx8fast import errors, files
-from tx8fast.errors import ConfigError, InternalError, ProgramError, SimulationError, raise_all
+from tx8fast import files
+from tx8fast.compiled import CompiledProgram, Progress, Searched
+from tx8fast.errors import ConfigError, InternalError, ProgramError, SlowFormatWarning, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.ir.chips import bind_chips
@@ -31,8 +32,8 @@ from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.program import io
-from tx8fast.program.model import Program, Tensor, input_shapes
-from tx8fast.program.params import pack_param, param_arrays, reads_files, sources_of
+from tx8fast.program.model import Program, Tensor
+from tx8fast.program.params import pack_param, sources_of
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
@@ -40,14 +41,12 @@ from tx8fast.schedule.demand import demand
 from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
-from tx8fast.search.program import Plans, plan_table
-from tx8fast.search.results import results, to_text
+from tx8fast.search.program import plan_table
 
 if TYPE_CHECKING:
     from tx8fast.proof.audit import Finding
     from tx8fast.proof.report import Report
 
-Progress = Callable[[int, int], None]
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
 Dump = Callable[[str, IRProgram], None]
 #: called with the name of one of PHASES when it begins
@@ -55,108 +54,16 @@ Begins = Callable[[str], None]
 PHASES = ("import", "passes", "search", "emission")
 
 
-@dataclass(frozen=True)
-class Searched:
-    """A graph whose steps are the groups that were chosen, and their plans. opt, sharing: options of the search."""
+class KeptPlans(Protocol):
+    """Where results of searches are kept from one compilation to the next."""
 
-    table: GraphTable
-    machine: Machine
-    plans: Plans
-    report: SearchReport
-    opt: int
-    sharing: bool
+    def find(self, ir: IRProgram, machine: Machine, options: CompileOptions) -> str:
+        """Return a file for `load_plans` with what was found for a graph as the passes left it, "" if there is none."""
+        ...
 
-    def text(self) -> str:
-        """Return the results as a file that `load_plans` takes."""
-        found = results(self.table, self.plans, self.machine, self.opt, self.sharing, self.report)
-        return to_text(found) + "\n"
-
-
-class CompiledProgram:
-    """A program with what users do with it: save, run, simulate. `weights_dir` is where parameters are read; `searched`:
-    what the search found, unless the program comes from a file; `read`: the files it was made of."""
-
-    def __init__(self, program: Program, weights_dir: Path | None = None, compile_seconds: float = 0.0,
-                 searched: Searched | None = None, read: files.Registry | None = None) -> None:  # fmt: skip
-        self.program, self.read, self.searched, self.weights_dir = program, read, searched, weights_dir
-        self.compile_seconds = compile_seconds
-        self.status: list[str] = []  # exception bits of the vector engines in the last exact run
-
-    @property
-    def inputs(self) -> list[Tensor]:
-        return self.program.inputs
-
-    @property
-    def outputs(self) -> list[Tensor]:
-        return self.program.outputs
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the `.tx8` file; nothing is left behind on failure. Raises ConfigError for a file of the model."""
-        with files.watching(self.read):
-            io.save(self.program, path)
-
-    def save_plans(self, path: str | os.PathLike[str]) -> None:
-        """Write what the search found, for the option `load_plans`; nothing is left behind on failure."""
-        if self.searched is None:
-            raise ConfigError(f"writing plans {path}: this program was loaded; only a compilation has plans")
-        with files.watching(self.read), files.replacing(path, "plans") as f:
-            f.write(self.searched.text().encode("utf-8"))
-
-    def simulate(self, serial: bool | None = None, progress: Progress | None = None):
-        """Return the cycle simulation's `CycleResult`; `progress(done, total)` counts launches."""
-        from tx8fast.simulator.cycle import simulate
-
-        return simulate(self.program, serial=serial, progress=progress)
-
-    def run(self, inputs: Mapping[str, np.ndarray], weights_dir: str | os.PathLike[str] | None = None,
-            debug: bool = False, progress: Progress | None = None, sanitize: bool = False,
-            exact: bool = False, threads: int | None = None) -> dict[str, np.ndarray]:  # fmt: skip
-        """Execute the program bit by bit; return one array per output name. `progress(done, total)` counts launches.
-        Of several chips, results have a leading axis over chips, and inputs may have one.
-
-        `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
-        `exact` interprets element by element and fills `status`; for small programs. `threads`: at most so many execute tiles.
-        Raises SimulationError listing every missing, unknown or misshapen input."""
-        from tx8fast.simulator.chips import ChipsSimulator
-        from tx8fast.simulator.functional import FunctionalSimulator
-
-        self._check_inputs(inputs)
-        watch = None
-        if sanitize:
-            from tx8fast.simulator.sanitizer import Sanitizer
-
-            watch = Sanitizer(self.program)
-        if self.program.n_chips > 1:
-            sim = ChipsSimulator(self.program, debug=debug, exact=exact, observer=watch, threads=threads)
-        else:
-            sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact, threads=threads)
-        if weights_dir is not None and not reads_files(self.program):
-            why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
-            warnings.warn(f"--weights has no effect: {why}", errors.UnusedOptionWarning, stacklevel=2)
-        params = param_arrays(self.program, weights_dir or self.weights_dir, sim.room)
-        for tensor, image in params:
-            sim.store(tensor.address, image)
-        for t in self.program.inputs:
-            sim.write(t, np.asarray(inputs[t.name]))
-        if watch is not None:
-            watch.run(sim, progress)
-        else:
-            sim.run(progress)
-        self.status = sim.status_names()
-        return {t.name: sim.read(t) for t in self.program.outputs}
-
-    def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
-        known = {t.name: t for t in self.program.inputs}
-        problems = [
-            f"unknown input '{n}', the program takes {', '.join(known) or 'none'}" for n in inputs if n not in known
-        ]
-        for name, t in known.items():
-            if name not in inputs:
-                problems.append(f"input '{name}' ({t.dtype}{list(t.shape)}) is missing")
-            elif tuple(np.shape(inputs[name])) not in input_shapes(self.program, t):
-                required = " or ".join(str(list(s)) for s in input_shapes(self.program, t))
-                problems.append(f"input '{name}' has shape {list(np.shape(inputs[name]))}, required {required}")
-        raise_all(SimulationError, "reading inputs", problems)
+    def keep(self, found: Searched) -> None:
+        """Keep what was found for the graph that was asked for last."""
+        ...
 
 
 def compile(model: str | os.PathLike[str], options: CompileOptions | None = None, *, progress: Progress | None = None,
@@ -201,15 +108,20 @@ def quiet_collector():
 
 
 def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: Path | None = None,
-               progress: Progress | None = None, dump: Dump | None = None, begins: Begins | None = None) -> CompiledProgram:  # fmt: skip
-    """Compile an imported graph: passes, view, search, schedule, placement."""
+               progress: Progress | None = None, dump: Dump | None = None, begins: Begins | None = None,
+               kept: KeptPlans | None = None) -> CompiledProgram:  # fmt: skip
+    """Compile an imported graph: passes, view, search, schedule, placement. kept: where the search looks before it begins."""
     begin: Begins = begins or (lambda _: None)
     begin(PHASES[1])
     view = lower_graph(ir, options, dump)
     describe = partial(param_source, ir, view)
     needed = model_demand(ir, view, machine, options)  # before the search changes the table
     begin(PHASES[2])
-    found = search_graph(view.table, machine, options, _half(progress, 0))
+    known = kept.find(ir, machine, options) if kept is not None and not options.load_plans else ""
+    searched = replace(options, load_plans=known) if known else options
+    found = search_graph(view.table, machine, searched, _half(progress, 0))
+    if kept is not None and not searched.load_plans:
+        kept.keep(found)
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
             "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
                         "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
@@ -278,7 +190,7 @@ def model_demand(ir: IRProgram, view: View, machine: Machine, options: CompileOp
     if options.dtype is None and ir.config_dtype == "f32" and factor > 1:
         warnings.warn(
             f"the configuration or checkpoint says float32, and matrix products take {factor:.3g} times as long in fp32 as in bf16: "
-            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant", errors.SlowFormatWarning, stacklevel=3)  # fmt: skip
+            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant", SlowFormatWarning, stacklevel=3)  # fmt: skip
     return needed
 
 

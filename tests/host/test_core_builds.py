@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOST = ROOT / "tx8fast" / "host"
 STRICT = ["-std=c11", "-ffp-contract=off", "-pthread", "-fPIC", "-Wall", "-Wextra", "-Werror"]
 CHECKED = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-#: what builds are compared by: functions of the vector engine, products of every format, a compiled model
+#: what builds are compared by: functions of the vector engine, products of every format, calls of every routine, a compiled model
 CHILD = """
 import importlib.util, sys
 from hashlib import sha256
@@ -45,9 +45,17 @@ for fmt in ("bf16", "f16", "f32", "tf32", "i8"):
                              r_trs=turned, out_fmt=5))
 tile.load(isa.rows(rows), np.zeros(len(rows), np.int64), ())
 assert tile.run(0, len(rows)) == len(rows)
+from support.routine_calls import draw
+from support.routine_runs import by_core
+from tx8fast.isa.routines import ROUTINES
+calls = sha256()
+for k, name in enumerate(ROUTINES):
+    for seed in range(3):
+        for x in by_core(draw(name, np.random.default_rng([seed, k])), seed == 2)[0]:
+            calls.update(x.tobytes())
 made = tx8fast.load(sys.argv[1])
 outs = made.run({t.name: np.arange(6).reshape(t.shape) % 5 for t in made.inputs})
-print(sha256(spm.tobytes()).hexdigest(), *(sha256(x.tobytes()).hexdigest() for x in outs.values()))
+print(sha256(spm.tobytes()).hexdigest(), calls.hexdigest(), *(sha256(x.tobytes()).hexdigest() for x in outs.values()))
 """
 
 
@@ -70,7 +78,12 @@ def build(folder: Path, compiler: str, flags: list[str]) -> Path:
 
 def outcome(model: Path, extension: Path | None = None, **env: str) -> str:
     call = [sys.executable, "-W", "ignore", "-c", CHILD, str(model), *([str(extension)] if extension else [])]
-    done = subprocess.run(call, env=os.environ | {"PYTHONPATH": str(ROOT)} | env, capture_output=True, text=True)
+    done = subprocess.run(
+        call,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))} | env,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 

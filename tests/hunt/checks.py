@@ -117,6 +117,12 @@ def batch_is_its_parts(case: Case) -> Failure | None:
         found = run(compiled(model, case.setting), feeds, sanitize=False)
     except Refused:
         return None
+    except Failed as e:
+        if (
+            e.failure.stage == "import"
+        ):  # a stored tensor for the whole batch, of which the reference read the first half
+            return None
+        raise
     whole = case.outputs(case.setting)
     for name, want in case.expected.items():
         error = np.abs(found[name].astype(np.float64) - whole[name][:size].astype(np.float64))

@@ -35,6 +35,10 @@ COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
 FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
+#: which operand of an op must not be nothing
+DIVISORS = {"Reciprocal": 0, "Div": 1, "Log": 0, "Pow": 0}
+#: ops whose small change gives nothing at all, on both sides of which are numbers far from it
+WRAPS = frozenset({"Mod"})
 #: ops whose results are each made of a few operands; all others may add up many numbers
 ELEMENTWISE = INNER - {
     "ReduceLogSumExp",
@@ -90,6 +94,7 @@ class Oracle:
             raise NoReference("the reference does not follow ONNX")
         self.codes = _element_types(model, self.values | self.stored)
         self._noisy: tuple[Session, list[tuple[str, str, int, float, float]]] | None = None
+        self._kept: dict[str, str] = {}  # values that rounding may make nothing -> their name in the disturbed model
 
     def expected(self, compute: int | None = None, slack: float = SLACK) -> dict[str, Expected]:
         """Return what each output may be. compute: the float format that replaces the model's own. Raises NoReference."""
@@ -101,6 +106,12 @@ class Oracle:
         runs = [r for r in small if r], [r for r in large if r]
         if len(runs[0]) < len(small) or len(runs[1]) < len(large):
             raise NoReference("the model does not survive a disturbance")
+        without = self._nothing(*runs)
+        if without:
+            end = self._disturbed(compute, 1000, 1.0, without)
+            if end is None:
+                raise NoReference("the model does not survive a rounding to nothing")
+            runs[1].append(end)
         if any(run[name].shape != self.plain[name].shape for run in (*runs[0], *runs[1]) for name in self.outputs):
             raise NoReference("roundings decide the shape of a result")
         tainted, poled = self.tainted(), self.behind(lambda node: node.op_type in POLES)
@@ -158,15 +169,31 @@ class Oracle:
             return not any(self.codes.get(v) in FLOATS for v in node.input) or node.op_type in EXACT
         return node.op_type in EXACT
 
-    def _disturbed(self, compute: int | None, seed: int, size: float) -> Arrays | None:
+    def _nothing(self, small: list[Arrays], large: list[Arrays]) -> Arrays:
+        """Return, of values that something is divided by and of remainders, factors of 0 where rounding may leave nothing of them,
+        as all disturbances come near and none of them meets exactly 0."""
+        found = {}
+        for value, name in self._kept.items():
+            plain = self.values[value].astype(np.float64)
+            with np.errstate(all="ignore"):
+                near, far = (np.max([np.abs(run[name] - plain) for run in runs], axis=0) for runs in (small, large))
+            # far goes half of the way where a remainder jumps to the other end
+            factor = np.where(np.maximum(SLACK * near, 2 * far) >= np.abs(plain), 0, 1).astype(np.float32)
+            if not factor.all():
+                found[f"{value} or nothing"] = factor
+        return found
+
+    def _disturbed(self, compute: int | None, seed: int, size: float, without: Arrays | None = None) -> Arrays | None:
         if self._noisy is None:
             self._noisy = self._noisy_session()
         session, places = self._noisy
-        rng = np.random.default_rng(seed)
+        # every other run disturbs the other way, so that what a step decides is seen on both sides of it
+        rng, side = np.random.default_rng(seed // 2), 1 - seed % 2 * 2
         feeds = dict(self.feeds)
         coarsest = max((EPS.get(c or 0, 0.0) for c in (compute, *self.codes.values())), default=0.0)
         feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
         feeds[OTHER] = np.asarray(0 if size == 1 else -1, np.float32)
+        feeds |= {f"{v} or nothing": np.ones(self.values[v].shape, np.float32) for v in self._kept} | (without or {})
         for factor, value, code, extra, inner in places:
             array = self.values[value] if value in self.values else self.stored[value]
             fmt = max((compute or code, code), key=EPS.__getitem__)  # what a model stores in a narrow format stays so
@@ -174,11 +201,12 @@ class Oracle:
             accumulated = size * EPS[F32] * extra
             # the whole step up or down where a decision may hang on it: half of the large runs then flip what is near
             noise = rng.uniform(-1, 1, array.shape) if size == 1 else rng.integers(0, 2, array.shape) * 2.0 - 1
-            feeds[factor] = np.asarray(1 + (eps + accumulated) * noise, np.float32)
+            feeds[factor] = np.asarray(1 + (eps + accumulated) * side * noise, np.float32)
             tiny = 2.0**-24 if fmt == F16 else 0.0
             if inner:
                 inner *= max(1.0, float(np.abs(array).max(initial=0)))
-            feeds[factor + "+"] = np.asarray((tiny + eps * inner) * rng.uniform(-1, 1, array.shape), np.float32)
+            more = (tiny + eps * inner) * side * rng.uniform(-1, 1, array.shape)
+            feeds[factor + "+"] = np.asarray(more, np.float32)
         try:
             return session.run(feeds)
         except NoReference:
@@ -192,19 +220,31 @@ class Oracle:
         places: list[tuple[str, str, int, float, float]] = []
         nodes = []
 
-        def disturb(value: str, into: str, extra: float, inner: float) -> None:
+        def disturb(value: str, into: str, extra: float, inner: float, source: str) -> None:
             factor = f"noise{len(places)}"
             code = self.codes.get(value, F32)
             places.append((factor, value, code if code in FLOATS else F32, extra, inner))
             for name in (factor, factor + "+"):
                 g.input.append(helper.make_tensor_value_info(name, F32, (self.values | self.stored)[value].shape))
-            nodes.append(helper.make_node("Mul", [value if into != value else value + "@", factor], [factor + "*"]))
+            nodes.append(helper.make_node("Mul", [source, factor], [factor + "*"]))
             nodes.append(helper.make_node("Add", [factor + "*", factor + "+"], [into]))
+
+        def keep(value: str, name: str, into: str) -> None:
+            self._kept[value] = name
+            g.input.append(helper.make_tensor_value_info(f"{value} or nothing", F32, self.values[value].shape))
+            if name not in {o.name for o in g.output}:
+                g.output.append(helper.make_tensor_value_info(name, F32, self.values[value].shape))
+            nodes.append(helper.make_node("Mul", [name, f"{value} or nothing"], [into]))
 
         tainted = self.tainted()
         for node in self.wide.graph.node:
             new = type(node)()
             new.CopyFrom(node)
+            by = DIVISORS.get(node.op_type)
+            if by is not None and (value := node.input[by]) in tainted and self.values[value].dtype == np.float32:
+                if value not in self._kept:
+                    keep(value, value, f"{value} or nothing of it")
+                new.input[by] = f"{value} or nothing of it"
             floats = [n for n in node.input if n in self.values and self.values[n].dtype == np.float32]
             if node.op_type == "Equal" and any(n in tainted for n in floats):
                 nodes += _nearly_equal(node)
@@ -232,8 +272,8 @@ class Oracle:
                     self.values if not node.domain else self.values | self.stored
                 )  # of several steps, which round in between
                 if name in known and known[name].dtype == np.float32 and k < 4:
-                    new.input[k] = f"{name}@{len(places)}"
-                    disturb(name, new.input[k], terms**0.5, 0.0)
+                    source, new.input[k] = new.input[k], f"{name}@{len(places)}"
+                    disturb(name, new.input[k], terms**0.5, 0.0, source)
             nodes.append(new)
             inner = FORMULAS.get(node.op_type, 1.0 if node.op_type in INNER else 0.0)
             if node.op_type in COORDINATES and node.output[0] in self.values:
@@ -241,7 +281,10 @@ class Oracle:
             for k, name in enumerate(node.output):
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
-                    disturb(name, name, 1 + terms / 2, inner)
+                    wraps = node.op_type in WRAPS
+                    disturb(name, name + "?" if wraps else name, 1 + terms / 2, inner, name + "@")
+                    if wraps:
+                        keep(name, name + "?", name)
         g.input.extend(helper.make_tensor_value_info(name, F32, ()) for name in (NEAR, OTHER))
         del g.node[:]
         g.node.extend(nodes)

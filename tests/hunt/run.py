@@ -34,7 +34,7 @@ from hunt.store import save
 from onnx import ModelProto
 
 MEMORY_BYTES = 4 << 30
-#: seconds without a word from the child before it is ended
+#: seconds of its own without a word from the child before it is ended: on a busy machine these take longer
 PATIENCE = 60.0
 SHRINK_SECONDS = 25.0
 #: graphs that are shrunk per bucket and origin in one run: they mostly have one cause
@@ -195,6 +195,15 @@ def child(pipe: int, first: int, out: Path, coverage: Coverage, paired: bool) ->
     say({"complete": seed})
 
 
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process, 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Parent:
     """Starts children, counts, and ends them when the time is over."""
 
@@ -220,18 +229,23 @@ class Parent:
                     os._exit(1)
             os.close(write)
             try:
-                self._listen(read, end)
+                self._listen(read, end, pid)
             finally:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 os.close(read)
 
-    def _listen(self, read: int, end: float) -> None:
+    def _listen(self, read: int, end: float, pid: int) -> None:
         """Take messages until the time is over, or the child is silent too long or gone."""
-        rest = b""
+        rest, told, seen = b"", 0.0, 0.0
         while (left := end - time.monotonic()) > 0:
             ready, _, _ = select.select([read], [], [], min(left, PATIENCE))
             data = os.read(read, 1 << 16) if ready else b""
+            used = _cpu_seconds(pid)
+            if not ready and seen + PATIENCE / 100 < used < told + PATIENCE:
+                seen = used
+                continue
+            told = seen = used
             if not data:
                 if time.monotonic() < end and not self.complete:
                     kind = "killed: the process died" if ready else f"hang: nothing for {PATIENCE:.0f} s"

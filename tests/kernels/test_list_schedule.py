@@ -5,12 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kernels.test_weave import csr, lists
 from tx8fast import _kernels
 from tx8fast._kernels.reference import list_schedule as twin
 from tx8fast.errors import InternalError
 
 DEPTH = (6, 6, 6, 6, 4)
+
+
+def csr(rows) -> tuple[np.ndarray, np.ndarray]:
+    return np.cumsum([0, *map(len, rows)]), np.array([x for row in rows for x in row], np.int64)
+
+
+def lists(pair) -> list[list[int]]:
+    ptr, values = pair
+    return [values[a:b].tolist() for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
 
 
 def drawn_ranges(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,6 +113,17 @@ def test_backwards_every_row_follows_what_followed_it() -> None:
     assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [0], [1]])))] == [[], [0], [1]]
     assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [], [0]])))] == [[], [], [0]]
     assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [0], [0], []])))] == [[], [], [], [1, 2]]
+
+
+def test_within_reach_no_row_comes_before_one_far_in_front() -> None:
+    """Row 0 takes long and row 1 follows it; what needs neither may go first, as far as the reach lets it."""
+    before = csr([[], [0], [], [], []])
+    assert lists(_kernels.within_reach(before, 2)) == [[], [0], [0], [1], [2]]
+    orders = [
+        _kernels.list_order([0, 1, 1, 1, 1], [0] * 5, [90, 1, 1, 1, 1], _kernels.within_reach(before, n), DEPTH)[0]
+        for n in (5, 4, 2)
+    ]
+    assert [order.tolist() for order in orders] == [[0, 2, 3, 4, 1], [0, 2, 3, 1, 4], [0, 1, 2, 3, 4]]
 
 
 def test_a_full_queue_holds_up_the_core() -> None:

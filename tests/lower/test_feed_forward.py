@@ -11,7 +11,6 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import NotLowerable, lower
 from tx8fast.lower.fused import Fused
-from tx8fast.lower.members import second_product
 from tx8fast.tile.tiling import Plan
 
 LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
@@ -109,22 +108,6 @@ def test_hidden_values_stay_in_scratchpad() -> None:
     assert low.sizes == (16, 384, 3072) and low.reduce == (False, False, True)
     assert all(3072 not in a.spec.shape or 768 in a.spec.shape or len(a.spec.shape) == 1 for a in low.reads)
     assert [a.spec.shape for a in low.writes] == [(16, 384, 768)]
-
-
-@pytest.mark.parametrize(
-    "kinds, place",
-    [
-        (("gemm", "gelu", "gemm"), 2),
-        (("gemm", "gemm", "swiglu", "gemm", "add", "rmsnorm"), 3),
-        (("gemm", "gemm"), -1),
-        (("gemm", "rmsnorm", "gemm"), -1),
-        (("contract", "softmax", "contract"), -1),
-        (("gemm", "gelu", "gemm", "gelu", "gemm"), -1),
-        (("gelu", "gemm"), -1),
-    ],
-)
-def test_kinds_of_a_feed_forward(kinds, place) -> None:
-    assert second_product(kinds) == place
 
 
 @settings(max_examples=10)

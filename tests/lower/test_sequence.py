@@ -112,9 +112,9 @@ class Fixed(SequenceStream):
 
     def lay_out(self, name, cycles) -> None:
         self.band_rows = round_up(-(-self.positions // self.bands), 8)
-        if not self._cut(self.round_bytes) or not (margin := self._widest(self.round_bytes)):
+        if not self._cut(self.round_bytes) or not (reach := self._boldest(self.round_bytes)):
             raise InfeasibleError(f"{name}: does not fit")
-        self._placed(self.round_bytes, margin)
+        self._placed(self.round_bytes, reach)
 
 
 def streamed(layer: Layer, bands: int, round_bytes: int, sharing: bool = True) -> tuple[Case, Fixed]:

@@ -125,6 +125,14 @@ def test_constants_of_the_graph_are_found_in_every_format(field):
     assert not same(field.constant(float(np.nextafter(np.float32(scale), np.float32(1)))), symbol)
 
 
+def test_nothing_is_nothing_beside_constants_that_round_to_it(field):
+    """The square of an epsilon is 0 in f16, and so is a mask where it hides nothing."""
+    for value in (1e-5, 1e-12):
+        field.constants.register(value)
+    for fmt in ("f16", "bf16", "f32"):
+        assert field.constants.pair(0.0, fmt) == (0, 0) == field.constants.pair(-0.0, fmt)
+
+
 def test_constants_that_cannot_be_told_apart_are_an_error(field):
     field.constants.register(0.1234567)
     field.constants.register(0.1234568)

@@ -188,8 +188,8 @@ def test_no_time_is_told() -> None:
         plan_table(tables(*llama_like())[0], CHIP, opt=3, seconds=1e-9)
 
 
-def test_a_product_of_a_result_is_no_member() -> None:
-    """Square products one after the other have equal extents and share nothing but a result."""
+def test_one_product_at_most_reads_a_result() -> None:
+    """Square products one after the other have equal extents and share nothing but a result: two of them may close a group."""
     args = [Arg((64, 64), "bf16", "blocked"), *[Arg((64, 64), "bf16", "blocked", -0.2, 0.2)] * 3]
 
     def body(b, x, *weights):
@@ -202,5 +202,5 @@ def test_a_product_of_a_result_is_no_member() -> None:
     steps = order_steps(table.functions["main"])
     for items in candidates(table.functions["main"], steps, CHIP):
         made = {v for i in items for v in steps[i].outputs}
-        assert not any(made.intersection(steps[i].inputs) for i in items if steps[i].record.kind == "gemm")
+        assert sum(bool(made.intersection(steps[i].inputs)) for i in items if steps[i].record.kind == "gemm") <= 1
     check(build(args, body, opt=3), tolerance=0.05)

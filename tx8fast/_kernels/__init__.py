@@ -23,13 +23,13 @@ from tx8fast._kernels._facade_list_schedule import (
     byte_dependences,
     list_order,
     longest_paths,
+    within_reach,
 )
 from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
 from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
 from tx8fast._kernels._facade_product import MOST_LANES, single_product
 from tx8fast._kernels._facade_shard_enum import enumerate_shardings
-from tx8fast._kernels._facade_weave import depends, weave_rows
 
 __all__ = [
     "BOUNDS",
@@ -52,7 +52,6 @@ __all__ = [
     "bank_shares",
     "byte_dependences",
     "check_status",
-    "depends",
     "enumerate_shardings",
     "extra_pages",
     "first_fit",
@@ -63,5 +62,5 @@ __all__ = [
     "require",
     "simulate_events",
     "single_product",
-    "weave_rows",
+    "within_reach",
 ]

@@ -72,6 +72,17 @@ def backwards(before: Csr) -> Csr:
     return back, (n - 1 - after)[np.argsort(-rows, kind="stable")]
 
 
+def within_reach(before: Csr, reach: int) -> Csr:
+    """Return what each row must follow so that none comes before the one `reach` places in front of it. before: CSR, what each must
+    follow besides."""
+    ptr, rows = before
+    n = len(ptr) - 1
+    late = np.arange(reach, n)
+    after = np.concatenate([np.repeat(np.arange(n), np.diff(ptr)), late])
+    own = np.concatenate([[0], np.cumsum(np.bincount(after, minlength=n))])
+    return own, np.concatenate([rows, late - reach])[np.argsort(after, kind="stable")]
+
+
 def _preceding(kernel: str, n: int, before: tuple[npt.ArrayLike, npt.ArrayLike]) -> Csr:
     """Return what each of n rows must follow, checked."""
     ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])

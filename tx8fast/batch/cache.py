@@ -4,6 +4,7 @@ May import: files, batch.fingerprint, errors. Must not: compile.
 
     entry/ab/abcd....json   fields and reads that the program depends on, the digest of its bytes, and of this file's own content
     object/cd/cdef....tx8   the bytes, named by their digest
+    plans/ef/ef...-01....json   results of searches (batch.plan_store)
 
 A file is written under another name and renamed, so readers see it whole or not at all, on network file systems too. Entries that
 do not hold what they say are removed and told. No lock is needed: whoever writes the same name writes the same bytes.
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tx8fast.batch.fingerprint import Read, changed_reads, digest
+from tx8fast.batch.plan_store import FOLDER
 from tx8fast.errors import ConfigError
 from tx8fast.files import replacing
 
@@ -103,25 +105,31 @@ class Cache:
             if _NAME.fullmatch(path.stem) and (entry := self._read(path.stem)) is not None:
                 yield entry
 
+    def plans(self) -> list[Path]:
+        """Return the files of kept results of searches."""
+        return sorted(self.root.glob(f"{FOLDER}/??/*.json"))
+
     def collect(self, limit_bytes: int | None = None) -> tuple[int, int]:
         """Remove what was used longest ago until at most the limit is left, and what belongs to nothing. Returns files
         and bytes removed."""
         limit = self.limit_bytes if limit_bytes is None else limit_bytes
         removed = freed = total = 0
         used: set[str] = set()
-        for entry in sorted(self.entries(), key=lambda e: (-self._age(self._entry(e.key)), e.key)):
-            total += entry.size_bytes if entry.object not in used else 0
+        kept: list[tuple[Path, str, int]] = [(self._entry(e.key), e.object, e.size_bytes) for e in self.entries()]
+        kept += [(path, path.name, self._size(path)) for path in self.plans()]
+        for path, name, size in sorted(kept, key=lambda item: (-self._age(item[0]), item[0])):
+            total += size if name not in used else 0
             if total > limit:
                 with contextlib.suppress(OSError):
-                    self._entry(entry.key).unlink()
+                    path.unlink()
                     removed += 1
             else:
-                used.add(entry.object)
+                used.add(name)
         now = time.time()
         for path in sorted(self.root.glob("*/??/*")) + sorted(self.root.glob("*/??/.*")):
             with contextlib.suppress(OSError):
-                kept = path.parent.parent.name == "entry" and path.suffix == ".json" or path.stem in used
-                if kept or path.suffix == ".tmp" and now - path.stat().st_mtime < LEFTOVER_SECONDS:
+                belongs = path.parent.parent.name in ("entry", FOLDER) and path.suffix == ".json" or path.stem in used
+                if belongs or path.suffix == ".tmp" and now - path.stat().st_mtime < LEFTOVER_SECONDS:
                     continue
                 freed += path.stat().st_size
                 path.unlink()
@@ -140,6 +148,13 @@ class Cache:
             return path.stat().st_mtime
         except OSError:
             return 0.0
+
+    @staticmethod
+    def _size(path: Path) -> int:
+        try:
+            return path.stat().st_size
+        except OSError:
+            return 0
 
     def _read(self, key: str) -> Entry | None:
         path = self._entry(key)

@@ -36,6 +36,7 @@ from tx8fast.options import CompileOptions
 SCHEMA = 1
 MAX_JOBS = 100_000
 MOST_BYTES = 16 << 20  # of a manifest
+MOST_INCLUDES, MOST_DEPTH = 1000, 20  # files that are read, each as often as it is included, and how deep
 #: option -> types of its values; a list of them makes one job each
 MATRIX: dict[str, tuple[type, ...]] = {
     "phase": (str,), "seq": (int,), "past": (int,), "batch": (int,), "dtype": (str,), "opt": (int,), "machine": (str,),
@@ -71,7 +72,7 @@ class _Source:
 def read_manifest(path: Path) -> list[Job]:
     """Return the jobs of a manifest in its order. Raises ConfigError with everything that is wrong in it."""
     problems: list[str] = []
-    sources = list(_sources(path, {}, problems, ()))
+    sources = list(_sources(path, {}, problems, (), itertools.count(1)))
     jobs: list[Job] = []
     for source in sources:
         jobs += _jobs(source, problems)
@@ -90,8 +91,14 @@ def read_manifest(path: Path) -> list[Job]:
     return jobs
 
 
-def _sources(path: Path, outer: Mapping[str, Any], problems: list[str], trail: tuple[Path, ...]) -> Iterator[_Source]:
+def _sources(
+    path: Path, outer: Mapping[str, Any], problems: list[str], trail: tuple[Path, ...], read: Iterator[int]
+) -> Iterator[_Source]:
     here = path.resolve()
+    if next(read) > MOST_INCLUDES or len(trail) >= MOST_DEPTH:
+        raise ConfigError(
+            f"reading manifest {path}: more than {MOST_INCLUDES:,} files are included, or more than {MOST_DEPTH} deep"
+        )
     if here in trail:
         problems.append(f"{path} includes itself: {' -> '.join(str(p.name) for p in (*trail, here))}")
         return
@@ -103,7 +110,7 @@ def _sources(path: Path, outer: Mapping[str, Any], problems: list[str], trail: t
     defaults = {**outer, **_table(tree.get("defaults", {}), f"{path} [defaults]", problems)}
     _check_options(defaults, f"{path} [defaults]", problems)
     for name in _strings(tree.get("include", []), f"{path} include", problems):
-        yield from _sources(path.parent / name, defaults, problems, (*trail, here))
+        yield from _sources(path.parent / name, defaults, problems, (*trail, here), read)
     models = tree.get("model", [])
     if not isinstance(models, list):
         problems.append(f"{path}: model is {type(models).__name__}, required [[model]] tables")

@@ -24,6 +24,7 @@ from tx8fast.batch.cache import Cache
 from tx8fast.batch.fingerprint import Read, bytes_digest, changed_reads, digest, fingerprint
 from tx8fast.batch.manifest import Job
 from tx8fast.batch.memory import forget_peak, peak_bytes
+from tx8fast.batch.plan_store import PlanStore
 from tx8fast.errors import CompileWarning, ConfigError, InfeasibleError, Tx8Error
 from tx8fast.files import replacing
 from tx8fast.options import CompileOptions
@@ -35,7 +36,7 @@ MAX_AUTO_CHIPS = 128
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job. row: deterministic; everything else is of this run alone. cpu_seconds: of the whole job in its process;
+    """What became of a job. row: deterministic; everything else is of this run alone. from_cache, plans_from_cache: what was not made anew. cpu_seconds: of the whole job in its process;
     peak_bytes: the most memory that the process has held meanwhile."""
 
     name: str
@@ -46,6 +47,7 @@ class Outcome:
     log: tuple[str, ...] = ()
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
+    plans_from_cache: bool = False
 
 
 def run_job(job: Job, out: Path, cache: tuple[Path, int] | None) -> Outcome:
@@ -54,11 +56,12 @@ def run_job(job: Job, out: Path, cache: tuple[Path, int] | None) -> Outcome:
     forget_peak()
     log: list[str] = []
     store = None if cache is None else Cache(*cache, tell=log.append)
+    plans = None if store is None else PlanStore(store.root, log.append)
     error, row, hit = "", {}, False
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", CompileWarning)
         try:
-            row, hit = _make(job, out, store, told, log)
+            row, hit = _make(job, out, store, plans, told, log)
         except Tx8Error as err:
             error = str(err)
         except MemoryError as err:
@@ -72,7 +75,17 @@ def run_job(job: Job, out: Path, cache: tuple[Path, int] | None) -> Outcome:
         row = {"name": job.name, "status": FAILED, "error": error, "warnings": _texts(told)}
     log = [*(f"warning: {text}" for text in row["warnings"]), *log, *([f"error: {error}"] if error else [])]
     seconds, cpu = time.perf_counter() - started, time.process_time() - began
-    return Outcome(job.name, FAILED if error else DONE, row, seconds, hit, tuple(log), cpu, peak_bytes())
+    return Outcome(
+        job.name,
+        FAILED if error else DONE,
+        row,
+        seconds,
+        hit,
+        tuple(log),
+        cpu,
+        peak_bytes(),
+        plans is not None and plans.found,
+    )
 
 
 def job_fields(job: Job) -> dict[str, str]:
@@ -109,7 +122,7 @@ def _texts(told: Sequence[warnings.WarningMessage]) -> list[str]:
     return list(dict.fromkeys(str(w.message) for w in told))
 
 
-def _make(job: Job, out: Path, store: Cache | None, told: Sequence[warnings.WarningMessage],
+def _make(job: Job, out: Path, store: Cache | None, plans: PlanStore | None, told: Sequence[warnings.WarningMessage],
           log: list[str]) -> tuple[dict[str, Any], bool]:  # fmt: skip
     """Make the job's files; return its figures and whether they were in the cache."""
     target, fields = program_path(out, job.name), job_fields(job)
@@ -123,7 +136,7 @@ def _make(job: Job, out: Path, store: Cache | None, told: Sequence[warnings.Warn
             shutil.copyfileobj(source, f)
         row = {**entry.row, "name": job.name}
     else:
-        row, reads = _compile(job, target, _root(job))
+        row, reads = _compile(job, target, _root(job), plans)
         row |= {"key": digest(fields), "reads": [asdict(r) for r in reads], "warnings": _texts(told)}
         if store is not None:
             try:
@@ -136,7 +149,7 @@ def _make(job: Job, out: Path, store: Cache | None, told: Sequence[warnings.Warn
     return row, found is not None
 
 
-def _compile(job: Job, target: Path, root: Path) -> tuple[dict[str, Any], tuple[Read, ...]]:
+def _compile(job: Job, target: Path, root: Path, plans: PlanStore | None) -> tuple[dict[str, Any], tuple[Read, ...]]:
     """Compile, save and time the program; return its figures and what was read of weights."""
     from tx8fast import api
     from tx8fast.frontend import open_model
@@ -153,7 +166,7 @@ def _compile(job: Job, target: Path, root: Path) -> tuple[dict[str, Any], tuple[
             raise
         try:
             with api.quiet_collector():
-                program = api.compile_ir(ir, machine, options, root)
+                program = api.compile_ir(ir, machine, options, root, kept=plans)
         except InfeasibleError as err:
             last = err
             if not job.chips_auto:

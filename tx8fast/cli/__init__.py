@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
+
+#: how long a signal waits while a native module is loaded
+AGAIN_SECONDS = 0.01
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,18 +43,27 @@ def _listen(came: list[int], own_process: bool) -> Callable[[], None]:
     """Let the signals by which systems end a process clean up as Ctrl-C does; `came` will list them.
 
     Return what is to be called at the end: then the signals mean what they meant before; in a process of our own, which
-    has only its exit code left to give, nothing.
+    has only its exit code left to give, nothing. A native module that begins is not stopped: not every one looks whether what it
+    calls has raised. The signal is taken again a moment later.
     """
     import signal
 
-    def stop(number: int, _frame: object) -> None:
+    before = {}
+
+    def stop(number: int, frame: FrameType | None) -> None:
         came.append(number)
         if len(came) == 1 or number == signal.SIGINT:  # the system's second one must not stop the cleaning
+            end(number, frame)
+
+    def end(_number: int, frame: FrameType | None) -> None:
+        if not _loads_native(frame) or not hasattr(signal, "setitimer"):
             raise Stopped
+        handler = signal.signal(signal.SIGALRM, end)
+        before.setdefault(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
 
     usual = (signal.SIG_DFL, signal.default_int_handler)  # those that are ignored stay so: `nohup` wants it
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {}
     try:
         for number in numbers:
             if signal.getsignal(number) in usual:
@@ -59,7 +72,21 @@ def _listen(came: list[int], own_process: bool) -> Callable[[], None]:
         pass
 
     def finish() -> None:
+        if hasattr(signal, "SIGALRM") and signal.SIGALRM in before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, signal.SIG_IGN if own_process else handler)
 
     return finish
+
+
+def _loads_native(frame: FrameType | None) -> bool:
+    """Say whether a native module is being loaded further up."""
+    from importlib.machinery import ExtensionFileLoader  # part of the interpreter
+
+    while frame is not None:
+        if frame.f_code.co_name in ("create_module", "exec_module"):
+            if isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+                return True
+        frame = frame.f_back
+    return False

@@ -74,7 +74,8 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
             seconds[outcome.name] = outcome.seconds
             callback(done, total)
             if logged or outcome.status == "failed":
-                how = outcome.row.get("error") or ("cached" if outcome.from_cache else outcome.status)
+                plans = f"{outcome.status}, plans cached" if outcome.plans_from_cache else outcome.status
+                how = outcome.row.get("error") or ("cached" if outcome.from_cache else plans)
                 tell(f"[{done}/{total}] {outcome.name}: {how}")
             for line in outcome.log:
                 if not line.startswith("error: "):

@@ -34,13 +34,15 @@ def cache() -> None:
 @json_option
 def list_(cache_dir: Path | None, as_json: bool) -> None:
     """List the programs that are kept."""
-    entries = list(_open(cache_dir).entries())
+    store = _open(cache_dir)
+    entries, plans = list(store.entries()), store.plans()
     if as_json:
         show_json(
             {
                 "entries": [
                     {"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "fields": e.fields} for e in entries
-                ]
+                ],
+                "plans": [{"key": p.stem.partition("-")[0], "size_bytes": p.stat().st_size} for p in plans],
             }
         )
         return
@@ -50,6 +52,7 @@ def list_(cache_dir: Path | None, as_json: bool) -> None:
         )
         click.echo(f"{e.key[:12]} {e.size_bytes:>12,} bytes  {e.row.get('model', '')}: {options}")
     click.echo(f"{len(entries)} programs, {sum({e.object: e.size_bytes for e in entries}.values()):,} bytes")
+    click.echo(f"{len(plans)} results of searches, {sum(p.stat().st_size for p in plans):,} bytes")
 
 
 @cache.command("gc")
@@ -81,7 +84,12 @@ def why(model: Path, cache_dir: Path | None, as_json: bool, **given: Any) -> Non
     fields = job_fields(Job("", model, read_options(**given)))
     store = _open(cache_dir)
     root = model if model.is_dir() else model.parent
-    facts: dict[str, Any] = {"key": digest(fields), "hit": store.find(fields, root) is not None, "differs": []}
+    facts: dict[str, Any] = {
+        "key": digest(fields),
+        "hit": store.find(fields, root) is not None,
+        "fields": fields,
+        "differs": [],
+    }
     nearest = None if facts["hit"] else store.nearest(fields)
     if nearest is not None:
         entry, other = nearest
@@ -91,7 +99,9 @@ def why(model: Path, cache_dir: Path | None, as_json: bool, **given: Any) -> Non
     if as_json:
         show_json(facts)
     elif facts["hit"]:
-        click.echo(f"hit: {facts['key'][:12]}")
+        click.echo(f"hit: {facts['key'][:12]}, kept for")
+        for field, value in fields.items():
+            click.echo(f"  {field}: {value}")
     elif nearest is None:
         click.echo("miss: nothing is kept yet")
     else:

@@ -24,46 +24,38 @@ from tx8fast.lower.lookup import LOOKUPS, Lookup, TableRows
 from tx8fast.lower.movement import ChannelNorm, Relabelled
 from tx8fast.lower.rotary import Rope
 from tx8fast.lower.rows import Norm
-from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import npc
 
 NORMS = ("layernorm", "rmsnorm")
 PRODUCTS = ("gemm", "contract", "conv")
+FOLLOWERS = frozenset({*Elementwise.takes, *NORMS, "rope", "channel_norm"})
 FEW_USES = 4  # of a row: putting it into blocks each time takes less than loading its blocks one by one
 Source = tuple[str, int]  # ("in", group read) or ("op", member)
 
 
-#: what may follow look-ups in a group of more than a few ops, and how many ops it has at most
-AFTER_ROWS, MAX_ROW_OPS = frozenset({*LOOKUPS, *NORMS, *BINARY, *UNARY, "channel_norm"}), 8
+def is_product(op: OpRecord) -> bool:
+    """True for an op of a kind that works on the matrix engine."""
+    return op.kind in PRODUCTS
 
 
-def is_row_group(kinds: Sequence[str]) -> bool:
-    """True for ops on rows of tables, while they are in scratchpad."""
-    return 1 < len(kinds) <= MAX_ROW_OPS and kinds[0] in LOOKUPS and AFTER_ROWS.issuperset(kinds)
+def may_lead(op: OpRecord) -> bool:
+    """True for an op of a kind that may lead a group."""
+    return is_product(op) or op.kind in LOOKUPS
 
 
-#: what may come before a closing product of a group of more than a few ops, and after it
-BETWEEN, MAX_CLOSED_OPS = frozenset({*BINARY, *UNARY, "swiglu", "convert"}), 7
-
-
-def second_product(kinds: Sequence[str]) -> int:
-    """Return the place of the second product of a feed-forward, or -1 if these ops are none."""
-    places = [i for i, kind in enumerate(kinds) if kind in PRODUCTS and kind != "conv"]
-    if len(kinds) > MAX_CLOSED_OPS or len(places) < 2 or places[:-1] != list(range(len(places) - 1)):
-        return -1
-    second = places[-1]
-    between, after = kinds[len(places) - 1 : second], kinds[second + 1 :]
-    return second if between and BETWEEN.issuperset(between) and BETWEEN.union(NORMS).issuperset(after) else -1
+def may_follow(op: OpRecord) -> bool:
+    """True for an op of a kind that may work on what leaders make."""
+    return op.kind in FOLLOWERS
 
 
 def leader(op: OpRecord, machine: Machine, resident: bool) -> Lowering | None:
     """Return the kernel of an op that may lead a group, None if it is not of a kind that does. resident: the left operand of a
     product stays in scratchpad, whole. Raises NotLowerable."""
     product = as_product(op) if op.kind == "conv" else op
-    if op.kind in PRODUCTS and product is not None:
+    if is_product(op) and product is not None:
         return Contraction(product, machine, resident=resident)
-    if op.kind not in (*PRODUCTS, *LOOKUPS):
+    if not may_lead(op):
         return None
     if resident:
         raise NotLowerable(f"{op.kind} has no left operand that could stay")
@@ -227,8 +219,11 @@ class Follower(Member):
         return Access(inner.spec, dims, inner.blocked)
 
 
-def follower(op: OpRecord, machine: Machine, rows: Rows) -> Follower:
-    """Return the member that works on `rows`. Raises NotLowerable."""
+def follower(op: OpRecord, machine: Machine, made: Sequence[Dim]) -> Follower:
+    """Return the member that works on dimensions `made`. Raises NotLowerable."""
+    if not may_follow(op):
+        raise NotLowerable(f"{op.kind} follows nothing in a group")
+    rows = Rows(op.results[0].shape, made)
     if op.kind != "rope" and (op.kind not in NORMS or op.attr("heads") == 1):
         family = Relabelled if op.kind == "channel_norm" else Norm if op.kind in NORMS else Elementwise
         return Follower(family(rows.record(op), machine), rows, True)
@@ -280,7 +275,7 @@ class Operands:
         before = [self.members[w[1]].made for w in wires if w is not None and w[0] == "op"]
         if not before or any(made != before[0] for made in before):
             raise NotLowerable(f"{op.kind} works on nothing that the group makes, or on unlike results")
-        member = follower(op, self.machine, Rows(op.results[0].shape, before[0]))
+        member = follower(op, self.machine, before[0])
         for k, operand in enumerate(member.low.arguments()):
             wire = wires[operand]
             assert wire is not None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import depends, weave_rows
+from tx8fast._kernels import byte_dependences, list_order, within_reach
 from tx8fast.alloc import Buffer, Problem, lower_bound_bytes, merge_intervals, solve
 from tx8fast.errors import AllocationError, InfeasibleError
 from tx8fast.graph_table import GroupRecord
@@ -30,14 +30,14 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rounds import FEWEST_ROUNDS, Fill, Move, Round, Wish, Work
 from tx8fast.lower.sequence_parts import Parts
 from tx8fast.lower.transfer import Descriptor, Local
-from tx8fast.machine import Machine
+from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.numerics.layout import block_size
 
 ROUND_BYTES = (448 << 10, 320 << 10)  # of weights that arrive together
 MAX_BANDS = 8
-MARGINS = (1.1, 1.4, 1.7, 2.0, 2.5, 3.0)  # rounds of weights for which room is kept, the boldest order first
+#: places by which an instruction may come before an older one, the boldest order first: what comes early needs its bytes early
+REACHES = (192, 160, 128, 96, 80, 64, 48, 40, 32, 24, 16, 8)
 BAND_COUNTS = 2  # of those that fit
-REACH = 192  # instructions that may come before an older one
 CHUNK = 8  # instructions that are checked together against the other register window
 STORE_BYTES = 16384  # of the result in one transfer, if a block of a band is no more
 At = Callable[[tuple], int]  # name -> address
@@ -51,13 +51,14 @@ KEEP = 6  # instructions for which small scratch is not used again, so that nobo
 
 @dataclass(frozen=True)
 class Draft:
-    """Instructions at made-up addresses. names: what they touch; touched: per instruction, numbers of names (CSR); engine, cycles (n,);
-    before: per instruction, those it must follow (CSR)."""
+    """Instructions at made-up addresses. names: what they touch; touched: per instruction, numbers of names (CSR); engine, issue, cycles
+    (n,): who runs it, cycles of the core and of that engine; before: per instruction, those it must follow (CSR)."""
 
     rows: np.ndarray
     names: list[tuple]
     touched: tuple[np.ndarray, np.ndarray]
     engine: np.ndarray
+    issue: np.ndarray
     cycles: np.ndarray
     before: tuple[np.ndarray, np.ndarray]
 
@@ -68,25 +69,25 @@ class SequenceStream(Parts):
     def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
         """Try few bands and some sizes of rounds, with as much room for instructions before their turn as there is, and
         keep what takes the fewest `cycles`. Raises InfeasibleError."""
-        tried: list[tuple[int, int, int, float]] = []
+        tried: list[tuple[int, int, int, int]] = []
         for bands in range(1, MAX_BANDS + 1):
             self.band_rows = round_up(-(-self.positions // bands), 8)
             if -(-self.positions // self.band_rows) != bands:
                 continue
             for round_bytes in self._round_sizes():
-                if self._cut(round_bytes) and (margin := self._widest(round_bytes)):
-                    tried.append((cycles(), bands, round_bytes, margin))
+                if self._cut(round_bytes) and (reach := self._boldest(round_bytes)):
+                    tried.append((cycles(), bands, round_bytes, reach))
             if len({t[1] for t in tried}) == BAND_COUNTS:
                 break
         if not tried:
             raise InfeasibleError(
                 f"{name}: a sequence and its weights do not fit {self.capacity:,} bytes of scratchpad"
             )
-        _, bands, round_bytes, margin = min(tried)
+        _, bands, round_bytes, reach = min(tried)
         self.band_rows = round_up(-(-self.positions // bands), 8)
         self._cut(round_bytes)
         self._drafted()
-        self._placed(round_bytes, margin)
+        self._placed(round_bytes, reach)
 
     def _round_sizes(self) -> list[int]:
         """Return how many bytes of weights may arrive together, the most first; of a small model no more than gives enough
@@ -96,14 +97,14 @@ class SequenceStream(Parts):
         most = total // (2 * FEWEST_ROUNDS) if self.images_per_tile > 1 else total
         return sorted({min(n, max(most, 1)) for n in ROUND_BYTES}, reverse=True)
 
-    def _widest(self, round_bytes: int) -> float:
-        """Return the least margin with which everything has a place, 0.0 if there is none."""
+    def _boldest(self, round_bytes: int) -> int:
+        """Return the widest reach with which everything has a place, 0 if there is none."""
         self._drafted()
         self.order = np.arange(len(self.draft.rows))
         wishes = self._timed(round_bytes)
         if not wishes or lower_bound_bytes(self._problem(wishes)) > self.capacity:
-            return 0.0
-        return next((m for m in MARGINS if self._placed(round_bytes, m)), 0.0)
+            return 0
+        return next((reach for reach in REACHES if self._placed(round_bytes, reach)), 0)
 
     # -- code -----------------------------------------------------------------------------------------------------
 
@@ -166,18 +167,15 @@ class SequenceStream(Parts):
         cycles, moved = isa.durations(self.machine, rows, ddr)
         cycles = cycles + (moved * self.tiles / self.machine.ddr_bytes_per_cycle).astype(np.int64)
         both = np.concatenate([spans["spm_read"], spans["spm_write"]], axis=1)
-        engine = isa.units(rows)
-        before = depends(spans["spm_read"], spans["spm_write"], REACH)
-        self.draft = Draft(rows, names, _touched(both, bases), engine, cycles, before)
+        issue = isa.issue_cycles(self.machine, rows)
+        before = byte_dependences(spans["spm_read"], spans["spm_write"])
+        self.draft = Draft(rows, names, _touched(both, bases), isa.units(rows), issue, cycles, before)
 
-    def _placed(self, round_bytes: int, margin: float) -> bool:
-        """Order the instructions and place everything they touch; False if that does not fit. margin: rounds of weights for
-        which room is kept when instructions come before their turn."""
+    def _placed(self, round_bytes: int, reach: int) -> bool:
+        """Order the instructions and place everything they touch; False if that does not fit. reach: places by which an instruction may
+        come before an older one."""
         d = self.draft
-        sizes = [0 if self._always(name) else self._size(name) for name in d.names]
-        always = sum(self._size(name) for name in d.names if self._always(name))
-        budget = int(self.capacity - always - margin * round_bytes)
-        self.order = weave_rows(d.engine, d.cycles, d.before, d.touched, sizes, REACH, budget)
+        self.order, _ = list_order(d.engine, d.issue, d.cycles, within_reach(d.before, reach), QUEUE_DEPTH)
         return self._place_all(self._timed(round_bytes))
 
     def _timed(self, round_bytes: int) -> list[Wish]:

@@ -148,6 +148,8 @@ class Constants:
             signed = pair if sign == 1 else ((self.p - pair[0]) % self.p, (self.q - pair[1]) % self.q)
             for fmt in SIGNIFICAND:
                 key = fmt, round_to(sign * value, fmt)
+                if not key[1]:
+                    continue  # nothing is nothing: a mask of f16 is no epsilon times another
                 old = self._known.get(key)
                 if old is None or rank < old[0]:
                     self._known[key] = rank, signed, value

@@ -23,6 +23,8 @@ from tx8fast.proof.cells import ABSENT, Elements
 from tx8fast.proof.forms import BYTES, CELL_BYTES, INTS, bytes_of
 
 ONE = (0, 1, 0, 1, 0, 1)
+#: a cell of two known bytes, both zero
+ZERO = BYTES << 24
 
 
 def cell_of(address: int) -> int:
@@ -176,7 +178,8 @@ class Memory:
             keep = np.uint32(0xFFFFFFFF & ~(0xFF << 8 * half | 1 << 16 + half))
             new = values[mine] << np.uint32(8 * half) | np.where(good[mine], 0, 1 << 16 + half).astype(np.uint32)
             words[cell] = old & keep | new
-            self._q[cell] = ABSENT
+            if self.with_q:  # two bytes of zero are the number zero, on both sides
+                self._q[cell] = np.where(words[cell] == ZERO, np.uint32(0), np.uint32(ABSENT))
 
     def numbers(self, where: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
         """Return integers of a format at byte addresses (any shape) and which of them are known."""

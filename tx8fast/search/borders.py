@@ -12,10 +12,11 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import ChainRecord, FunctionTable, GroupRecord, OpRecord, Step
 from tx8fast.lower import NotLowerable
 from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.members import is_product
 from tx8fast.lower.sequence import may_stream
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.search.candidates import MAX_SET, edges_of, grows
-from tx8fast.search.grouping import MAX_CHAIN, MAX_GROUP, PRODUCTS, follows, groupable, join, uses
+from tx8fast.search.grouping import MAX_CHAIN, MAX_GROUP, follows, groupable, join, uses
 from tx8fast.search.partition import closure, items_of, mask_of
 from tx8fast.search.planning import Planner
 from tx8fast.search.streams import in_stream, is_sequence
@@ -124,9 +125,9 @@ def not_a_group(part: Sequence[Step]) -> str | None:
     kinds = [r.kind for r in records]
     if (sum(k in WINDOWS for k in kinds) > 1 or is_sequence(kinds)) and in_stream(records, part, made):
         return None
-    if not PRODUCTS.intersection(kinds):
+    if not any(is_product(r) for r in records):
         return f"there is no matrix product or convolution to lead {' and '.join(dict.fromkeys(kinds))}"
-    if kinds[0] not in PRODUCTS:
+    if not is_product(records[0]):
         return f"a matrix product or convolution must lead, not {kinds[0]}"
     if len(part) > MAX_SET:
         return f"{len(part)} ops, at most {MAX_SET} are tried"

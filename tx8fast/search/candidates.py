@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 
 from tx8fast.graph_table import FunctionTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import NotLowerable, lower
+from tx8fast.lower.members import is_product
 from tx8fast.machine import Machine
-from tx8fast.search.grouping import PRODUCTS, Option, groupable, intervals, join, uses
+from tx8fast.search.grouping import Option, groupable, intervals, join, uses
 from tx8fast.search.partition import Edge, closure, items_of, mask_of
 
 MAX_SET = 8  # ops of a grown set
@@ -46,7 +47,7 @@ def _grown(fn: FunctionTable, steps: Sequence[Step], machine: Machine) -> Iterat
         for j in items_of(mask):
             ahead[j] |= 1 << i
     used = uses(fn, steps)
-    products = [i for i, s in enumerate(steps) if groupable(s) and s.record.kind in PRODUCTS]  # type: ignore[union-attr]
+    products = [i for i, s in enumerate(steps) if groupable(s) and is_product(s.record)]  # type: ignore[arg-type]
     followers = {i: [j for j in sorted(used.get(s.outputs[0], ())) if j >= 0 and groupable(steps[j])]
                  for i, s in enumerate(steps) if groupable(s)}  # fmt: skip
     level: list[tuple[int, ...]] = [(i,) for i in products]
@@ -77,7 +78,7 @@ def grows(part: Sequence[Step]) -> bool:
     """True for groupable steps, in order, of which a set may have grown: products of one extent that read no result of the
     set, and ops on results."""
     made = {v for s in part for v in s.outputs}
-    products = [s for s in part if s.record.kind in PRODUCTS]  # type: ignore[union-attr]
+    products = [s for s in part if is_product(s.record)]  # type: ignore[arg-type]
     inner = [s for s in part if made.intersection(s.inputs)]
     return bool(products) and len(part) == len(products) + len(inner) <= MAX_SET and (
         not any(s in products for s in inner) and len({_sizes(s) for s in products}) == 1
@@ -95,7 +96,7 @@ def _more(
     steps: Sequence[Step], items: Sequence[int], products: Sequence[int], followers: dict[int, list[int]]
 ) -> list[int]:
     """Return what a set may grow by: ops on its results, and products that share an operand or a follower."""
-    near = {j for i in items for j in followers[i] if steps[j].record.kind not in PRODUCTS}  # type: ignore[union-attr]
+    near = {j for i in items for j in followers[i] if not is_product(steps[j].record)}  # type: ignore[arg-type]
     lead = next(i for i in items if i in products)
     sizes = _sizes(steps[lead])
     read = {v for i in items if i in products for v in steps[i].inputs if v >= 0}

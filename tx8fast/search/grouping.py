@@ -18,20 +18,17 @@ from dataclasses import replace
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import MAX_BANDED, NotLowerable
+from tx8fast.lower.attention import is_attention
 from tx8fast.lower.chain import WINDOWS
-from tx8fast.lower.lookup import LOOKUPS
-from tx8fast.lower.members import NORMS, is_row_group, second_product
+from tx8fast.lower.members import NORMS, is_product, may_follow, may_lead
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
 NO_PLAN = 1e18  # cycles of an op that does not fit: it is left to the end, where all such ops are reported
-MAX_GROUP = 4
-MAX_SIDE_BY_SIDE = (
-    8  # ops of a group with three products of one operand: a norm before them, norms and rotations of heads behind two
-)
+MAX_GROUP = 4  # ops of a group with one product
+MAX_LED = 8  # of one with several: a norm before three of them, norms and rotations of heads behind two; or with none, on rows of tables
 MAX_CHAIN = 24  # ops of a chain of convolutions and pools by bands of rows
 Option = tuple[int, int, Step]  # steps [start, end) as one group
-PRODUCTS = frozenset({"gemm", "contract", "conv"})
 CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 
 
@@ -76,7 +73,7 @@ def _pair_products(steps: list[Step]) -> list[Step]:
     the two can share a loop nest, which reads the operand once."""
     out = list(steps)
     for step in steps:
-        if not isinstance(step.record, OpRecord) or step.record.kind not in PRODUCTS:
+        if not isinstance(step.record, OpRecord) or not is_product(step.record):
             continue
         i = out.index(step)
         for j in range(i + 1, len(out)):
@@ -178,9 +175,8 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     """Say whether an interval can be a group at all, without building it."""
     kinds = [s.record.kind if s.record is not None else "" for s in steps[start:end]]
     if sum(k in WINDOWS for k in kinds) < 2:
-        if end - start <= MAX_GROUP or second_product(kinds) >= 0 or is_row_group(kinds):
-            return True
-        return _side_by_side(steps[start:end])
+        n_products = sum([is_product(s.record) for s in steps[start:end] if isinstance(s.record, OpRecord)])
+        return end - start <= (MAX_GROUP if n_products == 1 else MAX_LED)
     if (
         sum(k in WINDOWS for k in kinds) > MAX_BANDED
         or not (narrow[start] and narrow[end])
@@ -191,12 +187,6 @@ def _worth_trying(steps: Sequence[Step], start: int, end: int, narrow: Sequence[
     following = steps[end].record if end < len(steps) else None
     after = following is not None and following.kind in UNARY and narrow[end + 1]
     return not after and not (start and kinds[0] in UNARY)
-
-
-def _side_by_side(part: Sequence[Step]) -> bool:
-    """True for three products or more of one operand, with what follows each of them: the operand is loaded once."""
-    first = [s.inputs[0] for s in part if s.record is not None and s.record.kind in PRODUCTS]
-    return len(part) <= MAX_SIDE_BY_SIDE and len(first) > 2 and len(set(first)) == 1
 
 
 def floor_of(step: Step, planner: Planner) -> float:
@@ -292,30 +282,26 @@ def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[i
 
 
 def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
-    """True for products of one operand, products and ops on their results, score, softmax and mix of attention, and
-    feed-forwards. Products may follow the normalisation of their operand."""
+    """True for score, softmax and mix of attention, for chains, and for what something leads: ops that read nothing of the group, among
+    them at most one product that does, and followers. Products may follow the normalisation of their operand."""
     if records[0].kind in NORMS and len(records) > 1:
         led = all(
-            s.inputs[0] == part[0].outputs[0] for r, s in zip(records[1:], part[1:], strict=True) if r.kind in PRODUCTS
+            s.inputs[0] == part[0].outputs[0] for r, s in zip(records[1:], part[1:], strict=True) if is_product(r)
         )
         return led and follows(records[1:], part[1:], {v: i for v, i in made.items() if i})
-    product = [r.kind in PRODUCTS for r in records]
-    uses = [any(v in made for v in s.inputs) for s in part]
-    if is_row_group([r.kind for r in records]):
-        return all(u != (r.kind in LOOKUPS) for u, r in zip(uses, records, strict=True))
-    if len(records) == 3 and product == [True, False, True] and records[1].kind == "softmax":
-        return uses[1] and uses[2]
+    uses = [sum(v in made for v in s.inputs) for s in part]
+    if is_attention(records):
+        return bool(uses[1] and uses[2])
     if sum(r.kind in WINDOWS for r in records) > 1:
         read = {v for s in part for v in s.inputs}
         return CHAIN.issuperset(r.kind for r in records) and all(s.outputs[0] in read for s in part[:-1])
-    second = second_product([r.kind for r in records])
-    if second >= 0 and uses[second]:
-        return all((not p or i == second) == u for i, (p, u) in enumerate(zip(product, uses, strict=True)))
-    if all(product):  # they read one operand together
-        return len({s.inputs[0] for s in part}) == 1 and not any(uses)
-    if not product[0]:
+    leads = [may_lead(r) for r in records]
+    closing = [use for lead, use in zip(leads, uses, strict=True) if lead and use]
+    follow = all(lead or use and may_follow(r) for r, lead, use in zip(records, leads, uses, strict=True))
+    if not leads[0] or not follow or closing not in ([], [1]):
         return False
-    return all(p != u for p, u in zip(product[1:], uses[1:], strict=True))
+    # leaders alone have their operand in common, or one reads what another makes
+    return not all(leads) or bool(closing) or len({s.inputs[0] for s in part}) == 1
 
 
 def place_barriers(fn: FunctionTable) -> None:

@@ -33,7 +33,7 @@ from tx8fast.tile import sharing
 from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.order import Fill, Order, tile_order
-from tx8fast.tile.schedule import free_orders
+from tx8fast.tile.schedule import better, free_orders
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
@@ -69,7 +69,7 @@ class PlanTimer:
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
-        self.base = [at(MAX_KEPT if low.staged else MAX_COPIES)[0] for _ in self.accesses]
+        self.base = [at(MAX_KEPT if low.keeps else MAX_COPIES)[0] for _ in self.accesses]
         self.staging = [at(MAX_COPIES) for _ in low.reads]
         self.scratch = at(len(low.scratch_bytes((0,) * len(low.sizes), low.units)))
         self.consts = at(len(low.const_bytes()))
@@ -138,7 +138,8 @@ class PlanTimer:
             orders = free_orders(rows.kind, rows.issue, took, byte_dependences(rows.read, rows.write))
         window = np.repeat(worker.astype(np.uint8), count)
         found = [self._simulated(rows.take(order), window[order], share, port) for order in orders]
-        order, result = min(zip(orders, found, strict=True), key=lambda pair: pair[1].cycles)
+        best = better([f.cycles for f in found])
+        order, result = orders[best], found[best]
         # a later step's work may be over before an earlier one's
         ends = np.maximum.accumulate(result.end[np.argsort(order)][last[trial.computes] - 1])
         if self.low.skipping:

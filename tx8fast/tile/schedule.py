@@ -28,6 +28,8 @@ WINDOWS = 3  # of registers
 MAX_ROWS = 1 << 15  # of one code; a longer one keeps the order of its nest
 #: of the nest's cycles, what another order may take where tiles meet: one tile stands for all of them
 GAIN = 0.995
+#: of the cycles of plain list scheduling, what a further order may take: its transfers may meet those of other tiles elsewhere
+GAIN_ALONE = 0.99
 RULES: tuple[Rule, ...] = ((1, 1, False), (1, 1, True), (0, 1, False), (0, 1, True))
 
 
@@ -56,6 +58,12 @@ def free_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before:
         better, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=n - 1 - np.argsort(last)[::-1])
         found += [first, better]
     return list({order.tobytes(): order for order in found}.values())
+
+
+def better(cycles: Sequence[int]) -> int:
+    """Return which of the orders of `free_orders` to take: the one with the fewest cycles, or the first one if that gains little."""
+    best = min(range(len(cycles)), key=cycles.__getitem__)
+    return best if cycles[best] < GAIN_ALONE * cycles[0] else 0
 
 
 class TileOrder:
@@ -87,7 +95,8 @@ class TileOrder:
             took = costs.took(self.rate)
             orders = free_orders(costs.kind, costs.issue, took, before)
             cycles = [self._measured(costs, order) for order in orders]
-            self.known[key] = orders[int(np.argmin(cycles))], min(cycles)
+            best = better(cycles)
+            self.known[key] = orders[best], cycles[best]
         order, cycles = self.known[key]
         self.made.append(Ordered("free", {"free": cycles}))
         return code.rows(order), code.forms[code.at[order]]

@@ -34,7 +34,10 @@ def _fold_variadic(kind: str):
 
 
 def _mean(n: Node) -> Tensor:
-    return n.op("mul", _fold_variadic("add")(n), 1.0 / len(n))
+    total = n.with_room(n[0])
+    for t in n.inputs[1:]:
+        total = n.op("add", total, n.with_room(t))
+    return n.cast(n.op("mul", total, 1.0 / len(n)), n[0].dtype)
 
 
 def _pow(n: Node) -> Tensor:

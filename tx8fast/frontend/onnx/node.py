@@ -200,5 +200,9 @@ class Node:
         """Widen half-width floats; other dtypes stay."""
         return self.cast(t, "f32") if t.dtype in ("f16", "bf16", "f8e4m3fn", "f8e5m2") else t
 
+    def with_room(self, t: Tensor) -> Tensor:
+        """Widen f16, where squares and sums of what it holds run over; formats with the range of f32 stay."""
+        return self.cast(t, "f32") if t.dtype == "f16" else t
+
 
 __all__ = ["MAX_OPSET", "MIN_OPSET", "Handler", "NeedConstant", "Node", "Result"]

@@ -107,11 +107,11 @@ def _lp_normalization(n: Node) -> Tensor:
 
 
 def _mean_variance(n: Node) -> Tensor:
-    x = n[0]
+    x = n.with_room(n[0])
     axes = [n.norm_axis(a, x.rank) for a in n.attr("axes", [0, 2, 3])]
     centred = n.op("sub", x, n.reduce(x, "mean", axes))
     variance = n.reduce(n.op("square", centred), "mean", axes)
-    return n.op("div", centred, n.op("add", n.op("sqrt", variance), 1e-9))
+    return n.cast(n.op("div", centred, n.op("add", n.op("sqrt", variance), 1e-9)), n[0].dtype)
 
 
 HANDLERS: tuple[Handler, ...] = (

@@ -1,0 +1,65 @@
+"""The second level of the cache: a graph that was searched before is not searched again, and makes the same program."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.batch.test_batch import run, tree
+from tests.support.cnn_models import CnnBuilder
+from tx8fast import api
+from tx8fast.batch.cache import Cache
+from tx8fast.zoo import write_zoo
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A network and a language model, in two manifests that differ in what is stored in the programs."""
+    b = CnnBuilder()
+    out = b.node("Relu", b.conv(b.conv("x", 3, 8, 3), 8, 16, 3))
+    b.save(tmp_path / "net.onnx", (1, 3, 8, 8), out, (1, 16, 8, 8))
+    write_zoo(tmp_path / "zoo")
+    config = json.loads((tmp_path / "zoo/qwen2.5-0.5b.json").read_text())
+    (tmp_path / "small.json").write_text(json.dumps({**config, "num_hidden_layers": 2, "vocab_size": 1000}))
+    for name, limit in (("one", 64), ("two", 0)):
+        rows = ["schema = 1", "[defaults]", f"embed_limit_mib = {limit}"]
+        rows += ["[[model]]", 'source = "net.onnx"', "[[model]]", 'source = "small.json"', "seq = 32"]
+        (tmp_path / f"{name}.toml").write_text("\n".join(rows))
+    return tmp_path
+
+
+def test_the_same_graph_is_searched_once(models: Path, tmp_path: Path, monkeypatch) -> None:
+    searched = []
+    real = api.plan_table
+    monkeypatch.setattr(api, "plan_table", lambda *a: searched.append(a[-1] is None) or real(*a))
+    cache = tmp_path / "cache"
+    run(models / "one.toml", tmp_path / "a", cache)
+    _, outcomes = run(models / "two.toml", tmp_path / "b", cache)
+    assert searched == [True, True, False, False]
+    assert [(o.from_cache, o.plans_from_cache) for o in outcomes] == [(False, True)] * 2
+    run(models / "two.toml", tmp_path / "c")
+    assert tree(tmp_path / "b") == tree(tmp_path / "c"), "plans that are taken make what the search makes"
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[" * 100_000])
+def test_damaged_plans_are_told_and_made_anew(models: Path, tmp_path: Path, data: bytes) -> None:
+    cache = tmp_path / "cache"
+    run(models / "one.toml", tmp_path / "a", cache)
+    for path in cache.rglob("plans/??/*.json"):
+        path.write_bytes(data)
+    _, outcomes = run(models / "two.toml", tmp_path / "b", cache)
+    assert all(not o.plans_from_cache and any("damaged" in line for line in o.log) for o in outcomes)
+    _, outcomes = run(models / "two.toml", tmp_path / "c")
+    assert tree(tmp_path / "b") == tree(tmp_path / "c")
+
+
+def test_plans_are_kept_within_the_limit(models: Path, tmp_path: Path) -> None:
+    run(models / "one.toml", tmp_path / "a", tmp_path / "cache")
+    store = Cache(tmp_path / "cache")
+    assert len(store.plans()) == 2
+    store.collect()
+    assert len(store.plans()) == 2 and len(list(store.entries())) == 2
+    store.collect(0)
+    assert not store.plans() and not list(store.entries())

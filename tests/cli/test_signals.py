@@ -1,0 +1,55 @@
+"""Signals that ask the process to end, at moments that are chosen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from importlib.machinery import ExtensionFileLoader
+from types import ModuleType
+
+import pytest
+
+from tx8fast import cli
+
+pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timer")
+
+
+class Loader(ExtensionFileLoader):
+    """A native module that asks for the end while it is loaded."""
+
+    def __init__(self) -> None:
+        super().__init__("native", "native.so")
+        self.loaded = False
+
+    def exec_module(self, module: ModuleType) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(3 * cli.AGAIN_SECONDS)  # the alarm finds it again, and again waits
+        self.loaded = True
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_native_module_that_is_loaded_is_not_stopped(native):
+    came: list[int] = []
+    loader, handlers = Loader(), [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGALRM)]
+    finish = cli._listen(came, False)
+    try:
+        with pytest.raises(cli.Stopped):
+            if native:
+                loader.exec_module(ModuleType("native"))
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+    finally:
+        finish()
+    assert came == [signal.SIGTERM] and loader.loaded == native
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGALRM)] == handlers
+
+
+def test_a_signal_that_waits_is_dropped_with_the_end():
+    came: list[int] = []
+    finish = cli._listen(came, False)
+    Loader().exec_module(ModuleType("native"))
+    finish()
+    time.sleep(3 * cli.AGAIN_SECONDS)
+    assert came == [signal.SIGTERM]
