@@ -37,7 +37,7 @@ TOLD = [
     ("hf", (KEPT, *DECODE, "--seq", "1"), ["seq"], "a decode step takes one token"),
     ("hf", (KEPT, *HF), [], ""),
     ("hf", (KEPT, *DECODE), [], ""),
-    ("vit", ("--stop-after", "import", "--seq", "4"), ["seq"], "the image's size makes the positions"),
+    ("vit", ("--stop-after", "import", "--seq", "4"), ["seq"], "the size of an image or sound makes the positions"),
 ]  # fmt: skip
 REFUSED = [
     ("hf", (*HF, "--past", "8"), "past is given but phase is prefill"),
