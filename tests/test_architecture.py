@@ -46,7 +46,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "host": {"isa", "machine", "numerics", "errors"},
 }  # fmt: skip
 # The top of the stack may import everything below.
-TOP = {"__init__", "__main__", "api", "batch", "cli", "compiled", "demo", "demo_model", "lengths", "options", "reducing"}
+TOP = {
+    "__init__",
+    "__main__",
+    "api",
+    "batch",
+    "cli",
+    "compiled",
+    "demo",
+    "demo_model",
+    "lengths",
+    "options",
+    "reducing",
+}
 
 # Heavy libraries -> the only places that may import them.
 THIRD_PARTY: dict[str, tuple[str, ...]] = {

@@ -78,7 +78,12 @@ def build(folder: Path, compiler: str, flags: list[str]) -> Path:
 
 def outcome(model: Path, extension: Path | None = None, **env: str) -> str:
     call = [sys.executable, "-W", "ignore", "-c", CHILD, str(model), *([str(extension)] if extension else [])]
-    done = subprocess.run(call, env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))} | env, capture_output=True, text=True)
+    done = subprocess.run(
+        call,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))} | env,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 

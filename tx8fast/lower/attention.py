@@ -51,7 +51,7 @@ class Attention(Lowering):
     kind = "attention"
     shared_copies = 1  # more rows per slice are worth more than loading the next head early
     overlaps = True
-    staged = True
+    keeps = True
     turns = 2
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:

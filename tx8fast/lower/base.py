@@ -97,7 +97,7 @@ class Slice:
     acc: int = 0
     first: bool = True
     last: bool = True
-    parity: int = 0  # alternates from one finished result slice to the next; of a staged lowering, from slice to slice
+    parity: int = 0  # alternates from one finished result slice to the next, or counts slices (`Lowering.turns`)
     fresh: bool = True  # False: what the lowering prepares is there already, from a slice before
 
     @property
@@ -114,11 +114,11 @@ class Lowering:
     variant = 0  # which of the record's lowerings this is; 0: the one `lower` returns
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     sharing = True  # option of the compile: False makes every tile load for itself
-    staged = False  # True: `emit` is `front` then `back`, and the next slice's front may come before this one's back
+    keeps = False  # True: reads may stay for all slices of a reduction, slices may have no work: priced by the slice
     deferred = (
         False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later
     )
-    turns = 0  # `Slice.parity` counts slices up to this; 0: finished results (of a staged lowering slices), up to 2
+    turns = 0  # `Slice.parity` counts slices up to this; 0: finished results, up to 2
     lags = False  # True: a deferred back reads operands of its slice, and may end as late as the next slice's front
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     backward: tuple[int, ...] = ()  # factors whose slices come last one first
@@ -280,7 +280,7 @@ class Lowering:
         it together; sharing: they do so with any operand; bufs: the plan's choice."""
         if shared:
             return self.shared_copies
-        return max(bufs, 1 + self.staged)  # two slices are under way when staged
+        return max(bufs, 1 + self.keeps)  # what slices of one sum wait for each other for is no time to load
 
     @property
     def chains(self) -> bool:
@@ -314,10 +314,10 @@ class Lowering:
         self.back(em, s)
 
     def front(self, em: Emitter, s: Slice) -> None:
-        """Emit the first half of a staged slice."""
+        """Emit the first half of a deferred slice."""
 
     def back(self, em: Emitter, s: Slice) -> None:
-        """Emit the second half of a staged slice."""
+        """Emit the second half of a deferred slice."""
 
     def ops_per_point(self) -> float:
         """Vector-engine cycles per point of the factor box, for ranking candidates; 0 for matrix ops."""

@@ -21,9 +21,9 @@ MAX_CANDIDATES = 60_000
 
 def candidates(low: Lowering, n_tiles: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return parts, slices (n, n_factors) and the innermost parallel factor (n,), in a fixed order; read-only."""
-    # a staged lowering reads more the finer its heads are cut: half the tiles may be enough to keep the DDR busy
+    # what keeps operands reads more the finer its heads are cut: half the tiles may be enough to keep the DDR busy
     return _candidates(LoopSpace(low.sizes, low.units, low.shard, low.split, low.reduce, low.max_len), n_tiles,
-                       0.5 if low.staged else 0.75)  # fmt: skip
+                       0.5 if low.keeps else 0.75)  # fmt: skip
 
 
 class LoopSpace(NamedTuple):

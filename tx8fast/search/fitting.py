@@ -49,10 +49,10 @@ class Fitting:
         low = self.low
         parts, _, inner, cycles, _, bound = self.prices
         made = _tiling(low, parts[i], shard, lens, int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
-        if low.staged:
+        if low.keeps:
             made = self._keep(made)
         work, moved = made.work_bytes(), made.moved_bytes()
-        if work + moved > self.capacity and low.overlaps and not low.staged:
+        if work + moved > self.capacity and low.overlaps and not low.keeps:
             # a group streams more operands than a single op; one copy each may still beat finer slices
             made = made.but(bufs=1)
             moved = made.moved_bytes()

@@ -79,7 +79,7 @@ def _kept(tiling: Tiling) -> list[str]:
     summed = {f for f, r in enumerate(low.reduce) if r}
     pieces = math.prod(tiling.trips[f] for f in summed)
     right = (
-        low.staged
+        low.keeps
         and 1 < pieces <= MAX_KEPT
         and sorted(set(plan.kept)) == list(plan.kept)
         and all(0 <= k < len(low.reads) and k not in low.rare and summed & low.reads[k].factors for k in plan.kept)

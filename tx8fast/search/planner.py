@@ -64,8 +64,8 @@ class Draft:
         self.prices = priced(low, machine)
         self.fitting = Fitting(low, machine, self.prices)
         _, _, _, cycles, size_bytes, _ = self.prices
-        # the formula is rough, and knows nothing of staged lowerings: what may fit is looked at by price
-        self.fits = low.staged | (size_bytes <= ROOM * self.fitting.capacity)
+        # the formula is rough, and knows nothing of operands that stay: what may fit is looked at by price
+        self.fits = low.keeps | (size_bytes <= ROOM * self.fitting.capacity)
         least = float(np.min(cycles[self.fits] if self.fits.any() else cycles))
         self.slack = PRICED_ABOVE if low.overlaps else PRICED_ABOVE_ALONE
         self.bound = least / self.slack

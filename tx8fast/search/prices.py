@@ -26,7 +26,7 @@ from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 from tx8fast.search.cuts import candidates
 from tx8fast.search.row_prices import row_prices
-from tx8fast.search.staged import staged_prices
+from tx8fast.search.slice_prices import slice_prices
 from tx8fast.tile.sharing import SHARE_MIN_BYTES
 from tx8fast.tile.tiling import BUFS
 
@@ -41,8 +41,8 @@ def priced(low: Lowering, machine: Machine) -> tuple[np.ndarray, ...]:
         cycles = np.maximum(cycles, ComputeModel.of(low, machine).cycles(low, machine, parts, slices))
     if looks_up(low):
         cycles = row_prices(low, machine, parts, slices, inner)
-    if low.staged:
-        cycles = staged_prices(low, machine, parts, slices)
+    if low.keeps:
+        cycles = slice_prices(low, machine, parts, slices)
     return parts, slices, inner, cycles, size_bytes, bound
 
 

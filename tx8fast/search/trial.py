@@ -69,7 +69,7 @@ class PlanTimer:
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
-        self.base = [at(MAX_KEPT if low.staged else MAX_COPIES)[0] for _ in self.accesses]
+        self.base = [at(MAX_KEPT if low.keeps else MAX_COPIES)[0] for _ in self.accesses]
         self.staging = [at(MAX_COPIES) for _ in low.reads]
         self.scratch = at(len(low.scratch_bytes((0,) * len(low.sizes), low.units)))
         self.consts = at(len(low.const_bytes()))

@@ -35,8 +35,8 @@ def sharers(tiling: Tiling) -> tuple[int, ...]:
     alone = (1,) * len(low.reads)
     if any([pieces[f] > 1 for f in low.skipping]):  # tiles that skip different slices are not in step
         return alone
-    if low.staged and tiling.sums:
-        return alone  # slices of one result follow each other too closely to meet between them
+    if low.keeps and tiling.sums:
+        return alone  # buffers that stay do not take turns, as those of a multicast do
     for f, n in enumerate(pieces):
         rest = low.sizes[f] - (n - 1) * plan.shard[f]
         if n != plan.parts[f] or -(-rest // plan.slices[f]) != tiling.trips[f]:

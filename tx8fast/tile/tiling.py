@@ -176,10 +176,10 @@ class Tiling:
         return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
 
     def fills_once(self, k: int) -> bool:
-        """True if access k has one buffer that holds all of the tile's bytes during the whole nest. A staged nest may
+        """True if access k has one buffer that holds all of the tile's bytes during the whole nest. A nest that keeps operands may
         leave out loads that no slice needs."""
         shared = k < len(self.plan.shared) and self.plan.shared[k] > 1
-        return not shared and not self.low.staged and self.fills(self.accesses[k].factors) == 1
+        return not shared and not self.low.keeps and self.fills(self.accesses[k].factors) == 1
 
     def items(self) -> list[tuple[str, int]]:
         """Return what the plan puts into scratchpad, with the bytes of all copies."""
@@ -216,10 +216,10 @@ class Tiling:
         return own + self.low.inner_bytes(self.plan.slices, self.sums)
 
     def ddr_cycles(self) -> float:
-        """Cycles that the DDR needs if every tile loads for itself, halos of windows left out; 0 of a staged lowering,
+        """Cycles that the DDR needs if every tile loads for itself, halos of windows left out; 0 of one that keeps operands,
         where slices may have no work and operands may stay."""
         low, shard = self.low, self.plan.shard
-        if low.staged:
+        if low.keeps:
             return 0.0
         total = 0.0
         for access in self.accesses:

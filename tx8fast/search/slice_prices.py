@@ -1,4 +1,4 @@
-"""Prices of plans whose slices overlap in two halves: engine cycles of one slice times the slices that have work.
+"""Prices of plans whose operands may stay and whose slices may have no work: engine cycles of one slice times the slices that have some.
 
 May import: lower, isa, machine, tile. Must not: try plans, emit programs.
 
@@ -24,7 +24,7 @@ NEVER = 1 << 40  # cycles of a slice that no scratchpad holds
 WORTH = 2  # candidates whose engines need this many times the least price are not priced further
 
 
-def staged_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.ndarray) -> np.ndarray:
+def slice_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.ndarray) -> np.ndarray:
     """Return the cycles (n,) of candidates; parts, slices (n, n_factors)."""
     own = sorted(low.skipping)
     rest = [f for f in range(len(low.sizes)) if f not in low.skipping]

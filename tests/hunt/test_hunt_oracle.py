@@ -1,0 +1,78 @@
+"""How far a right result may be off: the oracle of the hunt on models whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hunt.checks import differences
+from hunt.draft import Draft
+from hunt.formats import BF16, F16, F32, widen
+from hunt.oracle import Oracle
+from hunt.recipes import apply
+from hunt.reference import Session
+
+
+def model_of(code: int, *ops: str, shape=(3, 65)):
+    d = Draft(np.random.default_rng(0), code)
+    x = d.input(d.draw(shape))
+    for op in ops:
+        x = apply(d, x, ("", op))
+    return d.model()
+
+
+@pytest.mark.parametrize("code", [F32, BF16, F16])
+def test_moves_must_be_equal_in_every_bit_and_rounding_has_its_room(code):
+    model, feeds = model_of(code, "Transpose", "Relu")
+    (want,) = Oracle(model, feeds).expected().values()
+    assert want.exact and not want.allowed.any() and not want.unsure.any()
+    model, feeds = model_of(code, "Sigmoid", "Softmax")
+    (want,) = Oracle(model, feeds).expected().values()
+    relative = want.allowed / np.abs(want.values)
+    eps = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}[code]
+    assert not want.exact and eps < np.median(relative) < 400 * eps
+    assert differences(want.values * np.float32(1 + 1e-9), want)[1] == 0
+    assert differences(want.values + 0.5, want)[1] > 1
+
+
+def test_a_decision_near_its_border_is_not_judged():
+    d = Draft(np.random.default_rng(0), BF16)
+    x = d.input(np.asarray([0.0, 1.0, -1.0, 0.6953125], np.float32))
+    d.op("Greater", d.op("Exp", x), d.weight(np.asarray(2.0, np.float32), BF16))
+    (want,) = Oracle(*d.model()).expected().values()
+    assert want.unsure.tolist() == [False, False, False, True]
+
+
+def test_rounded_numbers_are_never_surely_equal():
+    d = Draft(np.random.default_rng(0), F32)
+    x = d.input(np.asarray([0.0, 1.0, 2.0], np.float32))
+    d.op("Equal", d.op("Exp", x), d.weight(np.asarray([1.0, 2.71828, 5.0], np.float32)))
+    d.op("Equal", x, d.weight(np.asarray([0.0, 1.0, 3.0], np.float32)))
+    rounded, exact = Oracle(*d.model()).expected().values()
+    assert rounded.unsure.tolist() == [True, True, False]
+    assert exact.exact and exact.values.tolist() == [True, True, False] and not exact.unsure.any()
+
+
+def test_what_rounds_to_nothing_has_neither_sign_nor_inverse():
+    """Disturbances come near 0, or near the divisor of a remainder, and never give exactly 0."""
+    d = Draft(np.random.default_rng(0), BF16)
+    x = d.input(np.asarray([1.0] * 4 + [2.0, 3.0], np.float32))
+    root, divisor = d.op("Sqrt", x), d.weight(np.asarray([3.0] * 4 + [1.4140625, 1.734375], np.float32), BF16)
+    d.op("Sign", d.op("Mod", root, divisor, fmod=1))
+    d.op("Reciprocal", d.op("Sub", root, divisor))
+    sign, inverse = Oracle(*d.model()).expected().values()
+    assert (sign.allowed >= 1).tolist() == inverse.unsure.tolist() == [False] * 4 + [True] * 2
+
+
+def test_every_disturbance_has_its_opposite():
+    """So that a decision is seen on both sides of its border, however many there are."""
+    model, feeds = model_of(BF16, "Sigmoid")
+    oracle = Oracle(model, feeds)
+    (name,) = oracle.outputs
+    up, down = (oracle._disturbed(None, seed, 1.0)[name] for seed in (100, 101))
+    assert (up != down).all() and np.abs(up + down - 2 * oracle.plain[name]).max() < 0.05 * np.abs(up - down).max()
+
+
+def test_narrow_models_are_widened_for_the_reference():
+    model, feeds = model_of(BF16, "Exp")
+    (name,) = [o.name for o in model.graph.output]
+    np.testing.assert_allclose(Session(widen(model)).run(feeds)[name], np.exp(*feeds.values()), rtol=1e-6)
