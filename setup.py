@@ -45,6 +45,7 @@ CORE = (
     "routine_moves",
     "routine_nets",
     "routine_numbers",
+    "routine_order",
     "routine_products",
     "routine_rows",
     "routine_samples",

@@ -142,4 +142,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
                      "norm_topk_prob": True, "decoder_sparse_step": 1, "rope_scaling": {
                          "rope_type": "default", "mrope_section": [2, 2, 2], "mrope_interleaved": True}},
                      "vision_config": _EYE, "image_token_id": 3, **_MARKS},
+    "arcee": {**_RMS, "hidden_act": "relu2", "attention_bias": True},
+    "helium": {**_RMS, "head_dim": 8},
+    "dots1": {**_RMS, "n_routed_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1,
+              "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "routed_scaling_factor": 1.5, "norm_topk_prob": True,
+              "sliding_window": 5, "max_window_layers": 1},
+    "minimax_m2": {**_RMS, "head_dim": 12, "rotary_dim": 6, "num_local_experts": 6, "num_experts_per_tok": 2},
+    "granitemoeshared": {**_RMS, "num_local_experts": 6, "num_experts_per_tok": 2, "embedding_multiplier": 3.0, "logits_scaling": 6.0,
+                         "attention_multiplier": 0.2, "residual_multiplier": 0.3, "shared_intermediate_size": 20},
+    "qwen3_5_moe_text": {**_RMS, **_DELTA, "head_dim": 8, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+                         "shared_expert_intermediate_size": 28},
+    "lfm2_moe": {**{k: v for k, v in _RMS.items() if k != "rms_norm_eps"}, "norm_eps": 1e-5, "num_experts": 6, "num_dense_layers": 1,
+                 "num_experts_per_tok": 2, "moe_intermediate_size": 24, "layer_types": ["full_attention", "conv"],
+                 "routed_scaling_factor": 1.5, "use_expert_bias": True, "tie_word_embeddings": True},
+    "mllama": {"text_config": {**_RMS, "num_hidden_layers": 3, "cross_attention_layers": [1]}, "image_token_index": 3, "vision_config": {
+        "hidden_size": 8, "attention_heads": 2, "num_hidden_layers": 1, "num_global_layers": 1, "intermediate_size": 8, "image_size": 4,
+        "patch_size": 2, "intermediate_layers_indices": [0], "supported_aspect_ratios": [[1, 1]], "max_num_tiles": 1,
+        "vision_output_dim": 16}},
 }  # fmt: skip

@@ -33,7 +33,7 @@ def _binary(name, rng):
     shapes = [out, spread(rng, out)] if rng.random() < 0.5 else [spread(rng, out), out]
     arrays: list[Any] = [numbers(rng, s, dtype) for s in shapes]
     if name in ("shl", "shr"):
-        arrays[1] = (np.abs(arrays[1].astype(np.float64)) % 80).astype(arrays[0].dtype)
+        arrays[1] = (np.abs(arrays[1].astype(np.float64)) % 80 - (3 if dtype in SIGNED else 0)).astype(arrays[0].dtype)
     if name == "pow" and dtype in WHOLE:
         arrays[1] = np.abs(numbers(rng, shapes[1], dtype, False)) % 6
         if rng.random() < 0.3 and dtype in SIGNED:

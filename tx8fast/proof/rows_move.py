@@ -220,5 +220,5 @@ def _tiles(mask: int) -> list[int]:
 
 @meaning("kcore")
 def kcore(tile: Tile, row: Row) -> None:
-    """Call a routine; `elems` only estimates its time."""
+    """Call a routine; the other fields are its work, which the proof does not know."""
     tile.routine(row.p[0])

@@ -17,6 +17,7 @@ from tx8fast._kernels import BOUNDS
 from tx8fast.errors import ConfigError, InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import NotLowerable, lower, variants
+from tx8fast.lower.collective import Collective
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.rounds import Stream
 from tx8fast.search.borders import not_a_group
@@ -255,7 +256,7 @@ class _Function:
         if second is not None:
             cut, length, loops, loaded = (tuple(second[k]) for k in ("parts", "slices", "order", "shared"))
             runner_up = Plan(cut, (), length, loops, 1, second["estimate_cycles"], 0, "", shared=loaded)
-        if isinstance(low, KernelCore | Stream):
+        if isinstance(low, KernelCore | Stream | Collective):
             only = Draft(low, machine, name).only
             assert only is not None
             own = only.plan

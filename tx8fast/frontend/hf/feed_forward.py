@@ -126,7 +126,9 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     best, chosen = b.op("topk", rank, k=e.top_k, axis=-1, loc=name).results
     weights = b("gather_elements", scores, chosen, axis=-1, loc=name) if e.correction else best
     if e.normalise:
-        weights = b("div", weights, b("reduce", weights, op="add", axes=(-1,), loc=name), loc=name)
+        total = b("reduce", weights, op="add", axes=(-1,), loc=name)
+        total = b("add", total, m.number(e.floor, ROUTING, name), loc=name) if e.floor else total
+        weights = b("div", weights, total, loc=name)
     weights = m.scaled(weights, e.scale, name)
     weights = b("scatter", none, chosen, weights, axis=-1, loc=name)
     return weights if m.dtype == ROUTING else b("convert", weights, dtype=m.dtype, loc=name)

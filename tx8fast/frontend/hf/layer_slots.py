@@ -24,7 +24,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     elif c.frames is not None:
         yield from _sound(s, c.frames[0])
     else:
-        yield s.outer("embed_tokens", (c.vocab, c.embedding_width or c.hidden))
+        yield s.outer("embed_tokens", (c.vocab + c.spare_rows, c.embedding_width or c.hidden))
         if c.positions:
             yield s.outer("positions", (c.positions + c.position_offset, c.hidden))
     if c.token_types:
@@ -266,7 +266,7 @@ def _unstacked(s: SlotList, i: int, module: str, name: str, stack: Stack) -> Slo
         steps.append(("transpose", [axes.index(n) for n in order]))
     side = {"eih": [e.count * e.intermediate, s.c.hidden], "hei": [s.c.hidden, e.count * e.intermediate],
             "ei": [e.count * e.intermediate], "eh": [e.count, s.c.hidden]}[order]  # fmt: skip
-    key = s.prefix + s.names.layer.format(i) + stack.key
+    key = s.layer(i) + stack.key
     return Slot(
         f"layers.{i}.experts.{name}", (key,), stored, (*steps, ("reshape", side)), flipped=module == "down_bias"
     )
@@ -306,7 +306,12 @@ def _experts(s: SlotList, i: int) -> Iterator[Slot]:
     assert e is not None
     yield from s.linear(i, "router", e.count, c.hidden, e.router_bias)
     if e.correction:
-        yield s.vector(i, "router", e.count, ".e_score_correction_bias")
+        stored = (
+            s.key(i, "correction")
+            if "correction" in s.names.modules
+            else s.key(i, "router") + ".e_score_correction_bias"
+        )
+        yield Slot(f"layers.{i}.router.e_score_correction_bias", (stored,), (e.count,))
     for module, shape, axis in (("gate_proj", (e.intermediate, c.hidden), 0), ("up_proj", (e.intermediate, c.hidden), 0),
                                 ("down_proj", (c.hidden, e.intermediate), 1)):  # fmt: skip
         if c.gguf or module in s.names.stacks:

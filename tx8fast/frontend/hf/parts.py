@@ -64,6 +64,7 @@ COMPOSITES: dict[str, Composite] = {
     "llava_onevision": _image_text("qwen2", "siglip_vision_model"), "vipllava": _image_text("llama", "clip_vision_model"),
     "idefics3": _image_text("llama"), "smolvlm": _image_text("llama"), "aya_vision": _image_text("cohere2", "siglip_vision_model"),
     "internvl": _image_text("qwen2"), "qwen3_5": _image_text("qwen3_5_text"),
+    "qwen3_5_moe": _image_text("qwen3_5_moe_text"), "mllama": _image_text("mllama_text_model"), "lfm2_vl": _image_text("lfm2"),
     "qwen2_vl": _image_text("qwen2_vl_text"), "qwen2_5_vl": _image_text("qwen2_5_vl_text"), "qwen3_vl": _image_text("qwen3_vl_text"),
     "qwen3_vl_moe": _image_text("qwen3_vl_moe_text"),
     "clip": _towers("clip_text_model", "clip_vision_model"), "siglip": _towers("siglip_text_model", "siglip_vision_model"),

@@ -115,7 +115,11 @@ class SlotList:
         return Slot(module + suffix, (outer_key(self.names, module, self.prefix) + suffix,), shape, **more)
 
     def key(self, i: int, module: str) -> str:
-        return self.prefix + self.names.layer.format(i) + self.names.modules[module]
+        return self.layer(i) + self.names.modules[module]
+
+    def layer(self, i: int) -> str:
+        """Return what stands in front of the names of a layer."""
+        return self.prefix + self.names.layer.format(self.c.stored_layers[i] if self.c.stored_layers else i)
 
     def vector(self, i: int, module: str, size: int, suffix: str = ".weight", **more: Any) -> Slot:
         return Slot(f"layers.{i}.{module}{suffix}", (self.key(i, module) + suffix,), (size,), **more)

@@ -35,6 +35,7 @@ class Experts:
     shared: int = 0
     scores: str = "softmax"
     normalise: bool = False
+    floor: float = 0.0  # ... by their sum and this
     scale: float = 1.0
     groups: int = 1
     top_groups: int = 1
@@ -211,6 +212,8 @@ class ModelConfig:
     fused: str = (
         "rows"  # a stored query-key-value matrix: three blocks of "rows", or "groups" of a key head and its queries
     )
+    stored_layers: tuple[int, ...] = ()  # the checkpoint's number of every layer, where some are passed by
+    spare_rows: int = 0  # of the embedding, behind the words
     paired_lanes: bool = False  # the rows of stored queries and keys pair the lanes that a rotation turns together
     renamed: tuple[tuple[str, str], ...] = ()  # modules whose stored names this config changes
     cross: bool = False  # a decoder that attends to an encoder's result

@@ -122,6 +122,7 @@ static int64_t operations(const tx8_tile *t) {
     int64_t total = 0;
     for (const tx8_row *r = t->rows + t->at; r < t->rows + t->end; r++) {
         total += 10000;
+        for (int k = 0; r->opcode == TX8_OP_KCORE && k < TX8_WORK; k++) total += least(most(r->p[TX8_P_KCORE_LOADS + k], 0), 1 << 30);
         if (r->opcode == TX8_OP_GEMM) {
             const int64_t *p = r->p;
             total += p[TX8_P_GEMM_M] * p[TX8_P_GEMM_K] / 8 * p[TX8_P_GEMM_N] * most(p[TX8_P_GEMM_BATCH_L], p[TX8_P_GEMM_BATCH_R]);

@@ -93,6 +93,14 @@ void last_dims(view *v, const int64_t *axes, int64_t n, int *kept) {
 }
 
 /* Elements of the last dimensions that lie together, and how many dimensions are before them. */
+view row_of(const view *v, int kept) {
+    view row = *v;
+    row.rank = v->rank - kept;
+    for (int k = 0; k < row.rank; k++) row.shape[k] = v->shape[kept + k], row.stride[k] = v->stride[kept + k];
+    row.n = product_of(row.shape, row.rank);
+    return row;
+}
+
 int64_t run_of(const view *v, int *lead) {
     int64_t run = 1;
     int k = v->rank;

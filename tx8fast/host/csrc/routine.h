@@ -71,6 +71,7 @@ void dense(view *v);                               /* strides of elements that l
 bool spread_view(view *v, const view *to);         /* repeated along new or unit dimensions up to `to`'s shape */
 void permuted(view *v, const int64_t *perm);
 void last_dims(view *v, const int64_t *axes, int64_t n, int *kept); /* these dimensions behind the others */
+view row_of(const view *v, int kept);              /* the first of the rows that the dimensions from `kept` on make */
 
 /* --- elements as numbers: dense, in scratch memory; NULL on failure. Loads are counted --- */
 double *reals(call *c, const view *v);
@@ -79,6 +80,8 @@ int64_t *whole_numbers(call *c, const view *v);
 int64_t *wholes(call *c, const view *v); /* U64 as its pattern */
 void read_reals(int fmt, const uint8_t *src, double *out, int64_t n);
 void read_wholes(int fmt, const uint8_t *src, int64_t *out, int64_t n);
+void numbers_into(const view *v, double *out);
+void whole_numbers_into(const view *v, int64_t *out);
 /* Results: floats rounded once to f32 and once to the format, to integers cut and saturated. Stores are counted. */
 bool give_reals(call *c, const view *v, const double *x);
 bool give_wholes(call *c, const view *v, const int64_t *x, int from); /* `from`: the format they have had */

@@ -146,17 +146,18 @@ int64_t *room_wholes(call *c, int64_t n) { return scratch(c->t, n * (int64_t)siz
             } while (advance(lead, (v)->shape, (v)->stride, at, &offset)); \
     } while (0)
 
+void numbers_into(const view *v, double *out) { EACH_RUN(v, read_reals(v->fmt, v->at + offset, out + done, run)); }
+void whole_numbers_into(const view *v, int64_t *out) { EACH_RUN(v, read_wholes(v->fmt, v->at + offset, out + done, run)); }
+
 double *numbers(call *c, const view *v) {
     double *out = room_reals(c, v->n);
-    if (!out) return NULL;
-    EACH_RUN(v, read_reals(v->fmt, v->at + offset, out + done, run));
+    if (out) numbers_into(v, out);
     return out;
 }
 
 int64_t *whole_numbers(call *c, const view *v) {
     int64_t *out = room_wholes(c, v->n);
-    if (!out) return NULL;
-    EACH_RUN(v, read_wholes(v->fmt, v->at + offset, out + done, run));
+    if (out) whole_numbers_into(v, out);
     return out;
 }
 

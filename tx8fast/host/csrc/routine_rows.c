@@ -1,10 +1,8 @@
-/* Routines along dimensions: reductions, extremes, sorting, scans, norms, softmax, rotary positions.
+/* Routines along dimensions: reductions, scans, norms, softmax, rotary positions.
  *
  * The dimensions that are worked along come last; what is left is rows of numbers. Sums begin with the first number and add the others
  * one after the other, in doubles.
  */
-#include <stdlib.h>
-
 #include "routine.h"
 
 /* --- reductions --- */
@@ -75,124 +73,23 @@ bool routine_reduce(call *c) {
     if (rows != c->out->n) return refuse(c, TX8_WHY_SIZES, rows, c->out->n, 0);
     for (int k = 0; k < TX8_WORK; k++) c->t->work[k] += rows * (m * each[op][k] + row[op][k]);
     bool whole = !is_float(&v) && op != TX8_REDUCE_LOGSUM && op != TX8_REDUCE_LOGSUMEXP && op != TX8_REDUCE_L2 && op != TX8_REDUCE_MEAN;
-    if (whole) {
-        int64_t *x = wholes(c, &v), *y = room_wholes(c, rows);
-        if (!x || !y) return false;
-        for (int64_t i = 0; i < rows; i++) y[i] = reduced_whole(op, x + i * m, m, &v);
-        return give_wholes(c, c->out, y, v.fmt == F_U64 ? F_U64 : F_I64);
-    }
-    double *x = reals(c, &v), *y = room_reals(c, rows);
-    if (!x || !y) return false;
-    for (int64_t i = 0; i < rows; i++) y[i] = reduced(op, x + i * m, m);
-    return give_reals(c, c->out, y);
-}
-
-/* --- order: NaN is above everything; of equal ones the first comes first --- */
-
-typedef struct {
-    double x;
-    int64_t w, at; /* the number of an integer format, and its place */
-} item;
-
-static int ranked(const item *a, const item *b) { /* by value alone: -1, 0, 1 */
-    if (a->x != a->x || b->x != b->x) return (a->x != a->x) - (b->x != b->x);
-    return a->x != b->x ? (a->x > b->x) - (a->x < b->x) : (a->w > b->w) - (a->w < b->w);
-}
-
-static bool before(const item *a, const item *b, bool largest) {
-    int d = ranked(a, b);
-    return d ? (d > 0) == largest : a->at < b->at;
-}
-
-/* The numbers of a view, integers as such. */
-static item *items(call *c, const view *v) {
-    item *out = scratch(c->t, v->n * (int64_t)sizeof(item));
-    if (!out) return NULL;
-    memset(out, 0, (size_t)v->n * sizeof(item));
-    if (is_float(v)) {
-        double *x = reals(c, v);
-        for (int64_t i = 0; x && i < v->n; i++) out[i].x = x[i];
-        return x ? out : NULL;
-    }
-    int64_t *x = wholes(c, v);
-    for (int64_t i = 0; x && i < v->n; i++) out[i].w = x[i] ^ flip_of(v);
-    return x ? out : NULL;
-}
-
-bool routine_arg_reduce(call *c) {
-    bool min = next_whole(c) != 0, last = next_whole(c) != 0;
-    int64_t axis;
-    int kept;
-    if (missing(c, 0) || !next_axis(c, c->in->rank, &axis)) return false;
-    view v = c->in[0];
-    if (v.rank == 0) v.rank = 1, v.shape[0] = 1, v.stride[0] = 0;
-    if (!v.shape[axis] || axis >= v.rank) return refuse(c, TX8_WHY_EMPTY, axis, 0, 0);
-    last_dims(&v, &axis, 1, &kept);
-    int64_t rows = product_of(v.shape, kept), m = v.shape[kept];
-    if (rows != c->out->n) return refuse(c, TX8_WHY_SIZES, rows, c->out->n, 0);
-    item *x = items(c, &v);
-    int64_t *y = room_wholes(c, rows);
-    if (!x || !y) return false;
-    for (int64_t r = 0; r < rows; r++) {
-        const item *line = x + r * m;
-        y[r] = 0;
-        for (int64_t i = 1; i < m; i++) {
-            const item *a = line + i, *b = line + y[r];
-            int d = ranked(a, b);
-            bool strange = a->x != a->x || b->x != b->x; /* NaN is the extreme either way */
-            if (d == 0 ? last : (d > 0) == (strange || !min)) y[r] = i;
+    view row_view = row_of(&v, kept);
+    int64_t at[MAX_RANK] = {0}, offset = 0, *w = whole ? room_wholes(c, m) : NULL, *z = whole ? room_wholes(c, rows) : NULL;
+    double *x = whole ? NULL : room_reals(c, m), *y = whole ? NULL : room_reals(c, rows);
+    if (whole ? !w || !z : !x || !y) return false;
+    count_loads(c, rows * m);
+    for (int64_t i = 0; i < rows; i++) {
+        row_view.at = v.at + offset;
+        if (whole) {
+            whole_numbers_into(&row_view, w);
+            z[i] = reduced_whole(op, w, m, &v);
+        } else {
+            numbers_into(&row_view, x);
+            y[i] = reduced(op, x, m);
         }
+        advance(kept, v.shape, v.stride, at, &offset);
     }
-    count_ops(c, rows * m);
-    return give_wholes(c, c->out, y, F_I64);
-}
-
-/* Let the item at `at` of a heap of n sink: the last one in order is on top. */
-static void sink(call *c, item *heap, int64_t n, int64_t at, bool largest) {
-    item x = heap[at];
-    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
-        count_ops(c, 2);
-        if (child + 1 < n && before(heap + child, heap + child + 1, largest)) child++;
-        if (before(heap + child, &x, largest)) break;
-        heap[at] = heap[child];
-    }
-    heap[at] = x;
-}
-
-bool routine_topk(call *c) {
-    int64_t axis, k;
-    int kept;
-    if (missing(c, 0) || !next_axis(c, c->in->rank, &axis)) return false;
-    if (c->n_out < 2) return refuse(c, TX8_WHY_MISSING, 1, 0, 0);
-    k = next_whole(c);
-    bool largest = next_whole(c) != 0;
-    view v = c->in[0], values = c->out[0], places = c->out[1];
-    if (v.rank < 1 || values.rank != v.rank || places.rank != v.rank) return refuse(c, TX8_WHY_RANK, v.rank, 0, 0);
-    last_dims(&v, &axis, 1, &kept), last_dims(&values, &axis, 1, &kept), last_dims(&places, &axis, 1, &kept);
-    int64_t rows = product_of(v.shape, kept), m = v.shape[kept];
-    if (k < 0 || k > m || values.n != rows * k || places.n != rows * k) return refuse(c, TX8_WHY_SIZES, k, m, 0);
-    item *x = items(c, &v);
-    double *best = room_reals(c, rows * k);
-    int64_t *whole = room_wholes(c, rows * k), *at = room_wholes(c, rows * k);
-    if (!x || !best || !whole || !at) return false;
-    for (int64_t r = 0; r < rows && k; r++) {
-        item *line = x + r * m;
-        for (int64_t i = 0; i < m; i++) line[i].at = i;
-        for (int64_t i = k / 2 - 1; i >= 0; i--) sink(c, line, k, i, largest); /* the first k, then whatever comes before their last */
-        for (int64_t i = k; i < m; i++) {
-            count_ops(c, 1);
-            if (before(line + i, line, largest)) {
-                line[0] = line[i];
-                sink(c, line, k, 0, largest);
-            }
-        }
-        for (int64_t left = k; left > 0; left--) {
-            best[r * k + left - 1] = line->x, whole[r * k + left - 1] = line->w ^ flip_of(&v), at[r * k + left - 1] = line->at;
-            line[0] = line[left - 1];
-            sink(c, line, left - 1, 0, largest);
-        }
-    }
-    return (is_float(&v) ? give_reals(c, &values, best) : give_wholes(c, &values, whole, v.fmt)) && give_wholes(c, &places, at, F_I64);
+    return whole ? give_wholes(c, c->out, z, v.fmt == F_U64 ? F_U64 : F_I64) : give_reals(c, c->out, y);
 }
 
 /* --- scans --- */

@@ -167,9 +167,9 @@ static int64_t whole_pair(int code, int64_t a, int64_t b, const view *v, bool of
         case TX8_R_OR: return a | b;
         case TX8_R_XOR: return a ^ b;
         case TX8_R_SHL: return y >= (bits ^ flip) ? 0 : y < (0 ^ flip) ? 0 : (int64_t)((uint64_t)a << b);
-        case TX8_R_SHR:
-            if (y >= (bits ^ flip)) return u ? 0 : a < 0 ? -1 : 0;
-            return b < 0 ? 0 : u ? (int64_t)((uint64_t)a >> b) : a >= 0 ? a >> b : ~(~a >> b);
+        case TX8_R_SHR: /* by more than there are bits, or by less than none: the sign is left */
+            if (y >= (bits ^ flip) || y < (0 ^ flip)) return u ? 0 : a < 0 ? -1 : 0;
+            return u ? (int64_t)((uint64_t)a >> b) : a >= 0 ? a >> b : ~(~a >> b);
         case TX8_R_EQ: return a == b;
         case TX8_R_NE: return a != b;
         case TX8_R_LT: return x < y;

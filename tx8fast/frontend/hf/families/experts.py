@@ -5,6 +5,8 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tx8fast.frontend.hf.families import llama
 from tx8fast.frontend.hf.families.names import BLOCK_SPARSE, LATENT, LLAMA, MOE, OUTER
 from tx8fast.frontend.hf.family import Family, Fields, Names, Stack, biases, flag, number, size, when
@@ -181,10 +183,45 @@ _LLAMA4 = Family(
               "rope_theta": 500000.0},
 )  # fmt: skip
 
+
+def _late_windows(r: Reader, f: Fields) -> tuple[int, ...]:
+    """Windows in the layers from `max_window_layers` on, unless `layer_types` says otherwise."""
+    wide = window_of(r, 4096)
+    types = r.layer_list("layer_types", f["layers"], {"full_attention": 0, "sliding_attention": wide})
+    most = r.count("max_window_layers", 62)
+    return tuple(types) if types is not None else tuple(wide if i >= most else 0 for i in range(f["layers"]))
+
+
+_DOTS1 = Family(
+    "routed experts as in deepseek_v3 behind plain attention, per-head query and key norms, windows from a layer on", MOE,
+    {**biases(), "qk_norm": "head", "windows": _late_windows},
+    (rotation(), grouped(1, scores="sigmoid", group_score="top2", normalise=flag("norm_topk_prob"), correction=True)),
+    aliases=_ROUTED, defaults={"first_k_dense_replace": 0},
+)  # fmt: skip
+
+
+def _rotary_share(r: Reader, f: Fields) -> Fields:
+    """Released files give the turned lanes, not their share."""
+    lanes = r.size("rotary_dim", f["head_dim"]) or 1
+    return rotation(part=min(1.0, lanes / (f["head_dim"] or 1)))(r, f)
+
+
+_MINIMAX_M2 = Family(
+    "routed experts with sigmoid scores and a correction bias, query and key norms over the whole projection, rotation of a part of each "
+    "head",
+    BLOCK_SPARSE.but(correction="block_sparse_moe.e_score_correction_bias"), {"qk_norm": "full"},
+    (_rotary_share, routed("num_local_experts", scores="sigmoid", normalise=True, correction=True)),
+    defaults={"head_dim": 128}, aliases={"num_experts": "num_local_experts"},
+)  # fmt: skip
+_GRANITE_SHARED = _GRANITEMOE.like(
+    "granitemoe with a shared expert", parts=(lambda r, f: {"experts": replace(f["experts"], shared=r.count("shared_intermediate_size", 1024))},),
+    names=_GRANITEMOE.names.but(shared__gate_up="shared_mlp.input_linear", shared__down="shared_mlp.output_linear"),
+)  # fmt: skip
+
 FAMILIES: dict[str, Family] = {
     "mixtral": _MIXTRAL, "qwen2_moe": _QWEN2_MOE, "qwen3_moe": _QWEN3_MOE, "qwen3_vl_moe_text": _QWEN3_VL_MOE,
     "deepseek_v2": _DEEPSEEK2,
     "deepseek_v3": _DEEPSEEK3, "kimi_k2": _DEEPSEEK3.like("a deepseek_v3 of one group", defaults={"n_group": 1}),
     "glm4_moe": _GLM4_MOE, "gpt_oss": _GPT_OSS, "olmoe": _OLMOE, "phimoe": _PHIMOE, "granitemoe": _GRANITEMOE,
-    "dbrx": _DBRX, "llama4_text": _LLAMA4,
+    "dbrx": _DBRX, "llama4_text": _LLAMA4, "dots1": _DOTS1, "minimax_m2": _MINIMAX_M2, "granitemoeshared": _GRANITE_SHARED,
 }  # fmt: skip

@@ -261,8 +261,32 @@ _QWEN3_5 = Family(
     LLAMA.but(delta="linear_attn"), {**biases(), "qk_norm": "head", "norm_offset": 1.0, "attention_gate": True},
     (rotation(part=0.25), _delta), defaults={**_DELTA_DEFAULTS, "num_key_value_heads": 4}, fixed={"hidden_act": ("silu",)},
 )  # fmt: skip
+_QWEN3_5_MOE = _QWEN3_5.like(
+    "a qwen3_5_text with routed experts and a shared one behind a gate", names=_QWEN_MOE.names.but(delta="linear_attn"),
+    parts=(routed("num_experts", "moe_intermediate_size", normalise=True, shared=size("shared_expert_intermediate_size", 512),
+                  shared_gate=True),),
+    defaults={"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+              "intermediate_size": 512},
+)  # fmt: skip
+
+
+def _lfm2_moe(r: Reader, f: Fields) -> Fields:
+    dense = r.count("num_dense_layers", 2)
+    part = routed("num_experts", "moe_intermediate_size", scores="sigmoid", normalise=flag("norm_topk_prob", True), floor=1e-6,
+                  scale=r.number("routed_scaling_factor", 1.0), correction=flag("use_expert_bias", True),
+                  sparse=lambda r, f: tuple(i >= dense for i in range(f["layers"])))  # fmt: skip
+    return part(r, f)
+
+
+_LFM2_MOE = _LFM2.like(
+    "an lfm2 with routed experts: sigmoid scores with a correction bias",
+    names=_LFM2.names.but(router="feed_forward.gate", experts="feed_forward.experts.", gate_proj="w1", up_proj="w3", down_proj="w2",
+                          correction="feed_forward.expert_bias"),
+    parts=(_lfm2_moe,), defaults={"block_auto_adjust_ff_dim": False, "num_experts": 32, "num_experts_per_tok": 4},
+)  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
     "lfm2": _LFM2, "mamba2": _MAMBA2, "bamba": _BAMBA, "granitemoehybrid": _GRANITE_HYBRID, "falcon_h1": _FALCON_H1,
     "nemotron_h": _NEMOTRON_H, "qwen3_next": _QWEN3_NEXT, "qwen3_5_text": _QWEN3_5,
+    "qwen3_5_moe_text": _QWEN3_5_MOE, "lfm2_moe": _LFM2_MOE,
 }  # fmt: skip

@@ -41,6 +41,16 @@ def _growing(r: Reader, f: Fields) -> Fields:
     return {"growth": Growth(float(step or 1), float(factor), first=0.0, turned=True)}
 
 
+def _text_alone(r: Reader, f: Fields) -> Fields:
+    """Layers that attend to images are passed by where there are none; the embedding has rows for marks of images behind the words."""
+    crossing = r.get("cross_attention_layers", [3, 8, 13, 18, 23, 28, 33, 38], "a list of layer numbers",
+                     lambda v: type(v) is list and all(type(i) is int for i in v)) or []  # fmt: skip
+    stored = tuple(i for i in range(f["layers"]) if i not in crossing)
+    many = len(stored)
+    return {"layers": many, "stored_layers": stored, "spare_rows": 8,
+            **{k: f[k][:many] for k in ("windows", "sparse", "rope_of")}}  # fmt: skip
+
+
 FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
     "mistral": _PLAIN.like("an attention window in all layers", fields={"windows": all_layers(4096)}),
@@ -92,4 +102,11 @@ FAMILIES: dict[str, Family] = {
                                 mlp__act="mlp.act_fn"),
                       {**biases(), "gated": False, "qk_norm": "head"}, (rotation(),),
                       defaults={"hidden_act": "xielu", "rms_norm_eps": 1e-5}),
+    "arcee": _LLAMA.like("squared relu without a gate", names=LLAMA.but("mlp.gate_proj"), fields={"gated": False}, pairs_lanes=False,
+                         defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5}),
+    "helium": Family("rotation of pairs", LLAMA, {"qkv_bias": flag("attention_bias"), "mlp_bias": flag("mlp_bias")},
+                     (rotation("interleaved"),), defaults={"rms_norm_eps": 1e-8, "head_dim": 128}),
+    "mllama_text_model": _LLAMA.like("of an image-text model what sees text alone: layers that attend to images are passed by",
+                                     fields={**biases(), "mlp_bias": False}, parts=(_text_alone,), pairs_lanes=False,
+                                     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8}),
 }  # fmt: skip
