@@ -41,4 +41,5 @@ def test_what_tests_compile_can_be_proved(monkeypatch):
     with proving():
         api.compile(path)
     api.compile(path)
-    assert proved == [path]
+    everywhere = os.environ.get("TX8FAST_PROVE") == "1"  # then both are proved, and the first one twice
+    assert proved == [path] * (3 if everywhere else 1)
