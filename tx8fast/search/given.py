@@ -17,9 +17,6 @@ from tx8fast._kernels import BOUNDS
 from tx8fast.errors import ConfigError, InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import NotLowerable, lower, variants
-from tx8fast.lower.collective import Collective
-from tx8fast.lower.kernel_core import KernelCore
-from tx8fast.lower.rounds import Stream
 from tx8fast.search.borders import not_a_group
 from tx8fast.search.candidates import edges_of
 from tx8fast.search.chains import Chains, Memory
@@ -28,7 +25,7 @@ from tx8fast.search.grouping import groupable, join, place_barriers, uses
 from tx8fast.search.handover import Nest
 from tx8fast.search.legal import plan_problems, shard_of
 from tx8fast.search.members import record_key
-from tx8fast.search.planner import Draft
+from tx8fast.search.planner import only_plan
 from tx8fast.search.planning import Planner
 from tx8fast.search.results_file import read_results, stop
 from tx8fast.search.trial import PlanTimer
@@ -256,15 +253,13 @@ class _Function:
         if second is not None:
             cut, length, loops, loaded = (tuple(second[k]) for k in ("parts", "slices", "order", "shared"))
             runner_up = Plan(cut, (), length, loops, 1, second["estimate_cycles"], 0, "", shared=loaded)
-        if isinstance(low, KernelCore | Stream | Collective):
-            only = Draft(low, machine, name).only
-            assert only is not None
-            own = only.plan
+        own = only_plan(low, machine, name)
+        if own is not None:
             if (parts, slices, order, shared) != (own.parts, own.slices, own.order, own.shared):
                 raise Unusable(
                     f"parts {list(parts)}, slices {list(slices)}; its only plan has {list(own.parts)}, {list(own.slices)}"
                 )
-            return Planned(only.but(runner_up=runner_up), reason)
+            return Planned(Tiling(low, own).but(runner_up=runner_up), reason)
         n = len(low.sizes)
         if not len(parts) == len(slices) == len(order) == n or min(parts, default=1) < 1:
             raise Unusable(

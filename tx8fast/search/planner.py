@@ -44,19 +44,22 @@ ROOM = 1.2  # times scratchpad: candidates the size formula puts above are looke
 MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
 
 
+def only_plan(low: Lowering, machine: Machine, name: str = "") -> Plan | None:
+    """Return the plan of a lowering that leaves nothing to choose, None of all others. Raises InfeasibleError if it does not fit."""
+    if isinstance(low, KernelCore):
+        return kernel_core_plan(low, machine)
+    if isinstance(low, Collective):
+        return Plan((), (), (), (), 1, low.estimate_cycles(), low.spm_bytes, "dte")
+    return stream_plan(low, machine, name or low.record.kind) if isinstance(low, Stream) else None
+
+
 class Draft:
     """A lowering whose candidates are priced and none is tried yet. bound: cycles its best plan hardly goes below; where
     there is nothing to choose, its cycles. Raises InfeasibleError if nothing can fit whatever is tried."""
 
     def __init__(self, low: Lowering, machine: Machine, name: str = "") -> None:
         self.low, self.machine, self.name = low, machine, name
-        only: Plan | None = None
-        if isinstance(low, KernelCore):
-            only = kernel_core_plan(low, machine)
-        elif isinstance(low, Collective):
-            only = Plan((), (), (), (), 1, low.estimate_cycles(), low.spm_bytes, "dte")
-        elif isinstance(low, Stream):
-            only = stream_plan(low, machine, name or low.record.kind)
+        only = only_plan(low, machine, name)
         self.only = Tiling(low, only) if only is not None else None
         if only is not None:
             self.bound = float(only.estimate_cycles)
