@@ -44,7 +44,8 @@ def test_figures(zoo, name, tmp_path, request):
         GOLDEN.write_text(json.dumps({**json.loads(GOLDEN.read_text()), name: found}, indent=1, sort_keys=True) + "\n")
         return
     assert found == KNOWN[name]
-    assert outcome.peak_bytes < 1.5 * 2**30, "of one worker of a batch"
+    if WANTED == ("*",):  # else other tests have run in this process before
+        assert outcome.peak_bytes < 1.5 * 2**30, "of one worker of a batch"
 
 
 def test_every_model_of_the_zoo_is_golden_and_every_suite_is_a_manifest(zoo):
