@@ -44,12 +44,14 @@ def test_the_same_graph_is_searched_once(models: Path, tmp_path: Path, monkeypat
     assert tree(tmp_path / "b") == tree(tmp_path / "c"), "plans that are taken make what the search makes"
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[" * 100_000])
-def test_damaged_plans_are_told_and_made_anew(models: Path, tmp_path: Path, data: bytes) -> None:
+def test_damaged_plans_are_told_and_made_anew(models: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     run(models / "one.toml", tmp_path / "a", cache)
-    for path in cache.rglob("plans/??/*.json"):
-        path.write_bytes(data)
+    damages = (b"", b"{}", b"[" * 100_000)
+    plans = sorted(cache.rglob("plans/??/*.json"))
+    assert len(plans) >= len(damages)
+    for k, path in enumerate(plans):
+        path.write_bytes(damages[k % len(damages)])
     _, outcomes = run(models / "two.toml", tmp_path / "b", cache)
     assert all(not o.plans_from_cache and any("damaged" in line for line in o.log) for o in outcomes)
     _, outcomes = run(models / "two.toml", tmp_path / "c")
