@@ -80,16 +80,13 @@ def search_tables(f: Facts) -> list[Any]:
     return ["", Grid(SEARCH, f["functions"], "exact search"), ""] if f else []
 
 
-def length_tables(path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float) -> list[Any]:
-    """Return the summary after a compile for several lengths: a row per program."""
+def length_tables(
+    path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float
+) -> tuple[list[Any], Grid, list[Any]]:
+    """Return the summary after a compile for several lengths: the file, a row per program, and what is on the kernel core."""
     head = Pairs([("programs", f"{path} ({size_text(file_bytes)})"), ("compiled in", time_text(seconds))])
     columns = (number("length", name), *LENGTHS[1:])
-    return [
-        head,
-        "",
-        Grid(columns, rows),
-        *kernel_core({op: why for f in rows for op, why in f["kernel_core"].items()}),
-    ]
+    return [head, ""], Grid(columns, rows), kernel_core({op: why for f in rows for op, why in f["kernel_core"].items()})
 
 
 def _head(f: Facts) -> list[tuple[str, str]]:
@@ -140,13 +137,13 @@ def losses_text(losses: Mapping[str, float], cycles: int, most: int) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {x / cycles:.1%}" for name, x in largest if x >= 0.01 * cycles > 0)
 
 
-def output_tables(f: Facts) -> list[Any]:
-    """Return what a functional run produced."""
+def output_tables(f: Facts) -> tuple[Grid, list[Any]]:
+    """Return what a functional run produced, and how."""
     rows = [{**o, "type": tensor_text(o["dtype"], o["shape"])} for o in f["outputs"]]
     facts = [("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))]
     if "status" in f:
         facts.append(("status bits", ", ".join(f["status"]) or "none"))
-    return [Grid(OUTPUTS, rows, most=SHOWN), "", Pairs(facts)]
+    return Grid(OUTPUTS, rows, most=SHOWN), ["", Pairs(facts)]
 
 
 def segments_grid(rows: Sequence[Facts], most: int = ALL, hint: str = "--all shows them") -> Grid:
