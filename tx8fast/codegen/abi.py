@@ -6,7 +6,7 @@ Source: TX8 hardware manual 6.1, 6.2 (enumerations), 17.1-17.6 (names and parame
 a table fills it in, `TsmExecute` issues it. The functions `__AddVV` and so on are left out: they name no worker, and some of
 them wait for all engines. Where the manual lists such a function only, the member has its name and parameters. Three members
 have parameters beside the manual's, without which they would not say what the instruction does: the operand's shape of
-`Unpool`, the scales of `Bilinear`, the direction of `TensorNorm`. `SetQuant` takes the word of `isa.quant`.
+`Unpool`, the scales of `Bilinear`, the direction of `TensorNorm`; `Concat` has of its second operand the one size that may differ. `SetQuant` takes the word of `isa.quant`.
 """
 
 from __future__ import annotations
@@ -160,12 +160,6 @@ def _columns(r: dict[str, int]) -> tuple[int, int, int, int]:
     return r["n"], r["kx"] * r["ky"], ((height - r["ky"]) // r["sy"] + 1) * ((width - r["kx"]) // r["sx"] + 1), r["c"]
 
 
-def _second(r: dict[str, int]) -> tuple[int, int, int, int]:
-    sizes = [r["n"], r["h"], r["w"], r["c"]]
-    sizes[3 - r["dim"]] = r["size1"]
-    return sizes[0], sizes[1], sizes[2], sizes[3]
-
-
 def _joined(r: dict[str, int]) -> tuple[int, int, int, int]:
     sizes = [r["n"], r["h"], r["w"], r["c"]]
     sizes[3 - r["dim"]] += r["size1"]
@@ -214,7 +208,7 @@ def _others() -> dict[str, Call]:
     add("pad", "dataMove", "Pad", "src0 shape dst dst_shape pad fmt", dst_shape=_padded)
     add("tensor_norm", "dataMove", "TensorNorm", "src0 shape dst inverse fmt")
     add("img2col", "dataMove", "Img2col", "src0 shape dst dst_shape swr pad fmt", dst_shape=_columns)
-    add("concat", "dataMove", "Concat", "src0 shape src1 second dst dst_shape dim fmt", second=_second, dst_shape=_joined)
+    add("concat", "dataMove", "Concat", "src0 shape src1 size1 dst dst_shape dim fmt", dst_shape=_joined)
     add("gather_scatter", "dataMove", "GatherScatter", f"src0 dst size {_STRIDED}")
     return out
 
@@ -247,8 +241,10 @@ def steps() -> dict[str, tuple[Call, ...]]:
     conv = _steps("conv", "conv", "AddInput src shape fmt", "AddWeight weight", "AddOutput out result_shape out_fmt", "SetOpType type",
                   "SetPads pad", "SetKernelStrides swr", "SetDilations dx dy", "AddBias bias_en bias", *_COMMON)  # fmt: skip
     return {
-        "rdma": _steps("rdma", "rdma", "AddSrcDst ddr dst fmt", f"ConfigStrideIteration {_STRIDES}"),
-        "wdma": _steps("wdma", "wdma", "AddSrcDst src ddr fmt", f"ConfigStrideIteration {_STRIDES}"),
+        "rdma": _steps("rdma", "rdma", "AddSrcDst ddr dst fmt", f"ConfigStrideIteration {_STRIDES}",
+                       "Rdma1d ddr dst run_bytes fmt"),
+        "wdma": _steps("wdma", "wdma", "AddSrcDst src ddr fmt", f"ConfigStrideIteration {_STRIDES}",
+                       "Wdma1d src ddr run_bytes fmt"),
         "gemm": _steps("gemm", "gemm", "AddInput left right fmt", "ConfigMKN m k n", "ConfigBatch batch_l batch_r",
                        "SetTransflag l_trs r_trs", "AddOutput out out_fmt", "AddBias bias_en bias bias_fmt", *_COMMON),
         **dict.fromkeys(("conv", "depthwise", "backward_conv"), conv),

@@ -63,7 +63,9 @@ def header() -> str:
             lines.append(f"    {signature(table, call, f'(*{call.member})')};")
         lines.append(f"}} {call.type};")
     lines.append("\ntypedef struct {")
-    lines += [f"    const {next(iter(found.values()))[0][1].type} *{table}_pointer;" for table, found in members().items()]
+    lines += [
+        f"    const {next(iter(found.values()))[0][1].type} *{table}_pointer;" for table, found in members().items()
+    ]
     lines += [
         "} TsmOpPointer;",
         _CONTROL,
@@ -134,7 +136,11 @@ def _members() -> Iterator[str]:
         for own in found.values():
             name, call = own[0]
             yield f"\nstatic {signature(table, call, f'{table}_{call.member}')} {{"
-            yield f"    tx8_row *row = {table}_row(packet);" if name in steps() else f"    tx8_row *row = tx8_packet(packet, {_base(name):#x});"
+            yield (
+                f"    tx8_row *row = {table}_row(packet);"
+                if name in steps()
+                else f"    tx8_row *row = tx8_packet(packet, {_base(name):#x});"
+            )
             for param in call.params:
                 yield from _assign(name, param)
             for field, value in call.sets:
@@ -191,4 +197,3 @@ def _assign(name: str, param) -> Iterator[str]:
         for field, part in zip(param.fields, "nhwc"):
             if field in cls.FIELDS_P:
                 yield f"    {_place(name, field)} = {param.name}.{part};"
-

@@ -56,7 +56,11 @@ class Group:
         yield from self._entry()
 
     def _form_name(self, k: int) -> str:
-        return f"{self.name}_{chr(ord('a') + k) if len(self.forms) <= 26 else k}" if len(self.forms) > 1 else f"{self.name}_all"
+        return (
+            f"{self.name}_{chr(ord('a') + k) if len(self.forms) <= 26 else k}"
+            if len(self.forms) > 1
+            else f"{self.name}_all"
+        )
 
     def _head(self) -> Iterator[str]:
         s = self.segment
@@ -119,7 +123,11 @@ class Group:
             yield "};"
         uses_args = bool(slots)
         yield f"static void {name}(op_tile *t, const uint64_t *args, uint32_t row) {{"
-        yield from (f"    (void){what};" for what, used in (("t", uses_args or self._uses_tile(body)), ("args", uses_args), ("row", types)) if not used)
+        yield from (
+            f"    (void){what};"
+            for what, used in (("t", uses_args or self._uses_tile(body)), ("args", uses_args), ("row", types))
+            if not used
+        )
         if types:
             yield f"    const struct {name}_shape *g = &{name}_shapes[row];"
         for k in slots:

@@ -19,6 +19,7 @@ HEAD = """/* {title}
  * host has put the parameters and the inputs (program.json), and offsets. What differs from tile to tile is in tables. All waiting
  * is written out: no function is relied upon to wait for engines by itself.
  */
+#include "program.h"
 #include "tx8_ops.h"
 """
 
@@ -48,6 +49,6 @@ def program_text(program: Program) -> Iterator[str]:
     yield "\nstatic const struct {\n    void (*group)(op_tile *t, const uint64_t *args);\n    const uint64_t *args;\n} launches[] = {\n"
     for k, launch in enumerate(program.launches):
         yield f"    {{group_{launch.segment}, args_{k}}}, /* {comment(launch.name)} */\n"
-    yield "};\n\nvoid tile_main(uint32_t tile, uint64_t ddr);\n"
+    yield "};\n\n"
     yield "void tile_main(uint32_t tile, uint64_t ddr) {\n    op_tile t;\n    t.tile = tile, t.n_sent = 0, t.ddr = ddr;\n"
     yield "    for (uint32_t k = 0; k < sizeof launches / sizeof launches[0]; k++) launches[k].group(&t, launches[k].args);\n}\n"

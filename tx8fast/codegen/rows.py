@@ -153,7 +153,10 @@ def _transfer(row: Row) -> Iterator[str]:
     name = "op_dma_load" if row.cls.UNIT == "rdma" else "op_dma_store"
     own = row.number(row.cls.FIELDS_SPM[0])
     dst, src = (own, row.ddr()) if row.cls.UNIT == "rdma" else (row.ddr(), own)
-    yield f"{name}({row.worker}, {dst}, {src}, {', '.join(row.number(f) for f in ('run_bytes', *_LEVELS))});"
+    if all(row.is_usual(f) for f in _LEVELS):
+        yield f"{name}({row.worker}, {dst}, {src}, {row.number('run_bytes')});"
+    else:
+        yield f"{name}_runs({row.worker}, {dst}, {src}, {', '.join(row.number(f) for f in ('run_bytes', *_LEVELS))});"
 
 
 def _gather_scatter(row: Row) -> Iterator[str]:
