@@ -51,10 +51,11 @@ CORE = (
     "routine_samples",
     "routine_values",
     "routine_windows",
+    "rounds",
     "tensor",
     "vector",
 )
-CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "routine.h", "tx8_core.h", "tx8_isa.h", "tx8_routines.h"]
+CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "rounds.h", "routine.h", "tx8_core.h", "tx8_isa.h", "tx8_routines.h"]
 #: every operation is rounded by itself, on every machine; the two others only let loops become vectors
 CORE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
 
