@@ -38,7 +38,7 @@ cdef extern from "tx8_core.h" nogil:
     int TX8_DONE, TX8_BAD_CALL, TX8_BAD_OPCODE, TX8_BAD_FORMAT, TX8_BAD_ROUNDING, TX8_BAD_SPM, TX8_BAD_DDR, TX8_BAD_UNIT
     int TX8_BAD_UNIT_LOOP, TX8_BAD_OVERLAP, TX8_BAD_RUNS, TX8_BAD_GATHER, TX8_BAD_MESSAGE, TX8_BAD_NUMBER, TX8_BAD_NUMBER_FORMAT
     int TX8_BAD_SLOT, TX8_BAD_BATCH, TX8_BAD_DIM, TX8_BAD_OFFSET, TX8_BAD_SHAPE, TX8_NO_MEMORY
-    void tx8_run(tx8_tile* tile)
+    void tx8_run_tile(tx8_tile* tile)
     int tx8_deliver(tx8_tile* sender, tx8_tile** tiles, int64_t* monitors, int64_t tiles_per_chip, int64_t n_chips)
     void tx8_free(tx8_tile* tile)
     int tx8_levels()
@@ -130,7 +130,7 @@ cdef class Tile:
     def run(self):
         """Execute the stretch; return the status."""
         with nogil:
-            tx8_run(&self.c)
+            tx8_run_tile(&self.c)
         return self.c.status
 
     def place(self, int64_t number, int64_t chip):

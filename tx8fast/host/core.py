@@ -57,6 +57,7 @@ class CoreTile:
 
     def __init__(self, spm: Bytes, ddr: Bytes, ddr_bytes: int, number: int = 0, chip: int = 0) -> None:
         self.tile = _core.Tile(spm, ddr, DDR_BASE, ddr_bytes, number, chip)
+        self.spm = spm
         self.ddr_end = DDR_BASE + ddr_bytes
         self.rows = np.zeros(0, RECORD)
 
