@@ -59,16 +59,18 @@ class Fused(Lowering):
         self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
         self._known_acc: dict[tuple, list[int]] = {}
         self.twin = resident
-        led = record.ops[0].kind in NORMS
+        led = record.ops[0].kind in NORMS and len(record.ops) > 1
+        made = [
+            [w[1] for w in row if w is not None and w[0] == "op" and not (led and w[1] == 0)] for row in record.wires
+        ]
         if led:
-            self._check_lead()
+            self._check_lead(made)
             resident, self.prepared = True, 0
-        found = {i: low for i, op in enumerate(record.ops) if (low := leader(op, machine, resident)) is not None}
-        made = {i: [w[1] for w in record.wires[i] if w is not None and w[0] == "op" and not (led and w[1] == 0)]
-                for i in found}  # fmt: skip
+        found = {i: low for i, op in enumerate(record.ops)
+                 if (low := leader(op, machine, resident and not made[i])) is not None}  # fmt: skip
         leaders = {i: low for i, low in found.items() if not made[i]}
         closing = [i for i in found if made[i]]
-        if not leaders or len(closing) > 1 or closing and (led or resident):
+        if not leaders or len(closing) > 1 or closing and resident and not led:
             raise NotLowerable("products or look-ups lead a group, and one product at most reads what they make")
         self.lead = lead = min(leaders.values(), key=lambda low: math.prod(low.sizes))
         self.kind, self.positional = lead.leads, lead.positional
@@ -78,7 +80,7 @@ class Fused(Lowering):
         factors = self._open(found[self.closing]) if closing else list(range(len(lead.sizes)))
         own = {f: g for g, f in enumerate(factors)}
         self.inside = inside = Operands(
-            record, machine, self._boxes([lead.sizes[f] for f in factors]) if closing else []
+            record, machine, self._boxes([lead.sizes[f] for f in factors]) if closing and not led else []
         )
         for i, op in enumerate(record.ops):
             if led and i == 0:
@@ -120,12 +122,13 @@ class Fused(Lowering):
             raise NotLowerable("products before a closing one must have equal factors")
         return [Link(own.get(f, -1), n, width=width if f in wide else 1) for f, n in enumerate(low.sizes)]
 
-    def _check_lead(self) -> None:
-        """A normalisation that leads works in the buffer from which the products read."""
-        users = [(op.kind in PRODUCTS, at) for op, wires in zip(self.record.ops, self.record.wires, strict=True)
+    def _check_lead(self, made: Sequence[Sequence[int]]) -> None:
+        """A normalisation that leads works in the buffer from which the products read; made: what else of the group each op reads."""
+        users = [(op.kind in PRODUCTS and not own, at)
+                 for op, wires, own in zip(self.record.ops, self.record.wires, made, strict=True)
                  for at, wire in enumerate(wires) if wire == ("op", 0)]  # fmt: skip
-        n_products = sum(op.kind in PRODUCTS for op in self.record.ops)
-        if 0 in self.record.outputs or users != [(True, 0)] * n_products:
+        leading = sum(op.kind in PRODUCTS and not own for op, own in zip(self.record.ops, made, strict=True))
+        if 0 in self.record.outputs or users != [(True, 0)] * leading:
             raise NotLowerable("a normalisation leads products whose left operand it makes, and nothing else")
 
     # -- a closing product --------------------------------------------------------------------------------------------
@@ -258,9 +261,11 @@ class Fused(Lowering):
     def _copies(self, i: int) -> int:
         """Copies of member i's scratch and of its intermediate result. With a closing product, nothing is under way between
         results."""
+        if i == 0 and self.prepared >= 0:
+            return 1
         if self.closing >= 0:
             return 1 if i in self._behind else TURNS
-        return 1 if i == 0 and self.prepared >= 0 else COPIES
+        return COPIES
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return super().slice_form(lo, hi) if self.closing >= 0 else self.lead.slice_form(lo, hi)
