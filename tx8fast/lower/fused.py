@@ -60,11 +60,8 @@ class Fused(Lowering):
         self._known_acc: dict[tuple, list[int]] = {}
         self.twin = resident
         led = record.ops[0].kind in NORMS and len(record.ops) > 1
-        made = [
-            [w[1] for w in row if w is not None and w[0] == "op" and not (led and w[1] == 0)] for row in record.wires
-        ]
+        made = [[w[1] for w in row if w is not None and w[0] == "op" and w[1] >= led] for row in record.wires]
         if led:
-            self._check_lead(made)
             resident, self.prepared = True, 0
         found = {i: low for i, op in enumerate(record.ops)
                  if (low := leader(op, machine, resident and not made[i])) is not None}  # fmt: skip
@@ -95,6 +92,8 @@ class Fused(Lowering):
         self.products = [i for i in leaders if not isinstance(leaders[i], Lookup)]
         self.deferred = bool(self.products)
         self.sums = closing or self.products
+        if led:
+            self._check_lead()
         if closing and not self._behind.issuperset(record.outputs):
             raise NotLowerable("what a closing product sums over leaves the group")
         self.writes = [self.members[i].result(record.ops[i].results[0]) for i in record.outputs]
@@ -122,13 +121,12 @@ class Fused(Lowering):
             raise NotLowerable("products before a closing one must have equal factors")
         return [Link(own.get(f, -1), n, width=width if f in wide else 1) for f, n in enumerate(low.sizes)]
 
-    def _check_lead(self, made: Sequence[Sequence[int]]) -> None:
-        """A normalisation that leads works in the buffer from which the products read; made: what else of the group each op reads."""
-        users = [(op.kind in PRODUCTS and not own, at)
-                 for op, wires, own in zip(self.record.ops, self.record.wires, made, strict=True)
-                 for at, wire in enumerate(wires) if wire == ("op", 0)]  # fmt: skip
-        leading = sum(op.kind in PRODUCTS and not own for op, own in zip(self.record.ops, made, strict=True))
-        if 0 in self.record.outputs or users != [(True, 0)] * leading:
+    def _check_lead(self) -> None:
+        """A normalisation that leads works in the buffer from which the products read, and what adds to a closing product's sums."""
+        read = [(i, at) for i, m in enumerate(self.members) for at, source in enumerate(m.sources) if source == ("op", 0)]
+        behind = self._behind if self.closing >= 0 else {0}
+        products = [(i, 0) for i in self.products]
+        if 0 in self.record.outputs or [r for r in read if r[0] not in behind - {self.closing}] != products:
             raise NotLowerable("a normalisation leads products whose left operand it makes, and nothing else")
 
     # -- a closing product --------------------------------------------------------------------------------------------
