@@ -123,7 +123,9 @@ class Fused(Lowering):
 
     def _check_lead(self) -> None:
         """A normalisation that leads works in the buffer from which the products read, and what adds to a closing product's sums."""
-        read = [(i, at) for i, m in enumerate(self.members) for at, source in enumerate(m.sources) if source == ("op", 0)]
+        read = [
+            (i, at) for i, m in enumerate(self.members) for at, source in enumerate(m.sources) if source == ("op", 0)
+        ]
         behind = self._behind if self.closing >= 0 else {0}
         products = [(i, 0) for i in self.products]
         if 0 in self.record.outputs or [r for r in read if r[0] not in behind - {self.closing}] != products:
