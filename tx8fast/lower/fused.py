@@ -21,7 +21,7 @@ from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link
 from tx8fast.lower.lookup import Lookup
-from tx8fast.lower.members import NORMS, PRODUCTS, Follower, Linked, Member, Operands, leader
+from tx8fast.lower.members import NORMS, Follower, Linked, Member, Operands, leader
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.machine import Machine
 
