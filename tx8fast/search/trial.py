@@ -27,6 +27,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import QUEUE_DEPTH, Machine
+from tx8fast.numerics.layout import block_size
 from tx8fast.search.blocks import SYNC_KINDS, Block, Pool
 from tx8fast.search.nests import left_out, shortened
 from tx8fast.tile import sharing
@@ -63,6 +64,7 @@ class PlanTimer:
         self.low, self.machine = low, machine
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
+        self.staggered = frozenset().union(*[a.staggered for a in self.accesses])
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
         self.end_cycles = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
@@ -174,9 +176,10 @@ class PlanTimer:
 
     def _range(self, tiling: Tiling, trips: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the factor range of the tile that is tried, with so many trips of each loop: where code depends on the
-        place, a tile inside, because the border saves the others work."""
+        place, or transfers on the lane where heads begin, a tile inside, because the border saves the others work."""
         plan, sizes = tiling.plan, self.low.sizes
-        inside = [self.low.positional and s > 2 * d for s, d in zip(sizes, plan.shard, strict=True)]
+        inside = [s > 2 * d if self.low.positional else f in self.staggered and s >= 2 * d
+                  for f, (s, d) in enumerate(zip(sizes, plan.shard, strict=True))]  # fmt: skip
         lo = [d * x for d, x in zip(plan.shard, inside, strict=True)]
         hi = [min(a + d, s) for a, d, s in zip(lo, plan.shard, sizes, strict=True)]
         for f, n in trips.items():
@@ -192,7 +195,7 @@ class PlanTimer:
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
-        shapes = [(s.lo, s.hi) if low.positional else tuple(map(sub, s.hi, s.lo)) for s in steps]
+        shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what an action that several tiles or none are part of depends on -> block
@@ -265,8 +268,10 @@ class PlanTimer:
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
         lens = tuple([step.hi[f] - step.lo[f] for f in self.accesses[k].sorted_factors])
-        clipped = tuple([b - a for a, b in self.accesses[k].box(step.lo, step.hi)]) if self.low.positional else ()
-        return (k, lens, clipped)
+        box = self.accesses[k].box(step.lo, step.hi) if self.low.positional or self.staggered else ()
+        clipped = tuple([b - a for a, b in box]) if self.low.positional else ()
+        lane = box[-1][0] % block_size(self.accesses[k].spec.dtype) if self.accesses[k].staggered else 0
+        return (k, lens, clipped, lane)
 
     def _moves(self, form: tuple, step: LoopStep) -> list[Descriptor]:
         """Return the transfers of a slice of such a form."""
