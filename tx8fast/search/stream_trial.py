@@ -15,7 +15,7 @@ from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Block
-from tx8fast.tile.multicast import exchanges
+from tx8fast.tile.multicast import copies_own, exchanges
 from tx8fast.tile.stream_code import StreamCode
 from tx8fast.tile.tiling import Plan
 
@@ -69,5 +69,5 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
 def _exchange(low: Stream, machine: Machine, sizes: tuple[int, ...], meet: bool) -> int:
     """Return the cycles from the tiles' meeting until fills of `sizes` bytes have arrived everywhere."""
     everyone = ((1 << low.tiles) - 1,)
-    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.tiles),) * len(sizes))
+    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.tiles),) * len(sizes), copies_own(machine))
     return of.cycles(sizes, meet)
