@@ -160,10 +160,11 @@ class Dma:
 
 @dataclass(frozen=True)
 class Tdma:
-    """SPM to SPM moves."""
+    """SPM to SPM moves. beside_ct_percent: of its rate while the vector engine works, in models with conflicts."""
 
     startup: int = whole(0)
     bytes_per_cycle: int = whole()
+    beside_ct_percent: int = later(100, low=1, most=100)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
     kind, issue, fixed, arg = b.kind.copy(), b.issue.copy(), b.fixed.copy(), b.arg.copy()
     others = exchange | at["send_wait"]
     kind[others] = SYNC_KINDS["wait_worker"]
-    fixed[others] = 0
+    fixed[exchange] = 0
     arg[others] = 0
     issue[exchange] = 0
     issue[at["recv"]] = [_exchange(low, machine, sizes, meet) for sizes, meet in code.exchanges]
@@ -63,7 +63,8 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
         worker=rows["worker"].astype(np.uint8), arg=arg,
     )  # fmt: skip
     share = machine.ddr_bytes_per_cycle / low.tiles
-    return int(simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share).cycles)
+    found = simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share)
+    return machine.kcore.launch_cycles + int(found.cycles)
 
 
 def _exchange(low: Stream, machine: Machine, sizes: tuple[int, ...], meet: bool) -> int:

@@ -65,7 +65,8 @@ class PlanTimer:
         self.accesses = [*low.reads, *low.writes]
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
-        self.end_cycles = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        ends = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        self.rim_cycles = machine.kcore.launch_cycles + ends  # before the first row and behind the last
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
@@ -148,7 +149,7 @@ class PlanTimer:
             missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
         else:
             missing = left_out(*trial.trips, ends)
-        return result.cycles + round(missing) + self.end_cycles
+        return result.cycles + round(missing) + self.rim_cycles
 
     @staticmethod
     def _simulated(rows: Block, window: np.ndarray, share: float, port: float) -> EventResult:
