@@ -63,7 +63,7 @@ def test_moves_beside_the_vector_engine():
 
     for percent, cycles in ((100, 296), (50, 557 - 76 + ceil(296 - (557 - 76) / 2))):
         m = load_machine("tx8", {"tile.spm_model": 2, "tdma.beside_ct_percent": percent})
-        assert times(m, build)[1] == [ADD_TIME, cycles]
+        assert times(m, build)[1][:2] == [ADD_TIME, cycles]
 
 
 @pytest.mark.parametrize("banks", [8, 2, 1])

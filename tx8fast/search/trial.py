@@ -308,7 +308,8 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             sizes = [max(d.spm + d.size_bytes for d in self._moves(form, step)) for form in forms]
-            made = self.exchanges.of(*zip(*[groups[k] for k in fill.changed], strict=True))
+            sets, loaders = zip(*[groups[k] for k in fill.changed], strict=True)
+            made = self.exchanges.of(sets, loaders)
             found = self.pool.pause(key, made.cycles(sizes, f > 0))
         return found
 
