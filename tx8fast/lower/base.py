@@ -59,10 +59,11 @@ class Access:
         return itemgetter(*self.sorted_factors) if self.factors else lambda _: ()
 
     @cached_property
-    def staggered(self) -> frozenset[int]:
-        """Factors by which a slice begins anywhere in a channel block: heads that are no whole blocks, nor equal parts of one."""
+    def staggered(self) -> dict[int, int]:
+        """Factors by which a slice begins anywhere in a channel block, with their step: heads that are no whole blocks, nor equal
+        parts of one."""
         block = block_size(self.spec.dtype) if self.spec.layout == "blocked" and self.dims else 1
-        return frozenset([f for f, c in (self.dims[-1].terms if self.dims else ()) if c % block and block % c])
+        return {f: c for f, c in (self.dims[-1].terms if self.dims else ()) if c % block and block % c}
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return tuple([d.box(lo, hi) for d in self.dims])

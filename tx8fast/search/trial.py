@@ -27,7 +27,6 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor
 from tx8fast.machine import QUEUE_DEPTH, Machine
-from tx8fast.numerics.layout import block_size
 from tx8fast.search.blocks import SYNC_KINDS, Block, Pool
 from tx8fast.search.nests import left_out, shortened
 from tx8fast.tile import sharing
@@ -39,6 +38,7 @@ from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
 
+LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
@@ -64,7 +64,7 @@ class PlanTimer:
         self.low, self.machine = low, machine
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
-        self.staggered = frozenset().union(*[a.staggered for a in self.accesses])
+        self.staggered = {f: c for a in self.accesses for f, c in a.staggered.items()}
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
         ends = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
@@ -179,9 +179,11 @@ class PlanTimer:
         """Return the factor range of the tile that is tried, with so many trips of each loop: where code depends on the
         place, or transfers on the lane where heads begin, a tile inside, because the border saves the others work."""
         plan, sizes = tiling.plan, self.low.sizes
-        inside = [s > 2 * d if self.low.positional else f in self.staggered and s >= 2 * d
-                  for f, (s, d) in enumerate(zip(sizes, plan.shard, strict=True))]  # fmt: skip
+        inside = [self.low.positional and s > 2 * d for s, d in zip(sizes, plan.shard, strict=True)]
         lo = [d * x for d, x in zip(plan.shard, inside, strict=True)]
+        for f, step in self.staggered.items():  # the first tile whose heads lie in most blocks
+            lanes = [(a * step % LANES, a) for a in range(0, sizes[f] - plan.shard[f] + 1, plan.shard[f])]
+            lo[f] = max(lanes, key=lambda at: (-(-(at[0] + step) // LANES), at[0] > 0))[1]  # noqa: B023
         hi = [min(a + d, s) for a, d, s in zip(lo, plan.shard, sizes, strict=True)]
         for f, n in trips.items():
             hi[f] -= (tiling.trips[f] - n) * plan.slices[f]
@@ -269,9 +271,9 @@ class PlanTimer:
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
         lens = tuple([step.hi[f] - step.lo[f] for f in self.accesses[k].sorted_factors])
-        box = self.accesses[k].box(step.lo, step.hi) if self.low.positional or self.staggered else ()
+        box = self.accesses[k].box(step.lo, step.hi) if self.low.positional or self.accesses[k].staggered else ()
         clipped = tuple([b - a for a, b in box]) if self.low.positional else ()
-        lane = box[-1][0] % block_size(self.accesses[k].spec.dtype) if self.accesses[k].staggered else 0
+        lane = box[-1][0] % LANES if box and self.accesses[k].staggered else 0
         return (k, lens, clipped, lane)
 
     def _moves(self, form: tuple, step: LoopStep) -> list[Descriptor]:
