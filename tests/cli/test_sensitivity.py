@@ -6,12 +6,13 @@ import json
 
 import pytest
 
-from tests.support.cli_case import Caller, refused
+import tx8fast
+from tests.support.cli_case import Caller, refused, write_mlp
 from tx8fast.api import CompiledProgram, load
 from tx8fast.machine import load_machine
-from tx8fast.machine.tags import changed
+from tx8fast.machine.tags import assumed_keys, changed, read_tags
 from tx8fast.simulator.cycle import simulate
-from tx8fast.simulator.sensitivity import sensitivity
+from tx8fast.simulator.sensitivity import extremes, sensitivity
 
 
 def opened(path):
