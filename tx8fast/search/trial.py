@@ -39,6 +39,7 @@ from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
 
+LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
@@ -73,9 +74,11 @@ class PlanTimer:
         self.low, self.machine = low, machine
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
+        self.staggered = {f: c for a in self.accesses for f, c in a.staggered.items()}
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
-        self.end_cycles = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        ends = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        self.rim_cycles = machine.kcore.launch_cycles + ends  # before the first row and behind the last
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
@@ -165,7 +168,7 @@ class PlanTimer:
             missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
         else:
             missing = left_out(*trial.trips, ends)
-        return result.cycles + round(missing) + self.end_cycles
+        return result.cycles + round(missing) + self.rim_cycles
 
     def _busy_tiles(self, tiling: Tiling) -> float:
         """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share
@@ -182,10 +185,13 @@ class PlanTimer:
 
     def _range(self, tiling: Tiling, trips: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the factor range of the tile that is tried, with so many trips of each loop: where code depends on the
-        place, a tile inside, because the border saves the others work."""
+        place, or transfers on the lane where heads begin, a tile inside, because the border saves the others work."""
         plan, sizes = tiling.plan, self.low.sizes
         inside = [self.low.positional and s > 2 * d for s, d in zip(sizes, plan.shard, strict=True)]
         lo = [d * x for d, x in zip(plan.shard, inside, strict=True)]
+        for f, step in self.staggered.items():  # the first tile whose heads lie in most blocks
+            lanes = [(a * step % LANES, a) for a in range(0, sizes[f] - plan.shard[f] + 1, plan.shard[f])]
+            lo[f] = max(lanes, key=lambda at: (-(-(at[0] + step) // LANES), at[0] > 0))[1]  # noqa: B023
         hi = [min(a + d, s) for a, d, s in zip(lo, plan.shard, sizes, strict=True)]
         for f, n in trips.items():
             hi[f] -= (tiling.trips[f] - n) * plan.slices[f]
@@ -200,7 +206,7 @@ class PlanTimer:
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
-        shapes = [(s.lo, s.hi) if low.positional else tuple(map(sub, s.hi, s.lo)) for s in steps]
+        shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
@@ -246,7 +252,8 @@ class PlanTimer:
             staged, target = self.staging[k][fill.version[k] % 2], self.base[k] + step.copy[k] * SPACE
             read += [] if first else [(staged, staged + part_bytes(size, tiles))]
             write.append((target, target + size))
-        made = self.exchanges.of(*zip(*[groups[k] for k in fill.changed], strict=True))
+        sets, loaders = zip(*[groups[k] for k in fill.changed], strict=True)
+        made = self.exchanges.of(sets, loaders)
         return Multicast(at, at, made.cycles(sizes, f > 0), read, write, parts)
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
@@ -283,8 +290,10 @@ class PlanTimer:
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
         lens = tuple([step.hi[f] - step.lo[f] for f in self.accesses[k].sorted_factors])
-        clipped = tuple([b - a for a, b in self.accesses[k].box(step.lo, step.hi)]) if self.low.positional else ()
-        return (k, lens, clipped)
+        box = self.accesses[k].box(step.lo, step.hi) if self.low.positional or self.accesses[k].staggered else ()
+        clipped = tuple([b - a for a, b in box]) if self.low.positional else ()
+        lane = box[-1][0] % LANES if box and self.accesses[k].staggered else 0
+        return (k, lens, clipped, lane)
 
     def _moves(self, form: tuple, step: LoopStep) -> list[Descriptor]:
         """Return the transfers of a slice of such a form."""
