@@ -11,11 +11,9 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import json_option, show_json, tell
+from tx8fast.cli.output import PATH, json_option, show_json, tell
 
-_directory = click.option(
-    "--cache-dir", type=click.Path(path_type=Path), metavar="DIR", help="Default: TX8FAST_CACHE, or the user's cache."
-)
+_directory = click.option("--cache-dir", type=PATH, metavar="DIR", help="Default: TX8FAST_CACHE, or the user's cache.")
 
 
 def _open(cache_dir: Path | None) -> Any:
