@@ -64,4 +64,15 @@ def test_refusals(tx8, pair, tmp_path):
                              ("z.json", '{"cycles": 1, "groups": [{}], "losses": {}}', "not what")):  # fmt: skip
         (tmp_path / name).write_text(text)
         refused(tx8, tmp_path, "diff", a, tmp_path / name, says=(says,))
+    whole = tx8("sim", a, "--json").out
+    for damage in (
+        {"losses": None},
+        {"cycles": "many"},
+        {"groups": [{"label": None}]},
+        {"groups": [{"losses": {"startup": []}}]},
+    ):
+        found = json.loads(whole)
+        found.update({k: [found[k][0] | v[0]] if k == "groups" else v for k, v in damage.items()})
+        (tmp_path / "d.json").write_text(json.dumps(found))
+        refused(tx8, tmp_path, "diff", a, tmp_path / "d.json", says=("not what this version",))
     refused(tx8, tmp_path, "diff", a, tmp_path / "none.json", says=("No such file",))
