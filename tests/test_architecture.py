@@ -19,8 +19,9 @@ MAX_LINES = 400
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
+    "toml_text": set(),
     "_kernels": {"errors"},
-    "machine": {"_kernels", "files", "errors"},
+    "machine": {"_kernels", "files", "toml_text", "errors"},
     "numerics": {"_kernels", "errors"},
     "graph_table": {"errors"},
     "collectives": {"errors"},
