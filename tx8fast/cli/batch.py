@@ -82,6 +82,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
 
         def ended(outcome: Any, done: int, total: int) -> None:
             seconds[outcome.name] = outcome.seconds
+            callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
                 plans = f"{outcome.status}, plans cached" if outcome.plans_from_cache else outcome.status
@@ -94,7 +95,8 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
                     warned.add(outcome.name)
 
         journal = Journal(output)
-        runner = Runner(found, output / PROGRAMS, journal, cache, ended)
+        runner = Runner(found, output / PROGRAMS, journal, cache, ended, begun=callback.begun)
+        callback(0, len(found))
         journal.add("begin", manifest=str(manifest), jobs=len(found), resume=resume)
         if resume:
             runner.resume()
