@@ -11,6 +11,8 @@ extern "C" {
 #endif
 /* What every tile runs. tile: its number; ddr: the address at which DDR begins. */
 void tile_main(uint32_t tile, uint64_t ddr);
+/* How long an instruction occupies its unit (tx8_model.h). */
+int64_t program_duration(const void *row, int64_t ddr, int64_t *ddr_bytes);
 #ifdef __cplusplus
 }
 #endif
@@ -84,7 +86,7 @@ static int compare(int k, const uint8_t *got) {{
 
 int main(void) {{
     static const char *const units[] = TX8_UNIT_NAMES;
-    tx8_model *model = tx8_model_open(TILES, SPM_BYTES, DDR_BASE, DDR_BYTES, NULL);
+    tx8_model *model = tx8_model_open(TILES, SPM_BYTES, DDR_BASE, DDR_BYTES, program_duration);
     int result = 0;
     if (!model) return wrong("no memory for", "the chip");
     uint8_t *ddr = tx8_model_ddr(model);
@@ -116,8 +118,8 @@ LANGUAGE := $(if $(CXX17),-x c++ -std=c++17,-std=c11)
 EXACT := -std=c11 -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread -Wall -Wextra
 OBJECTS := $(patsubst %.c,%.o,$(wildcard c_model/*.c))
 
-program: program.o main.o $(MODEL)
-\t$(CC) $(CFLAGS) -pthread -o $@ program.o main.o $(MODEL) -lm
+program: program.o durations.o main.o $(MODEL)
+\t$(CC) $(CFLAGS) -pthread -o $@ program.o durations.o main.o $(MODEL) -lm
 
 run: program
 \t./program
@@ -154,7 +156,7 @@ target_include_directories(tx8_model PUBLIC c_model)
 target_compile_options(tx8_model PRIVATE -ffp-contract=off -fno-math-errno -fno-trapping-math)
 target_link_libraries(tx8_model PUBLIC Threads::Threads m)
 
-add_executable(program program.c main.c)
+add_executable(program program.c durations.c main.c)
 target_compile_options(program PRIVATE -Wall -Wextra -Werror)
 target_link_libraries(program PRIVATE tx8_model)
 """

@@ -1,6 +1,6 @@
 """Everything that is written beside the text of a program: images, description, the main of the C model, and how to build.
 
-May import: codegen.program, codegen.abi_text, program, machine, numerics, host, files, errors. Must not: simulate.
+May import: codegen.program, codegen.durations, codegen.abi_text, program, machine, numerics, host, files, errors. Must not: simulate.
 A directory stands for itself: it holds the sources of the C model, too.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 from tx8fast import files, host
 from tx8fast.codegen import abi_text
 from tx8fast.codegen.build import CMAKE, HEADER, MAIN, MAKEFILE
+from tx8fast.codegen.durations import duration_text
 from tx8fast.codegen.program import check, program_text
 from tx8fast.codegen.rows import literal
 from tx8fast.errors import ConfigError
@@ -48,6 +49,7 @@ def write_c(
         "program.c": program_text(program),
         "program.h": [HEADER],
         "main.c": [main_text(program, expected is not None)],
+        "durations.c": duration_text(program),
         "program.json": [json.dumps(description(program, expected is not None), indent=2) + "\n"],
         "Makefile": [MAKEFILE],
         "CMakeLists.txt": [CMAKE],
