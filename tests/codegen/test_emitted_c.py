@@ -56,7 +56,16 @@ def compiled(tmp_path, name):
 
 
 #: `make test-core` runs them all, with programs and model that check themselves
-MODELS = ["level 2", "level 1", "level 3", "decode fp32", "cnn", "2x2", "qwen2-prefill-op23.onnx", "llama-decode-op23.onnx"]
+MODELS = [
+    "level 2",
+    "level 1",
+    "level 3",
+    "decode fp32",
+    "cnn",
+    "2x2",
+    "qwen2-prefill-op23.onnx",
+    "llama-decode-op23.onnx",
+]
 
 
 @pytest.mark.parametrize("name", MODELS if MORE else MODELS[:1])
@@ -323,4 +332,4 @@ def test_tiles_that_wait_without_end_are_told(tmp_path):
 def test_what_c_cannot_say_is_refused(tmp_path, row, text):
     with pytest.raises(ProgramError, match=f"(?s)writing C for segment 's', instruction 0 .*{text}"):
         CompiledProgram(wrong(row)).emit_c(tmp_path / "c")
-    assert not list((tmp_path / "c").rglob("*.c"))
+    assert not list(tmp_path.iterdir())

@@ -15,7 +15,9 @@ from tx8fast.cli.model import length_option, open_program
 from tx8fast.cli.output import PATH, json_option, show_json
 from tx8fast.errors import ConfigError
 
-_INTO = click.option("-o", "--output", "folder", required=True, type=PATH, metavar="DIR", help="The directory, made if need be.")
+_INTO = click.option(
+    "-o", "--output", "folder", required=True, type=PATH, metavar="DIR", help="The directory, made if need be."
+)
 
 
 @click.command("emit-c")
@@ -59,7 +61,9 @@ def emit_c(
 
 
 @click.command("test-case")
-@click.option("--random", "is_random", is_flag=True, required=True, help="Draw op, dims, layouts, format, shapes and values.")
+@click.option(
+    "--random", "is_random", is_flag=True, required=True, help="Draw op, dims, layouts, format, shapes and values."
+)
 @click.option("--op", metavar="KIND", help="Draw the rest for this op.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Another seed draws another case.")
 @click.option("--machine", metavar="NAME|FILE", default="tx8", show_default=True, help="The chip.")
@@ -81,7 +85,6 @@ def _tell(facts: dict[str, Any], folder: Path, names: list[str], as_json: bool) 
         return
     if "case" in facts:
         click.echo(f"seed {facts['seed']}: {facts['case']}")
-    own = sum((folder / name).stat().st_size for name in names)
     lines = (folder / "program.c").read_bytes().count(b"\n")
-    click.echo(f"{folder}: {len(names)} files, {own:,} bytes; program.c has {lines:,} lines")
+    click.echo(f"{folder}: program.c has {lines:,} lines, params.bin {(folder / 'params.bin').stat().st_size:,} bytes")
     click.echo(f"build and run: make -C {folder} run")
