@@ -58,6 +58,12 @@ class Job:
     options: CompileOptions
     chips_auto: bool = False
 
+    def other_options(self) -> dict[str, Any]:
+        """Return the options that are not the usual ones, by name."""
+        usual = CompileOptions()
+        given = {k: v for k, v in vars(self.options).items() if v != getattr(usual, k)}
+        return given | ({"chips": AUTO} if self.chips_auto else {})
+
 
 @dataclass
 class _Source:

@@ -6,12 +6,15 @@ Must not: hold logic of a stage.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 
 #: how long a signal waits while a native module is loaded
 AGAIN_SECONDS = 0.01
+#: new objects after which the collector looks for garbage, instead of 700: what a command loads and builds lives until its end
+COLLECT_EVERY = 100_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,6 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 our own defect, 2 the user's input, 128 + n interrupted by signal n (130: Ctrl-C).
     """
     came: list[int] = []
+    if argv is None:
+        gc.set_threshold(COLLECT_EVERY)
     try:
         finish = _listen(came, argv is None)
         try:
@@ -31,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:  # during the imports, or while a failure is told
         print("interrupted", file=sys.stderr)
         code = 130
+    if argv is None:
+        gc.freeze()  # the process ends: whatever is left is nobody's to look through
     return 128 + came[0] if came and code else code
 
 

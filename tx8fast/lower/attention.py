@@ -38,7 +38,7 @@ SUM = "f32"
 MAX_COLS = 16384  # field range of the reduction and of matrix dimensions
 SCRATCH = 11  # buffers besides those of heads that are packed
 MAX_KEYS = 4096  # keys of a slice: bounds the rows of ones
-LOWEST = {"bf16": -3.3895313892515355e38, "f16": -30000.0, "f32": -3.0e38}  # no sum with a score overflows
+LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.0e38}
 ATTENTION = ("contract", "softmax", "contract")
 
 
@@ -84,6 +84,8 @@ class Attention(Lowering):
         )  # fmt: skip
         self.band, self.range = n - 2, n - 1  # factors: the rows that a mask tells apart, the keys
         self.scale = float(softmax.attr("scale"))
+        if self.dtype == "f16" and abs(self.scale) > 1:
+            raise NotLowerable(f"queries of f16 times {self.scale:g} may leave its range, their scores need not")
         heads = [(first.reads[0], own), (first.reads[1], own), (second.reads[1], across), (second.writes[0], across)]
         #: queries, keys, values and results whose heads begin inside of blocks: they are packed in scratchpad
         self.lanes = {j: Links(links) for j, (access, links) in enumerate(heads) if access.staggered}
@@ -342,15 +344,22 @@ class Attention(Lowering):
 
     def _add_masked(self, em: Emitter, s: Slice, scores: int, local: Local) -> None:
         """Add the slice's mask to the scores of every grouped head."""
-        fmt, e, mask = self.dtype, ITEM_BYTES[self.dtype], s.reads[3]
+        fmt, mask = self.dtype, s.reads[3]
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
-        em.vs("max", mask, LOWEST[fmt], mask, seen.elems, fmt)
+        if fmt != "f16":  # no sum with a score overflows
+            em.vs("max", mask, LOWEST[fmt], mask, seen.elems, fmt)
         if seen.rows == 1:
             em.vector("add", scores, mask, scores, local, fmt)
-            return
-        if seen.rows == local.rows:
+        elif seen.rows == local.rows:
             em.vv("add", scores, mask, scores, local.elems, fmt)
-            return
+        else:
+            self._add_to_heads(em, scores, mask, seen, local)
+        if fmt == "f16":  # scores may be as large as the mask's numbers, so that it is their sum which has an end
+            em.vs("max", scores, LOWEST[fmt], scores, local.elems, fmt)
+
+    def _add_to_heads(self, em: Emitter, scores: int, mask: int, seen: Local, local: Local) -> None:
+        """Add the mask of one head's rows to those of every head, block of columns by block of columns."""
+        fmt, e = self.dtype, ITEM_BYTES[self.dtype]
         cx, c0 = blocked_params(local.cols, fmt)
         at = under = 0
         for width in [64] * cx + [c0] * bool(c0):

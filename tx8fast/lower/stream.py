@@ -11,7 +11,7 @@ weights and scratch lie in one arena, and what is never alive together shares by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -105,6 +105,7 @@ class ConvStream(Stream, Chain):
             return GroupedConvolution(op, self.machine)
         return super()._lowered(op, before)
 
+    wishes: list[Wish]
     filled: dict[int, int]  # part -> the part whose fills it uses
     pieces: dict[int, list[Fill]]  # part -> planes of later parts whose loads begin before it
 
@@ -127,7 +128,7 @@ class ConvStream(Stream, Chain):
             wishes = self._wishes()
             need, self.at = place(wishes)
             if need <= self.capacity:
-                self.spm_bytes = need
+                self.spm_bytes, self.wishes = need, wishes
                 self.held_bytes = {name: size for name, size, _ in wishes}
                 return
             for i in self._crowded(wishes):
@@ -135,6 +136,19 @@ class ConvStream(Stream, Chain):
         raise InfeasibleError(
             f"{name}: images and weights need {need:,} bytes of scratchpad, {self.capacity:,} are there"
         )
+
+    def beside(self) -> Iterator[tuple[np.ndarray, list[tuple]]]:
+        for p in range(len(self.parts)):
+            em = Emitter()
+            self.emit_part(em, p, 0)
+            yield isa.rows(em.rows), [name for name, _, lives in self.wishes if any(a <= p < b for a, b in lives)]
+
+    def move(self, phase: Mapping[tuple, int], turn_bytes: int) -> bool:
+        need, at = place(self.wishes, phase, turn_bytes)
+        if need > self.capacity:
+            return False
+        self.spm_bytes, self.at = need, at
+        return True
 
     def _crowded(self, wishes: Sequence[Wish]) -> set[int]:
         """Return the members that run while something lies beyond the end of scratchpad."""

@@ -67,7 +67,8 @@ class PlanTimer:
         self.staggered = {f: c for a in self.accesses for f, c in a.staggered.items()}
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
-        self.end_cycles = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        ends = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        self.rim_cycles = machine.kcore.launch_cycles + ends  # before the first row and behind the last
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
@@ -150,7 +151,7 @@ class PlanTimer:
             missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
         else:
             missing = left_out(*trial.trips, ends)
-        return result.cycles + round(missing) + self.end_cycles
+        return result.cycles + round(missing) + self.rim_cycles
 
     @staticmethod
     def _simulated(rows: Block, window: np.ndarray, share: float, port: float) -> EventResult:
@@ -314,7 +315,8 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             sizes = [max(d.spm + d.size_bytes for d in self._moves(form, step)) for form in forms]
-            made = self.exchanges.of(*zip(*[groups[k] for k in fill.changed], strict=True))
+            sets, loaders = zip(*[groups[k] for k in fill.changed], strict=True)
+            made = self.exchanges.of(sets, loaders)
             found = self.pool.pause(key, made.cycles(sizes, f > 0))
         return found
 
