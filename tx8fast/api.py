@@ -31,9 +31,9 @@ from tx8fast.program.params import pack_param, sources_of
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
-from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
+from tx8fast.search.given_groups import form_given_groups
 from tx8fast.search.program import plan_table
 
 if TYPE_CHECKING:
