@@ -78,11 +78,15 @@ def test_included_files_share_defaults_and_begin_where_they_stand(models: Path) 
         ('include = ["a\\u0000b"]\n', "null"),
         ('include = ["loop.toml"]\n', "loop|symbolic links"),
         ("model = 3\n", "tables"),
+        ('include = ["a\\u0000b"]\n', "null"),
+        ('include = ["circle.toml"]\n', "circle.toml: "),
+        ("a" + ".a" * 20_000 + " = 1\n", "a key of more than 64 parts"),
         ("schema = [[[[\n", "reading manifest"),
         ("", "has no"),
     ],
 )
 def test_refused(models: Path, text: str, says: str) -> None:
+    (models / "circle.toml").symlink_to("circle.toml")
     with pytest.raises(ConfigError, match=says.replace("[", r"\[")):
         jobs(models, text)
 

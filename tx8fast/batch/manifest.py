@@ -24,7 +24,6 @@ import glob
 import itertools
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from typing import Any
 from tx8fast import files
 from tx8fast.errors import ConfigError, raise_all
 from tx8fast.options import CompileOptions
+from tx8fast.toml_text import parse_toml
 
 SCHEMA = 1
 MAX_JOBS = 100_000
@@ -103,19 +103,15 @@ def read_manifest(path: Path) -> list[Job]:
 def _sources(
     path: Path, outer: Mapping[str, Any], problems: list[str], trail: tuple[Path, ...], read: Iterator[int]
 ) -> Iterator[_Source]:
-    try:
-        here = path.resolve()
-    except (OSError, RuntimeError, ValueError) as e:  # a link to itself, a null character
-        problems.append(f"{path}: {e.strerror or e if isinstance(e, OSError) else e}")
-        return
     if next(read) > MOST_INCLUDES or len(trail) >= MOST_DEPTH:
         raise ConfigError(
             f"reading manifest {path}: more than {MOST_INCLUDES:,} files are included, or more than {MOST_DEPTH} deep"
         )
+    tree = _parse(path)
+    here = path.resolve()  # of a file that could be read: no circle of links, no impossible name
     if here in trail:
         problems.append(f"{path} includes itself: {' -> '.join(str(p.name) for p in (*trail, here))}")
         return
-    tree = _parse(path)
     known = {"schema", "include", "defaults", "model"}
     problems += [f"{path}: unknown key '{k}', known are {', '.join(sorted(known))}" for k in tree if k not in known]
     if tree.get("schema") != SCHEMA:
@@ -135,11 +131,11 @@ def _sources(
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(files.read_input(path, MOST_BYTES).decode("utf-8"))
+        return parse_toml(files.read_input(path, MOST_BYTES).decode("utf-8"))
     except OSError as e:
         raise ConfigError(f"reading manifest {path}: {e.strerror or e}") from e
-    except (ValueError, RecursionError) as e:
-        raise ConfigError(f"reading manifest {path}: {str(e)[:300] or type(e).__name__}") from e
+    except ValueError as e:
+        raise ConfigError(f"reading manifest {path}: {str(e)[:300]}") from e
 
 
 def _table(value: Any, where: str, problems: list[str]) -> dict[str, Any]:

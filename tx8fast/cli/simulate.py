@@ -119,8 +119,11 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
     if as_json:
         show_json(facts)
     else:
+        from tx8fast.machine.tags import assumed_keys, read_tags
         from tx8fast.report.tables import cycle_head, groups_grid
+        from tx8fast.simulator.sensitivity import extremes
 
+        facts["extremes_cycles"] = extremes(compiled.program, assumed_keys(read_tags()))
         table.show(cycle_head(facts), groups_grid(facts))
 
 

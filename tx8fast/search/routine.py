@@ -26,5 +26,6 @@ def kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
     shard = tuple(-(-s // p) for s, p in zip(low.sizes, parts, strict=True))
     work = low.descriptor((0,) * len(shard), shard)[1]
     run = isa.make("kcore", routine=0, **work.to_json())
-    cost = isa.sequence_cycles(machine, run, isa.make("wait"), isa.make("barrier"))
+    rows = isa.sequence_cycles(machine, run, isa.make("wait"), isa.make("barrier"))
+    cost = machine.kcore.launch_cycles + rows
     return Plan(parts, shard, shard, tuple(range(len(shard))), 1, cost, 0, "kernel core", len(vectors))
