@@ -19,7 +19,7 @@ from tx8fast.graph_table import GraphTable
 from tx8fast.machine import Machine
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor, input_shapes
-from tx8fast.program.params import param_arrays, reads_files
+from tx8fast.program.params import param_arrays, reads_files, with_images
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.program import Plans
 from tx8fast.search.results import results, to_text
@@ -62,10 +62,15 @@ class CompiledProgram:
     def outputs(self) -> list[Tensor]:
         return self.program.outputs
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the `.tx8` file; nothing is left behind on failure. Raises ConfigError for a file of the model."""
+    def save(self, path: str | os.PathLike[str], standalone: bool = False) -> None:
+        """Write the `.tx8` file; nothing is left behind on failure. `standalone`: with everything that a host without Python needs to
+        run it, all weights and computed tables. Raises ConfigError for a file of the model, ProgramError for weights that are missing."""
         with files.watching(self.read):
-            io.save(self.program, path)
+            if standalone:
+                program, images = with_images(self.program, self.weights_dir)
+                io.save(program, path, images, calls=True)
+            else:
+                io.save(self.program, path)
 
     def save_plans(self, path: str | os.PathLike[str]) -> None:
         """Write what the search found, for the option `load_plans`; nothing is left behind on failure."""
