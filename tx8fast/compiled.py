@@ -122,6 +122,32 @@ class CompiledProgram:
         self.status = sim.status_names()
         return {t.name: sim.read(t) for t in self.program.outputs}
 
+    def emit_c(self, folder: str | os.PathLike[str], weights_dir: str | os.PathLike[str] | None = None,
+               inputs: Mapping[str, np.ndarray] | None = None) -> list[str]:  # fmt: skip
+        """Write the program as C into a directory, with its parameters as they lie in DDR, a description in JSON, the C model
+        and how to build it; return the names of the files. `inputs`: also a test case, these inputs and what the program makes of them.
+
+        Raises ProgramError for what the public C interface cannot say and for missing weights, ConfigError for a directory that
+        cannot be written."""
+        from tx8fast.codegen.files import write_c
+
+        given = expected = None
+        if inputs is not None:
+            from tx8fast.simulator.functional import FunctionalSimulator
+
+            self._check_inputs(inputs)
+            sim = FunctionalSimulator(self.program)
+            for tensor, image in param_arrays(self.program, weights_dir or self.weights_dir, sim.room):
+                sim.store(tensor.address, image)
+            for t in self.inputs:
+                sim.write(t, np.asarray(inputs[t.name]))
+            given = {t.name: sim.ddr.view(t.address, t.size_bytes).tobytes() for t in self.inputs}
+            sim.run()
+            expected = {t.name: sim.ddr.view(t.address, t.size_bytes).tobytes() for t in self.outputs}
+        params = param_arrays(self.program, weights_dir or self.weights_dir)
+        with files.watching(self.read):
+            return write_c(self.program, Path(folder), params, given, expected)
+
     def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
         known = {t.name: t for t in self.program.inputs}
         problems = [

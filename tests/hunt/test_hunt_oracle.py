@@ -76,3 +76,24 @@ def test_narrow_models_are_widened_for_the_reference():
     model, feeds = model_of(BF16, "Exp")
     (name,) = [o.name for o in model.graph.output]
     np.testing.assert_allclose(Session(widen(model)).run(feeds)[name], np.exp(*feeds.values()), rtol=1e-6)
+
+
+def test_products_may_lose_what_their_parts_lose():
+    """In some order of the numbers a partial product is below the normal ones, or above the range."""
+    d = Draft(np.random.default_rng(0), F32)
+    x = np.ones((4, 800), np.float32)
+    x[1] = np.float32(0.9)
+    x[2, :400], x[2, 400:] = 0.5, 1.9  # 2^-400 on the way
+    x[3, :400], x[3, 400:] = 0.79, 1.2  # 2^-136 on the way: ten bits less
+    d.op("ReduceProd", d.input(x), d.weight(np.asarray([1], np.int64)), keepdims=0)
+    (want,) = Oracle(*d.model()).expected().values()
+    relative = want.allowed / np.maximum(np.abs(want.values), 1e-30)
+    assert relative[0] < 1e-3 and want.unsure[2] and relative[3] > 2.0**-15 and not want.unsure[3]
+
+
+def test_roots_of_powers_below_the_range_may_be_nothing():
+    d = Draft(np.random.default_rng(0), F32)
+    x = d.input(np.asarray([[[2e-23]], [[1e-15]]], np.float32))
+    d.op("GlobalLpPool", x, p=2)
+    (want,) = Oracle(*d.model()).expected().values()
+    assert want.values.ravel()[0] == 0 and want.allowed.ravel()[0] > 1e-22 and want.allowed.ravel()[1] < 1e-18

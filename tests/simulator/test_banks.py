@@ -55,6 +55,17 @@ def test_model_1_has_no_conflicts():
     assert times(machine(1, spm_banks=1), pair)[1][:2] == [GEMM_TIME, ADD_TIME]
 
 
+def test_moves_beside_the_vector_engine():
+    """A move of 296 cycles begins 76 cycles after an addition of 557: at half its rate until that is over."""
+
+    def build(b):
+        b.add("add_vv", **ADD).add("gather_scatter", src0=A, dst=B, size=16384)
+
+    for percent, cycles in ((100, 296), (50, 557 - 76 + ceil(296 - (557 - 76) / 2))):
+        m = load_machine("tx8", {"tile.spm_model": 2, "tdma.beside_ct_percent": percent})
+        assert times(m, build)[1][:2] == [ADD_TIME, cycles]
+
+
 @pytest.mark.parametrize("banks", [8, 2, 1])
 def test_model_2_shares_the_bandwidth(banks):
     """Two rows slow down alike while both run, and by themselves if one alone asks for more than there is."""

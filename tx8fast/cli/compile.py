@@ -117,7 +117,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             raise click.UsageError(
                 f"several sizes of {varying} need -o, and take no --dump-dir, --stop-after, --save-plans, --load-plans, --dot"
             )
-        return _several(model, output, varying, lengths, options, prove, forbid, as_json)
+        return _several(model, output, varying, lengths, options, prove, forbid, as_json, table)
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
         _partly(model, options, stop_after, dump, wanted, as_json, table)
@@ -164,14 +164,14 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             table.show([], segments_grid(plans))
         else:
             print_parts(program_tables(facts))
-        _print_proof([] if report is None else [report])
+        _print_proof([] if report is None else [report], table)
     return DONE
 
 
-def _print_proof(reports: Sequence[Any]) -> None:
+def _print_proof(reports: Sequence[Any], table: TableChoice | None = None) -> None:
     for report in reports:
         for line in report.lines():
-            click.echo(line)
+            click.echo(line, err=table is not None and table.csv)  # of CSV nothing else is on stdout
 
 
 def _refused(reports: Sequence[Any], as_json: bool) -> int:
@@ -195,6 +195,7 @@ def _several(
     prove: bool,
     forbid: tuple[str, ...],
     as_json: bool,
+    table: TableChoice,
 ) -> int:
     """Compile one program per size into one file."""
     from tx8fast import api
@@ -224,8 +225,9 @@ def _several(
         return DONE
     from tx8fast.report.tables import length_tables
 
-    print_parts(length_tables(str(output), size, name, rows, made.compile_seconds))
-    _print_proof(reports)
+    before, grid, after = length_tables(str(output), size, name, rows, made.compile_seconds)
+    table.show([] if table.given else before, grid, () if table.given else after)
+    _print_proof(reports, table)
     return DONE
 
 

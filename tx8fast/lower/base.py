@@ -21,6 +21,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.loops import Loops, Runs
 from tx8fast.lower.transfer import Box, Descriptor, Local, ddr_offset, descriptors
 from tx8fast.machine import Machine
+from tx8fast.numerics.layout import block_size
 
 ALIGN_BYTES = 256  # scratchpad operand alignment (hardware manual 3.1)
 FLOATS = ("bf16", "f16", "f32")
@@ -56,6 +57,13 @@ class Access:
     def place(self) -> Callable[[Sequence[int]], Any]:
         """What picks, of a value per factor, those of the access's own factors."""
         return itemgetter(*self.sorted_factors) if self.factors else lambda _: ()
+
+    @cached_property
+    def staggered(self) -> dict[int, int]:
+        """Factors by which a slice begins anywhere in a channel block, with their step: heads that are no whole blocks, nor equal
+        parts of one."""
+        block = block_size(self.spec.dtype) if self.spec.layout == "blocked" and self.dims else 1
+        return {f: c for f, c in (self.dims[-1].terms if self.dims else ()) if c % block and block % c}
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return tuple([d.box(lo, hi) for d in self.dims])

@@ -15,7 +15,7 @@ from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.search.blocks import SYNC_KINDS, Block
-from tx8fast.tile.multicast import exchanges
+from tx8fast.tile.multicast import copies_own, exchanges
 from tx8fast.tile.stream_code import StreamCode
 from tx8fast.tile.tiling import Plan
 
@@ -52,7 +52,7 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
     kind, issue, fixed, arg = b.kind.copy(), b.issue.copy(), b.fixed.copy(), b.arg.copy()
     others = exchange | at["send_wait"]
     kind[others] = SYNC_KINDS["wait_worker"]
-    fixed[others] = 0
+    fixed[exchange] = 0
     arg[others] = 0
     issue[exchange] = 0
     issue[at["recv"]] = [_exchange(low, machine, sizes, meet) for sizes, meet in code.exchanges]
@@ -63,11 +63,12 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
         worker=rows["worker"].astype(np.uint8), arg=arg,
     )  # fmt: skip
     share = machine.ddr_bytes_per_cycle / low.tiles
-    return int(simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share).cycles)
+    found = simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share)
+    return machine.kcore.launch_cycles + int(found.cycles)
 
 
 def _exchange(low: Stream, machine: Machine, sizes: tuple[int, ...], meet: bool) -> int:
     """Return the cycles from the tiles' meeting until fills of `sizes` bytes have arrived everywhere."""
     everyone = ((1 << low.tiles) - 1,)
-    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.tiles),) * len(sizes))
+    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.tiles),) * len(sizes), copies_own(machine))
     return of.cycles(sizes, meet)

@@ -38,6 +38,7 @@ from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
 
+LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
@@ -63,9 +64,11 @@ class PlanTimer:
         self.low, self.machine = low, machine
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
+        self.staggered = {f: c for a in self.accesses for f, c in a.staggered.items()}
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
-        self.end_cycles = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        ends = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        self.rim_cycles = machine.kcore.launch_cycles + ends  # before the first row and behind the last
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
@@ -148,7 +151,7 @@ class PlanTimer:
             missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
         else:
             missing = left_out(*trial.trips, ends)
-        return result.cycles + round(missing) + self.end_cycles
+        return result.cycles + round(missing) + self.rim_cycles
 
     @staticmethod
     def _simulated(rows: Block, window: np.ndarray, share: float, port: float) -> EventResult:
@@ -174,10 +177,13 @@ class PlanTimer:
 
     def _range(self, tiling: Tiling, trips: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the factor range of the tile that is tried, with so many trips of each loop: where code depends on the
-        place, a tile inside, because the border saves the others work."""
+        place, or transfers on the lane where heads begin, a tile inside, because the border saves the others work."""
         plan, sizes = tiling.plan, self.low.sizes
         inside = [self.low.positional and s > 2 * d for s, d in zip(sizes, plan.shard, strict=True)]
         lo = [d * x for d, x in zip(plan.shard, inside, strict=True)]
+        for f, step in self.staggered.items():  # the first tile whose heads lie in most blocks
+            lanes = [(a * step % LANES, a) for a in range(0, sizes[f] - plan.shard[f] + 1, plan.shard[f])]
+            lo[f] = max(lanes, key=lambda at: (-(-(at[0] + step) // LANES), at[0] > 0))[1]  # noqa: B023
         hi = [min(a + d, s) for a, d, s in zip(lo, plan.shard, sizes, strict=True)]
         for f, n in trips.items():
             hi[f] -= (tiling.trips[f] - n) * plan.slices[f]
@@ -192,7 +198,7 @@ class PlanTimer:
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
-        shapes = [(s.lo, s.hi) if low.positional else tuple(map(sub, s.hi, s.lo)) for s in steps]
+        shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what an action that several tiles or none are part of depends on -> block
@@ -265,8 +271,10 @@ class PlanTimer:
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
         lens = tuple([step.hi[f] - step.lo[f] for f in self.accesses[k].sorted_factors])
-        clipped = tuple([b - a for a, b in self.accesses[k].box(step.lo, step.hi)]) if self.low.positional else ()
-        return (k, lens, clipped)
+        box = self.accesses[k].box(step.lo, step.hi) if self.low.positional or self.accesses[k].staggered else ()
+        clipped = tuple([b - a for a, b in box]) if self.low.positional else ()
+        lane = box[-1][0] % LANES if box and self.accesses[k].staggered else 0
+        return (k, lens, clipped, lane)
 
     def _moves(self, form: tuple, step: LoopStep) -> list[Descriptor]:
         """Return the transfers of a slice of such a form."""
@@ -307,7 +315,8 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             sizes = [max(d.spm + d.size_bytes for d in self._moves(form, step)) for form in forms]
-            made = self.exchanges.of(*zip(*[groups[k] for k in fill.changed], strict=True))
+            sets, loaders = zip(*[groups[k] for k in fill.changed], strict=True)
+            made = self.exchanges.of(sets, loaders)
             found = self.pool.pause(key, made.cycles(sizes, f > 0))
         return found
 
