@@ -208,7 +208,7 @@ def options_of(
 
 def prove(program: Program, model: str | os.PathLike[str], options: CompileOptions | None = None, *, quick: bool = False,
           progress: Progress | None = None) -> Report:  # fmt: skip
-    """Prove that a program computes the model at a path (docs/proof.md); weights are not read.
+    """Prove that a program computes the model at a path (docs/proof.md); of weights those are read that lie in the program.
 
     options: what the program was compiled with, by default what it says itself. quick: one seed. Raises Tx8Error if the
     program is not of this model."""
@@ -243,7 +243,14 @@ def prove_ir(program: Program, ir: IRProgram, options: CompileOptions, *, quick:
     runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
     sources = Sources(known, varies)
     report = prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
-    report.failures[:0] = compare_held(program, known)
+    missing = set(ir.weights.missing())
+
+    def bytes_of(key: str, chip: int) -> np.ndarray | None:
+        if key in missing:
+            return None
+        return view.inline[key] if key in view.inline else np.asarray(ir.weights.view(key, None if chip < 0 else chip))
+
+    report.failures[:0] = compare_held(program, bytes_of)
     return report
 
 

@@ -6,7 +6,6 @@ Must not: hold logic of a stage.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -23,21 +22,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 our own defect, 2 the user's input, 128 + n interrupted by signal n (130: Ctrl-C).
     """
     came: list[int] = []
-    if argv is None:
-        gc.set_threshold(COLLECT_EVERY)
     try:
         finish = _listen(came, argv is None)
         try:
+            import gc
+
+            if argv is None:
+                gc.set_threshold(COLLECT_EVERY)
             from tx8fast.cli.app import run
 
             code = run(argv)
+            if argv is None:
+                gc.freeze()  # the process ends: nobody need look through what is left
         finally:
             finish()
     except KeyboardInterrupt:  # during the imports, or while a failure is told
         print("interrupted", file=sys.stderr)
         code = 130
-    if argv is None:
-        gc.freeze()  # the process ends: whatever is left is nobody's to look through
     return 128 + came[0] if came and code else code
 
 

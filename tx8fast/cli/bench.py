@@ -117,12 +117,15 @@ def _run(
 
         def ended(outcome: Any, done: int, total: int) -> None:
             outcomes[outcome.name] = outcome
+            callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
                 tell(f"[{done}/{total}] {outcome.name}: {outcome.row.get('error') or outcome.status}")
 
         journal = Journal(out)
-        rows = Runner(found, out / "programs", journal, None, ended).run(jobs or os.cpu_count() or 1)
+        runner = Runner(found, out / "programs", journal, None, ended, begun=callback.begun)
+        callback(0, len(found))
+        rows = runner.run(jobs or os.cpu_count() or 1)
         journal.close()
     document = suites.document(suite, rows, outcomes)
     if output is not None:
