@@ -12,6 +12,8 @@ from types import FrameType
 
 #: how long a signal waits while a native module is loaded
 AGAIN_SECONDS = 0.01
+#: new objects after which the collector looks for garbage, instead of 700: what a command loads and builds lives until its end
+COLLECT_EVERY = 100_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,9 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         finish = _listen(came, argv is None)
         try:
+            import gc
+
+            if argv is None:
+                gc.set_threshold(COLLECT_EVERY)
             from tx8fast.cli.app import run
 
             code = run(argv)
+            if argv is None:
+                gc.freeze()  # the process ends: nobody need look through what is left
         finally:
             finish()
     except KeyboardInterrupt:  # during the imports, or while a failure is told

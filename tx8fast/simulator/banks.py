@@ -6,7 +6,7 @@ cycle than all banks deliver slow down alike. In model 3 every operand is a stre
 per bank and cycle, granted in the order CT, NE, DMA, DTE.
 
 The event kernel takes durations as given, so the cycle simulator repeats its run with the durations that the last run's
-overlaps cause, until they stay. Rows of CT, NE and TDMA become longer; transfers, an order slower than a port of the
+overlaps cause, until they stay. Beside the vector engine moves in scratchpad get `tdma.beside_ct_percent` of what they would get. Rows of CT, NE and TDMA become longer; transfers, an order slower than a port of the
 scratchpad, only take their share. Arriving messages are not counted.
 """
 
@@ -108,6 +108,9 @@ def _tile(
         alike = body.at[body.which[at]]
         forms = arbiter.form_ids(body.first[alike], body.streamed[alike], length[at])[which]
         speed = arbiter.speeds(np.where(active >= 0, forms[active], NOTHING))
+    if machine.tdma.beside_ct_percent < 100:
+        speed = speed.copy()
+        speed[TDMA] *= np.where(active[CT] >= 0, machine.tdma.beside_ct_percent / 100, 1)
     gaps = np.diff(knots)
     for k in LONGER.tolist():
         own = np.flatnonzero(moving & (body.lane == k) & (rows.ddr_bytes[span] == 0))

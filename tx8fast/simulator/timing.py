@@ -136,8 +136,6 @@ class Code:
         cycles[self.dma], ddr_bytes[self.dma] = isa.durations(self.machine, moves, at_page)
         cycles[self.kind == WAIT] = self.machine.kcore.wait_cycles
         cycles[self.kind == BARRIER] = barrier_cycles(self.machine)
-        cycles[self.kind == network.RECV] = self.machine.kcore.recv_cycles
-        cycles[self.kind == network.SEND_WAIT] = self.machine.kcore.send_wait_cycles
         # what the links add is the event kernel's business
         for cls in (comm.Send, comm.Scatter, comm.Gather):
             own = self.body["opcode"] == isa.INSTRUCTIONS[cls.__name__.lower()].OPCODE
