@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests.support.emitted import CC, CXX, MORE, check_c, compile_c, figures, ru
 from tests.support.one_op import Arg, build
 from tx8fast import api, isa
 from tx8fast.api import CompiledProgram
+from tx8fast.codegen.durations import duration_text
 from tx8fast.codegen.program import program_text
 from tx8fast.errors import ProgramError
 from tx8fast.isa.comm import mask_of
@@ -333,6 +335,14 @@ def test_what_c_cannot_say_is_refused(tmp_path, row, text):
     with pytest.raises(ProgramError, match=f"(?s)writing C for segment 's', instruction 0 .*{text}"):
         CompiledProgram(wrong(row)).emit_c(tmp_path / "c")
     assert not list(tmp_path.iterdir())
+
+
+def test_durations_hold_no_function_that_nobody_calls():
+    """Some compilers warn of those in the file they compile."""
+    for made in (scattered(256), streamed()):
+        text = "".join(duration_text(made))
+        for name in re.findall(r"static inline int64_t (\w+)\(", text):
+            assert len(re.findall(rf"\b{name}\(", text)) > 1, name
 
 
 def test_a_program_without_launches_does_nothing(tmp_path):
