@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -75,6 +76,9 @@ def test_wheel_from_sdist_is_complete(tmp_path: Path) -> None:
     # sources of C go along where emitted programs need them, and nowhere else
     assert {n for n in inside if n.endswith(".c")} == {n for n in sources if n.endswith(".c") and "/csrc/" in n}
     assert any(n.endswith("entry_points.txt") for n in inside)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for name in ("cmake/tx8fast/tx8fastConfigVersion.cmake", "pkgconfig/tx8fast.pc"):
+        assert version in (ROOT / "tx8fast/host/share" / name).read_text()
     public = {n for n in sources if n.startswith(("tx8fast/host/include/", "tx8fast/host/share/"))}
     assert len(public) == 5 and public | {"tx8fast/host/lib/libtx8fast.so"} <= inside
     with zipfile.ZipFile(wheel) as archive:
