@@ -95,6 +95,6 @@ $(STAMP): pyproject.toml setup.py
 	touch $@ $(KERNELS)
 
 # The install above builds the kernels too; this rule is for a kernel that changed since.
-$(KERNELS): setup.py $(wildcard tx8fast/_kernels/*.pyx tx8fast/_kernels/*.pxd tx8fast/host/*.pyx tx8fast/host/csrc/*) | $(STAMP)
+$(KERNELS): setup.py $(wildcard tx8fast/_kernels/*.pyx tx8fast/_kernels/*.pxd tx8fast/host/*.pyx tx8fast/host/*.cpp tx8fast/host/csrc/* tx8fast/host/include/tx8fast/*) | $(STAMP)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tx8fast
+from tests.support.cli_case import Caller, write_mlp
 from tests.support.host_library import NAMES, CWorker, HostError
 from tests.support.host_mutants import mutants
 from tests.support.one_op import Arg, build
@@ -96,16 +97,13 @@ def worker_error(worker: CWorker, *call: str, **more) -> tuple[str, str]:
     return NAMES[e.value.code], str(e.value)
 
 
-def test_a_worker_that_is_lost_is_an_error_and_the_next_call_starts_another():
+def test_a_worker_that_is_lost_is_an_error_and_the_next_call_starts_another(tmp_path):
     answers = """read line; test -e "$0" && { echo '{"exit_code": 0, "result": "again"}'; read line; exit; }; : > "$0"; kill -9 $$"""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
-        worker = CWorker(["sh", "-c", answers, f"{folder}/was-here"])
-        kind, text = worker_error(worker, "compile", "m")
-        assert kind == "worker" and "was ended by signal 9" in text
-        assert worker.call("compile", "m") == "again"
-        assert worker.close() == 0
+    worker = CWorker(["sh", "-c", answers, str(tmp_path / "was-here")])
+    kind, text = worker_error(worker, "compile", "m")
+    assert kind == "worker" and "was ended by signal 9" in text
+    assert worker.call("compile", "m") == "again"
+    assert worker.close() == 0
 
 
 @pytest.mark.parametrize(
@@ -135,8 +133,6 @@ def test_the_real_worker(tmp_path):
     assert worker_error(worker, "report", "p")[1] == (
         "error: reading a request: found command 'report', required one of check, compile, quit"
     )
-    from tests.support.cli_case import write_mlp
-
     model, out, events = write_mlp(tmp_path / 'm "quoted" \u00e9.onnx'), tmp_path / "p.tx8", []
     result = worker.call("compile", str(model), "-o", str(out), "--standalone", "--opt", "1", event=events.append)
     assert '"launches"' in result and events[0].startswith('{"event": "phase"')
@@ -144,3 +140,14 @@ def test_the_real_worker(tmp_path):
     kind, text = worker_error(worker, "compile", str(model), "-o", str(out), event=lambda _: False)
     assert (kind, text) == ("cancelled", "compiling: ended, the callback asked for it")
     assert worker.close() == 0
+
+
+@pytest.mark.parametrize("more", [("--prove", "--seq", "8"), ("-o", "p.tx8", "--seq", "8,16")])
+def test_standalone_needs_a_file_of_one_length(tmp_path, capsys, more):
+    found = Caller(capsys)("compile", tmp_path, "--standalone", *more)
+    assert found.code == 2 and "--standalone needs -o, and one length" in found.err
+
+
+def test_serve_needs_to_be_told_where_requests_come_from(capsys):
+    found = Caller(capsys)("serve")
+    assert found.code == 2 and "--stdio is required" in found.err
