@@ -1,26 +1,15 @@
-"""`emit-c`, `test-case` and the example of a host: as a user calls them."""
+"""`emit-c` and `test-case`, as a user calls them. The example of a host is built from the wheel (tests/packaging)."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.support.checkpoints import make_checkpoint
 from tests.support.cli_case import Caller, refused
-from tests.support.emitted import CC, MODEL, compile_c, model_library, run_c
-
-ROOT = Path(__file__).resolve().parents[2]
-toolchain = [
-    pytest.mark.toolchain,
-    pytest.mark.skipif(not (CC and shutil.which("make")), reason="no C compiler or make"),
-]
+from tests.support.emitted import CC, MODEL, compile_c, run_c
 
 
 @pytest.fixture
@@ -84,18 +73,3 @@ def test_what_cannot_be_drawn_is_told(call, tmp_path):
     says = ("no case of 'conv' can be drawn; there are abs, add, cos",)
     refused(call, tmp_path, "test-case", "--random", "--op", "conv", "-o", "case", says=says)
     refused(call, tmp_path, "test-case", "-o", "case", says=("--random",))
-
-
-class TestExample:
-    pytestmark = toolchain
-
-    def test_the_host_runs_the_program(self, tmp_path):
-        here = tmp_path / "c_program"
-        shutil.copytree(ROOT / "examples" / "c_program", here)
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "TX8FAST": f"{sys.executable} -m tx8fast", "CFLAGS": "-O0"}
-        env.pop("MAKEFLAGS", None)
-        subprocess.run(["make", "softmax/program.c"], cwd=here, env=env, check=True, capture_output=True)
-        library = model_library(here / "softmax" / MODEL) / "libtx8_model.a"
-        ran = subprocess.run(["make", "run", f"MODEL={library}"], cwd=here, env=env, capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        assert "softmax of 175 numbers: the first are " in ran.stdout and "their sum is 1.0000" in ran.stdout

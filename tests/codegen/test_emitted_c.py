@@ -333,3 +333,10 @@ def test_what_c_cannot_say_is_refused(tmp_path, row, text):
     with pytest.raises(ProgramError, match=f"(?s)writing C for segment 's', instruction 0 .*{text}"):
         CompiledProgram(wrong(row)).emit_c(tmp_path / "c")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_program_without_launches_does_nothing(tmp_path):
+    """Of a model whose results are constants."""
+    check_c(
+        make_program(MACHINE, [], [], ddr_bytes=1 << 21, **tensors(64, 64)), tmp_path, {"x": np.zeros(64, np.uint8)}
+    )

@@ -84,6 +84,7 @@ def test_wheel_from_sdist_is_complete(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
     a_host_is_built_and_runs(tmp_path / "site", unpacked / "examples" / "cpp_host", tmp_path / "empty")
+    a_program_in_c_is_built_and_runs(tmp_path / "site", unpacked / "examples" / "c_program")
 
 
 def a_host_is_built_and_runs(site: Path, example: Path, empty: Path) -> None:
@@ -113,3 +114,9 @@ def a_host_is_built_and_runs(site: Path, example: Path, empty: Path) -> None:
     assert said.startswith("compiled, and told how far it was\n") and "launches; the next token is" in said
     for text in ("estimate_cycles", "weight_bytes", "useful_macs"):
         assert text in said
+
+
+def a_program_in_c_is_built_and_runs(site: Path, example: Path) -> None:
+    """The example's program is emitted by what is installed, whose sources of the C model go along."""
+    said = run("make", "run", "CFLAGS=-O0", f"TX8FAST={sys.executable} -m tx8fast", cwd=example, PYTHONPATH=str(site))
+    assert "softmax of 175 numbers: the first are " in said and "their sum is 1.0000" in said

@@ -6,6 +6,7 @@ May import: click, cli.*, and late: batch, zoo, report. Must not: hold logic of 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
@@ -143,6 +144,8 @@ def _compare(first: Path, second: Path, figure: str, threshold: float, as_json: 
     from tx8fast.batch import bench as suites
     from tx8fast.batch.table import compare_grid
 
+    if not math.isfinite(threshold):
+        raise click.UsageError("--threshold is no number that a figure could rise by")
     found = suites.compare(suites.read_document(first), suites.read_document(second), figure, threshold)
     if as_json:
         show_json({"first": str(first), "second": str(second), **found})

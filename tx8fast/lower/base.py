@@ -123,11 +123,7 @@ class Lowering:
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     sharing = True  # option of the compile: False makes every tile load for itself
     keeps = False  # True: reads may stay for all slices of a reduction, slices may have no work: priced by the slice
-    deferred = (
-        False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later
-    )
     turns = 0  # `Slice.parity` counts slices up to this; 0: finished results, up to 2
-    lags = False  # True: a deferred back reads operands of its slice, and may end as late as the next slice's front
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     backward: tuple[int, ...] = ()  # factors whose slices come last one first
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
@@ -137,7 +133,7 @@ class Lowering:
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
     online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
     in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
-    prepared = -1  # read access that is worked on in place, by `front` of the first slice after it was loaded
+    prepared = -1  # read access that is worked on in place, in the first slice after it was loaded
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
         """Raises NotLowerable if the record is not one of those it takes; subclasses, whenever they cannot do it."""
@@ -318,14 +314,6 @@ class Lowering:
 
     def emit(self, em: Emitter, s: Slice) -> None:
         """Emit the instructions of one slice."""
-        self.front(em, s)
-        self.back(em, s)
-
-    def front(self, em: Emitter, s: Slice) -> None:
-        """Emit the first half of a deferred slice."""
-
-    def back(self, em: Emitter, s: Slice) -> None:
-        """Emit the second half of a deferred slice."""
 
     def ops_per_point(self) -> float:
         """Vector-engine cycles per point of the factor box, for ranking candidates; 0 for matrix ops."""

@@ -90,7 +90,6 @@ class Fused(Lowering):
                 inside.follow(op)
         self.reads, self.members = inside.reads, [*inside.members, *inside.blocked]
         self.products = [i for i in leaders if not isinstance(leaders[i], Lookup)]
-        self.deferred = bool(self.products)
         self.sums = closing or self.products
         if led:
             self._check_lead()
@@ -135,7 +134,7 @@ class Fused(Lowering):
 
     def _open(self, closing: Lowering) -> list[int]:
         """Return the lead's factors that are the group's: rows, then the columns that the closing product sums over."""
-        self.kind, self.turns, self.lags = "feed forward", TURNS, True
+        self.kind, self.turns = "feed forward", TURNS
         lead = self.lead
         if not isinstance(lead, Contraction) or not isinstance(closing, Contraction):
             raise NotLowerable("only products close what products lead")
@@ -312,12 +311,10 @@ class Fused(Lowering):
             found = self._known_acc[key] = sizes
         return found
 
-    def front(self, em: Emitter, s: Slice) -> None:
-        """The leading products, and what prepares their left operand."""
+    def emit(self, em: Emitter, s: Slice) -> None:
+        """Emit the leading products and what prepares their left operand, then the other members: those on every slice, and when
+        the reduction is complete the rest."""
         self._emit(em, s, True)
-
-    def back(self, em: Emitter, s: Slice) -> None:
-        """The other members: those on every slice, and when the reduction is complete the rest."""
         self._emit(em, s, False)
 
     def _emit(self, em: Emitter, s: Slice, leading: bool) -> None:

@@ -104,7 +104,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
     info |= orders.facts()
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
-                   orders.scaled(segment_cycles(plan, machine, barrier)), info, buffers=buffers.table)  # fmt: skip
+                   segment_cycles(plan, machine, barrier), info, buffers=buffers.table)  # fmt: skip
 
 
 def _aliased(record: OpRecord | GroupRecord, arg_of: Sequence[int], offset: np.ndarray) -> np.ndarray | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 MAX_STEPS = 24  # steps of a loop nest that are tried
-MIN_TRIPS = 3  # what is left of a loop at least, and
+MIN_TRIPS = 4  # what is left of a loop at least, and
 MIN_INNER = 8  # of the innermost: loads run ahead of it until its buffers are full
 
 

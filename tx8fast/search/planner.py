@@ -36,6 +36,7 @@ FAR_BELOW = (
     1.5  # times the best trial is less than what the DDR needs; sizes in scratchpad are somewhat above those in DDR
 )
 PROMISING = 0.96  # times the best trial: prices above it are not tried when a record's further lowering was no better
+EQUAL = 1.003  # at most, of the cycles of two plans that count as the same
 BETTER = 0.999  # times the best trial before
 PRICED_ABOVE = 1.15  # times the truth: prices of groups, and of shared loads
 PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly ever above it
@@ -196,7 +197,14 @@ class Trials:
             made = tiling.but(estimate_cycles=cost)
             self.missed = cost >= BETTER * self.least_cycles
             self.least_cycles = min(self.least_cycles, cost)
-            if self.best is None or cost < self.best.plan.estimate_cycles:
+            if self.best is None or cost < self._to_beat(self.best, made):
                 self.best, self.runner_up = made, self.best
             elif self.runner_up is None or cost < self.runner_up.plan.estimate_cycles:
                 self.runner_up = made
+
+    @staticmethod
+    def _to_beat(best: Tiling, made: Tiling) -> float:
+        """Return the cycles below which a plan is taken instead of the best one so far: of plans that take the same time, that of
+        fewer slices, because what tiles do to each other one tile does not show."""
+        fewer = math.prod(best.trips) - math.prod(made.trips)
+        return best.plan.estimate_cycles * (EQUAL if fewer > 0 else 1 / EQUAL if fewer < 0 else 1)
