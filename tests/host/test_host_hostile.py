@@ -82,7 +82,7 @@ def test_damaged_files_in_a_build_that_checks_itself(sound, tmp_path):
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=undefined",
     ]
-    subprocess.run(["gcc", *flags, f"-I{HOST / 'include'}", "-D_GNU_SOURCE", str(ROOT / "tests/support/host_driver.c"), *sources,
+    subprocess.run(["gcc", *flags, f"-I{HOST / 'include'}", str(ROOT / "tests/support/host_driver.c"), *sources,
                     "-lm", "-o", str(driver)], check=True)  # fmt: skip
     paths = [p for s in sound for p in mutants(s, tmp_path, 400, 2)]
     env = os.environ | {"ASAN_OPTIONS": "allocator_may_return_null=1:max_allocation_size_mb=3000:detect_leaks=1"}
