@@ -89,7 +89,7 @@ def test_what_a_program_loses(monkeypatch, tmp_path) -> None:
     path = tmp_path / "product.onnx"
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
     make = lambda: api.compile(path, CompileOptions(dtype="bf16")).program  # noqa: E731
-    assert max(losses(make())) < 1.01
+    assert max(losses(make())) < 1.02
     monkeypatch.setattr(buffers, "_phased", lambda tiling, items, first, plain, at, room: plain)
     assert max(losses(make())) > 1.1
 
