@@ -27,7 +27,7 @@ from hunt.nearly import (
     ties_decide,
 )
 from hunt.reference import Arrays, NoReference, Session
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 #: ops that give one of their operands' elements, a comparison of them, or a whole number
 EXACT = frozenset((
@@ -115,6 +115,8 @@ class Oracle:
         self.outputs = [o.name for o in model.graph.output]
         self.declared = {o.name: o.type.tensor_type.elem_type for o in model.graph.output}
         self.plain = Session(_with_all_values(self.wide)).run(self.feeds)
+        if any(_declares_another(o, self.plain[o.name]) for o in model.graph.output):
+            raise NoReference("an output is declared with another shape")
         self.values = {**self.feeds, **self.plain}
         if any(_differs(node, self.values | self.stored) for node in model.graph.node):
             raise NoReference("the reference does not follow ONNX")
@@ -357,6 +359,15 @@ def _differs(node: NodeProto, values: Arrays) -> bool:
         return False
     x, scales = (values.get(node.input[k] if k < len(node.input) else "") for k in (0, 2))
     return x is not None and scales is not None and bool((scales * x.shape[-scales.size :] % 1).any())
+
+
+def _declares_another(output: ValueInfoProto, found: np.ndarray) -> bool:
+    """True where a smaller model still says what the larger one gave."""
+    t = output.type.tensor_type
+    dims = [d.dim_value if d.HasField("dim_value") else None for d in t.shape.dim]
+    return t.HasField("shape") and (
+        len(dims) != found.ndim or any(d not in (None, n) for d, n in zip(dims, found.shape))
+    )
 
 
 def _with_all_values(model: ModelProto) -> ModelProto:

@@ -114,3 +114,10 @@ def test_how_many_rounded_numbers_differ_is_not_judged():
         d.op("Unique", d.op("Sqrt", d.input(np.asarray(values, np.float32))))
         with nullcontext() if judged else pytest.raises(NoReference, match="roundings decide"):
             Oracle(*d.model()).expected()
+
+
+def test_a_shape_that_the_reference_does_not_give_is_no_model():
+    model, feeds = model_of(F32, "Relu")
+    model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 7
+    with pytest.raises(NoReference, match="another shape"):
+        Oracle(model, feeds)
