@@ -5,6 +5,7 @@ TX8FAST_WERROR=1 turns C compiler warnings into errors (continuous integration s
 """
 
 import os
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -51,12 +52,32 @@ CORE = (
     "routine_samples",
     "routine_values",
     "routine_windows",
+    "rounds",
     "tensor",
     "vector",
 )
-CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "routine.h", "tx8_core.h", "tx8_isa.h", "tx8_routines.h"]
+#: reads and runs program files; with the core, the host library
+HOST = (
+    "tx8_code",
+    "tx8_digest",
+    "tx8_faults",
+    "tx8_file",
+    "tx8_host",
+    "tx8_json",
+    "tx8_launches",
+    "tx8_problem",
+    "tx8_read",
+    "tx8_tensors",
+    "tx8_worker",
+)
+CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "rounds.h", "routine.h", "tx8_core.h", "tx8_isa.h", "tx8_routines.h"]
 #: every operation is rounded by itself, on every machine; the two others only let loops become vectors
 CORE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
+HIDDEN = ["-fvisibility=hidden"]  # but for what the header declares
+CSRC = "tx8fast/host/csrc"
+LIBRARY, BINDING = "tx8fast.host.lib.libtx8fast", "tx8fast.host._program"
+PUBLIC = ["tx8fast/host/include/tx8fast/tx8.h", "tx8fast/host/include/tx8fast/tx8.hpp"]
+LINUX = sys.platform.startswith("linux")
 
 DEBUG = os.environ.get("TX8FAST_DEBUG_KERNELS") == "1"
 BUILD_DIR = "build/cython-debug" if DEBUG else "build/cython"
@@ -97,11 +118,31 @@ class BuildKernels(build_ext):
 
     def run(self) -> None:
         self.force = self.force or FORCE
+        Path(LIBRARY.replace(".", "/")).parent.mkdir(exist_ok=True)
         super().run()
         MODE_FILE.parent.mkdir(exist_ok=True)
         MODE_FILE.write_text(MODE)
 
+    def get_ext_filename(self, fullname: str) -> str:
+        """The host library is no module, and has no Python in its name."""
+        *folders, name = fullname.split(".")
+        return (
+            os.path.join(*folders, f"{name}.so") if LIBRARY.endswith(f".{name}") else super().get_ext_filename(fullname)
+        )
+
     def build_extension(self, ext: Extension) -> None:
+        if ext.name == LIBRARY:  # the core's objects are those of its binding
+            changed = max(Path(f).stat().st_mtime for f in ext.depends if Path(f).exists())
+            for source in sources(CORE):
+                (made,) = self.compiler.object_filenames([source], output_dir=self.build_temp)
+                if Path(made).exists() and Path(made).stat().st_mtime > changed:
+                    ext.extra_objects.append(made)
+                else:
+                    ext.sources.append(source)
+        elif ext.name == BINDING:
+            ext.library_dirs.append(str(Path(self.get_ext_fullpath(LIBRARY)).parent))
+        if ext.name in (LIBRARY, BINDING):
+            return super().build_extension(ext)
         (made,) = cythonize([ext], build_dir=BUILD_DIR, compiler_directives=DIRECTIVES, force=self.force)
         ext.sources = made.sources
         super().build_extension(ext)
@@ -120,16 +161,59 @@ def extension(name: str) -> Extension:
     )
 
 
+def sources(names: tuple[str, ...]) -> list[str]:
+    return [f"{CSRC}/{name}.c" for name in names]
+
+
 def core() -> Extension:
-    folder = "tx8fast/host/csrc"
     return Extension(
         "tx8fast.host._core",
-        ["tx8fast/host/_core.pyx", *(f"{folder}/{name}.c" for name in CORE)],
-        extra_compile_args=FLAGS + CORE_FLAGS,
+        ["tx8fast/host/_core.pyx", *sources(CORE)],
+        extra_compile_args=FLAGS + CORE_FLAGS + HIDDEN,
         extra_link_args=["-pthread"],
-        include_dirs=[folder],
-        depends=[f"{folder}/{name}" for name in CORE_HEADERS],
+        include_dirs=[CSRC],
+        depends=[f"{CSRC}/{name}" for name in CORE_HEADERS],
     )
 
 
-setup(ext_modules=[*(extension(name) for name in KERNELS), core()], cmdclass={"build_ext": BuildKernels})
+def library() -> Extension:
+    """The host library: the core and the reader of program files, without Python."""
+    headers = ["tx8_code", "tx8_digest", "tx8_file", "tx8_json", "tx8_limits", "tx8_problem", "tx8_program"]
+    return Extension(
+        LIBRARY,
+        sources(HOST),
+        extra_compile_args=FLAGS + CORE_FLAGS + HIDDEN,
+        extra_link_args=["-pthread", "-lm", *(["-Wl,-soname,libtx8fast.so"] if LINUX else [])],
+        include_dirs=[CSRC],
+        depends=[
+            *sources(CORE),
+            *(f"{CSRC}/{name}.h" for name in headers),
+            *(f"{CSRC}/{name}" for name in CORE_HEADERS),
+            *PUBLIC,
+        ],
+    )
+
+
+def binding() -> list[Extension]:
+    """The C++ classes for Python, where pybind11 and a C++ compiler are."""
+    try:
+        import pybind11
+    except ImportError:
+        return []
+    return [
+        Extension(
+            BINDING,
+            ["tx8fast/host/binding.cpp"],
+            extra_compile_args=[*LEVEL, "-g0", "-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra"],
+            extra_link_args=["-Wl,-rpath,$ORIGIN/lib" if LINUX else "-Wl,-rpath,@loader_path/lib"],
+            include_dirs=[pybind11.get_include(), "tx8fast/host/include"],
+            libraries=["tx8fast"],
+            depends=PUBLIC,
+            language="c++",
+            optional=True,
+        )
+    ]
+
+
+modules = [*(extension(name) for name in KERNELS), core(), library(), *binding()]
+setup(ext_modules=modules, cmdclass={"build_ext": BuildKernels})

@@ -6,11 +6,8 @@ a stage.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,34 +18,28 @@ import numpy as np
 
 from tx8fast import files
 from tx8fast.compiled import CompiledProgram, Progress, Searched
-from tx8fast.errors import ConfigError, InternalError, ProgramError, SlowFormatWarning, raise_all
+from tx8fast.errors import ConfigError, InternalError, ProgramError, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
-from tx8fast.ir.chips import bind_chips
+from tx8fast.graphs import Dump, lower_graph, model_demand, param_source, quiet_collector
 from tx8fast.ir.program import IRProgram
-from tx8fast.ir.stages import check_closed
-from tx8fast.ir.view import View, build_view
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
-from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor
 from tx8fast.program.params import pack_param, sources_of
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
-from tx8fast.schedule.demand import demand
-from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
+from tx8fast.search.given_groups import form_given_groups
 from tx8fast.search.program import plan_table
 
 if TYPE_CHECKING:
     from tx8fast.proof.audit import Finding
     from tx8fast.proof.report import Report
 
-#: called with the name of a stage ("import", then each pass) and the graph as that stage left it
-Dump = Callable[[str, IRProgram], None]
 #: called with the name of one of PHASES when it begins
 Begins = Callable[[str], None]
 PHASES = ("import", "passes", "search", "emission")
@@ -93,18 +84,6 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
     unknown = [f"unknown option '{n}', known are {', '.join(names)}" for n in fields if n not in names]
     raise_all(ConfigError, "reading options", unknown)
     return fields
-
-
-@contextlib.contextmanager
-def quiet_collector():
-    """The graph is one live structure while we compile: collecting it again and again only costs time."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: Path | None = None,
@@ -168,50 +147,6 @@ def _half(progress: Progress | None, index: int) -> Progress | None:
     return None if progress is None else lambda done, total: progress(index * total + done, 2 * total)
 
 
-def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None) -> View:
-    """Run the passes on `ir` in place and return its tables: the graph as search and schedule see it."""
-    from tx8fast.passes.pipeline import standard_pipeline
-
-    check_closed(ir)
-    bind_chips(ir, options.chips)
-    after_pass = None
-    if dump is not None:
-        dump("import", ir)
-        after_pass = lambda p, program: dump(p.name, program)  # noqa: E731
-    passes = standard_pipeline(options.ir_dtype, groups=options.group_table, io_dtype=options.ir_io_dtype)
-    run_pipeline(ir, passes, verify_between=False, dump=after_pass)
-    return build_view(ir)
-
-
-def model_demand(ir: IRProgram, view: View, machine: Machine, options: CompileOptions) -> dict[str, Any]:
-    """Return the `demand` of a lowered graph; warn if a configuration alone has chosen a slow format."""
-    needed = demand(view.table, partial(param_source, ir, view), options.compute_dtype)
-    factor = machine.peak_macs_per_cycle("bf16") / machine.peak_macs_per_cycle("f32")
-    if options.dtype is None and ir.config_dtype == "f32" and factor > 1:
-        warnings.warn(
-            f"the configuration or checkpoint says float32, and matrix products take {factor:.3g} times as long in fp32 as in bf16: "
-            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant", SlowFormatWarning, stacklevel=3)  # fmt: skip
-    return needed
-
-
-def param_source(ir: IRProgram, view: View, key: str) -> dict[str, Any]:
-    """Return where the parameter `key` of a lowered graph comes from: kind, shape, dtype and what finds its bytes."""
-    if key in view.inline:
-        array = view.inline[key]
-        return {"kind": "array", "shape": list(array.shape), "dtype": _dtype_name(array)}
-    if ir.weights.varies(key):
-        made: dict[str, dict[str, Any]] = {}
-        parts = [ir.weights.describe(key, chip, made) for chip in range(ir.chips[0] * ir.chips[1])]
-        return {"kind": "chips", "sources": parts, "shape": parts[0]["shape"], "dtype": parts[0]["dtype"]}
-    return ir.weights.describe(key)
-
-
-def _dtype_name(array: np.ndarray) -> str:
-    from tx8fast.numerics.formats import dtype_name
-
-    return dtype_name(array.dtype)
-
-
 def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], limit_bytes: int) -> None:
     """Store parameter images in the program: always those that exist nowhere else, the others while small."""
     missing = set(ir.weights.missing()) if ir.weights is not None else set()
@@ -222,21 +157,22 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
 
     copies = {True: program.n_chips, False: 1}
     everything = sum(t.size_bytes * copies[t.per_chip] for t in program.params if readable(t)) <= limit_bytes
-    chunks: list[bytes] = []
-    at = 0
-    for t in program.params:
-        if not readable(t) or (
-            not everything and all(s.get("kind") in ("file", "derived") for s in sources_of(t.source))
-        ):
-            continue
-        key = t.source["key"]
-        chips = range(program.n_chips) if t.per_chip else (None,)
-        arrays = (inline[key] if key in inline else ir.weights.view(key, chip) for chip in chips)  # type: ignore[union-attr]
-        image = b"".join(bytes(pack_param(np.asarray(array), t)) for array in arrays)
-        t.embedded = at
-        chunks.append(image)
-        at += len(image)
-    program.data = b"".join(chunks)
+    chosen = [
+        t for t in program.params
+        if readable(t) and (everything or any(s.get("kind") not in ("file", "derived") for s in sources_of(t.source)))
+    ]  # fmt: skip
+    held = bytearray(sum(t.size_bytes * copies[t.per_chip] for t in chosen))  # images are made where they stay
+    data, at = np.frombuffer(held, np.uint8), 0
+    for t in chosen:
+        t.embedded, key = at, t.source["key"]
+        for chip in range(program.n_chips) if t.per_chip else (None,):
+            array = inline[key] if key in inline else ir.weights.view(key, chip)  # type: ignore[union-attr]
+            room = data[at : at + t.size_bytes]
+            image = np.frombuffer(pack_param(np.asarray(array), t, room), np.uint8)
+            if not np.may_share_memory(image, room):
+                room[...] = image
+            at += t.size_bytes
+    program.data = held
 
 
 def options_of(

@@ -19,7 +19,7 @@ from tx8fast.graph_table import GraphTable
 from tx8fast.machine import Machine
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor, input_shapes
-from tx8fast.program.params import param_arrays, reads_files
+from tx8fast.program.params import param_arrays, reads_files, with_images
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.program import Plans
 from tx8fast.search.results import results, to_text
@@ -62,10 +62,15 @@ class CompiledProgram:
     def outputs(self) -> list[Tensor]:
         return self.program.outputs
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the `.tx8` file; nothing is left behind on failure. Raises ConfigError for a file of the model."""
+    def save(self, path: str | os.PathLike[str], standalone: bool = False) -> None:
+        """Write the `.tx8` file; nothing is left behind on failure. `standalone`: with everything that a host without Python needs to
+        run it, all weights and computed tables. Raises ConfigError for a file of the model, ProgramError for weights that are missing."""
         with files.watching(self.read):
-            io.save(self.program, path)
+            if standalone:
+                program, images = with_images(self.program, self.weights_dir)
+                io.save(program, path, images, calls=True)
+            else:
+                io.save(self.program, path)
 
     def save_plans(self, path: str | os.PathLike[str]) -> None:
         """Write what the search found, for the option `load_plans`; nothing is left behind on failure."""
@@ -102,9 +107,7 @@ class CompiledProgram:
             sim = ChipsSimulator(self.program, debug=debug, exact=exact, observer=watch, threads=threads)
         else:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact, threads=threads)
-        if weights_dir is not None and not reads_files(self.program):
-            why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
-            warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=2)
+        self._check_weights(weights_dir)
         params = param_arrays(self.program, weights_dir or self.weights_dir, sim.room)
         for tensor, image in params:
             sim.store(tensor.address, image)
@@ -116,6 +119,39 @@ class CompiledProgram:
             sim.run(progress)
         self.status = sim.status_names()
         return {t.name: sim.read(t) for t in self.program.outputs}
+
+    def emit_c(self, folder: str | os.PathLike[str], weights_dir: str | os.PathLike[str] | None = None,
+               inputs: Mapping[str, np.ndarray] | None = None) -> list[str]:  # fmt: skip
+        """Write the program as C into a directory, with its parameters as they lie in DDR, a description in JSON, the C model
+        and how to build it; return the names of the files. `inputs`: also a test case, these inputs and what the program makes of them.
+
+        Raises ProgramError for what the public C interface cannot say and for missing weights, ConfigError for a directory that
+        cannot be written."""
+        from tx8fast.codegen.files import write_c
+
+        self._check_weights(weights_dir)
+        given = expected = None
+        if inputs is not None:
+            from tx8fast.simulator.functional import FunctionalSimulator
+
+            self._check_inputs(inputs)
+            sim = FunctionalSimulator(self.program)
+            for tensor, image in param_arrays(self.program, weights_dir or self.weights_dir, sim.room):
+                sim.store(tensor.address, image)
+            for t in self.inputs:
+                sim.write(t, np.asarray(inputs[t.name]))
+            given = {t.name: sim.ddr.view(t.address, t.size_bytes).tobytes() for t in self.inputs}
+            sim.run()
+            expected = {t.name: sim.ddr.view(t.address, t.size_bytes).tobytes() for t in self.outputs}
+        params = param_arrays(self.program, weights_dir or self.weights_dir)
+        with files.watching(self.read):
+            return write_c(self.program, Path(folder), params, given, expected)
+
+    def _check_weights(self, weights_dir: str | os.PathLike[str] | None) -> None:
+        """Warn of a directory of weights that nothing is read from."""
+        if weights_dir is not None and not reads_files(self.program):
+            why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
+            warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=3)
 
     def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
         known = {t.name: t for t in self.program.inputs}

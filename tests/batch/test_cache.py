@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cli_case import Caller, refused
 from tests.support.cnn_models import CnnBuilder
 from tx8fast.batch.cache import Cache
 from tx8fast.batch.fingerprint import Read, bytes_digest, digest, fingerprint
+from tx8fast.batch.manifest import read_manifest
+from tx8fast.batch.work import run_job
 from tx8fast.options import CompileOptions
 
 
@@ -106,14 +109,16 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, program: Path) -> 
 def test_leftovers_of_killed_writers_go_when_they_are_old(tmp_path: Path, program: Path) -> None:
     cache = Cache(tmp_path / "c")
     fields = keep(cache, program)
-    left = cache._object("ab" * 32).parent / ".x.tmp"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"x")
+    left = [cache._object("ab" * 32).parent / ".x.tmp", cache._object("ab" * 32)]
+    left[0].parent.mkdir(parents=True)
+    for path in left:
+        path.write_bytes(b"x")
     cache.collect()
-    assert left.exists(), "somebody may still be writing it"
-    os.utime(left, (1, 1))
-    cache.collect()
-    assert not left.exists() and cache.find(fields, tmp_path) is not None
+    assert all(path.exists() for path in left), "somebody may still be writing it, or the entry of a program"
+    for path in left:
+        os.utime(path, (1, 1))
+    assert cache.collect() == (2, 2)
+    assert not any(path.exists() for path in left) and cache.find(fields, tmp_path) is not None
 
 
 def test_two_writers_of_one_program(tmp_path: Path, program: Path) -> None:
@@ -123,3 +128,25 @@ def test_two_writers_of_one_program(tmp_path: Path, program: Path) -> None:
             list(pool.map(lambda c: keep(c, program), caches))
     found = caches[0].find({"name": "a"}, tmp_path)
     assert found is not None and found[1].read_bytes() == program.read_bytes()
+
+
+def test_why_of_a_model_and_of_a_manifest(model: Path, tmp_path: Path, capsys) -> None:
+    """What is asked is compared field by field; damage is a reason of its own."""
+    tx8, where = Caller(capsys), ("--cache-dir", tmp_path / "c")
+    manifest = tmp_path / "m.toml"
+    manifest.write_text('schema = 1\n[[model]]\nsource = "net.onnx"\nopt = [1, 2]\ndtype = "bf16"\n')
+    assert tx8("cache", "why", manifest, *where).out.splitlines()[2:] == [
+        "net/opt1  miss   nothing is kept yet", "net/opt2  miss   nothing is kept yet", "0 of 2 are kept"]  # fmt: skip
+    (job, _) = read_manifest(manifest)
+    assert run_job(job, tmp_path / "out", (tmp_path / "c", 1 << 30)).status == "done"
+    assert tx8("cache", "why", manifest, *where).out.splitlines()[2:] == [
+        "net/opt1  hit", "net/opt2  miss   option opt: 1 kept, 2 asked for", "1 of 2 are kept"]  # fmt: skip
+    assert tx8("cache", "why", model, "--dtype", "bf16", "--opt", "1", *where).out.startswith("hit: ")
+    asked = tx8("cache", "why", model, "--dtype", "fp16", *where, "--csv").out.splitlines()
+    assert asked == ["field,kept,asked", "option dtype,'bf16','fp16'", "option opt,1,2"]
+    (kept,) = (tmp_path / "c").rglob("*.tx8")
+    kept.write_bytes(b"cut")
+    told = tx8("cache", "why", manifest, "--only", "*/opt1", *where)
+    assert "is damaged" in told.err and "net/opt1  miss   its program is missing, damaged" in told.out
+    refused(tx8, tmp_path, "cache", "why", manifest, "--opt", "1", says=("stand in the manifest",))
+    refused(tx8, tmp_path, "cache", "why", manifest, "--only", "x", says=("none is called x",))

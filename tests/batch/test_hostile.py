@@ -10,7 +10,11 @@ import pytest
 
 from tests.batch import test_batch as batch
 from tests.batch.test_batch import environment, tree, zoo  # noqa: F401 (a fixture)
+from tests.support.cli_case import Caller
+from tests.support.rights import permissions_count
+from tx8fast.batch.cache import Cache
 from tx8fast.batch.manifest import read_manifest
+from tx8fast.batch.work import run_job
 from tx8fast.errors import ConfigError
 
 
@@ -81,3 +85,51 @@ def test_two_batches_at_once_share_a_cache(good: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     _, outcomes = batch.run(good, tmp_path / "three", tmp_path / "cache")
     assert all(o.from_cache for o in outcomes) and tree(tmp_path / "three") == tree(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("locked", "mode", "asked"),
+    [
+        ("v1", 0, "net0"),
+        ("v1/entry/??/*", 0, "net0"),
+        ("v1/object/??/*", 0, "net0"),
+        ("v1/plans", 0, "net1"),
+        ("v1/*", 0o555, "net1"),
+    ],
+)
+def test_a_cache_that_is_not_ours(good: Path, tmp_path: Path, locked: str, mode: int, asked: str) -> None:
+    """Folders that may not be listed or written, files that may not be read: told, and the programs are the same."""
+    jobs = {j.name: j for j in read_manifest(good)}
+    cache = tmp_path / "cache", 1 << 30
+    run_job(jobs["net0"], tmp_path / "kept", cache)
+    places = list(cache[0].glob(locked))
+    for place in places:
+        place.chmod(mode)
+    try:
+        with permissions_count() as counts:
+            if not counts:
+                pytest.skip("files have no permissions for this user")
+            made = run_job(jobs[asked], tmp_path / "out", cache)
+    finally:
+        for place in places:
+            place.chmod(0o755)
+    assert made.status == "done" and any("cannot be read" in x or "--no-cache" in x for x in made.log), made
+    run_job(jobs[asked], tmp_path / "alone", None)
+    assert tree(tmp_path / "out") == tree(tmp_path / "alone")
+
+
+def test_nothing_is_removed_for_what_may_not_be_read(good: Path, tmp_path: Path, capsys) -> None:
+    """A program whose entry is hidden from us may be somebody else's."""
+    (job,) = (j for j in read_manifest(good) if j.name == "net0")
+    run_job(job, tmp_path / "out", (tmp_path / "cache", 1 << 30))
+    kept = tree(tmp_path / "cache")
+    (entry,) = tmp_path.glob("cache/v1/entry/??/*")
+    entry.chmod(0)
+    with permissions_count() as counts:
+        if not counts:
+            pytest.skip("files have no permissions for this user")
+        Cache(tmp_path / "cache").collect()
+        told = Caller(capsys)("cache", "ls", "--cache-dir", tmp_path / "cache")
+    entry.chmod(0o644)
+    assert tree(tmp_path / "cache") == kept
+    assert told.code == 0 and "1 files or folders of the cache cannot be read, such as" in told.err

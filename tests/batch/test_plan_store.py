@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from tx8fast.batch.cache import Cache
 from tx8fast.zoo import write_zoo
 
 
-@pytest.fixture
-def models(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
     """A network and a language model, in two manifests that differ in what is stored in the programs."""
+    tmp_path = tmp_path_factory.mktemp("models")
     b = CnnBuilder()
     out = b.node("Relu", b.conv(b.conv("x", 3, 8, 3), 8, 16, 3))
     b.save(tmp_path / "net.onnx", (1, 3, 8, 8), out, (1, 16, 8, 8))
@@ -31,22 +33,36 @@ def models(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_same_graph_is_searched_once(models: Path, tmp_path: Path, monkeypatch) -> None:
-    searched = []
+@pytest.fixture(scope="module")
+def searched(models: Path) -> int:
+    """Run the one manifest with a cache (`models/cache`) and the other without (`models/alone`); return how many searches the first began."""
+    began = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = api.plan_table
+        patch.setattr(api, "plan_table", lambda *a: began.append(a[-1] is None) or real(*a))
+        run(models / "one.toml", models / "first", models / "cache")
+        count = sum(began)
+        run(models / "two.toml", models / "alone")
+    return count
+
+
+@pytest.fixture
+def cache(models: Path, searched: int, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(models / "cache", tmp_path / "cache"))
+
+
+def test_the_same_graph_is_searched_once(models: Path, searched: int, cache: Path, tmp_path: Path, monkeypatch) -> None:
+    assert searched == 3
     real = api.plan_table
-    monkeypatch.setattr(api, "plan_table", lambda *a: searched.append(a[-1] is None) or real(*a))
-    cache = tmp_path / "cache"
-    run(models / "one.toml", tmp_path / "a", cache)
+    began = []
+    monkeypatch.setattr(api, "plan_table", lambda *a: began.append(a[-1] is None) or real(*a))
     _, outcomes = run(models / "two.toml", tmp_path / "b", cache)
-    assert searched == [True] * 3 + [False] * 3
+    assert began == [False] * 3
     assert [(o.from_cache, o.plans_from_cache) for o in outcomes] == [(False, True)] * 3
-    run(models / "two.toml", tmp_path / "c")
-    assert tree(tmp_path / "b") == tree(tmp_path / "c"), "plans that are taken make what the search makes"
+    assert tree(tmp_path / "b") == tree(models / "alone"), "plans that are taken make what the search makes"
 
 
-def test_damaged_plans_are_told_and_made_anew(models: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    run(models / "one.toml", tmp_path / "a", cache)
+def test_damaged_plans_are_told_and_made_anew(models: Path, cache: Path, tmp_path: Path) -> None:
     damages = (b"", b"{}", b"[" * 100_000)
     plans = sorted(cache.rglob("plans/??/*.json"))
     assert len(plans) >= len(damages)
@@ -54,13 +70,11 @@ def test_damaged_plans_are_told_and_made_anew(models: Path, tmp_path: Path) -> N
         path.write_bytes(damages[k % len(damages)])
     _, outcomes = run(models / "two.toml", tmp_path / "b", cache)
     assert all(not o.plans_from_cache and any("damaged" in line for line in o.log) for o in outcomes)
-    _, outcomes = run(models / "two.toml", tmp_path / "c")
-    assert tree(tmp_path / "b") == tree(tmp_path / "c")
+    assert tree(tmp_path / "b") == tree(models / "alone")
 
 
-def test_plans_are_kept_within_the_limit(models: Path, tmp_path: Path) -> None:
-    run(models / "one.toml", tmp_path / "a", tmp_path / "cache")
-    store = Cache(tmp_path / "cache")
+def test_plans_are_kept_within_the_limit(cache: Path) -> None:
+    store = Cache(cache)
     assert len(store.plans()) == 3
     store.collect()
     assert len(store.plans()) == 3 and len(list(store.entries())) == 3

@@ -7,11 +7,11 @@ import pytest
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
-from tx8fast.host import core, isa_header, routines_header
+from tx8fast.host import core, isa_header, limits_header, routines_header
 from tx8fast.host.faults import fault
 
 
-@pytest.mark.parametrize("made", [isa_header, routines_header])
+@pytest.mark.parametrize("made", [isa_header, routines_header, limits_header])
 def test_the_header_is_the_declarations(made):
     written = made.HEADER.read_text(encoding="utf-8")
     assert written == made.text(), "run python -m tx8fast.host.isa_header"
@@ -58,8 +58,9 @@ def test_threads_deliver_in_tile_order():
         monitors = np.zeros((3, 4), np.int64)
         for t in tiles[:2]:
             t.load(code, np.zeros(1, np.int64), ())
-        core.run_together(tiles[:2], [(0, 1)] * 2, threads)
-        for t in tiles[:2]:
-            assert t.stopped() == 1
-            core.deliver(t, tiles, monitors, 3, 1)
+        end, which, places = core.run_together(
+            tiles[:2], [0, 1], [np.zeros(0, np.int64)] * 2, tiles, monitors, 1, threads
+        )
+        assert (end, which, places) == ("left_over", 2, [1, 1])
         assert monitors[2, 0] == 128 and not monitors[:2].any()
+        assert (tiles[2].spm[1024:1088] == 1).all()

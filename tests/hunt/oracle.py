@@ -14,6 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 from hunt.draft import Value, output_codes
 from hunt.formats import BOOL, EPS, F16, F32, FLOATS, I64, NARROW, array_of, has_narrow, subgraphs, widen
+from hunt.nearly import (
+    NEAR,
+    NORMAL,
+    OTHER,
+    lost_of_products,
+    nearly_equal,
+    nearly_largest,
+    nearly_nothing,
+    nearly_without_sign,
+    norm_of_single_numbers,
+    ties_decide,
+)
 from hunt.reference import Arrays, NoReference, Session
 from onnx import ModelProto, NodeProto, helper
 
@@ -33,6 +45,8 @@ INNER = frozenset((
 COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
 #: in units of the format at 1: erf by Abramowitz and Stegun 7.1.26, whose own error is 1.5e-7, and as much by its roundings
 FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
+#: ops that take a root of a sum of powers: an operand whose power is below the smallest normal number may as well be nothing
+ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
 #: which operand of an op must not be nothing
@@ -64,7 +78,6 @@ DECISIONS = frozenset(
 )
 #: how many times the measured deviation is allowed
 SLACK = 4.0
-NEAR, OTHER = "noise of equality", "noise of signs"
 SMALL_RUNS, LARGE_RUNS, DECISION_RUNS, LARGE = 4, 3, 18, 4.0
 
 
@@ -76,6 +89,19 @@ class Expected:
     allowed: np.ndarray
     unsure: np.ndarray
     exact: bool
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A rounding of `value`: the input that disturbs it, its format, what sums before it add (in units of f32, for every element), the
+    size of the numbers inside the formula, and a number below which the value may be anything."""
+
+    factor: str
+    value: str
+    code: int
+    extra: float | np.ndarray
+    inner: float
+    floor: float
 
 
 class Oracle:
@@ -93,7 +119,7 @@ class Oracle:
         if any(_differs(node, self.values | self.stored) for node in model.graph.node):
             raise NoReference("the reference does not follow ONNX")
         self.codes = _element_types(model, self.values | self.stored)
-        self._noisy: tuple[Session, list[tuple[str, str, int, float, float]]] | None = None
+        self._noisy: tuple[Session, list[_Place]] | None = None
         self._kept: dict[str, str] = {}  # values that rounding may make nothing -> their name in the disturbed model
 
     def expected(self, compute: int | None = None, slack: float = SLACK) -> dict[str, Expected]:
@@ -114,7 +140,16 @@ class Oracle:
             runs[1].append(end)
         if any(run[name].shape != self.plain[name].shape for run in (*runs[0], *runs[1]) for name in self.outputs):
             raise NoReference("roundings decide the shape of a result")
-        tainted, poled = self.tainted(), self.behind(lambda node: node.op_type in POLES)
+        tainted = self.tainted()
+        for node in self.model.graph.node:
+            values = self.values.get(node.input[0]) if node.op_type == "Unique" and node.input[0] in tainted else None
+            if (
+                values is not None
+                and values.dtype.kind == "f"
+                and ties_decide(values, self._unit(node.input[0], compute))
+            ):
+                raise NoReference("roundings decide which numbers are equal")
+        poled = self.behind(lambda node: node.op_type in POLES)
         found = {}
         for name in self.outputs:
             want = self.plain[name]
@@ -194,15 +229,18 @@ class Oracle:
         feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
         feeds[OTHER] = np.asarray(0 if size == 1 else -1, np.float32)
         feeds |= {f"{v} or nothing": np.ones(self.values[v].shape, np.float32) for v in self._kept} | (without or {})
-        for factor, value, code, extra, inner in places:
+        for place in places:
+            factor, value, inner = place.factor, place.value, place.inner
             array = self.values[value] if value in self.values else self.stored[value]
-            fmt = max((compute or code, code), key=EPS.__getitem__)  # what a model stores in a narrow format stays so
+            fmt = max(
+                (compute or place.code, place.code), key=EPS.__getitem__
+            )  # what a model stores in a narrow format stays so
             eps = size * EPS[fmt]
-            accumulated = size * EPS[F32] * extra
+            accumulated = size * EPS[F32] * place.extra
             # the whole step up or down where a decision may hang on it: half of the large runs then flip what is near
             noise = rng.uniform(-1, 1, array.shape) if size == 1 else rng.integers(0, 2, array.shape) * 2.0 - 1
             feeds[factor] = np.asarray(1 + (eps + accumulated) * side * noise, np.float32)
-            tiny = 2.0**-24 if fmt == F16 else 0.0
+            tiny = 2.0**-24 if fmt == F16 else place.floor
             if inner:
                 inner *= max(1.0, float(np.abs(array).max(initial=0)))
             more = (tiny + eps * inner) * side * rng.uniform(-1, 1, array.shape)
@@ -212,18 +250,20 @@ class Oracle:
         except NoReference:
             return None
 
-    def _noisy_session(self) -> tuple[Session, list[tuple[str, str, int, float, float]]]:
+    def _noisy_session(self) -> tuple[Session, list[_Place]]:
         """The wide model with a factor and a summand at every rounding, both inputs; and where they stand."""
         noisy = ModelProto()
         noisy.CopyFrom(self.wide)
         g = noisy.graph
-        places: list[tuple[str, str, int, float, float]] = []
+        places: list[_Place] = []
         nodes = []
 
-        def disturb(value: str, into: str, extra: float, inner: float, source: str) -> None:
+        def disturb(
+            value: str, into: str, extra: float | np.ndarray, inner: float, source: str, floor: float = 0.0
+        ) -> None:
             factor = f"noise{len(places)}"
             code = self.codes.get(value, F32)
-            places.append((factor, value, code if code in FLOATS else F32, extra, inner))
+            places.append(_Place(factor, value, code if code in FLOATS else F32, extra, inner, floor))
             for name in (factor, factor + "+"):
                 g.input.append(helper.make_tensor_value_info(name, F32, (self.values | self.stored)[value].shape))
             nodes.append(helper.make_node("Mul", [source, factor], [factor + "*"]))
@@ -247,21 +287,21 @@ class Oracle:
                 new.input[by] = f"{value} or nothing of it"
             floats = [n for n in node.input if n in self.values and self.values[n].dtype == np.float32]
             if node.op_type == "Equal" and any(n in tainted for n in floats):
-                nodes += _nearly_equal(node)
+                nodes += nearly_equal(node)
                 continue
             if (
                 node.op_type in ("Cast", "CastLike")
                 and self.codes.get(node.output[0]) == BOOL
                 and node.input[0] in tainted
             ):
-                nodes += _nearly_nothing(node)
+                nodes += nearly_nothing(node)
                 continue
             if node.op_type == "Sign" and node.input[0] in tainted and node.output[0] in self.values:
                 if self.values[node.output[0]].dtype == np.float32:
-                    nodes += _nearly_without_sign(node)
+                    nodes += nearly_without_sign(node)
                     continue
             if node.op_type == "Hardmax" and node.input[0] in tainted:
-                nodes += _nearly_largest(node)
+                nodes += nearly_largest(node)
                 continue
             if self._is_exact(node):
                 nodes.append(new)
@@ -273,7 +313,8 @@ class Oracle:
                 )  # of several steps, which round in between
                 if name in known and known[name].dtype == np.float32 and k < 4:
                     source, new.input[k] = new.input[k], f"{name}@{len(places)}"
-                    disturb(name, new.input[k], terms**0.5, 0.0, source)
+                    floor = NORMAL ** (1 / _exponent(node)) if node.op_type in ROOTS else 0.0
+                    disturb(name, new.input[k], terms**0.5, 0.0, source, floor)
             nodes.append(new)
             inner = FORMULAS.get(node.op_type, 1.0 if node.op_type in INNER else 0.0)
             if node.op_type in COORDINATES and node.output[0] in self.values:
@@ -282,13 +323,19 @@ class Oracle:
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
                     wraps = node.op_type in WRAPS
-                    disturb(name, name + "?" if wraps else name, 1 + terms / 2, inner, name + "@")
+                    extra = 1 + terms / 2 + lost_of_products(node, self.values | self.stored)
+                    left = norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
+                    disturb(name, name + "?" if wraps else name, extra, inner, name + "@", left)
                     if wraps:
                         keep(name, name + "?", name)
         g.input.extend(helper.make_tensor_value_info(name, F32, ()) for name in (NEAR, OTHER))
         del g.node[:]
         g.node.extend(nodes)
         return Session(noisy), places
+
+    def _unit(self, value: str, compute: int | None) -> float:
+        code = self.codes.get(value, F32)
+        return max(EPS[c] for c in (compute or code, code) if c in EPS)
 
     def _terms(self, node) -> float:
         """How many numbers an element of the result may be the sum of, roughly."""
@@ -300,22 +347,8 @@ class Oracle:
         return max([1.0, sizes[0] / max(out, 1.0), *(float(max(s, default=1)) for s in shapes[:1])])
 
 
-def _nearly_equal(node) -> list:
-    """Equality of rounded numbers: true for near ones in one run, for none in the next, so that no such result is sure."""
-    a, b = node.input
-    y = node.output[0]
-    make = helper.make_node  # near to each other among the largest, by which disturbances are measured
-    return [make("Sub", [a, b], [y + "-"]), make("Abs", [y + "-"], [y + "|"]), make("Abs", [a], [y + "a"]), make("Abs", [b], [y + "b"]),
-            make("Add", [y + "a", y + "b"], [y + "s"]), make("ReduceMax", [y + "s"], [y + "m"], keepdims=0),
-            make("Mul", [y + "m", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
-
-
-def _nearly_nothing(node: NodeProto) -> list[NodeProto]:
-    """Truth of a rounded number: false for what is near nothing in one run, true for it in the next."""
-    x, y = node.input[0], node.output[0]
-    make = helper.make_node
-    return [make("Abs", [x], [y + "|"]), make("ReduceMax", [y + "|"], [y + "m"], keepdims=0), make("Mul", [y + "m", NEAR], [y + "t"]),
-            make("Greater", [y + "|", y + "t"], [y])]  # fmt: skip
+def _exponent(node: NodeProto) -> float:
+    return float(next((a.i for a in node.attribute if a.name == "p"), 2)) or 1.0
 
 
 def _differs(node: NodeProto, values: Arrays) -> bool:
@@ -324,27 +357,6 @@ def _differs(node: NodeProto, values: Arrays) -> bool:
         return False
     x, scales = (values.get(node.input[k] if k < len(node.input) else "") for k in (0, 2))
     return x is not None and scales is not None and bool((scales * x.shape[-scales.size :] % 1).any())
-
-
-def _nearly_without_sign(node: NodeProto) -> list[NodeProto]:
-    """Sign of a rounded number: of what is near nothing none in one run, the other one in the next."""
-    x, y = node.input[0], node.output[0]
-    make = helper.make_node
-    return [*_nearly_nothing(make("", [x], [y + "is"])), make("Cast", [y + "is"], [y + "1"], to=F32), make("Sign", [x], [y + "s"]),
-            make("Mul", [y + "1", y + "s"], [y + "far"]), make("Sub", [y + "s", y + "far"], [y + "rest"]),
-            make("Mul", [y + "rest", OTHER], [y + "turned"]), make("Add", [y + "far", y + "turned"], [y])]  # fmt: skip
-
-
-def _nearly_largest(node: NodeProto) -> list[NodeProto]:
-    """One for the largest of rounded numbers: for all that are near it in one run, for one in the next."""
-    x, y = node.input[0], node.output[0]
-    make, axis = helper.make_node, [next((a.i for a in node.attribute if a.name == "axis"), -1)]
-    return [make("Abs", [x], [y + "|"]), make("ReduceMax", [y + "|"], [y + "m"], keepdims=0), make("Mul", [y + "m", NEAR], [y + "t"]),
-            make("Constant", [], [y + "axis"], value_ints=axis), make("ReduceMax", [x, y + "axis"], [y + "top"], keepdims=1),
-            make("Sub", [y + "top", y + "t"], [y + "low"]), make("GreaterOrEqual", [x, y + "low"], [y + "is"]),
-            make("Cast", [y + "is"], [y + "many"], to=F32), make("Hardmax", [x], [y + "one"], axis=axis[0]),
-            make("Sub", [NEAR, NEAR], [y + "0"]), make("Greater", [NEAR, y + "0"], [y + "near"]),
-            make("Where", [y + "near", y + "many", y + "one"], [y])]  # fmt: skip
 
 
 def _with_all_values(model: ModelProto) -> ModelProto:

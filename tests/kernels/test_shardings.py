@@ -1,4 +1,4 @@
-"""Shardings and splits: published counts and orders, and kernel = twin."""
+"""Shardings: published counts and orders, and kernel = twin."""
 
 import math
 from collections import Counter
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tx8fast import _kernels
 from tx8fast._kernels.reference import shard_enum as twin
 from tx8fast.errors import InternalError
-from tx8fast.search.space import alignment_base, next_split, shardings, split_states
 
 
 def run_kernel(*args, **options):
@@ -47,45 +46,27 @@ def test_levels_of_the_documented_shape(enumerate_) -> None:
     ],
 )
 def test_six_more_shapes(shape, tiles, count, histogram, first) -> None:
-    levels = shardings(shape, tiles)
-    pairs = [
-        (vector, eff) for level in levels for vector, eff in zip(level.shardings, level.effective_tiles, strict=True)
-    ]
+    channels = 64 if shape[-1] >= 64 else 1 << (max(4, shape[-1]) - 1).bit_length()
+    pairs = list(zip(*run_kernel(shape, (*(1,) * (len(shape) - 1), channels), tiles), strict=True))
     assert pairs[0][0] == first
-    cut = [(v, e) for v, e in pairs if math.prod(v) > 1]
+    cut = [e for v, e, _ in pairs if math.prod(v) > 1]
     assert len(cut) == count
     assert len(pairs) == count + 1
-    assert Counter(e for _, e in cut) == histogram
-    assert [level.factor for level in levels] == sorted({int(math.log2(e)) for _, e in pairs})[::-1]
+    assert Counter(cut) == histogram
+    factors = [factor for *_, factor in pairs]
+    assert factors == sorted(factors, reverse=True) and {*factors} == {int(math.log2(e)) for _, e, _ in pairs}
 
 
-def test_limit_and_legality_drop_vectors() -> None:
-    levels = shardings((8, 1024), 16, limit=(1, 16))
-    assert [v for level in levels for v in level.shardings] == [(1, 16), (1, 1)]
-    refused = shardings((8, 1024), 16, legal=lambda v: v[1] == 1)
-    assert [v for level in refused for v in level.shardings] == [(16, 1), (1, 1)]
-    assert shardings((8, 1024), 16, legal=lambda v: False) == ()
+def test_a_limit_drops_vectors() -> None:
+    assert run_kernel((8, 1024), (1, 64), 16, (1, 16))[0] == [(1, 16), (1, 1)]
 
 
 def test_ties_turn_round_with_n_first() -> None:
-    ascending = shardings((16, 16, 16), 4, align_channels=False)[0].shardings
-    assert shardings((16, 16, 16), 4, align_channels=False, n_first=True)[0].shardings == ascending[::-1]
-
-
-@pytest.mark.parametrize(
-    ("length", "block", "base"),
-    [
-        (1, 64, 4),
-        (4, 64, 4),
-        (5, 64, 8),
-        (56, 64, 64),
-        (64, 64, 64),
-        (1000, 64, 64),
-        (100, 128, 128),
-    ],
-)
-def test_alignment_base(length: int, block: int, base: int) -> None:
-    assert alignment_base(length, block) == base
+    (ascending, _, factor), turned = (
+        run_kernel((16, 16, 16), (1, 1, 1), 4, n_first=n_first) for n_first in (False, True)
+    )
+    first = factor.count(factor[0])
+    assert turned[0][:first] == ascending[:first][::-1]
 
 
 @given(
@@ -131,37 +112,3 @@ def test_more_vectors_than_the_first_guess() -> None:
 def test_bad_arguments_are_refused(shape, base, parts: int, text: str) -> None:
     with pytest.raises(InternalError, match=text):
         _kernels.enumerate_shardings(shape, base, parts)
-
-
-def test_split_sequences_of_the_documented_shard() -> None:
-    shard, minimum = (3, 4, 128, 256), (1, 1, 1, 64)
-    forward = list(split_states(shard, minimum, n_first=True))
-    assert forward == [
-        (1, 1, 1, 1), (2, 1, 1, 1), (3, 1, 1, 1), (3, 2, 1, 1), (3, 4, 1, 1), (3, 4, 2, 1), (3, 4, 4, 1),
-        (3, 4, 8, 1), (3, 4, 16, 1), (3, 4, 32, 1), (3, 4, 64, 1), (3, 4, 128, 1), (3, 4, 128, 2),
-        (3, 4, 128, 4),
-    ]  # fmt: skip
-    backward = list(split_states(shard, minimum))
-    assert backward[:5] == [(1, 1, 1, 1), (1, 1, 1, 2), (1, 1, 1, 4), (1, 1, 2, 4), (1, 1, 4, 4)]
-    assert backward[-5:] == [
-        (1, 1, 128, 4), (1, 2, 128, 4), (1, 4, 128, 4), (2, 4, 128, 4), (3, 4, 128, 4),
-    ]  # fmt: skip
-    assert len(backward) == 14
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 500), st.sampled_from([1, 8, 64])), min_size=1, max_size=4),
-    st.booleans(),
-)
-def test_split_states_grow_and_their_number_is_known(dims, n_first: bool) -> None:
-    shard, minimum = [d[0] for d in dims], [d[1] for d in dims]
-    most = [-(-length // least) for length, least in dims]
-    states = list(split_states(shard, minimum, n_first))
-    assert len(states) == 1 + sum((m - 1).bit_length() for m in most)
-    assert states[-1] == tuple(most)
-    assert all(a != b and all(x <= y for x, y in zip(a, b)) for a, b in zip(states, states[1:]))
-
-
-def test_forbidden_dimensions_stay_uncut() -> None:
-    assert next_split((1, 1), (8, 256), (1, 64), allowed=(True, False)) == (2, 1)
-    assert next_split((8, 1), (8, 256), (1, 64), allowed=(True, False)) is None

@@ -6,12 +6,15 @@ import dataclasses
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
 
+from tx8fast.api import CompiledProgram
 from tx8fast.lower import lower
 from tx8fast.lower.attention import Attention
+from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.nest import loop_slices, loop_steps
 from tx8fast.tile.order import tile_order
 from tx8fast.tile.tiling import Plan, Tiling
@@ -78,7 +81,7 @@ def agrees(case: Case, mask: np.ndarray | None, seed: int) -> None:
 DTYPES = st.sampled_from(["bf16", "f16", "f32"])
 MACHINES = st.sampled_from(["tx8", "test_2x2"])
 HEADS = st.tuples(st.integers(1, 2), st.integers(1, 3), st.sampled_from([1, 2, 5]))
-DEPTHS = st.sampled_from([32, 64, 80, 128])
+DEPTHS = st.sampled_from([32, 64, 72, 80, 96, 112, 128])
 
 
 @settings(max_examples=30)
@@ -99,6 +102,20 @@ def test_known_band_of_visible_keys(dtype, heads, rows, offset, window, depth, m
     keys = rows + offset
     case = attention(dtype, *heads, rows, keys, depth, "full", (offset, window), machine)
     agrees(case, band(rows, keys, offset, window, dtype), seed)
+
+
+@pytest.mark.parametrize("depth", [24, 72, 80, 96, 112])
+def test_heads_that_begin_inside_of_blocks(depth) -> None:
+    """Their rows come in few transfers, however many there are, and nothing is read that was never written."""
+    case = grouped(attention("bf16", 1, 3, 2, 48, 100, depth, "full", (52, 0), "test_2x2"))
+    low = lowering(case)
+    assert all(len(a.transfers((0, h, g, 0, 0), (1, h + 1, g + 1, 48, 100))) <= 3
+               for a in (*low.reads[:3], *low.writes) for h in range(3) for g in range(2))  # fmt: skip
+    feed = inputs_of(case, np.random.default_rng(depth), band(48, 100, 52, 0, "bf16"))
+    check(case, feed, tolerance=LOOSE["bf16"])
+    CompiledProgram(case.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)
+    alone = attention("bf16", 1, 4, 1, 64, 256, depth, machine="test_2x2").program
+    assert sum(s.estimate_cycles for s in alone.segments) == pytest.approx(simulate(alone).cycles, rel=0.05)
 
 
 @settings(max_examples=25)

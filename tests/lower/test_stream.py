@@ -107,10 +107,14 @@ def networks(draw):
 
 
 @settings(max_examples=5, phases=NO_SHRINK)
-@given(networks(), st.sampled_from([1.0, 0.05]), st.booleans(), st.sampled_from([1, 16384]), st.integers(0, 1 << 20))
-def test_layers_of_every_kind(network, spare, sharing, share_min, seed) -> None:
+@given(
+    networks(), st.sampled_from([1.0, 0.05]), st.booleans(), st.sampled_from([1, 16384]), st.sampled_from(["port", "no port"]),
+    st.integers(0, 1 << 20),
+)  # fmt: skip
+def test_layers_of_every_kind(network, spare, sharing, share_min, machine, seed) -> None:
+    """Where what arrives shares a port, tiles copy their own parts of the weights."""
     try:
-        case, _ = streamed(grouped(build(*network, "test_2x2")), sharing, spare, share_min)
+        case, _ = streamed(grouped(build(*network, machine)), sharing, spare, share_min)
     except (NotLowerable, InfeasibleError):
         assume(False)
     agrees(case, seed, 1e-4)

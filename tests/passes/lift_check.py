@@ -12,7 +12,7 @@ RNG = np.random.default_rng(11)
 QUIET = ("constant", "get_param", "return")
 
 
-def constant(g: SmallGraph, x, dtype=np.float32):
+def constant(g: SmallGraph, x, dtype: type = np.float32):
     return g("constant", value=DenseAttr(np.array(x, dtype)))
 
 

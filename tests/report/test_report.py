@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.checkpoints import make_checkpoint
 from tests.support.cli_case import Caller, refused, write_onnx
+from tests.support.png import grey
 from tx8fast.demo_model import SMALL, write_config
 from tx8fast.report.figures import joined
 from tx8fast.report.markup import data, el, plain
@@ -153,7 +154,7 @@ def test_hostile_names_are_text(tx8, tmp_path):
 
 def test_eighty_layers_take_little_room(tx8, tmp_path):
     config = write_config(tmp_path / "m", SMALL | {"num_hidden_layers": 80})
-    assert tx8("compile", config, "-o", tmp_path / "p.tx8", "--seq", "64").code == 0
+    assert tx8("compile", config, "-o", tmp_path / "p.tx8", "--seq", "64", "--opt", "1").code == 0
     text = write(tx8, tmp_path / "p.tx8", tmp_path / "r.html")
     assert len(text.encode()) < LIMIT_BYTES
     page = Page(text)
@@ -195,6 +196,8 @@ def test_markup():
 
 # ---- in a browser
 
+SCREEN = Path(__file__).parent.parent / "golden" / "report-screen.txt"
+
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 #: runs in the page after its own script, and leaves what it has found in an attribute
 PROBE = """
@@ -215,18 +218,21 @@ table.tBodies[0].rows[1].click(); out.chosen = document.getElementById("picked")
 const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
 out.drawn = data.some((v, i) => i % 4 !== 3 && v > 0 && v < 255);
 out.wide = document.documentElement.scrollWidth;
+out.answers = Math.max(...["bound", "spm", "loss"].map((k) => document.getElementById("answer-" + k).getBoundingClientRect().bottom + scrollY));
 document.documentElement.dataset.found = JSON.stringify(out);
 </script></html>
 """
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on the PATH: the report's script is not executed")
-def test_in_a_browser(tx8, program, tmp_path):
+def test_in_a_browser(tx8, program, tmp_path, request):
+    """Sorting, zoom and the script's console at 1280 px; the first screen has the answers and looks as it did; it prints on a few pages."""
     text = write(tx8, program, tmp_path / "r.html")
     probed = tmp_path / "probed.html"
     probed.write_text(text.replace("</html>\n", PROBE), encoding="utf-8")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
-               "--window-size=1280,900", "--enable-logging=stderr", "--dump-dom", probed.as_uri()]  # fmt: skip
+               "--window-size=1280,900", "--enable-logging=stderr", "--hide-scrollbars", "--force-device-scale-factor=0.5", "--dump-dom",
+               f"--screenshot={tmp_path / 'screen.png'}", f"--print-to-pdf={tmp_path / 'pages.pdf'}", probed.as_uri()]  # fmt: skip
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert not [line for line in ran.stderr.splitlines() if "CONSOLE" in line], ran.stderr
     attrs = next(a for t, a in Page(ran.stdout.strip()).tags if t == "html")
@@ -236,4 +242,13 @@ def test_in_a_browser(tx8, program, tmp_path):
     assert sorted(found["names"], key=str.lower) == sorted(found["names"], key=str.lower)
     assert found["near"] < 0.7 * found["whole"] and found["again"] == found["whole"]
     assert found["drawn"] and re.search(r"cycles, [\d,]+ times$", found["chosen"])
-    assert found["wide"] <= 1280
+    assert found["wide"] <= 1280 and found["answers"] < 900
+    assert 1 <= len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "pages.pdf").read_bytes())) <= 12
+    pixels = grey((tmp_path / "screen.png").read_bytes())
+    assert pixels.shape == (450, 640)
+    # where there is anything at all: another font or another program changes two places, a card that is gone five
+    ink = (1 - pixels).reshape(10, 45, 8, 80).mean((1, 3)) > 0.003
+    text = "".join("".join(".#"[v] for v in row) + "\n" for row in ink.astype(int))
+    if request.config.getoption("--update-golden"):
+        SCREEN.write_text(text)
+    assert sum(a != b for a, b in zip(text, SCREEN.read_text(), strict=True)) <= 3, text

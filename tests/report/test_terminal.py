@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -9,47 +10,101 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.support.cli_case import Caller, refused, write_mlp
-from tx8fast.batch.table import errors as batch_errors
-from tx8fast.batch.table import grid as batch_grid
+from tx8fast.batch import table
+from tx8fast.cli.output import progress
 from tx8fast.errors import ConfigError
 from tx8fast.program.labels import label, layer_of, ops_text, ranges_text
+from tx8fast.report import compare
+from tx8fast.report.assumptions import calibration_tables, sensitivity_tables
+from tx8fast.report.check import ops_grid, size_parts
+from tx8fast.report.compare import head_parts, why_parts
 from tx8fast.report.grid import Column, Grid, Pairs, cell_len, number, shorten
-from tx8fast.report.tables import cycle_head, groups_grid, inspect_head, program_tables, segments_grid
+from tx8fast.report.tables import (
+    cycle_head,
+    groups_grid,
+    inspect_head,
+    length_tables,
+    output_tables,
+    program_tables,
+    segments_grid,
+    stream_grid,  # fmt: skip
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTHS = (60, 80, 120, None)
 
 
-def parts_of(facts: dict[str, Any], command: str) -> list[Any]:
-    if command == "sim":
-        return [*cycle_head(facts["sim"]), groups_grid(facts["sim"])]
-    if command == "inspect":
-        return [*inspect_head(facts["inspect"]), segments_grid(facts["inspect"]["segment_rows"])]
-    if command == "compile":
-        return program_tables({**facts["inspect"], "file_bytes": 1_000_000, "compile_seconds": 1.28, "search": {},
-                               "kernel_core": {"kv_update": "it moves one row to a place that is known only when it runs"}})  # fmt: skip
-    return [batch_grid(facts["batch"], facts["seconds"]), *batch_errors(facts["batch"])]
+#: what a command prints, from the facts of real programs
+PRINTED: dict[str, Callable[[dict[str, Any]], Sequence[Any]]] = {
+    "sim": lambda f: [*cycle_head(f["sim"]), groups_grid(f["sim"])],
+    "inspect": lambda f: [*inspect_head(f["inspect"]), segments_grid(f["inspect"]["segment_rows"])],
+    "inspect-streams": lambda f: [stream_grid(f["streams"], True)],
+    "compile": lambda f: program_tables({**f["inspect"], "file_bytes": 1_000_000, "compile_seconds": 1.28, "search": f["search"],
+                                         "kernel_core": {"kv_update": "it moves one row to a place that is known only when it runs"}}),
+    "compile-lengths": lambda f: flat(length_tables("m.tx8", f["lengths"]["file_bytes"], "rows", f["lengths"]["programs"], 1.28)),
+    "check": lambda f: [ops_grid(f["check"]), *size_parts(f["check"])],
+    "run": lambda f: flat(output_tables(f["run"] | {"run_seconds": 0.5})),
+    "diff": lambda f: [*head_parts(f["diff"]), compare.groups_grid(f["diff"]), *why_parts(f["diff"])],
+    "sensitivity": lambda f: flat(sensitivity_tables(f["sensitivity"])),
+    "calibrate": lambda f: flat(calibration_tables(f["calibrate"])),
+    "batch": lambda f: [table.grid(f["batch"], f["seconds"]), *table.errors(f["batch"])],
+    "batch-dry-run": lambda f: [table.jobs_grid(f["jobs"])],
+    "cache-ls": lambda f: [table.kept_grid(f["kept"])],
+    "cache-why": lambda f: [table.fields_grid(f["fields"]), table.why_grid(f["why"])],
+    "bench": lambda f: [table.bench_grid(f["bench"])],
+    "bench-compare": lambda f: [table.compare_grid(f["compare"])],
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("command", ["sim", "inspect", "compile", "batch"])
-def test_golden(command, width, data_dir, request):
-    facts = json.loads((data_dir / "terminal" / "facts.json").read_text())
-    lines = [
-        line for part in parts_of(facts, command) for line in ([part] if isinstance(part, str) else part.lines(width))
-    ]
-    assert width is None or max(map(cell_len, lines)) <= width
-    text = "\n".join(lines) + "\n"
-    golden = ROOT / "golden" / "terminal" / f"{command}-{width or 'pipe'}.txt"
-    if request.config.getoption("--update-golden"):
-        golden.write_text(text)
-    assert text == golden.read_text()
+def flat(parts: Sequence[Any]) -> list[Any]:
+    return [x for part in parts for x in (part if isinstance(part, list) else [part])]
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, Any]:
+    return json.loads((ROOT / "data" / "terminal" / "facts.json").read_text())
+
+
+@pytest.mark.parametrize("command", PRINTED)
+def test_golden(command, facts, request):
+    for width in WIDTHS:
+        lines = [
+            line
+            for part in PRINTED[command](facts)
+            for line in ([part] if isinstance(part, str) else part.lines(width))
+        ]
+        assert width is None or max(map(cell_len, lines)) <= width
+        text = "\n".join(lines) + "\n"
+        golden = ROOT / "golden" / "terminal" / f"{command}-{width or 'pipe'}.txt"
+        if request.config.getoption("--update-golden"):
+            golden.write_text(text)
+        assert text == golden.read_text()
+
+
+def test_every_table_is_golden(facts):
+    """Every function of the package that makes a table is called by one of `PRINTED`."""
+    texts = {p: p.read_text(encoding="utf-8") for p in (ROOT.parent / "tx8fast").rglob("*.py")}
+    making = {
+        (str(path), fn.name) for path, text in texts.items() if "Grid(" in text
+        for fn in ast.walk(ast.parse(text)) if isinstance(fn, ast.FunctionDef)
+        and any(isinstance(n, ast.Call) and getattr(n.func, "id", "") == "Grid" for n in ast.walk(fn))
+    }  # fmt: skip
+    called = set()
+    sys.setprofile(lambda frame, event, _: called.add((frame.f_code.co_filename, frame.f_code.co_name)))
+    try:
+        for parts in PRINTED.values():
+            parts(facts)
+    finally:
+        sys.setprofile(None)
+    assert {name for _, name in making - called} == {"to_csv"}  # of a file, which no terminal shows
 
 
 ROWS = [
@@ -132,6 +187,12 @@ def test_commands(tx8, tmp_path):
     told = tx8("sim", program, "--json", "--sort", "cycles")
     assert json.loads(told.out) == sim and "--sort has no effect" in told.err
     refused(tx8, tmp_path, "inspect", program, "--code", "0", "--csv", says=("drop --code",))
+    for args, head in (
+        (("compile", write_mlp(tmp_path / "n.onnx", ("rows", 32)), "--dim", "rows=4,8", "-o", tmp_path / "l.tx8"), "length,segments"),
+        (("sensitivity", program), "key,value"),
+        (("calibrate", ROOT / "data" / "measurements.csv", "--fit", "dte.setup_hw"), "engine,size"),
+    ):  # fmt: skip
+        assert tx8(*args, "--csv").out.startswith(head)
 
 
 def test_a_terminal_gets_lines_of_its_width(tx8, tmp_path):
@@ -160,3 +221,31 @@ def test_a_terminal_gets_lines_of_its_width(tx8, tmp_path):
     assert run.returncode == 0
     lines = out.decode().replace("\r\n", "\n").splitlines()
     assert max(map(len, lines)) <= 60 and any("no room for" in line for line in lines)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_live_table_of_what_is_at_work(monkeypatch):
+    """A bar with what is left, and below it a row for each job that is at work, from the first moment."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress("jobs", False) as told:
+
+        def shown() -> list[list[str]]:
+            drawn = io.StringIO()
+            Console(file=drawn, width=60).print(told.bar.get_renderable())
+            return [line.replace("\\u2501", "").split() for line in drawn.getvalue().splitlines() if line.strip()]
+
+        told(0, 3)
+        assert told.bar is None, "nothing is at work yet"
+        told.begun("llama-3.1-8b/prefill")
+        told.begun("a/very-long-name-of-a-job/that-has-no-room/at-all")
+        assert [row[0] for row in shown()] == ["jobs", "llama-3.1-8b/prefill", "a/very-lo...m/at-all"]
+        assert shown()[0][-5:] == ["0", "of", "3,", "left", "-:--:--"] and shown()[1][-3:] == ["for", "0", "s"]
+        told.ended("llama-3.1-8b/prefill")
+        told(1, 3)
+        assert [row[0] for row in shown()][0] == "jobs" and len(shown()) == 2 and "1 of 3" in " ".join(shown()[0])

@@ -9,9 +9,10 @@ import pytest
 from support.one_op import Arg, one_op, random_plan, with_plan
 
 from tx8fast import isa
-from tx8fast.search.blocks import Block, Pool
+from tx8fast.search.blocks import Pool
 from tx8fast.search.trial import PlanTimer
 from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.blocks import Columns
 from tx8fast.tile.nest import loop_steps
 from tx8fast.tile.tiling import Plan, Tiling
 
@@ -81,22 +82,19 @@ def test_steps_load_what_changes_and_alternate_copies() -> None:
 
 
 def test_rows_that_blocks_have_in_common_are_those_of_every_block() -> None:
-    """Blocks of a pool, put together from distinct rows, are what their rows give one by one; pauses of one length are one row."""
+    """Blocks of a pool, put together from distinct rows, are what their rows give one by one."""
     machine = one_op("abs", Arg((5, 5))).machine
     add = [isa.make("add_vv", src0=4096 * i, src1=0, dst=8192, n=64 + 64 * (i % 2), fmt=3) for i in range(3)]
     load = isa.make("rdma", slot=0, ddr=128, dst=4096, run_bytes=640)
     blocks = [[add[0], load], [load, add[1], add[0]], [add[2], load, load]]
     pool = Pool(machine)
-    numbers = [pool.want(("block", 0), blocks[0]), pool.pause(("pause", 0), 70)]
+    numbers = [pool.want(("block", 0), blocks[0])]
     pool.fill()
     numbers += [pool.want(("block", i), rows) for i, rows in enumerate(blocks[1:], 1)]
-    numbers += [pool.pause(("pause", 1), 70), pool.pause(("pause", 2), 90)]
     pool.fill()
-    assert numbers == list(range(6)) and len(pool.rows.kind) == 4 + 2
-    for number, rows in zip([0, 2, 3], blocks, strict=True):
+    assert numbers == list(range(3)) and len(pool.rows.kind) == 4
+    for number, rows in zip(numbers, blocks, strict=True):
         begin = pool.begin[number]
-        found = pool.rows.take(pool.place[begin : begin + pool.size[number]])
-        for name, column in vars(Block.of(machine, isa.rows(rows))).items():
+        found = pool.rows.of(pool.place[begin : begin + pool.size[number]])
+        for name, column in vars(Columns(machine, isa.rows(rows))).items():
             assert (getattr(found, name) == column).all(), name
-    pauses = [int(pool.rows.issue[pool.place[pool.begin[n]]]) for n in (1, 4, 5)]
-    assert pauses == [70, 70, 90]

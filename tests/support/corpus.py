@@ -73,6 +73,12 @@ def norm_of_heads() -> IRProgram:
     return g.done(y=g("relu", g("reshape", y, shape=(2, 3, 128))))
 
 
+def scores_in_f16() -> IRProgram:
+    """A softmax of scores that its factor takes down."""
+    g = SmallGraph(q=((2, 4, 64), "f16"), k=((2, 6, 64), "f16"))
+    return g.done(y=g("softmax", g("gemm", g.args["q"], g.args["k"], trans_b=True), axis=-1, scale=0.125))
+
+
 def random_inputs(program: IRProgram, seed: int = 3) -> dict[str, np.ndarray]:
     """Values that every model of the corpus accepts: floats around 0, small indices."""
     rng = np.random.default_rng(seed)
@@ -91,5 +97,6 @@ __all__ = [
     "family",
     "norm_of_heads",
     "random_inputs",
+    "scores_in_f16",
     "small_cnn",
 ]

@@ -38,6 +38,8 @@ from tx8fast.weights import WeightTable
 #: largest error relative to the largest magnitude of the result
 TOLERANCE = {"f32": 1e-5, "bf16": 1.5e-2, "f16": 2e-3}
 MACHINES = {name: load_machine(name) for name in ("tx8", "test_2x2")}
+# all that arrives at a tile goes through one port, and nothing does
+MACHINES["port"], MACHINES["no port"] = (load_machine("test_2x2", {"dte.write_port_bytes": n}) for n in (128, 0))
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,15 @@ from tx8fast.lower.base import Access, Lowering
 
 PACKAGE = Path(tx8fast.lower.__file__).parent.parent
 OTHERS = frozenset({"add", "max", "min", "mul", "ne"})  # also ways to combine, and an engine
-FLAGS = frozenset({"keeps", "deferred", "turns", "lags", "overlaps", "backward", "twin", "rare", "row_factors", "skipping", "prepared",
+FLAGS = frozenset({"keeps", "turns", "overlaps", "backward", "twin", "rare", "row_factors", "skipping", "prepared",
                    "shared_copies"})  # fmt: skip
 LISTS = tuple | list | set | frozenset | dict
 #: what is told apart -> how often, in all files together
 LEFT = {
-    "'contract'": 3, "'conv'": 2, "'gemm'": 3, "'layernorm'": 1, "'reduce'": 1, "'rmsnorm'": 1, "'rope'": 1,
+    "'contract'": 2, "'conv'": 1, "'gemm'": 2, "'layernorm'": 1, "'reduce'": 1, "'rmsnorm'": 1, "'rope'": 1,
     "'softmax'": 4, "'swiglu'": 1, "ATTENTION": 1, "BINARY": 3, "Collective": 2, "Contraction": 2, "KernelCore": 6,
-    "NORMS": 2, "Stream": 5, "TableRows": 4, "UNARY": 3, "WINDOWS": 4, "backward": 1, "deferred": 1,
-    "keeps": 10, "lags": 1, "overlaps": 8, "rare": 4, "row_factors": 4, "shared_copies": 1, "skipping": 10,
+    "NORMS": 2, "Stream": 5, "TableRows": 4, "UNARY": 3, "WINDOWS": 3, "backward": 1,
+    "keeps": 10, "overlaps": 8, "rare": 4, "row_factors": 4, "shared_copies": 1, "skipping": 10,
     "turns": 2, "twin": 1,
 }  # fmt: skip
 

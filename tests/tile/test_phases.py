@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections import Counter
+from itertools import combinations, product
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lower.test_cnn import blocked, grouped
 from onnx import TensorProto, helper
+from support.one_op import build
 
 from tx8fast import api
 from tx8fast._kernels._facade_banks import JITTER, STEPS, WARM, WINDOW
 from tx8fast._kernels.reference import banks as twin
 from tx8fast.alloc import Buffer
+from tx8fast.lower.chain import place
+from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine, load_machine
 from tx8fast.machine.tags import changed
 from tx8fast.options import CompileOptions
 from tx8fast.schedule import buffers
+from tx8fast.search.stream_trial import stream_plan
 from tx8fast.simulator.cycle import simulate
-from tx8fast.tile.phases import DEPTHS, FREE, phases, turn_bytes
+from tx8fast.tile.phases import DEPTHS, FREE, forms, phases, stream_phases, turn_bytes
 
 MACHINE = load_machine("tx8")
 
@@ -83,7 +89,7 @@ def test_what_a_program_loses(monkeypatch, tmp_path) -> None:
     path = tmp_path / "product.onnx"
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
     make = lambda: api.compile(path, CompileOptions(dtype="bf16")).program  # noqa: E731
-    assert max(losses(make())) < 1.01
+    assert max(losses(make())) < 1.02
     monkeypatch.setattr(buffers, "_phased", lambda tiling, items, first, plain, at, room: plain)
     assert max(losses(make())) > 1.1
 
@@ -111,3 +117,47 @@ def test_phases_give_way_to_what_must_fit(monkeypatch) -> None:
     tight = placed(10 * 1024)
     assert [a % turn for a in tight[:2]] == [0, 1024] and tight != roomy
     assert placed(8448) == [0, 4096, 6144, 8192]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9000), st.integers(0, 6), st.integers(1, 3), st.sampled_from([None, 0, 512, 1792])),
+        max_size=12,
+    )
+)
+def test_places_of_a_stream_have_their_phases(wanted) -> None:
+    wishes = [(k, size, [(a, a + n)]) for k, (size, a, n, _) in enumerate(wanted)]
+    phase = {k: p for k, (*_, p) in enumerate(wanted) if p is not None}
+    need, at = place(wishes, phase, 2048)
+    assert all(at[k] % 2048 == p for k, p in phase.items())
+    spans = [(at[k], at[k] + size, lives[0]) for k, size, lives in wishes]
+    assert need >= max([b for _, b, _ in spans], default=0)
+    for (a, b, x), (c, d, y) in combinations(spans, 2):
+        assert b <= c or d <= a or x[1] <= y[0] or y[1] <= x[0]
+
+
+def test_images_and_weights_of_a_stream() -> None:
+    """Two convolutions whose sums are added to an image: where everything begins at bank 0 they lose more."""
+    lost = {}
+    low = ConvStream(residual().records[0], MACHINE)
+    stream_plan(low, MACHINE, "stream")
+    for when in ("before", "after"):
+        found: Counter[tuple[tuple[int, int], ...]] = Counter()
+        for rows, present in low.beside():
+            for form, cycles in forms(MACHINE, rows, [(low.at[n], low.held_bytes[n]) for n in present]).items():
+                found[tuple([(low.at[present[k]] + at, rate) for k, at, rate in form])] += cycles
+        lost[when] = max(sum(n * (1 / share(list(f), d) - 1) for f, n in found.items()) for d in DEPTHS)
+        stream_phases(low)
+    assert lost["after"] < 0.6 * lost["before"]
+    assert low.spm_bytes <= low.capacity and not low.move(dict.fromkeys(low.at, 1 << 30), 1 << 31)
+
+
+def residual():
+    def body(b, x, v, w):
+        op = lambda kind, *a: b.op(kind, *a, mem_layout="blocked").result  # noqa: E731
+        y = op("conv", x, v, None)
+        return op("relu", op("add", op("conv", y, w, None), x))
+
+    args = [blocked("bf16", 16, 32, 32, 64), blocked("bf16", 1, 1, 64, 64), blocked("bf16", 1, 1, 64, 64)]
+    return grouped(build(args, body, "tx8"))

@@ -95,16 +95,14 @@ def _preceding(kernel: str, n: int, before: tuple[npt.ArrayLike, npt.ArrayLike])
 
 @dataclass(frozen=True)
 class Windows:
-    """Register windows of rows (n,), and the core's cycles of a wait for one. own: a row's window, -1: `home` or the other one
-    of 0 and 2; of what the core does: the windows it waits for itself, as a mask. rule: 0: the window that was waited for last,
-    1: home, 2: home even where a predecessor in another one must then be waited for. ahead: rows that would lengthen the core's wait
-    after the next one stay behind that as well."""
+    """Register windows of rows (n,), and the core's cycles of a wait for one. own: a row's window, -1: `home`, which is 0 or 2, or
+    the other one of these if only that needs no wait; of what the core does: the windows it waits for itself, as a mask. held: how
+    many things the core is to have done before a row goes, as long as it can do them."""
 
     own: npt.ArrayLike
     home: npt.ArrayLike
-    rule: npt.ArrayLike
+    held: npt.ArrayLike
     wait_cycles: int
-    ahead: bool = False
 
 
 def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayLike],
@@ -122,9 +120,9 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
     cycles_, depth_ = int_array(kernel, "cycles", cycles), int_array(kernel, "depth", depth)
     n, none = len(engine_), np.zeros(len(engine_), np.int64)
     w = windows or Windows(none, none, none, 0)
-    own, home, rule = (int_array(kernel, name, x) for name, x in (("own", w.own), ("home", w.home), ("rule", w.rule)))
+    own, home, held = (int_array(kernel, name, x) for name, x in (("own", w.own), ("home", w.home), ("held", w.held)))
     require(kernel, len(issue_) == len(cycles_) == n, f"{len(issue_)} issues and {len(cycles_)} cycles for {n} rows")
-    require(kernel, len(own) == len(home) == len(rule) == n, f"windows of {len(own)} rows for {n}")
+    require(kernel, len(own) == len(home) == len(held) == n, f"windows of {len(own)} rows for {n}")
     core = engine_ == ENGINES
     require(kernel, n == 0 or (0 <= engine_.min() and engine_.max() <= ENGINES), f"engines must be at most {ENGINES}")
     require(kernel, n == 0 or (issue_.min() >= 0 and cycles_.min() >= 0), "negative cycles")
@@ -132,7 +130,7 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
         kernel, len(depth_) == ENGINES and 1 <= depth_.min() and depth_.max() < MAX_DEPTH, "queue depths out of range"
     )
     known = np.isin(own, (-1, 0, 1, 2)) | core & (own >= 0) & (own < 8)
-    require(kernel, bool((known & np.isin(home, (0, 2)) & np.isin(rule, (0, 1, 2))).all()), "unknown windows or rules")
+    require(kernel, bool((known & np.isin(home, (0, 2))).all()), "unknown windows")
     ptr, rows = _preceding(kernel, n, before)
     rank_ = numbers = np.arange(n)
     if rank is not None:
@@ -141,7 +139,7 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
         rank_ = np.where(core, numbers, rank_)  # the core's own steps keep their order
     order, worker = np.zeros(2 * n, np.int64), np.zeros(n, np.int64)
     status, count = _kernel.list_order(
-        engine_, issue_, cycles_, own, home, rule, ptr, rows, rank_, depth_, w.wait_cycles, w.ahead, order, worker
+        engine_, issue_, cycles_, own, home, held, ptr, rows, rank_, depth_, w.wait_cycles, order, worker
     )
     check_status(kernel, status)
     return order[:count], worker

@@ -7,24 +7,23 @@
 # apart by the hardware, others by a wait for the window (hardware manual 2, 15, 16.1).
 #
 # What the core does itself, a multicast, waits for the windows of what it depends on. Rows that start before it would be
-# over go first, unless they would make it wait longer.
+# over go first, unless they would make this wait or one of the next steps' waits longer, or would keep their engine from a row of
+# smaller rank that may begin when the core has done its next steps. After the wait and before the step, rows may go that the
+# wait has set free from their window.
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free
 
 from tx8fast._kernels._status cimport BAD_INPUT, DEADLOCK, OK, OUT_OF_MEMORY, OUTPUT_TOO_SMALL
+
+ctypedef int64_t* Ints
 
 cdef enum:
     ENGINES = 5
     RING = 16  # starts remembered per queue; the queue depth must fit
     WINDOWS = 3
     LOOK = 16  # rows per engine that are looked at for the next one
-
-cdef enum Rule:
-    LAST_WAITED = 0
-    HOME = 1
-    ALWAYS_HOME = 2
-
+    AHEAD = 2  # steps of the core behind the next one whose waits rows do not make longer
 
 cdef inline bint note(
     int64_t old, int64_t new, int64_t[::1] mark, int64_t[::1] before, int64_t* count
@@ -53,6 +52,7 @@ def byte_dependences(
     """Return (status, entries). Complexity: O(stretches touched + entries)."""
     cdef int64_t n = read.shape[0], n_read = read.shape[1], n_write = write.shape[1]
     cdef int64_t j, k, s, c, used = 0, count = 0
+    cdef bint room = True
     if write.shape[0] != n or ptr.shape[0] != n + 1 or mark.shape[0] != n:
         return BAD_INPUT, 0
     with nogil:
@@ -60,19 +60,14 @@ def byte_dependences(
         for j in range(n):
             for k in range(n_read):
                 for s in range(read[j, k, 0], read[j, k, 1]):
-                    if not note(writer[s], j, mark, before, &count):
-                        with gil:
-                            return OUTPUT_TOO_SMALL, 0
+                    room &= note(writer[s], j, mark, before, &count)
             for k in range(n_write):
                 for s in range(write[j, k, 0], write[j, k, 1]):
                     c = readers[s]
-                    if c < 0 and not note(writer[s], j, mark, before, &count):
-                        with gil:
-                            return OUTPUT_TOO_SMALL, 0
+                    if c < 0:
+                        room &= note(writer[s], j, mark, before, &count)
                     while c >= 0:
-                        if not note(cell[c, 0], j, mark, before, &count):
-                            with gil:
-                                return OUTPUT_TOO_SMALL, 0
+                        room &= note(cell[c, 0], j, mark, before, &count)
                         c = cell[c, 1]
                     writer[s] = j
                     readers[s] = -1
@@ -81,13 +76,17 @@ def byte_dependences(
                     if writer[s] == j or (readers[s] >= 0 and cell[readers[s], 0] == j):
                         continue
                     if used == cell.shape[0]:
-                        with gil:
-                            return OUTPUT_TOO_SMALL, 0
+                        room = False
+                        break
                     cell[used, 0] = j
                     cell[used, 1] = readers[s]
                     readers[s] = used
                     used += 1
             ptr[j + 1] = count
+            if not room:
+                break
+    if not room:
+        return OUTPUT_TOO_SMALL, 0
     return OK, count
 
 
@@ -127,22 +126,41 @@ cdef struct Way:  # how a row could be issued now
     int window
 
 
+cdef struct Step:  # of the core
+    int64_t row      # -1: none
+    int64_t mask     # windows that it waits for
+    int64_t until    # when these are free
+    int64_t over     # when the core has done it
+
+
+cdef struct Kept:  # a row that is to come first on its engine
+    int64_t rank     # n: none
+    int64_t ready    # when it could begin
+
+
 cdef struct State:
     const int64_t* engine
     const int64_t* issue
     const int64_t* cycles
     const int64_t* window
     const int64_t* home
-    const int64_t* rule
     const int64_t* depth
     int64_t wait_cycles
     int64_t core
     int64_t waited[WINDOWS]  # waits so far
     int64_t end[WINDOWS]     # of the last row
-    int64_t last             # window of the last wait for one of two
     int64_t* ready
     int64_t* need            # (n, WINDOWS) waits before the youngest predecessor on another engine was issued, -1: none
     Queue queue[ENGINES + 1]  # the last one: of the core
+
+
+cdef inline void put(Queue* own, const int64_t[::1] rank, int64_t j) noexcept nogil:
+    cdef int64_t k = own.size
+    while k > 0 and rank[own.rows[k - 1]] > rank[j]:
+        own.rows[k] = own.rows[k - 1]
+        k -= 1
+    own.rows[k] = j
+    own.size += 1
 
 
 cdef inline int64_t open_windows(State* s, int64_t j) noexcept nogil:
@@ -171,12 +189,8 @@ cdef inline Way way_of(State* s, int64_t j) noexcept nogil:
     cdef int64_t mask = open_windows(s, j), depth = s.depth[s.engine[j]], when
     if s.window[j] >= 0:
         way.window = <int>s.window[j]
-    elif s.rule[j] == ALWAYS_HOME or mask == 5:
-        way.window = <int>s.home[j]
     elif mask == 1 or mask == 4:
         way.window = <int>(mask >> 1)
-    elif s.rule[j] == LAST_WAITED:
-        way.window = <int>s.last
     else:
         way.window = <int>s.home[j]
     way.mask = mask & ~(1 << way.window)
@@ -198,49 +212,47 @@ def list_order(
     const int64_t[::1] engine,   # IN  (n,) in [0, ENGINES); ENGINES: the core itself
     const int64_t[::1] issue,    # IN  (n,) cycles of the core
     const int64_t[::1] cycles,   # IN  (n,) of the engine
-    const int64_t[::1] window,   # IN  (n,) register window, -1: the first or the last one, by `rule`; of the core: mask it waits for
-    const int64_t[::1] home,     # IN  (n,) the one of these that a row takes by rule
-    const int64_t[::1] rule,     # IN  (n,) 0: the last one that was waited for, 1: home, 2: home even where that needs a wait
+    const int64_t[::1] window,   # IN  (n,) register window, -1: the first or the last one; of the core: mask it waits for
+    const int64_t[::1] home,     # IN  (n,) the one of these that a row takes unless the other one needs no wait and this does
+    const int64_t[::1] held,     # IN  (n,) steps of the core that are to be over before a row goes, if there is anything else to do
     const int64_t[::1] ptr,      # IN  (n + 1,) CSR: what each must follow, all of smaller number
     const int64_t[::1] before,
     const int64_t[::1] rank,     # IN  (n,) of rows that could start at the same time the one of smallest rank goes first
     const int64_t[::1] depth,    # IN  (ENGINES,) entries per queue
     int64_t wait_cycles,         # IN  of the core, besides the waiting
-    bint ahead,                  # IN  whether rows do not make the wait after the next one longer either
     int64_t[::1] order,          # OUT (at most 2 * n,) rows; -mask: a wait for these windows
     int64_t[::1] worker,         # OUT (n,) window of each row
 ):
     """Return (status, entries). Complexity: O(n (LOOK + log n) + entries of `before`), insertion into short lists apart."""
-    cdef int64_t n = engine.shape[0], e, i, j, k, done = 0, out = 0, best, core_row, mask, over, until = 0, q, entry
+    cdef int64_t n = engine.shape[0], e, i, j, k, done = 0, out = 0, best, core_row, mask, over, until = 0, q, entry, turn = 0
+    cdef int64_t n_core = 0, n_steps = 0, end
     cdef int w
+    cdef bint late
     cdef Way way, best_way
+    cdef Step steps[AHEAD + 1]
+    cdef Kept kept[ENGINES][AHEAD + 1]  # behind the next step, behind the one after it, and behind this wait
     cdef State s
     cdef Queue* own
-    cdef int64_t* missing = NULL
-    cdef int64_t* after_ptr = NULL
-    cdef int64_t* after = NULL
-    cdef int64_t* lists = NULL
-    cdef int64_t* cores = NULL  # steps of the core, one after the other
-    cdef int64_t n_core = 0, next_mask = 0, next_until = 0
+    cdef Kept* first
+    # cores: steps of the core, one after the other; seen: when a row was last found to follow the core's next step; waits: windows
+    # that a step of the core has still to wait for itself
+    cdef Ints memory, missing, after_ptr, after, lists, cores, seen, waits
     if (
-        issue.shape[0] != n or cycles.shape[0] != n or window.shape[0] != n or home.shape[0] != n or rule.shape[0] != n
+        issue.shape[0] != n or cycles.shape[0] != n or window.shape[0] != n or home.shape[0] != n or held.shape[0] != n
         or ptr.shape[0] != n + 1 or worker.shape[0] != n or rank.shape[0] != n
     ):
         return BAD_INPUT, 0
     if n == 0:
         return OK, 0
     s.engine, s.issue, s.cycles, s.window = &engine[0], &issue[0], &cycles[0], &window[0]
-    s.home, s.rule, s.depth, s.wait_cycles, s.core, s.last = &home[0], &rule[0], &depth[0], wait_cycles, 0, 0
-    s.ready = <int64_t*>calloc(n, sizeof(int64_t))
-    s.need = <int64_t*>malloc(n * WINDOWS * sizeof(int64_t))
-    missing = <int64_t*>calloc(n, sizeof(int64_t))
-    after_ptr = <int64_t*>calloc(n + 2, sizeof(int64_t))
-    after = <int64_t*>malloc((ptr[n] + 1) * sizeof(int64_t))
-    lists = <int64_t*>malloc(n * (ENGINES + 1) * sizeof(int64_t))
-    cores = <int64_t*>malloc((n + 2) * sizeof(int64_t))
+    s.home, s.depth, s.wait_cycles, s.core = &home[0], &depth[0], wait_cycles, 0
+    memory = <Ints>calloc((7 + WINDOWS + ENGINES) * n + ptr[n] + 2, sizeof(int64_t))
+    if memory == NULL:
+        return OUT_OF_MEMORY, 0
+    s.ready, missing, seen, waits, cores = memory, memory + n, memory + 2 * n, memory + 3 * n, memory + 4 * n
+    s.need, lists, after_ptr = memory + 5 * n, memory + (5 + WINDOWS) * n, memory + (6 + WINDOWS + ENGINES) * n
+    after = after_ptr + n + 2
     try:
-        if cores == NULL or s.ready == NULL or s.need == NULL or missing == NULL or after_ptr == NULL or after == NULL or lists == NULL:
-            return OUT_OF_MEMORY, 0
         with nogil:
             for q in range(ENGINES + 1):
                 s.queue[q].rows = lists + q * n
@@ -253,9 +265,10 @@ def list_order(
             for i in range(n):
                 after_ptr[i + 2] += after_ptr[i + 1]
             for j in range(n):
+                waits[j] = window[j]
                 if engine[j] == ENGINES:
-                    cores[n_core] = j
-                    n_core += 1
+                    cores[n_steps] = j
+                    n_steps += 1
                 for w in range(WINDOWS):
                     s.need[j * WINDOWS + w] = -1
                 missing[j] = ptr[j + 1] - ptr[j]
@@ -264,36 +277,67 @@ def list_order(
                     after[after_ptr[i + 1]] = j
                     after_ptr[i + 1] += 1
                 if missing[j] == 0:
-                    own = &s.queue[engine[j]]
-                    k = own.size
-                    while k > 0 and rank[own.rows[k - 1]] > rank[j]:
-                        own.rows[k] = own.rows[k - 1]
-                        k -= 1
-                    own.rows[k] = j
-                    own.size += 1
-            cores[n_core] = cores[n_core + 1] = -1
-            n_core = 0
+                    put(&s.queue[engine[j]], rank, j)
             while done < n:
-                best, mask, over = -1, 0, -1
-                core_row = s.queue[ENGINES].rows[0] if s.queue[ENGINES].size > 0 else -1
-                if core_row >= 0:  # when the core can go on with it, and when it is over
-                    mask = open_windows(&s, core_row) | window[core_row]
-                    until = drained(&s, mask)
-                    over = until + issue[core_row] + (wait_cycles if mask else 0)
-                    next_mask, next_until = 0, 0
-                    if ahead and cores[n_core + 1] >= 0:
-                        next_mask = open_windows(&s, cores[n_core + 1])
-                        next_until = max(over, drained(&s, next_mask))
+                best, mask, turn = -1, 0, turn + 1
+                core_row = cores[n_core] if n_core < n_steps and missing[cores[n_core]] == 0 else -1
+                if core_row >= 0:
+                    over = s.core
+                    for q in range(AHEAD + 1):
+                        j = cores[n_core + q] if n_core + q < n_steps else -1
+                        steps[q].row = j
+                        if j < 0:
+                            steps[q].mask = 0
+                            continue
+                        mask = open_windows(&s, j) | waits[j]
+                        for e in range(ptr[j], ptr[j + 1]):
+                            i = before[e]
+                            if missing[i] >= 0 and engine[i] < ENGINES:  # will be issued
+                                mask |= 1 << (window[i] if window[i] >= 0 else home[i])
+                        steps[q].mask = mask
+                        steps[q].until = max(over, drained(&s, mask))
+                        over = steps[q].over = steps[q].until + issue[j] + (wait_cycles if mask else 0)
+                    mask, until, over = steps[0].mask, steps[0].until, steps[0].over
+                    for e in range(ENGINES):
+                        for q in range(AHEAD + 1):
+                            kept[e][q].rank = n
+                    for q in range(2):
+                        j = steps[q].row
+                        if j < 0:
+                            break
+                        for e in range(after_ptr[j], after_ptr[j + 1]):
+                            i = after[e]
+                            if engine[i] == ENGINES:
+                                continue
+                            late = seen[i] == turn  # the step before is another one that it follows
+                            if q == 0:
+                                seen[i] = turn
+                            first = &kept[engine[i]][q]
+                            if missing[i] == 1 + late and rank[i] < first.rank:
+                                first.rank, first.ready = rank[i], max(steps[q].over, s.ready[i])
                 for q in range(ENGINES):
                     for k in range(min(s.queue[q].size, <int64_t>LOOK)):
                         j = s.queue[q].rows[k]
                         way = way_of(&s, j)
                         if core_row >= 0:
-                            if way.start >= over or way.core > max(until, s.core + issue[j]):
+                            if held[j] > n_core or way.start >= over or way.core > max(until, s.core + issue[j]):
                                 continue
-                            if mask >> way.window & 1 and way.start + cycles[j] > until:
-                                continue  # the wait would become longer
-                            if next_mask >> way.window & 1 and way.start + cycles[j] > next_until:
+                            end = way.start + cycles[j]
+                            if mask >> way.window & 1 and end > until:  # the wait would become longer
+                                first = &kept[q][AHEAD]
+                                if rank[j] < first.rank:
+                                    first.rank, first.ready = rank[j], max(over, s.ready[j])
+                                continue
+                            late = False
+                            for e in range(1, AHEAD + 1):
+                                if steps[e].mask >> way.window & 1 and end > steps[e].until:
+                                    entry = after_ptr[j]
+                                    while entry < after_ptr[j + 1] and after[entry] != steps[e].row:
+                                        entry += 1
+                                    late |= entry == after_ptr[j + 1]  # else the step waits for this row itself
+                            for e in range(AHEAD + 1):
+                                late |= kept[q][e].rank < rank[j] and end > kept[q][e].ready
+                            if late:
                                 continue
                         if best < 0 or way.key < best_way.key or (way.key == best_way.key and rank[j] < rank[best]):
                             best, best_way = j, way
@@ -312,17 +356,18 @@ def list_order(
                         break
                     order[out] = -mask
                     out += 1
+                    for w in range(WINDOWS):
+                        if mask >> w & 1:
+                            s.waited[w] += 1
+                    if engine[best] == ENGINES:  # rows that the wait has set free may go before the step
+                        s.core, waits[best] = until + wait_cycles, 0
+                        continue
                 if out == order.shape[0]:
                     break
                 order[out] = best
                 out += 1
                 done += 1
-                s.core = best_way.core
-                for w in range(WINDOWS):
-                    if mask >> w & 1:
-                        s.waited[w] += 1
-                        if w != 1:
-                            s.last = w
+                s.core, missing[best] = best_way.core, -1
                 own = &s.queue[engine[best]]
                 k = 0
                 while own.rows[k] != best:
@@ -346,23 +391,10 @@ def list_order(
                         entry = i * WINDOWS + best_way.window
                         s.need[entry] = s.waited[best_way.window]
                     missing[i] -= 1
-                    if missing[i] > 0:
-                        continue
-                    own = &s.queue[engine[i]]
-                    k = own.size
-                    while k > 0 and rank[own.rows[k - 1]] > rank[i]:
-                        own.rows[k] = own.rows[k - 1]
-                        k -= 1
-                    own.rows[k] = i
-                    own.size += 1
+                    if missing[i] == 0:
+                        put(&s.queue[engine[i]], rank, i)
     finally:
-        free(s.ready)
-        free(s.need)
-        free(missing)
-        free(after_ptr)
-        free(after)
-        free(lists)
-        free(cores)
+        free(memory)
     if done < n:
         return (OUTPUT_TOO_SMALL if out >= order.shape[0] else DEADLOCK), out
     return OK, out

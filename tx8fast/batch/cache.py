@@ -105,35 +105,62 @@ class Cache:
             if _NAME.fullmatch(path.stem) and (entry := self._read(path.stem)) is not None:
                 yield entry
 
+    def unreadable(self) -> list[str]:
+        """Return the folders and files that this user may not read, each with the reason."""
+        found: list[str] = []
+
+        def told(e: OSError) -> None:
+            if not isinstance(e, FileNotFoundError):
+                found.append(f"{e.filename}: {e.strerror}")
+
+        own = os.access in os.supports_effective_ids  # as whom files are opened
+        for folder, _, names in os.walk(self.root, onerror=told):
+            for path in (os.path.join(folder, name) for name in names):
+                if os.path.exists(path) and not os.access(path, os.R_OK, effective_ids=own):
+                    found.append(f"{path}: Permission denied")
+        return sorted(found)
+
     def plans(self) -> list[Path]:
         """Return the files of kept results of searches."""
         return sorted(self.root.glob(f"{FOLDER}/??/*.json"))
+
+    def plan_sizes(self) -> dict[Path, int]:
+        """Return the bytes of each of these files."""
+        return {path: self._size(path) for path in self.plans()}
 
     def collect(self, limit_bytes: int | None = None) -> tuple[int, int]:
         """Remove what was used longest ago until at most the limit is left, and what belongs to nothing. Returns files
         and bytes removed."""
         limit = self.limit_bytes if limit_bytes is None else limit_bytes
         removed = freed = total = 0
+        hidden = self.unreadable()  # what these refer to is not known, so that no program belongs to nothing
         used: set[str] = set()
+        evicted: set[str] = set()
+
+        def remove(path: Path) -> None:
+            nonlocal removed, freed
+            with contextlib.suppress(OSError):
+                size = path.stat().st_size
+                path.unlink()
+                removed, freed = removed + 1, freed + size
+
         kept: list[tuple[Path, str, int]] = [(self._entry(e.key), e.object, e.size_bytes) for e in self.entries()]
-        kept += [(path, path.name, self._size(path)) for path in self.plans()]
+        kept += [(path, path.name, size) for path, size in self.plan_sizes().items()]
         for path, name, size in sorted(kept, key=lambda item: (-self._age(item[0]), item[0])):
             total += size if name not in used else 0
             if total > limit:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                    removed += 1
+                remove(path)
+                evicted.add(name)
             else:
                 used.add(name)
-        now = time.time()
+        old = time.time() - LEFTOVER_SECONDS  # what is newer may be of a batch that has not written its entry yet
+        for path in sorted(self.root.glob("object/??/*.tx8")):
+            if path.stem not in used and (path.stem in evicted or not hidden and self._age(path) < old):
+                remove(path)
         for path in sorted(self.root.glob("*/??/*")) + sorted(self.root.glob("*/??/.*")):
-            with contextlib.suppress(OSError):
-                belongs = path.parent.parent.name in ("entry", FOLDER) and path.suffix == ".json" or path.stem in used
-                if belongs or path.suffix == ".tmp" and now - path.stat().st_mtime < LEFTOVER_SECONDS:
-                    continue
-                freed += path.stat().st_size
-                path.unlink()
-                removed += 1
+            known = path.suffix == (".tx8" if path.parent.parent.name == "object" else ".json")
+            if not known and self._age(path) < old:
+                remove(path)
         return removed, freed
 
     def _entry(self, key: str) -> Path:
@@ -180,7 +207,8 @@ class Cache:
         try:
             good = hashlib.sha256(path.read_bytes()).hexdigest() == entry.object
         except FileNotFoundError:
-            good = False
+            self.tell(f"cache: {path} is gone; the program is made anew")
+            return False
         except OSError as e:
             self.tell(f"cache: {path} cannot be read ({e.strerror or e}); the program is made anew")
             return False

@@ -77,6 +77,18 @@ def fingerprint(model: Path, options: CompileOptions) -> dict[str, str]:
     return out
 
 
+def other_options(fields_: Mapping[str, str]) -> dict[str, str]:
+    """Return the options in an entry's fields that are not the usual ones, by name."""
+    usual = CompileOptions()
+    names = [
+        f.name
+        for f in fields(usual)
+        if fields_.get(f"option {f.name}", _text(getattr(usual, f.name))) != _text(getattr(usual, f.name))
+    ]
+    found = {name: fields_[f"option {name}"] for name in names}
+    return found | ({"chips": "auto"} if fields_.get("chips auto") == "True" else {})
+
+
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
         return json.dumps({str(k): _text(v) for k, v in sorted(value.items())})

@@ -48,10 +48,13 @@ class PlanStore:
         text = json.dumps(facts, sort_keys=True) + ir.text(True)
         self.key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
         self.found = False
-        for path in sorted(self._folder().glob(f"{self.key}-*.json")):
+        for path in self._candidates():
             try:
                 whole = hashlib.sha256(path.read_bytes()).hexdigest() == path.stem.partition("-")[2]
-            except OSError:
+            except FileNotFoundError:  # somebody has just removed it
+                continue
+            except OSError as e:
+                self.tell(f"cache: {path} cannot be read ({e.strerror or e}); the search is made anew")
                 continue
             if whole:
                 with contextlib.suppress(OSError):  # another user's cache may be read only
@@ -71,6 +74,17 @@ class PlanStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as f:
                 f.write(data)
+
+    def _candidates(self) -> list[Path]:
+        """Return the files of this key; none if the folder cannot be read, which is told."""
+        try:
+            names = os.listdir(self._folder())
+        except FileNotFoundError:
+            return []
+        except OSError as e:
+            self.tell(f"cache: {self._folder()} cannot be read ({e.strerror or e}); the search is made anew")
+            return []
+        return [self._folder() / n for n in sorted(names) if n.startswith(f"{self.key}-") and n.endswith(".json")]
 
     def _folder(self) -> Path:
         return self.root / self.key[:2]

@@ -31,6 +31,26 @@ BENCH_COLUMNS = (
     number("cpu_seconds", "CPU, s", 5, "{:.2f}".format), number("peak_bytes", "memory", 6, size_text), Column("loss", "mostly lost to", rank=8),
     number("seconds", "s", 7, "{:.2f}".format, hidden=True), Column("error", "error", hidden=True),
 )  # fmt: skip
+#: of a manifest's jobs, before anything is done
+JOB_COLUMNS = (
+    Column("name", "job", stretch=True), Column("source", "model", rank=1, stretch=True), Column("options", "options", rank=2, stretch=True),
+)  # fmt: skip
+#: of programs that a cache keeps
+KEPT_COLUMNS = (
+    Column("short", "key"), number("size_bytes", "size", 0, size_text), Column("model", "model", stretch=True), Column("options", "options", rank=1, stretch=True),
+    Column("key", "whole key", hidden=True), Column("object", "program", hidden=True),
+)  # fmt: skip
+#: of why jobs are in a cache or not
+WHY_COLUMNS = (
+    Column("name", "job", stretch=True),
+    Column("found", "cache"),
+    Column("why", "why", rank=1, stretch=True),
+)
+FIELD_COLUMNS = (
+    Column("field", "field", stretch=True),
+    Column("kept", "kept", rank=1, stretch=True),
+    Column("asked", "asked for", rank=1, stretch=True),
+)
 #: not for people, and of one file only
 HIDDEN = ("key", "reads", "warnings")
 
@@ -63,6 +83,30 @@ def compare_grid(found: Mapping[str, Any]) -> Grid:
     columns = (Column("name", "model", stretch=True), number("first", "before", 2, show), number("second", "after", 1, show),
                number("change", "change", 0, "{:+.2%}".format))  # fmt: skip
     return Grid(columns, found["rows"])
+
+
+def jobs_grid(rows: Sequence[Row]) -> Grid:
+    """Return the table of jobs: `name`, `source`, and `options` that are not the usual ones."""
+    return Grid(JOB_COLUMNS, [{**r, "options": _options_text(r["options"])} for r in rows])
+
+
+def kept_grid(entries: Sequence[Row]) -> Grid:
+    """Return the table of what a cache keeps: `key`, `object`, `size_bytes`, `model`, `options` of each program."""
+    return Grid(KEPT_COLUMNS, [{**e, "short": e["key"][:12], "options": _options_text(e["options"])} for e in entries])
+
+
+def why_grid(rows: Sequence[Row]) -> Grid:
+    """Return the table of jobs and why a cache has their programs or not: `name`, `found`, `why`."""
+    return Grid(WHY_COLUMNS, rows)
+
+
+def fields_grid(rows: Sequence[Row]) -> Grid:
+    """Return the fields that two programs differ in: `field`, `kept`, `asked`."""
+    return Grid(FIELD_COLUMNS, rows)
+
+
+def _options_text(options: Mapping[str, Any]) -> str:
+    return " ".join(f"{k}={v}" for k, v in options.items())
 
 
 def errors(rows: Sequence[Row]) -> list[Any]:

@@ -106,7 +106,7 @@ def finished(job: Job, out: Path) -> dict[str, Any] | None:
     try:
         row = json.loads(figures_path(out, job.name).read_text(encoding="utf-8"))
         same = row["key"] == digest(job_fields(job)) and not changed_reads(
-            _root(job), [Read(**r) for r in row["reads"]]
+            root_of(job), [Read(**r) for r in row["reads"]]
         )
         whole = same and hashlib.sha256(program_path(out, job.name).read_bytes()).hexdigest() == row["sha256"]
         return row if whole else None
@@ -114,7 +114,8 @@ def finished(job: Job, out: Path) -> dict[str, Any] | None:
         return None
 
 
-def _root(job: Job) -> Path:
+def root_of(job: Job) -> Path:
+    """Return the directory that paths of a job's weights begin at."""
     return job.source if job.source.is_dir() else job.source.parent
 
 
@@ -129,14 +130,14 @@ def _make(job: Job, out: Path, store: Cache | None, plans: PlanStore | None, tol
     target.parent.mkdir(parents=True, exist_ok=True)
     if not target.parent.resolve().is_relative_to(out.resolve()):
         raise ConfigError(f"writing {target}: it leaves the output directory {out} through a link")
-    found = None if store is None else store.find(fields, _root(job))
+    found = None if store is None else store.find(fields, root_of(job))
     if found is not None:
         entry, path = found
         with replacing(target) as f, open(path, "rb") as source:
             shutil.copyfileobj(source, f)
         row = {**entry.row, "name": job.name}
     else:
-        row, reads = _compile(job, target, _root(job), plans)
+        row, reads = _compile(job, target, root_of(job), plans)
         row |= {"key": digest(fields), "reads": [asdict(r) for r in reads], "warnings": _texts(told)}
         if store is not None:
             try:

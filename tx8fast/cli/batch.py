@@ -13,7 +13,18 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import BAD_INPUT, DONE, json_option, progress, replacing, show_json, strict, tell, warn_unused
+from tx8fast.cli.output import (
+    BAD_INPUT,
+    DONE,
+    PATH,
+    json_option,
+    progress,
+    replacing,
+    show_json,
+    strict,
+    tell,
+    warn_unused,
+)
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import given
 from tx8fast.errors import ConfigError
@@ -22,10 +33,8 @@ PROGRAMS = "programs"
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of programs, journal and tables."
-)
+@click.argument("manifest", type=PATH)
+@click.option("-o", "--output", type=PATH, metavar="DIR", help="Directory of programs, journal and tables.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes (default: one per core).")
 @click.option(
     "--dask", metavar="ADDRESS", help="Run on a Dask cluster that sees the same files; needs the extra 'dask'."
@@ -34,7 +43,7 @@ PROGRAMS = "programs"
 @click.option("--cache/--no-cache", "cached", default=True, help="Take programs that were made before (default: yes).")
 @click.option(
     "--cache-dir",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Where they are (default: TX8FAST_CACHE, or the user's cache).",
 )
@@ -54,7 +63,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     if dry_run:
         unused = ("output", "jobs", "dask", "resume", "cached", "cache_dir")
         warn_unused(given(unused), "--dry-run lists the jobs and does nothing")
-        _list(found, as_json)
+        _list(found, as_json, table)
         return DONE
     if output is None:
         raise click.UsageError("-o DIR is required (or --dry-run)")
@@ -67,11 +76,13 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     workers = jobs or cores or 1
     seconds: dict[str, float] = {}
+    warned: set[str] = set()
     logged = not as_json and not sys.stderr.isatty()  # a line per job, then, and no bar
     with progress("jobs", as_json) as callback:
 
         def ended(outcome: Any, done: int, total: int) -> None:
             seconds[outcome.name] = outcome.seconds
+            callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
                 plans = f"{outcome.status}, plans cached" if outcome.plans_from_cache else outcome.status
@@ -80,9 +91,12 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
             for line in outcome.log:
                 if not line.startswith("error: "):
                     tell(f"{outcome.name}: {line}")
+                if line.startswith("warning: "):  # of its model, or of a cache that cannot be written
+                    warned.add(outcome.name)
 
         journal = Journal(output)
-        runner = Runner(found, output / PROGRAMS, journal, cache, ended)
+        runner = Runner(found, output / PROGRAMS, journal, cache, ended, begun=callback.begun)
+        callback(0, len(found))
         journal.add("begin", manifest=str(manifest), jobs=len(found), resume=resume)
         if resume:
             runner.resume()
@@ -97,8 +111,8 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
         Cache(*cache, tell=tell).collect()
     _write_tables(output, rows)
     _show(rows, seconds, as_json, table)
-    warned = strict() and any(r.get("warnings") for r in rows)
-    return BAD_INPUT if warned or any(r["status"] == "failed" for r in rows) else DONE
+    strictly = strict() and bool(warned or any(r.get("warnings") for r in rows))
+    return BAD_INPUT if strictly or any(r["status"] == "failed" for r in rows) else DONE
 
 
 def _prepare(output: Path, resume: bool) -> None:
@@ -142,22 +156,14 @@ class _cluster:
         self.client.close()
 
 
-def _list(found: Sequence[Any], as_json: bool) -> None:
-    from tx8fast.options import CompileOptions
+def _list(found: Sequence[Any], as_json: bool, table: TableChoice) -> None:
+    from tx8fast.batch.table import jobs_grid
 
-    plain = CompileOptions()
-    rows = [
-        {"name": job.name, "source": str(job.source), "options": {
-            **{k: v for k, v in vars(job.options).items() if v != getattr(plain, k)}, **({"chips": "auto"} if job.chips_auto else {})}}
-        for job in found
-    ]  # fmt: skip
+    rows = [{"name": job.name, "source": str(job.source), "options": job.other_options()} for job in found]
     if as_json:
         show_json({"jobs": rows})
-        return
-    for row in rows:
-        options = " ".join(f"{k}={v}" for k, v in row["options"].items())
-        click.echo(f"{row['name']}: {row['source']} {options}".rstrip())
-    click.echo(f"{len(rows)} jobs")
+    else:
+        table.show([], jobs_grid(rows), () if table.given else [f"{len(rows)} jobs"])
 
 
 def _write_tables(output: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -5,23 +5,37 @@ May import: click, cli.*, and late: batch. Must not: compile.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import json_option, show_json, tell
+from tx8fast.cli.output import PATH, json_option, show, show_json, tell, warn_unused
+from tx8fast.cli.tables import TableChoice, table_options
+from tx8fast.cli.unused import given as given_options
+from tx8fast.errors import ConfigError
 
-_directory = click.option(
-    "--cache-dir", type=click.Path(path_type=Path), metavar="DIR", help="Default: TX8FAST_CACHE, or the user's cache."
-)
+_directory = click.option("--cache-dir", type=PATH, metavar="DIR", help="Default: TX8FAST_CACHE, or the user's cache.")
 
 
 def _open(cache_dir: Path | None) -> Any:
+    """Return the cache. What of it may not be read is told at once, and each damaged file once."""
     from tx8fast.batch.cache import LIMIT_BYTES, Cache, default_directory
 
-    return Cache(cache_dir or default_directory(), LIMIT_BYTES, tell)
+    told: set[str] = set()
+
+    def once(line: str) -> None:
+        if line not in told:
+            told.add(line)
+            tell(line)
+
+    store = Cache(cache_dir or default_directory(), LIMIT_BYTES, once)
+    hidden = store.unreadable()
+    if hidden:
+        tell(f"warning: {len(hidden):,} files or folders of the cache cannot be read, such as {hidden[0]}")
+    return store
 
 
 @click.group()
@@ -32,27 +46,31 @@ def cache() -> None:
 @cache.command("ls")
 @_directory
 @json_option
-def list_(cache_dir: Path | None, as_json: bool) -> None:
+@table_options
+def list_(cache_dir: Path | None, as_json: bool, table: TableChoice) -> None:
     """List the programs that are kept."""
     store = _open(cache_dir)
-    entries, plans = list(store.entries()), store.plans()
+    entries, plans = list(store.entries()), store.plan_sizes()
     if as_json:
         show_json(
             {
                 "entries": [
                     {"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "fields": e.fields} for e in entries
                 ],
-                "plans": [{"key": p.stem.partition("-")[0], "size_bytes": p.stat().st_size} for p in plans],
+                "plans": [{"key": p.stem.partition("-")[0], "size_bytes": size} for p, size in plans.items()],
             }
         )
         return
-    for e in entries:
-        options = ", ".join(
-            f"{k.removeprefix('option ')}={v}" for k, v in e.fields.items() if k.startswith("option ") and v != "None"
-        )
-        click.echo(f"{e.key[:12]} {e.size_bytes:>12,} bytes  {e.row.get('model', '')}: {options}")
-    click.echo(f"{len(entries)} programs, {sum({e.object: e.size_bytes for e in entries}.values()):,} bytes")
-    click.echo(f"{len(plans)} results of searches, {sum(p.stat().st_size for p in plans):,} bytes")
+    from tx8fast.batch.fingerprint import other_options
+    from tx8fast.batch.table import kept_grid
+
+    rows = [{"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "model": e.row.get("model", ""), "options": other_options(e.fields)}
+            for e in entries]  # fmt: skip
+    totals = [
+        f"{len(entries)} programs, {sum({e.object: e.size_bytes for e in entries}.values()):,} bytes",
+        f"{len(plans)} results of searches, {sum(plans.values()):,} bytes",
+    ]
+    table.show([], kept_grid(rows), () if table.given else totals)
 
 
 @cache.command("gc")
@@ -70,43 +88,66 @@ def collect(cache_dir: Path | None, limit_mib: int | None, as_json: bool) -> Non
 
 @cache.command("why")
 @model_options
+@click.option(
+    "--opt", type=click.IntRange(1, 3), default=2, show_default=True, help="Level of the search, as for `compile`."
+)
+@click.option(
+    "--only", multiple=True, metavar="PATTERN", help="Of a manifest only jobs whose name matches; repeatable."
+)
 @_directory
 @json_option
-def why(model: Path, cache_dir: Path | None, as_json: bool, **given: Any) -> None:
-    """Tell whether MODEL with these options is a hit, or by which fields it differs from the nearest program."""
+@table_options
+def why(
+    model: Path,
+    opt: int,
+    only: tuple[str, ...],
+    cache_dir: Path | None,
+    as_json: bool,
+    table: TableChoice,
+    **given: Any,
+) -> None:
+    """Tell whether MODEL with these options is a hit, or by which fields it differs from the nearest program.
+
+    MODEL may be a MANIFEST.toml, whose jobs are then listed."""
+    from tx8fast.batch.manifest import Job, read_manifest
+    from tx8fast.batch.why import explain, reasons
+
+    if model.suffix == ".toml":
+        unused = given_options([*given, "opt"])
+        if unused:
+            raise click.UsageError(f"{', '.join(sorted(unused))}: options of the jobs stand in the manifest {model}")
+        jobs = [job for job in read_manifest(model) if not only or any(fnmatchcase(job.name, p) for p in only)]
+        if not jobs:
+            raise ConfigError(f"choosing jobs of {model} by --only: none is called {' or '.join(only)}")
+        store = _open(cache_dir)
+        found = [(job.name, explain(job, store)) for job in jobs]
+        if as_json:
+            show_json({"jobs": [{"name": name, **facts} for name, facts in found]})
+            return
+        from tx8fast.batch.table import why_grid
+
+        rows = [{"name": n, "found": "hit" if f["hit"] else "miss", "why": "; ".join(reasons(f))} for n, f in found]
+        table.show(
+            [], why_grid(rows), () if table.given else [f"{sum(f['hit'] for _, f in found)} of {len(found)} are kept"]
+        )
+        return
+    if only:
+        warn_unused(["--only"], "it chooses jobs of a manifest")
     given, name, _ = split_lengths(given)
     if name:
         raise click.UsageError(f"several sizes are given for {name}: ask for one at a time")
-    from tx8fast.batch.fingerprint import changed_reads, digest
-    from tx8fast.batch.manifest import Job
-    from tx8fast.batch.work import job_fields
-
-    fields = job_fields(Job("", model, read_options(**given)))
-    store = _open(cache_dir)
-    root = model if model.is_dir() else model.parent
-    facts: dict[str, Any] = {
-        "key": digest(fields),
-        "hit": store.find(fields, root) is not None,
-        "fields": fields,
-        "differs": [],
-    }
-    nearest = None if facts["hit"] else store.nearest(fields)
-    if nearest is not None:
-        entry, other = nearest
-        facts["nearest"] = entry.key
-        facts["differs"] = [{"field": k, "kept": entry.fields.get(k), "asked": fields.get(k)} for k in other]
-        facts["changed_weights"] = changed_reads(root, entry.reads) if not other else []
+    facts = explain(Job("", model, read_options(**given, opt=opt)), _open(cache_dir))
     if as_json:
         show_json(facts)
+        return
+    from tx8fast.batch.table import fields_grid
+    from tx8fast.report.grid import Pairs
+
+    key = (facts["key"] if facts["hit"] else facts.get("nearest", ""))[:12]
+    same = [{"field": k, "kept": v, "asked": v} for k, v in facts["fields"].items()] if facts["hit"] else []
+    if facts["differs"] or table.given:
+        table.show([f"miss: the nearest program is {key}, which differs in"], fields_grid(same or facts["differs"]))
     elif facts["hit"]:
-        click.echo(f"hit: {facts['key'][:12]}, kept for")
-        for field, value in fields.items():
-            click.echo(f"  {field}: {value}")
-    elif nearest is None:
-        click.echo("miss: nothing is kept yet")
+        show([f"hit: {key}, kept for", Pairs([(f"  {k}", v) for k, v in facts["fields"].items()])])
     else:
-        click.echo(f"miss: the nearest program is {facts['nearest'][:12]}, which differs in")
-        for row in facts["differs"]:
-            click.echo(f"  {row['field']}: {row['kept']} kept, {row['asked']} asked for")
-        for file in facts["changed_weights"]:
-            click.echo(f"  weights in {file}: values that are part of the program have changed")
+        show([f"miss: {reason}" for reason in reasons(facts)])

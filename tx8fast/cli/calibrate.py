@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 
 from tx8fast import files
-from tx8fast.cli.output import PATH, json_option, replacing, show, show_json
+from tx8fast.cli.output import PATH, json_option, replacing, show_json
+from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.errors import ConfigError, raise_all
 
 MOST_BYTES = 1 << 22  # of a file of measurements
@@ -27,8 +28,11 @@ MOST_BYTES = 1 << 22  # of a file of measurements
     metavar="KEY",
     help="Fit this key; repeatable (default: all that the machine file tags as assumed).",
 )
-@json_option  # fmt: skip
-def calibrate(measurements: Path, output: Path | None, machine: str, keys: tuple[str, ...], as_json: bool) -> None:
+@json_option
+@table_options
+def calibrate(
+    measurements: Path, output: Path | None, machine: str, keys: tuple[str, ...], as_json: bool, table: TableChoice
+) -> None:
     """Fit figures of the machine to the times in CSV: columns engine, size, cycles."""
     from tx8fast.machine import load_machine
     from tx8fast.machine.config import SCHEMA, read_machine_text
@@ -66,4 +70,5 @@ def calibrate(measurements: Path, output: Path | None, machine: str, keys: tuple
     if as_json:
         show_json(facts)
     else:
-        show(calibration_tables(facts))
+        before, grid, after = calibration_tables(facts)
+        table.show([] if table.given else before, grid, () if table.given else after)

@@ -1,6 +1,6 @@
 """`tx8fast check`: what will become of a model, without compiling it.
 
-May import: click, cli.*, and late: api, machine, report. Must not: search or emit code.
+May import: click, cli.*, and late: graphs, cli.support, frontend, machine, report. Must not: search or emit code.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ def check(model: Path, forbid: tuple[str, ...], as_json: bool, table: TableChoic
     if name:
         raise click.UsageError(f"several sizes are given for {name}: check one at a time")
     options = read_options(**given)
-    from tx8fast import api
-    from tx8fast.cli.support import chips_facts, support_facts
-    from tx8fast.frontend import open_model
-    from tx8fast.machine import load_machine
+    from tx8fast.graphs import quiet_collector
 
-    machine = load_machine(options.machine)
-    ir = open_model(model, **options.import_options())
-    view = api.lower_graph(ir, options)
-    needed = api.model_demand(ir, view, machine, options)
-    found, share = support_facts(view.table, machine, needed)
-    facts = {"model": ir.name, "family": ir.family, "phase": ir.phase, "machine_digest": machine.digest, **found}
-    facts |= chips_facts(ir, view.table, facts, options.tp)
+    with quiet_collector():  # modules that are loaded are garbage no more than the graph is
+        from tx8fast.cli.support import chips_facts, support_facts
+        from tx8fast.frontend import open_model
+        from tx8fast.graphs import lower_graph, model_demand
+        from tx8fast.machine import load_machine
+
+        machine = load_machine(options.machine)
+        ir = open_model(model, **options.import_options())
+        view = lower_graph(ir, options)
+        needed = model_demand(ir, view, machine, options)
+        found, share = support_facts(view.table, machine, needed)
+        facts = {"model": ir.name, "family": ir.family, "phase": ir.phase, "machine_digest": machine.digest, **found}
+        facts |= chips_facts(ir, view.table, facts, options.tp)
     state(share, forbid, f"checking {model}")
     if as_json:
         show_json(facts)

@@ -15,11 +15,23 @@ import click
 from tx8fast import files
 from tx8fast.cli.kernel_core import forbid_option, program_share, state
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import DEFECT, DONE, PATH, json_option, progress, replacing, show_graph, show_json, tell
+from tx8fast.cli.output import (
+    DEFECT,
+    DONE,
+    PATH,
+    json_option,
+    progress,
+    replacing,
+    show_graph,
+    show_json,
+    tell,
+    warn_unused,
+)
 from tx8fast.cli.output import show as print_parts
 from tx8fast.cli.search import SearchArguments, record_line, search_fields, search_options
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import STAGES, warn_unread
+from tx8fast.cli.unused import given as given_options
 from tx8fast.errors import ConfigError
 
 
@@ -40,6 +52,11 @@ from tx8fast.errors import ConfigError
     show_default=True,
     metavar="MIB",
     help="Store the weights in the program file if they take at most this much.",
+)
+@click.option(
+    "--standalone",
+    is_flag=True,
+    help="Store all that a host without Python needs: weights of any size, and tables that are computed.",
 )
 @click.option(
     "--prove",
@@ -63,7 +80,7 @@ from tx8fast.errors import ConfigError
 @table_options
 def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, order: str, only: tuple[str, ...],
              save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
-             embed_limit_mib: int, prove: bool,
+             embed_limit_mib: int, standalone: bool, prove: bool,
              dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, table: TableChoice, **given: Any) -> int:  # fmt: skip
     """Compile MODEL into a program file."""
     wanted = SearchArguments(save_plans, show, dot)
@@ -86,8 +103,12 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         **given,
         **search_fields(opt, search_seconds, sharing, order, only, load_plans, stop_after),
         group_table=group_table,
-        embed_limit_bytes=embed_limit_mib << 20,
+        embed_limit_bytes=0 if standalone else embed_limit_mib << 20,
     )
+    if standalone and (output is None or varying):
+        raise click.UsageError("--standalone needs -o, and one length: each file that a host runs is of one")
+    if standalone:
+        warn_unused(given_options(("embed_limit_mib",)), "--standalone stores all weights")
     if output is not None:
         files.claim(output, "program")
     wanted.check_files(output)
@@ -96,7 +117,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             raise click.UsageError(
                 f"several sizes of {varying} need -o, and take no --dump-dir, --stop-after, --save-plans, --load-plans, --dot"
             )
-        return _several(model, output, varying, lengths, options, prove, forbid, as_json)
+        return _several(model, output, varying, lengths, options, prove, forbid, as_json, table)
     dump = None if dump_dir is None else Dumps(dump_dir)
     if stop_after in STAGES[:-1]:
         _partly(model, options, stop_after, dump, wanted, as_json, table)
@@ -125,7 +146,7 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
     with files.together():
         wanted.write(compiled.searched)
         if output is not None:
-            compiled.save(output)
+            compiled.save(output, standalone)
     facts = {"program": None if output is None else str(output),
              "file_bytes": None if output is None else output.stat().st_size,
              **program_facts(compiled.program), "kernel_core_share": share.part(share.routine_cycles),
@@ -143,14 +164,14 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
             table.show([], segments_grid(plans))
         else:
             print_parts(program_tables(facts))
-        _print_proof([] if report is None else [report])
+        _print_proof([] if report is None else [report], table)
     return DONE
 
 
-def _print_proof(reports: Sequence[Any]) -> None:
+def _print_proof(reports: Sequence[Any], table: TableChoice | None = None) -> None:
     for report in reports:
         for line in report.lines():
-            click.echo(line)
+            click.echo(line, err=table is not None and table.csv)  # of CSV nothing else is on stdout
 
 
 def _refused(reports: Sequence[Any], as_json: bool) -> int:
@@ -174,6 +195,7 @@ def _several(
     prove: bool,
     forbid: tuple[str, ...],
     as_json: bool,
+    table: TableChoice,
 ) -> int:
     """Compile one program per size into one file."""
     from tx8fast import api
@@ -203,8 +225,9 @@ def _several(
         return DONE
     from tx8fast.report.tables import length_tables
 
-    print_parts(length_tables(str(output), size, name, rows, made.compile_seconds))
-    _print_proof(reports)
+    before, grid, after = length_tables(str(output), size, name, rows, made.compile_seconds)
+    table.show([] if table.given else before, grid, () if table.given else after)
+    _print_proof(reports, table)
     return DONE
 
 

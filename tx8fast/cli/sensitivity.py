@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import length_option, model_options, open_program, read_options, split_lengths
-from tx8fast.cli.output import json_option, progress, show, show_json
+from tx8fast.cli.output import json_option, progress, show_json
+from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.errors import ConfigError
 
 
@@ -19,7 +20,8 @@ from tx8fast.errors import ConfigError
 @model_options
 @length_option
 @json_option
-def sensitivity(model: Path, length: int | None, as_json: bool, **given: Any) -> None:
+@table_options
+def sensitivity(model: Path, length: int | None, as_json: bool, table: TableChoice, **given: Any) -> None:
     """Simulate MODEL, a model or a PROGRAM.tx8, with each assumed figure of the machine at x0.5 and x1.5."""
     from tx8fast import api
     from tx8fast.cli.facts import program_facts
@@ -32,7 +34,7 @@ def sensitivity(model: Path, length: int | None, as_json: bool, **given: Any) ->
     context = click.get_current_context()
     machine_given = _is_given(context, "machine")
     if model.suffix == ".tx8":
-        unused = [p.opts[0] for p in context.command.params if p.name not in ("model", "machine", "length", "as_json")
+        unused = [p.opts[0] for p in context.command.params if p.name not in ("model", "machine", "length", "as_json", "columns", "sort", "as_csv")
                   and p.name is not None and _is_given(context, p.name)]  # fmt: skip
         if unused:
             raise click.UsageError(f"{model} is a program: drop {', '.join(unused)}, its model is bound already")
@@ -59,7 +61,8 @@ def sensitivity(model: Path, length: int | None, as_json: bool, **given: Any) ->
     if as_json:
         show_json(facts)
     else:
-        show(sensitivity_tables(facts))
+        before, grid, after = sensitivity_tables(facts)
+        table.show([] if table.given else before, grid, () if table.given else after)
 
 
 def _is_given(context: click.Context, name: str) -> bool:

@@ -14,7 +14,7 @@ import click
 from tx8fast import files
 from tx8fast.cli.kernel_core import forbid_option, program_share, state
 from tx8fast.cli.model import length_option, open_program
-from tx8fast.cli.output import PATH, json_option, progress, replacing, show, show_json, tell
+from tx8fast.cli.output import PATH, json_option, progress, replacing, show_json, tell
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.errors import ConfigError
 
@@ -119,8 +119,11 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
     if as_json:
         show_json(facts)
     else:
+        from tx8fast.machine.tags import assumed_keys, read_tags
         from tx8fast.report.tables import cycle_head, groups_grid
+        from tx8fast.simulator.sensitivity import extremes
 
+        facts["extremes_cycles"] = extremes(compiled.program, assumed_keys(read_tags()))
         table.show(cycle_head(facts), groups_grid(facts))
 
 
@@ -156,10 +159,10 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
     is_flag=True,
     help="The same bytes by an interpreter, element by element, status bits reported; for small programs.",
 )
-@json_option  # fmt: skip
-def run_(
-    program: Path, inputs: Path, outputs: Path, weights: Path | None, sanitize: bool, exact: bool, as_json: bool
-) -> None:
+@json_option
+@table_options
+def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanitize: bool, exact: bool, as_json: bool,
+         table: TableChoice) -> None:  # fmt: skip
     """Execute PROGRAM bit by bit on arrays."""
     from tx8fast import lengths
     from tx8fast.cli.npz import fit_inputs, read_npz, write_npz
@@ -198,7 +201,8 @@ def run_(
     else:
         from tx8fast.report.tables import output_tables
 
-        show(output_tables(facts))
+        grid, after = output_tables(facts)
+        table.show([], grid, () if table.given else after)
 
 
 def _statistics(array) -> dict[str, float | int | None]:

@@ -1,6 +1,6 @@
 """What the compiler will do with each kind of op, and whether the model fits: known before any search.
 
-May import: graph_table, ir.program, lower, search.planner (what a routine takes), program.model, schedule.demand, schedule.memory, machine,
+May import: graph_table, ir.program, lower, search.routine (what a routine takes), program.model, schedule.demand, schedule.memory, machine,
 simulator.roofline, cli.kernel_core. Must not: search or emit code.
 """
 
@@ -20,7 +20,7 @@ from tx8fast.machine import Machine
 from tx8fast.program.model import MAX_CHIPS
 from tx8fast.schedule.demand import instances
 from tx8fast.schedule.memory import PAGE, plan_frames
-from tx8fast.search.planner import kernel_core_plan
+from tx8fast.search.routine import kernel_core_plan
 from tx8fast.simulator.roofline import Roofline, roofline
 
 #: placing is asked how much it would take, so it must not stop at what one chip has

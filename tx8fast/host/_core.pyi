@@ -5,6 +5,7 @@ Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.int64]
 
 STATUS: dict[str, int]
+ENDS: dict[str, int]
 
 class Tile:
     def __init__(self, spm: Bytes, ddr: Bytes, ddr_base: int, ddr_bytes: int, number: int, chip: int) -> None: ...
@@ -26,7 +27,16 @@ class Tile:
     @property
     def messages(self) -> int: ...
 
-def run_tiles(tiles: list[Tile], threads: int) -> None: ...
+def run_streams(
+    own: list[Tile],
+    numbers: list[int],
+    stops: list[Words],
+    tiles: list[Tile],
+    monitors: Words,
+    tiles_per_chip: int,
+    n_chips: int,
+    threads: int,
+) -> tuple[int, int, list[int]]: ...
 def deliver(sender: Tile, tiles: list[Tile], monitors: Words, tiles_per_chip: int, n_chips: int) -> int: ...
 def levels() -> int: ...
 def use_level(level: int) -> bool: ...

@@ -38,12 +38,24 @@ cdef extern from "tx8_core.h" nogil:
     int TX8_DONE, TX8_BAD_CALL, TX8_BAD_OPCODE, TX8_BAD_FORMAT, TX8_BAD_ROUNDING, TX8_BAD_SPM, TX8_BAD_DDR, TX8_BAD_UNIT
     int TX8_BAD_UNIT_LOOP, TX8_BAD_OVERLAP, TX8_BAD_RUNS, TX8_BAD_GATHER, TX8_BAD_MESSAGE, TX8_BAD_NUMBER, TX8_BAD_NUMBER_FORMAT
     int TX8_BAD_SLOT, TX8_BAD_BATCH, TX8_BAD_DIM, TX8_BAD_OFFSET, TX8_BAD_SHAPE, TX8_NO_MEMORY
-    void tx8_run(tx8_tile* tile)
-    void tx8_run_tiles(tx8_tile** tiles, int n, int threads)
+    void tx8_run_tile(tx8_tile* tile)
     int tx8_deliver(tx8_tile* sender, tx8_tile** tiles, int64_t* monitors, int64_t tiles_per_chip, int64_t n_chips)
     void tx8_free(tx8_tile* tile)
     int tx8_levels()
     int tx8_use_level(int level)
+
+
+cdef extern from "rounds.h" nogil:
+    ctypedef struct tx8_stream:
+        tx8_tile* tile
+        int64_t number
+        int64_t n_rows
+        const int64_t* stops
+        int64_t n_stops
+        int64_t at
+    int TX8_ROW_FAILED, TX8_SEND_FAILED, TX8_NOT_A_MEMBER, TX8_STUCK, TX8_LEFT_OVER, TX8_ROUNDS_NO_MEMORY
+    int tx8_run_streams(tx8_stream* streams, int64_t n, tx8_tile** tiles, int64_t* monitors, int64_t tiles_per_chip, int64_t n_chips,
+                        int threads, int64_t* which)
 
 
 #: why a stretch ended, by name
@@ -55,6 +67,12 @@ STATUS = {
     "bad_message": TX8_BAD_MESSAGE, "bad_number": TX8_BAD_NUMBER, "bad_number_format": TX8_BAD_NUMBER_FORMAT,
     "bad_slot": TX8_BAD_SLOT, "bad_batch": TX8_BAD_BATCH, "bad_dim": TX8_BAD_DIM,
     "bad_offset": TX8_BAD_OFFSET, "bad_shape": TX8_BAD_SHAPE, "no_memory": TX8_NO_MEMORY,
+}
+
+#: how the streams of a launch ended, by name
+ENDS = {
+    "done": TX8_DONE, "row_failed": TX8_ROW_FAILED, "send_failed": TX8_SEND_FAILED, "not_a_member": TX8_NOT_A_MEMBER,
+    "stuck": TX8_STUCK, "left_over": TX8_LEFT_OVER, "no_memory": TX8_ROUNDS_NO_MEMORY,
 }
 
 
@@ -112,7 +130,7 @@ cdef class Tile:
     def run(self):
         """Execute the stretch; return the status."""
         with nogil:
-            tx8_run(&self.c)
+            tx8_run_tile(&self.c)
         return self.c.status
 
     def place(self, int64_t number, int64_t chip):
@@ -144,19 +162,39 @@ cdef class Tile:
         return self.c.outbox.count
 
 
-def run_tiles(list tiles, int threads):
-    """Execute the stretches of all tiles in at most `threads` threads."""
-    cdef Py_ssize_t n = len(tiles), k
-    cdef tx8_tile** all_tiles = <tx8_tile**>PyMem_Malloc((n + 1) * sizeof(tx8_tile*))
-    if all_tiles == NULL:
-        raise MemoryError
+def run_streams(list own, list numbers, list stops, list tiles, int64_t[:, ::1] monitors, int64_t tiles_per_chip, int64_t n_chips, int threads):
+    """Execute the rows of the tiles `own` to their ends, with what they send to each other and wait for.
+
+    numbers: of these tiles among `tiles`, all of all chips; stops: of each the rows that may have to wait, i64. Returns how it ended,
+    which of the tiles that concerns, and the row that each stands at."""
+    cdef Py_ssize_t n = len(own), n_tiles = len(tiles), k
+    cdef int64_t which = 0
+    cdef int status
+    cdef const int64_t[::1] places
+    cdef Tile tile
+    if n_tiles != tiles_per_chip * n_chips or monitors.shape[0] != n_tiles or monitors.shape[1] != 4 or len(numbers) != n or len(stops) != n:
+        raise ValueError("tiles and monitors do not fit")
+    cdef tx8_tile** all_tiles = <tx8_tile**>PyMem_Malloc((n_tiles + 1) * sizeof(tx8_tile*))
+    cdef tx8_stream* streams = <tx8_stream*>PyMem_Malloc((n + 1) * sizeof(tx8_stream))
     try:
-        for k in range(n):
+        if all_tiles == NULL or streams == NULL:
+            raise MemoryError
+        for k in range(n_tiles):
             all_tiles[k] = &(<Tile?>tiles[k]).c
+        for k in range(n):
+            tile, places = own[k], stops[k]
+            if not 0 <= numbers[k] < n_tiles:
+                raise ValueError("a tile that is not there")
+            if places.shape[0] and not 0 <= min(places) <= max(places) < tile.n_rows:
+                raise ValueError("stops outside the code")
+            streams[k].tile, streams[k].number, streams[k].n_rows = &tile.c, numbers[k], tile.n_rows
+            streams[k].stops, streams[k].n_stops = (&places[0] if places.shape[0] else NULL), places.shape[0]
         with nogil:
-            tx8_run_tiles(all_tiles, <int>n, threads)
+            status = tx8_run_streams(streams, n, all_tiles, &monitors[0, 0], tiles_per_chip, n_chips, threads, &which)
+        return status, which, [streams[k].at for k in range(n)]
     finally:
         PyMem_Free(all_tiles)
+        PyMem_Free(streams)
 
 
 def deliver(Tile sender not None, list tiles, int64_t[:, ::1] monitors, int64_t tiles_per_chip, int64_t n_chips):

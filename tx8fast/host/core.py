@@ -57,6 +57,7 @@ class CoreTile:
 
     def __init__(self, spm: Bytes, ddr: Bytes, ddr_bytes: int, number: int = 0, chip: int = 0) -> None:
         self.tile = _core.Tile(spm, ddr, DDR_BASE, ddr_bytes, number, chip)
+        self.spm = spm
         self.ddr_end = DDR_BASE + ddr_bytes
         self.rows = np.zeros(0, RECORD)
 
@@ -113,11 +114,29 @@ class CoreTile:
         return self.tile.messages > 0
 
 
-def run_together(tiles: Sequence[CoreTile], stretches: Sequence[tuple[int, int]], threads: int) -> None:
-    """Execute rows [at, end) of every tile, in at most `threads` threads; ask each with `stopped` how it went."""
-    for tile, (at, end) in zip(tiles, stretches, strict=True):
-        tile.tile.stretch(at, end)
-    _core.run_tiles([t.tile for t in tiles], threads)
+_ENDS = {code: name for name, code in _core.ENDS.items()}
+
+
+def run_together(
+    own: Sequence[CoreTile],
+    numbers: Sequence[int],
+    stops: Sequence[np.ndarray],
+    tiles: Sequence[CoreTile],
+    monitors: np.ndarray,
+    n_chips: int,
+    threads: int,
+) -> tuple[str, int, list[int]]:
+    """Execute the rows of the tiles `own` to their ends, in rounds, in at most `threads` threads.
+
+    numbers: of these tiles among `tiles`, all of all chips; stops: of each the rows that may have to wait, rising; monitors:
+    (tiles, 4) i64 zeros, then the bytes arrived and not taken. Returns how it ended (`_core.ENDS`), which of `own` that
+    concerns, and the row that each stands at.
+    """
+    status, which, places = _core.run_streams(
+        [t.tile for t in own], list(numbers), [np.ascontiguousarray(s, np.int64) for s in stops],
+        [t.tile for t in tiles], monitors, len(tiles) // n_chips, n_chips, threads,
+    )  # fmt: skip
+    return _ENDS[status], which, places
 
 
 def deliver(

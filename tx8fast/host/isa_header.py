@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tx8fast import isa
-from tx8fast.host import routines_header
+from tx8fast.host import limits_header, routines_header
 from tx8fast.isa.base import BLOCK, FORMAT_BYTES
 from tx8fast.isa.convert import PAIRS, Convert
 from tx8fast.isa.vector import BinaryVV, MaskMove, ScalarVS, UnaryV, UnitLoop, UnitVuV, Vector
@@ -45,7 +45,8 @@ def _record() -> Iterator[str]:
         base, shape = kind.subdtype or (kind, ())
         yield f"    {_TYPES[base.str]} {name}{''.join(f'[{n}]' for n in shape)};"
     yield "} tx8_row;"
-    yield f'_Static_assert(sizeof(tx8_row) == {isa.RECORD.itemsize}, "a row has no padding");'
+    size = f'(sizeof(tx8_row) == {isa.RECORD.itemsize}, "a row has no padding");'
+    yield f"#ifdef __cplusplus\nstatic_assert{size}\n#else\n_Static_assert{size}\n#endif"
 
 
 def _formats() -> Iterator[str]:
@@ -103,4 +104,5 @@ def _others() -> Iterator[str]:
 
 if __name__ == "__main__":
     HEADER.write_text(text(), encoding="utf-8")
-    routines_header.HEADER.write_text(routines_header.text(), encoding="utf-8")
+    for header in (routines_header, limits_header):
+        header.HEADER.write_text(header.text(), encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tx8fast.isa.routines import BY_CODE, WHY, WORK, Work
+from tx8fast.isa.routines import BY_CODE, CALLS_VERSION, WHY, WORK, Work
 from tx8fast.isa.routines.images import CELL_ACTIVATIONS, NETS, SAMPLE_MODES, SAMPLE_PADDINGS
 from tx8fast.isa.routines.moves import COMBINES, PAD_MODES
 from tx8fast.isa.routines.rows import REDUCTIONS
@@ -29,24 +29,34 @@ def text() -> str:
         "/* Written by tx8fast.host.isa_header from the declarations of tx8fast.isa.routines. Do not edit. */",
         "#ifndef TX8_ROUTINES_H\n#define TX8_ROUTINES_H\n",
         f"#define TX8_WORK {len(WORK)} /* kinds of work */",
-        f"#define TX8_ROUTINE_COUNT {len(BY_CODE)}\n",
+        f"#define TX8_ROUTINE_COUNT {len(BY_CODE)}",
+        f"#define TX8_CALLS_VERSION {CALLS_VERSION} /* of calls as words */\n",
         "/* code, name, function */",
-        _listed("TX8_ROUTINES(X)", (f"X({r.code}, {r.name}, {r.function})" for r in BY_CODE)),
+        listed("TX8_ROUTINES(X)", (f"X({r.code}, {r.name}, {r.function})" for r in BY_CODE)),
         "/* functions */",
-        _listed("TX8_ROUTINE_FUNCTIONS(X)", (f"X({name})" for name in functions)),
+        listed("TX8_ROUTINE_FUNCTIONS(X)", (f"X({name})" for name in functions)),
         "/* by code: whether operand 0 may lie where result 0 does, whether channel blocks are taken as they lie; work of an element beside loads and stores */",
-        _listed("TX8_ROUTINE_UPDATES", (f"[{r.code}] = {int(r.updates)}," for r in BY_CODE)),
-        _listed("TX8_ROUTINE_TAKES_BLOCKS", (f"[{r.code}] = {int(r.takes_blocks)}," for r in BY_CODE)),
-        _listed("TX8_ROUTINE_EACH", (f"[{r.code}] = {_braces(r.each)}," for r in BY_CODE)),
+        listed("TX8_ROUTINE_UPDATES", (f"[{r.code}] = {int(r.updates)}," for r in BY_CODE)),
+        listed("TX8_ROUTINE_TAKES_BLOCKS", (f"[{r.code}] = {int(r.takes_blocks)}," for r in BY_CODE)),
+        listed("TX8_ROUTINE_EACH", (f"[{r.code}] = {_braces(r.each)}," for r in BY_CODE)),
         "/* the work of activations per element, of reductions per element and per row */",
-        _listed("TX8_ACT_EACH", (f"{_braces(ACT_EACH[name])}," for name in ACTIVATIONS)),
-        _listed("TX8_REDUCE_EACH", (f"{_braces(each)}," for each, _ in REDUCTIONS.values())),
-        _listed("TX8_REDUCE_ROW", (f"{_braces(row)}," for _, row in REDUCTIONS.values())),
+        listed("TX8_ACT_EACH", (f"{_braces(ACT_EACH[name])}," for name in ACTIVATIONS)),
+        listed("TX8_REDUCE_EACH", (f"{_braces(each)}," for each, _ in REDUCTIONS.values())),
+        listed("TX8_REDUCE_ROW", (f"{_braces(row)}," for _, row in REDUCTIONS.values())),
+        "/* why a call is refused, in words about the three numbers found */",
+        listed("TX8_WHY_TEXTS(X)", (f'X({k}, "{_printed(text)}")' for k, text in enumerate(WHY.values()))),
         _enum("TX8_R_", [r.name for r in BY_CODE]),
         *(_enum(prefix, names) for prefix, names in _ENUMS.items()),
         "#endif",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _printed(text: str) -> str:
+    """A text with places for numbers as `printf` takes it."""
+    for k in range(3):
+        text = text.replace(f"{{{k}}}", f"%{k + 1}$lld")
+    return text
 
 
 def _braces(work: Work) -> str:
@@ -65,7 +75,7 @@ def _rows(items: Iterable[str], between: str = " ") -> Iterator[str]:
         yield line
 
 
-def _listed(name: str, items: Iterable[str]) -> str:
+def listed(name: str, items: Iterable[str]) -> str:
     return f"#define {name} \\\n" + " \\\n".join(f"    {row}" for row in _rows(items)) + "\n"
 
 

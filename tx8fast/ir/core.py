@@ -188,7 +188,10 @@ class Op:
                 op = block.first
                 while op is not None:
                     following = op.next
-                    yield from op.walk()
+                    if op.regions:
+                        yield from op.walk()
+                    else:  # most ops; a generator of their own would be half of the walk's time
+                        yield op
                     op = following
 
     def __repr__(self) -> str:

@@ -163,7 +163,7 @@ class Recv(Sync):
 
     @staticmethod
     def cycles(machine, r):
-        return np.zeros(len(r), np.int64)
+        return np.full(len(r), machine.kcore.recv_cycles, np.int64)
 
 
 class SendWait(Sync):
@@ -171,7 +171,7 @@ class SendWait(Sync):
 
     @staticmethod
     def cycles(machine, r):
-        return np.zeros(len(r), np.int64)
+        return np.full(len(r), machine.kcore.send_wait_cycles, np.int64)
 
 
 class BarrierSub(Sync):

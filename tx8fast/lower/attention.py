@@ -19,24 +19,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord
 from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
-from tx8fast.lower.contraction import Contraction
+from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.links import Link, LinkedAccess, through
-from tx8fast.lower.transfer import Local
+from tx8fast.lower.links import Link, LinkedAccess, Links, through
+from tx8fast.lower.transfer import Local, Move
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.numerics.layout import blocked_params, padded_channels
+from tx8fast.numerics.layout import block_size, blocked_params, padded_channels
 
 SUM = "f32"
 MAX_COLS = 16384  # field range of the reduction and of matrix dimensions
+SCRATCH = 11  # buffers besides those of heads that are packed
 MAX_KEYS = 4096  # keys of a slice: bounds the rows of ones
-LOWEST = {"bf16": -3.3895313892515355e38, "f16": -30000.0, "f32": -3.0e38}  # no sum with a score overflows
+LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.0e38}
 ATTENTION = ("contract", "softmax", "contract")
 
 
@@ -82,8 +84,14 @@ class Attention(Lowering):
         )  # fmt: skip
         self.band, self.range = n - 2, n - 1  # factors: the rows that a mask tells apart, the keys
         self.scale = float(softmax.attr("scale"))
-        self.reads = [LinkedAccess(first.reads[0], own), LinkedAccess(first.reads[1], own),
-                      LinkedAccess(second.reads[1], across)]  # fmt: skip
+        if self.dtype == "f16" and abs(self.scale) > 1:
+            raise NotLowerable(f"queries of f16 times {self.scale:g} may leave its range, their scores need not")
+        heads = [(first.reads[0], own), (first.reads[1], own), (second.reads[1], across), (second.writes[0], across)]
+        #: queries, keys, values and results whose heads begin inside of blocks: they are packed in scratchpad
+        self.lanes = {j: Links(links) for j, (access, links) in enumerate(heads) if access.staggered}
+        self.packed = [*self.lanes, *(j for j in self.lanes if j in (1, 2))]  # two copies of keys and values
+        made = [LinkedAccess(LaneAccess(a) if j in self.lanes else a, links) for j, (a, links) in enumerate(heads)]  # type: ignore[arg-type]
+        self.reads = [*made[:3]]
         self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
                      self._wire(2, second.arguments()[1])]  # fmt: skip
         self.mask_rows = False
@@ -97,7 +105,7 @@ class Attention(Lowering):
                 self.skipping = frozenset((self.band, self.range))
                 self.rare = frozenset((3,))
                 self.backward = (self.band,)  # the longest rows first: the short ones find their keys loaded
-        self.writes = [LinkedAccess(second.writes[0], across)]
+        self.writes = [made[3]]
 
     def _check(self, record: GroupRecord) -> None:
         scores, softmax, mix = record.ops
@@ -207,11 +215,13 @@ class Attention(Lowering):
         return (lo[self.band], hi[self.band]) if self.visible else ()
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        return super().slice_form(lo, hi), self._hides(lo, hi)
+        heads = [self._access(j) for j in self.lanes]
+        return super().slice_form(lo, hi), self._hides(lo, hi), *[
+            a.box(lo, hi)[-1][0] % block_size(self.dtype) for a in heads]  # fmt: skip
 
     def cost_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         """Rows of grouped heads are rows like others, unless they have a mask in common."""
-        return self.slice_form(lo, hi) if self._hides(lo, hi) == "some" else self._extent(lo, hi)
+        return self.slice_form(lo, hi)[:2] if self._hides(lo, hi) == "some" else self._extent(lo, hi)
 
     def may_share(self, k: int) -> bool:
         """Keys and values; a mask changes with every slice and would make the tiles meet as often."""
@@ -226,7 +236,8 @@ class Attention(Lowering):
         scores = Local(rows, keys, self.dtype, True).size_bytes
         mixed = Local(rows, self.depth, SUM, True).size_bytes
         column, wide = rows * 4 * ITEM_BYTES[self.dtype], rows * 4 * ITEM_BYTES[SUM]
-        return [scores, scores, column, column, wide, wide, column, wide, wide, rows * 64 * ITEM_BYTES[SUM], mixed]
+        own = [scores, scores, column, column, wide, wide, column, wide, wide, rows * 64 * ITEM_BYTES[SUM], mixed]
+        return own + [self._matrix(j, lo, hi).size_bytes for j in self.packed]
 
     def const_bytes(self) -> list[int]:
         """Ones: one per key, four rows of all keys, and one block of sums."""
@@ -240,11 +251,41 @@ class Attention(Lowering):
         em.fill(consts[1], 1.0, 4 * lanes, self.dtype)
         em.fill(consts[2], 1.0, 64, SUM)
 
+    # -- heads that begin inside of blocks ----------------------------------------------------------------------
+
+    def _access(self, j: int) -> LinkedAccess:
+        return (*self.reads[:3], *self.writes)[j]  # type: ignore[return-value]
+
+    def _matrix(self, j: int, lo: Sequence[int], hi: Sequence[int]) -> Local:
+        return self._access(j).inner.matrix(*self.lanes[j].ranges(lo, hi))  # type: ignore[attr-defined]
+
+    def _packed(self, em: Emitter, s: Slice) -> Slice:
+        """Return the slice with its operands as matrices; that of queries changes with their rows alone."""
+        places = [*s.reads[:3], *s.writes]
+        for j in self.lanes:
+            copies = [at for at, k in zip(s.scratch[SCRATCH:], self.packed, strict=True) if k == j]
+            places[j] = copies[s.parity % len(copies)]
+            if j < 3 and (j or s.first):
+                matrix = self._matrix(j, s.lo, s.hi)
+                if matrix.elems > matrix.rows * matrix.cols:
+                    em.fill(places[j], 0.0, matrix.elems, self.dtype)
+                for at, to, moved in self._access(j).inner.packing(*self.lanes[j].ranges(s.lo, s.hi)):  # type: ignore[attr-defined]
+                    em.gather(s.reads[j] + at, places[j] + to, moved)
+        return replace(s, reads=[*places[:3], *s.reads[3:]], writes=places[3:])
+
+    def _unpack(self, em: Emitter, s: Slice, matrix: int) -> None:
+        for at, to, moved in self._access(3).inner.packing(*self.lanes[3].ranges(s.lo, s.hi)):  # type: ignore[attr-defined]
+            back = [Move(m.dst, m.src, m.size, tuple([(b, a, n) for a, b, n in m.loops])) for m in moved]
+            em.gather(matrix + to, s.writes[0] + at, back)
+
     # -- instructions -------------------------------------------------------------------------------------------
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        self._weigh(em, s)
-        self._mix(em, s)
+        own = self._packed(em, s) if self.lanes else s
+        self._weigh(em, own)
+        self._mix(em, own)
+        if s.last and 3 in self.lanes:
+            self._unpack(em, s, own.writes[0])
 
     def _weigh(self, em: Emitter, s: Slice) -> None:
         """Emit what makes scores and their exponentials, and the correction of what was summed before."""
@@ -282,7 +323,7 @@ class Attention(Lowering):
         fmt, more = self.dtype, int(not s.first)
         rows, keys = self._extent(s.lo, s.hi)
         scores, factor = s.scratch[s.parity], s.scratch[4 + s.parity]
-        sums, spread, mixed = s.scratch[8:]
+        sums, spread, mixed = s.scratch[8:SCRATCH]
         ones = s.consts[2]
         if more:
             em.vv("mul", sums, factor, sums, rows * 4, SUM)
@@ -303,15 +344,22 @@ class Attention(Lowering):
 
     def _add_masked(self, em: Emitter, s: Slice, scores: int, local: Local) -> None:
         """Add the slice's mask to the scores of every grouped head."""
-        fmt, e, mask = self.dtype, ITEM_BYTES[self.dtype], s.reads[3]
+        fmt, mask = self.dtype, s.reads[3]
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
-        em.vs("max", mask, LOWEST[fmt], mask, seen.elems, fmt)
+        if fmt != "f16":  # no sum with a score overflows
+            em.vs("max", mask, LOWEST[fmt], mask, seen.elems, fmt)
         if seen.rows == 1:
             em.vector("add", scores, mask, scores, local, fmt)
-            return
-        if seen.rows == local.rows:
+        elif seen.rows == local.rows:
             em.vv("add", scores, mask, scores, local.elems, fmt)
-            return
+        else:
+            self._add_to_heads(em, scores, mask, seen, local)
+        if fmt == "f16":  # scores may be as large as the mask's numbers, so that it is their sum which has an end
+            em.vs("max", scores, LOWEST[fmt], scores, local.elems, fmt)
+
+    def _add_to_heads(self, em: Emitter, scores: int, mask: int, seen: Local, local: Local) -> None:
+        """Add the mask of one head's rows to those of every head, block of columns by block of columns."""
+        fmt, e = self.dtype, ITEM_BYTES[self.dtype]
         cx, c0 = blocked_params(local.cols, fmt)
         at = under = 0
         for width in [64] * cx + [c0] * bool(c0):

@@ -21,6 +21,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.loops import Loops, Runs
 from tx8fast.lower.transfer import Box, Descriptor, Local, ddr_offset, descriptors
 from tx8fast.machine import Machine
+from tx8fast.numerics.layout import block_size
 
 ALIGN_BYTES = 256  # scratchpad operand alignment (hardware manual 3.1)
 FLOATS = ("bf16", "f16", "f32")
@@ -56,6 +57,13 @@ class Access:
     def place(self) -> Callable[[Sequence[int]], Any]:
         """What picks, of a value per factor, those of the access's own factors."""
         return itemgetter(*self.sorted_factors) if self.factors else lambda _: ()
+
+    @cached_property
+    def staggered(self) -> dict[int, int]:
+        """Factors by which a slice begins anywhere in a channel block, with their step: heads that are no whole blocks, nor equal
+        parts of one."""
+        block = block_size(self.spec.dtype) if self.spec.layout == "blocked" and self.dims else 1
+        return {f: c for f, c in (self.dims[-1].terms if self.dims else ()) if c % block and block % c}
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return tuple([d.box(lo, hi) for d in self.dims])
@@ -115,11 +123,7 @@ class Lowering:
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
     sharing = True  # option of the compile: False makes every tile load for itself
     keeps = False  # True: reads may stay for all slices of a reduction, slices may have no work: priced by the slice
-    deferred = (
-        False  # True: `emit` is `front` on the matrix engine, then `back`; where tiles share, back may come later
-    )
     turns = 0  # `Slice.parity` counts slices up to this; 0: finished results, up to 2
-    lags = False  # True: a deferred back reads operands of its slice, and may end as late as the next slice's front
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
     backward: tuple[int, ...] = ()  # factors whose slices come last one first
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
@@ -129,7 +133,7 @@ class Lowering:
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
     online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
     in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
-    prepared = -1  # read access that is worked on in place, by `front` of the first slice after it was loaded
+    prepared = -1  # read access that is worked on in place, in the first slice after it was loaded
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
         """Raises NotLowerable if the record is not one of those it takes; subclasses, whenever they cannot do it."""
@@ -310,14 +314,6 @@ class Lowering:
 
     def emit(self, em: Emitter, s: Slice) -> None:
         """Emit the instructions of one slice."""
-        self.front(em, s)
-        self.back(em, s)
-
-    def front(self, em: Emitter, s: Slice) -> None:
-        """Emit the first half of a deferred slice."""
-
-    def back(self, em: Emitter, s: Slice) -> None:
-        """Emit the second half of a deferred slice."""
 
     def ops_per_point(self) -> float:
         """Vector-engine cycles per point of the factor box, for ranking candidates; 0 for matrix ops."""

@@ -9,8 +9,9 @@ adds its sums to an image as it does to partial sums, then applies the activatio
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
 from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, round_up
@@ -217,20 +218,25 @@ def whole(access: Access) -> Access:
     return Access(access.spec, [Dim(s, full=True) for s in access.spec.shape], access.blocked)
 
 
-def place(wishes: Sequence[tuple[object, int, Sequence[tuple[int, int]]]]) -> tuple[int, dict]:
+def place(
+    wishes: Sequence[tuple[object, int, Sequence[tuple[int, int]]]],
+    phase: Mapping[Any, int] | None = None,
+    turn: int = 1,
+) -> tuple[int, dict]:
     """Return the bytes of one buffer for all wishes (name, bytes, half-open lifetimes), and offsets: what is never
-    alive together shares bytes. The largest go first, each to the lowest place that is free."""
+    alive together shares bytes. The largest go first, each to the lowest place that is free, and has the `phase` that its name asks
+    for: the offset modulo `turn`."""
     placed: list[tuple[int, int, int, int, Sequence[tuple[int, int]]]] = []
-    at = {}
+    at, phase = {}, phase or {}
     for name, size, lives in sorted(wishes, key=lambda w: (-w[1], w[2])):
         need = round_up(max(size, 1), ALIGN_BYTES)
         first, last = min(f for f, _ in lives), max(t for _, t in lives)
-        offset = 0
+        offset = phase.get(name, 0)
         for a, b, f0, t0, others in placed:
             if a >= offset + need:
                 break
             if b > offset and f0 < last and first < t0 and any(f < u and s < t for f, t in lives for s, u in others):
-                offset = b
+                offset = b + (phase[name] - b) % turn if name in phase else b
         bisect.insort(placed, (offset, offset + need, first, last, lives))
         at[name] = offset
     return max((p[1] for p in placed), default=0), at

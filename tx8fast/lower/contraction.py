@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
 from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Access, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.transfer import Descriptor, Local, descriptors
+from tx8fast.lower.transfer import Box, Descriptor, Local, Move, descriptors, moves
 from tx8fast.machine import Machine
+from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 
 MAX_DIM = 16384  # field range of m, k, n
@@ -52,25 +54,73 @@ class MatrixAccess(Access):
     def batch_stride(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         return round_up(self.matrix(lo, hi).size_bytes, ALIGN_BYTES)
 
-    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
-        local = self.matrix(lo, hi)
+    def points(self, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[Box, int, int, int]]:
+        """Yield what one descriptor can walk: its box, first row and column of a matrix, and the byte where that matrix begins."""
         stride = self.batch_stride(lo, hi)
         free = [f for f in (*self.batch_factors, *self.row_factors, *self.col_factors)
                 if f not in self.row_axes and f != self.run_col]  # fmt: skip
-        row_strides = [0] * (len(self.dims) - 1)
-        for f, i in self.row_axes.items():
-            row_strides[i] = _count(self.row_factors[self.row_factors.index(f) + 1 :], lo, hi)
-        out: list[Descriptor] = []
         for point in itertools.product(*(range(lo[f], hi[f]) for f in free)):
             plo, phi = list(lo), list(hi)
             for f, x in zip(free, point, strict=True):
                 plo[f], phi[f] = x, x + 1
-            row0 = _radix(self.row_factors, plo, lo, hi)
-            col0 = _radix(self.col_factors, plo, lo, hi)
-            spm = _radix(self.batch_factors, plo, lo, hi) * stride
-            for d in descriptors(self.spec, self.box(plo, phi), local, row_strides, row0, col0):
-                out.append(Descriptor(d.piece, d.ddr, d.spm + spm, d.run_bytes, d.loops))
+            row0, col0, matrix = (
+                _radix(fs, plo, lo, hi) for fs in (self.row_factors, self.col_factors, self.batch_factors)
+            )
+            yield self.box(plo, phi), row0, col0, matrix * stride
+
+    def row_strides(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
+        """Return how many rows of the matrix a step of every leading dimension advances."""
+        strides = [0] * (len(self.dims) - 1)
+        for f, i in self.row_axes.items():
+            strides[i] = _count(self.row_factors[self.row_factors.index(f) + 1 :], lo, hi)
+        return strides
+
+    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
+        local, strides = self.matrix(lo, hi), self.row_strides(lo, hi)
+        out = [replace(d, spm=d.spm + at) for box, row0, col0, at in self.points(lo, hi)
+               for d in descriptors(self.spec, box, local, strides, row0, col0)]  # fmt: skip
         return merge_runs(out)
+
+
+class LaneAccess(MatrixAccess):
+    """An operand of which a matrix begins inside of a channel block: rows of the matrix come in several runs. Its slice lies as DDR has
+    it, all rows of one block's lanes behind those of the block before; `packing` says what makes matrices of it.
+
+    A transfer's local side is dense, and one that filled lanes of wider rows would be one transfer per row (hardware manual 13)."""
+
+    def __init__(self, inner: MatrixAccess) -> None:
+        self.__dict__.update(inner.__dict__)
+        self.known_bytes = {}
+
+    def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        return _count((*self.batch_factors, *self.row_factors, *self.col_factors), lo, hi) * ITEM_BYTES[self.spec.dtype]
+
+    def runs(self, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[Box, int, int, int, int]]:
+        """Yield the box of every run of lanes that lie in one block, where its bytes begin, its rows, and the row and column of the
+        matrix where it begins."""
+        block, item, at = block_size(self.spec.dtype), ITEM_BYTES[self.spec.dtype], 0
+        for box, row0, col0, _ in self.points(lo, hi):
+            *lead, (a, b) = box
+            rows = math.prod([y - x for x, y in lead])
+            for c in (a, *range(a // block * block + block, b, block)):
+                end = min(c // block * block + block, b)
+                yield (*lead, (c, end)), at, rows, row0, col0 + c - a
+                at += rows * (end - c) * item
+
+    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
+        strides = self.row_strides(lo, hi)
+        return [replace(d, spm=d.spm + at) for box, at, rows, _, _ in self.runs(lo, hi)
+                for d in descriptors(self.spec, box, Local(rows, box[-1][1] - box[-1][0], self.spec.dtype, False), strides)]  # fmt: skip
+
+    def packing(self, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[int, int, list[Move]]]:
+        """Yield (byte of the slice, byte of the matrix, moves) of what copies the slice into the matrix."""
+        matrix, block, item = self.matrix(lo, hi), block_size(self.spec.dtype), ITEM_BYTES[self.spec.dtype]
+        for box, at, rows, row0, col in self.runs(lo, hi):
+            lanes = box[-1][1] - box[-1][0]
+            for c in (col, *range(col // block * block + block, col + lanes, block)):
+                n = min(c // block * block + block, col + lanes) - c
+                step = matrix.offset(1, c) - matrix.offset(0, c)
+                yield at + (c - col) * item, matrix.offset(row0, c), moves([(rows, lanes * item, step)], n * item)
 
 
 class ResidentAccess(MatrixAccess):

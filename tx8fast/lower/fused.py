@@ -21,7 +21,7 @@ from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link
 from tx8fast.lower.lookup import Lookup
-from tx8fast.lower.members import NORMS, PRODUCTS, Follower, Linked, Member, Operands, leader
+from tx8fast.lower.members import NORMS, Follower, Linked, Member, Operands, leader
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.machine import Machine
 
@@ -59,16 +59,15 @@ class Fused(Lowering):
         self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
         self._known_acc: dict[tuple, list[int]] = {}
         self.twin = resident
-        led = record.ops[0].kind in NORMS
+        led = record.ops[0].kind in NORMS and len(record.ops) > 1
+        made = [[w[1] for w in row if w is not None and w[0] == "op" and w[1] >= led] for row in record.wires]
         if led:
-            self._check_lead()
             resident, self.prepared = True, 0
-        found = {i: low for i, op in enumerate(record.ops) if (low := leader(op, machine, resident)) is not None}
-        made = {i: [w[1] for w in record.wires[i] if w is not None and w[0] == "op" and not (led and w[1] == 0)]
-                for i in found}  # fmt: skip
+        found = {i: low for i, op in enumerate(record.ops)
+                 if (low := leader(op, machine, resident and not made[i])) is not None}  # fmt: skip
         leaders = {i: low for i, low in found.items() if not made[i]}
         closing = [i for i in found if made[i]]
-        if not leaders or len(closing) > 1 or closing and (led or resident):
+        if not leaders or len(closing) > 1 or closing and resident and not led:
             raise NotLowerable("products or look-ups lead a group, and one product at most reads what they make")
         self.lead = lead = min(leaders.values(), key=lambda low: math.prod(low.sizes))
         self.kind, self.positional = lead.leads, lead.positional
@@ -78,7 +77,7 @@ class Fused(Lowering):
         factors = self._open(found[self.closing]) if closing else list(range(len(lead.sizes)))
         own = {f: g for g, f in enumerate(factors)}
         self.inside = inside = Operands(
-            record, machine, self._boxes([lead.sizes[f] for f in factors]) if closing else []
+            record, machine, self._boxes([lead.sizes[f] for f in factors]) if closing and not led else []
         )
         for i, op in enumerate(record.ops):
             if led and i == 0:
@@ -91,8 +90,9 @@ class Fused(Lowering):
                 inside.follow(op)
         self.reads, self.members = inside.reads, [*inside.members, *inside.blocked]
         self.products = [i for i in leaders if not isinstance(leaders[i], Lookup)]
-        self.deferred = bool(self.products)
         self.sums = closing or self.products
+        if led:
+            self._check_lead()
         if closing and not self._behind.issuperset(record.outputs):
             raise NotLowerable("what a closing product sums over leaves the group")
         self.writes = [self.members[i].result(record.ops[i].results[0]) for i in record.outputs]
@@ -121,18 +121,20 @@ class Fused(Lowering):
         return [Link(own.get(f, -1), n, width=width if f in wide else 1) for f, n in enumerate(low.sizes)]
 
     def _check_lead(self) -> None:
-        """A normalisation that leads works in the buffer from which the products read."""
-        users = [(op.kind in PRODUCTS, at) for op, wires in zip(self.record.ops, self.record.wires, strict=True)
-                 for at, wire in enumerate(wires) if wire == ("op", 0)]  # fmt: skip
-        n_products = sum(op.kind in PRODUCTS for op in self.record.ops)
-        if 0 in self.record.outputs or users != [(True, 0)] * n_products:
+        """A normalisation that leads works in the buffer from which the products read, and what adds to a closing product's sums."""
+        read = [
+            (i, at) for i, m in enumerate(self.members) for at, source in enumerate(m.sources) if source == ("op", 0)
+        ]
+        behind = self._behind if self.closing >= 0 else {0}
+        products = [(i, 0) for i in self.products]
+        if 0 in self.record.outputs or [r for r in read if r[0] not in behind - {self.closing}] != products:
             raise NotLowerable("a normalisation leads products whose left operand it makes, and nothing else")
 
     # -- a closing product --------------------------------------------------------------------------------------------
 
     def _open(self, closing: Lowering) -> list[int]:
         """Return the lead's factors that are the group's: rows, then the columns that the closing product sums over."""
-        self.kind, self.turns, self.lags = "feed forward", TURNS, True
+        self.kind, self.turns = "feed forward", TURNS
         lead = self.lead
         if not isinstance(lead, Contraction) or not isinstance(closing, Contraction):
             raise NotLowerable("only products close what products lead")
@@ -258,9 +260,11 @@ class Fused(Lowering):
     def _copies(self, i: int) -> int:
         """Copies of member i's scratch and of its intermediate result. With a closing product, nothing is under way between
         results."""
+        if i == 0 and self.prepared >= 0:
+            return 1
         if self.closing >= 0:
             return 1 if i in self._behind else TURNS
-        return 1 if i == 0 and self.prepared >= 0 else COPIES
+        return COPIES
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return super().slice_form(lo, hi) if self.closing >= 0 else self.lead.slice_form(lo, hi)
@@ -307,12 +311,10 @@ class Fused(Lowering):
             found = self._known_acc[key] = sizes
         return found
 
-    def front(self, em: Emitter, s: Slice) -> None:
-        """The leading products, and what prepares their left operand."""
+    def emit(self, em: Emitter, s: Slice) -> None:
+        """Emit the leading products and what prepares their left operand, then the other members: those on every slice, and when
+        the reduction is complete the rest."""
         self._emit(em, s, True)
-
-    def back(self, em: Emitter, s: Slice) -> None:
-        """The other members: those on every slice, and when the reduction is complete the rest."""
         self._emit(em, s, False)
 
     def _emit(self, em: Emitter, s: Slice, leading: bool) -> None:

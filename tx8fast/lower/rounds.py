@@ -9,7 +9,7 @@ becomes possible with one set of weights; while the engines work on a round, the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,6 +82,16 @@ class Stream(Lowering, ABC):
     def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
         """Cut and place everything, in the way that takes the fewest `cycles` if there are several. Raises InfeasibleError
         if it does not fit."""
+
+    def beside(self) -> Iterator[tuple[np.ndarray, list[tuple]]]:
+        """Yield instructions at the arena's address 0, and the names of what is there while they run; of streams that can
+        `move` what is there."""
+        return iter(())
+
+    def move(self, phase: Mapping[tuple, int], turn_bytes: int) -> bool:
+        """Place everything anew, what is named in `phase` at such an offset modulo `turn_bytes`; False, and nothing is moved, where
+        that does not fit."""
+        return False
 
     @abstractmethod
     def transfers(self, fill: Fill, image: int = -1) -> list[Descriptor]:

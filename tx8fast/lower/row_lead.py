@@ -64,6 +64,7 @@ class RowLead(Norm):
         self.left = RowsInPieces(left)
         last = Dim(self.channels, full=True)
         self.reads = [self.left, *(Access(a.spec, [*a.dims[:-1], last], True) for a in self.reads[1:])]
+        self.writes = [Access(left.spec, [*left.dims[:-1], Dim(self.channels, ((left.depth[0], 1),))], True)]
         self.set_factors(product.sizes, product.units)
 
     def local(self, lo: Sequence[int], hi: Sequence[int]) -> Local:

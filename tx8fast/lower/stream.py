@@ -11,7 +11,7 @@ weights and scratch lie in one arena, and what is never alive together shares by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from tx8fast.lower.chain import PSUM, Chain, Source, place
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
+from tx8fast.lower.loops import least_room
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
 from tx8fast.lower.thin import THIN, Thin, thinned
@@ -44,22 +45,9 @@ Part = tuple[int, tuple[int, ...], tuple[int, ...]]  # member, and factor ranges
 
 
 def smallest_first(record: GroupRecord) -> GroupRecord:
-    """Return the group with its ops in an order that needs little scratchpad: of the ops that may run, the one with
-    the smallest image, among equals the one that frees most, then the one with most ops still behind it."""
-    n = len(record.ops)
+    """Return the group with its ops in an order that needs little scratchpad."""
     needs = [{w[1] for w in row if w is not None and w[0] == "op"} for row in record.wires]
-    behind = [0] * n
-    for t in reversed(range(n)):
-        for i in needs[t]:
-            behind[i] = max(behind[i], behind[t] + 1)
-    readers = [{t for t in range(n) if i in needs[t]} for i in range(n)]
-    size = [spec_bytes(op.results[0]) for op in record.ops]
-    order: list[int] = []
-    while len(order) < n:
-        done = set(order)
-        ready = [t for t in range(n) if t not in done and needs[t] <= done]
-        frees = {t: sum(size[i] for i in needs[t] if readers[i] <= done | {t}) for t in ready}
-        order.append(min(ready, key=lambda t: (size[t], -frees[t], -behind[t], t)))
+    order = least_room([spec_bytes(op.results[0]) for op in record.ops], needs)
     new = {old: i for i, old in enumerate(order)}
     wires = tuple(
         tuple(("op", new[w[1]]) if w is not None and w[0] == "op" else w for w in record.wires[t]) for t in order
@@ -117,6 +105,7 @@ class ConvStream(Stream, Chain):
             return GroupedConvolution(op, self.machine)
         return super()._lowered(op, before)
 
+    wishes: list[Wish]
     filled: dict[int, int]  # part -> the part whose fills it uses
     pieces: dict[int, list[Fill]]  # part -> planes of later parts whose loads begin before it
 
@@ -139,7 +128,7 @@ class ConvStream(Stream, Chain):
             wishes = self._wishes()
             need, self.at = place(wishes)
             if need <= self.capacity:
-                self.spm_bytes = need
+                self.spm_bytes, self.wishes = need, wishes
                 self.held_bytes = {name: size for name, size, _ in wishes}
                 return
             for i in self._crowded(wishes):
@@ -147,6 +136,19 @@ class ConvStream(Stream, Chain):
         raise InfeasibleError(
             f"{name}: images and weights need {need:,} bytes of scratchpad, {self.capacity:,} are there"
         )
+
+    def beside(self) -> Iterator[tuple[np.ndarray, list[tuple]]]:
+        for p in range(len(self.parts)):
+            em = Emitter()
+            self.emit_part(em, p, 0)
+            yield isa.rows(em.rows), [name for name, _, lives in self.wishes if any(a <= p < b for a, b in lives)]
+
+    def move(self, phase: Mapping[tuple, int], turn_bytes: int) -> bool:
+        need, at = place(self.wishes, phase, turn_bytes)
+        if need > self.capacity:
+            return False
+        self.spm_bytes, self.at = need, at
+        return True
 
     def _crowded(self, wishes: Sequence[Wish]) -> set[int]:
         """Return the members that run while something lies beyond the end of scratchpad."""

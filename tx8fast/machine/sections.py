@@ -28,10 +28,11 @@ def choice(default: int) -> Any:
     )
 
 
-def later(default: int, low: int = 0, most: int = MAX_WHOLE) -> Any:
+def later(default: int, low: int = 0, most: int = MAX_WHOLE, more_is_faster: bool = False) -> Any:
     """A whole number that files from before the key do not have. A machine at `default` is written without it, so that it
     stays the machine it was, and so do the programs made for it."""
-    meta = {"type": int, "low": low, "key": "", "default": default, "least": low, "most": most, "silent": True}
+    meta = {"type": int, "low": low, "key": "", "default": default, "least": low, "most": most, "silent": True,
+            "more_is_faster": more_is_faster}  # fmt: skip
     return field(metadata=meta)
 
 
@@ -160,10 +161,11 @@ class Dma:
 
 @dataclass(frozen=True)
 class Tdma:
-    """SPM to SPM moves."""
+    """SPM to SPM moves. beside_ct_percent: of its rate while the vector engine works, in models with conflicts."""
 
     startup: int = whole(0)
     bytes_per_cycle: int = whole()
+    beside_ct_percent: int = later(100, low=1, most=100, more_is_faster=True)
 
 
 @dataclass(frozen=True)

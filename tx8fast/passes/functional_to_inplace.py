@@ -147,6 +147,8 @@ def _all_before(readers: list[Op], op: Op, block: Block) -> bool:
     """True if `op` needs, through however many ops, a result of each reader."""
     if not readers:
         return True
+    if any(op.is_before(reader) for reader in readers):
+        return False  # found without a search: what every layer reads has such readers in all layers but the last
     first = min(readers, key=lambda reader: reader.order)
     found, pending = {op}, [op]
     while pending:

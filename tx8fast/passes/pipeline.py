@@ -18,6 +18,7 @@ from tx8fast.passes.compute_dtype import ComputeDtype
 from tx8fast.passes.const_norm import ConstNorm
 from tx8fast.passes.cse import Cse
 from tx8fast.passes.dce import Dce
+from tx8fast.passes.f16_range import F16Range
 from tx8fast.passes.fold_constants import FoldConstants
 from tx8fast.passes.fold_copies import FoldCopies
 from tx8fast.passes.functional_to_inplace import FunctionalToInplace
@@ -58,7 +59,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
     GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
     LiftContract, LiftStablehlo, NormHeads, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, ValuesOnly,
-    FunctionalToInplace,
+    FunctionalToInplace, F16Range,
 )  # fmt: skip
 
 
@@ -85,7 +86,7 @@ def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "kee
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     return [
         *value_passes(), Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
-        InterfaceDtype(io_dtype), ComputeDtype(dtype), NormHeads(), Canonicalize(), Cse(), *repeat, Dce(),
+        InterfaceDtype(io_dtype), ComputeDtype(dtype), F16Range(), NormHeads(), Canonicalize(), Cse(), *repeat, Dce(),
     ]  # fmt: skip
 
 

@@ -30,7 +30,7 @@ MAGIC = b"\x89TX8\r\n\x1a\n"
 PREFIX = struct.Struct("<8sHHIQQQ16s8x")
 ALIGN = 64
 MAX_HEADER_BYTES = 1 << 30
-MAX_SECTIONS = 64
+MAX_SECTIONS = 128
 
 Chunks = Iterable[bytes | bytearray | memoryview]
 

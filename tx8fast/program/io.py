@@ -4,7 +4,8 @@ May import: numpy, errors, program.model, container, rows, sources. Must not: re
 trust a number of the file before it is checked.
 
 Sections: row_words, rows, code (program.rows), tile_code, slot_arg, tile_offset, buffers, launch_segment, launch_args,
-launch_values (raw integers, one array after the other), data (embedded parameter bytes). Everything else is JSON. launch_values
+launch_values (raw integers, one array after the other), data (embedded parameter bytes). Everything else is JSON. A section calls is for
+hosts without Python: words of calls, which this reader makes of the routines' descriptors. launch_values
 numbers the names in "values", one for every launch argument; a launch without names has -1 for each. Sources of tensors are numbers of the
 table "sources" (program.sources).
 """
@@ -49,16 +50,17 @@ def check_data(program: Program) -> None:
         program.check_data()
 
 
-def save(program: Program, path: str | os.PathLike[str], data: Chunks | None = None) -> None:
+def save(program: Program, path: str | os.PathLike[str], data: Chunks | None = None, calls: bool = False) -> None:
     """Write `program` to `path`, atomically and with the same bytes for the same program.
 
-    `data`: chunks to store instead of `program.data`, so that weights of any size can be streamed.
-    Raises ProgramError.
+    `data`: chunks to store instead of `program.data`, so that weights of any size can be streamed. `calls`: also store calls of
+    routines in the form that the C core reads. Raises ProgramError.
     """
     if data is None:
         check_data(program)
         data = _pieces(memoryview(program.data))
-    write(path, FORMAT_VERSION, body_of(program), [*arrays_of(program), ("data", data)])
+    entries, more = calls_of(program) if calls else ({}, [])
+    write(path, FORMAT_VERSION, {**body_of(program), **entries}, [*arrays_of(program), *more, ("data", data)])
 
 
 def _pieces(view: memoryview) -> Iterator[memoryview]:
@@ -94,6 +96,16 @@ def body_of(program: Program) -> dict[str, Any]:
         "ddr_bytes": program.ddr_bytes,
         "meta": program.meta,
     }
+
+
+def calls_of(program: Program) -> tuple[dict[str, Any], list[tuple[str, Chunks]]]:
+    """The calls of routines as the words that the C core reads, for hosts without Python: entries of the body, and a section."""
+    from tx8fast.isa.routines import CALLS_VERSION, words_of
+
+    words = [[words_of(d) for d in s.routines] for s in program.segments]
+    flat = np.array([w for own in words for call in own for w in call], "<i8")
+    sizes = [[len(call) for call in own] for own in words]
+    return {"calls": {"version": CALLS_VERSION, "words": sizes}}, [("calls", [flat.view(np.uint8).data])]
 
 
 def _tensor_body(t: Tensor, sources: SourceTable) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,18 @@ def param_arrays(
     return ((t, _image(program, t, root, room)) for t in program.params)
 
 
+def with_images(
+    program: Program, weights_dir: str | os.PathLike[str] | None = None
+) -> tuple[Program, Iterator[memoryview]]:
+    """Return a program whose parameters are all in its file, tables that are computed included, and the images for `io.save`, one
+    after the other. Raises ProgramError as `param_arrays` does."""
+    images, at, params = param_arrays(program, weights_dir), 0, []
+    for t in program.params:
+        params.append(replace(t, embedded=at))
+        at += t.size_bytes * (program.n_chips if t.per_chip else 1)
+    return replace(program, params=params, data=b""), (image.reshape(-1).data for _, image in images)
+
+
 def reads_files(program: Program) -> bool:
     """Return True if a parameter's bytes are in a file beside the program."""
     return any(t.embedded < 0 and any(_files(t.source)) for t in program.params)
@@ -164,7 +177,7 @@ def _image(program: Program, tensor: Tensor, root: Path, room: Callable[[Tensor]
     n = program.n_chips if tensor.per_chip else 1
     if tensor.embedded >= 0:
         end = tensor.embedded + n * tensor.size_bytes
-        view = memoryview(program.data)[tensor.embedded : end]
+        view = memoryview(program.data).toreadonly()[tensor.embedded : end]
         if len(view) != n * tensor.size_bytes:
             raise ProgramError(
                 f"reading parameter '{tensor.name}': bytes [{tensor.embedded}, {end}) "

@@ -28,8 +28,8 @@ FITTED = (
 )
 
 
-def sensitivity_tables(f: Facts) -> list[Any]:
-    """Return the interval of a program's cycles and the figures that it depends on."""
+def sensitivity_tables(f: Facts) -> tuple[list[Any], Grid, list[Any]]:
+    """Return the interval of a program's cycles, the figures that it depends on, and those that it does not."""
     low, high = f["interval_cycles"]
     worst, best = f["interval_roofline_ratio"]
     head = Pairs([
@@ -49,23 +49,16 @@ def sensitivity_tables(f: Facts) -> list[Any]:
     still = [row for row in f["keys"] if not any(row["change"])]
     rest = [(what, ", ".join(row["key"] for row in still if bool(row["value"]) is there))
             for what, there in (("no difference", True), ("0, which no factor changes", False))]  # fmt: skip
-    return [head, "", Grid(SWINGS, moved), "", Pairs(rest)]
+    return [head, ""], Grid(SWINGS, moved), ["", Pairs(rest)]
 
 
-def calibration_tables(f: Facts) -> list[Any]:
-    """Return what was fitted, and how far the simulator is from each measurement before and after."""
+def calibration_tables(f: Facts) -> tuple[list[Any], Grid, list[Any]]:
+    """Return the machine, how far the simulator is from each measurement before and after, and what was fitted."""
     why: dict[str, list[str]] = {}
     for key, reason in f["left"].items():
         why.setdefault(reason, []).append(key)
     far = f"largest residual {f['largest_residual']:.1%}, beyond 5 %: {f['not_met']} of {len(f['measurements'])}"
     fitted = ["", Grid(FITTED, f["keys"])] if f["keys"] else []
     left = Listing("left as they are:", [(reason, ", ".join(keys)) for reason, keys in why.items()])
-    return [
-        Pairs([("machine", f["machine"]), ("written", f["output"])]),
-        "",
-        Grid(MEASURED, f["measurements"]),
-        far,
-        *fitted,
-        "",
-        left,
-    ]
+    head = Pairs([("machine", f["machine"]), ("written", f["output"])])
+    return [head, ""], Grid(MEASURED, f["measurements"]), [far, *fitted, "", left]

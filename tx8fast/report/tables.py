@@ -80,16 +80,13 @@ def search_tables(f: Facts) -> list[Any]:
     return ["", Grid(SEARCH, f["functions"], "exact search"), ""] if f else []
 
 
-def length_tables(path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float) -> list[Any]:
-    """Return the summary after a compile for several lengths: a row per program."""
+def length_tables(
+    path: str, file_bytes: int, name: str, rows: Sequence[Facts], seconds: float
+) -> tuple[list[Any], Grid, list[Any]]:
+    """Return the summary after a compile for several lengths: the file, a row per program, and what is on the kernel core."""
     head = Pairs([("programs", f"{path} ({size_text(file_bytes)})"), ("compiled in", time_text(seconds))])
     columns = (number("length", name), *LENGTHS[1:])
-    return [
-        head,
-        "",
-        Grid(columns, rows),
-        *kernel_core({op: why for f in rows for op, why in f["kernel_core"].items()}),
-    ]
+    return [head, ""], Grid(columns, rows), kernel_core({op: why for f in rows for op, why in f["kernel_core"].items()})
 
 
 def _head(f: Facts) -> list[tuple[str, str]]:
@@ -114,7 +111,7 @@ def cycle_head(f: Facts) -> list[Any]:
         ("tokens/s", f"{per_second:,.1f}" if per_second else ""),
         ("first token", f"after {time_text(first / 1e3)}" if first else ""),
         ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {f['bound']}"),
-        ("roofline ratio", f"{f['roofline_ratio']:.3f} (1 is the limit)"),
+        ("roofline ratio", f"{f['roofline_ratio']:.3f} (1 is the limit){_extremes_text(f)}"),
         ("lost to", losses_text(f["losses"], f["cycles"], 6)),
         ("busy", ", ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
         ("DDR traffic", f"{size_text(f['ddr_bytes'])}, at least {size_text(f['unique_ddr_bytes'])}"),
@@ -122,6 +119,14 @@ def cycle_head(f: Facts) -> list[Any]:
         ("scratchpad peak", f"{size_text(f['spm_peak_bytes'])} per tile"),
         ("instructions", f"{f['instructions']:,}"),
     ]), ""]  # fmt: skip
+
+
+def _extremes_text(f: Facts) -> str:
+    """Return between what the ratio lies when the machine's assumed figures are half or half as much again."""
+    if not (cycles := f.get("extremes_cycles")):
+        return ""
+    low, high = (f["bound_cycles"] / c if c else 0.0 for c in reversed(cycles))
+    return f", {low:.3f} to {high:.3f} with assumed figures at x1.5 to x0.5"
 
 
 def groups_grid(f: Facts) -> Grid:
@@ -140,13 +145,13 @@ def losses_text(losses: Mapping[str, float], cycles: int, most: int) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {x / cycles:.1%}" for name, x in largest if x >= 0.01 * cycles > 0)
 
 
-def output_tables(f: Facts) -> list[Any]:
-    """Return what a functional run produced."""
+def output_tables(f: Facts) -> tuple[Grid, list[Any]]:
+    """Return what a functional run produced, and how."""
     rows = [{**o, "type": tensor_text(o["dtype"], o["shape"])} for o in f["outputs"]]
     facts = [("outputs", f["outputs_file"]), ("executed in", time_text(f["run_seconds"]))]
     if "status" in f:
         facts.append(("status bits", ", ".join(f["status"]) or "none"))
-    return [Grid(OUTPUTS, rows, most=SHOWN), "", Pairs(facts)]
+    return Grid(OUTPUTS, rows, most=SHOWN), ["", Pairs(facts)]
 
 
 def segments_grid(rows: Sequence[Facts], most: int = ALL, hint: str = "--all shows them") -> Grid:

@@ -27,6 +27,7 @@ from tx8fast.schedule.stream import stream_codes, stream_table
 from tx8fast.tile import sharing
 from tx8fast.tile.emit import NestCode, Share, code_key
 from tx8fast.tile.order import tile_order
+from tx8fast.tile.phases import stream_phases
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import Plan, Tiling, segment_cycles
 
@@ -48,11 +49,12 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
             "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": tiling.steps,
             "runner_up": _choices(plan.runner_up), **_terms(low.record)}  # fmt: skip
     if isinstance(low, Stream):
+        stream_phases(low)
         codes, tile_code, slot_arg, offsets = stream_codes(low, tiling, barrier, meet)
         table = stream_table(low, machine)
         if barrier:
             codes, tile_code = idle_tiles_wait(codes, tile_code)
-        return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, plan.spm_bytes,
+        return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, low.spm_bytes,
                        segment_cycles(plan, machine, barrier), info, buffers=table)  # fmt: skip
     buffers = Buffers(tiling, pinned)
     accesses = tiling.accesses
@@ -102,7 +104,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
     info |= orders.facts()
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
-                   orders.scaled(segment_cycles(plan, machine, barrier)), info, buffers=buffers.table)  # fmt: skip
+                   segment_cycles(plan, machine, barrier), info, buffers=buffers.table)  # fmt: skip
 
 
 def _aliased(record: OpRecord | GroupRecord, arg_of: Sequence[int], offset: np.ndarray) -> np.ndarray | None:

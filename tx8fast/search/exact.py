@@ -114,6 +114,7 @@ def _cover(
     problem = _problem(len(steps), pool, edges, start)
     choice = solver.choose(problem)
     groups = {*start, *(problem.columns[j] for j in choice.columns)}
+    groups |= {half for items in groups for half in _halves(items, pool)}
     chains = Chains(fn, steps, edges, memory).find({k: pool[k] for k in sorted(groups) if pool[k][1] < NO_PLAN})
     if chains:
         before = [problem.columns[j] for j in choice.columns]
@@ -133,6 +134,14 @@ def _cover(
     chosen = [problem.columns[j] for j in choice.columns]
     order, _ = in_line(chosen, edges)
     return [pool[chosen[j]][0] for j in order]
+
+
+def _halves(items: Items, pool: Mapping[Items, tuple[Step, float]]) -> Sequence[Items]:
+    """Return the two cheapest groups that together are a group, which as a chain may be cheaper than it; nothing if there are none."""
+    whole = frozenset(items)
+    pairs = [(pool[a][1] + pool[b][1], a, b) for a in pool
+             if a[0] == items[0] and whole.issuperset(a) and (b := tuple(sorted(whole.difference(a)))) in pool]  # fmt: skip
+    return min(pairs)[1:] if pairs else ()
 
 
 def _problem(n_items: int, pool: Mapping[Items, tuple[Step, float]], edges: Sequence[tuple[int, int]],

@@ -285,10 +285,10 @@ def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, i
     """True for score, softmax and mix of attention, for chains, and for what something leads: ops that read nothing of the group, among
     them at most one product that does, and followers. Products may follow the normalisation of their operand."""
     if records[0].kind in NORMS and len(records) > 1:
-        led = all(
-            s.inputs[0] == part[0].outputs[0] for r, s in zip(records[1:], part[1:], strict=True) if is_product(r)
-        )
-        return led and follows(records[1:], part[1:], {v: i for v, i in made.items() if i})
+        rest = {v: i for v, i in made.items() if i}
+        led = all(s.inputs[0] == part[0].outputs[0] for r, s in zip(records[1:], part[1:], strict=True)
+                  if is_product(r) and rest.keys().isdisjoint(s.inputs))  # fmt: skip
+        return led and follows(records[1:], part[1:], rest)
     uses = [sum(v in made for v in s.inputs) for s in part]
     if is_attention(records):
         return bool(uses[1] and uses[2])

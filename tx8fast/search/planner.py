@@ -15,8 +15,6 @@ from functools import cached_property
 
 import numpy as np
 
-from tx8fast import isa
-from tx8fast._kernels import enumerate_shardings
 from tx8fast.lower.base import Lowering
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.kernel_core import KernelCore
@@ -25,6 +23,7 @@ from tx8fast.machine import Machine
 from tx8fast.search.fitting import Fitting
 from tx8fast.search.infeasible import no_plan, too_long
 from tx8fast.search.prices import priced
+from tx8fast.search.routine import kernel_core_plan
 from tx8fast.search.stream_trial import stream_plan
 from tx8fast.search.trial import PlanTimer
 from tx8fast.tile.tiling import Plan, Tiling
@@ -37,6 +36,7 @@ FAR_BELOW = (
     1.5  # times the best trial is less than what the DDR needs; sizes in scratchpad are somewhat above those in DDR
 )
 PROMISING = 0.96  # times the best trial: prices above it are not tried when a record's further lowering was no better
+EQUAL = 1.003  # at most, of the cycles of two plans that count as the same
 BETTER = 0.999  # times the best trial before
 PRICED_ABOVE = 1.15  # times the truth: prices of groups, and of shared loads
 PRICED_ABOVE_ALONE = 1.02  # the least price of a single op, which is hardly ever above it
@@ -197,21 +197,14 @@ class Trials:
             made = tiling.but(estimate_cycles=cost)
             self.missed = cost >= BETTER * self.least_cycles
             self.least_cycles = min(self.least_cycles, cost)
-            if self.best is None or cost < self.best.plan.estimate_cycles:
+            if self.best is None or cost < self._to_beat(self.best, made):
                 self.best, self.runner_up = made, self.best
             elif self.runner_up is None or cost < self.runner_up.plan.estimate_cycles:
                 self.runner_up = made
 
-
-def kernel_core_plan(low: KernelCore, machine: Machine) -> Plan:
-    """Return the sharding that keeps most kernel cores busy; a routine runs in one piece on each tile."""
-    limit = [machine.n_tiles if ok else 1 for ok in low.shard]
-    vectors, _, _ = enumerate_shardings(low.sizes, low.units, machine.n_tiles, limit)
-    ones = np.ones(len(low.sizes), np.int64)
-    busy = lambda v: math.prod(-(-s // -(-s // int(p))) for s, p in zip(low.sizes, v, strict=True))  # noqa: E731
-    parts = tuple(int(p) for p in max([ones, *vectors], key=busy))
-    shard = tuple(-(-s // p) for s, p in zip(low.sizes, parts, strict=True))
-    work = low.descriptor((0,) * len(shard), shard)[1]
-    run = isa.make("kcore", routine=0, **work.to_json())
-    cost = isa.sequence_cycles(machine, run, isa.make("wait"), isa.make("barrier"))
-    return Plan(parts, shard, shard, tuple(range(len(shard))), 1, cost, 0, "kernel core", len(vectors))
+    @staticmethod
+    def _to_beat(best: Tiling, made: Tiling) -> float:
+        """Return the cycles below which a plan is taken instead of the best one so far: of plans that take the same time, that of
+        fewer slices, because what tiles do to each other one tile does not show."""
+        fewer = math.prod(best.trips) - math.prod(made.trips)
+        return best.plan.estimate_cycles * (EQUAL if fewer > 0 else 1 / EQUAL if fewer < 0 else 1)

@@ -1,6 +1,6 @@
 """The plan of a stream, and how long it takes: tile 0's code on the event kernel.
 
-May import: lower, isa, machine, _kernels, tile, search.blocks. Must not: emit programs.
+May import: lower, isa, machine, _kernels, tile. Must not: emit programs.
 
 There is nothing to choose: one image per tile at a time. The other tiles are in step; meeting them and waiting for
 their parts takes what `tile.multicast` says, as in `search.trial`.
@@ -14,8 +14,8 @@ from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import QUEUE_DEPTH, Machine
-from tx8fast.search.blocks import SYNC_KINDS, Block
-from tx8fast.tile.multicast import exchanges
+from tx8fast.tile.blocks import SYNC_KINDS, Columns
+from tx8fast.tile.multicast import copies_own, exchanges
 from tx8fast.tile.stream_code import StreamCode
 from tx8fast.tile.tiling import Plan
 
@@ -43,31 +43,33 @@ def _cycles(low: Stream, machine: Machine, images: int) -> int:
 
 def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
     rows = code.for_tile(0)
-    b = Block.of(machine, rows)
+    b = Columns(machine, rows)
     low.work_cycles = max(int(b.fixed[b.kind == unit].sum()) for unit in (NE, CT))
     at = {
         name: rows["opcode"] == isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait")
     }
     exchange = at["send"] | at["recv"] | at["barrier_sub"]
-    kind, issue, fixed, arg = b.kind.copy(), b.issue.copy(), b.fixed.copy(), b.arg.copy()
+    kind, issue, fixed, windows = b.kind.copy(), b.issue.copy(), b.fixed.copy(), b.windows.copy()
     others = exchange | at["send_wait"]
     kind[others] = SYNC_KINDS["wait_worker"]
-    fixed[others] = 0
-    arg[others] = 0
+    fixed[exchange] = 0
+    windows[others] = 0
     issue[exchange] = 0
     issue[at["recv"]] = [_exchange(low, machine, sizes, meet) for sizes, meet in code.exchanges]
     none = np.zeros((len(rows), 2), np.int64)
+    arg = np.stack([windows, none[:, 0], none[:, 0]], axis=1)
     events = EventInput(
         kind=kind, issue=issue, spm_read=b.read, spm_write=b.write, code_begin=np.zeros(1, np.int64),
         tile_begin=np.array([0, len(rows)], np.int64), fixed=fixed, ddr_bytes=b.ddr_bytes, ddr_read=none, ddr_write=none,
         worker=rows["worker"].astype(np.uint8), arg=arg,
     )  # fmt: skip
     share = machine.ddr_bytes_per_cycle / low.tiles
-    return int(simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share).cycles)
+    found = simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share)
+    return machine.kcore.launch_cycles + int(found.cycles)
 
 
 def _exchange(low: Stream, machine: Machine, sizes: tuple[int, ...], meet: bool) -> int:
     """Return the cycles from the tiles' meeting until fills of `sizes` bytes have arrived everywhere."""
     everyone = ((1 << low.tiles) - 1,)
-    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.tiles),) * len(sizes))
+    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.tiles),) * len(sizes), copies_own(machine))
     return of.cycles(sizes, meet)

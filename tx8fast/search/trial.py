@@ -4,8 +4,8 @@ May import: lower, isa, machine, _kernels, tile. Must not: emit programs,
 choose plans.
 
 All tiles of a plan do equal work on different data, so one tile that gets its share of the DDR bandwidth
-stands for them. Its actions go through the event kernel, in the order in which the code will have them unless tiles share
-operands, then in that of the nest; what takes several tiles (`tile.multicast`) is charged to the kernel core. A long loop nest is tried with fewer trips of its
+stands for them. Its actions go through the event kernel, in the order in which the code will have them; what takes several
+tiles (`tile.multicast`) is charged to the kernel core. A long loop nest is tried with fewer trips of its
 loops; what the others take follows from the trips that were tried. Where slices without work are left out, the first
 steps of the nest are tried and the rest continues their rate.
 """
@@ -15,44 +15,55 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import sub
 
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import EventInput, EventResult, byte_dependences, simulate_events
+from tx8fast._kernels import byte_dependences
 from tx8fast.lower.base import Lowering, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
-from tx8fast.lower.transfer import Descriptor
-from tx8fast.machine import QUEUE_DEPTH, Machine
-from tx8fast.search.blocks import SYNC_KINDS, Block, Pool
+from tx8fast.lower.transfer import Descriptor, part_bytes
+from tx8fast.machine import Machine
+from tx8fast.search.blocks import Pool
 from tx8fast.search.nests import left_out, shortened
 from tx8fast.tile import sharing
 from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
+from tx8fast.tile.nodes import Multicast, Nodes
 from tx8fast.tile.order import Fill, Order, tile_order
-from tx8fast.tile.schedule import better, free_orders
+from tx8fast.tile.schedule import better, free_orders, measured
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
 
+LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
+WAITS = 9  # rows behind those of a plan that list scheduling puts between them
 MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are left out
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried of a plan. actions: block, distance of its ranges (an index), register window and whether other tiles' loads overlap
-    with it, of each, one after the other; computes: which of them end a step; trips: tried and all of every loop."""
+    """What is tried of a plan. actions: block, distance of its ranges (an index), step and whether other tiles' loads overlap with it,
+    of each, one after the other; computes: which of them end a step; multicasts: their rows counted in actions; trips: tried and
+    all of every loop."""
 
     tiling: Tiling
     trips: tuple[list[int], list[int]]
+    order: Order
     actions: list[int]
     computes: list[int]
+    multicasts: list[Multicast]
+
+    def in_rows(self, begin: np.ndarray, end: np.ndarray) -> list[Multicast]:
+        """Return the multicasts counted in rows. begin, end: of every action."""
+        return [replace(m, begin=int(begin[m.begin]), end=int(end[m.begin]),
+                        parts=[(r, sent) for at, sent in m.parts for r in range(begin[at], end[at])]) for m in self.multicasts]  # fmt: skip
 
 
 class PlanTimer:
@@ -63,9 +74,11 @@ class PlanTimer:
         self.low, self.machine = low, machine
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
+        self.staggered = {f: c for a in self.accesses for f, c in a.staggered.items()}
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
-        self.end_cycles = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        ends = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
+        self.rim_cycles = machine.kcore.launch_cycles + ends  # before the first row and behind the last
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
@@ -80,7 +93,6 @@ class PlanTimer:
         self.shifts: dict[tuple, int] = {}  # (access, copy), ... -> index into it
         self.copy_shifts: dict[tuple[int, ...], int] = {}  # buffer copy of every access -> index into it
         self.exchanges = exchanges(machine)
-        self.group_numbers: dict[tuple[Groups, Loaders], int] = {}
         self.moves: dict[tuple, list[Descriptor]] = {}
         self.transfers: list[dict[tuple, int]] = [
             {} for _ in self.accesses
@@ -116,48 +128,47 @@ class PlanTimer:
         shared = [k for k, g in enumerate(plan.shared) if g > 1]
         groups = {k: (sharing.groups(tiling, k), tiling.loaders[k]) for k in shared}
         order = tile_order(tiling, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
-        return Trial(tiling, (short, full), *self._blocks(order, groups, plan.held))
+        return Trial(tiling, (short, full), order, *self._blocks(order, groups, plan.held))
 
     def _run(self, trial: Trial) -> int:
         tiling, pool = trial.tiling, self.pool
-        block, shift, worker, hidden = np.array(trial.actions).reshape(-1, 4).T
+        block, shift, step, hidden = np.array(trial.actions).reshape(-1, 4).T
         count = pool.size[block]
         last = np.cumsum(count)
         # rows of all blocks, one after the other
         at = pool.place[np.arange(last[-1]) + np.repeat(pool.begin[block] - last + count, count)]
-        rows = pool.rows.take(at)
+        rows = pool.rows.of(at)
         distance, moved = np.array(self.distances), np.repeat(shift, count)[:, None]
         for ranges in (rows.read, rows.write):
             ranges += distance[moved, ranges[..., 0] // SPACE][..., None]
         share, port = self.machine.ddr_bytes_per_cycle / self._busy_tiles(tiling), float(self.machine.dma.port_bytes)
         if sharing.stagger(tiling):
             rows.fixed[:] -= np.repeat(hidden, count) * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
-        orders = [np.arange(len(at))]
-        if max(tiling.plan.shared, default=1) == 1:
-            took = rows.fixed + np.ceil(rows.ddr_bytes / min(share, port)).astype(np.int64)
-            orders = free_orders(rows.kind, rows.issue, took, byte_dependences(rows.read, rows.write))
-        window = np.repeat(worker.astype(np.uint8), count)
-        found = [self._simulated(rows.take(order), window[order], share, port) for order in orders]
+        rate = min(share, port)
+        if trial.multicasts:
+            begins = [fill.step for fill in trial.order.fills]
+            fill = np.searchsorted(begins, np.repeat(step, count), "right") - 1
+            nodes = Nodes(
+                self.machine, rows, (rows.read, rows.write, np.arange(len(at))), trial.in_rows(last - count, last), fill
+            )
+            orders = [nodes.seen(*nodes.ordered(rate, behind)) for behind in (False, True)]
+            found = [measured(nodes.costs, own, share, port, windows) for own, windows in orders]
+        else:
+            free = free_orders(rows.kind, rows.issue, rows.took(rate), byte_dependences(rows.read, rows.write))
+            orders = [(order, None) for order in free]
+            found = [measured(rows, order, share, port) for order in free]
         best = better([f.cycles for f in found])
-        order, result = orders[best], found[best]
+        result, place = found[best], np.zeros(len(rows.kind) + WAITS, np.int64)
+        place[orders[best][0]] = np.arange(len(orders[best][0]))
         # a later step's work may be over before an earlier one's
-        ends = np.maximum.accumulate(result.end[np.argsort(order)][last[trial.computes] - 1])
+        ends = np.maximum.accumulate(result.end[place[last[trial.computes] - 1]])
         if self.low.skipping:
             half = max(1, len(ends) // 2)
             left = tiling.steps - len(ends)
             missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
         else:
             missing = left_out(*trial.trips, ends)
-        return result.cycles + round(missing) + self.end_cycles
-
-    @staticmethod
-    def _simulated(rows: Block, window: np.ndarray, share: float, port: float) -> EventResult:
-        n, none = len(window), np.zeros((len(window), 2), np.int64)
-        return simulate_events(EventInput(
-            kind=rows.kind, issue=rows.issue, spm_read=rows.read, spm_write=rows.write, code_begin=np.zeros(1, np.int64),
-            tile_begin=np.array([0, n], np.int64), fixed=rows.fixed, ddr_bytes=rows.ddr_bytes, ddr_read=none,
-            ddr_write=none, worker=window, arg=rows.arg,
-        ), QUEUE_DEPTH, port, share)  # fmt: skip
+        return result.cycles + round(missing) + self.rim_cycles
 
     def _busy_tiles(self, tiling: Tiling) -> float:
         """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share
@@ -174,29 +185,34 @@ class PlanTimer:
 
     def _range(self, tiling: Tiling, trips: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the factor range of the tile that is tried, with so many trips of each loop: where code depends on the
-        place, a tile inside, because the border saves the others work."""
+        place, or transfers on the lane where heads begin, a tile inside, because the border saves the others work."""
         plan, sizes = tiling.plan, self.low.sizes
         inside = [self.low.positional and s > 2 * d for s, d in zip(sizes, plan.shard, strict=True)]
         lo = [d * x for d, x in zip(plan.shard, inside, strict=True)]
+        for f, step in self.staggered.items():  # the first tile whose heads lie in most blocks
+            lanes = [(a * step % LANES, a) for a in range(0, sizes[f] - plan.shard[f] + 1, plan.shard[f])]
+            lo[f] = max(lanes, key=lambda at: (-(-(at[0] + step) // LANES), at[0] > 0))[1]  # noqa: B023
         hi = [min(a + d, s) for a, d, s in zip(lo, plan.shard, sizes, strict=True)]
         for f, n in trips.items():
             hi[f] -= (tiling.trips[f] - n) * plan.slices[f]
         return tuple(lo), tuple(hi)
 
     def _blocks(self, order: Order, groups: dict[int, tuple[Groups, Loaders]],
-                held: frozenset[int]) -> tuple[list[int], list[int]]:  # fmt: skip
-        """Return block, shift, register window and "is a load that other tiles' loads overlap with" of every action, one
-        after the other, and per step the number of the action that computes it."""
+                held: frozenset[int]) -> tuple[list[int], list[int], list[Multicast]]:  # fmt: skip
+        """Return block, shift, step and "is a load that other tiles' loads overlap with" of every action, one
+        after the other, per step the number of the action that computes it, and the multicasts."""
         out = [self._prologue(), 0, 0, 0]
         computes: list[int] = []
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
-        shapes = [(s.lo, s.hi) if low.positional else tuple(map(sub, s.hi, s.lo)) for s in steps]
+        shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
-        known: dict[tuple, int] = {}  # what an action that several tiles or none are part of depends on -> block
-        for kind, i, access, worker, f in order.actions:
+        known: dict[tuple, int] = {}  # what the load of a part depends on -> block
+        parts: list[list[tuple[int, int]]] = [[] for _ in fills]
+        multicasts: list[Multicast] = []
+        for kind, i, access, f in order.actions:
             if kind == "load" or kind == "store":
                 s, shape = steps[i], shapes[i]
                 for k in stored if kind == "store" else (access,):
@@ -204,32 +220,41 @@ class PlanTimer:
                     if block is None:
                         block = transfers[k][shape] = self._transfer(k, s)
                     shift = self._shift(((k, s.copy[k]),)) if s.copy[k] else 0
-                    out += block, shift, worker, int(kind == "load" and i > 0)
-            elif kind == "part" or kind == "exchange":
-                first, tiles = groups[access][1] if kind == "part" else (0, 0)
+                    out += block, shift, i, int(kind == "load" and i > 0)
+            elif kind == "part":
+                first, tiles = groups[access][1]
                 if first:
                     continue  # the tile that is tried loads none of it
                 fill = fills[f]
-                turn = fill.version[access] % 2 if kind == "part" else int(f > 0)
-                key = access, turn, shapes[fill.step], fill.changed
+                key = access, fill.version[access] % 2, shapes[fill.step]
                 block = known.get(key)
                 if block is None:
-                    made = (
-                        self._part(access, fill, steps, tiles) if kind == "part" else self._exchange(order, f, groups)
-                    )
-                    block = known[key] = made
-                out += block, 0, worker, int(kind == "part" and f > 0)
-            elif kind in SYNC_KINDS:
-                key = kind, worker
-                block = known.get(key)
-                if block is None:
-                    block = known[key] = self._row(kind, **({"workers": worker} if kind == "wait_worker" else {}))
-                out += block, 0, 0, 0
-            elif kind != "meet":  # that is in the exchange
-                if kind != "back":
-                    computes.append(len(out) // 4)
-                out += self._compute(kind, steps[i], forms[i], parity[i]), shifts[i], worker, 0
-        return out, computes
+                    block = known[key] = self._part(access, fill, steps, tiles)
+                before = [g for g in range(f) if access in fills[g].changed][-2:]
+                parts[f].append((len(out) // 4, before[0] if len(before) == 2 else -1))
+                out += block, 0, 0, int(f > 0)
+            elif kind == "exchange":
+                multicasts.append(self._multicast(order, f, groups, len(out) // 4, parts[f]))
+                out += self._row("wait_worker", workers=0), 0, 0, 0
+            elif kind == "emit":
+                computes.append(len(out) // 4)
+                out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0
+        return out, computes, multicasts
+
+    def _multicast(self, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]], at: int,
+                   parts: list[tuple[int, int]]) -> Multicast:  # fmt: skip
+        """Return the multicast of a fill, which is action `at`."""
+        fill, read, write = order.fills[f], [], []
+        step = order.steps[fill.step]
+        sizes = [max(d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)) for k in fill.changed]
+        for k, size in zip(fill.changed, sizes, strict=True):
+            first, tiles = groups[k][1]
+            staged, target = self.staging[k][fill.version[k] % 2], self.base[k] + step.copy[k] * SPACE
+            read += [] if first else [(staged, staged + part_bytes(size, tiles))]
+            write.append((target, target + size))
+        sets, loaders = zip(*[groups[k] for k in fill.changed], strict=True)
+        made = self.exchanges.of(sets, loaders)
+        return Multicast(at, at, made.cycles(sizes, f > 0), read, write, parts)
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
         """Return the number of the distances to these copies of all buffers."""
@@ -265,8 +290,10 @@ class PlanTimer:
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
         lens = tuple([step.hi[f] - step.lo[f] for f in self.accesses[k].sorted_factors])
-        clipped = tuple([b - a for a, b in self.accesses[k].box(step.lo, step.hi)]) if self.low.positional else ()
-        return (k, lens, clipped)
+        box = self.accesses[k].box(step.lo, step.hi) if self.low.positional or self.accesses[k].staggered else ()
+        clipped = tuple([b - a for a, b in box]) if self.low.positional else ()
+        lane = box[-1][0] % LANES if box and self.accesses[k].staggered else 0
+        return (k, lens, clipped, lane)
 
     def _moves(self, form: tuple, step: LoopStep) -> list[Descriptor]:
         """Return the transfers of a slice of such a form."""
@@ -297,30 +324,16 @@ class PlanTimer:
             found = self.pool.want(key, dma_rows("rdma", moved, at))
         return found
 
-    def _exchange(self, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]) -> int:
-        """Return the time of the meeting and of all parts' way through the mesh, as issue of an empty wait."""
-        fill = order.fills[f]
-        step = order.steps[fill.step]
-        numbers = self.group_numbers
-        forms = [self._form(k, step) for k in fill.changed]
-        key = ("exchange", f > 0, *[(numbers.setdefault(groups[form[0]], len(numbers)), form) for form in forms])
-        found = self.pool.number.get(key)
-        if found is None:
-            sizes = [max(d.spm + d.size_bytes for d in self._moves(form, step)) for form in forms]
-            made = self.exchanges.of(*zip(*[groups[k] for k in fill.changed], strict=True))
-            found = self.pool.pause(key, made.cycles(sizes, f > 0))
-        return found
-
-    def _compute(self, phase: str, step: LoopStep, form: tuple, turn: int) -> int:
+    def _compute(self, step: LoopStep, form: tuple, turn: int) -> int:
         parity = turn * self.low.overlaps
         fresh = self.low.prepares(step.new)
-        key = (phase, form, step.first, step.last, parity, fresh)
+        key = (form, step.first, step.last, parity, fresh)
         found = self.pool.number.get(key)
         if found is None:
             em = Emitter()
             n_read = len(self.low.reads)
             made = Slice(step.lo, step.hi, self.base[:n_read], self.base[n_read:], self.scratch, self.consts, self.acc,
                          step.first, step.last, parity, fresh)  # fmt: skip
-            getattr(self.low, phase)(em, made)
+            self.low.emit(em, made)
             found = self.pool.want(key, em.rows)
         return found

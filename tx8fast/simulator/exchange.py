@@ -31,9 +31,9 @@ BARRIER, RECV, BARRIER_SUB, HANDSHAKE = (
 )
 
 
-def stop_rows(rows: np.ndarray) -> list[int]:
+def stop_rows(rows: np.ndarray) -> np.ndarray:
     """Return the positions of rows that may have to wait for another tile, ascending."""
-    return np.flatnonzero(np.isin(rows["opcode"], (BARRIER, RECV, BARRIER_SUB, HANDSHAKE))).tolist()
+    return np.flatnonzero(np.isin(rows["opcode"], (BARRIER, RECV, BARRIER_SUB, HANDSHAKE)))
 
 
 class Stream:
@@ -44,11 +44,11 @@ class Stream:
     ) -> None:
         self.tile, self.rows, self.addresses, self.ops = tile, code.rows, addresses, ops
         self.state, self.where = state, where
-        self.stops = [*code.stops, len(self.rows)]
+        self.stops = code.stops
         self.at = 0
         self.passed = 0  # stops
         self.arrived = False  # at the stop it stands at
-        self.barriers = int((self.rows["opcode"] == BARRIER).sum())
+        self.barriers = int((self.rows["opcode"][self.stops] == BARRIER).sum())
 
     @property
     def done(self) -> bool:
@@ -57,7 +57,7 @@ class Stream:
     @property
     def stop(self) -> int:
         """The next row that may have to wait, or the end."""
-        return self.stops[self.passed]
+        return self.stops[self.passed] if self.passed < len(self.stops) else len(self.rows)
 
     def waits_for(self) -> tuple[int, list[int]]:
         """Return opcode and parameters of the row the stream stands at."""
@@ -65,14 +65,14 @@ class Stream:
         return int(row["opcode"]), row["p"].tolist()
 
 
-#: brings every stream it is given some way towards its stop; messages may be left to deliver
-Execute = Callable[[Sequence[Stream]], None]
+#: runs the streams of an exchange to their ends
+Execute = Callable[["Exchange"], None]
 
 
 class Exchange:
     """Everything the streams of one launch share.
 
-    Tiles are counted on over the chips. `state(tile)` returns a tile's state; `execute` runs rows between stops; `where` begins
+    Tiles are counted on over the chips. `state(tile)` returns a tile's state; `execute` runs them; `where` begins
     the messages of errors. `observer` is told when a tile arrives at a row that may stop it and when it passes.
     """
 
@@ -120,25 +120,45 @@ class Exchange:
     def run(self, streams: Sequence[Stream]) -> None:
         """Run all streams to their ends. Raises SimulationError if they block each other or bytes are left."""
         self.streams = list(streams)
+        self.execute(self)
+        left = leftover_lines(self.monitors.tolist(), self._per_chip)
+        if left:
+            raise SimulationError(f"{self.where}: messages are left over:\n  - " + "\n  - ".join(left))
+
+    @property
+    def _per_chip(self) -> int:
+        return self.machine.n_tiles if self.n_chips > 1 else 0
+
+    def turns(self, stretches: Callable[[Sequence[Stream]], None]) -> None:
+        """Let the streams take turns until all have ended, as `host/csrc/rounds.c` does; `stretches` brings every stream it is given to
+        its stop. Raises SimulationError."""
         waiting = [s for s in self.streams if not s.done]
         while waiting:
             ready = [s for s in waiting if s.at < s.stop]
-            self.execute(ready)
+            stretches(ready)
             for s in ready:
                 if s.state.core.has_messages:
                     self.deliver(s.state)
             moved = [self._pass(s) for s in waiting]
             waiting = [s for s in waiting if not s.done]
             if waiting and not ready and not any(moved):
-                per_chip = self.machine.n_tiles if self.n_chips > 1 else 0
-                lines = [
-                    waiting_line(s.tile, s.at, s.rows[s.at], s.ops, self.monitors[s.tile].tolist(), per_chip)
-                    for s in waiting
-                ]
-                raise SimulationError(f"{self.where}: no tile can go on:\n  - " + "\n  - ".join(lines))
-        left = leftover_lines(self.monitors.tolist(), self.machine.n_tiles if self.n_chips > 1 else 0)
-        if left:
-            raise SimulationError(f"{self.where}: messages are left over:\n  - " + "\n  - ".join(left))
+                raise self.stuck()
+
+    def stuck(self) -> SimulationError:
+        """Return the error of streams of which none can go on."""
+        lines = [
+            waiting_line(s.tile, s.at, s.rows[s.at], s.ops, self.monitors[s.tile].tolist(), self._per_chip)
+            for s in self.streams
+            if not s.done
+        ]
+        return SimulationError(f"{self.where}: no tile can go on:\n  - " + "\n  - ".join(lines))
+
+    def not_a_member(self, s: Stream) -> SimulationError:
+        """Return the error of a tile that arrives at a barrier of others."""
+        mask = int(s.rows[s.at]["p"][0])
+        return SimulationError(
+            f"{self.where}: tile {s.tile} arrives at a barrier of tiles {mask_tiles(mask)}, which it is not one of"
+        )
 
     def _pass(self, s: Stream) -> bool:
         """Let `s` pass as many of the stops it stands at as it may; return whether anything happened."""
@@ -146,7 +166,7 @@ class Exchange:
         while not s.done and s.at == s.stop:
             opcode, p = s.waits_for()
             if not s.arrived:
-                self._arrive(s.tile, opcode, p)
+                self._arrive(s, opcode, p)
                 s.arrived = moved = True
                 if self.observer is not None:
                     self.observer.arrived(s.tile, s.at)
@@ -159,14 +179,13 @@ class Exchange:
             s.passed += 1
         return moved
 
-    def _arrive(self, tile: int, opcode: int, p: Sequence[int]) -> None:
+    def _arrive(self, s: Stream, opcode: int, p: Sequence[int]) -> None:
+        tile = s.tile
         if opcode == BARRIER:
             self.met[BARRIER, tile] += 1
         elif opcode == BARRIER_SUB:
             if not p[0] >> tile % self.machine.n_tiles & 1:
-                raise SimulationError(
-                    f"{self.where}: tile {tile} arrives at a barrier of tiles {mask_tiles(p[0])}, which it is not one of"
-                )
+                raise self.not_a_member(s)
             self.met[BARRIER_SUB, p[0], tile] += 1
         elif opcode == HANDSHAKE:
             self.met[HANDSHAKE, self._peer(tile, p), tile] += 1

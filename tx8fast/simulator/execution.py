@@ -1,6 +1,6 @@
-"""How rows between two stops are executed: by the core in threads, or one row at a time.
+"""How the streams of a launch are executed: all of them by the core in threads, or one row at a time.
 
-May import: numpy, host, isa, errors, simulator.state, simulator.faults. Must not: know launches or who waits for whom.
+May import: numpy, host, isa, errors, simulator.state, simulator.faults. Must not: know launches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.host.core import default_threads, run_together
 from tx8fast.program.model import Tensor
-from tx8fast.simulator.exchange import Execute, Stream
+from tx8fast.simulator.exchange import Exchange, Execute, Stream
 from tx8fast.simulator.faults import row_fault
 from tx8fast.simulator.state import TileState, finish_row
 
@@ -23,19 +23,32 @@ ERRORS = (SimulationError, ValueError, IndexError, KeyError, TypeError)
 
 
 class Together:
-    """The core runs all tiles' stretches, in at most `threads` threads."""
+    """The core runs all tiles to their ends, in at most `threads` threads."""
 
     def __init__(self, inputs: Sequence[Tensor], threads: int | None = None) -> None:
         self.inputs, self.threads = inputs, threads or default_threads()
 
-    def __call__(self, streams: Sequence[Stream]) -> None:
-        run_together([s.state.core for s in streams], [(s.at, s.stop) for s in streams], self.threads)
-        for s in streams:
-            try:
-                s.at = s.state.core.stopped()
-            except ERRORS as error:
-                raise failure(error, s, s.state.core.at, self.inputs) from error
+    def __call__(self, exchange: Exchange) -> None:
+        streams, tiles = exchange.streams, [s.core for s in exchange.states]
+        end, which, places = run_together([s.state.core for s in streams], [s.tile for s in streams], [s.stops for s in streams],
+                                          tiles, exchange.monitors, exchange.n_chips, self.threads)  # fmt: skip
+        for s, s.at in zip(streams, places, strict=True):
             s.state.wb = s.state.core.result
+        match end:
+            case "row_failed":
+                s = streams[which]
+                try:
+                    s.state.core.stopped()
+                except ERRORS as error:
+                    raise failure(error, s, s.at, self.inputs) from error
+            case "send_failed":
+                streams[which].state.core.stopped()
+            case "not_a_member":
+                raise exchange.not_a_member(streams[which])
+            case "stuck":
+                raise exchange.stuck()
+            case "no_memory":
+                raise MemoryError
 
 
 #: one row: state, row, absolute DDR address in bytes
@@ -48,7 +61,10 @@ class RowByRow:
     def __init__(self, inputs: Sequence[Tensor], watch: Any = None, meaning: Meaning | None = None) -> None:
         self.inputs, self.watch, self.meaning = inputs, watch, meaning
 
-    def __call__(self, streams: Sequence[Stream]) -> None:
+    def __call__(self, exchange: Exchange) -> None:
+        exchange.turns(self._stretches)
+
+    def _stretches(self, streams: Sequence[Stream]) -> None:
         with np.errstate(all="ignore"):
             for s in streams:
                 for s.at in range(s.at, s.stop):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tx8fast.machine import Machine
+from tx8fast.machine.config import SCHEMA
 from tx8fast.machine.tags import Value, changed, legal, value_of
 from tx8fast.program.model import Program
 from tx8fast.simulator.cycle import simulate
@@ -58,6 +59,18 @@ class Sensitivity:
                 for s in self.swings
             ],
         }  # fmt: skip
+
+
+def extremes(program: Program, keys: Sequence[str]) -> tuple[int, int]:
+    """Return the cycles of `program` with all machine figures of `keys` at the better of FACTORS times their values, and at the
+    worse: less of a cost is better, more of a share. Two simulations say nearly as much as the many of `sensitivity`."""
+    machine = Machine.from_dict(program.machine)
+    found = []
+    for factor, other in (FACTORS, FACTORS[::-1]):
+        by = {k: other if SCHEMA[k][0].get("more_is_faster") else factor for k in keys}
+        values = {k: legal(k, value_of(machine, k) * f) for k, f in by.items()}
+        found.append(simulate(replace(program, machine=changed(machine, values).to_dict())).cycles)
+    return min(found), max(found)
 
 
 def sensitivity(

@@ -129,7 +129,7 @@ class NestCode:
         used: dict[int, int] = {}  # staging buffer -> the last fill whose part it held
         met = set()
         number, first = block.tolist(), begin.tolist()
-        for place, (kind, _, k, _, f) in self.fill_places:
+        for place, (kind, _, k, f) in self.fill_places:
             if kind != "part":
                 span[f] = [min(span[f][0], first[place]), first[place + 1]]
                 reach[f] = self.reach.get(number[place], reach[f])
@@ -164,21 +164,18 @@ class NestCode:
             k = action.access
             access = self.low.reads[k]
             if isinstance(access, TableRows):
-                self._look_up(k, access, s, at[k][s.copy[k]], action.worker)
+                self._look_up(k, access, s, at[k][s.copy[k]])
             else:
-                self._transfer(k, s, "rdma", action.worker)
+                self._transfer(k, s, "rdma")
         elif kind == "store":
             for k in self.stored:
-                self._transfer(k, s, "wdma", action.worker)
-        elif kind in ("emit", "front", "back"):
+                self._transfer(k, s, "wdma")
+        elif kind == "emit":
             self._compute(action, s)
         elif kind == "part":
             self._part_load(action)
-        elif kind in ("meet", "exchange"):
-            self._together(action)
         else:
-            fields = {"workers": action.worker} if kind == "wait_worker" else {}
-            self._add(self.blocks.of((kind, action.worker), lambda: isa.rows([isa.make(kind, **fields)])))
+            self._together(action)
 
     def _add(self, block: int, shift: tuple[int, ...] = STILL) -> None:
         self.block.append(block)
@@ -192,22 +189,22 @@ class NestCode:
         def make() -> np.ndarray:
             em = Emitter()
             place = [own[c] for own, c in zip(at.access, s.copy, strict=True)]
-            getattr(low, action.kind)(em, Slice(s.lo, s.hi, place[:n_read], place[n_read:], at.scratch, at.consts, at.acc,
-                                                s.first, s.last, parity, fresh))  # fmt: skip
-            return _through(em.rows, action.worker)
+            low.emit(em, Slice(s.lo, s.hi, place[:n_read], place[n_read:], at.scratch, at.consts, at.acc, s.first, s.last, parity,
+                               fresh))  # fmt: skip
+            return _op_rows(em.rows)
 
-        key = (action.kind, action.worker, self.forms[action.step], s.copy, s.first, s.last, parity, fresh)
+        key = ("emit", self.forms[action.step], s.copy, s.first, s.last, parity, fresh)
         self._numbered(key, make, s)
 
-    def _look_up(self, k: int, access: TableRows, s: LoopStep, address: int, worker: int) -> None:
+    def _look_up(self, k: int, access: TableRows, s: LoopStep, address: int) -> None:
         """Add the rows that load a slice of a table's rows."""
         box = access.box(s.lo, s.hi)
 
         def make() -> np.ndarray:
             ddr = access.origin(box, 0) - self.slot_base[PIECES * k]
-            return _through(access.load(s.lo, s.hi, address, slot=PIECES * k, ddr=ddr), worker)
+            return _op_rows(access.load(s.lo, s.hi, address, slot=PIECES * k, ddr=ddr))
 
-        self._numbered((k, tuple([b - a for a, b in box]), box[-1], address, worker), make, s)
+        self._numbered((k, tuple([b - a for a, b in box]), box[-1], address), make, s)
 
     def _numbered(self, key: tuple, make: Callable[[], np.ndarray], s: LoopStep) -> None:
         """Add a block whose rows may take numbers of table rows, which count from the first one of the slice."""
@@ -233,14 +230,14 @@ class NestCode:
 
     # -- transfers -----------------------------------------------------------------------------------------------
 
-    def _transfer(self, k: int, s: LoopStep, name: str, worker: int) -> None:
+    def _transfer(self, k: int, s: LoopStep, name: str) -> None:
         """Add the DMA rows of one access."""
         key, found, shift = self._moves(k, s)
-        make = lambda: self._dma(name, k, found, self.at.access[k][s.copy[k]], PIECES * k, worker)  # noqa: E731
-        self._add(self.blocks.of((key, s.copy[k], worker), make), shift)
+        make = lambda: self._dma(name, k, found, self.at.access[k][s.copy[k]], PIECES * k)  # noqa: E731
+        self._add(self.blocks.of((key, s.copy[k]), make), shift)
 
-    def _dma(self, name: str, k: int, found: Sequence[Descriptor], address: int, slot: int, worker: int) -> np.ndarray:
-        return isa.rows(dma_rows(name, found, address, slot, self.slot_base[PIECES * k :], worker))
+    def _dma(self, name: str, k: int, found: Sequence[Descriptor], address: int, slot: int) -> np.ndarray:
+        return isa.rows(dma_rows(name, found, address, slot, self.slot_base[PIECES * k :]))
 
     def _moves(self, k: int, s: LoopStep) -> tuple[tuple, list[Descriptor], tuple[int, ...]]:
         """Return a key of the form of a slice's transfer, its descriptors at their first occurrence, and how far the DDR offsets
@@ -297,7 +294,7 @@ class NestCode:
                 if pieces > 1 and size:  # a small operand has no part for every tile
                     step = round_up(-(-size // pieces), LINE_BYTES)
                     parts = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
-                return self._dma("rdma", k, parts, at, PIECES * (len(self.tiling.accesses) + k), action.worker)
+                return self._dma("rdma", k, parts, at, PIECES * (len(self.tiling.accesses) + k))
 
             return self.blocks.of(("part", key, own[k].rank, at, pieces), rows)
 
@@ -373,11 +370,9 @@ class NestCode:
         return code, shift
 
 
-def _through(made: Sequence[tuple], worker: int) -> np.ndarray:
-    """Return rows of a register window."""
+def _op_rows(made: Sequence[tuple]) -> np.ndarray:
     rows = isa.rows(made)
     rows["op"] = 0
-    rows["worker"] = worker
     return rows
 
 

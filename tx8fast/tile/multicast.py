@@ -43,6 +43,16 @@ def send(staging: int, target: int, size_bytes: int, mask: int, fill: int) -> li
     return [isa.make("send", src=staging, dst=target, bytes=size_bytes, mask=mask, monitor=fill % 2)]
 
 
+def copies_own(machine: Machine) -> bool:
+    """Whether a tile of a stream copies its own part instead of sending it to itself: where all that arrives shares a port."""
+    return machine.dte.write_port_bytes > 0
+
+
+def copy(staging: int, target: int, size_bytes: int) -> tuple:
+    """Return the row that copies a tile's own part."""
+    return isa.make("gather_scatter", src0=staging, dst=target, size=size_bytes)
+
+
 def receive(fill: int, size_bytes: int) -> tuple:
     """Return the row that waits for all bytes of a fill."""
     return isa.make("recv", monitor=fill % 2, bytes=size_bytes)
@@ -52,7 +62,7 @@ class Meeting:
     """What exchanges of the same sets of tiles have in common: every row is one of `kinds`, and messages take the same
     ways."""
 
-    def __init__(self, machine: Machine, masks: Sequence[int]) -> None:
+    def __init__(self, machine: Machine, masks: Sequence[int], copies: bool) -> None:
         kinds = isa.rows([isa.make("send", src=0, dst=0, bytes=0, mask=0), isa.make("recv", monitor=0, bytes=0),
                           *[isa.make("barrier_sub", mask=mask) for mask in masks]])  # fmt: skip
         families = list(isa.by_family(kinds))
@@ -61,7 +71,14 @@ class Meeting:
         self.fixed[0] = machine.dte.setup_hw
         self.issue = np.asarray(isa.issue_cycles(machine, kinds, families), np.int64)
         senders = [(t, i) for i, mask in enumerate(masks) for t in mask_tiles(mask)]
-        self.routes = noc.build_routes(noc.grid(machine), masks, senders, machine.dte.engines, machine.noc.link_bytes,
+        #: of a sender (tile, set): the set of tiles that its message goes to
+        self.to = {sender: sender[1] for sender in senders}
+        sets = list(masks)
+        if copies:
+            self.to = {(t, i): len(masks) + n for n, (t, i) in enumerate(senders)}
+            sets += [masks[i] & ~(1 << t) for t, i in senders]
+        ways = [(t, to) for (t, _), to in self.to.items() if sets[to]]
+        self.routes = noc.build_routes(noc.grid(machine), sets, ways, machine.dte.engines, machine.noc.link_bytes,
                                        machine.noc.hop_cycles, write_rate=machine.dte.write_port_bytes)  # fmt: skip
 
 
@@ -69,7 +86,8 @@ class Exchange:
     """One exchange on all tiles: of which reads, by which groups and their loaders. masks: all of the groups, in order."""
 
     def __init__(self, machine: Machine, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...], masks: Sequence[int],
-                 meeting: Meeting) -> None:  # fmt: skip
+                 meeting: Meeting, copies: bool) -> None:  # fmt: skip
+        self.copies = copies
         self.machine, self.groups, self.loaders = machine, groups, loaders
         self.masks, self.meeting = masks, meeting
         self.known: dict[tuple, int] = {}
@@ -85,25 +103,29 @@ class Exchange:
     def _cycles(self, sizes: Sequence[int], meet: bool) -> int:
         if meet not in self.rows:
             self.rows[meet] = self._input(meet)
-        events, (row, read, rank) = self.rows[meet]
+        events, (row, read, rank, arrival) = self.rows[meet]
         arg = events.arg
         assert arg is not None
         size = np.array(sizes, np.int64)
         part = np.array([part_bytes(n, tiles) for n, (_, tiles) in zip(sizes, self.loaders, strict=True)], np.int64)
-        moved = np.where(rank < 0, size[read], np.clip(size[read] - rank * part[read], 0, part[read]))
+        own = np.clip(size[read] - np.maximum(rank, 0) * part[read], 0, part[read])
+        moved = np.where(rank < 0, size[read], own)
         arg[:, 0] = 0
         np.add.at(arg[:, 0], row, moved)
+        if self.copies:  # a tile's own parts do not arrive
+            np.subtract.at(arg[:, 0], arrival[rank >= 0], own[rank >= 0])
         port = float(self.machine.dma.port_bytes)
         return simulate_events(events, QUEUE_DEPTH, port, self.machine.ddr_bytes_per_cycle).cycles
 
     def _input(self, meet: bool) -> tuple[EventInput, np.ndarray]:
-        """Return the rows of all tiles, and what makes up their bytes (3, n): row, read, and the rank of the part that is
-        sent, -1 for all that arrives."""
+        """Return the rows of all tiles, and what makes up their bytes (4, n): row, read, the rank of the part that is
+        sent, -1 for all that arrives, and the tile's row that waits for what arrives."""
         masks, common = self.masks, self.meeting
         made: list[int] = []
         args: list[tuple[int, int, int]] = []
         bytes_at: list[tuple[int, int, int]] = []
         begin = [0]
+        arrival: list[int] = []  # of every row of a tile, the one that waits for what arrives
         for tile in range(self.machine.n_tiles):
             mine = [next((mask for mask in g if mask >> tile & 1), 0) for g in self.groups]
             for mask in sorted(set(mine) - {0}) if meet else ():
@@ -117,11 +139,12 @@ class Exchange:
                         continue
                     bytes_at.append((len(made), k, rank))
                     made.append(0)
-                    args.append((0, masks.index(mask), 0))
+                    args.append((0, common.to[tile, masks.index(mask)], 0))
             if any(mine):
                 bytes_at += [(len(made), k, -1) for k, mask in enumerate(mine) if mask]
                 made.append(1)
                 args.append((0, 0, 0))
+            arrival += [len(made) - 1] * (len(made) - begin[-1])
             begin.append(len(made))
         n, none = len(made), np.zeros((len(made), 2), np.int64)
         events = EventInput(
@@ -130,7 +153,8 @@ class Exchange:
             code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=common.fixed[made],
             ddr_bytes=np.zeros(n, np.int64), ddr_read=none, ddr_write=none, arg=np.array(args, np.int64), routes=common.routes,
         )  # fmt: skip
-        return events, np.array(bytes_at, np.int64).reshape(-1, 3).T
+        rows = np.array([(at, k, rank, arrival[at]) for at, k, rank in bytes_at], np.int64)
+        return events, rows.reshape(-1, 4).T
 
 
 class Exchanges:
@@ -139,16 +163,16 @@ class Exchanges:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.known: dict[tuple, Exchange] = {}
-        self.meetings: dict[tuple[int, ...], Meeting] = {}
+        self.meetings: dict[tuple[tuple[int, ...], bool], Meeting] = {}
 
-    def of(self, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...]) -> Exchange:
-        """Return the exchange of such groups."""
-        key = groups, loaders
+    def of(self, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...], copies: bool = False) -> Exchange:
+        """Return the exchange of such groups. copies: tiles copy their own parts (`copies_own`)."""
+        key = groups, loaders, copies
         if key not in self.known:
             masks = tuple(sorted({mask for g in groups for mask in g}))
-            if masks not in self.meetings:
-                self.meetings[masks] = Meeting(self.machine, masks)
-            self.known[key] = Exchange(self.machine, groups, loaders, masks, self.meetings[masks])
+            if (masks, copies) not in self.meetings:
+                self.meetings[masks, copies] = Meeting(self.machine, masks, copies)
+            self.known[key] = Exchange(self.machine, groups, loaders, masks, self.meetings[masks, copies], copies)
         return self.known[key]
 
 

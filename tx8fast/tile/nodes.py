@@ -4,8 +4,7 @@ May import: isa, machine, _kernels, tile.blocks, tile.multicast. Must not: choos
 
 A *multicast* is a step of the core in two halves. It waits until the tile's own parts are there; from then on the parts of the
 next one may be loaded. Then, when nobody on this tile uses the target's bytes any more, it meets the other tiles, sends and
-receives. The waits of the nest's own order are left out: what rows of two register windows need of each other is waited for
-where it stands then (hardware manual 15).
+receives. What rows of two register windows need of each other is waited for where it stands then (hardware manual 15).
 """
 
 from __future__ import annotations
@@ -17,20 +16,22 @@ from functools import lru_cache
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import Csr, Windows, byte_dependences, list_order
+from tx8fast._kernels import Csr, Windows, byte_dependences, list_order, within_reach
 from tx8fast._kernels._facade_events import KIND_WAIT_WORKER
 from tx8fast.machine import QUEUE_DEPTH, Machine
-from tx8fast.tile.blocks import Code, Columns
+from tx8fast.tile.blocks import Columns
 from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
 from tx8fast.tile.multicast import LOADS
 
 CORE = len(QUEUE_DEPTH)  # behind the engines
+STORES = 3  # the engine that stores
 MASKS = 8  # of three windows
+#: steps of the core from the last one before a fill is used until stores of what it makes go, if they are to stay behind loads
+BEHIND = 4
 
 Range = tuple[int, int]
-#: how windows are chosen (`_kernels.Windows`): rule for rows that do not read what a multicast brings, rule for those that do,
-#: whether the wait after the next one counts
-Rule = tuple[int, int, bool]
+#: (m, 4, 2) and (m, 2, 2): byte ranges that are read and written; (n,): which of them a row has
+Touched = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -48,23 +49,23 @@ class Multicast:
 
 
 @lru_cache(maxsize=4)
-def _waits(machine: Machine) -> tuple[np.ndarray, Columns]:
+def waits(machine: Machine) -> tuple[np.ndarray, Columns]:
     """Return the rows that wait: for messages, for no window, ..., for all windows."""
     rows = isa.rows([isa.make("send_wait"), *[isa.make("wait_worker", workers=mask) for mask in range(MASKS)]])
     return rows, Columns(machine, rows)
 
 
 class Nodes:
-    """An engine's rows each for itself, and two steps of the core per multicast. `code` has, behind the nest's rows, those
-    that wait; `costs` are of all of them, and `timed` says of which rows: the time of a multicast is in its first one. fill
-    (n,): the number of the multicast that the row's slice belongs to."""
+    """An engine's rows each for itself, and two steps of the core per multicast. `costs` are of all rows and, behind them, of those
+    that wait; `timed` says which rows are: the time of a multicast is in its first one. costs: of the rows; touched: by them;
+    fill (n,): the number of the multicast that the row's slice belongs to."""
 
-    def __init__(self, machine: Machine, code: Code, multicasts: Sequence[Multicast], fill: np.ndarray) -> None:
-        n, count = len(code.at), len(multicasts)
+    def __init__(self, machine: Machine, costs: Columns, touched: Touched, multicasts: Sequence[Multicast], fill: np.ndarray
+                 ) -> None:  # fmt: skip
+        n, count = len(costs.kind), len(multicasts)
         self.wait_cycles, self.sent_row, self.mask_row = machine.kcore.wait_cycles, n, n + 1
-        self.code = code.followed_by(*_waits(machine))
-        self.costs = costs = self.code.columns.of(self.code.at)
-        self.timed = np.ones(len(self.code.at), bool)
+        self.costs = costs = costs.followed_by(waits(machine)[1])
+        self.timed = np.ones(len(costs.kind), bool)
         # rows that load parts: row, multicast, multicast that used the bytes before
         self.loads = (
             np.array([(r, f, sent) for f, m in enumerate(multicasts) for r, sent in m.parts], np.int64).reshape(-1, 3).T
@@ -91,29 +92,28 @@ class Nodes:
         self.window = np.where(engine, -1, 0)
         self.window[self.waiting] = 1 << LOADS
         self.window[self.node[self.loads[0]]] = LOADS
-        self.home = np.where(engine, np.array(FILL_WINDOWS)[fill[at] % 2], 0)
-        self.before = self._before(multicasts)
+        self.fill = np.where(engine, fill[at], 0)
+        self.before = self._before(touched, multicasts)
+        self.home = self._home()
         for m in multicasts:  # in their first row the core is busy, and nothing else
             self.timed[m.begin + 1 : m.end] = False
             costs.kind[m.begin : m.end], costs.issue[m.begin], costs.fixed[m.begin] = KIND_WAIT_WORKER, m.cycles, 0
 
-    def _before(self, multicasts: Sequence[Multicast]) -> Csr:
-        """Return what every node must follow; note which ones read what a multicast brings."""
-        n, columns = len(self.kind), self.code.columns
+    def _before(self, touched: Touched, multicasts: Sequence[Multicast]) -> Csr:
+        """Return what every node must follow."""
+        n = len(self.kind)
         known: dict[tuple, int] = {}  # what multicasts read and write -> number
         number = [known.setdefault((*m.read, 0, *m.write), len(known)) for m in multicasts]
-        n_plain, more = len(columns.kind), 1 + len(known)  # the last one touches nothing
+        n_plain, more = len(touched[0]), 1 + len(known)  # the last one touches nothing
         read = np.zeros((n_plain + more, max(4, *(len(m.read) for m in multicasts)), 2), np.int64)
         write = np.zeros((n_plain + more, max(2, *(len(m.write) for m in multicasts)), 2), np.int64)
-        read[:n_plain, :4], write[:n_plain, :2] = columns.read, columns.write
+        read[:n_plain, :4], write[:n_plain, :2] = touched[:2]
         for m, i in zip(multicasts, number, strict=True):
             read[n_plain + i, : len(m.read)], write[n_plain + i, : len(m.write)] = m.read or 0, m.write
-        at = np.where(self.row >= 0, self.code.at[np.maximum(self.row, 0)], n_plain + more - 1)
+        at = np.where(self.row >= 0, touched[2][np.maximum(self.row, 0)], n_plain + more - 1)
         at[self.meeting] = n_plain + np.array(number)
         ptr, before = byte_dependences(read, write, at)
         after = np.repeat(np.arange(n), np.diff(ptr))
-        self.reads_multicast = np.zeros(n, bool)
-        self.reads_multicast[after[np.isin(before, self.meeting)]] = True
         waiting = self.waiting
         pairs = [np.stack([waiting, self.meeting]), np.stack([self.meeting[:-1], waiting[1:]])]
         row, own, sent = self.loads
@@ -124,17 +124,31 @@ class Nodes:
         ptr = np.concatenate([[0], np.cumsum(np.bincount(after, minlength=n))])
         return ptr, before[np.argsort(after, kind="stable")]
 
+    def _home(self) -> np.ndarray:
+        """Return the window of every node: that of the first multicast that must wait for it, so that no other one does; else that
+        of its slice's. Even and odd multicasts have one each."""
+        n = len(self.kind)
+        number = np.full(n, -1)
+        number[self.meeting] = np.arange(len(self.meeting))
+        ptr, before = self.before
+        after = np.repeat(number, np.diff(ptr))
+        first = np.full(n, len(number))
+        np.minimum.at(first, before[after >= 0], after[after >= 0])
+        return np.array(FILL_WINDOWS)[np.where(first < len(number), first, self.fill) % 2]
+
     def seen(self, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the places of rows that take time, and their windows."""
         timed = self.timed[at]
         return at[timed], worker[timed]
 
-    def ordered(self, rule: Rule, rate: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of rows in the order of list scheduling, and the window of each."""
-        rules = np.where(self.reads_multicast, rule[1], rule[0])
-        windows = Windows(self.window, self.home, rules, self.wait_cycles, rule[2])
+    def ordered(self, rate: float, behind: bool = False, reach: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows in the order of list scheduling, and the window of each. behind: stores stay behind the loads
+        of the fill after next, which hold up all tiles; reach: places by which a row may go earlier than it stands, 0: any."""
+        held = np.where(behind & (self.kind == STORES), 2 * self.fill + BEHIND + 1, 0)
+        windows = Windows(self.window, self.home, held, self.wait_cycles)
         cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], 0)
-        order, worker = list_order(self.kind, self.issue, cycles, self.before, QUEUE_DEPTH, windows)
+        before = within_reach(self.before, reach) if reach else self.before
+        order, worker = list_order(self.kind, self.issue, cycles, before, QUEUE_DEPTH, windows)
         wait, node = order < 0, np.maximum(order, 0)
         first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
         end = np.cumsum(size)

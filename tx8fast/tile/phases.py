@@ -21,6 +21,7 @@ from tx8fast import isa
 from tx8fast._kernels import STEPS, bank_shares
 from tx8fast.lower.base import ALIGN_BYTES, Slice
 from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.tile.emit import Addresses
 from tx8fast.tile.nest import loop_steps
@@ -30,6 +31,7 @@ BEAT_BYTES = 128  # of one access, the width of an engine's port (pub2)
 #: how deep the buffers of beats may be: nobody has measured it, so a phase must be good for all of these
 DEPTHS = (*range(8, 19), 24)
 TOGETHER = 3  # buffers whose phases are tried in all combinations
+SWEEPS = 2  # through the buffers of an instruction that has more
 FREE = 0.99  # share of its rate at which an instruction counts as undisturbed
 
 #: (buffer, address in it in bytes, STEPS parts of a beat per cycle) of every operand of an instruction
@@ -88,30 +90,50 @@ def phases(machine: Machine, found: Mapping[Form, int]) -> list[tuple[int, int]]
     the worst of DEPTHS; the first of equals. A form has to be seen as a whole: streams that do not disturb each other may do so
     beside a third one."""
     tables: dict[Streams, np.ndarray] = _losses(machine)
-    turn = turn_bytes(machine)
     alone = [tuple([(0, rate) for _, _, rate in f]) for f in found]
     _learn(machine, tables, alone)
     kept = [f for f, a in zip(found, alone, strict=True) if tables[a].max() > 1 / FREE - 1]
     kept.sort(key=lambda f: (-found[f], f))
     phase: dict[int, int] = {}
     for form in kept:
-        new = list(dict.fromkeys([k for k, _, _ in form if k not in phase]))[:TOGETHER]
-        if not new:
-            continue
-        complete = [f for f in kept if {k for k, _, _ in f} & {*new} and {k for k, _, _ in f} <= {*phase, *new}]
-        spots = range(0, turn, ALIGN_BYTES)
-        tried = [dict(zip(new, at, strict=True)) for at in product(*([spots] * len(new)))] if phase else [
-            dict(zip(new, (0, *at), strict=True)) for at in product(*([spots] * (len(new) - 1)))]  # fmt: skip
-        keys = [[_streams(f, phase | t, turn, machine.tile.spm_bank_width) for f in complete] for t in tried]
-        _learn(machine, tables, [key for own in keys for key in own])
-        cycles = np.array([found[f] for f in complete])
-        lost = (
-            [np.array([tables[key] for key in own]).T @ cycles for own in keys]
-            if complete
-            else [np.zeros(1)] * len(tried)
-        )
-        phase |= min(zip(lost, tried, strict=True), key=lambda x: (x[0].max(), x[0].sum()))[1]
+        new = list(dict.fromkeys([k for k, _, _ in form if k not in phase]))
+        # too many for all combinations: some after the other, beside where the others are so far
+        windows = [new[i : i + TOGETHER] for i in range(max(1, len(new) - TOGETHER + 1)) if new]
+        phase |= dict.fromkeys(new, 0) if len(windows) > 1 else {}
+        for window in windows * (SWEEPS if len(windows) > 1 else 1):
+            phase |= _best(machine, tables, found, kept, phase, window)
     return list(phase.items())
+
+
+def _best(machine: Machine, tables: dict[Streams, np.ndarray], found: Mapping[Form, int], kept: Sequence[Form],
+          phase: Mapping[int, int], new: Sequence[int]) -> dict[int, int]:  # fmt: skip
+    """Return the phases of the buffers `new` beside those of the others. kept: the forms that matter."""
+    turn, spots = turn_bytes(machine), range(0, turn_bytes(machine), ALIGN_BYTES)
+    known = {*phase, *new}
+    seen = [f for f in kept if {k for k, _, _ in f} & {*new} and {k for k, _, _ in f} <= known]
+    tried = [dict(zip(new, at, strict=True)) for at in product(*([spots] * len(new)))] if phase else [
+        dict(zip(new, (0, *at), strict=True)) for at in product(*([spots] * (len(new) - 1)))]  # fmt: skip
+    keys = [[_streams(f, {**phase, **t}, turn, machine.tile.spm_bank_width) for f in seen] for t in tried]
+    _learn(machine, tables, [key for own in keys for key in own])
+    cycles = np.array([found[f] for f in seen])
+    lost = [np.array([tables[key] for key in own]).T @ cycles for own in keys] if seen else [np.zeros(1)] * len(tried)
+    return min(zip(lost, tried, strict=True), key=lambda x: (x[0].max(), x[0].sum()))[1]
+
+
+def stream_phases(low: Stream) -> None:
+    """Move what a stream has in scratchpad to where its instructions meet least in the banks, as far as the bytes are there."""
+    names: dict[tuple, int] = {}
+    found: Counter[Form] = Counter()
+    for rows, present in low.beside():
+        own = [names.setdefault(name, len(names)) for name in present]
+        spans = [(low.at[name], low.held_bytes[name]) for name in present]
+        for form, cycles in forms(low.machine, rows, spans).items():
+            found[tuple([(own[k], at, rate) for k, at, rate in form])] += cycles
+    name_of = list(names)
+    chosen = phases(low.machine, found) if found else []
+    for wanted in range(len(chosen), 0, -1):
+        if low.move({name_of[k]: p for k, p in chosen[:wanted]}, turn_bytes(low.machine)):
+            return
 
 
 def _streams(form: Form, phase: Mapping[int, int], turn: int, bank_bytes: int) -> Streams:

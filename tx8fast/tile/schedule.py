@@ -15,22 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast._kernels import Csr, EventInput, backwards, byte_dependences, list_order, longest_paths, simulate_events
+from tx8fast._kernels import (
+    Csr,
+    EventInput,
+    EventResult,
+    backwards,
+    byte_dependences,
+    list_order,
+    longest_paths,
+    simulate_events,
+)
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
-from tx8fast.tile.nodes import Multicast, Nodes, Rule
+from tx8fast.tile.nodes import Multicast, Nodes, Touched, waits
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest
 POLICIES = ("nest", "free")
-#: what a compilation may ask for: one of them, or `free` but where tiles meet the one of them that takes fewer cycles
-ORDERS = (*POLICIES, "best")
+#: what a compilation may ask for: the nest's order, one list order, or the list order with the fewest cycles
+ORDERS = ("nest", "free", "best")
 WINDOWS = 3  # of registers
-MAX_ROWS = 1 << 15  # of one code; a longer one keeps the order of its nest
-#: of the nest's cycles, what another order may take where tiles meet: one tile stands for all of them
-GAIN = 0.995
+MAX_ROWS = 1 << 15  # of one code; of a longer one no orders are compared
 #: of the cycles of plain list scheduling, what a further order may take: its transfers may meet those of other tiles elsewhere
-GAIN_ALONE = 0.99
-RULES: tuple[Rule, ...] = ((1, 1, False), (1, 1, True), (0, 1, False), (0, 1, True))
+GAIN = 0.99
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,22 @@ def free_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before:
 def better(cycles: Sequence[int]) -> int:
     """Return which of the orders of `free_orders` to take: the one with the fewest cycles, or the first one if that gains little."""
     best = min(range(len(cycles)), key=cycles.__getitem__)
-    return best if cycles[best] < GAIN_ALONE * cycles[0] else 0
+    return best if cycles[best] < GAIN * cycles[0] else 0
+
+
+def measured(
+    costs: Columns, at: np.ndarray, share: float, port: float, worker: np.ndarray | None = None
+) -> EventResult:
+    """Return the times of rows in the order `at` on a tile. share, port: bytes per cycle of the DDR that the tile and its port
+    get; worker: the window of each row, None: all have the first."""
+    n, none = len(at), np.zeros((len(at), 2), np.int64)
+    arg = np.stack([costs.windows[at], none[:, 0], none[:, 0]], axis=1)
+    return simulate_events(EventInput(
+        kind=costs.kind[at], issue=costs.issue[at], spm_read=costs.read[at], spm_write=costs.write[at],
+        code_begin=np.zeros(1, np.int64), tile_begin=np.array([0, n], np.int64), fixed=costs.fixed[at],
+        ddr_bytes=costs.ddr_bytes[at], ddr_read=none, ddr_write=none, arg=arg,
+        worker=None if worker is None else worker.astype(np.uint8),
+    ), QUEUE_DEPTH, port, share)  # fmt: skip
 
 
 class TileOrder:
@@ -76,7 +97,7 @@ class TileOrder:
         self.rate = min(self.port, share)
         self.made: list[Ordered] = []
         self.known: dict[tuple[bytes, ...], tuple[np.ndarray, int]] = {}  # what an order depends on -> order and cycles
-        self.rule: Rule | None = None  # how codes with multicasts are ordered, None: as the nest
+        self.behind: bool | None = None  # whether stores of codes with multicasts stay behind loads
 
     def of(self, code: Code) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`)."""
@@ -85,16 +106,12 @@ class TileOrder:
             self.made.append(Ordered("nest", {}))
             return code.rows(), code.forms[code.at]
         costs = code.columns.of(code.at)
-        if self.aliased is None:
-            before = byte_dependences(code.columns.read, code.columns.write, code.at)
-        else:
-            aliased_ranges(code, self.aliased, costs.read, costs.write)
-            before = byte_dependences(costs.read, costs.write)
+        before = byte_dependences(*self._touched(code, costs))
         key = tuple([column.tobytes() for column in (costs.kind, costs.issue, costs.fixed, costs.ddr_bytes, *before)])
         if key not in self.known:
             took = costs.took(self.rate)
-            orders = free_orders(costs.kind, costs.issue, took, before)
-            cycles = [self._measured(costs, order) for order in orders]
+            orders = free_orders(costs.kind, costs.issue, took, before)[: 1 if self.wanted == "free" else None]
+            cycles = [measured(costs, order, self.share, self.port).cycles for order in orders]
             best = better(cycles)
             self.known[key] = orders[best], cycles[best]
         order, cycles = self.known[key]
@@ -103,51 +120,45 @@ class TileOrder:
 
     def of_shared(self, code: Code, multicasts: Callable[[], tuple[Sequence[Multicast], np.ndarray]]
                   ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the rows of a nest whose tiles pass operands on, in the wanted order, and their forms. All codes of a segment are ordered as the
-        first one, because their tiles meet. multicasts: gives them, and per row the number of the one that its slice belongs
-        to."""
-        n = len(code.at)
-        if self.wanted == "nest" or n > MAX_ROWS or self.aliased is not None:  # multicasts' dependences know no DDR
-            self.made.append(Ordered("nest", {}))
-        if self.made and self.rule is None:
-            return code.rows(), code.forms[code.at]
-        nodes = Nodes(self.machine, code, *multicasts())
-        if self.rule is not None:
-            return self._written(nodes, *nodes.ordered(self.rule, self.rate))
-        nest = self._measured(nodes.costs, *nodes.seen(np.arange(n), code.plain["worker"][code.at]))
-        made = {rule: nodes.ordered(rule, self.rate) for rule in RULES}
-        found = {rule: self._measured(nodes.costs, *nodes.seen(*order)) for rule, order in made.items()}
-        best = min(found, key=found.__getitem__)
-        if self.wanted == "free" or found[best] < GAIN * nest:
-            self.rule = best
-        self.made.append(Ordered("nest" if self.rule is None else "free", {"nest": nest, "free": found[best]}))
-        return (code.rows(), code.forms[code.at]) if self.rule is None else self._written(nodes, *made[best])
+        """Return the rows of a nest whose tiles pass operands on, in the wanted order, and their forms. All codes of a segment are
+        ordered as the first one, because their tiles meet. multicasts: gives them, and per row the number of the one that its slice
+        belongs to."""
+        costs = code.columns.of(code.at)
+        nodes = Nodes(self.machine, costs, self._touched(code, costs), *multicasts())
+        if self.behind is not None:
+            found = {self.behind: self._order(nodes, self.behind)}
+        else:
+            every = self.wanted == "best" and len(code.at) <= MAX_ROWS
+            found = {behind: self._order(nodes, behind) for behind in (False, True)[: 1 + every]}
+            cycles = [measured(nodes.costs, *self._timed(nodes, order)).cycles for order in found.values()]
+            self.behind = bool(better(cycles))
+            policy = "nest" if self.wanted == "nest" else "free"
+            self.made.append(Ordered(policy, {policy: cycles[self.behind]}))
+        return self._written(code, *found[self.behind])
+
+    def _order(self, nodes: Nodes, behind: bool) -> tuple[np.ndarray, np.ndarray]:
+        return nodes.ordered(self.rate, behind, int(self.wanted == "nest"))
+
+    def _timed(self, nodes: Nodes, order: tuple[np.ndarray, np.ndarray]) -> tuple:
+        at, worker = nodes.seen(*order)
+        return at, self.share, self.port, worker
+
+    def _touched(self, code: Code, costs: Columns) -> Touched:
+        """Return what rows touch, in DDR as well where operand and result have the same bytes there. costs: of all rows, in turn."""
+        if self.aliased is None:
+            return code.columns.read, code.columns.write, code.at
+        aliased_ranges(code, self.aliased, costs.read, costs.write)
+        return costs.read, costs.write, np.arange(len(code.at))
 
     def facts(self) -> dict[str, Any]:
         """Return the orders that the codes have, and what the slowest code takes in each order that was measured."""
         took = {policy: max((o.cycles.get(policy, 0) for o in self.made), default=0) for policy in POLICIES}
         return {"policy": sorted({o.policy for o in self.made}), "policy_cycles": {p: n for p, n in took.items() if n}}
 
-    def scaled(self, cycles: int) -> int:
-        """Return what an estimate for the nest's order, of the slowest tile, becomes with the orders that were chosen."""
-        nest = max((o.cycles.get("nest", 0) for o in self.made), default=0)
-        chosen = max((o.cycles.get(o.policy, 0) for o in self.made), default=0)
-        return round(cycles * chosen / nest) if nest else cycles
-
-    def _written(self, nodes: Nodes, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _written(self, code: Code, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows in an order, each in its window, and their forms."""
-        out = nodes.code.rows(at)
+        code = code.followed_by(*waits(self.machine))
+        out = code.rows(at)
         out["worker"] = worker
-        plain = nodes.code.at[at]
-        return out, (nodes.code.forms[plain] * WINDOWS + worker).astype(np.int32)
-
-    def _measured(self, costs: Columns, at: np.ndarray, worker: np.ndarray | None = None) -> int:
-        """Return the cycles of rows in the order `at`; worker: the window of each, None: all have the first."""
-        n, none = len(at), np.zeros((len(at), 2), np.int64)
-        arg = np.stack([costs.windows[at], none[:, 0], none[:, 0]], axis=1)
-        return simulate_events(EventInput(
-            kind=costs.kind[at], issue=costs.issue[at], spm_read=costs.read[at], spm_write=costs.write[at],
-            code_begin=np.zeros(1, np.int64), tile_begin=np.array([0, n], np.int64), fixed=costs.fixed[at],
-            ddr_bytes=costs.ddr_bytes[at], ddr_read=none, ddr_write=none, arg=arg,
-            worker=None if worker is None else worker.astype(np.uint8),
-        ), QUEUE_DEPTH, self.port, self.share).cycles  # fmt: skip
+        plain = code.at[at]
+        return out, (code.forms[plain] * WINDOWS + worker).astype(np.int32)

@@ -9,6 +9,7 @@ its queue; any other conflict between the two windows is waited for (hardware ma
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +19,17 @@ from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset
 from tx8fast.tile import multicast
 from tx8fast.tile.multicast import ENGINES, LOADS
 from tx8fast.tile.transfers import dma_rows
+
+
+@dataclass(frozen=True)
+class _Own:
+    """Rows that differ from tile to tile: a tile loads its parts of `fills`, sends them, or waits for the others' parts. window:
+    that of the round that reads them."""
+
+    kind: str
+    fills: tuple[Fill, ...]
+    monitor: int = 0
+    window: int = LOADS
 
 
 class StreamCode:
@@ -31,7 +43,8 @@ class StreamCode:
         self.memo: dict[tuple, np.ndarray] = {}
         self.found: dict[tuple, list[Descriptor]] = {}
         self.work: dict[int, list[Work | Move | Fill]] = {}
-        self.out: list[np.ndarray | tuple[Fill, int]] = []  # a fill: its load (-1), or its send to a monitor
+        self.out: list[np.ndarray | _Own] = []
+        self.copies = multicast.copies_own(low.machine)
         self.rounds = low.rounds
         self.mask = (1 << low.tiles) - 1
         self.first = [
@@ -65,12 +78,12 @@ class StreamCode:
 
     def for_tile(self, rank: int) -> np.ndarray:
         """Return the code of the tile that is number `rank` of those at work."""
-        made: dict[tuple[Fill, int], np.ndarray] = {}
+        made: dict[_Own, np.ndarray] = {}
         out = []
         for item in self.out:
-            if isinstance(item, tuple):
+            if isinstance(item, _Own):
                 if item not in made:
-                    made[item] = self._load(item[0], rank) if item[1] < 0 else self._send(*item, rank)
+                    made[item] = getattr(self, f"_{item.kind}")(item, rank)
                 item = made[item]
             out.append(item.view(np.uint8))
         return np.concatenate(out).view(isa.RECORD)
@@ -147,9 +160,10 @@ class StreamCode:
 
     def _parts(self, g: int) -> None:
         """Start loading the tile's parts of round g's weights into staging."""
-        self.out += [(fill, -1) for fill in self.rounds[g % len(self.rounds)].shared]
+        self.out += [_Own("load", (fill,)) for fill in self.rounds[g % len(self.rounds)].shared]
 
-    def _load(self, fill: Fill, rank: int) -> np.ndarray:
+    def _load(self, own: _Own, rank: int) -> np.ndarray:
+        (fill,) = own.fills
         a, b = self._share(fill, rank)
         key = ("shared", fill.key)
         if key not in self.found:
@@ -158,23 +172,38 @@ class StreamCode:
                  for d in self.found[key] for c in clip(d, a, b)]  # fmt: skip
         return self._dma(fill.read, found, self.base + self.low.at["part", fill.key], "rdma", LOADS)
 
-    def _send(self, fill: Fill, monitor: int, rank: int) -> np.ndarray:
+    def _send(self, own: _Own, rank: int) -> np.ndarray:
+        (fill,) = own.fills
         a, b = self._share(fill, rank)
         dst = self.base + self.low.at["fill", fill.key] + a
         src = self.base + self.low.at["part", fill.key]
-        return isa.rows(multicast.send(src, dst, b - a, self.mask, monitor))
+        if not self.copies or a == b:
+            return isa.rows(multicast.send(src, dst, b - a, self.mask, own.monitor))
+        sent = isa.rows(multicast.send(src, dst, b - a, self.mask & ~(1 << rank), own.monitor))
+        copied = _through(isa.rows([multicast.copy(src, dst, b - a)]), own.window)
+        return np.concatenate([sent.view(np.uint8), copied.view(np.uint8)]).view(isa.RECORD)
+
+    def _receive(self, own: _Own, rank: int) -> np.ndarray:
+        here = [self._share(f, rank) for f in own.fills] if self.copies else []
+        size = sum(f.size_bytes for f in own.fills) - sum(b - a for a, b in here)
+        return isa.rows([multicast.receive(own.monitor, size)])
 
     def _exchange(self, g: int, meet: bool) -> None:
         """Send the tile's parts of round g's weights to all and wait for all parts."""
-        shared = self.rounds[g % len(self.rounds)].shared
+        shared, window = self.rounds[g % len(self.rounds)].shared, self._at(g)[2]
         if not shared:
             return
         monitor = len(self.exchanges) % 2
         self.exchanges.append((tuple([f.size_bytes for f in shared]), meet))
         if meet:
             self.out.append(isa.rows(multicast.meet([self.mask])))
-        self.out += [(fill, monitor) for fill in shared]
-        self.out.append(isa.rows([multicast.receive(monitor, sum(f.size_bytes for f in shared))]))
+        for fill in shared:
+            self.out.append(_Own("send", (fill,), monitor, window))
+            if self.copies:
+                src, dst = (self.base + self.low.at[name, fill.key] for name in ("part", "fill"))
+                self.pending[window].append(_facts(isa.rows([multicast.copy(src, dst, self.low.part_of(fill))])))
+                self.pending[window][-1][2][0, 0, 1] = dst + fill.size_bytes  # wherever the tile's part is
+        self.out.append(_Own("receive", tuple(shared), monitor))
 
     # -- rows ---------------------------------------------------------------------------------------------------
 

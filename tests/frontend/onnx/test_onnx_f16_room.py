@@ -8,6 +8,8 @@ from frontend.onnx.onnx_build import imported, info, node
 from onnx import TensorProto
 from support.interpret import run_program
 
+from tx8fast.passes.pipeline import graph_passes, run_pipeline
+
 BATCH, CHANNELS, SIZE = 1, 2, 4
 
 
@@ -36,13 +38,16 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_f16_has_room(name):
+@pytest.mark.parametrize(
+    "name, source", [(name, "f16") for name in CASES] + [(name, "f32") for name in CASES if name != "Mean"]
+)
+def test_f16_has_room(name, source):
+    """Models of f16, and models of f32 that are compiled in f16."""
     made, expected = CASES[name]
     sign = np.where(np.arange(SIZE * SIZE) % 3, 1, -1).reshape(SIZE, SIZE)
     x = (sign * np.random.default_rng(0).uniform(300, 600, (BATCH, CHANNELS, SIZE, SIZE))).astype(np.float16)
-    f16 = TensorProto.FLOAT16
-    program = imported([made], [info("x", x.shape, f16)], [info("y", None, f16)])
-    (y,) = run_program(program, {"x": x})
-    assert y.dtype == np.float16
+    of = TensorProto.FLOAT16 if source == "f16" else TensorProto.FLOAT
+    program = imported([made], [info("x", x.shape, of)], [info("y", None, of)])
+    run_pipeline(program, graph_passes("f16"))
+    (y,) = run_program(program, {"x": x.astype(np.float16 if source == "f16" else np.float32)})
     np.testing.assert_allclose(y.astype(np.float64), expected(x.astype(np.float64)), rtol=4e-3)

@@ -11,6 +11,7 @@ Ranges = Sequence[tuple[int, int]]
 CORE = 5  # behind the engines
 WINDOWS = 3
 LOOK = 16  # rows per engine that are looked at for the next one
+AHEAD = 2  # steps of the core behind the next one whose waits rows do not make longer
 
 
 def byte_dependences(read: Sequence[Ranges], write: Sequence[Ranges]) -> list[list[int]]:
@@ -44,18 +45,19 @@ def longest_paths(cycles: Sequence[int], before: Sequence[Sequence[int]]) -> lis
 
 def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int], before: Sequence[Sequence[int]],
                depth: Sequence[int], own: Sequence[int] | None = None, home: Sequence[int] | None = None,
-               rule: Sequence[int] | None = None, wait_cycles: int = 0, ahead: bool = False, rank: Sequence[int] | None = None
+               held: Sequence[int] | None = None, wait_cycles: int = 0, rank: Sequence[int] | None = None
                ) -> tuple[list[int], list[int]]:  # fmt: skip
-    """Return order and windows; arguments as in the facade, `before` as lists, own, home and rule of its `Windows`."""
+    """Return order and windows; arguments as in the facade, `before` as lists, own, home and held of its `Windows`."""
     n = len(engine)
     rank = range(n) if rank is None else rank
-    own, home, rule = (x or [0] * n for x in (own, home, rule))
+    own, home, held = (x or [0] * n for x in (own, home, held))
     tile = _Tile()
     cores = [j for j in range(n) if engine[j] == CORE]
     order: list[int] = []
     worker = [0] * n
     ready = [0] * n
     waits: list[dict[int, int]] = [{} for _ in range(n)]  # window -> waits before its youngest predecessor was issued
+    drained: set[int] = set()  # steps of the core that have waited for windows
     done: set[int] = set()
 
     def way(j: int) -> tuple[int, int, int, int, set[int]]:
@@ -63,12 +65,8 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
         waiting = tile.open(waits[j])
         if own[j] >= 0:
             window = own[j]
-        elif rule[j] == 2 or waiting == {0, 2}:
-            window = home[j]
-        elif len(waiting) == 1 and waiting <= {0, 2}:
-            window = min(waiting)
         else:
-            window = tile.last if rule[j] == 0 else home[j]
+            window = min(waiting) if waiting in ({0}, {2}) else home[j]
         waiting = waiting - {window}
         core = tile.drained(waiting) + wait_cycles if waiting else tile.core
         queue = tile.starts[engine[j]]
@@ -77,47 +75,82 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
         issued = max(core + issue[j], slot)
         return max(core, soonest), max(issued, soonest), issued, window, waiting
 
+    def steps() -> list[tuple[int, set[int], int, int]]:
+        """What the core does next: step, windows it waits for, when these are free, when it has done it."""
+        out, over = [], tile.core
+        for j in [c for c in cores if c not in done][: AHEAD + 1]:
+            mask = tile.open(waits[j]) | {w for w in range(WINDOWS) if own[j] >> w & 1 and j not in drained}
+            for i in before[j]:
+                if i not in done and engine[i] < CORE:
+                    mask |= {own[i] if own[i] >= 0 else home[i]}
+            until = max(over, tile.drained(mask))
+            over = until + issue[j] + (wait_cycles if mask else 0)
+            out.append((j, mask, until, over))
+        return out
+
+    def first_after(e: int, coming: Sequence[tuple[int, set[int], int, int]]) -> list[tuple[int, int]]:
+        """Rank of the first row of an engine that waits for nothing but the core's next step, and for that after it; and when it could
+        begin."""
+        out = []
+        for q in range(len(coming[:2])):
+            passed = done | {c for c, *_ in coming[: q + 1]}
+            rows = [
+                j
+                for j in range(n)
+                if engine[j] == e and coming[q][0] in before[j] and all(i in passed for i in before[j])
+            ]
+            if rows:
+                first = min(rows, key=rank.__getitem__)
+                out.append((rank[first], max(coming[q][3], ready[first])))
+        return out
+
     while len(done) < n:
         able = [j for j in range(n) if j not in done and all(i in done for i in before[j])]
-        core = next((j for j in able if engine[j] == CORE), -1)
+        core = next((j for j in cores if j not in done), -1)
+        core = core if core in able else -1
         found: list[tuple[int, int, int]] = []
-        mask: set[int] = set()
-        over = 0
-        if core >= 0:
-            mask = tile.open(waits[core]) | {w for w in range(WINDOWS) if own[core] >> w & 1}
-            until = tile.drained(mask)
-            over = until + issue[core] + (wait_cycles if mask else 0)
-            later = cores[cores.index(core) + 1 :][:1]
-            next_mask = tile.open(waits[later[0]]) if later and ahead else set()
-            next_until = max(over, tile.drained(next_mask))
+        coming = steps() if core >= 0 else []
         for e in range(CORE):
+            first, longer = first_after(e, coming), False
             for j in sorted([j for j in able if engine[j] == e], key=rank.__getitem__)[:LOOK]:
                 key, start, issued, window, _ = way(j)
+                end = start + cycles[j]
                 if core >= 0:
-                    if start >= over or issued > max(until, tile.core + issue[j]):
-                        continue
+                    _, mask, until, over = coming[0]
                     if (
-                        window in mask
-                        and start + cycles[j] > until
-                        or window in next_mask
-                        and start + cycles[j] > next_until
+                        held[j] > len(done.intersection(cores))
+                        or start >= over
+                        or issued > max(until, tile.core + issue[j])
                     ):
+                        continue
+                    if window in mask and end > until:  # the wait would become longer
+                        first += [] if longer else [(rank[j], max(over, ready[j]))]
+                        longer = True
+                        continue
+                    if any(window in mask and end > until and j not in before[c] for c, mask, until, _ in coming[1:]):
+                        continue
+                    if any(r < rank[j] and end > when for r, when in first):
                         continue
                 found.append((key, rank[j], j))
         if found:
             j = min(found)[2]
             _, start, issued, window, waiting = way(j)
         else:
-            j, start, issued, window, waiting = core, over, over, 0, mask
+            j, waiting, _, issued = coming[0]
+            start, window = issued, 0
         if waiting:
-            waiting = waiting | {w for w in range(WINDOWS) if tile.end[w] <= tile.drained(waiting)}
+            until = tile.drained(waiting)
+            waiting = waiting | {w for w in range(WINDOWS) if tile.end[w] <= until}
             order.append(-sum(1 << w for w in waiting))
+            for w in waiting:
+                tile.waited[w] += 1
+            if engine[j] == CORE:  # rows that the wait has set free may go before the step
+                tile.core = until + wait_cycles
+                drained.add(j)
+                continue
         order.append(j)
         done.add(j)
         tile.core = issued
-        for w in sorted(waiting):
-            tile.waited[w] += 1
-            tile.last = w if w != 1 else tile.last
         end = start
         if engine[j] < CORE:
             end = start + cycles[j]
@@ -138,7 +171,7 @@ class _Tile:
     waited for."""
 
     def __init__(self) -> None:
-        self.core = self.last = 0
+        self.core = 0
         self.free = [0] * CORE
         self.starts: list[list[int]] = [[] for _ in range(CORE)]
         self.end, self.waited = [0] * WINDOWS, [0] * WINDOWS

@@ -191,7 +191,7 @@ def attend(n: Node, q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float) -
     scores = n.op("gemm", q, k, trans_b=True, **macs)
     full = (batch, heads, rows, columns)
     found = n.op("mul", scores, scale) if keep and mode == 0 else None
-    plain = softcap == 0 and not (keep and mode in (1, 2))
+    plain = softcap == 0 and not (keep and mode in (0, 1, 2))
     if not plain:
         scores = found if found is not None else n.op("mul", scores, scale)
     if softcap > 0:

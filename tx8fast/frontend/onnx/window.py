@@ -155,7 +155,7 @@ def _average_pool(n: Node) -> Tensor:
 
 def _lp_pool(n: Node) -> Tensor:
     """The p-norm of each window is the average of |x|^p over the whole window, times its size, to the 1/p."""
-    x, p = n.with_room(n[0]), float(n.attr("p", 2))
+    x, p = n[0], float(n.attr("p", 2))
     window = geometry(n, list(x.shape[2:]), list(n.required("kernel_shape")))
     if n.attr("ceil_mode", 0):  # an overhanging window counts as padded, so that the divisor stays its size
         for i, size in enumerate(x.shape[2:]):
@@ -167,7 +167,7 @@ def _lp_pool(n: Node) -> Tensor:
     powered = n.op("square", x) if p == 2 else n.op("abs", x) if p == 1 else n.op("pow", n.op("abs", x), p)
     mean = _pool(n, "avg_pool", powered, window, count_pad=True)
     total = n.op("mul", mean, float(math.prod(window.kernel)))
-    return n.cast(n.op("sqrt", total) if p == 2 else total if p == 1 else n.op("pow", total, 1.0 / p), n[0].dtype)
+    return n.op("sqrt", total) if p == 2 else total if p == 1 else n.op("pow", total, 1.0 / p)
 
 
 def _global_pool(op: str):
@@ -179,8 +179,7 @@ def _global_lp_pool(n: Node) -> Tensor:
     axes = range(2, x.rank)
     if p in (1, 2):
         return n.reduce(x, f"l{int(p)}", axes)
-    powered = n.op("pow", n.op("abs", n.with_room(x)), p)
-    return n.cast(n.op("pow", n.reduce(powered, "add", axes), 1.0 / p), x.dtype)
+    return n.op("pow", n.reduce(n.op("pow", n.op("abs", x), p), "add", axes), 1.0 / p)
 
 
 def _max_unpool(n: Node) -> Tensor:
@@ -205,7 +204,7 @@ def _max_unpool(n: Node) -> Tensor:
 
 def _lrn(n: Node) -> Tensor:
     """Channels slide as the height of an image: an average over `size` neighbours, padding counted."""
-    x, size = n.with_room(n[0]), n.required("size")
+    x, size = n[0], n.required("size")
     batch, c = x.shape[:2]
     lo = (size - 1) // 2
     square = n.reshape(n.op("square", x), (batch, c, math.prod(x.shape[2:]), 1))
@@ -214,8 +213,7 @@ def _lrn(n: Node) -> Tensor:
         pad_hi=(size - 1 - lo, 0), count_pad=True,
     )  # fmt: skip
     scaled = n.op("add", n.op("mul", mean, float(n.attr("alpha", 1e-4))), float(n.attr("bias", 1.0)))
-    y = n.op("div", x, n.reshape(n.op("pow", scaled, float(n.attr("beta", 0.75))), x.shape))
-    return n.cast(y, n[0].dtype)
+    return n.op("div", x, n.reshape(n.op("pow", scaled, float(n.attr("beta", 0.75))), x.shape))
 
 
 def _conv_integer(n: Node) -> Tensor:

@@ -93,7 +93,7 @@ static bool run_row(tx8_tile *t, const tx8_row *r) {
     }
 }
 
-void tx8_run(tx8_tile *t) {
+void tx8_run_tile(tx8_tile *t) {
     t->status = TX8_DONE;
     memset(t->work, 0, sizeof t->work);
     for (; t->at < t->end; t->at++) {
@@ -113,7 +113,7 @@ typedef struct {
 
 static void *take_tiles(void *given) {
     work *w = given;
-    for (int k; (k = atomic_fetch_add(&w->next, 1)) < w->n;) tx8_run(w->tiles[k]);
+    for (int k; (k = atomic_fetch_add(&w->next, 1)) < w->n;) tx8_run_tile(w->tiles[k]);
     return NULL;
 }
 

@@ -177,6 +177,7 @@ static bool read_view(call *c, view *v, const int64_t *slots, int64_t n_slots, b
     v->given = 1, v->fmt = (int)fmt, v->size = FORMATS[fmt].bytes, v->rank = (int)rank, v->n = 1;
     double places = 1, reach = fabs((double)offset);
     bool wrong = false;
+    if (reach > 1e15) return refuse(c, TX8_WHY_RANK, offset, 0, 0);
     for (int k = 0; k < rank; k++) {
         int64_t size = v->shape[k] = next_whole(c);
         wrong |= size < 0;

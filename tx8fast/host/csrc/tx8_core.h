@@ -1,6 +1,6 @@
 /* The meaning of every instruction over the memories of the tiles.
  *
- * A tile is a scratchpad, a window on DDR and a stretch of rows. `tx8_run` executes the stretch; `tx8_run_tiles` does so for
+ * A tile is a scratchpad, a window on DDR and a stretch of rows. `tx8_run_tile` executes the stretch; `tx8_run_tiles` does so for
  * several tiles in threads. Nothing of one tile is seen by another before `tx8_deliver` puts the messages it sent where they go,
  * so the number of threads shows in no byte, as long as no two tiles touch the same bytes of DDR in one stretch.
  * All arithmetic is IEEE 754 without contraction, so results are the same on every machine.
@@ -86,7 +86,7 @@ typedef struct {
 } tx8_tile;
 
 /* Execute rows [at, end); sets `at` and `status`. */
-void tx8_run(tx8_tile *tile);
+void tx8_run_tile(tx8_tile *tile);
 /* Execute the stretches of `n` tiles in at most `threads` threads. */
 void tx8_run_tiles(tx8_tile *const *tiles, int n, int threads);
 /* Deliver the messages of `from`. `tiles`: all of all chips; `monitors`: TX8_MONITORS counters of each. Returns a status. */

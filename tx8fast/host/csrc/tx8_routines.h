@@ -4,6 +4,7 @@
 
 #define TX8_WORK 5 /* kinds of work */
 #define TX8_ROUTINE_COUNT 114
+#define TX8_CALLS_VERSION 1 /* of calls as words */
 
 /* code, name, function */
 #define TX8_ROUTINES(X) \
@@ -124,6 +125,15 @@
 #define TX8_REDUCE_ROW \
     {0, 0, 0, 0, 0}, {0, 0, 0, 0, 0}, {0, 0, 0, 0, 0}, {0, 0, 0, 0, 0}, {0, 0, 0, 1, 0}, {0, 0, 0, 0, 0}, \
     {0, 0, 0, 1, 0}, {0, 0, 0, 0, 0}, {0, 0, 0, 0, 1}, {0, 0, 1, 0, 1},
+
+/* why a call is refused, in words about the three numbers found */
+#define TX8_WHY_TEXTS(X) \
+    X(0, "number %1$lld is not known") X(1, "operand %1$lld is missing") \
+    X(2, "found %1$lld dimensions or bytes between elements, required others") \
+    X(3, "operands of %1$lld and %2$lld elements do not fit each other") \
+    X(4, "an attribute has %1$lld numbers, required one or %2$lld") \
+    X(5, "%1$lld indices out of range, first %2$lld, required [-%3$lld, %3$lld)") \
+    X(6, "writes [%1$lld, %2$lld), required within [0, %3$lld)") X(7, "axis %1$lld has no elements to choose from")
 
 enum {
     TX8_R_EXP = 0, TX8_R_LOG = 1, TX8_R_RSQRT = 2, TX8_R_SIN = 3, TX8_R_COS = 4, TX8_R_TAN = 5, TX8_R_ASIN = 6,

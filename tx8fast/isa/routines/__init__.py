@@ -8,6 +8,7 @@ from tx8fast.isa.routines import values  # isort: skip - numbers follow the orde
 from tx8fast.isa.routines import images, moves, products, rows
 from tx8fast.isa.routines.base import (
     BY_CODE,
+    CALLS_VERSION,
     ROUTINES,
     WHY,
     Call,
@@ -19,5 +20,18 @@ from tx8fast.isa.routines.base import (
 )
 from tx8fast.isa.work import WORK, Work
 
-__all__ = ["BY_CODE", "ROUTINES", "WHY", "WORK", "Call", "Operand", "Routine", "Work", "call_of", "words_of", "work_of"]
+__all__ = [
+    "BY_CODE",
+    "CALLS_VERSION",
+    "ROUTINES",
+    "WHY",
+    "WORK",
+    "Call",
+    "Operand",
+    "Routine",
+    "Work",
+    "call_of",
+    "words_of",
+    "work_of",
+]
 _FAMILIES = (values, moves, rows, products, images)

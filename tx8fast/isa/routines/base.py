@@ -18,6 +18,8 @@ from tx8fast.errors import SimulationError
 from tx8fast.isa.work import Work
 from tx8fast.numerics.formats import FLOATS, FORMAT_CODES, ITEM_BYTES
 
+#: of calls as words in program files: one more whenever a routine's number or what it reads changes (a test tells)
+CALLS_VERSION = 1
 WORD_BYTES = 8  # the kernel core loads and stores 64 bits at a time (TX8 hardware manual 1)
 MAX_RANK = 8
 
