@@ -157,21 +157,22 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
 
     copies = {True: program.n_chips, False: 1}
     everything = sum(t.size_bytes * copies[t.per_chip] for t in program.params if readable(t)) <= limit_bytes
-    chunks: list[bytes] = []
-    at = 0
-    for t in program.params:
-        if not readable(t) or (
-            not everything and all(s.get("kind") in ("file", "derived") for s in sources_of(t.source))
-        ):
-            continue
-        key = t.source["key"]
-        chips = range(program.n_chips) if t.per_chip else (None,)
-        arrays = (inline[key] if key in inline else ir.weights.view(key, chip) for chip in chips)  # type: ignore[union-attr]
-        image = b"".join(bytes(pack_param(np.asarray(array), t)) for array in arrays)
-        t.embedded = at
-        chunks.append(image)
-        at += len(image)
-    program.data = b"".join(chunks)
+    chosen = [
+        t for t in program.params
+        if readable(t) and (everything or any(s.get("kind") not in ("file", "derived") for s in sources_of(t.source)))
+    ]  # fmt: skip
+    held = bytearray(sum(t.size_bytes * copies[t.per_chip] for t in chosen))  # images are made where they stay
+    data, at = np.frombuffer(held, np.uint8), 0
+    for t in chosen:
+        t.embedded, key = at, t.source["key"]
+        for chip in range(program.n_chips) if t.per_chip else (None,):
+            array = inline[key] if key in inline else ir.weights.view(key, chip)  # type: ignore[union-attr]
+            room = data[at : at + t.size_bytes]
+            image = np.frombuffer(pack_param(np.asarray(array), t, room), np.uint8)
+            if not np.may_share_memory(image, room):
+                room[...] = image
+            at += t.size_bytes
+    program.data = held
 
 
 def options_of(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from tests.support.emitted import CC, CXX, MORE, check_c, compile_c, figures, ru
 from tests.support.one_op import Arg, build
 from tx8fast import api, isa
 from tx8fast.api import CompiledProgram
+from tx8fast.codegen.durations import duration_text
 from tx8fast.codegen.program import program_text
 from tx8fast.errors import ProgramError
 from tx8fast.isa.comm import mask_of
@@ -27,6 +30,7 @@ from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Tensor
+from tx8fast.simulator.cycle import simulate
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "simulator"))
 from random_rows import BASE, NAMES, REGION, REGIONS, rows  # noqa: E402
@@ -75,8 +79,11 @@ def test_a_model_gives_the_simulators_bytes(tmp_path, name):
 
 
 def same_figures(text, made):
-    """Cycles that the C model counts are those of the cycle simulator; there transfers also wait for the DDR, and messages for links."""
-    timed = made.simulate()
+    """Cycles that the C model counts are those of the cycle simulator; there transfers also wait for the DDR, messages for links, and
+    all engines for banks of the scratchpad unless the machine has no conflicts."""
+    machine = dict(made.program.machine)
+    machine["tile"] = dict(machine["tile"], spm_model=1)
+    timed = simulate(replace(made.program, machine=machine))
     found, engines = figures(text), timed.counters["engines"]
     assert {u: n for u, (n, _) in found.items() if u in engines} == {u: c["instructions"] for u, c in engines.items()}
     for unit in ("ct", "ne", "tdma", "kcore"):
@@ -333,6 +340,14 @@ def test_what_c_cannot_say_is_refused(tmp_path, row, text):
     with pytest.raises(ProgramError, match=f"(?s)writing C for segment 's', instruction 0 .*{text}"):
         CompiledProgram(wrong(row)).emit_c(tmp_path / "c")
     assert not list(tmp_path.iterdir())
+
+
+def test_durations_hold_no_function_that_nobody_calls():
+    """Some compilers warn of those in the file they compile."""
+    for made in (scattered(256), streamed()):
+        text = "".join(duration_text(made))
+        for name in re.findall(r"static inline int64_t (\w+)\(", text):
+            assert len(re.findall(rf"\b{name}\(", text)) > 1, name
 
 
 def test_a_program_without_launches_does_nothing(tmp_path):

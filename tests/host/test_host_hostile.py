@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 import tx8fast
+from tests.support.checkpoints import make_checkpoint
 from tests.support.cli_case import Caller, write_mlp
 from tests.support.host_library import NAMES, CWorker, HostError
 from tests.support.host_mutants import mutants
@@ -80,7 +82,7 @@ def test_damaged_files_in_a_build_that_checks_itself(sound, tmp_path):
         "-fsanitize=address,undefined",
         "-fno-sanitize-recover=undefined",
     ]
-    subprocess.run(["gcc", *flags, f"-I{HOST / 'include'}", "-D_GNU_SOURCE", str(ROOT / "tests/support/host_driver.c"), *sources,
+    subprocess.run(["gcc", *flags, f"-I{HOST / 'include'}", str(ROOT / "tests/support/host_driver.c"), *sources,
                     "-lm", "-o", str(driver)], check=True)  # fmt: skip
     paths = [p for s in sound for p in mutants(s, tmp_path, 400, 2)]
     env = os.environ | {"ASAN_OPTIONS": "allocator_may_return_null=1:max_allocation_size_mb=3000:detect_leaks=1"}
@@ -89,6 +91,41 @@ def test_damaged_files_in_a_build_that_checks_itself(sound, tmp_path):
     assert done.returncode == 0, (lines[-1:], done.stderr[-4000:])
     assert [line.split()[:2] for line in lines[:2]] == [["0", "0"]] * 2, lines[:2]
     assert lines[-1].startswith("busy ") and lines[-1].endswith("lost 4") and lines[-1] != "busy 0, lost 4"
+
+
+@pytest.mark.toolchain
+@pytest.mark.skipif(
+    os.environ.get("TX8FAST_SANITIZE_C") != "1", reason="TX8FAST_SANITIZE_C=1: it takes a while to build"
+)
+def test_the_compiler_in_the_process(tmp_path):
+    """Errors with the command line's text, callbacks that end it, another thread than the first."""
+    pybind11 = pytest.importorskip("pybind11")
+    make_checkpoint(
+        tmp_path / "model", hidden=16, heads=2, kv_heads=1, intermediate=16, vocab=24, layers=1, dtype="bfloat16"
+    )
+    python, version = sysconfig.get_config_var("LIBDIR"), sysconfig.get_config_var("LDVERSION")
+    include = [f"-I{p}" for p in (HOST / "include", pybind11.get_include(), sysconfig.get_path("include"))]
+    link = [
+        f"-L{HOST / 'lib'}",
+        "-ltx8fast",
+        f"-Wl,-rpath,{HOST / 'lib'}",
+        f"-L{python}",
+        f"-lpython{version}",
+        f"-Wl,-rpath,{python}",
+        "-pthread",
+    ]
+    subprocess.run(["g++", "-std=c++17", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", *include, str(ROOT / "tests/support/embedded_host.cpp"),
+                    "-rdynamic", *link, "-o", str(tmp_path / "host")], check=True)  # fmt: skip
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *(p for p in sys.path if p.endswith("site-packages"))])
+    }
+    done = subprocess.run([tmp_path / "host", "model"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "10 error: opening model nix: no such file or directory",
+        "8 compiling: ended, the callback asked for it",
+        "thrown 7",
+        "told, ran, 384 bytes of logits",
+    ], done.stderr
 
 
 def worker_error(worker: CWorker, *call: str, **more) -> tuple[str, str]:

@@ -1,13 +1,10 @@
 /* Opens and runs every file named, with zeros as inputs and weights, and prints how each ended. For builds that check themselves: nothing may
  * be touched that is not there, nothing may be left over. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <tx8fast/tx8.h>
-#include <unistd.h>
 
 enum { MOST = 64, MOST_BYTES = 1 << 24 };
 

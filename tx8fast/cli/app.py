@@ -73,8 +73,9 @@ def cli() -> None:
     """
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command; print one message for a failure and return the exit code."""
+def run(argv: Sequence[str] | None = None, done: Callable[[], None] = lambda: None) -> int:
+    """Run one command; print one message for a failure and return the exit code. done: called when all is written and printed, within
+    what still undoes it for an interrupt."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever called us
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
@@ -93,13 +94,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", CompileWarning)
         warnings.showwarning = show
         with watching() as registry:
-            return _run(argv, registry)
+            return _run(argv, registry, done)
 
 
-def _run(argv: Sequence[str] | None, registry: Registry) -> int:
+def _run(argv: Sequence[str] | None, registry: Registry, done: Callable[[], None]) -> int:
     try:
         code = cli.main(None if argv is None else list(argv), prog_name="tx8fast", standalone_mode=False)
         sys.stdout.flush()
+        done()
         return code if isinstance(code, int) else DONE
     except click.exceptions.NoArgsIsHelpError as e:
         click.echo(e.format_message(), err=True)

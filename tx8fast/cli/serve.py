@@ -13,7 +13,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -59,7 +59,7 @@ def work(lines: Iterable[str], answer: Callable[[dict[str, Any]], None]) -> None
             continue
         if command == "quit":
             return
-        _do([command, *arguments, "--json"], answer)
+        answer(once(command, arguments, lambda event: answer({"event": event})))
 
 
 def _request(line: str) -> tuple[str, list[str]]:
@@ -77,17 +77,17 @@ def _request(line: str) -> tuple[str, list[str]]:
     return command, arguments
 
 
-def _do(argv: list[str], answer: Callable[[dict[str, Any]], None]) -> None:
+def once(command: str, arguments: Sequence[str], event: Callable[[str], None]) -> dict[str, Any]:
+    """Do one command and return its answer; `event` takes lines of progress."""
     from tx8fast.cli.app import run
 
-    out, err = io.StringIO(), _Lines(lambda event: answer({"event": event}))
+    out, err = io.StringIO(), _Lines(event)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(argv)
+        code = run([command, *arguments, "--json"])
     err.close()
     if code == DONE:
-        answer({"exit_code": code, "result": out.getvalue()})
-    else:
-        answer({"exit_code": code, "error": "\n".join(err.said) or out.getvalue()})
+        return {"exit_code": code, "result": out.getvalue()}
+    return {"exit_code": code, "error": "\n".join(err.said) or out.getvalue()}
 
 
 class _Lines(io.TextIOBase):

@@ -34,24 +34,27 @@ _HEAD = """/* How long each of the program's instructions occupies its unit, in 
 
 """
 
-_TOOLS = """
-static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-static inline int64_t floor_mod(int64_t a, int64_t b) { return a - floor_div(a, b) * b; }
-static inline int64_t divisor(int64_t a, int64_t b) {
+#: functions that formulas call, each behind those that it calls
+_TOOLS = {
+    "most": "static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }\n",
+    "least": "static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }\n",
+    "floor_div": "static inline int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }\n",
+    "floor_mod": "static inline int64_t floor_mod(int64_t a, int64_t b) { return (a % b + b) % b; }\n",
+    "divisor": """static inline int64_t divisor(int64_t a, int64_t b) {
     while (b) {
         int64_t rest = a % b;
         a = b, b = rest;
     }
     return a;
 }
-static inline int64_t ones(int64_t a) {
+""",
+    "ones": """static inline int64_t ones(int64_t a) {
     int64_t n = 0;
     for (; a; a &= a - 1) n++;
     return n;
 }
-
-/* Pages that the runs of a transfer open, one after the other, beyond the fewest that runs of their length can. */
+""",
+    "extra_pages": """/* Pages that the runs of a transfer open, one after the other, beyond the fewest that runs of their length can. */
 static inline int64_t extra_pages(int64_t ddr, int64_t size, int64_t s0, int64_t n0, int64_t s1, int64_t n1, int64_t s2, int64_t n2,
                                   int64_t page) {
     int64_t opened = 0, last = -1, fewest = (size + page - 1) / page;
@@ -64,12 +67,15 @@ static inline int64_t extra_pages(int64_t ddr, int64_t size, int64_t s0, int64_t
             }
     return opened;
 }
+""",
+}
 
+_BODY = """
 int64_t program_duration(const void *given, int64_t ddr, int64_t *ddr_bytes) {
     const tx8_row *row = (const tx8_row *)given;
     const int32_t *spm = row->spm;
     const int64_t *p = row->p;
-    (void)spm, (void)p, (void)ddr;
+    (void)row, (void)spm, (void)p, (void)ddr;
     *ddr_bytes = 0;
 """
 
@@ -83,7 +89,9 @@ def duration_text(program: Program) -> Iterator[str]:
     yield _HEAD.format(digest=machine.digest)
     for values, name in tables.names.items():
         yield f"static const int64_t {name}[] = {{{', '.join(map(str, values))}}};\n"
-    yield _TOOLS
+    text = "\n".join(lines)
+    yield from (tool for name, tool in _TOOLS.items() if f"{name}(" in text)
+    yield _BODY
     yield from (f"    {line}\n" for line in lines)
     yield "    return -1;\n}\n"
 
