@@ -9,7 +9,8 @@ SEED ?= 0
 PYTHONS ?= python3.11 python3.12 python3.13
 
 # mutation: 120 mutants of each of three programs, with three seeds; prints who sees what.
-# test-core: the C core also built with checks of addresses and undefined behaviour; 200 random calls of every routine.
+# test-core: the C core also built with checks of addresses and undefined behaviour, and so is emitted C, of more models; 200 random
+# calls of every routine.
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
 # replay: every program of the corpus is the recorded one, byte for byte; GATE=cycles: none is slower.
 # fuzz-readers: 500 damaged files of every kind that is read, and 40 processes ended at random; SEED names others.
@@ -52,7 +53,7 @@ test-proofs: $(KERNELS)
 	TX8FAST_PROVE=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
 
 test-core: $(KERNELS)
-	TX8FAST_SANITIZE_C=1 TX8FAST_ROUTINE_CALLS=200 $(BIN)/python -m pytest -q tests/host
+	TX8FAST_SANITIZE_C=1 TX8FAST_ROUTINE_CALLS=200 $(BIN)/python -m pytest -q tests/host tests/codegen
 
 test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace
@@ -94,6 +95,6 @@ $(STAMP): pyproject.toml setup.py
 	touch $@ $(KERNELS)
 
 # The install above builds the kernels too; this rule is for a kernel that changed since.
-$(KERNELS): setup.py $(wildcard tx8fast/_kernels/*.pyx tx8fast/_kernels/*.pxd tx8fast/host/*.pyx tx8fast/host/csrc/*) | $(STAMP)
+$(KERNELS): setup.py $(wildcard tx8fast/_kernels/*.pyx tx8fast/_kernels/*.pxd tx8fast/host/*.pyx tx8fast/host/*.cpp tx8fast/host/csrc/* tx8fast/host/include/tx8fast/*) | $(STAMP)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@

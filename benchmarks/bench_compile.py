@@ -1,4 +1,4 @@
-"""Cold start, growth with layers, and cycle simulation of an 8B model: whole processes, `config.json` only.
+"""Start of commands, cold compilation, growth with layers, and cycle simulation of an 8B model: whole processes, `config.json` only.
 
 pytest benchmarks/bench_compile.py --benchmark-only
 """
@@ -12,6 +12,8 @@ import sys
 import time
 
 import pytest
+
+from tx8fast.zoo import write_zoo
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
@@ -34,6 +36,21 @@ def run(*arguments):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("command", ["--version", "--help", "import tx8fast", "check"])
+def test_start(benchmark, tmp_path, command):
+    """Bars on a quiet machine: 100 ms, 150 ms, 30 ms above the interpreter's own, and 1 s for a configuration of 405B parameters."""
+    if command == "import tx8fast":
+        benchmark.pedantic(subprocess.run, args=([sys.executable, "-c", command],), kwargs={"check": True}, rounds=10)
+        return
+    write_zoo(tmp_path)
+    arguments = (
+        [command, tmp_path / "llama-3.1-405b.json", "--phase", "decode", "--past", "512"]
+        if command == "check"
+        else [command]
+    )
+    benchmark.pedantic(run, args=arguments, rounds=10)
 
 
 @pytest.mark.parametrize("phase", [PREFILL, ["--phase", "decode", "--past", "2048"]], ids=["prefill", "decode"])

@@ -31,9 +31,9 @@ from tx8fast.program.params import pack_param, sources_of
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
-from tx8fast.schedule.given_groups import form_given_groups
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
+from tx8fast.search.given_groups import form_given_groups
 from tx8fast.search.program import plan_table
 
 if TYPE_CHECKING:
@@ -157,21 +157,22 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
 
     copies = {True: program.n_chips, False: 1}
     everything = sum(t.size_bytes * copies[t.per_chip] for t in program.params if readable(t)) <= limit_bytes
-    chunks: list[bytes] = []
-    at = 0
-    for t in program.params:
-        if not readable(t) or (
-            not everything and all(s.get("kind") in ("file", "derived") for s in sources_of(t.source))
-        ):
-            continue
-        key = t.source["key"]
-        chips = range(program.n_chips) if t.per_chip else (None,)
-        arrays = (inline[key] if key in inline else ir.weights.view(key, chip) for chip in chips)  # type: ignore[union-attr]
-        image = b"".join(bytes(pack_param(np.asarray(array), t)) for array in arrays)
-        t.embedded = at
-        chunks.append(image)
-        at += len(image)
-    program.data = b"".join(chunks)
+    chosen = [
+        t for t in program.params
+        if readable(t) and (everything or any(s.get("kind") not in ("file", "derived") for s in sources_of(t.source)))
+    ]  # fmt: skip
+    held = bytearray(sum(t.size_bytes * copies[t.per_chip] for t in chosen))  # images are made where they stay
+    data, at = np.frombuffer(held, np.uint8), 0
+    for t in chosen:
+        t.embedded, key = at, t.source["key"]
+        for chip in range(program.n_chips) if t.per_chip else (None,):
+            array = inline[key] if key in inline else ir.weights.view(key, chip)  # type: ignore[union-attr]
+            room = data[at : at + t.size_bytes]
+            image = np.frombuffer(pack_param(np.asarray(array), t, room), np.uint8)
+            if not np.may_share_memory(image, room):
+                room[...] = image
+            at += t.size_bytes
+    program.data = held
 
 
 def options_of(
@@ -208,7 +209,7 @@ def options_of(
 
 def prove(program: Program, model: str | os.PathLike[str], options: CompileOptions | None = None, *, quick: bool = False,
           progress: Progress | None = None) -> Report:  # fmt: skip
-    """Prove that a program computes the model at a path (docs/proof.md); weights are not read.
+    """Prove that a program computes the model at a path (docs/proof.md); of weights those are read that lie in the program.
 
     options: what the program was compiled with, by default what it says itself. quick: one seed. Raises Tx8Error if the
     program is not of this model."""
@@ -243,7 +244,14 @@ def prove_ir(program: Program, ir: IRProgram, options: CompileOptions, *, quick:
     runner = lambda program, field: MachineRunner(program, field, concrete)  # noqa: E731
     sources = Sources(known, varies)
     report = prove_table(program, view.table, sources, partial(param_source, ir, view), runner, quick, progress)
-    report.failures[:0] = compare_held(program, known)
+    missing = set(ir.weights.missing())
+
+    def bytes_of(key: str, chip: int) -> np.ndarray | None:
+        if key in missing:
+            return None
+        return view.inline[key] if key in view.inline else np.asarray(ir.weights.view(key, None if chip < 0 else chip))
+
+    report.failures[:0] = compare_held(program, bytes_of)
     return report
 
 

@@ -107,9 +107,7 @@ class CompiledProgram:
             sim = ChipsSimulator(self.program, debug=debug, exact=exact, observer=watch, threads=threads)
         else:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact, threads=threads)
-        if weights_dir is not None and not reads_files(self.program):
-            why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
-            warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=2)
+        self._check_weights(weights_dir)
         params = param_arrays(self.program, weights_dir or self.weights_dir, sim.room)
         for tensor, image in params:
             sim.store(tensor.address, image)
@@ -131,6 +129,7 @@ class CompiledProgram:
         cannot be written."""
         from tx8fast.codegen.files import write_c
 
+        self._check_weights(weights_dir)
         given = expected = None
         if inputs is not None:
             from tx8fast.simulator.functional import FunctionalSimulator
@@ -147,6 +146,12 @@ class CompiledProgram:
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         with files.watching(self.read):
             return write_c(self.program, Path(folder), params, given, expected)
+
+    def _check_weights(self, weights_dir: str | os.PathLike[str] | None) -> None:
+        """Warn of a directory of weights that nothing is read from."""
+        if weights_dir is not None and not reads_files(self.program):
+            why = "every weight is in the program file; compile the other checkpoint, or with --embed-limit-mib 0"
+            warnings.warn(f"--weights has no effect: {why}", UnusedOptionWarning, stacklevel=3)
 
     def _check_inputs(self, inputs: Mapping[str, np.ndarray]) -> None:
         known = {t.name: t for t in self.program.inputs}

@@ -80,6 +80,7 @@ def test_refusals(tx8: Caller, manifest: Path, tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         refused(tx8, tmp_path, "bench", "--compare", good, tmp_path / name, says=(name,))
     refused(tx8, tmp_path, "bench", "--compare", good, tmp_path / "absent.json", says=("absent.json",))
+    refused(tx8, tmp_path, "bench", "--compare", good, good, "--threshold", "nan", says=("--threshold",))
     refused(tx8, tmp_path, "bench", manifest, "--only", "nothing", says=("none is called nothing", "net/opt1"))
     refused(tx8, tmp_path, "bench", manifest, "--suite", "zoo", says=("--suite",))
 

@@ -109,14 +109,16 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path, program: Path) -> 
 def test_leftovers_of_killed_writers_go_when_they_are_old(tmp_path: Path, program: Path) -> None:
     cache = Cache(tmp_path / "c")
     fields = keep(cache, program)
-    left = cache._object("ab" * 32).parent / ".x.tmp"
-    left.parent.mkdir(parents=True)
-    left.write_bytes(b"x")
+    left = [cache._object("ab" * 32).parent / ".x.tmp", cache._object("ab" * 32)]
+    left[0].parent.mkdir(parents=True)
+    for path in left:
+        path.write_bytes(b"x")
     cache.collect()
-    assert left.exists(), "somebody may still be writing it"
-    os.utime(left, (1, 1))
-    cache.collect()
-    assert not left.exists() and cache.find(fields, tmp_path) is not None
+    assert all(path.exists() for path in left), "somebody may still be writing it, or the entry of a program"
+    for path in left:
+        os.utime(path, (1, 1))
+    assert cache.collect() == (2, 2)
+    assert not any(path.exists() for path in left) and cache.find(fields, tmp_path) is not None
 
 
 def test_two_writers_of_one_program(tmp_path: Path, program: Path) -> None:

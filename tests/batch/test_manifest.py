@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tx8fast.batch.manifest import read_manifest
+from tx8fast.batch.manifest import MATRIX, SINGLE, read_manifest
 from tx8fast.errors import ConfigError
+from tx8fast.options import CompileOptions
 
 HEAD = "schema = 1\n"
 
@@ -18,6 +19,7 @@ def models(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
     (tmp_path / "net.onnx").write_bytes(b"x")
+    (tmp_path / "loop.toml").symlink_to("loop.toml")
     return tmp_path
 
 
@@ -67,14 +69,40 @@ def test_included_files_share_defaults_and_begin_where_they_stand(models: Path) 
         ('include = ["m.toml"]\n', "includes itself"),
         ('[[model]]\nsource = "one"\nchips = "auto"\ntp = 2\n', "drop tp"),
         ('[[model]]\nsource = "one"\nchips = "many"\n', "a grid such as"),
+        ('[[model]]\nsource = "one"\nchips = "%sx1"\n' % ("9" * 5000), "a grid such as"),
+        ('[[model]]\nsource = "one"\nembed_limit_mib = -1\n', "embed_limit_mib is -1, required 0 to"),
+        (
+            '[[model]]\nsource = "one"\nseq = {0}\nbatch = {0}\npast = {0}\n'.format([*range(1, 400)]),
+            "lists make more than 100,000 jobs",
+        ),
+        ('include = ["a\\u0000b"]\n', "null"),
+        ('include = ["loop.toml"]\n', "loop|symbolic links"),
         ("model = 3\n", "tables"),
+        ('include = ["a\\u0000b"]\n', "null"),
+        ('include = ["circle.toml"]\n', "circle.toml: "),
+        ("a" + ".a" * 20_000 + " = 1\n", "a key of more than 64 parts"),
         ("schema = [[[[\n", "reading manifest"),
         ("", "has no"),
     ],
 )
 def test_refused(models: Path, text: str, says: str) -> None:
+    (models / "circle.toml").symlink_to("circle.toml")
     with pytest.raises(ConfigError, match=says.replace("[", r"\[")):
         jobs(models, text)
+
+
+def test_a_manifest_says_what_a_command_line_can(models: Path) -> None:
+    """Every option of the compiler but those that name values or files of a search, and one whose name a model's path has."""
+    found = jobs(
+        models,
+        '[[model]]\nsource = "one"\nlogits = ["all", "last"]\nio_dtype = "fp32"\norder = "nest"\ninput = "embeds"\n',
+    )
+    assert [(j.name, j.options.logits, j.options.io_dtype) for j in found] == [
+        ("one/all", "all", "fp32"),
+        ("one/last", "last", "fp32"),
+    ]
+    fields = {*CompileOptions.__dataclass_fields__} - {"constants", "only", "load_plans", "source"}
+    assert {*MATRIX, *SINGLE} - {"embed_limit_mib"} == fields - {"embed_limit_bytes"}
 
 
 def test_all_problems_are_told_at_once(models: Path) -> None:

@@ -144,10 +144,10 @@ def ring_all_reduce_cycles(m, n, chunk):
     loaded = issue(5) + moved(m.rdma.startup)
     met = n * issue(5) + (1 if n == 2 else 2) * (m.sync.handshake + m.c2c.latency)  # n is even: two turns do for a ring
     wire = m.dte.setup_hw + m.c2c.latency + -(-chunk // m.c2c.link_bytes)
-    step = issue(6) + m.dte.setup_sw + wire
+    step = issue(6) + m.dte.setup_sw + wire + m.kcore.recv_cycles
     added = issue(6) + m.ct.startup + chunk // m.ct.bytes_per_cycle + m.kcore.wait_cycles
     ends = issue(5) + moved(m.wdma.startup) + m.kcore.wait_cycles + m.sync.barrier_base
-    return max(loaded, met) + m.kcore.wait_cycles + (n - 1) * (2 * step + added) + ends
+    return m.kcore.launch_cycles + max(loaded, met) + m.kcore.wait_cycles + (n - 1) * (2 * step + added) + ends
 
 
 @pytest.mark.parametrize(("chips", "kib"), [((2, 1), 16), ((2, 1), 64), ((2, 2), 16), ((1, 2), 100), ((2, 2), 512)])

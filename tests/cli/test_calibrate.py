@@ -16,6 +16,8 @@ from tx8fast.simulator.calibrate import calibrate
 from tx8fast.simulator.measurements import Measurement, parse, predicted_cycles
 
 PUBLISHED = Path(__file__).parent.parent / "data" / "measurements.csv"
+#: whose small products take 68 cycles instead of the measured 82
+EARLIER = Path(__file__).parent.parent / "replay" / "machine.toml"
 
 
 def published():
@@ -23,15 +25,15 @@ def published():
 
 
 def test_published_measurements_beside_the_default_machine():
-    """All within 5 % but the small matrix command, whose start-up is an assumption."""
-    far = {m.engine: m.residual(predicted_cycles(load_machine(), m)) for m in published()}
-    assert [name for name, x in far.items() if abs(x) > 0.05] == ["ne"]
-    assert far["ne"] == pytest.approx(68 / 82 - 1)
+    """All within 5 %."""
+    far = {(m.engine, m.size): m.residual(predicted_cycles(load_machine(), m)) for m in published()}
+    assert [name for name, x in far.items() if abs(x) > 0.05] == []
+    assert far["rdma+wdma", "65536"] == pytest.approx(2352 / 2470 - 1, abs=0.002)  # what is furthest off
 
 
 def test_published_measurements_are_met_once_fitted(tx8: Caller, tmp_path):
     out = tmp_path / "fitted.toml"
-    found = tx8("calibrate", PUBLISHED, "-o", out, "--json")
+    found = tx8("calibrate", PUBLISHED, "-o", out, "--machine", EARLIER, "--json")
     facts = json.loads(found.out)
     assert facts["largest_residual"] < 0.025 and facts["not_met"] == 0
     assert {row["key"]: row["after"] for row in facts["keys"]}["ne.startup"] == 74
@@ -46,7 +48,7 @@ def test_published_measurements_are_met_once_fitted(tx8: Caller, tmp_path):
 def test_table(tx8: Caller, tmp_path):
     path = tmp_path / "m.csv"
     path.write_text("engine,size,cycles\nne,8x8x64,82\n")
-    text = tx8("calibrate", path, "--fit", "ne.startup", "--fit", "rdma.startup").out
+    text = tx8("calibrate", path, "--machine", EARLIER, "--fit", "ne.startup", "--fit", "rdma.startup").out
     assert "largest residual 0.0%" in text and "no measurement depends on it: rdma.startup" in text and "-17.1%" in text
 
 

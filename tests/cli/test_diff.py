@@ -14,9 +14,9 @@ from tx8fast.demo_model import SMALL, write_config
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
-    config = write_config(folder, SMALL | {"num_hidden_layers": 2, "hidden_size": 1024, "intermediate_size": 2048})
+    config = write_config(folder, SMALL | {"num_hidden_layers": 2, "hidden_size": 512, "intermediate_size": 1024})
     for name, options in (("a", {}), ("b", {"sharing": False}), ("c", {"opt": 1})):
-        tx8fast.compile(config, seq=256, **options).save(folder / f"{name}.tx8")
+        tx8fast.compile(config, seq=128, **options).save(folder / f"{name}.tx8")
     return folder
 
 
@@ -48,9 +48,9 @@ def test_other_groups(tx8, pair):
 
 
 def test_the_same_is_the_same_in_every_form(tx8, pair, tmp_path):
-    assert diff(tx8, pair / "a.tx8", pair / "a.tx8")["equal"]
     assert tx8("diff", pair / "a.tx8", pair / "a.tx8").out.startswith("no difference")
     assert tx8("report", pair / "a.tx8", "-o", tmp_path / "a.html").code == 0
+    assert diff(tx8, tmp_path / "a.html", tmp_path / "a.html")["equal"]
     (tmp_path / "b.json").write_text(tx8("sim", pair / "b.tx8", "--json").out)
     found = diff(tx8, tmp_path / "a.html", tmp_path / "b.json")
     whole = diff(tx8, pair / "a.tx8", pair / "b.tx8")
@@ -59,9 +59,21 @@ def test_the_same_is_the_same_in_every_form(tx8, pair, tmp_path):
 
 
 def test_refusals(tx8, pair, tmp_path):
-    a = pair / "a.tx8"
+    a = tmp_path / "a.json"
+    whole = tx8("sim", pair / "a.tx8", "--json").out
+    a.write_text(whole)
     for name, text, says in (("x.html", "<html></html>", "no page of"), ("x.json", "{", "not what"), ("y.json", "[1]", "not what"),
                              ("z.json", '{"cycles": 1, "groups": [{}], "losses": {}}', "not what")):  # fmt: skip
         (tmp_path / name).write_text(text)
         refused(tx8, tmp_path, "diff", a, tmp_path / name, says=(says,))
+    for damage in (
+        {"losses": None},
+        {"cycles": "many"},
+        {"groups": [{"label": None}]},
+        {"groups": [{"losses": {"startup": []}}]},
+    ):
+        found = json.loads(whole)
+        found.update({k: [found[k][0] | v[0]] if k == "groups" else v for k, v in damage.items()})
+        (tmp_path / "d.json").write_text(json.dumps(found))
+        refused(tx8, tmp_path, "diff", a, tmp_path / "d.json", says=("not what this version",))
     refused(tx8, tmp_path, "diff", a, tmp_path / "none.json", says=("No such file",))

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from tx8fast import cli
+from tx8fast.cli import app
 
 pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timer")
 
@@ -32,7 +33,7 @@ class Loader(ExtensionFileLoader):
 def test_a_native_module_that_is_loaded_is_not_stopped(native):
     came: list[int] = []
     loader, handlers = Loader(), [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGALRM)]
-    finish = cli._listen(came, False)
+    finish = cli._listen(came, False, [])
     try:
         with pytest.raises(cli.Stopped):
             if native:
@@ -48,8 +49,25 @@ def test_a_native_module_that_is_loaded_is_not_stopped(native):
 
 def test_a_signal_that_waits_is_dropped_with_the_end():
     came: list[int] = []
-    finish = cli._listen(came, False)
+    finish = cli._listen(came, False, [])
     Loader().exec_module(ModuleType("native"))
     finish()
     time.sleep(3 * cli.AGAIN_SECONDS)
     assert came == [signal.SIGTERM]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_signal_behind_the_end_changes_nothing(mlp, tmp_path, monkeypatch, late):
+    """What is written stays, and the exit code says so; one that comes before undoes it."""
+    real = app._run
+
+    def run(argv, registry, done):
+        code = real(argv, registry, done if late else lambda: os.kill(os.getpid(), signal.SIGTERM))
+        if late:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return code
+
+    monkeypatch.setattr(app, "_run", run)
+    out = tmp_path / "m.tx8"
+    assert cli.main(["compile", str(mlp), "-o", str(out)]) == (0 if late else 128 + signal.SIGTERM)
+    assert out.exists() == late

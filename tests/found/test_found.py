@@ -55,12 +55,12 @@ def test_comparisons_and_choices_behind_a_product(columns: int, dtype: str) -> N
     node = helper.make_node
     nodes = [node("MatMul", ["x", "w"], ["m"]), node("Greater", ["m", "limit"], ["g"]), node("Not", ["g"], ["n"]),
              node("And", ["n", "mask"], ["a"]), node("Where", ["g", "m", "v"], ["y"]), node("Where", ["some", "y", "m"], ["z"]),
-             node("Cast", ["g"], ["c"], to=F)]  # fmt: skip
+             node("Cast", ["g"], ["c"], to=F), node("Where", ["some", "column", "m"], ["e"])]  # fmt: skip
     full, row = (2, 9, columns), (2, 9, 1)
     weights = {"w": rng.standard_normal((32, columns)).astype(np.float32), "limit": np.float32(0.1),
                "v": rng.standard_normal(columns).astype(np.float32)}  # fmt: skip
-    made = model(nodes, {"x": ((2, 9, 32), F), "mask": (full, B), "some": (row, B)},
-                 {"g": (full, B), "n": (full, B), "a": (full, B), "z": (full, F), "c": (full, F)}, weights)  # fmt: skip
+    made = model(nodes, {"x": ((2, 9, 32), F), "mask": (full, B), "some": (row, B), "column": (row, F)},
+                 {"g": (full, B), "n": (full, B), "a": (full, B), "z": (full, F), "c": (full, F), "e": (full, F)}, weights)  # fmt: skip
     wrong = {opt: wrong_values(made, dtype, opt) for opt in LEVELS[dtype]}
     assert not any(wrong.values()), wrong
 

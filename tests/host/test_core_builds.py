@@ -63,7 +63,7 @@ def build(folder: Path, compiler: str, flags: list[str]) -> Path:
     """Return the extension, built in `folder`."""
     wrapper, out = folder / "_core.c", folder / "_core.so"
     subprocess.run([sys.executable, "-m", "cython", "-3", str(HOST / "_core.pyx"), "-o", str(wrapper)], check=True)
-    sources = sorted(str(p) for p in (HOST / "csrc").glob("*.c"))
+    sources = sorted(str(p) for p in (HOST / "csrc").glob("*.c") if not p.name.startswith("tx8_"))
     include = [f"-I{HOST / 'csrc'}", f"-I{sysconfig.get_path('include')}"]
     objects = []
     for source in sources:

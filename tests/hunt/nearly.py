@@ -1,4 +1,7 @@
-"""Decisions on rounded numbers that go one way in one disturbed run and the other way in the next, so that none of them is sure.
+"""What roundings decide and disturbances alone do not show: which numbers are equal, near nothing or the largest, what is left of numbers
+that cancel or leave the range of normal ones.
+
+Decisions on rounded numbers go one way in one disturbed run and the other way in the next, so that none of them is sure.
 
 `NEAR` is an input of the disturbed model: how near is near, as a share of the largest number; negative: nothing is near.
 `OTHER`: 0, or -1 for the other sign.
@@ -6,10 +9,16 @@
 
 from __future__ import annotations
 
-from hunt.formats import F32
+from collections.abc import Mapping
+
+import numpy as np
+from hunt.formats import EPS, F32
 from onnx import NodeProto, helper
 
 NEAR, OTHER = "noise of equality", "noise of signs"
+#: the smallest normal number of f32 and bf16, and the distance of numbers below it in f32
+NORMAL, STEP = 2.0**-126, 2.0**-149
+NORMS = frozenset("LayerNormalization InstanceNormalization GroupNormalization MeanVarianceNormalization".split())
 
 
 def nearly_equal(node: NodeProto) -> list[NodeProto]:
@@ -49,3 +58,46 @@ def nearly_largest(node: NodeProto) -> list[NodeProto]:
             make("Cast", [y + "is"], [y + "many"], to=F32), make("Hardmax", [x], [y + "one"], axis=axis[0]),
             make("Sub", [NEAR, NEAR], [y + "0"]), make("Greater", [NEAR, y + "0"], [y + "near"]),
             make("Where", [y + "near", y + "many", y + "one"], [y])]  # fmt: skip
+
+
+def ties_decide(values: np.ndarray, unit: float) -> bool:
+    """True if rounding decides how many different numbers these are: some are apart by no more than a few units of the format."""
+    known = np.unique(values.astype(np.float64))
+    gaps, sizes = np.diff(known), np.abs(known[1:]) + np.abs(known[:-1])
+    return bool((gaps <= 8 * unit * sizes).any())
+
+
+def norm_of_single_numbers(node: NodeProto, values: Mapping[str, np.ndarray], unit: float) -> float:
+    """What may be left of x - mean(x), times scale / sqrt(epsilon), where x is a single number: no disturbance of x shows it.
+    values: those that are known."""
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    x = values.get(node.input[0])
+    if x is None or node.op_type not in NORMS or x.ndim == 0:
+        return 0.0
+    rows = {"LayerNormalization": np.prod(x.shape[: attrs.get("axis", -1) % x.ndim]), "InstanceNormalization": np.prod(x.shape[:2]),
+            "GroupNormalization": x.shape[0] * attrs.get("num_groups", 1),
+            "MeanVarianceNormalization": np.prod([n for a, n in enumerate(x.shape) if a not in attrs.get("axes", (0, 2, 3))])}  # fmt: skip
+    if x.size != rows[node.op_type]:
+        return 0.0
+    given = values.get(node.input[1]) if len(node.input) > 1 else None
+    scale = 1.0 if given is None else float(np.abs(given).max(initial=0))
+    root = 1e-9 if node.op_type == "MeanVarianceNormalization" else attrs.get("epsilon", 1e-5) ** 0.5
+    return unit * float(np.abs(x).max(initial=0)) * scale / root
+
+
+def lost_of_products(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:
+    """In units of f32, what a product of many numbers may lose in some order of them: all of it where partial products leave the range
+    above, the bits that numbers below the smallest normal one lack. values: those that are known."""
+    x = values.get(node.input[0]) if node.op_type == "ReduceProd" else None
+    if x is None or x.dtype != np.float32:
+        return 0.0
+    out = values[node.output[0]]
+    named = values[node.input[1]].tolist() if len(node.input) > 1 and node.input[1] else []
+    named = next((list(a.ints) for a in node.attribute if a.name == "axes"), named)
+    axes = tuple(a % x.ndim for a in named) or tuple(range(x.ndim)) * (out.size != x.size)
+    with np.errstate(all="ignore"):
+        size = np.log2(np.abs(x.astype(np.float64)))
+        least = np.minimum(size, 0).sum(axes).reshape(out.shape)
+        most = np.maximum(size, 0).sum(axes).reshape(out.shape)
+        lost = np.where(least < np.log2(NORMAL), np.exp2(np.log2(STEP) - least), 0)
+    return np.where(most > 127, np.inf, np.minimum(lost, 1) / EPS[F32])

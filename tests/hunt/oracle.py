@@ -14,9 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 from hunt.draft import Value, output_codes
 from hunt.formats import BOOL, EPS, F16, F32, FLOATS, I64, NARROW, array_of, has_narrow, subgraphs, widen
-from hunt.nearly import NEAR, OTHER, nearly_equal, nearly_largest, nearly_nothing, nearly_without_sign
+from hunt.nearly import (
+    NEAR,
+    NORMAL,
+    OTHER,
+    lost_of_products,
+    nearly_equal,
+    nearly_largest,
+    nearly_nothing,
+    nearly_without_sign,
+    norm_of_single_numbers,
+    ties_decide,
+)
 from hunt.reference import Arrays, NoReference, Session
-from onnx import ModelProto, NodeProto, helper
+from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 #: ops that give one of their operands' elements, a comparison of them, or a whole number
 EXACT = frozenset((
@@ -36,8 +47,6 @@ COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
 FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
 #: ops that take a root of a sum of powers: an operand whose power is below the smallest normal number may as well be nothing
 ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
-#: the smallest normal number of f32 and bf16, and the distance of numbers below it in f32
-NORMAL, STEP = 2.0**-126, 2.0**-149
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
 #: which operand of an op must not be nothing
@@ -106,6 +115,8 @@ class Oracle:
         self.outputs = [o.name for o in model.graph.output]
         self.declared = {o.name: o.type.tensor_type.elem_type for o in model.graph.output}
         self.plain = Session(_with_all_values(self.wide)).run(self.feeds)
+        if any(_declares_another(o, self.plain[o.name]) for o in model.graph.output):
+            raise NoReference("an output is declared with another shape")
         self.values = {**self.feeds, **self.plain}
         if any(_differs(node, self.values | self.stored) for node in model.graph.node):
             raise NoReference("the reference does not follow ONNX")
@@ -131,7 +142,16 @@ class Oracle:
             runs[1].append(end)
         if any(run[name].shape != self.plain[name].shape for run in (*runs[0], *runs[1]) for name in self.outputs):
             raise NoReference("roundings decide the shape of a result")
-        tainted, poled = self.tainted(), self.behind(lambda node: node.op_type in POLES)
+        tainted = self.tainted()
+        for node in self.model.graph.node:
+            values = self.values.get(node.input[0]) if node.op_type == "Unique" and node.input[0] in tainted else None
+            if (
+                values is not None
+                and values.dtype.kind == "f"
+                and ties_decide(values, self._unit(node.input[0], compute))
+            ):
+                raise NoReference("roundings decide which numbers are equal")
+        poled = self.behind(lambda node: node.op_type in POLES)
         found = {}
         for name in self.outputs:
             want = self.plain[name]
@@ -305,8 +325,9 @@ class Oracle:
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
                     wraps = node.op_type in WRAPS
-                    extra = 1 + terms / 2 + self._lost(node)
-                    disturb(name, name + "?" if wraps else name, extra, inner, name + "@")
+                    extra = 1 + terms / 2 + lost_of_products(node, self.values | self.stored)
+                    left = norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
+                    disturb(name, name + "?" if wraps else name, extra, inner, name + "@", left)
                     if wraps:
                         keep(name, name + "?", name)
         g.input.extend(helper.make_tensor_value_info(name, F32, ()) for name in (NEAR, OTHER))
@@ -314,23 +335,9 @@ class Oracle:
         g.node.extend(nodes)
         return Session(noisy), places
 
-    def _lost(self, node: NodeProto) -> float | np.ndarray:
-        """In units of f32, what a product of many numbers may lose in some order of them: all of it where partial products leave the
-        range above, the bits that numbers below the smallest normal one lack."""
-        x = self.values.get(node.input[0], self.stored.get(node.input[0])) if node.op_type == "ReduceProd" else None
-        if x is None or x.dtype != np.float32:
-            return 0.0
-        out = self.values[node.output[0]]
-        given = self.values | self.stored
-        named = given[node.input[1]].tolist() if len(node.input) > 1 and node.input[1] else []
-        named = next((list(a.ints) for a in node.attribute if a.name == "axes"), named)
-        axes = tuple(a % x.ndim for a in named) or tuple(range(x.ndim)) * (out.size != x.size)
-        with np.errstate(all="ignore"):
-            size = np.log2(np.abs(x.astype(np.float64)))
-            least = np.minimum(size, 0).sum(axes).reshape(out.shape)
-            most = np.maximum(size, 0).sum(axes).reshape(out.shape)
-            lost = np.where(least < np.log2(NORMAL), np.exp2(np.log2(STEP) - least), 0)
-        return np.where(most > 127, np.inf, np.minimum(lost, 1) / EPS[F32])
+    def _unit(self, value: str, compute: int | None) -> float:
+        code = self.codes.get(value, F32)
+        return max(EPS[c] for c in (compute or code, code) if c in EPS)
 
     def _terms(self, node) -> float:
         """How many numbers an element of the result may be the sum of, roughly."""
@@ -352,6 +359,15 @@ def _differs(node: NodeProto, values: Arrays) -> bool:
         return False
     x, scales = (values.get(node.input[k] if k < len(node.input) else "") for k in (0, 2))
     return x is not None and scales is not None and bool((scales * x.shape[-scales.size :] % 1).any())
+
+
+def _declares_another(output: ValueInfoProto, found: np.ndarray) -> bool:
+    """True where a smaller model still says what the larger one gave."""
+    t = output.type.tensor_type
+    dims = [d.dim_value if d.HasField("dim_value") else None for d in t.shape.dim]
+    return t.HasField("shape") and (
+        len(dims) != found.ndim or any(d not in (None, n) for d, n in zip(dims, found.shape))
+    )
 
 
 def _with_all_values(model: ModelProto) -> ModelProto:

@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 from isa_state import DDR_BASE, A, B, new_state
+from support.plain import plain_machine
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.isa.comm import mask_diameter, mask_of, mask_tiles, message_cycles
-from tx8fast.machine import load_machine, topology
+from tx8fast.machine import topology
 from tx8fast.simulator.state import run_row
 
-MACHINE = load_machine("tx8")
+MACHINE = plain_machine()
 
 
 def one(name, **fields):

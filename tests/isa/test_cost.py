@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from support.plain import plain_machine
 
 from tx8fast import isa
 from tx8fast.isa.strided import envelope
-from tx8fast.machine import DDR_BASE, load_machine
+from tx8fast.machine import DDR_BASE
 
-MACHINE = load_machine("tx8")
+MACHINE = plain_machine()
 A = 0x10000
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tx8fast.errors import ProgramError
 from tx8fast.machine import DDR_BASE, load_machine
-from tx8fast.program import container, io
+from tx8fast.program import bundle, container, io
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.io import load, save
 from tx8fast.program.model import FORMAT_VERSION, SCRATCH, Argument, Tensor
@@ -50,6 +50,12 @@ def saved(tmp_path):
     path = tmp_path / "p.tx8"
     save(small_program(), path)
     return path
+
+
+def test_as_many_programs_as_a_file_may_hold_are_read_again(tmp_path):
+    bundle.save({"name": "seq"}, [small_program()] * bundle.MAX_PROGRAMS, tmp_path / "p.tx8")
+    opened = bundle.open_several(tmp_path / "p.tx8")
+    assert opened is not None and len(bundle.load(opened)[1]) == bundle.MAX_PROGRAMS
 
 
 def test_round_trip(saved, tmp_path):

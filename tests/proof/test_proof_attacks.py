@@ -78,6 +78,7 @@ GRAPHS: dict[str, tuple[str, str, str, str, str]] = {
     "what is on top": ("float[6,24] x", "float[6,4] y", "k1 = Constant <value = int64[1] {{4}}> () "
                        "y, i = TopK <largest = {0}> (x, k1)", "1", "0"),
     "a place": ("float[6,24] x", "int64[6,1] y", "y = Arg{0} <axis = 1> (x)", "Max", "Min"),
+    "which of equal ones": ("float[6,24] x", "int64[6,1] y", "y = ArgMax <axis = 1, select_last_index = {0}> (x)", "0", "1"),
     "a mode of padding": ("float[6,8] x", "float[6,10] y", "p = Constant <value = int64[4] {{0, 1, 0, 1}}> () "
                           "y = Pad <mode = \"{0}\"> (x, p)", "constant", "reflect"),
     "an order of channels": ("float[1,8,4,4] x", "float[1,2,8,8] y", "y = DepthToSpace <blocksize = 2, mode = \"{0}\"> (x)",

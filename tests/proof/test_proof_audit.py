@@ -44,6 +44,13 @@ def test_sums_in_sixteen_bits_are_found():
     assert audit(program(row)) == [Finding("s", "op", "sum in bf16", 2)]
 
 
+def test_rows_that_take_f32_as_tf32_are_found():
+    """To the proof both are the same elements."""
+    row = isa.make("reduce_avg", fmt=6, op=0, src0=0, dst=4096, dim=0, n=1, h=1, w=4, c=64)
+    assert audit(program(row)) == [Finding("s", "op", "computed in tf32", 2)]
+    assert audit(program(gemm(64, 6))) == [Finding("s", "op", "computed in tf32", 2)]
+
+
 def test_values_narrowed_between_wide_rows_are_found():
     narrow = isa.make("cvt_f32_bf16", fmt=5, op=0, src0=0, dst=4096, n=64)
     widen = isa.make("cvt_bf16_f32", fmt=3, op=0, src0=4096, dst=8192, n=64)

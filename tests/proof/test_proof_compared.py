@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import onnx
 import pytest
+from onnx import parser
 
 from tests.support.corpus import DATA
+from tests.support.proof_runner import tables_of
 from tx8fast import api, isa
 from tx8fast.proof.cells import ABSENT, UNDEFINED, Elements
 from tx8fast.proof.compared import Comparisons
+from tx8fast.proof.degree import degree_of
+from tx8fast.proof.evaluate import slice_of
 from tx8fast.proof.field import Field
+from tx8fast.proof.graph import written_out
 
 #: ways to write down one comparison of a with b: relation, whether operands are exchanged, and negated
 SAME = {
@@ -85,3 +93,19 @@ def test_a_program_with_another_relation_is_refused(wrong):
     # not a > b is another value everywhere, but not another comparison
     why = "2,432 of 2,432 elements differ" if wrong == "le" else "comparisons are nowhere made"
     assert changed and not report.proved and why in "\n".join(report.lines())
+
+
+def test_comparisons_behind_an_exponential_leave_fewer_bits(tmp_path):
+    """They have no residue modulo q: each wrong one may be any of the others with a chance of one in p."""
+    found = {}
+    for kind in ("Identity", "Softmax"):
+        nodes = f"s = {kind} (x) y = Greater (s, z)"
+        text = (
+            f'<ir_version: 8, opset_import: ["" : 20]> g (float[6,24] x, float[6,24] z) => (bool[6,24] y) {{ {nodes} }}'
+        )
+        onnx.save(parser.parse_model(text), str(tmp_path / f"{kind}.onnx"))
+        graph = written_out(tables_of(tmp_path / f"{kind}.onnx")[1])
+        degree = degree_of(graph, slice_of(graph, [], [graph.roots[name] for name in graph.results]), {})
+        found[kind] = degree.compared
+        assert math.log2(max(1, degree.compared)) <= 23 - degree.bits(Field(1))
+    assert found == {"Identity": 0, "Softmax": 144}

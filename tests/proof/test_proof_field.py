@@ -172,6 +172,14 @@ def test_products_of_special_elements_are_undefined(field):
     assert made.q is not None and ((made.q == ABSENT) == [[0, 0], [0, 0], [1, 1]]).all()
 
 
+def test_ones_repeat_what_hides(field):
+    a, ones = field.random("a", (3, 1)), field.numbers(np.ones((1, 2), int))
+    a.p[1, 0] = HIDDEN
+    made = field.matmul(a, ones)
+    assert (made.p[1] == HIDDEN).all() and (made.p[::2] == a.p[::2]).all()
+    assert made.q is not None and (made.q[::2] == a.q[::2]).all() and field.matmul(a, ones, sides="p").q is None
+
+
 def test_random_elements_depend_on_seed_key_and_number_alone(field):
     x = field.random("w", (100,))
     assert same(field.random("w", (60,), first=40), x.at(slice(40, 100)))

@@ -107,8 +107,6 @@ def one(kind: Kind, folder: Path, seed: int, number: int) -> str:
         return f"exit code {code} and says {told[-1500:]}"
     if code == 2 and (new or len(told) > 20_000):
         return f"refused, but left {sorted(new)} and {len(told)} characters"
-    if os.environ.get("DBG") and seconds > 1.5:
-        return f"SLOW {seconds:.1f} {code} {told[-300:]}"
     if seconds > SECONDS / 2:
         return f"took {seconds:.1f} s"
     if _peak_mib() - memory > GROWTH_MIB:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.support.cli_case import Caller, refused, write_mlp
 from tx8fast.batch import table
+from tx8fast.cli.output import progress
 from tx8fast.errors import ConfigError
 from tx8fast.program.labels import label, layer_of, ops_text, ranges_text
 from tx8fast.report import compare
@@ -219,3 +221,31 @@ def test_a_terminal_gets_lines_of_its_width(tx8, tmp_path):
     assert run.returncode == 0
     lines = out.decode().replace("\r\n", "\n").splitlines()
     assert max(map(len, lines)) <= 60 and any("no room for" in line for line in lines)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_live_table_of_what_is_at_work(monkeypatch):
+    """A bar with what is left, and below it a row for each job that is at work, from the first moment."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress("jobs", False) as told:
+
+        def shown() -> list[list[str]]:
+            drawn = io.StringIO()
+            Console(file=drawn, width=60).print(told.bar.get_renderable())
+            return [line.replace("\\u2501", "").split() for line in drawn.getvalue().splitlines() if line.strip()]
+
+        told(0, 3)
+        assert told.bar is None, "nothing is at work yet"
+        told.begun("llama-3.1-8b/prefill")
+        told.begun("a/very-long-name-of-a-job/that-has-no-room/at-all")
+        assert [row[0] for row in shown()] == ["jobs", "llama-3.1-8b/prefill", "a/very-lo...m/at-all"]
+        assert shown()[0][-5:] == ["0", "of", "3,", "left", "-:--:--"] and shown()[1][-3:] == ["for", "0", "s"]
+        told.ended("llama-3.1-8b/prefill")
+        told(1, 3)
+        assert [row[0] for row in shown()][0] == "jobs" and len(shown()) == 2 and "1 of 3" in " ".join(shown()[0])

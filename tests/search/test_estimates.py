@@ -37,14 +37,14 @@ def models(tmp_path_factory):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_error_of_every_group(models, name: str, request) -> None:
-    """Asked: median at most 5 %, 95 of 100 groups within 15 %."""
+    """Asked: median at most 3 %, 95 of 100 groups within 15 %."""
     off = [g.error for g in models(name).groups()]
     figures = {
         "groups": len(off),
         "median": round(float(np.median(off)), 3),
         "q95": round(float(np.quantile(off, 0.95)), 3),
     }
-    assert figures["median"] <= 0.05 and figures["q95"] <= 0.15, figures
+    assert figures["median"] <= 0.03 and figures["q95"] <= 0.15, figures
     _same(name, figures, request)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.one_op import MACHINES, Arg, best_plan, one_op, with_plan
+from support.one_op import Arg, best_plan, one_op, with_plan
+from support.plain import plain_machine
 
 from tx8fast import isa
 from tx8fast.errors import InfeasibleError
@@ -20,7 +21,7 @@ from tx8fast.tile.phases import turn_bytes
 from tx8fast.tile.tiling import Plan, Tiling
 
 B = "blocked"
-TX8 = MACHINES["tx8"]
+TX8 = plain_machine()
 SHARE = 150 / 16  # bytes per cycle of each of 16 tiles
 
 

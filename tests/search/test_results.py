@@ -232,7 +232,7 @@ CHAINS: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("no holds", lambda d: chain_of(d)[1].update(holds=[]), "are no chain"),
     ("fewer", lambda d: chain_of(d)[1]["nests"].pop(), "nests, and a plan for"),
     ("order", lambda d: chain_of(d)[0]["nests"].reverse(), "whose result it needs"),
-    ("held", lambda d: chain_of(d)[1]["nests"][0].update(held=[]), "other accesses stay in scratchpad"),
+    ("held", lambda d: chain_of(d)[1]["nests"][0].update(held=[99]), "other accesses stay in scratchpad"),
     ("no plan", lambda d: chain_of(d)[0].update(plan=None), "a chain of groups needs its plan"),
 ]
 
@@ -252,7 +252,7 @@ def group_of(data: dict[str, Any], size: int = 2) -> tuple[list[Any], int]:
 def join_two(data: dict[str, Any]) -> None:
     """Two groups that no loop nest can hold become one."""
     steps, i = group_of(data, 3)
-    steps[i]["nests"] = [steps[i]["nests"][0] + steps[i + 1]["nests"][0]]
+    steps[i] |= {"nests": [steps[i]["nests"][0] + steps[i + 1]["nests"][0]], "plan": None}
     del steps[i + 1]
 
 
@@ -270,7 +270,7 @@ GROUPS: list[tuple[str, Callable[[dict[str, Any]], Any], tuple[str, ...]]] = [
     ("function", lambda d: d["functions"].pop(), ("function 'layer' of the graph is not in the file",)),
     ("new function", lambda d: d["functions"].append({"name": "f", "steps": [], "cuts": []}), ("function 'f' is not in",)),
     ("function twice", lambda d: d["functions"].append(d["functions"][0]), ("function 'main' stands in it twice",)),
-    ("joined", join_two, ("no order that one loop nest can run",)),
+    ("joined", join_two, ("a stream has one result, the last",)),
     ("order", shift, ("stands before an op whose result it needs",)),
     ("kind", lambda d: group_of(d)[0][0].update(kind="alias"), ("it is a group, not a alias",)),
     ("other plan", lambda d: group_of(d)[0][0].update(plan=group_of(d)[0][1]["plan"]), ("is of other ops, shapes",)),

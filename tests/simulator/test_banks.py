@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.plain import plain_machine
 
 from tx8fast._kernels import STEPS, bank_shares
 from tx8fast._kernels._facade_banks import JITTER, WINDOW
 from tx8fast.errors import ConfigError
-from tx8fast.machine import DDR_BASE, load_machine
+from tx8fast.machine import DDR_BASE
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.simulator.cycle import simulate, trace
 
@@ -35,7 +36,7 @@ def arbitrate(asked, banks, per_bank, fifo=16):
 
 
 def machine(model, **keys):
-    return load_machine("tx8", {"tile.spm_model": model, **{f"tile.{k}": v for k, v in keys.items()}})
+    return plain_machine(**{"tile.spm_model": model, **{f"tile.{k}": v for k, v in keys.items()}})
 
 
 def times(m, build, tile=0):
@@ -62,7 +63,7 @@ def test_moves_beside_the_vector_engine():
         b.add("add_vv", **ADD).add("gather_scatter", src0=A, dst=B, size=16384)
 
     for percent, cycles in ((100, 296), (50, 557 - 76 + ceil(296 - (557 - 76) / 2))):
-        m = load_machine("tx8", {"tile.spm_model": 2, "tdma.beside_ct_percent": percent})
+        m = plain_machine(**{"tile.spm_model": 2, "tdma.beside_ct_percent": percent})
         assert times(m, build)[1][:2] == [ADD_TIME, cycles]
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.plain import plain_machine
 
 from tx8fast.errors import ProgramError, SimulationError
-from tx8fast.machine import DDR_BASE, load_machine
+from tx8fast.machine import DDR_BASE
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.simulator.cycle import simulate, trace
 
-MACHINE = load_machine("tx8")
+MACHINE = plain_machine()
 A, B, C, D = 0x10000, 0x60000, 0xA0000, 0x100000
 KIB64 = 65536
 BARRIER = 400 + 2 * 6 * 8

@@ -7,18 +7,19 @@ from math import ceil
 
 import numpy as np
 import pytest
+from support.plain import plain_machine
 
 from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.isa.comm import mask_of, message_cycles
-from tx8fast.machine import DDR_BASE, load_machine, topology
+from tx8fast.machine import DDR_BASE, topology
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.io import load, save
 from tx8fast.program.verify import verify
 from tx8fast.simulator.cycle import simulate, trace
 from tx8fast.simulator.functional import FunctionalSimulator
 
-MACHINE = load_machine("tx8")
+MACHINE = plain_machine()
 A, B, C = 0x10000, 0x80000, 0x100000
 BARRIER, WAIT, ISSUE_SEND = 400 + 2 * 6 * 8, 180, 20 + 4 * 6 + 1320
 OUT = DDR_BASE + (1 << 20)

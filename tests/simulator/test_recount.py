@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +12,7 @@ import tx8fast
 from tests.support.checkpoints import model_config
 from tests.support.cli_case import write_mlp
 from tests.support.cnn_models import CnnBuilder
-from tx8fast.machine import Machine
-from tx8fast.machine.tags import changed
+from tests.support.plain import on_plain
 from tx8fast.simulator.cycle import simulate, traces
 
 CASES = ("mlp", "prefill", "decode", "encoder", "convolutions")
@@ -55,7 +53,7 @@ def compiled(tmp_path_factory):
     def get(name):
         if name not in known:
             model, given = options[name]()
-            known[name] = tx8fast.compile(model, **given).program
+            known[name] = on_plain(tx8fast.compile(model, **given).program)
         return known[name]
 
     return get
@@ -84,10 +82,7 @@ def test_books_agree_to_the_last_unit(name, compiled):
 
 def test_bytes_through_write_ports(compiled):
     program = compiled("prefill")
-    other = replace(
-        program, machine=changed(Machine.from_dict(program.machine), {"dte.write_port_bytes": 128}).to_dict()
-    )
-    found = simulate(other)
+    found = simulate(on_plain(program, **{"dte.write_port_bytes": 128}))
     assert found.port_bytes == recount(program)["port_bytes"] > 0
     assert all(g.port_bytes <= g.cycles * 16 * 128 for g in found.groups)
 

@@ -149,7 +149,7 @@ def test_images_and_weights_of_a_stream() -> None:
                 found[tuple([(low.at[present[k]] + at, rate) for k, at, rate in form])] += cycles
         lost[when] = max(sum(n * (1 / share(list(f), d) - 1) for f, n in found.items()) for d in DEPTHS)
         stream_phases(low)
-    assert lost["after"] < 0.5 * lost["before"]
+    assert lost["after"] < 0.6 * lost["before"]
     assert low.spm_bytes <= low.capacity and not low.move(dict.fromkeys(low.at, 1 << 30), 1 << 31)
 
 

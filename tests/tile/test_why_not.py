@@ -24,11 +24,11 @@ FEW = ("llama-3-8b prefill 512", "llama-3-8b decode 2048", "qwen3-0.6b prefill 5
 
 #: refusals of today's lowerings where the rules see nothing wrong, with the number of groups in the whole corpus: the classes' own limits
 ADMITTED = {
-    "a normalisation leads products whose left operand it makes, and nothing else": 83,
+    "a normalisation leads products whose left operand it makes, and nothing else": 84,
     "a batched product has no row-major result slice": 77,
     "what a closing product sums over leaves the group": 40,
     "a closing product takes row-major rows and one matrix of weights": 32,
-    "leading ops of a group must have equal factors, products columns in a whole ratio": 9,
+    "leading ops of a group must have equal factors, products columns in a whole ratio": 13,
     "a member needs whole what comes in slices": 2,
     "only products close what products lead": 1,
 }
@@ -52,7 +52,8 @@ def test_nothing_that_is_fused_today_is_lost() -> None:
             assert refusal or why is None, (name, record.kind, why)
             if refusal and why is None:
                 admitted[refusal] += 1
-    assert dict(admitted) == ADMITTED if ALL else admitted.keys() <= ADMITTED.keys()
+    assert admitted.keys() <= ADMITTED.keys()
+    assert not ALL or dict(admitted) == ADMITTED
     assert len(known) > 150
 
 

@@ -135,33 +135,32 @@ class Cache:
         removed = freed = total = 0
         hidden = self.unreadable()  # what these refer to is not known, so that no program belongs to nothing
         used: set[str] = set()
+        evicted: set[str] = set()
+
+        def remove(path: Path) -> None:
+            nonlocal removed, freed
+            with contextlib.suppress(OSError):
+                size = path.stat().st_size
+                path.unlink()
+                removed, freed = removed + 1, freed + size
+
         kept: list[tuple[Path, str, int]] = [(self._entry(e.key), e.object, e.size_bytes) for e in self.entries()]
         kept += [(path, path.name, size) for path, size in self.plan_sizes().items()]
         for path, name, size in sorted(kept, key=lambda item: (-self._age(item[0]), item[0])):
             total += size if name not in used else 0
             if total > limit:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                    removed += 1
+                remove(path)
+                evicted.add(name)
             else:
                 used.add(name)
-        now = time.time()
+        old = time.time() - LEFTOVER_SECONDS  # what is newer may be of a batch that has not written its entry yet
+        for path in sorted(self.root.glob("object/??/*.tx8")):
+            if path.stem not in used and (path.stem in evicted or not hidden and self._age(path) < old):
+                remove(path)
         for path in sorted(self.root.glob("*/??/*")) + sorted(self.root.glob("*/??/.*")):
-            with contextlib.suppress(OSError):
-                folder = path.parent.parent.name
-                belongs = folder in ("entry", FOLDER) and path.suffix == ".json" or path.stem in used
-                if (
-                    belongs
-                    or folder == "object"
-                    and path.suffix == ".tx8"
-                    and hidden
-                    or path.suffix == ".tmp"
-                    and now - path.stat().st_mtime < LEFTOVER_SECONDS
-                ):
-                    continue
-                freed += path.stat().st_size
-                path.unlink()
-                removed += 1
+            known = path.suffix == (".tx8" if path.parent.parent.name == "object" else ".json")
+            if not known and self._age(path) < old:
+                remove(path)
         return removed, freed
 
     def _entry(self, key: str) -> Path:
@@ -208,7 +207,8 @@ class Cache:
         try:
             good = hashlib.sha256(path.read_bytes()).hexdigest() == entry.object
         except FileNotFoundError:
-            good = False
+            self.tell(f"cache: {path} is gone; the program is made anew")
+            return False
         except OSError as e:
             self.tell(f"cache: {path} cannot be read ({e.strerror or e}); the program is made anew")
             return False

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import glob
 import itertools
+import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,20 +32,23 @@ from typing import Any
 from tx8fast import files
 from tx8fast.errors import ConfigError, raise_all
 from tx8fast.options import CompileOptions
+from tx8fast.toml_text import parse_toml
 
 SCHEMA = 1
 MAX_JOBS = 100_000
 MOST_BYTES = 16 << 20  # of a manifest
+MOST_EMBEDDED_MIB = 1 << 20
 MOST_INCLUDES, MOST_DEPTH = 1000, 20  # files that are read, each as often as it is included, and how deep
 #: option -> types of its values; a list of them makes one job each
 MATRIX: dict[str, tuple[type, ...]] = {
     "phase": (str,), "seq": (int,), "past": (int,), "batch": (int,), "dtype": (str,), "opt": (int,), "machine": (str,),
-    "tp": (int,), "chips": (int, str), "sharing": (bool,), "group_table": (str,),
+    "tp": (int,), "chips": (int, str), "sharing": (bool,), "group_table": (str,), "order": (str,), "io_dtype": (str,), "as_family": (str,),
+    "part": (str,), "logits": (str,), "input": (str,),
 }  # fmt: skip
 #: options whose value is one thing, list or not
 SINGLE: dict[str, type] = {"dims": dict, "search_seconds": (float), "embed_limit_mib": int}
 AUTO = "auto"
-_GRID = re.compile(r"(\d+)x(\d+)")
+_GRID = re.compile(r"(\d{1,6})x(\d{1,6})")
 
 
 @dataclass(frozen=True)
@@ -100,15 +103,15 @@ def read_manifest(path: Path) -> list[Job]:
 def _sources(
     path: Path, outer: Mapping[str, Any], problems: list[str], trail: tuple[Path, ...], read: Iterator[int]
 ) -> Iterator[_Source]:
-    here = path.resolve()
     if next(read) > MOST_INCLUDES or len(trail) >= MOST_DEPTH:
         raise ConfigError(
             f"reading manifest {path}: more than {MOST_INCLUDES:,} files are included, or more than {MOST_DEPTH} deep"
         )
+    tree = _parse(path)
+    here = path.resolve()  # of a file that could be read: no circle of links, no impossible name
     if here in trail:
         problems.append(f"{path} includes itself: {' -> '.join(str(p.name) for p in (*trail, here))}")
         return
-    tree = _parse(path)
     known = {"schema", "include", "defaults", "model"}
     problems += [f"{path}: unknown key '{k}', known are {', '.join(sorted(known))}" for k in tree if k not in known]
     if tree.get("schema") != SCHEMA:
@@ -128,11 +131,11 @@ def _sources(
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(files.read_input(path, MOST_BYTES).decode("utf-8"))
+        return parse_toml(files.read_input(path, MOST_BYTES).decode("utf-8"))
     except OSError as e:
         raise ConfigError(f"reading manifest {path}: {e.strerror or e}") from e
-    except (ValueError, RecursionError) as e:
-        raise ConfigError(f"reading manifest {path}: {str(e)[:300] or type(e).__name__}") from e
+    except ValueError as e:
+        raise ConfigError(f"reading manifest {path}: {str(e)[:300]}") from e
 
 
 def _table(value: Any, where: str, problems: list[str]) -> dict[str, Any]:
@@ -229,6 +232,9 @@ def _expanded(stem: str, variant: str, path: Path, table: dict[str, Any], where:
     single = {k: v for k, v in table.items() if k in SINGLE}
     many = [k for k in MATRIX if len(matrix.get(k, ())) > 1]
     out: dict[str, Job] = {}
+    if math.prod(map(len, matrix.values())) > MAX_JOBS:
+        problems.append(f"{where}: its lists make more than {MAX_JOBS:,} jobs; split it into several manifests")
+        return []
     for values in itertools.product(*matrix.values()):
         given = dict(zip(matrix, values, strict=True))
         _drop_other_phase(given, many)
@@ -269,6 +275,8 @@ def _job(name: str, path: Path, given: dict[str, Any]) -> Job:
         raise ConfigError(f'chips = "{AUTO}" looks for a number of chips itself; drop tp')
     limit = fields.pop("embed_limit_mib", None)
     if limit is not None:
+        if not 0 <= limit <= MOST_EMBEDDED_MIB:
+            raise ConfigError(f"embed_limit_mib is {limit}, required 0 to {MOST_EMBEDDED_MIB:,}")
         fields["embed_limit_bytes"] = limit << 20
     return Job(name, path, replace(CompileOptions(), **fields), auto)
 

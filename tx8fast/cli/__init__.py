@@ -6,7 +6,6 @@ Must not: hold logic of a stage.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -23,21 +22,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 our own defect, 2 the user's input, 128 + n interrupted by signal n (130: Ctrl-C).
     """
     came: list[int] = []
-    if argv is None:
-        gc.set_threshold(COLLECT_EVERY)
+    done: list[bool] = []  # the command has ended well, its files stand: a signal now comes too late
     try:
-        finish = _listen(came, argv is None)
+        finish = _listen(came, argv is None, done)
         try:
+            import gc
+
+            if argv is None:
+                gc.set_threshold(COLLECT_EVERY)
             from tx8fast.cli.app import run
 
-            code = run(argv)
+            code = run(argv, lambda: done.append(True))
+            if argv is None:
+                gc.freeze()  # the process ends: nobody need look through what is left
         finally:
             finish()
     except KeyboardInterrupt:  # during the imports, or while a failure is told
         print("interrupted", file=sys.stderr)
         code = 130
-    if argv is None:
-        gc.freeze()  # the process ends: whatever is left is nobody's to look through
     return 128 + came[0] if came and code else code
 
 
@@ -46,8 +48,9 @@ class Stopped(KeyboardInterrupt):
     came while it ran the text of a function, as `dataclass` does when a module is loaded."""
 
 
-def _listen(came: list[int], own_process: bool) -> Callable[[], None]:
-    """Let the signals by which systems end a process clean up as Ctrl-C does; `came` will list them.
+def _listen(came: list[int], own_process: bool, done: list[bool]) -> Callable[[], None]:
+    """Let the signals by which systems end a process clean up as Ctrl-C does; `came` will list them. As soon as there is anything in `done`, they
+    stop nothing.
 
     Return what is to be called at the end: then the signals mean what they meant before; in a process of our own, which
     has only its exit code left to give, nothing. A native module that begins is not stopped: not every one looks whether what it
@@ -63,6 +66,8 @@ def _listen(came: list[int], own_process: bool) -> Callable[[], None]:
             end(number, frame)
 
     def end(_number: int, frame: FrameType | None) -> None:
+        if done:
+            return
         if not _loads_native(frame) or not hasattr(signal, "setitimer"):
             raise Stopped
         handler = signal.signal(signal.SIGALRM, end)

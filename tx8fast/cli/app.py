@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -27,8 +27,8 @@ TRACEBACK = "TX8FAST_TRACEBACK"
 #: command -> where it is: a command's module is imported when the command is called, or all are listed
 COMMANDS = {
     "batch": "batch.batch", "bench": "bench.bench", "cache": "cache.cache", "calibrate": "calibrate.calibrate", "check": "check.check",
-    "compile": "compile.compile_", "diff": "diff.diff", "inspect": "inspect.inspect", "opt": "opt.opt", "reduce": "reduce.reduce", "report": "report.report",
-    "run": "simulate.run_", "sensitivity": "sensitivity.sensitivity", "sim": "simulate.sim", "verify": "verify.verify",
+    "compile": "compile.compile_", "diff": "diff.diff", "emit-c": "emit.emit_c", "inspect": "inspect.inspect", "opt": "opt.opt", "reduce": "reduce.reduce", "report": "report.report",
+    "run": "simulate.run_", "sensitivity": "sensitivity.sensitivity", "serve": "serve.serve", "sim": "simulate.sim", "test-case": "emit.test_case", "verify": "verify.verify",
 }  # fmt: skip
 
 
@@ -48,8 +48,22 @@ class _Commands(click.Group):
         return command
 
 
+def _place(name: str, function: str, text: str) -> Callable:
+    """Return the option that prints where a part of the host library lies."""
+
+    def show(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        if value:
+            click.echo(getattr(importlib.import_module("tx8fast.host.places"), function)())
+            ctx.exit()
+
+    return click.option(name, is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="tx8fast", message="%(prog)s %(version)s")
+@_place("--include-dir", "get_include", "Print the folder of the host library's headers.")
+@_place("--cmake-dir", "get_cmake_dir", "Print the folder of its CMake package (tx8fast_DIR).")
+@_place("--pkgconfig-dir", "get_pkgconfig_dir", "Print the folder of its pkg-config file.")
 def cli() -> None:
     """Compile neural networks for the TX8 chip, execute the programs bit by bit, and time them.
 
@@ -59,8 +73,9 @@ def cli() -> None:
     """
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run one command; print one message for a failure and return the exit code."""
+def run(argv: Sequence[str] | None = None, done: Callable[[], None] = lambda: None) -> int:
+    """Run one command; print one message for a failure and return the exit code. done: called when all is written and printed, within
+    what still undoes it for an interrupt."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever called us
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
@@ -79,13 +94,14 @@ def run(argv: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", CompileWarning)
         warnings.showwarning = show
         with watching() as registry:
-            return _run(argv, registry)
+            return _run(argv, registry, done)
 
 
-def _run(argv: Sequence[str] | None, registry: Registry) -> int:
+def _run(argv: Sequence[str] | None, registry: Registry, done: Callable[[], None]) -> int:
     try:
         code = cli.main(None if argv is None else list(argv), prog_name="tx8fast", standalone_mode=False)
         sys.stdout.flush()
+        done()
         return code if isinstance(code, int) else DONE
     except click.exceptions.NoArgsIsHelpError as e:
         click.echo(e.format_message(), err=True)

@@ -13,7 +13,18 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import BAD_INPUT, DONE, json_option, progress, replacing, show_json, strict, tell, warn_unused
+from tx8fast.cli.output import (
+    BAD_INPUT,
+    DONE,
+    PATH,
+    json_option,
+    progress,
+    replacing,
+    show_json,
+    strict,
+    tell,
+    warn_unused,
+)
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import given
 from tx8fast.errors import ConfigError
@@ -22,10 +33,8 @@ PROGRAMS = "programs"
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of programs, journal and tables."
-)
+@click.argument("manifest", type=PATH)
+@click.option("-o", "--output", type=PATH, metavar="DIR", help="Directory of programs, journal and tables.")
 @click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes (default: one per core).")
 @click.option(
     "--dask", metavar="ADDRESS", help="Run on a Dask cluster that sees the same files; needs the extra 'dask'."
@@ -34,7 +43,7 @@ PROGRAMS = "programs"
 @click.option("--cache/--no-cache", "cached", default=True, help="Take programs that were made before (default: yes).")
 @click.option(
     "--cache-dir",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Where they are (default: TX8FAST_CACHE, or the user's cache).",
 )
@@ -73,6 +82,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
 
         def ended(outcome: Any, done: int, total: int) -> None:
             seconds[outcome.name] = outcome.seconds
+            callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
                 plans = f"{outcome.status}, plans cached" if outcome.plans_from_cache else outcome.status
@@ -85,7 +95,8 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
                     warned.add(outcome.name)
 
         journal = Journal(output)
-        runner = Runner(found, output / PROGRAMS, journal, cache, ended)
+        runner = Runner(found, output / PROGRAMS, journal, cache, ended, begun=callback.begun)
+        callback(0, len(found))
         journal.add("begin", manifest=str(manifest), jobs=len(found), resume=resume)
         if resume:
             runner.resume()

@@ -6,6 +6,7 @@ May import: click, cli.*, and late: batch, zoo, report. Must not: hold logic of 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
@@ -117,12 +118,15 @@ def _run(
 
         def ended(outcome: Any, done: int, total: int) -> None:
             outcomes[outcome.name] = outcome
+            callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
                 tell(f"[{done}/{total}] {outcome.name}: {outcome.row.get('error') or outcome.status}")
 
         journal = Journal(out)
-        rows = Runner(found, out / "programs", journal, None, ended).run(jobs or os.cpu_count() or 1)
+        runner = Runner(found, out / "programs", journal, None, ended, begun=callback.begun)
+        callback(0, len(found))
+        rows = runner.run(jobs or os.cpu_count() or 1)
         journal.close()
     document = suites.document(suite, rows, outcomes)
     if output is not None:
@@ -140,6 +144,8 @@ def _compare(first: Path, second: Path, figure: str, threshold: float, as_json: 
     from tx8fast.batch import bench as suites
     from tx8fast.batch.table import compare_grid
 
+    if not math.isfinite(threshold):
+        raise click.UsageError("--threshold is no number that a figure could rise by")
     found = suites.compare(suites.read_document(first), suites.read_document(second), figure, threshold)
     if as_json:
         show_json({"first": str(first), "second": str(second), **found})

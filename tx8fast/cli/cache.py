@@ -12,14 +12,12 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import json_option, show, show_json, tell, warn_unused
+from tx8fast.cli.output import PATH, json_option, show, show_json, tell, warn_unused
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import given as given_options
 from tx8fast.errors import ConfigError
 
-_directory = click.option(
-    "--cache-dir", type=click.Path(path_type=Path), metavar="DIR", help="Default: TX8FAST_CACHE, or the user's cache."
-)
+_directory = click.option("--cache-dir", type=PATH, metavar="DIR", help="Default: TX8FAST_CACHE, or the user's cache.")
 
 
 def _open(cache_dir: Path | None) -> Any:

@@ -19,19 +19,10 @@ from tx8fast.errors import ConfigError
 
 MOST_BYTES = 1 << 30
 _BLOCK = re.compile(r'<script type="application/json" id="tx8fast-sim">(.*?)</script>', re.S)
-_NEEDED = ("cycles", "groups", "losses")
-_OF_GROUPS = (
-    "label",
-    "cycles",
-    "count",
-    "total_cycles",
-    "ddr_bytes",
-    "noc_bytes",
-    "instructions",
-    "segments",
-    "losses",
-    "bound_cycles",
-)
+#: what of `sim --json` is compared -> its type; `losses` hold numbers, `segments` names
+_NEEDED = {"cycles": int, "groups": list, "losses": dict}
+_OF_GROUPS = {"label": str, "cycles": int, "count": int, "total_cycles": int, "ddr_bytes": int, "noc_bytes": int, "instructions": int,
+              "segments": list, "losses": dict, "bound_cycles": float}  # fmt: skip
 
 
 @click.command()
@@ -95,7 +86,18 @@ def _report(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{doing}: {e.strerror or e}") from e
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{doing}: it is not what `sim --json` prints: {e}") from e
-    whole = isinstance(found, dict) and all(k in found for k in _NEEDED) and isinstance(found["groups"], list)
-    if not whole or not all(isinstance(g, dict) and all(k in g for k in _OF_GROUPS) for g in found["groups"]):
+    if not _has(found, _NEEDED) or not all(_has(g, _OF_GROUPS) for g in found["groups"]):
         raise ConfigError(f"{doing}: it is not what this version's `sim --json` prints")
     return found
+
+
+def _has(found: Any, needed: dict[str, type]) -> bool:
+    """Tell whether an object has these keys with values of these types, and lists and losses hold what they should."""
+    if not isinstance(found, dict):
+        return False
+    for key, kind in needed.items():
+        value = found.get(key)
+        if isinstance(value, bool) or not isinstance(value, (int, float) if kind is float else kind):
+            return False
+    numbers = all(isinstance(v, int | float) for v in found["losses"].values())
+    return numbers and all(isinstance(s, str) for s in found.get("segments", ()))

@@ -26,6 +26,8 @@ DONE, DEFECT, BAD_INPUT, WORSE, INTERRUPTED = 0, 1, 2, 3, 130
 #: a bar that would vanish at once only flickers
 BAR_DELAY_SECONDS = 0.5
 EVENT_SECONDS = 0.25
+#: widths of the bar, and of what stands right of it with the gaps
+BAR_CELLS, LEFT_CELLS = 12, 28
 #: between lines of a log, the first included
 LINE_SECONDS = 10.0
 
@@ -118,6 +120,12 @@ class Reporter:
         """A phase begins."""
         self.name = name
 
+    def begun(self, name: str) -> None:
+        """One of several pieces of work that go on at once has begun."""
+
+    def ended(self, name: str) -> None:
+        """It has ended."""
+
     def close(self) -> None:
         """The task has ended."""
 
@@ -205,9 +213,36 @@ class _Bar(Reporter):
     bar: Any = None
     row: Any = None
 
+    def __init__(self, task: str) -> None:
+        super().__init__(task)
+        self.at_work: dict[str, float] = {}  # name -> when it began
+        self.rows: dict[str, Any] = {}
+        self.cells = 0  # of a name
+        self.total = 0
+
     def close(self) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+    def begun(self, name: str) -> None:
+        self.at_work[name] = time.monotonic()
+        if self.bar is None:  # what is made of several pieces takes its time
+            self._open(self.total)
+        self._show_work()
+
+    def ended(self, name: str) -> None:
+        self.at_work.pop(name, None)
+        if self.bar is not None:
+            self._show_work()
+
+    def _show_work(self) -> None:
+        """Let the rows below the bar be those of what goes on, each with its own time."""
+        from tx8fast.report.grid import shorten
+
+        for name in [n for n in self.rows if n not in self.at_work]:
+            self.bar.remove_task(self.rows.pop(name))
+        for name in [n for n in self.at_work if n not in self.rows]:
+            self.rows[name] = self.bar.add_task(f"  {shorten(name, self.cells)}", total=None, began=self.at_work[name])
 
     def phase(self, name: str) -> None:
         super().phase(name)
@@ -215,6 +250,7 @@ class _Bar(Reporter):
             self.bar.update(self.row, description=self._text())
 
     def __call__(self, done: int, total: int) -> None:
+        self.total = total
         if self.bar is None and time.monotonic() - self.started < BAR_DELAY_SECONDS:
             return
         bar = self.bar = self.bar or self._open(total)
@@ -228,12 +264,29 @@ class _Bar(Reporter):
         from rich.console import Console
 
         console = Console(file=sys.stderr, markup=False, emoji=False)
-        columns = (rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.MofNCompleteColumn(),
-                   rich.TimeRemainingColumn())  # fmt: skip
-        bar = rich.Progress(*columns, console=console, transient=True)
-        self.row = bar.add_task(self._text(), total=total)
-        bar.start()
-        return bar
+        columns = (rich.TextColumn("{task.description}", markup=False), rich.BarColumn(BAR_CELLS), _left())
+        self.bar = rich.Progress(*columns, console=console, transient=True)
+        self.cells = max(12, console.width - BAR_CELLS - LEFT_CELLS)
+        self.row = self.bar.add_task(self._text(), total=total)
+        self._show_work()
+        self.bar.start()
+        return self.bar
+
+
+def _left() -> Any:
+    """Return the column that says how much is done and how long the rest may take, or how long a piece of work has taken so far."""
+    from rich import progress as rich
+    from rich.text import Text
+
+    class Left(rich.ProgressColumn):
+        remaining = rich.TimeRemainingColumn()
+
+        def render(self, task: rich.Task) -> Text:
+            if "began" in task.fields:
+                return Text(f"for {time.monotonic() - task.fields['began']:,.0f} s", style="progress.elapsed")
+            return Text.assemble(f"{task.completed:,.0f} of {task.total or 0:,.0f}, left ", self.remaining.render(task))
+
+    return Left()
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Fixed texts: the main that runs a program on the C model, and how everything is built.
+"""Fixed texts: the main that runs a program on the C model, how everything is built, and the frame of the table of tensors.
 
 May import: nothing.
 """
@@ -11,19 +11,18 @@ extern "C" {
 #endif
 /* What every tile runs. tile: its number; ddr: the address at which DDR begins. */
 void tile_main(uint32_t tile, uint64_t ddr);
+/* How long an instruction occupies its unit (tx8_model.h). */
+int64_t program_duration(const void *row, int64_t ddr, int64_t *ddr_bytes);
 #ifdef __cplusplus
 }
 #endif
 #endif
 """
 
-MAIN = """/* Run the program on the C model: parameters and inputs from files as program.json describes them, outputs to files. With
- * a test case, compare the outputs with what is expected. Exit code: 0 done and equal, 1 not equal, 2 something is wrong. */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "program.h"
-#include "tx8_model.h"
+TENSORS = """/* What the program needs of a host: sizes, and where its parameters, inputs and outputs lie; program.json says the same. */
+#ifndef TENSORS_H
+#define TENSORS_H
+#include <stdint.h>
 
 enum {{ TILES = {tiles}, HAS_CASE = {has_case}, PARAMS = {n_params}, INPUTS = {n_inputs}, OUTPUTS = {n_outputs} }};
 static const int64_t SPM_BYTES = {spm_bytes}, DDR_BYTES = {ddr_bytes};
@@ -35,39 +34,50 @@ typedef struct {{
     int64_t offset, address, bytes;
     int blocked, format;
     int64_t n, positions, channels;
-}} tensor;
-static const tensor params[] = {{
+}} program_tensor;
+static const program_tensor params[] = {{
 {params}
 }};
-static const tensor inputs[] = {{
+static const program_tensor inputs[] = {{
 {inputs}
 }};
-static const tensor outputs[] = {{
+static const program_tensor outputs[] = {{
 {outputs}
 }};
+#endif
+"""
 
-static int wrong(const char *what, const char *name) {{
+MAIN = """/* Run the program on the C model: parameters and inputs from files as program.json describes them, outputs to files. With
+ * a test case, compare the outputs with what is expected. Exit code: 0 done and equal, 1 not equal, 2 something is wrong. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "program.h"
+#include "tensors.h"
+#include "tx8_model.h"
+
+static int wrong(const char *what, const char *name) {
     fprintf(stderr, "error: %s %s\\n", what, name);
     return 2;
-}}
+}
 
-static int read_tensor(const tensor *t, const char *file, uint8_t *to) {{
+static int read_tensor(const program_tensor *t, const char *file, uint8_t *to) {
     FILE *f = fopen(file, "rb");
     int good = f && !fseek(f, (long)t->offset, SEEK_SET) && fread(to, 1, (size_t)t->bytes, f) == (size_t)t->bytes;
     if (f) fclose(f);
     return good ? 0 : wrong("cannot read the bytes of", t->name);
-}}
+}
 
-static int write_tensor(const tensor *t, const uint8_t *from) {{
+static int write_tensor(const program_tensor *t, const uint8_t *from) {
     FILE *f = fopen(t->file, "wb");
     int good = f && fwrite(from, 1, (size_t)t->bytes, f) == (size_t)t->bytes;
     if (f && fclose(f)) good = 0;
     return good ? 0 : wrong("cannot write", t->file);
-}}
+}
 
 /* Returns 1 if the output is another than expected. */
-static int compare(int k, const uint8_t *got) {{
-    const tensor *t = &outputs[k];
+static int compare(int k, const uint8_t *got) {
+    const program_tensor *t = &outputs[k];
     char file[64];
     int64_t first = 0, differ;
     uint8_t *want = (uint8_t *)malloc((size_t)(t->bytes ? t->bytes : 1));
@@ -80,30 +90,30 @@ static int compare(int k, const uint8_t *got) {{
     else
         printf("%s: as expected\\n", t->name);
     return differ != 0;
-}}
+}
 
-int main(void) {{
+int main(void) {
     static const char *const units[] = TX8_UNIT_NAMES;
-    tx8_model *model = tx8_model_open(TILES, SPM_BYTES, DDR_BASE, DDR_BYTES, NULL);
+    tx8_model *model = tx8_model_open(TILES, SPM_BYTES, DDR_BASE, DDR_BYTES, program_duration);
     int result = 0;
     if (!model) return wrong("no memory for", "the chip");
     uint8_t *ddr = tx8_model_ddr(model);
     for (int k = 0; k < PARAMS && !result; k++) result = read_tensor(&params[k], params[k].file, ddr + params[k].address);
     for (int k = 0; k < INPUTS && !result; k++) result = read_tensor(&inputs[k], inputs[k].file, ddr + inputs[k].address);
     if (!result && tx8_model_run(model, tile_main)) result = wrong("running the program:", tx8_model_error(model));
-    for (int k = 0; k < OUTPUTS && result != 2; k++) {{
+    for (int k = 0; k < OUTPUTS && result != 2; k++) {
         int found = write_tensor(&outputs[k], ddr + outputs[k].address);
         if (!found && HAS_CASE) found = compare(k, ddr + outputs[k].address);
         if (found > result) result = found;
-    }}
-    if (result != 2) {{
+    }
+    if (result != 2) {
         for (int k = 0; k < TX8_UNITS; k++)
             printf("%s: %lld instructions, %lld cycles\\n", units[k], (long long)tx8_model_instructions(model, k), (long long)tx8_model_cycles(model, k));
         printf("ddr: %lld bytes\\n", (long long)tx8_model_ddr_bytes(model));
-    }}
+    }
     tx8_model_close(model);
     return result;
-}}
+}
 """
 
 MAKEFILE = """# `make` builds the program with the C model, `make run` runs it. CC and CFLAGS are yours to set; MODEL names a library of the
@@ -116,8 +126,8 @@ LANGUAGE := $(if $(CXX17),-x c++ -std=c++17,-std=c11)
 EXACT := -std=c11 -ffp-contract=off -fno-math-errno -fno-trapping-math -pthread -Wall -Wextra
 OBJECTS := $(patsubst %.c,%.o,$(wildcard c_model/*.c))
 
-program: program.o main.o $(MODEL)
-\t$(CC) $(CFLAGS) -pthread -o $@ program.o main.o $(MODEL) -lm
+program: program.o durations.o main.o $(MODEL)
+\t$(CC) $(CFLAGS) -pthread -o $@ program.o durations.o main.o $(MODEL) -lm
 
 run: program
 \t./program
@@ -128,13 +138,14 @@ run: program
 c_model/%.o: c_model/%.c
 \t$(CC) $(CFLAGS) $(EXACT) -c -o $@ $<
 
-c_model/libtx8_model.a: $(OBJECTS)
+%/libtx8_model.a: $(OBJECTS)
 \t$(AR) rcs $@ $^
 
 clean:
 \trm -f program *.o c_model/*.o c_model/*.a
 
 .PHONY: run clean
+.SECONDARY:
 """
 
 
@@ -154,7 +165,7 @@ target_include_directories(tx8_model PUBLIC c_model)
 target_compile_options(tx8_model PRIVATE -ffp-contract=off -fno-math-errno -fno-trapping-math)
 target_link_libraries(tx8_model PUBLIC Threads::Threads m)
 
-add_executable(program program.c main.c)
+add_executable(program program.c durations.c main.c)
 target_compile_options(program PRIVATE -Wall -Wextra -Werror)
 target_link_libraries(program PRIVATE tx8_model)
 """

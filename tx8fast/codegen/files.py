@@ -1,12 +1,13 @@
 """Everything that is written beside the text of a program: images, description, the main of the C model, and how to build.
 
-May import: codegen.program, codegen.abi_text, program, machine, numerics, host, files, errors. Must not: simulate.
+May import: codegen.program, codegen.durations, codegen.abi_text, program, machine, numerics, host, files, errors. Must not: simulate.
 A directory stands for itself: it holds the sources of the C model, too.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ import numpy as np
 
 from tx8fast import files, host
 from tx8fast.codegen import abi_text
-from tx8fast.codegen.build import CMAKE, HEADER, MAIN, MAKEFILE
+from tx8fast.codegen.build import CMAKE, HEADER, MAIN, MAKEFILE, TENSORS
+from tx8fast.codegen.durations import duration_text
 from tx8fast.codegen.program import check, program_text
 from tx8fast.codegen.rows import literal
 from tx8fast.errors import ConfigError
@@ -24,7 +26,7 @@ from tx8fast.numerics.formats import FORMAT_CODES
 from tx8fast.numerics.layout import npc
 from tx8fast.program.model import Program, Tensor
 
-CORE = Path(host.__file__).with_name("csrc")
+CORE, OWN = Path(host.__file__).with_name("csrc"), Path(__file__).with_name("csrc")
 MODEL = "c_model"
 PARAMS = "params.bin"
 Chunks = Iterable[bytes | memoryview]
@@ -47,15 +49,18 @@ def write_c(
     texts = {
         "program.c": program_text(program),
         "program.h": [HEADER],
-        "main.c": [main_text(program, expected is not None)],
+        "tensors.h": [tensors_text(program, expected is not None)],
+        "main.c": [MAIN],
+        "durations.c": duration_text(program),
         "program.json": [json.dumps(description(program, expected is not None), indent=2) + "\n"],
         "Makefile": [MAKEFILE],
         "CMakeLists.txt": [CMAKE],
         f"{MODEL}/tx8_abi.h": [abi_text.header()],
         f"{MODEL}/model_calls.c": [abi_text.source()],
     }
-    contents: dict[str, Chunks] = {name: (t.encode("utf-8") for t in parts) for name, parts in texts.items()}
-    contents |= {f"{MODEL}/{p.name}": [p.read_bytes()] for p in sorted(CORE.glob("*.[ch]"))}
+    # all text is made, or refused, before there is a directory; parameters are read one at a time
+    contents: dict[str, Chunks] = {name: ["".join(parts).encode("utf-8")] for name, parts in texts.items()}
+    contents |= {f"{MODEL}/{p.name}": [p.read_bytes()] for p in model_sources()}
     contents[PARAMS] = (np.ascontiguousarray(image).data for _, image in params)
     for tensors, kind, found in ((program.inputs, "in", inputs), (program.outputs, "expected", expected)):
         contents |= {f"{kind}_{k}.bin": [found[t.name]] for k, t in enumerate(tensors) if found is not None}
@@ -69,6 +74,18 @@ def write_c(
     except OSError as e:
         raise ConfigError(f"writing C into {folder}: {e.strerror or e}") from e
     return list(contents)
+
+
+def model_sources() -> list[Path]:
+    """Return the sources of the C model: its own, the core's, and what they include. The host library's begin with "tx8_"."""
+    found = {p.name: p for p in (*OWN.glob("*.[ch]"), *(p for p in CORE.glob("*.c") if not p.name.startswith("tx8_")))}
+    left = list(found.values())
+    while left:
+        for name in re.findall(r'^#include "(\w+\.h)"', left.pop().read_text(encoding="utf-8"), re.MULTILINE):
+            if name not in found and (CORE / name).is_file():
+                found[name] = CORE / name
+                left.append(found[name])
+    return [found[name] for name in sorted(found)]
 
 
 # --- what is in the files ------------------------------------------------------------------------------
@@ -126,10 +143,10 @@ def param_offsets(program: Program) -> list[int]:
     return np.cumsum([0, *(t.size_bytes for t in program.params)])[:-1].tolist()
 
 
-def main_text(program: Program, has_case: bool) -> str:
-    """Return `main.c`."""
+def tensors_text(program: Program, has_case: bool) -> str:
+    """Return `tensors.h`."""
     machine = Machine.from_dict(program.machine)
-    return MAIN.format(
+    return TENSORS.format(
         tiles=machine.n_tiles,
         spm_bytes=machine.tile.spm_bytes,
         ddr_base=literal(DDR_BASE, True),

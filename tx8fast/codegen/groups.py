@@ -1,6 +1,6 @@
 """A segment as a function of C, with the tables of what differs from tile to tile.
 
-May import: numpy, isa, codegen.forms, codegen.rows, program, errors. Must not: know launches.
+May import: numpy, isa, codegen.folding, codegen.forms, codegen.rows, program, errors. Must not: know launches.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.codegen.abi import FORMATS
+from tx8fast.codegen.folding import fold
 from tx8fast.codegen.forms import Form, barriers, forms
 from tx8fast.codegen.rows import lines, literal
 from tx8fast.isa.comm import N_MONITORS, mask_tiles
@@ -107,7 +108,7 @@ class Group:
         return sorted(used)
 
     def _form(self, form: Form, name: str) -> Iterator[str]:
-        body = list(lines(form, self.segment.ops, self.where))
+        body = fold(list(lines(form, self.segment.ops, self.where)))
         slots = self._slots(form)
         places = {}
         for k in slots:

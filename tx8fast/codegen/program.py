@@ -30,8 +30,6 @@ def check(program: Program) -> None:
         raise ProgramError(
             f"writing C for a program of {program.n_chips} chips: C is written for one; compile with --tp 1"
         )
-    if not program.launches:
-        raise ProgramError("writing C for a program without launches: there is nothing to run")
 
 
 def program_text(program: Program) -> Iterator[str]:
@@ -46,9 +44,14 @@ def program_text(program: Program) -> Iterator[str]:
     for k, launch in enumerate(program.launches):
         offsets = [literal(int(a) - DDR_BASE, True) for a in launch.args.tolist()] or ["0"]
         yield f"static const uint64_t args_{k}[] = {{{', '.join(offsets)}}};\n"
-    yield "\nstatic const struct {\n    void (*group)(op_tile *t, const uint64_t *args);\n    const uint64_t *args;\n} launches[] = {\n"
-    for k, launch in enumerate(program.launches):
-        yield f"    {{group_{launch.segment}, args_{k}}}, /* {comment(launch.name)} */\n"
-    yield "};\n\n"
-    yield "void tile_main(uint32_t tile, uint64_t ddr) {\n    op_tile t;\n    t.tile = tile, t.n_sent = 0, t.ddr = ddr;\n"
-    yield "    for (uint32_t k = 0; k < sizeof launches / sizeof launches[0]; k++) launches[k].group(&t, launches[k].args);\n}\n"
+    if program.launches:
+        yield "\nstatic const struct {\n    void (*group)(op_tile *t, const uint64_t *args);\n    const uint64_t *args;\n} launches[] = {\n"
+        for k, launch in enumerate(program.launches):
+            yield f"    {{group_{launch.segment}, args_{k}}}, /* {comment(launch.name)} */\n"
+        yield "};\n"
+    yield "\nvoid tile_main(uint32_t tile, uint64_t ddr) {\n    op_tile t;\n    t.tile = tile, t.n_sent = 0, t.ddr = ddr;\n"
+    if program.launches:
+        yield "    for (uint32_t k = 0; k < sizeof launches / sizeof launches[0]; k++) launches[k].group(&t, launches[k].args);\n"
+    else:
+        yield "    (void)t; /* every result is a parameter */\n"
+    yield "}\n"

@@ -1,7 +1,5 @@
 // The C++ classes for Python. The interpreter is free while programs run; progress callbacks take it for a moment.
-#include <pybind11/functional.h>
 #include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
 
 #include "tx8fast/tx8.hpp"
 
@@ -95,6 +93,13 @@ PYBIND11_MODULE(_program, m) {
             p.set_param(name, viewed(info));
         })
         .def("run", &run, py::arg("inputs"), py::arg("threads") = 0, py::arg("progress") = py::none())
-        .def("figures", &tx8fast::Program::figures)
-        .def("fact", &tx8fast::Program::fact);
+        .def("figures", [](const tx8fast::Program &p) {
+            py::dict found;
+            for (const auto &[name, value] : p.figures()) found[py::str(name)] = value;
+            return found;
+        })
+        .def("fact", [](const tx8fast::Program &p, const std::string &name) -> py::object {
+            const auto found = p.fact(name);
+            return found ? py::object(py::str(*found)) : py::none();
+        });
 }

@@ -45,7 +45,8 @@ def _record() -> Iterator[str]:
         base, shape = kind.subdtype or (kind, ())
         yield f"    {_TYPES[base.str]} {name}{''.join(f'[{n}]' for n in shape)};"
     yield "} tx8_row;"
-    yield f'_Static_assert(sizeof(tx8_row) == {isa.RECORD.itemsize}, "a row has no padding");'
+    size = f'(sizeof(tx8_row) == {isa.RECORD.itemsize}, "a row has no padding");'
+    yield f"#ifdef __cplusplus\nstatic_assert{size}\n#else\n_Static_assert{size}\n#endif"
 
 
 def _formats() -> Iterator[str]:

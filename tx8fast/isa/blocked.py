@@ -23,9 +23,21 @@ def _tail_table(block: int) -> np.ndarray:
     return out
 
 
-_TAIL = np.zeros((129, 128), np.int64)
-for _block in (64, 128):
-    _TAIL[_block, :_block] = _tail_table(_block)
+class _Tails:
+    """Channels stored for what is left behind whole blocks, by (channels of a block, channels left): columns or integers, or
+    anything that knows how to look itself up in a column, as what writes formulas down does (`__lookup__`)."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros((129, 128), np.int64)
+        for block in (64, 128):
+            self.table[block, :block] = _tail_table(block)
+
+    def __getitem__(self, key):
+        look = getattr(key[1], "__lookup__", None)
+        return self.table[key] if look is None else look(self.table[key[0]].reshape(-1))
+
+
+_TAIL = _Tails()
 
 
 def padded(c, fmt):

@@ -45,13 +45,14 @@ class Dma(Instruction):
         return np.where(Dma.runs(r) > 1, 9, 5)
 
     @staticmethod
-    def transfer(machine, r, ddr):
-        """Return (cycles without the bandwidth part, bytes charged to DDR) for absolute addresses `ddr`."""
+    def transfer(machine, r, ddr, pages_of=extra_pages):
+        """Return (cycles without the bandwidth part, bytes charged to DDR) for absolute addresses `ddr`; `pages_of`: counts the
+        pages that runs open beyond the fewest (addresses, runs, bytes of a page)."""
         p = r["p"]
         runs = Dma.runs(r)
         burst = machine.chip.ddr_burst
         charged = runs * (ceil_div(p[:, 0] + ddr % burst, burst) * burst)
-        pages = extra_pages(ddr, p[:, :7], machine.chip.ddr_page)
+        pages = pages_of(ddr, p[:, :7], machine.chip.ddr_page)
         startup = np.where(r["opcode"] == 0x301, machine.wdma.startup, machine.rdma.startup)
         return (
             startup + runs * machine.dma.run_overhead + pages * machine.chip.ddr_page_penalty,

@@ -35,14 +35,8 @@ def _by_format(machine):
 def _memory(machine, left, left_reads, right, right_reads, psum, out):
     """Return port cycles: two ports for the left operand, one each for right, psum and result."""
     port = machine.ne.port_bytes
-    return np.maximum.reduce(
-        [
-            ceil_div(left * left_reads, 2 * port),
-            ceil_div(right * right_reads, port),
-            ceil_div(psum, port),
-            ceil_div(out, port),
-        ]
-    )
+    read = np.maximum(ceil_div(left * left_reads, 2 * port), ceil_div(right * right_reads, port))
+    return np.maximum(read, np.maximum(ceil_div(psum, port), ceil_div(out, port)))
 
 
 def _extras(parts):

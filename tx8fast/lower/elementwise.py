@@ -140,9 +140,8 @@ class Elementwise(Lowering):
         if self._wide:
             out += [n * e] * 2
         for mode, a in zip(self.modes, self.reads, strict=True):
-            width = ITEM_BYTES[a.spec.dtype]
             if self._expands(mode, a):
-                out.append(n * width)
+                out.append(local.rows * 4 * e if self._truths(mode, a) else n * ITEM_BYTES[a.spec.dtype])
         if self.op == "select":
             out.append(n * ITEM_BYTES[self.record.results[0].dtype])
         if self.op in COMPARE:
@@ -157,7 +156,12 @@ class Elementwise(Lowering):
             em.fill(consts[0], 1.0, 64, self._ones_fmt())
 
     def _ones_fmt(self) -> str:
-        return self.reads[self.modes.index("rows")].spec.dtype
+        return self.reads[-1].spec.dtype  # only the first operand may hold truth values
+
+    @staticmethod
+    def _truths(mode: str, access: Access) -> bool:
+        """True for a column of truth values: the matrix engine broadcasts them when they are numbers."""
+        return mode == "rows" and access.spec.dtype not in FLOATS
 
     def _expands(self, mode: str, access: Access) -> bool:
         """True if an operand is brought to full size first: no instruction of this op takes it as it is."""
@@ -207,14 +211,18 @@ class Elementwise(Lowering):
         n_own = self._recipe_scratch + 2 * self._wide
         own, extra = pool[:n_own], pool[n_own:]
         modes = list(self.modes)
+        fmt = self.record.results[0].dtype
         for i, a in enumerate(self.reads):
             mode = modes[i]
             if self._expands(mode, a):
                 dst = extra.pop(0)
+                if self._truths(mode, a):
+                    em.cvt(srcs[i], dst, local.rows * 4, "i8", fmt)
+                    srcs[i] = dst
+                    continue
                 self._expand(em, s, i, mode, srcs[i], dst, local)
                 srcs[i], modes[i] = dst, "full"
         out = s.writes[0]
-        fmt = self.record.results[0].dtype
         if self.op in BINARY:
             self._binary(em, self.op, srcs, modes, out, local, fmt)
         elif self.op in COMPARE:
@@ -223,7 +231,10 @@ class Elementwise(Lowering):
             em.cvt(t, out, n, self.reads[0].spec.dtype, "i8")
         elif self.op == "select":
             mask = extra.pop(0)
-            em.cvt(srcs[0], mask, n, "i8", fmt)
+            if modes[0] == "rows":
+                self._expand_rows(em, srcs[0], s.consts[0], mask, local, fmt)
+            else:
+                em.cvt(srcs[0], mask, n, "i8", fmt)
             em.copy(srcs[2], out, n * ITEM_BYTES[fmt])
             em.add("mask_move", src0=srcs[1], src1=mask, dst=out, n=n, fmt=_code(fmt))
         elif self.op == "convert":

@@ -9,7 +9,7 @@ whole with every slice: a dimension that steps through them is wider by their le
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tx8fast.graph_table import Dim, Rule, TensorSpec
 
@@ -80,6 +80,24 @@ def split_factor(rule: Rule, f: int, inner: int) -> Rule:
     work = tuple([(e, c, (*fs, last) if f in fs else fs) for e, c, fs in rule.work])
     sizes = tuple([n // inner if g == f else n for g, n in enumerate(rule.sizes)])
     return Rule((*sizes, inner), rule.kinds + rule.kinds[f], ins, outs, work, (), rule.combine)
+
+
+def least_room(size: Sequence[int], needs: Sequence[Collection[int]]) -> list[int]:
+    """Return values of `size` bytes in an order that keeps few of them alive: of those that may come, the smallest, among equals the one
+    that frees most, then the one with most others behind it. needs: by value, those that must be there."""
+    n = len(size)
+    behind = [0] * n
+    for t in reversed(range(n)):
+        for i in needs[t]:
+            behind[i] = max(behind[i], behind[t] + 1)
+    readers = [{t for t in range(n) if i in needs[t]} for i in range(n)]
+    order: list[int] = []
+    while len(order) < n:
+        done = set(order)
+        ready = [t for t in range(n) if t not in done and done.issuperset(needs[t])]
+        frees = {t: sum(size[i] for i in {*needs[t]} if readers[i] <= done | {t}) for t in ready}
+        order.append(min(ready, key=lambda t: (size[t], -frees[t], -behind[t], t)))
+    return order
 
 
 def _kind(kinds: Sequence[str]) -> str:

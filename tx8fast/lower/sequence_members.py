@@ -232,13 +232,9 @@ class Members(Stream):
             lead = access.dims[0].terms
             if len(lead) != 1 or lead[0][0] != self._sequence_factor(low):
                 raise NotLowerable("attention of a stream has the sequence as its first factor")
-        for head in self._all_heads(low):
-            lo, hi = self._head_range(low, head, 0, self.positions)
-            for access in (*low.reads[:3], low.writes[0]):
-                a, b = access.box(lo, hi)[-1]
-                block = block_size(access.spec.dtype)
-                if a % block or b - a != low.depth or low.depth % block:
-                    raise NotLowerable("heads are whole blocks of channels")
+            one, block = access.box((0,) * len(low.sizes), (1,) * len(low.sizes))[-1], block_size(spec.dtype)
+            if one != (0, low.depth) or low.depth % block or any(c % block for _, c in access.dims[-1].terms):
+                raise NotLowerable("heads are whole blocks of channels")
 
     @staticmethod
     def _sequence_factor(low: Attention) -> int:

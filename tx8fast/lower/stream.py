@@ -24,6 +24,7 @@ from tx8fast.lower.chain import PSUM, Chain, Source, place
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
+from tx8fast.lower.loops import least_room
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
 from tx8fast.lower.thin import THIN, Thin, thinned
@@ -44,22 +45,9 @@ Part = tuple[int, tuple[int, ...], tuple[int, ...]]  # member, and factor ranges
 
 
 def smallest_first(record: GroupRecord) -> GroupRecord:
-    """Return the group with its ops in an order that needs little scratchpad: of the ops that may run, the one with
-    the smallest image, among equals the one that frees most, then the one with most ops still behind it."""
-    n = len(record.ops)
+    """Return the group with its ops in an order that needs little scratchpad."""
     needs = [{w[1] for w in row if w is not None and w[0] == "op"} for row in record.wires]
-    behind = [0] * n
-    for t in reversed(range(n)):
-        for i in needs[t]:
-            behind[i] = max(behind[i], behind[t] + 1)
-    readers = [{t for t in range(n) if i in needs[t]} for i in range(n)]
-    size = [spec_bytes(op.results[0]) for op in record.ops]
-    order: list[int] = []
-    while len(order) < n:
-        done = set(order)
-        ready = [t for t in range(n) if t not in done and needs[t] <= done]
-        frees = {t: sum(size[i] for i in needs[t] if readers[i] <= done | {t}) for t in ready}
-        order.append(min(ready, key=lambda t: (size[t], -frees[t], -behind[t], t)))
+    order = least_room([spec_bytes(op.results[0]) for op in record.ops], needs)
     new = {old: i for i, old in enumerate(order)}
     wires = tuple(
         tuple(("op", new[w[1]]) if w is not None and w[0] == "op" else w for w in record.wires[t]) for t in order

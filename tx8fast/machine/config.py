@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import reprlib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -23,6 +22,7 @@ from tx8fast.errors import ConfigError, raise_all
 from tx8fast.files import read_input
 from tx8fast.machine import sections as s
 from tx8fast.machine.sections import SECTIONS
+from tx8fast.toml_text import parse_toml
 
 #: first DDR byte address that the DMA engines see (TX8 hardware manual 3.2)
 DDR_BASE = 0x2_8000_0000
@@ -288,9 +288,7 @@ def load_machine(source: str | Path = "tx8", overrides: Mapping[str, Any] | None
     """
     text, label = read_machine_text(source)
     try:
-        data = tomllib.loads(text)
-    except RecursionError:
-        raise ConfigError(f"loading machine '{label}': not valid TOML: brackets are nested too deeply") from None
+        data = parse_toml(text)
     except ValueError as err:  # a syntax error, or a number of thousands of digits
         raise ConfigError(f"loading machine '{label}': not valid TOML: {err}") from None
     for key, value in (overrides or {}).items():

@@ -109,7 +109,7 @@ class Program:
     params: list[Tensor]
     ddr_bytes: int  # highest used DDR byte offset (from the DDR base) + 1
     meta: dict[str, Any]
-    data: bytes | memoryview = b""  # embedded parameter bytes, packed as they lie in DDR
+    data: bytes | bytearray | memoryview = b""  # embedded parameter bytes, packed as they lie in DDR
     chips: tuple[int, int] = (1, 1)  # grid (x, y) of chips that run it together, each with a DDR of its own
 
     @property

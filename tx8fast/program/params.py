@@ -177,7 +177,7 @@ def _image(program: Program, tensor: Tensor, root: Path, room: Callable[[Tensor]
     n = program.n_chips if tensor.per_chip else 1
     if tensor.embedded >= 0:
         end = tensor.embedded + n * tensor.size_bytes
-        view = memoryview(program.data)[tensor.embedded : end]
+        view = memoryview(program.data).toreadonly()[tensor.embedded : end]
         if len(view) != n * tensor.size_bytes:
             raise ProgramError(
                 f"reading parameter '{tensor.name}': bytes [{tensor.embedded}, {end}) "

@@ -2,8 +2,9 @@
 
 May import: numpy, isa (names), program, proof.code, proof.forms. Must not: decide whether a loss matters; the report names them.
 
-Two kinds: a sum of which partial results are stored in 16 bits (partial products of the matrix engine, reductions and windows
-of the vector engine), and a value that is widened to f32 again after it was narrowed in the same launch: an intermediate
+Four kinds: a sum of which partial results are stored in 16 bits (partial products of the matrix engine, reductions and windows
+of the vector engine), f32 taken as tf32, which has 10 bits of a fraction, rows of 16 bits and short exponentials in code whose
+arguments are all wider, and a value that is widened to f32 again after it was narrowed in the same launch: an intermediate
 that the rows around it hold in f32. Each is counted by segment and op.
 """
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.program.model import Program
+from tx8fast.program.model import Program, Segment
 from tx8fast.proof.code import written_out
 from tx8fast.proof.forms import NAMES
 
@@ -28,7 +29,8 @@ _WIDENING = {f"cvt_{fmt}_f32": fmt for fmt in NARROW}
 
 @dataclass(frozen=True)
 class Finding:
-    """`rows` rows of one segment (over all tiles) that came from `op`; `what`: "sum in bf16", "narrowed to bf16 between f32 rows"."""
+    """`rows` rows of one segment (over all tiles) that came from `op`; `what`: "sum in bf16", "computed in tf32", "computed in bf16 between values in f32",
+    "short exponential between values in f32", "narrowed to bf16 between f32 rows"."""
 
     segment: str
     op: str
@@ -44,14 +46,20 @@ def audit(program: Program) -> list[Finding]:
         found: Counter[tuple[str, str]] = Counter()
         tiles = Counter(int(t) for t in segment.tile_code if t >= 0)
         for index, times in tiles.items():
-            for (op, what), rows in _losses(written_out(segment.codes[index])).items():
+            for (op, what), rows in _losses(written_out(segment.codes[index]), _is_wide(segment)).items():
                 found[segment.ops[op] if 0 <= op < len(segment.ops) else "", what] += rows * times
         out += [Finding(segment.name, op, what, rows) for (op, what), rows in sorted(found.items())]
     return out
 
 
-def _losses(rows: np.ndarray) -> Counter[tuple[int, str]]:
-    """Count the losses of one tile's rows by (op, kind)."""
+def _is_wide(segment: Segment) -> bool:
+    """Say whether code takes and gives numbers in f32 alone."""
+    kinds = {a.dtype for a in segment.arguments if a is not None}
+    return "f32" in kinds and kinds.isdisjoint(NARROW)
+
+
+def _losses(rows: np.ndarray, wide: bool) -> Counter[tuple[int, str]]:
+    """Count the losses of one tile's rows by (op, kind); wide: nothing of 16 bits comes in or goes out."""
     found: Counter[tuple[int, str]] = Counter()
     narrowed: dict[tuple[int, int], str] = {}  # scratchpad range of a narrowed value -> format
     for row in rows:
@@ -67,6 +75,16 @@ def _losses(rows: np.ndarray) -> Counter[tuple[int, str]]:
         fmt = NAMES.get(int(row["fmt"]), "")
         if cls.NAME in SUMS and fmt in NARROW:
             found[op, f"sum in {fmt}"] += 1
+        if wide and fmt in NARROW and cls.UNIT in ("ct", "ne"):
+            found[op, f"computed in {fmt} between values in f32"] += 1
+        if wide and cls.NAME == "exp_lp_v":
+            found[op, "short exponential between values in f32"] += 1
+        if "tf32" in (
+            fmt,
+            cls.NAME.rpartition("_")[2],
+            *(NAMES.get(fields[x], "") for x in ("out_fmt", "psum_fmt") if x in fields),
+        ):
+            found[op, "computed in tf32"] += 1
         if cls.NAME in _NARROWING:
             start = int(row["spm"][1])
             narrowed[start, start + 2 * fields["n"]] = _NARROWING[cls.NAME]

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tx8fast.graph_table import OpRecord
 from tx8fast.proof.evaluate import Slice
 from tx8fast.proof.field import Field
+from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.graph import Graph
 
 #: the launch's own expression is taken to have this many times the graph's degree
@@ -50,13 +51,15 @@ _MAXIMA = frozenset({"relu", "max", "min", "max_pool", "max_pool_nd"})
 class Degree:
     """above, below: degrees of a quotient's numerator and denominator; apart: how many different denominators the last axis
     holds; nested: the hashes and exponentials inside, as (number of the op, degree of the operand and one), each once however
-    often its result is used; exponent: there is an exponential."""
+    often its result is used; exponent: there is an exponential; compared: how many numbers behind one are compared, each of which must
+    be found among as many words modulo p alone."""
 
     above: int = 1
     below: int = 0
     apart: int = 1
     nested: frozenset[tuple[int, int]] = frozenset()
     exponent: bool = False
+    compared: int = 0
 
     @property
     def total(self) -> int:
@@ -65,7 +68,9 @@ class Degree:
 
     def bits(self, field: Field) -> float:
         """Return -log2 of the probability that one seed misses a wrong element."""
-        return math.log2(field.q if self.exponent else field.p) - math.log2(self.total)
+        return (
+            math.log2(field.q if self.exponent else field.p) - math.log2(self.total) - math.log2(max(1, self.compared))
+        )
 
 
 def _both(parts: list[Degree], product: bool) -> Degree:
@@ -136,7 +141,13 @@ def _of(number: int, record: OpRecord, parts: list[Degree]) -> Degree:
         return _both(parts, False)
     if kind == "reduce":
         return _summed(parts[0])
-    return parts[0]
+    return _both(parts, False) if _compares(record) else parts[0]
+
+
+def _compares(record: OpRecord) -> bool:
+    """Say whether an op makes truth values, or places, of numbers."""
+    numbers = any(spec is not None and spec.dtype in FLOATS for spec in record.operands)
+    return numbers and record.results[0].dtype not in FLOATS
 
 
 def _merged(record: OpRecord) -> int:
@@ -149,7 +160,10 @@ def _merged(record: OpRecord) -> int:
 
 def degree_of(graph: Graph, part: Slice, given: Mapping[str, int]) -> Degree:
     """Return the largest degree among what the ops of a launch make; given: those of operands (roots) where it is not 1."""
-    return max(_degrees(graph, part, given), default=Degree(), key=lambda d: (d.exponent, d.total))
+    found = _degrees(graph, part, given)
+    behind = (op.record.results[0].shape for op, d in zip(part.ops, found) if d.exponent and _compares(op.record))
+    largest = max(found, default=Degree(), key=lambda d: (d.exponent, d.total))
+    return replace(largest, compared=sum(map(math.prod, behind)))
 
 
 def power_of(graph: Graph, part: Slice, root: str) -> int:

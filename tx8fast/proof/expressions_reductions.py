@@ -177,9 +177,18 @@ def _keys(scope: Scope, x: Value) -> np.ndarray:
 
 @expression("arg_reduce")
 def arg_reduce(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
-    """The place of the extreme along an axis; of equal ones the first, or the last."""
-    keys = _keys(scope, need(operands, 0))
+    """The place of the extreme along an axis; of equal ones the first, or the last.
+
+    No two numbers that are drawn are equal: whether a later one wins then is noted as what neighbours are compared by."""
+    x = need(operands, 0)
+    keys = _keys(scope, x)
     axis = op.attr("axis") % keys.ndim
+    if isinstance(x, Elements):
+        before, after = (
+            x.map(lambda a, s=s: a[(slice(None),) * axis + (s,)]) for s in (slice(None, -1), slice(1, None))
+        )
+        wins = "e" if op.attr("select_last") else "t"
+        scope.note(f"{'l' if op.attr('op') == 'min' else 'g'}{wins}", after, before)
     keys = -keys if op.attr("op") == "min" else keys
     if op.attr("select_last"):
         at = keys.shape[axis] - 1 - np.argmax(np.flip(keys, axis), axis)

@@ -204,12 +204,15 @@ class Field:
     def matmul(self, a: Elements, b: Elements, sides: str = "pq") -> Elements:
         """Return the product (..., m, k) by (..., k, n); batch axes broadcast. `sides` "p" leaves the q side out.
 
-        The sum over no terms is zero; a special element makes its whole row or column undefined.
+        The sum over no terms is zero; a special element makes its whole row or column undefined, but where there is one term
+        alone, which `mul` makes: a matrix of ones repeats what hides.
         """
         if a.shape[-1] != b.shape[-2]:
             raise SimulationError(
                 f"product over the field: found shapes {a.shape} and {b.shape}, required equal inner axes"
             )
+        if a.shape[-1] == 1:
+            return self.mul(a, b) if sides == "pq" else self.mul(Elements(a.p, None), b)
         p = products.matmul(a.p, b.p, self.p)
         if (np.bitwise_or.reduce(a.p, None) | np.bitwise_or.reduce(b.p, None)) & np.uint32(SPECIAL):
             bad = np.any(a.p & SPECIAL, -1)[..., None] | np.any(b.p & SPECIAL, -2)[..., None, :]

@@ -29,7 +29,7 @@ class Instance:
 @dataclass
 class Graph:
     """specs, roots: of every name. made: root -> the instance that makes it. inputs: root -> name of the model's input;
-    params: root -> weight key; results: names of the outputs, in order."""
+    params: root -> weight key; results: names of the outputs, in order; outputs: what the model calls them."""
 
     chips: tuple[int, int] = (1, 1)
     specs: dict[str, TensorSpec] = field(default_factory=dict)
@@ -38,6 +38,7 @@ class Graph:
     inputs: dict[str, str] = field(default_factory=dict)
     params: dict[str, str] = field(default_factory=dict)
     results: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     first: dict[str, str] = field(default_factory=dict)  # root of a parameter -> its first name
 
@@ -60,6 +61,7 @@ def written_out(table: GraphTable) -> Graph:
         reader.graph.inputs[name] = known
         reader.graph.specs[name] = main.values[a]
     reader.graph.results = reader.visit(main, (), "", names)
+    reader.graph.outputs = list(main.result_names)
     return reader.graph
 
 

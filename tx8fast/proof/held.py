@@ -1,9 +1,9 @@
-"""What a program file holds of its model's constants, byte by byte.
+"""What a program file holds of its model's parameters, byte by byte.
 
-May import: numpy, program.model, program.params, proof.draw, proof.report. Must not: read weights.
+May import: numpy, program.model, program.params, proof.draw, proof.report. Must not: read weights but through the function it is given.
 
-Constants that the model holds for itself (folded scalars, masks, tables) lie in the program as bytes, and the graph's side of
-a proof knows their values from the model alone: a program with other bytes would be proved for values that it does not have.
+Constants that the model holds for itself (folded scalars, masks, tables), and weights while they are small, lie in the program as
+bytes. The graph's side of a proof knows the model's alone: a program with other bytes would be proved for values that it does not have.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from tx8fast.proof.draw import Known
 from tx8fast.proof.report import Failure
 
 
-def compare_held(program: Program, known: Known) -> list[Failure]:
-    """Return the parameters whose bytes in the program are not those of the model's constants, packed as they lie in DDR."""
+def compare_held(program: Program, bytes_of: Known) -> list[Failure]:
+    """Return the parameters whose bytes in the program are not the model's, packed as they lie in DDR. bytes_of: values by key and
+    chip (-1: of all), None where there is no file with them."""
     found = []
     for t in program.params:
-        own = _image(program, t, known) if t.embedded >= 0 else None
+        own = _image(program, t, bytes_of) if t.embedded >= 0 else None
         if own is None:
             continue
         held = np.frombuffer(memoryview(program.data)[t.embedded : t.embedded + own.size], np.uint8)
@@ -34,10 +35,10 @@ def compare_held(program: Program, known: Known) -> list[Failure]:
     return found
 
 
-def _image(program: Program, tensor: Tensor, known: Known) -> np.ndarray | None:
-    """Return the bytes of a constant on all chips, None for a weight."""
+def _image(program: Program, tensor: Tensor, bytes_of: Known) -> np.ndarray | None:
+    """Return the bytes of a parameter on all chips, None if they are not at hand."""
     chips = range(program.n_chips) if tensor.per_chip else (-1,)
-    values = [known(tensor.source["key"], chip) for chip in chips]
+    values = [bytes_of(tensor.source["key"], chip) for chip in chips]
     if any(v is None for v in values):
         return None
     return np.concatenate([np.frombuffer(pack_param(np.asarray(v), tensor), np.uint8) for v in values])

@@ -86,6 +86,8 @@ def row_problems(rows: np.ndarray, where: str) -> list[str]:
             )
             if (column != value).any():
                 bad.append(name)
+        if own["rnd"].any():  # to nearest even is what all else takes rounding to be
+            bad.append("rnd")
         for name in FLAGS & set(cls.FIELDS_P):
             if not np.isin(own["p"][:, cls.FIELDS_P.index(name)], (0, 1)).all():
                 bad.append(name)

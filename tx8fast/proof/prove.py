@@ -316,7 +316,7 @@ def prove(program: Program, table: GraphTable, sources: Sources, describe: Descr
     given = dict.fromkeys(roots, thin.DEGREE)
     degrees = {w.launch: degree_of(graph, w.part, given) for w in work.works if w.part is not None}
     of_bits = Field(1)
-    needed = {i: math.ceil(BITS / d.bits(of_bits)) for i, d in degrees.items()}
+    needed = {i: math.ceil(BITS / max(1.0, d.bits(of_bits))) for i, d in degrees.items()}
     seeds = 1 if quick else max(needed.values(), default=1)
     for n in range(seeds):
         if len(report.failures) >= MOST_FAILURES or (n and report.failures):
@@ -324,7 +324,8 @@ def prove(program: Program, table: GraphTable, sources: Sources, describe: Descr
         with one_thread_each():
             prover.seed(n + 1, lambda w, n=n: n == 0 or needed[w.launch] > n, progress)
         report.seeds = n + 1
-    report.bits = min((d.bits(of_bits) * (1 if quick else needed[i]) for i, d in degrees.items()), default=0.0)
+    bits = (max(0.0, d.bits(of_bits)) * (1 if quick else needed[i]) for i, d in degrees.items())
+    report.bits = min(bits, default=0.0)
     return report
 
 

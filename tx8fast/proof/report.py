@@ -5,6 +5,7 @@ May import: the standard library. Must not: know how it was found.
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -91,7 +92,7 @@ class Report:
         out = [
             f"{'proved' if self.complete else 'PROVED ONLY IN PART'}: {self.launches:,} launches of {self.segments:,} segments, {len(self.ran):,} of them distinct; "
             f"{self.compared:,} elements compared over {self.seeds} seed{'s' * (self.seeds != 1)}",
-            f"a wrong program passes with a probability of at most 2^-{self.bits:.0f} (docs/proof.md)",
+            f"a wrong program passes with a probability of at most 2^-{math.floor(self.bits)} (docs/proof.md)",
         ]
         return [*out, *self._outside_lines()]
 

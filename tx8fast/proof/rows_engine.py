@@ -84,7 +84,11 @@ def gemm(tile: Tile, row: Row) -> None:
         q = None if a.q is None or b.q is None or not tile.spm.with_q else products.sums(a.q, b.q, tile.field.q)
         _store_sums(tile, p, q, row)
         return
-    acc = products.multiply(tile.field, a, b)
+    if row.p[1] == 1:  # no sums: ones repeat a maximum, also one of nothing but what hides
+        x, y = tile.spm.elements(row.spm[0], left), tile.spm.elements(row.spm[1], right)
+        acc = tile.field.mul(x.reshape(x.shape[0], -1, 1), y.reshape(y.shape[0], 1, -1))
+    else:
+        acc = products.multiply(tile.field, a, b)
     _finish(tile, acc, row, out_fmt, (psum_en, psum_fmt), (bias_en, bias_fmt), act)
 
 

@@ -124,6 +124,8 @@ def _binary(name: str, form: str):
             if name == "min":
                 tile.store(dst, tile.field.at_most(x, scalar, row.fmt), row.fmt)
                 return
+            if scalar < 0 and name in ("mul", "div"):
+                x = _turned_over(x)
             y = tile.field.constant(scalar, row.fmt, (1,))
             if not tile.spm.with_q:
                 y = Elements(y.p, None)
@@ -137,6 +139,12 @@ def _binary(name: str, form: str):
         tile.store(dst, Elements(np.concatenate([d.p for d in done]), _joined([d.q for d in done])), row.fmt)
 
     return run
+
+
+def _turned_over(x: Elements) -> Elements:
+    """Return what a negative factor may take: what hides would be the largest of all then."""
+    bad = x.p & HIDDEN != 0
+    return Elements(np.where(bad, np.uint32(UNDEFINED), x.p), x.q) if bad.any() else x
 
 
 def _joined(parts: list) -> np.ndarray | None:

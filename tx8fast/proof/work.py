@@ -117,9 +117,16 @@ def _check_interface(program: Program, graph: Graph, describe: Describe) -> None
     ends = [(t.name, _spec(t)) for t in program.outputs]
     if len(ends) != len(graph.results):
         problems.append(f"the program has {len(ends)} outputs, the model {len(graph.results)}")
-    for (name, spec), value in zip(ends, graph.results, strict=False):
+    for k, ((name, spec), own_name, value) in enumerate(zip(ends, graph.outputs, graph.results, strict=False)):
+        if name != own_name:
+            problems.append(f"output {k}: the program calls it '{name}', the model '{own_name}'")
         if spec != graph.specs[value]:
             problems.append(f"output '{name}': the program has {_says(spec)}, the model {_says(graph.specs[value])}")
+    for t in (*program.inputs, *program.outputs):
+        if t.dtype != t.ddr_dtype:
+            problems.append(
+                f"'{t.name}': the program takes or gives {t.dtype} where {t.ddr_dtype} lies in DDR, required one format"
+            )
     if program.chips != graph.chips:
         problems.append(f"the program is for {program.chips} chips, the model for {graph.chips}")
     keys = set(graph.params.values())

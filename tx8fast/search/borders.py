@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import ChainRecord, FunctionTable, GroupRecord, OpRecord, Step
+from tx8fast.graph_table import ChainRecord, FunctionTable, GroupRecord, Step
 from tx8fast.lower import NotLowerable
 from tx8fast.lower.chain import WINDOWS
-from tx8fast.lower.members import is_product
 from tx8fast.lower.sequence import may_stream
 from tx8fast.lower.transfer import spec_bytes
-from tx8fast.search.candidates import MAX_SET, edges_of, grows
-from tx8fast.search.grouping import MAX_CHAIN, MAX_GROUP, follows, groupable, join, uses
+from tx8fast.search.candidates import edges_of
+from tx8fast.search.grouping import MAX_CHAIN, MAX_GROUP, groupable, join, uses
 from tx8fast.search.partition import closure, items_of, mask_of
 from tx8fast.search.planning import Planner
-from tx8fast.search.streams import in_stream, is_sequence
+from tx8fast.search.streams import is_sequence
 from tx8fast.tile.legality import why_not
 
 
@@ -87,7 +86,7 @@ class Cuts:
             return None, f"'{self.steps[between].nests[0][0]}' has to run between the two"
         step = join(self.fn, part, set(items), self.used)
         assert isinstance(step.record, GroupRecord)
-        if (why := why_not(step.record, self.planner.machine) or not_a_group(part)) is not None:
+        if (why := why_not(step.record, self.planner.machine)) is not None:
             return None, why
         kinds = [op.kind for op in step.record.ops]
         if is_sequence(kinds) and len(part) > MAX_GROUP and not may_stream(step.record, self.planner.machine):
@@ -114,21 +113,3 @@ class Cuts:
         for i in items:
             after |= self.behind[i]
         return next((k for k in items_of(after & ~inside) if self.behind[k] & inside), None)
-
-
-def not_a_group(part: Sequence[Step]) -> str | None:
-    """Return why groupable steps, in order, are no group by any rule of the search; None if they are."""
-    records = [s.record for s in part if isinstance(s.record, OpRecord)]
-    made = {s.outputs[0]: i for i, s in enumerate(part)}
-    if follows(records, part, made) or grows(part):
-        return None
-    kinds = [r.kind for r in records]
-    if (sum(k in WINDOWS for k in kinds) > 1 or is_sequence(kinds)) and in_stream(records, part, made):
-        return None
-    if not any(is_product(r) for r in records):
-        return f"there is no matrix product or convolution to lead {' and '.join(dict.fromkeys(kinds))}"
-    if not is_product(records[0]):
-        return f"a matrix product or convolution must lead, not {kinds[0]}"
-    if len(part) > MAX_SET:
-        return f"{len(part)} ops, at most {MAX_SET} are tried"
-    return f"{' then '.join(kinds)} is no order that one loop nest can run"

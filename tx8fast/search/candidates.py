@@ -74,17 +74,6 @@ def _grown(fn: FunctionTable, steps: Sequence[Step], machine: Machine) -> Iterat
         level = [items for items in coming if len(items) < MAX_SET]
 
 
-def grows(part: Sequence[Step]) -> bool:
-    """True for groupable steps, in order, of which a set may have grown: products of one extent that read no result of the
-    set, and ops on results."""
-    made = {v for s in part for v in s.outputs}
-    products = [s for s in part if is_product(s.record)]  # type: ignore[arg-type]
-    inner = [s for s in part if made.intersection(s.inputs)]
-    return bool(products) and len(part) == len(products) + len(inner) <= MAX_SET and (
-        not any(s in products for s in inner) and len({_sizes(s) for s in products}) == 1
-    )  # fmt: skip
-
-
 def _any(masks: Sequence[int], items: Sequence[int]) -> int:
     found = 0
     for i in items:

@@ -2,7 +2,7 @@
 
 May import: graph_table, lower, machine, search.*, errors. Must not: choose a group or a plan.
 
-What is checked: every step is in exactly one group, groups are such as a search might form and can run in the order
+What is checked: every step is in exactly one group, groups can share a loop nest and run in the order
 given, each has the structure that its plan was made for, and the plan is legal and fits (`search.legal`). Estimates are
 worked out anew. A group without a plan is planned.
 """
@@ -17,7 +17,6 @@ from tx8fast._kernels import BOUNDS
 from tx8fast.errors import ConfigError, InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import NotLowerable, lower, variants
-from tx8fast.search.borders import not_a_group
 from tx8fast.search.candidates import edges_of
 from tx8fast.search.chains import Chains, Memory
 from tx8fast.search.exact import FunctionReport
@@ -150,8 +149,6 @@ class _Function:
             if read.intersection(s.outputs):
                 raise Unusable("its ops are not in an order in which they can run")
             read.update(s.inputs)
-        if (why := not_a_group(part)) is not None:
-            raise Unusable(why)
         step = join(self.fn, part, {self.place[s.nests[0][0]] for s in part}, self.used)
         if not step.outputs:
             raise Unusable("nothing uses its results")

@@ -63,15 +63,17 @@ def settle(
 class _Body:
     """What the rows of a tile say of their operands: the same for all tiles that share their code, in every round.
 
-    streamed (n, 6) bytes that go through the scratchpad for each operand, first (n, 6) where they begin; lane (n,): every
-    engine is one, and so is every transfer engine, which take turns. at, which: rows whose operands are alike.
+    first, streamed (k, 6): where operands begin and the bytes of them that go through the scratchpad, of rows that differ in that;
+    which (n,): their number; lane (n,): every engine is one, and so is every transfer engine, which take turns.
     """
 
     def __init__(self, machine: Machine, parts: Sequence[Part], tile: int, kind: np.ndarray) -> None:
         codes = [p.code.code(tile) for p in parts]
-        self.streamed = np.concatenate([c.streamed for c in codes])
-        self.first = np.concatenate([np.concatenate([c.spm_read, c.spm_write], axis=1)[..., 0] for c in codes])
-        self.at, self.which = distinct([*self.first.T, *self.streamed.T])
+        first, streamed = (np.concatenate([c.operands[k] for c in codes]) for k in (0, 1))
+        at, number = distinct([*first.T, *streamed.T])
+        self.first, self.streamed = first[at], streamed[at]
+        begin = np.cumsum([0, *[len(c.body) for c in codes]])
+        self.which = np.concatenate([number[b + c.place] for b, c in zip(begin, codes)])
         self.works = (kind <= TDMA) | (kind == network.SEND)
         self.longer = np.isin(kind, LONGER)
         self.lane = np.where(kind <= TDMA, kind, TDMA + 1).astype(np.int64)
@@ -100,12 +102,12 @@ def _tile(
     # what a row asks for per cycle is what it would move undisturbed
     length = np.maximum(np.where(body.longer, rows.fixed[span], end - start), 1)
     if machine.tile.spm_model == 2:
-        rate = np.append(body.streamed.sum(axis=1) / length, 0.0)
+        rate = np.append(body.streamed.sum(axis=1)[body.which] / length, 0.0)
         ceiling = machine.tile.spm_banks * machine.tile.spm_bank_width
         speed = np.broadcast_to(1 / np.maximum(1, rate[active].sum(axis=0) / ceiling), active.shape)
     else:
         at, which = distinct([body.which, length])
-        alike = body.at[body.which[at]]
+        alike = body.which[at]
         forms = arbiter.form_ids(body.first[alike], body.streamed[alike], length[at])[which]
         speed = arbiter.speeds(np.where(active >= 0, forms[active], NOTHING))
     if machine.tdma.beside_ct_percent < 100:

@@ -10,6 +10,9 @@ losses add up to the cycles of the group.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 
 from tx8fast._kernels import EventInput, EventResult
@@ -17,7 +20,6 @@ from tx8fast.simulator.roofline import Roofline
 from tx8fast.simulator.timing import BARRIER, KCORE
 
 CT, NE, RDMA, WDMA, TDMA, SEND = 0, 1, 2, 3, 4, 8
-DDR = 255  # stands for the transfers of all tiles
 #: name -> what it means; the order is that of reports
 LOSSES: dict[str, str] = {
     "exposed_dma": "transfers while the matrix engine rests",
@@ -34,6 +36,17 @@ LOSSES: dict[str, str] = {
 # classes of rows that are told apart, in the order of their columns
 _CLASSES = ((NE,), (CT, TDMA, KCORE), (RDMA, WDMA), (SEND,))
 _MATRIX, _VECTOR, _DMA, _SEND = range(4)
+# what a cycle of a tile is, the first that holds
+_NAMES = (
+    "work",
+    "startup",
+    "barrier",
+    "imbalance",
+    "exposed_matrix",
+    "exposed_vector",
+    "exposed_dma",
+    "exposed_exchange",
+)
 
 
 def account(rows: EventInput, times: EventResult, bound: Roofline, ddr_cycles: float) -> dict[str, float]:
@@ -44,47 +57,24 @@ def account(rows: EventInput, times: EventResult, bound: Roofline, ddr_cycles: f
         return out
     work = _MATRIX if bound.bound == "compute" else _DMA
     tile, kind, start, end = _activity(rows, times)
-    if work == _DMA:
-        # the DDR is one for all: it works while any tile moves bytes
-        moving = np.isin(kind, _CLASSES[_DMA])
-        begin, stop = _union(start[moving], end[moving])
-        own = np.repeat(np.arange(n_tiles), len(begin))
-        tile, kind = np.concatenate([tile, own]), np.concatenate([kind, np.full(len(own), DDR)])
-        start, end = np.concatenate([start, np.tile(begin, n_tiles)]), np.concatenate([end, np.tile(stop, n_tiles)])
-    busy = np.zeros((len(kind), len(_CLASSES) + 1), np.int8)
-    for column, kinds in enumerate((*_CLASSES, _CLASSES[_MATRIX] if work == _MATRIX else (DDR,))):
-        busy[np.isin(kind, kinds), column] = 1
-    # tiles one after the other on one axis; marks cut it where the meaning of a resting cycle changes
-    own = (kind != BARRIER) & (kind != DDR)
-    done, first = np.zeros(n_tiles, np.int64), np.full(n_tiles, cycles)
+    column = np.full(256, -1)  # of every kind of row
+    for k, kinds in enumerate(_CLASSES):
+        column[list(kinds)] = k
+    column, moves = column[kind], np.isin(kind, _CLASSES[_DMA])
+    # the DDR is one for all: it works while any tile moves bytes
+    ddr = _union(start[moves], end[moves]) if work == _DMA else (start[:0], end[:0])
+    done, own = np.zeros(n_tiles, np.int64), kind != BARRIER
     np.maximum.at(done, tile[own], end[own])
-    working = busy[:, -1] > 0
-    np.minimum.at(first, tile[working], start[working])
-    first[first == cycles] = 0  # a tile without such work has no start of it
     last = int(done.max(initial=0))
-    base = np.arange(n_tiles) * (cycles + 1)
-    marks = np.concatenate([base, base + first, base + done, base + last, base + cycles])
-    at = np.concatenate([start + base[tile], end + base[tile], marks])
-    change = np.concatenate([busy, -busy, np.zeros((len(marks), len(_CLASSES) + 1), np.int8)])
-    order = np.argsort(at, kind="stable")
-    at = at[order]
-    state = np.cumsum(change[order], axis=0, dtype=np.int64)[:-1] > 0
-    length = np.diff(at)
-    owner, when = np.divmod(at[:-1], cycles + 1)
-    length = np.where(when < cycles, length, 0)  # the step from one tile to the next
-    names = [
-        ("work", state[:, -1]),
-        ("startup", when < first[owner]),
-        ("barrier", when >= last),
-        ("imbalance", when >= done[owner]),
-        ("exposed_matrix", state[:, _MATRIX]),
-        ("exposed_vector", state[:, _VECTOR]),
-        ("exposed_dma", state[:, _DMA]),
-        ("exposed_exchange", state[:, _SEND]),
-    ]
-    label = np.select([mask for _, mask in names], range(len(names)), len(names))
-    sums = np.bincount(label, length, len(names) + 1) / n_tiles
-    for (name, _), value in zip(names[1:], sums[1:-1], strict=True):
+    sums = np.zeros(len(_NAMES) + 1)
+    # one tile after the other: all at once would be several times the size of the simulation itself
+    for t, (lo, hi) in enumerate(itertools.pairwise(np.searchsorted(tile, np.arange(n_tiles + 1)).tolist())):
+        places = [lo + np.flatnonzero(column[lo:hi] == k) for k in range(len(_CLASSES))]
+        spans = [(k, start[at], end[at]) for k, at in enumerate(places)]
+        working = [(len(_CLASSES), *ddr)] if work == _DMA else [(len(_CLASSES), b, e) for k, b, e in spans if k == work]
+        sums += _of_tile([*spans, *working], int(done[t]), last, cycles)
+    sums /= n_tiles
+    for name, value in zip(_NAMES[1:], sums[1:-1], strict=True):
         out[name] = float(value)
     out["bubble"] = float(sums[-1])
     beyond = float(sums[0]) - bound.bound_cycles
@@ -92,6 +82,34 @@ def account(rows: EventInput, times: EventResult, bound: Roofline, ddr_cycles: f
         out["extra_traffic"] = min(max(0.0, ddr_cycles - bound.bound_cycles), max(0.0, beyond))
     out["overhead"] = beyond - out["extra_traffic"]
     return out
+
+
+def _of_tile(spans: Sequence[tuple[int, np.ndarray, np.ndarray]], done: int, last: int, cycles: int) -> np.ndarray:
+    """Return the cycles of every one of _NAMES, and of what has none, on a tile whose rows end at `done`, those of all at `last`.
+    spans: column, starts and ends of what keeps it busy; the last column is what the bound counts."""
+    n = sum(len(s) for _, s, _ in spans)
+    first = min([int(s.min()) for k, s, _ in spans if k == len(_CLASSES) and len(s)], default=0)
+    marks = np.array([0, first, done, last, cycles])
+    at = np.concatenate([*[s for _, s, _ in spans], *[e for _, _, e in spans], marks])
+    change = np.zeros((2 * n + len(marks), len(_CLASSES) + 1), np.int8)
+    begin = 0
+    for k, s, _ in spans:
+        change[begin : begin + len(s), k] = 1
+        change[n + begin : n + begin + len(s), k] = -1
+        begin += len(s)
+    order = np.argsort(at, kind="stable")
+    at = at[order]
+    state = np.cumsum(change[order], axis=0, dtype=np.int32)[:-1] > 0
+    length, when = np.diff(at), at[:-1]
+    masks = [
+        state[:, -1],
+        when < first,
+        when >= last,
+        when >= done,
+        *[state[:, k] for k in (_MATRIX, _VECTOR, _DMA, _SEND)],
+    ]
+    label = np.select(masks, range(len(masks)), len(masks))
+    return np.bincount(label, length, len(masks) + 1)
 
 
 def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

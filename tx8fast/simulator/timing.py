@@ -78,8 +78,7 @@ class Code:
         self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)[place]
         self.dma = np.flatnonzero((self.kind == 2) | (self.kind == 3))
         ranges = isa.ranges(rows, np.where((kind == 2) | (kind == 3), PROBE, 0))
-        self.spm_read = ranges["spm_read"][place]
-        self.spm_write = ranges["spm_write"][place]
+        self.body_kind, self._spm_read, self._spm_write = kind, ranges["spm_read"], ranges["spm_write"]
         self.slot = rows["slot"][place[self.dma]]
         # spans relative to the slot's base; an empty span stays (0, 0)
         self.span = {}
@@ -109,18 +108,28 @@ class Code:
         """Whether the last row is a barrier."""
         return len(self.kind) > 0 and self.kind[-1] == BARRIER
 
+    @property
+    def spm_read(self) -> np.ndarray:
+        """Bytes (n, 4, 2) that the rows read in scratchpad. They are several times as large as all else that is known of a
+        row, so that they are not kept."""
+        return self._spm_read[self.place]
+
+    @property
+    def spm_write(self) -> np.ndarray:
+        """Bytes (n, 2, 2) that the rows write in scratchpad."""
+        return self._spm_write[self.place]
+
     @cached_property
-    def streamed(self) -> np.ndarray:
-        """Bytes (n, 6) that go through the scratchpad for each operand of `spm_read` and `spm_write`."""
-        sizes = np.concatenate([self.spm_read, self.spm_write], axis=1)
-        sizes = sizes[..., 1] - sizes[..., 0]
-        sizes[:, :4] *= isa.rereads(self.machine, self.body)[self.place]
-        looks_up = np.zeros(len(self.body), bool)
-        looks_up[isa.lookup.numbers(self.body)[0]] = True
-        at = np.flatnonzero(looks_up[self.place])
+    def operands(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each operand of the rows of `body` begins in scratchpad, and how many of its bytes go through it, (k, 6) both: four
+        that are read, two that are written."""
+        spans = np.concatenate([self._spm_read, self._spm_write], axis=1)
+        sizes = spans[..., 1] - spans[..., 0]
+        sizes[:, :4] *= isa.rereads(self.machine, self.body)
+        at = isa.lookup.numbers(self.body)[0]
         sizes[at, 0] = np.minimum(sizes[at, 0], sizes[at, 4])  # one row of a table
-        sizes[self.kind == network.SEND, 4:] = 0  # what a message writes lies in other tiles
-        return sizes
+        sizes[self.body_kind == network.SEND, 4:] = 0  # what a message writes lies in other tiles
+        return spans[..., 0], sizes
 
     @cached_property
     def n_barriers(self) -> int:
@@ -349,11 +358,15 @@ def event_input(machine: Machine, parts: Sequence[Part], chips: tuple[int, int] 
         arg = np.concatenate([np.zeros((n, 4), np.int64) if a is None else a for a, n in args])
         routes = network.connect(machine, kind, arg, code_begin, fixed, chips)
         arg = np.ascontiguousarray(arg[:, :3])
+    spm_read = np.concatenate(reads)
+    del reads  # a program may have millions of rows
+    spm_write = np.concatenate(writes)
+    del writes
     return EventInput(
         kind=kind,
         issue=np.concatenate(issues),
-        spm_read=np.concatenate(reads),
-        spm_write=np.concatenate(writes),
+        spm_read=spm_read,
+        spm_write=spm_write,
         code_begin=np.array(code_begin, np.int64),
         tile_begin=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
         fixed=np.concatenate(fixed),

@@ -21,6 +21,7 @@ from typing import Literal
 
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
+from tx8fast.lower.loops import least_room
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.tile.compose import Composition
 
@@ -60,21 +61,8 @@ class Members:
 
     @cached_property
     def smallest_first(self) -> list[int]:
-        """The members in an order that needs little scratchpad: of those that may come, the one with the smallest result, among
-        equals the one that frees most, then the one with most members behind it."""
-        n = len(self.kernels)
-        size = [spec_bytes(op.results[0]) for op in self.comp.ops]
-        ahead = [sum([i in self.behind[j] for j in range(n)]) for i in range(n)]
-        order: list[int] = []
-        while len(order) < n:
-            done = set(order)
-            ready = [i for i in range(n) if i not in done and done.issuperset(self.sources[i])]
-            frees = {
-                i: sum([size[j] for j in set(self.sources[i]) if done.union([i]).issuperset(self.readers[j])])
-                for i in ready
-            }
-            order.append(min(ready, key=lambda i: (size[i], -frees[i], -ahead[i], i)))
-        return order
+        """The members in an order that needs little scratchpad."""
+        return least_room([spec_bytes(op.results[0]) for op in self.comp.ops], self.sources)
 
     def opened(self) -> Iterator[frozenset[int]]:
         """Yield the sets of classes that may be opened: none, then those summed by members with equally many sums before them."""

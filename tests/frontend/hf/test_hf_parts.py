@@ -9,6 +9,7 @@ import pytest
 import tx8fast
 from tests.support.recorded_parts import BATCH, CASES, PAIRS, SEQ, SOURCE, inputs_of, make_part, pair_inputs
 from tests.support.run_graph import run_graph
+from tx8fast import api
 from tx8fast.errors import ConfigError
 from tx8fast.frontend.hf import HfOptions, import_hf
 
@@ -87,6 +88,14 @@ def test_bf16_of_both_sides_is_as_near_as_the_library_s_own(tmp_path, case):
     record = make_part(tmp_path, case, dtype="bfloat16")
     found = np.asarray(run_pair(tmp_path, case, "bf16")[1]["logits"]).astype(np.float64) - record["half"]
     assert np.sqrt(np.mean(found**2)) / np.abs(record["half"]).max() <= 1.5 * float(record["half_error"])
+
+
+def test_learned_distances_are_added_where_nothing_hides(tmp_path):
+    """The last of five rows is a slice of its own, which sees every key: its mask is no zeros."""
+    make_part(tmp_path, "t5")
+    found = api.compile(tmp_path, phase="prefill", part="decoder", seq=5, source=11)
+    report = api.prove(found.program, tmp_path, quick=True)
+    assert report.complete, report.lines()
 
 
 def test_rows_of_the_encoder_s_result_are_asked_for(tmp_path):

@@ -135,8 +135,10 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
         scale = c.attention_cap
     seq, window = s.shape[-1], c.windows[i]
     ahead = (c.encoder and not c.causal) or past is not None
-    visible = () if ahead else (0, window if window < seq else 0)
-    mask = m.leaning.get(i if c.relative is not None and c.relative.each else 0) or m.masks.get(c.sight(i))
+    leaning = m.leaning.get(i if c.relative is not None and c.relative.each else 0)
+    # a mask that also says what distance costs is added where nothing hides, too
+    visible = () if ahead or leaning is not None else (0, window if window < seq else 0)
+    mask = leaning or m.masks.get(c.sight(i))
     if mask is None:
         return m.b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
     if c.sinks:

@@ -17,7 +17,11 @@ typedef struct {
     int32_t spm[6];
     int64_t p[24];
 } tx8_row;
+#ifdef __cplusplus
+static_assert(sizeof(tx8_row) == 256, "a row has no padding");
+#else
 _Static_assert(sizeof(tx8_row) == 256, "a row has no padding");
+#endif
 
 /* name, code, bytes, channels of a block, kind: F float, S signed, U unsigned, B truth value */
 #define TX8_FORMATS(X) \

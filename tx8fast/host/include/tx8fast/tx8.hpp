@@ -192,26 +192,19 @@ private:
     std::unique_ptr<tx8_program, Close> program_;
 };
 
-// The compiler, in a process of its own: what crashes or is killed there is an Error here, and the next call starts another process.
-class Compiler {
+// What compilers have in common; `Own::call` does a command of the command line.
+template <class Own>
+class Compiling {
 public:
     // A line of JSON about how far the work is; false ends the compilation.
     using Progress = std::function<bool(std::string_view json)>;
-
-    // command: what starts a worker, "tx8fast serve --stdio" on PATH unless given.
-    explicit Compiler(std::vector<std::string> command = {}) {
-        std::vector<const char *> words = pointers(command);
-        tx8_worker *made = nullptr;
-        detail::check(tx8_worker_open(words.data(), &made));
-        worker_.reset(made);
-    }
 
     // Compile a model into a file and open it. options: those of `tx8fast compile`, as {"--phase", "prefill", "--seq", "16"}.
     Program compile(const std::string &model, const std::string &output, const std::vector<std::string> &options = {},
                     const Progress &progress = {}) {
         std::vector<std::string> words{model, "-o", output};
         words.insert(words.end(), options.begin(), options.end());
-        call("compile", words, progress);
+        static_cast<Own *>(this)->call("compile", words, progress);
         return Program(output);
     }
 
@@ -219,10 +212,23 @@ public:
     std::string check(const std::string &model, const std::vector<std::string> &options = {}, const Progress &progress = {}) {
         std::vector<std::string> words{model};
         words.insert(words.end(), options.begin(), options.end());
-        return call("check", words, progress);
+        return static_cast<Own *>(this)->call("check", words, progress);
+    }
+};
+
+// The compiler, in a process of its own: what crashes or is killed there is an Error here, and the next call starts another process.
+class Compiler : public Compiling<Compiler> {
+public:
+    // command: what starts a worker, "tx8fast serve --stdio" on PATH unless given.
+    explicit Compiler(const std::vector<std::string> &command = {}) {
+        const std::vector<const char *> words = pointers(command);
+        tx8_worker *made = nullptr;
+        detail::check(tx8_worker_open(words.data(), &made));
+        worker_.reset(made);
     }
 
 private:
+    friend class Compiling<Compiler>;
     struct Close {
         void operator()(tx8_worker *worker) const noexcept { tx8_worker_close(worker); }
     };

@@ -132,7 +132,7 @@ static uint64_t execute(int unit, tx8_row *row, int64_t address) {
     if (t->model->broken) longjmp(t->failed, 1);
     t->tile.rows = row, t->tile.addresses = &address;
     t->tile.at = 0, t->tile.end = 1;
-    tx8_run(&t->tile);
+    tx8_run_tile(&t->tile);
     if (t->tile.status) {
         char line[160];
         snprintf(line, sizeof line, "an instruction of opcode %#x cannot be executed: status %d, found %lld, %lld, %lld", row->opcode,
