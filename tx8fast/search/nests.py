@@ -12,7 +12,6 @@ import numpy as np
 
 MAX_STEPS = 24  # steps of a loop nest that are tried
 MIN_TRIPS = 4  # what is left of a loop at least, and
-LAST = 4  # of the innermost loop's trips, during which less is loaded ahead
 MIN_INNER = 8  # of the innermost: loads run ahead of it until its buffers are full
 
 
@@ -33,8 +32,7 @@ def left_out(tried: Sequence[int], full: Sequence[int], ends: np.ndarray) -> flo
     with the shortened loop inside, then put together with the full one. The last trip is often a shorter one.
     """
     grid = ends.reshape(tuple(tried))
-    # what comes last is not usual: nothing is loaded for later ones meanwhile
-    usual = [n - LAST if n >= MIN_INNER else n - 2 if n > 2 else n - 1 for n in tried]
+    usual = [n - 2 if n > 2 else n - 1 for n in tried]
     measured = longer = 0.0  # cycles of one trip of the loop at hand, with shortened and full loops inside
     inner = inner_full = 0
     for j in reversed(range(len(tried))):
