@@ -76,8 +76,7 @@ class Compiled:
         out = []
         for tiling in [planned.tiling, *other_plans(planned, self.machine, n)]:
             timed = tiling.but(estimate_cycles=timer.cycles(tiling))
-            order = "nest" if max(tiling.plan.shared, default=1) > 1 else "free"  # which the timer times
-            made = build_segment(timed, self.machine, s.name, s.ops, s.barrier, order=order)
+            made = build_segment(timed, self.machine, s.name, s.ops, s.barrier)
             out.append((segment_cycles(timed.plan, self.machine, s.barrier), self.alone(index, made)))
         return out
 
