@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from isa_state import A, code, new_state
 
+from tests.support.plain import plain_machine
 from tx8fast import isa
-from tx8fast.machine import load_machine
 from tx8fast.simulator import exact
 from tx8fast.simulator.state import run_row
 
-MACHINE = load_machine("tx8")
+MACHINE = plain_machine()
 VV, FORMS = ("vv",), ("vv", "vs", "vuv", "vuvloop")
 RELATIONS = ("eq", "ne", "ge", "gt", "le", "lt")
 LOGIC = ("and", "or", "xor")

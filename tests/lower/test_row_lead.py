@@ -137,5 +137,5 @@ def test_statistics_hide_behind_the_load_of_the_rows() -> None:
     body = lambda b, x, g, w: blocked(b)("gemm", blocked(b)("rmsnorm", x, g), w)  # noqa: E731
     apart, case = build(args, body, opt=1), grouped(build(args, body))
     found, single = simulate(case.program).cycles, simulate(apart.program).cycles
-    assert found < 0.85 * single
+    assert found < 0.9 * single
     assert abs(case.segment.estimate_cycles / found - 1) < 0.03

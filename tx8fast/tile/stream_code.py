@@ -24,12 +24,13 @@ from tx8fast.tile.transfers import dma_rows
 @dataclass(frozen=True)
 class _Own:
     """Rows that differ from tile to tile: a tile loads its parts of `fills`, sends them, or waits for the others' parts. window:
-    that of the round that reads them."""
+    that of the round that reads them; used: whether this tile does."""
 
     kind: str
     fills: tuple[Fill, ...]
     monitor: int = 0
     window: int = LOADS
+    used: bool = True
 
 
 class StreamCode:
@@ -180,6 +181,8 @@ class StreamCode:
         if not self.copies or a == b:
             return isa.rows(multicast.send(src, dst, b - a, self.mask, own.monitor))
         sent = isa.rows(multicast.send(src, dst, b - a, self.mask & ~(1 << rank), own.monitor))
+        if not own.used:
+            return sent
         copied = _through(isa.rows([multicast.copy(src, dst, b - a)]), own.window)
         return np.concatenate([sent.view(np.uint8), copied.view(np.uint8)]).view(isa.RECORD)
 
@@ -190,7 +193,8 @@ class StreamCode:
 
     def _exchange(self, g: int, meet: bool) -> None:
         """Send the tile's parts of round g's weights to all and wait for all parts."""
-        shared, window = self.rounds[g % len(self.rounds)].shared, self._at(g)[2]
+        (image, _, window), shared = self._at(g), self.rounds[g % len(self.rounds)].shared
+        used = image < self.own  # a tile without such an image passes its parts on and keeps none
         if not shared:
             return
         monitor = len(self.exchanges) % 2
@@ -198,8 +202,8 @@ class StreamCode:
         if meet:
             self.out.append(isa.rows(multicast.meet([self.mask])))
         for fill in shared:
-            self.out.append(_Own("send", (fill,), monitor, window))
-            if self.copies:
+            self.out.append(_Own("send", (fill,), monitor, window, used))
+            if self.copies and used:
                 src, dst = (self.base + self.low.at[name, fill.key] for name in ("part", "fill"))
                 self.pending[window].append(_facts(isa.rows([multicast.copy(src, dst, self.low.part_of(fill))])))
                 self.pending[window][-1][2][0, 0, 1] = dst + fill.size_bytes  # wherever the tile's part is
