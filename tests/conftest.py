@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("tx8fast", deadline=None, derandomize=True, max_examples=60)
+from tests.support.thorough import THOROUGH
+
+settings.register_profile("tx8fast", deadline=None, derandomize=True, max_examples=60 if THOROUGH else 40)
 settings.load_profile("tx8fast")
 
 

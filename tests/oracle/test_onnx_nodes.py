@@ -1,6 +1,6 @@
 """The onnx package's operator tests through importer, compiler and functional simulator.
 
-Of the tests that have a function's body in place of the function, every fourth runs, and all with TX8FAST_ALL_MODELS=1: the same functions
+Of the tests that have a function's body in place of the function, every eighth runs, and all with TX8FAST_ALL_MODELS=1: the same functions
 are expanded when they are imported.
 """
 
@@ -14,7 +14,7 @@ from tests.oracle.onnx_cases import cases, run_case
 from tests.support.thorough import THOROUGH
 
 CHUNKS = 16
-EXPANDED, EVERY = "_expanded", 1 if THOROUGH else 4
+EXPANDED, EVERY = "_expanded", 1 if THOROUGH else 8
 SAME_CASES = f"operator tests of onnx {onnx.__version__}," in DOCUMENT.read_text(encoding="utf-8")
 
 
