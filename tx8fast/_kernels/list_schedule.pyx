@@ -224,7 +224,7 @@ def list_order(
     int64_t[::1] worker,         # OUT (n,) window of each row
 ):
     """Return (status, entries). Complexity: O(n (LOOK + log n) + entries of `before`), insertion into short lists apart."""
-    cdef int64_t n = engine.shape[0], e, i, j, k, done = 0, out = 0, best, core_row, mask, over, until = 0, q, entry, turn = 0
+    cdef int64_t n = engine.shape[0], e, i, j, k, done = 0, out = 0, best, core_row, mask, over = 0, until = 0, q, entry, turn = 0
     cdef int64_t n_core = 0, n_steps = 0, end
     cdef int w
     cdef bint late
