@@ -14,7 +14,7 @@ from hunt.generate import Generator
 from hunt.reference import NoReference
 from hunt.run import explain
 
-CHUNKS, PER_CHUNK = 8, 8
+CHUNKS, PER_CHUNK = 8, 6
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -12,6 +12,7 @@ from support.one_op import MACHINES
 
 import tx8fast
 from tests.simulator.planting import findings
+from tests.support.thorough import THOROUGH
 from tx8fast import CompiledProgram
 from tx8fast.alloc import Placement, Problem, solve, validate
 from tx8fast.program.model import Program
@@ -39,6 +40,8 @@ def compiled(model: Path, opt: int, plans: str = "") -> tuple[CompiledProgram, l
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
 def test_loaded_plans_make_the_same_bytes(model: Path, opt: int, tmp_path: Path) -> None:
     """What is loaded is placed and verified like what was searched, and is the same file."""
+    if not THOROUGH and MODELS.index(model) % 3 + 1 != opt:
+        pytest.skip("every third model at this level; all with TX8FAST_ALL_MODELS=1")
     first, plans = compiled(model, opt)[0], tmp_path / "plans.json"
     first.save_plans(plans)
     again, placements = compiled(model, opt, str(plans))
