@@ -38,8 +38,9 @@ def stored_shapes(directory: Path) -> list[tuple[str, list[int]]]:
 LIBRARY = {"kimi_k2": "deepseek_v3"}
 #: the library adds the slopes of these twice in its plain implementation
 ATTENTION = {"falcon-rw": "sdpa"}
-#: its steps leave out the limits of the time step (mamba2) or take other positions (bamba): the last row of the prompt is theirs too
-STEPLESS = ("mamba2-limits", "bamba")
+#: its steps leave out the limits of the time step (mamba2), take other positions (bamba), return no cache (recurrent_gemma) or mix the
+#: sequences of a batch (rwkv): the last row of the prompt is theirs too
+STEPLESS = ("mamba2-limits", "bamba", "recurrent_gemma", "rwkv")
 
 
 def known(directory: Path) -> Path:
@@ -66,14 +67,16 @@ def load(directory: Path, dtype: Any, attention: str = "eager"):
     return model.eval()
 
 
-def outputs(model: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logits of a prefill, and those of its last token computed as a step with a cache."""
+def outputs(model: Any, ids: np.ndarray, steps: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits of a prefill, and those of its last token computed as a step with a cache, if the model `steps`."""
     torch = import_module("torch")
     with torch.no_grad():
         prefill = model(torch.tensor(ids)).logits
+        if not steps:
+            return prefill.float().numpy(), prefill[:, -1].float().numpy()
         before = model(torch.tensor(ids[:, :-1]), use_cache=True)
-        name = "past_key_values" if "past_key_values" in before else "cache_params"
-        step = model(torch.tensor(ids[:, -1:]), use_cache=True, **{name: before[name]}).logits
+        names = [n for n in ("past_key_values", "cache_params", "state") if n in before]
+        step = model(torch.tensor(ids[:, -1:]), use_cache=True, **{n: before[n] for n in names}).logits
     return prefill.float().numpy(), step[:, -1].float().numpy()
 
 
@@ -94,11 +97,10 @@ def record(case: str) -> dict[str, np.ndarray]:
         make_recorded(directory, case, shapes)
         ids = token_ids(case)
         attention = ATTENTION.get(case, "eager")
-        prefill, step = outputs(load(directory, torch.float32, attention), ids)
-        step = prefill[:, -1] if case in STEPLESS else step
+        prefill, step = outputs(load(directory, torch.float32, attention), ids, case not in STEPLESS)
         make_recorded(directory / "half", case, shapes, "bfloat16")
-        rounded = outputs(load(directory / "half", torch.float32, attention), ids)[0]
-        half = outputs(load(directory / "half", torch.bfloat16, attention), ids)[0]
+        rounded = outputs(load(directory / "half", torch.float32, attention), ids, False)[0]
+        half = outputs(load(directory / "half", torch.bfloat16, attention), ids, False)[0]
     # the root of the mean square: the largest of a few hundred errors is chance
     error = np.sqrt(np.mean((half - rounded) ** 2)) / np.abs(rounded).max()
     return {"shapes": np.array(json.dumps(shapes)), "prefill": prefill.astype(np.float32),

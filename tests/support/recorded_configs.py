@@ -34,6 +34,9 @@ _MARKS = {"video_token_id": 4, "vision_start_token_id": 5, "vision_end_token_id"
 _EYE = {"depth": 1, "hidden_size": 8, "out_hidden_size": 32, "num_heads": 2, "intermediate_size": 8, "patch_size": 2,
         "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}  # fmt: skip
 
+_MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "expand": 2, "state_size": 6, "conv_kernel": 4, "vocab_size": 37,
+          "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, **_END}  # fmt: skip
+
 CONFIGS: dict[str, dict[str, Any]] = {
     # experts
     "gpt_oss": {**_RMS, **_TWO, "head_dim": 8, "num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 1.5,
@@ -159,4 +162,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "hidden_size": 8, "attention_heads": 2, "num_hidden_layers": 1, "num_global_layers": 1, "intermediate_size": 8, "image_size": 4,
         "patch_size": 2, "intermediate_layers_indices": [0], "supported_aspect_ratios": [[1, 1]], "max_num_tiles": 1,
         "vision_output_dim": 16}},
+    "mamba": {**_MAMBA, "residual_in_fp32": True},
+    "falcon_mamba": {**_MAMBA, "time_step_rank": 5, "mixer_rms_eps": 1e-3, "use_bias": True},
+    "jamba": {**_RMS, "num_hidden_layers": 3, "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
+              "num_experts": 5, "num_experts_per_tok": 2, "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_expand": 2, "mamba_dt_rank": 5},
+    "recurrent_gemma": {**_SIZES, "num_key_value_heads": 1, "num_hidden_layers": 3, "lru_width": 40, "attention_window_size": 5,
+                        "conv1d_width": 4, "logits_soft_cap": 3.0, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+                        "block_types": ["recurrent", "attention"], "hidden_activation": "gelu_pytorch_tanh", "partial_rotary_factor": 0.5},
+    "rwkv": {"hidden_size": 32, "num_hidden_layers": 3, "attention_hidden_size": 32, "intermediate_size": 48, "vocab_size": 37,
+             "rescale_every": 2, "layer_norm_epsilon": 1e-3, "context_length": 64, **_END},
 }  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tx8fast.frontend.hf.blocks import Blocks
-from tx8fast.frontend.hf.spec import Cache
+from tx8fast.frontend.hf.states import Cache
 from tx8fast.ir.core import Value
 
 SCORES = "b s (h g d), b t (h d) -> b (h g) s t"

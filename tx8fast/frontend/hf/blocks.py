@@ -117,11 +117,18 @@ class Blocks:
 
     def normalised(self, x: Value, name: str, *gain: Value, eps: float | None = None) -> Value:
         """Normalise the last dimension the family's way."""
-        eps = self.c.norm_eps if eps is None else eps
+        eps = self.eps(name) if eps is None else eps
         if self.c.norm == "layer":
             bias = (self.param(name + ".bias"),) if gain and self.has(name + ".bias") else ()
             return self.b("layernorm", x, *gain, *bias, eps=eps, loc=name)
         return self.b("rmsnorm", x, *gain, eps=eps, loc=name)
+
+    def eps(self, name: str) -> float:
+        """Return the eps of a norm: of a stream that was halved k times, 4^k times that of the stream as it is here."""
+        place, c = name.split("."), self.c
+        layer = int(place[1]) if place[0] == "layers" else c.layers if name == "norm" else 0
+        eps = c.final_eps if name == "norm" and c.final_eps else c.norm_eps
+        return eps * 4.0 ** (layer // c.halved) if c.halved else eps
 
     def head_norm(self, x: Value, heads: int, name: str) -> Value:
         """Normalise every head of [batch, seq, heads * head_dim] on its own; gains are of a head or of all of them."""

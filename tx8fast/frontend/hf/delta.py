@@ -15,7 +15,7 @@ from tx8fast.frontend.hf.attention import Made, Past
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.convolution import causal_conv
 from tx8fast.frontend.hf.scan import FAR, WIDE, chunks, per_head, tokens, triangle, wide
-from tx8fast.frontend.hf.spec import Delta
+from tx8fast.frontend.hf.states import Delta
 from tx8fast.ir.core import Value
 
 #: tokens of a chunk: the inverse grows with their logarithm, what tokens give each other with their number
@@ -24,8 +24,8 @@ CHUNK = 64
 
 def delta(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     """Return a gated delta layer of x [batch, seq, hidden], and the rows and the state that it leaves behind."""
-    c, at, b = m.c.delta, f"layers.{i}.delta", m.b
-    assert c is not None
+    c: Delta = m.c.keeper("delta")
+    at, b = f"layers.{i}.delta", m.b
     made: Made = {}
     parts = []
     for name in ("query", "key", "value"):

@@ -10,6 +10,7 @@ from tx8fast.frontend.hf.attention import Made, Past, cross_attention
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.feed_forward import feed_forward
 from tx8fast.frontend.hf.mixers import MIXERS
+from tx8fast.frontend.hf.time_mix import channel_mix
 from tx8fast.ir.core import Value
 
 
@@ -18,7 +19,7 @@ def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     c, name = m.c, f"layers.{i}."
     norm = (lambda v, _: m.narrow(v)) if c.post_norm else lambda v, at: m.norm(m.narrow(v), at)
     if c.mixer(i) == "none":
-        return _fed(m, i, x), {}
+        return _fed(m, i, x, past)
     h = norm(x, name + "attn_norm")
     y, made = MIXERS[c.mixer(i)](m, i, h, past)
     y = _channels(m, m.norm(y, name + "attn_post_norm"), name + "attn_scale")
@@ -32,17 +33,21 @@ def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
         y, crossed = cross_attention(m, i, norm(x, name + "cross_norm"), past)
         x, made = m.added(x, y, name + "cross_residual"), made | crossed
         x = m.norm(x, name + "cross_norm") if c.post_norm else x
-    return (_fed(m, i, x) if not c.fed or c.fed[i] else x), made
+    if c.fed and not c.fed[i]:
+        return x, made
+    x, kept = _fed(m, i, x, past)
+    return x, made | kept
 
 
-def _fed(m: Blocks, i: int, x: Value) -> Value:
-    """Add the feed-forward part of layer `i`."""
+def _fed(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
+    """Add the feed-forward part of layer `i`; return what it remembers, too."""
     c, name = m.c, f"layers.{i}."
     y = m.narrow(x)
-    y = feed_forward(m, i, y if c.post_norm else m.norm(y, name + "mlp_norm"))
+    y = y if c.post_norm else m.norm(y, name + "mlp_norm")
+    y, made = channel_mix(m, i, y, past) if c.channel_mix else (feed_forward(m, i, y), {})
     y = _channels(m, m.norm(y, name + "mlp_post_norm"), name + "mlp_scale")
     x = m.added(x, m.scaled(y, c.residual_scale, name + "mlp_residual"), name + "mlp_residual")
-    return m.norm(x, name + "mlp_norm") if c.post_norm else x
+    return (m.norm(x, name + "mlp_norm") if c.post_norm else x), made
 
 
 def _channels(m: Blocks, x: Value, name: str) -> Value:

@@ -47,7 +47,10 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         if c.fed and not c.fed[i]:
             continue
         yield from s.norm(i, "mlp_norm", c.hidden)
-        yield from _experts(s, i) if c.sparse[i] else _mlp(s, i)
+        if c.channel_mix:
+            yield from mixer_slots.channel_mix(s, i)
+        else:
+            yield from _experts(s, i) if c.sparse[i] else _mlp(s, i)
         yield from s.norm(i, "mlp_post_norm", c.hidden)
     if c.final_norm and c.norm_gain:
         yield s.outer("norm", (c.hidden,), shift=c.norm_offset)
@@ -351,5 +354,6 @@ def _shared_fused(s: SlotList, i: int, units: int) -> Iterator[Slot]:
 #: the slots of what mixes tokens, by its name
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
     "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
+    "selective": mixer_slots.selective, "lru": mixer_slots.lru, "time_mix": mixer_slots.time_mix,
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
 }  # fmt: skip

@@ -16,7 +16,7 @@ import math
 from tx8fast.frontend.hf.attention import Made, Past
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.convolution import causal_conv
-from tx8fast.frontend.hf.spec import Scan
+from tx8fast.frontend.hf.states import Scan
 from tx8fast.ir.core import Value
 
 WIDE = "f32"
@@ -25,8 +25,8 @@ FAR = -1e30  # exp of it is zero
 
 def scan(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     """Return a state-space layer of x [batch, seq, hidden], and the rows and the state that it leaves behind."""
-    c, at = m.c.scan, f"layers.{i}.scan"
-    assert c is not None
+    c: Scan = m.c.keeper("scan")
+    at = f"layers.{i}.scan"
     gate, mixed, step = (m.linear(x, f"{at}.{p}_proj") for p in ("gate", "mixed", "step"))
     mixed = _multiplied(m, c, mixed, at)
     mixed, made = causal_conv(m, i, mixed, c.taps, at + ".conv", past)

@@ -1,12 +1,14 @@
 """What a transformer looks like once its config file is understood: sizes, block shape, attention, experts.
 
-May import: the standard library. Must not: know config keys, weights or the IR.
+May import: the standard library, frontend.hf.states. Must not: know config keys, weights or the IR.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from tx8fast.frontend.hf.states import Cache, Keeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,74 +87,6 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
-class ShortConv:
-    """A causal convolution over the last `taps` tokens, channel by channel, between two gates (LFM2)."""
-
-    taps: int
-    bias: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """A state per head [width, state] that decays and takes up tokens (Mamba 2). `groups` of heads share what is written and read;
-    `taps` of the convolution in front; prompts are computed in chunks of at most `chunk` tokens; `limits` of the time step;
-    `norm`: of the gated result, in so many `norm_groups`; `norm_first`: the gate comes behind it."""
-
-    heads: int
-    width: int
-    state: int
-    groups: int
-    taps: int
-    chunk: int
-    conv_bias: bool = True
-    bias: bool = False
-    limits: tuple[float, float] = (0.0, float("inf"))
-    norm: bool = True
-    norm_groups: int = 1
-    norm_first: bool = False
-
-    @property
-    def inner(self) -> int:
-        return self.heads * self.width
-
-    @property
-    def channels(self) -> int:
-        """What the convolution sees: values, and what is written and read by every group."""
-        return self.inner + 2 * self.groups * self.state
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A state per value head [key width, value width] that decays and is corrected (gated delta rule). Groups of value heads share a key
-    head; `taps` of the convolutions in front."""
-
-    key_heads: int
-    value_heads: int
-    key_width: int
-    value_width: int
-    taps: int
-
-    @property
-    def keys(self) -> int:
-        return self.key_heads * self.key_width
-
-    @property
-    def values(self) -> int:
-        return self.value_heads * self.value_width
-
-
-@dataclass(frozen=True, slots=True)
-class Cache:
-    """What a layer remembers: one row per token, or a state whose size does not depend on how many there were. `shape`: behind the
-    batch and, of rows, the tokens; `dtype` None: the activations' own."""
-
-    name: str
-    shape: tuple[int, ...]
-    rows: bool = True
-    dtype: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Image:
     """What an encoder of images sees, in pixels. `flat`: tables of positions and tokens are stored without leading ones."""
 
@@ -194,12 +128,12 @@ class ModelConfig:
     sparse: tuple[bool, ...] = ()
     mixers: tuple[str, ...] = ()  # per layer, a name of `mixers.MIXERS`; empty: attention in all
     fed: tuple[bool, ...] = ()  # per layer: has a feed-forward part; empty: all have
-    short_conv: ShortConv | None = None
-    scan: Scan | None = None
-    delta: Delta | None = None
+    keepers: tuple[Keeper, ...] = ()  # what the layers that keep a state look like, one of each kind
     attention_gate: bool = (
         False  # what attention gives is multiplied by a sigmoid, whose rows are stored behind every head's queries
     )
+    channel_mix: bool = False  # feed-forward parts see the token before, too (RWKV)
+    halved: int = 0  # the stream is halved after every so many layers, which only the eps of norms can tell
     wide_residual: bool = False  # what the layers add to flows in f32
     encoder: bool = False  # sees its whole input at once and keeps no cache; a window reaches both ways
     causal: bool = False  # an encoder whose tokens see what is in front of them only
@@ -260,6 +194,7 @@ class ModelConfig:
     position_offset: int = 0
     embedding_width: int = 0  # 0: that of the hidden state
     final_norm: bool = True
+    final_eps: float = 0.0  # of that; 0: that of the others
     experts: Experts | None = None
     latent: Latent | None = None
     token_types: int = 0
@@ -288,19 +223,14 @@ class ModelConfig:
         kind, found = self.mixer(i), []
         if self.latent is not None:
             return Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))
-        if kind in ("attention", "attention+scan"):
-            width = (self.kv_heads * self.head_dim,)
-            found += [Cache("key", width), Cache("value", width)]
-        if kind in ("scan", "attention+scan") and self.scan is not None:
-            found.append(Cache("conv", (self.scan.taps - 1, self.scan.channels), False))
-            found.append(Cache("state", (self.scan.inner, self.scan.state), False, "f32"))
-        if kind == "conv" and self.short_conv is not None:
-            found.append(Cache("conv", (self.short_conv.taps - 1, self.hidden), False))
-        if kind == "delta" and self.delta is not None:
-            d = self.delta
-            found += [
-                Cache(f"conv_{n}", (d.taps - 1, w), False)
-                for n, w in (("query", d.keys), ("key", d.keys), ("value", d.values))
-            ]
-            found.append(Cache("state", (d.value_heads * d.key_width, d.value_width), False, "f32"))
+        for part in kind.split("+"):
+            if part == "attention":
+                width = (self.kv_heads * self.head_dim,)
+                found += [Cache("key", width), Cache("value", width)]
+            elif part != "none":
+                found += self.keeper(part).caches(self.hidden)
         return tuple(found)
+
+    def keeper(self, kind: str) -> Any:
+        """Return what the layers of a `kind` that keep a state look like."""
+        return next(k for k in self.keepers if k.kind == kind)
