@@ -171,4 +171,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
                         "block_types": ["recurrent", "attention"], "hidden_activation": "gelu_pytorch_tanh", "partial_rotary_factor": 0.5},
     "rwkv": {"hidden_size": 32, "num_hidden_layers": 3, "attention_hidden_size": 32, "intermediate_size": 48, "vocab_size": 37,
              "rescale_every": 2, "layer_norm_epsilon": 1e-3, "context_length": 64, **_END},
+    "minimax": {**_RMS, "num_hidden_layers": 3, "layer_types": ["full_attention", "linear_attention", "linear_attention"], "block_size": 4,
+                "num_local_experts": 5, "num_experts_per_tok": 2, "full_attn_alpha_factor": 1.5, "full_attn_beta_factor": 0.7,
+                "linear_attn_alpha_factor": 1.2, "linear_attn_beta_factor": 0.8, "mlp_alpha_factor": 0.9, "mlp_beta_factor": 1.3},
+    "kimi_linear": {**{k: v for k, v in _RMS.items() if not k.startswith(("num_key", "rope"))}, "num_key_value_heads": 4, "num_hidden_layers": 3,
+                    "linear_attn_config": {"head_dim": 6, "num_heads": 3, "short_conv_kernel_size": 3, "full_attn_layers": [2],
+                                           "kda_layers": [1, 3]}, "kv_lora_rank": 24, "q_lora_rank": None, "qk_nope_head_dim": 8,
+                    "qk_rope_head_dim": 4, "v_head_dim": 12, "num_experts": 8, "num_experts_per_token": 3, "moe_intermediate_size": 16,
+                    "num_shared_experts": 1, "first_k_dense_replace": 1, "num_expert_group": 2, "topk_group": 1,
+                    "routed_scaling_factor": 2.446, "moe_renormalize": True, "moe_router_activation_func": "sigmoid"},
 }  # fmt: skip

@@ -120,13 +120,19 @@ def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
 
 def _triangle(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     """Ones where row >= column ("lower"), row < column ("after"), row > column ("upto", "below"), row = column ("one"), or, of blocks of
-    `block` rows and columns, right below those of even number on the diagonal ("blocks"); or 0 where row > column and `value`
-    elsewhere ("chunks")."""
+    `block` rows and columns, right below those of even number on the diagonal ("blocks"); or where a column is between the row and the
+    middle of its block of twice `block`, the row's own only behind the middle ("midway"); or 0 where row > column and `value` elsewhere
+    ("chunks")."""
     ahead = np.arange(shape[1])[None, :] - np.arange(shape[0])[:, None]
     kind = attrs["kind"]
     if kind == "blocks":
         row, column = (np.arange(n) // attrs["block"] for n in shape)
         return ((row[:, None] == column[None, :] + 1) & (column[None, :] % 2 == 0)).astype(np.int8)
+    if kind == "midway":
+        row, column = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
+        middle = row // (2 * attrs["block"]) * 2 * attrs["block"] + attrs["block"]
+        before = (row < middle) & (column > row) & (column < middle)
+        return (before | (row >= middle) & (column >= middle) & (column <= row)).astype(np.int8)
     ones = {
         "lower": ahead <= 0,
         "after": ahead > 0,

@@ -21,11 +21,17 @@ def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     if c.mixer(i) == "none":
         return _fed(m, i, x, past)
     h = norm(x, name + "attn_norm")
+    if c.stream is not None:
+        x = h
     y, made = MIXERS[c.mixer(i)](m, i, h, past)
     y = _channels(m, m.norm(y, name + "attn_post_norm"), name + "attn_scale")
     if c.parallel:
         z = feed_forward(m, i, h if c.one_norm else norm(x, name + "mlp_norm"))
         return m.b("add", m.b("add", x, y, loc=name + "attn_residual"), z, loc=name + "mlp_residual"), made
+    if c.stream is not None:
+        x, y = _weighed(
+            m, x, y, c.stream.attention if c.mixer(i) == "attention" else c.stream.others, name + "attn_residual"
+        )
     x = m.added(x, m.scaled(y, c.residual_scale, name + "attn_residual"), name + "attn_residual")
     if c.post_norm:
         x = m.norm(x, name + "attn_norm")
@@ -44,10 +50,17 @@ def _fed(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     c, name = m.c, f"layers.{i}."
     y = m.narrow(x)
     y = y if c.post_norm else m.norm(y, name + "mlp_norm")
+    x = y if c.stream is not None else x
     y, made = channel_mix(m, i, y, past) if c.channel_mix else (feed_forward(m, i, y), {})
     y = _channels(m, m.norm(y, name + "mlp_post_norm"), name + "mlp_scale")
+    if c.stream is not None:
+        x, y = _weighed(m, x, y, c.stream.fed, name + "mlp_residual")
     x = m.added(x, m.scaled(y, c.residual_scale, name + "mlp_residual"), name + "mlp_residual")
     return (m.norm(x, name + "mlp_norm") if c.post_norm else x), made
+
+
+def _weighed(m: Blocks, x: Value, y: Value, by: tuple[float, float], name: str) -> tuple[Value, Value]:
+    return m.scaled(x, by[0], name), m.scaled(y, by[1], name)
 
 
 def _channels(m: Blocks, x: Value, name: str) -> Value:

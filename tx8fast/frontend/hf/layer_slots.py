@@ -354,6 +354,6 @@ def _shared_fused(s: SlotList, i: int, units: int) -> Iterator[Slot]:
 #: the slots of what mixes tokens, by its name
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
     "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
-    "selective": mixer_slots.selective, "lru": mixer_slots.lru, "time_mix": mixer_slots.time_mix,
+    "selective": mixer_slots.selective, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, part
-from tx8fast.frontend.hf.states import Delta, Lru, Scan, Selective, ShortConv, TimeMix
+from tx8fast.frontend.hf.states import ChannelDelta, Delta, Lightning, Lru, Scan, Selective, ShortConv, TimeMix
 
 Rows = tuple[tuple[str, int], ...]
 
@@ -148,3 +148,29 @@ def channel_mix(s: SlotList, i: int) -> Iterator[Slot]:
         ("gate_proj", "receptance", h, h),
     ):
         yield from _whole(at + module, f"{key}.{stored}", rows, cols, False)
+
+
+def lightning(s: SlotList, i: int) -> Iterator[Slot]:
+    c: Lightning = s.c.keeper("lightning")
+    key, at, h, lanes = s.key(i, "lightning"), f"layers.{i}.lightning.", s.c.hidden, c.heads * c.width
+    parts = (("query_proj", c.width), ("key_proj", c.width), ("value_proj", c.width))
+    yield from head_parts(c.heads, at, key + ".qkv_proj", h, parts)
+    yield from _whole(at + "gate_proj", key + ".output_gate", lanes, h, False)
+    yield Slot(at + "norm.weight", (key + ".norm.weight",), (lanes,))
+    yield from _whole(at + "out_proj", key + ".out_proj", h, lanes, False)
+
+
+def channel_delta(s: SlotList, i: int) -> Iterator[Slot]:
+    c: ChannelDelta = s.c.keeper("channel_delta")
+    key, at, h = s.key(i, "channel_delta"), f"layers.{i}.channel_delta.", s.c.hidden
+    for name in ("query", "key", "value"):
+        yield from _whole(f"{at}{name}_proj", f"{key}.{name[0]}_proj", c.lanes, h, False)
+        yield from _taps(f"{at}{name}_conv", f"{key}.{name[0]}_conv1d", c.lanes, c.taps, False)
+    for name, letter in (("decay", "f"), ("gate", "g")):
+        yield from _whole(f"{at}{name}_down", f"{key}.{letter}_a_proj", c.width, h, False)
+        yield from _whole(f"{at}{name}_up", f"{key}.{letter}_b_proj", c.lanes, c.width, False)
+    yield from _whole(at + "pace_proj", key + ".b_proj", c.heads, h, False)
+    yield Slot(at + "dt_bias", (key + ".dt_bias",), (c.lanes,))
+    yield Slot(at + "A_log", (key + ".A_log",), (1, 1, c.heads, 1), (("reshape", [1, c.heads]),))
+    yield Slot(at + "norm.weight", (key + ".o_norm.weight",), (c.width,))
+    yield from _whole(at + "out_proj", key + ".o_proj", h, c.lanes, False)

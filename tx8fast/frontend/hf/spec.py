@@ -87,6 +87,16 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
+class Stream:
+    """What flows past a part of a layer is what its norm gives. It and what the part gives are multiplied by two numbers each: of
+    attention, of other mixers of tokens, of feed-forward parts (MiniMax)."""
+
+    attention: tuple[float, float]
+    others: tuple[float, float]
+    fed: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """What an encoder of images sees, in pixels. `flat`: tables of positions and tokens are stored without leading ones."""
 
@@ -141,6 +151,7 @@ class ModelConfig:
     projection: int = 0  # width of what the pool "last" gives
     end_token: int = 0  # the token whose place the pool "end" takes
     layer_scale: bool = False  # learned factors per channel behind attention and feed-forward part
+    stream: Stream | None = None
     unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
     fused: str = (
@@ -221,10 +232,10 @@ class ModelConfig:
     def caches(self, i: int) -> tuple[Cache, ...]:
         """Return what layer `i` remembers."""
         kind, found = self.mixer(i), []
-        if self.latent is not None:
-            return Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))
         for part in kind.split("+"):
-            if part == "attention":
+            if part == "attention" and self.latent is not None:
+                found += [Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))]
+            elif part == "attention":
                 width = (self.kv_heads * self.head_dim,)
                 found += [Cache("key", width), Cache("value", width)]
             elif part != "none":

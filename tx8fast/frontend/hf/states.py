@@ -111,6 +111,46 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelDelta:
+    """A state per head [width, width] whose every row decays at a pace of its own and is corrected (Kimi delta attention); `taps` of the
+    convolutions in front; decay and output gate go through matrices as narrow as a head."""
+
+    kind: ClassVar[str] = "channel_delta"
+    heads: int
+    width: int
+    taps: int
+
+    @property
+    def lanes(self) -> int:
+        return self.heads * self.width
+
+    def caches(self, hidden: int) -> tuple[Cache, ...]:
+        return *(_rows(self.taps, self.lanes, f"conv_{n}") for n in ("query", "key", "value")), _state(
+            self.lanes, self.width
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lightning:
+    """A state per head [width, width] that decays at a fixed pace and takes up tokens (lightning attention). Prompts are computed in
+    chunks of at most `chunk` tokens; the pace falls from the first of `layers` to the last."""
+
+    kind: ClassVar[str] = "lightning"
+    heads: int
+    width: int
+    chunk: int
+    layers: int
+
+    def slopes(self, i: int) -> tuple[float, ...]:
+        """Return what the logarithm of every head's state loses per token in layer `i`, as the library computes it."""
+        share = 1 - i / (self.layers - 1 + 1e-5) + 1e-5
+        return tuple(2.0 ** (-8.0 * (head + 1) / self.heads) * share for head in range(self.heads))
+
+    def caches(self, hidden: int) -> tuple[Cache, ...]:
+        return (_state(self.heads * self.width, self.width),)
+
+
+@dataclass(frozen=True, slots=True)
 class Selective:
     """A state per channel that decays at rates of its own and takes up tokens (Mamba). `rank` of the time step; `norms`: of time step and
     of what is written and read, with learned gains ("gain"), without ("plain"), or none; `eps` of these, 0 = that of the model."""

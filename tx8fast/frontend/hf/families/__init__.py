@@ -11,6 +11,7 @@ from tx8fast.frontend.hf.families import (
     hybrid,
     layered,
     leaning,
+    linear,
     llama,
     recurrent,
     seq2seq,
@@ -20,6 +21,6 @@ from tx8fast.frontend.hf.family import Family
 
 FAMILIES: dict[str, Family] = {
     name: family
-    for module in (llama, layered, gemma, gpt, leaning, experts, encoders, vision, seq2seq, hybrid, recurrent)
+    for module in (llama, layered, gemma, gpt, leaning, experts, encoders, vision, seq2seq, hybrid, recurrent, linear)
     for name, family in module.FAMILIES.items()
 }
