@@ -145,7 +145,7 @@ def channel_mix(s: SlotList, i: int) -> Iterator[Slot]:
     for module, stored, rows, cols in (
         ("up_proj", "key", units, h),
         ("down_proj", "value", h, units),
-        ("gate_proj", "receptance", h, h),
+        ("receptance_proj", "receptance", h, h),
     ):
         yield from _whole(at + module, f"{key}.{stored}", rows, cols, False)
 

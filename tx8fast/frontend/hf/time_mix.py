@@ -61,8 +61,8 @@ def channel_mix(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     at, b = f"layers.{i}.mlp", m.b
     (units, gate), made = _mixed(m, i, x, past, "fed_row", at, ("key", "receptance"))
     units = b("square", b("relu", m.linear(units, at + ".up_proj"), loc=at + ".act"), loc=at + ".act")
-    gate = b("sigmoid", m.linear(gate, at + ".gate_proj"), loc=at + ".gate")
-    return b("mul", gate, m.linear(units, at + ".down_proj"), loc=at + ".gate"), made
+    gate = b("sigmoid", m.linear(gate, at + ".receptance_proj"), loc=at + ".gate")
+    return b("mul", gate, m.out_linear(units, at + ".down_proj"), loc=at + ".gate"), made
 
 
 def _mixed(
