@@ -62,7 +62,11 @@ def split(c: ModelConfig, weights: ModelWeights, p: Parallel, what: str) -> tupl
     slots = {name: _cut(c, weights, p, name, bound) for name, bound in weights.slots.items()}
     experts = c.experts and replace(c.experts, intermediate=c.experts.intermediate // n, shared=c.experts.shared // n)
     small = replace(
-        c, heads=max(1, c.heads // n), kv_heads=max(1, c.kv_heads // n), intermediate=c.intermediate // n, experts=experts
+        c,
+        heads=max(1, c.heads // n),
+        kv_heads=max(1, c.kv_heads // n),
+        intermediate=c.intermediate // n,
+        experts=experts,
     )
     return small, replace(weights, slots=slots)
 

@@ -11,7 +11,7 @@ from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.convolution import causal_conv
 from tx8fast.frontend.hf.feed_forward import activated
 from tx8fast.frontend.hf.prefix import decayed
-from tx8fast.frontend.hf.scan import WIDE, wide
+from tx8fast.frontend.hf.scan import WIDE, chunks, tokens, wide
 from tx8fast.frontend.hf.states import Lru, Selective
 from tx8fast.ir.core import Value
 
@@ -31,19 +31,19 @@ def selective(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     step = b("softplus", step, loc=at + ".step")
     values, written, read = (wide(m, v, at) for v in (values, written, read))
     rate = b("neg", b("exp", m.param(at + ".A_log", WIDE), loc=at + ".rate"), loc=at + ".rate")
-    by_channel, by_state = (batch, seq, 1, c.inner), (batch, seq, c.state, 1)
-    left = b("mul", b("reshape", step, shape=by_channel, loc=at + ".left"), rate, loc=at + ".left")
-    left = b("exp", left, loc=at + ".left")
-    taken = b("reshape", b("mul", values, step, loc=at + ".taken"), shape=by_channel, loc=at + ".taken")
-    added = b("mul", taken, b("reshape", written, shape=by_state, loc=at + ".taken"), loc=at + ".taken")
+    taken = b("mul", values, step, loc=at + ".taken")
+    n, size = (1, 1) if past is not None else _cut(seq)
+    step = chunks(m, step, n, size, at)
+    own = _by_place(m, step, at)
+    taken, written, read = (_by_place(m, chunks(m, v, n, size, at), at) for v in (taken, written, read))
     if past is not None:
-        before = b("reshape", past.past(i, "state"), shape=(batch, 1, c.state, c.inner), loc=at + ".state")
-        states = b("add", b("mul", before, left, loc=at + ".state"), added, loc=at + ".state")
+        state = past.past(i, "state")
     else:
-        states = decayed(m, left, added, at + ".states")
-    last = _last(m, states, at)
-    y = b("mul", states, b("reshape", read, shape=by_state, loc=at + ".seen"), loc=at + ".seen")
-    y = b("reduce", y, op="add", axes=(2,), keepdims=False, loc=at + ".seen")
+        state = None if n == 1 else _fronts(m, step, _walk(m, own, taken, written, rate, None, at)[-1], rate, n, at)
+    states = _walk(m, own, taken, written, rate, state, at)
+    y = _behind_each_other(m, [_seen(m, v, _token(m, read, place, at), at) for place, v in enumerate(states)], at)
+    last = _last(m, b("reshape", states[-1], shape=(batch, n, c.state, c.inner), loc=at + ".state"), at)
+    y = tokens(m, _by_place(m, y, at), batch, seq, at)
     y = b("add", y, b("mul", values, m.param(at + ".D", WIDE), loc=at + ".kept"), loc=at + ".kept")
     y = b("swiglu", wide(m, gate, at), y, act="silu", loc=at + ".gate")
     y = y if m.dtype == WIDE else b("convert", y, dtype=m.dtype, loc=at)
@@ -55,6 +55,81 @@ def _normed(m: Blocks, c: Selective, x: Value, name: str) -> Value:
         return x
     gain = (m.param(name + ".weight"),) if c.norms == "gain" else ()
     return m.b("rmsnorm", x, *gain, eps=c.eps or m.c.norm_eps, loc=name)
+
+
+def _cut(seq: int) -> tuple[int, int]:
+    """Return into how many chunks of how many tokens a prompt is cut: about as many as each has tokens, for both are walked through, and
+    a power of two, which tiles share evenly."""
+    n = 1 << (seq.bit_length() // 2)
+    return n, -(-seq // n)
+
+
+def _by_place(m: Blocks, x: Value, at: str) -> Value:
+    """Exchange chunks and places in them: [chunks, places, lanes] and [places, chunks, lanes]."""
+    return (
+        x if 1 in x.shape[:2] and x.shape[0] == x.shape[1] else m.b("transpose", x, perm=(1, 0, 2), loc=at + ".places")
+    )
+
+
+def _walk(
+    m: Blocks, step: Value, taken: Value, written: Value, rate: Value, state: Value | None, at: str
+) -> list[Value]:
+    """Take all chunks through their tokens side by side, from a `state` [chunks, state, channels] or none; return that behind each place."""
+    b, found = m.b, []
+    for place in range(step.shape[0]):
+        one_taken, one_written = _token(m, taken, place, at), _token(m, written, place, at)
+        added = b("contract", one_written, one_taken, equation="b t n, b t c -> b n c", sizes=(), loc=at + ".added")
+        if state is not None:
+            left = b("exp", b("mul", _token(m, step, place, at), rate, loc=at + ".left"), loc=at + ".left")
+            added = b("add", b("mul", state, left, loc=at + ".state"), added, loc=at + ".state")
+        state = added
+        found.append(state)
+    return found
+
+
+def _fronts(m: Blocks, step: Value, ends: Value, rate: Value, n: int, at: str) -> Value:
+    """Return the state in front of every chunk, of what every chunk alone leaves [batch * n, state, channels]."""
+    b, lanes, (many, *shape) = m.b, step.shape[2], ends.shape
+    batch = many // n
+    whole = b("reduce", step, op="add", axes=(1,), keepdims=False, loc=at + ".ends")
+    whole = b("reshape", whole, shape=(batch, n, lanes), loc=at + ".ends")
+    ends = b("reshape", ends, shape=(batch, n, *shape), loc=at + ".ends")
+    state = m.derived(f"%empty/{batch}x{lanes}", "fill", {"value": 0.0}, (batch, *shape), WIDE)
+    fronts = [state]
+    for chunk in range(n - 1):
+        end = b("slice", ends, start=(0, chunk, 0, 0), size=(batch, 1, *shape), step=(1, 1, 1, 1), loc=at + ".ends")
+        end = b("reshape", end, shape=(batch, *shape), loc=at + ".ends")
+        if chunk:
+            left = b("exp", b("mul", _chunk(m, whole, chunk, at), rate, loc=at + ".left"), loc=at + ".left")
+            end = b("add", b("mul", state, left, loc=at + ".state"), end, loc=at + ".state")
+        state = end
+        fronts.append(state)
+    rows = [b("reshape", v, shape=(batch, 1, *shape), loc=at + ".fronts") for v in fronts]
+    return b("reshape", b("concat", *rows, axis=1, loc=at + ".fronts"), shape=(many, *shape), loc=at + ".fronts")
+
+
+def _chunk(m: Blocks, x: Value, chunk: int, at: str) -> Value:
+    batch, _, lanes = x.shape
+    return m.b("slice", x, start=(0, chunk, 0), size=(batch, 1, lanes), step=(1, 1, 1), loc=at + ".ends")
+
+
+def _seen(m: Blocks, state: Value, read: Value, at: str) -> Value:
+    """What tokens [.., 1, state] read of states [.., state, channels]."""
+    return m.b("contract", read, state, equation="b t n, b n c -> b t c", sizes=(), loc=at + ".seen")
+
+
+def _token(m: Blocks, x: Value, place: int, at: str) -> Value:
+    """Return one token of every chunk [chunks, 1, lanes]."""
+    size, many, lanes = x.shape
+    if size > 1:
+        x = m.b("slice", x, start=(place, 0, 0), size=(1, many, lanes), step=(1, 1, 1), loc=at + ".token")
+    return m.b("reshape", x, shape=(many, 1, lanes), loc=at + ".token")
+
+
+def _behind_each_other(m: Blocks, parts: list[Value], at: str) -> Value:
+    many, _, lanes = parts[0].shape
+    parts = [m.b("reshape", x, shape=(1, many, lanes), loc=at + ".tokens") for x in parts]
+    return parts[0] if len(parts) == 1 else m.b("concat", *parts, axis=0, loc=at + ".tokens")
 
 
 def _last(m: Blocks, states: Value, at: str) -> Value:

@@ -47,7 +47,9 @@ def _numbered(r: Reader, section: dict[str, Any], layers: int) -> tuple[str, ...
         return None
     full, delta = lists
     if any(type(v) is not list for v in lists) or sorted([*(full or ()), *(delta or ())]) != list(range(1, layers + 1)):
-        r.problems.append(f"linear_attn_config: full_attn_layers and kda_layers do not name the layers 1 to {layers} once each")
+        r.problems.append(
+            f"linear_attn_config: full_attn_layers and kda_layers do not name the layers 1 to {layers} once each"
+        )
         return None
     return tuple("attention" if i + 1 in (full or ()) else "channel_delta" for i in range(layers))
 
