@@ -81,6 +81,21 @@ def _relative_bias(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape
     return bias if len(shape) == 3 else bias.transpose(1, 0, 2).reshape(n, heads * n)
 
 
+def _distance_rows(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """The row of every distance of query and key, from n - 1 down to 1 - n or (`rising`) up, shape [1, 2 n - 1, width], of a table of 2 * `span`
+    rows. Near distances have rows of their own, from half of the `buckets` on they share them by their logarithm (He et al. 2021)."""
+    n, span, buckets = (shape[1] + 1) // 2, attrs["span"], attrs["buckets"]
+    far = np.arange(1 - n, n) if attrs["rising"] else np.arange(n - 1, -n, -1)
+    row = far
+    if buckets:  # in f32, as the models were trained
+        middle = buckets // 2
+        size = np.where(np.abs(far) < middle, middle - 1, np.abs(far)).astype(np.float32)
+        widest = np.log(np.float32((attrs["farthest"] - 1) / middle))
+        shared = np.ceil(np.log(size / np.float32(middle)) / widest * np.float32(middle - 1)) + middle
+        row = np.where(size <= middle, far, shared * np.sign(far)).astype(np.int64)
+    return inputs[0][np.clip(row + span, 0, 2 * span - 1)][None]
+
+
 def _fill(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     return np.broadcast_to(np.asarray(attrs.get("value", 0)), shape)
 
@@ -152,6 +167,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "concat": lambda inputs, attrs, shape: np.concatenate(list(inputs), axis=attrs.get("axis", 0)),
     "convert": lambda inputs, attrs, shape: inputs[0],
     "dequantize": dequantize,
+    "distance_rows": _distance_rows,
     "fill": _fill,
     "gguf_blocks": unpack_blocks,
     "mxfp4": mxfp4,

@@ -31,6 +31,7 @@ class Blocks:
         self.ropes: dict[int, tuple[Value, Value]] = {}
         self.masks: dict[tuple[int, int], Value] = {}  # by window and chunk
         self.leaning: dict[int, Value] = {}  # masks with learned summands, of the layers that have tables
+        self.distances: dict[bool, Value] = {}  # learned rows per distance, falling and rising
         self.source: Value | None = None  # the encoder's result that a prefill attends to
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
         names = names_of(c)

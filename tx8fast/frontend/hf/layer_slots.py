@@ -35,6 +35,11 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield s.outer("embed_norm", (c.hidden,), ".bias")
     if c.embedding_width:
         yield s.outer("project_in", (c.hidden, c.embedding_width))
+    if c.distances is not None:
+        yield s.outer("distances", (2 * c.distances.span, c.hidden))
+        if c.distances.normed:
+            yield s.outer("distance_norm", (c.hidden,))
+            yield s.outer("distance_norm", (c.hidden,), ".bias")
     for i in range(c.layers):
         yield from s.norm(i, "attn_norm", c.hidden)
         yield from MIXERS[c.mixer(i)](s, i)
@@ -138,6 +143,16 @@ def _attention(s: SlotList, i: int) -> Iterator[Slot]:
     if c.qk_norm and c.qk_norm_gain:
         for module, heads in (("q_norm", c.heads), ("k_norm", c.kv_heads)):
             yield from _query_norm(s, i, f"self_attn.{module}", heads)
+
+
+def _disentangled(s: SlotList, i: int) -> Iterator[Slot]:
+    c, kind = s.c, s.c.distances
+    assert kind is not None
+    yield from _projections(s, i, "self_attn", c.hidden)
+    if not kind.shared:
+        for module, there in (("pos_k_proj", kind.to_places), ("pos_q_proj", kind.from_places)):
+            if there:
+                yield from s.linear(i, "self_attn." + module, c.heads * c.head_dim, c.hidden, True)
 
 
 def _projections(s: SlotList, i: int, at: str, source: int) -> Iterator[Slot]:
@@ -354,6 +369,6 @@ def _shared_fused(s: SlotList, i: int, units: int) -> Iterator[Slot]:
 #: the slots of what mixes tokens, by its name
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
     "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
-    "selective": mixer_slots.selective, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
+    "selective": mixer_slots.selective, "disentangled": _disentangled, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
 }  # fmt: skip

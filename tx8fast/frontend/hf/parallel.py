@@ -23,6 +23,7 @@ from tx8fast.weights.dtypes import ITEM_BYTES
 HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
 COLUMNS = {
     "self_attn.q_proj": HEADS, "self_attn.k_proj": KEY_HEADS, "self_attn.v_proj": KEY_HEADS,
+    "self_attn.pos_q_proj": HEADS, "self_attn.pos_k_proj": HEADS,
     "self_attn.gate_proj": HEADS, "self_attn.sinks": HEADS, "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
     "mlp.gate_proj": UNITS, "mlp.up_proj": UNITS, "shared_experts.gate_proj": UNITS, "shared_experts.up_proj": UNITS,
     "experts.gate_proj": EXPERT_UNITS, "experts.up_proj": EXPERT_UNITS,
@@ -116,7 +117,7 @@ def _what(c: ModelConfig, n: int, name: str) -> str | None:
 
 
 def _attends(c: ModelConfig) -> bool:
-    return any("attention" in c.mixer(i) for i in range(c.layers))
+    return any("attention" in c.mixer(i) or c.distances for i in range(c.layers))
 
 
 def _held(c: ModelConfig, n: int, what: str) -> int:

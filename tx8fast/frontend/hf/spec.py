@@ -10,6 +10,9 @@ from typing import Any
 
 from tx8fast.frontend.hf.states import Cache, Keeper
 
+#: mixers of tokens that remember nothing
+STATELESS = ("none", "disentangled")
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:
@@ -87,6 +90,21 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
+class Distances:
+    """Scores compare contents with learned rows per distance (DeBERTa): `to_places` queries, `from_places` keys. Of 2 * `span` rows half are
+    for keys ahead; with `buckets` > 0 distances share rows, the more the farther, up to `farthest`. `shared`: the projections of contents
+    serve; `normed`: rows are normalised."""
+
+    span: int
+    buckets: int
+    farthest: int
+    to_places: bool
+    from_places: bool
+    shared: bool
+    normed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """What flows past a part of a layer is what its norm gives. It and what the part gives are multiplied by two numbers each: of
     attention, of other mixers of tokens, of feed-forward parts (MiniMax)."""
@@ -152,6 +170,7 @@ class ModelConfig:
     end_token: int = 0  # the token whose place the pool "end" takes
     layer_scale: bool = False  # learned factors per channel behind attention and feed-forward part
     stream: Stream | None = None
+    distances: Distances | None = None
     unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
     fused: str = (
@@ -238,7 +257,7 @@ class ModelConfig:
             elif part == "attention":
                 width = (self.kv_heads * self.head_dim,)
                 found += [Cache("key", width), Cache("value", width)]
-            elif part != "none":
+            elif part not in STATELESS:
                 found += self.keeper(part).caches(self.hidden)
         return tuple(found)
 
