@@ -37,6 +37,11 @@ _EYE = {"depth": 1, "hidden_size": 8, "out_hidden_size": 32, "num_heads": 2, "in
 _MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "expand": 2, "state_size": 6, "conv_kernel": 4, "vocab_size": 37,
           "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, **_END}  # fmt: skip
 
+_GEMMA4 = {**_SIZES, "head_dim": 8, "global_head_dim": 12, "sliding_window": 5, "rms_norm_eps": 1e-6, "vocab_size_per_layer_input": 37,
+           "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rope_parameters": {
+               "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000000.0},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}  # fmt: skip
+
 CONFIGS: dict[str, dict[str, Any]] = {
     # experts
     "gpt_oss": {**_RMS, **_TWO, "head_dim": 8, "num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 1.5,
@@ -180,4 +185,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
                     "qk_rope_head_dim": 4, "v_head_dim": 12, "num_experts": 8, "num_experts_per_token": 3, "moe_intermediate_size": 16,
                     "num_shared_experts": 1, "first_k_dense_replace": 1, "num_expert_group": 2, "topk_group": 1,
                     "routed_scaling_factor": 2.446, "moe_renormalize": True, "moe_router_activation_func": "sigmoid"},
+    "gemma4_text": {**_GEMMA4, "num_hidden_layers": 5, "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 6,
+                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]},
+    "gemma4_text-experts": {**_GEMMA4, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
+                            "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+                            "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 24,
+                            "final_logit_softcapping": 3.0},
 }  # fmt: skip

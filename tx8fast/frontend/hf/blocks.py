@@ -32,6 +32,8 @@ class Blocks:
         self.masks: dict[tuple[int, int], Value] = {}  # by window and chunk
         self.leaning: dict[int, Value] = {}  # masks with learned summands, of the layers that have tables
         self.distances: dict[bool, Value] = {}  # learned rows per distance, falling and rising
+        self.kept: dict[int, tuple[Value, Value]] = {}  # keys and values by layer, for layers that have none
+        self.aside: Value | None = None  # rows of the second table for all layers
         self.source: Value | None = None  # the encoder's result that a prefill attends to
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
         names = names_of(c)
@@ -178,7 +180,7 @@ class Blocks:
         }
         if rope.gain != 1.0:
             attrs["gain"] = rope.gain
-        shape = (length, self.c.latent.rope if self.c.latent else self.c.head_dim)
+        shape = (length, self.c.latent.rope if self.c.latent else rope.width or self.c.head_dim)
         name = f"/{length}" + (f"/{which}" if which else "")
         return self.derived("%rope_cos" + name, "rope_cos", attrs, shape), self.derived(
             "%rope_sin" + name, "rope_sin", attrs, shape

@@ -20,9 +20,22 @@ GATES = ("silu", "gelu", "gelu_tanh", "relu", "sigmoid")
 def feed_forward(m: Blocks, i: int, x: Value) -> Value:
     """Return the feed-forward part of layer `i`."""
     name = f"layers.{i}."
-    if m.c.sparse[i]:
-        return _experts(m, name, x)
+    if m.c.sparse[i] and not beside(m):
+        return _experts(m, name, x, x)
     return _gated(m, name + "mlp.", x) if m.c.gated else _plain(m, name + "mlp.", x)
+
+
+def beside(m: Blocks) -> bool:
+    return m.c.experts is not None and m.c.experts.beside
+
+
+def experts_beside(m: Blocks, i: int, x: Value, y: Value) -> Value:
+    """Add to what the plain part gives, y, what experts give of the stream x; both behind norms of their own."""
+    name = f"layers.{i}."
+    z = _experts(m, name, m.norm(x, name + "experts_norm"), x)
+    return m.b(
+        "add", m.norm(y, name + "mlp_own_norm"), m.norm(z, name + "experts_post_norm"), loc=name + "experts_residual"
+    )
 
 
 def _plain(m: Blocks, name: str, x: Value) -> Value:
@@ -72,13 +85,16 @@ def _gate(m: Blocks, name: str, gate: Value, up: Value) -> Value:
     return b("mul", b("add", up, m.number(1.0, up.dtype, at), loc=at), glu, loc=at)
 
 
-def _experts(m: Blocks, name: str, x: Value) -> Value:
+def _experts(m: Blocks, name: str, x: Value, asked: Value) -> Value:
+    """What experts give of x; the router sees `asked`."""
     e = m.c.experts
     assert e is not None
     batch, seq, hidden = x.shape
     macs = batch * seq * e.top_k * hidden * e.intermediate
     at = name + "experts."
-    weights = m.b("reshape", routing_weights(m, name + "router", x), shape=(batch, seq, e.count), loc=at + "weights")
+    weights = m.b(
+        "reshape", routing_weights(m, name + "router", asked), shape=(batch, seq, e.count), loc=at + "weights"
+    )
     gate = m.linear(x, at + "gate_proj", macs)
     up = m.linear(x, at + "up_proj", macs)
     # a product with zeros and ones repeats a weight over its expert's units: it fuses with the products beside it,
@@ -110,6 +126,9 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     assert e is not None
     tokens = x.shape[0] * x.shape[1]
     flat = b("reshape", x, shape=(tokens, x.shape[2]), loc=name)
+    if e.router_norm:
+        flat = b("mul", m.normalised(flat, name), m.param(name + "_scale"), loc=name)
+        flat = m.scaled(flat, x.shape[2] ** -0.5, name)
     if e.wide_router and m.dtype != ROUTING:
         flat = b("convert", flat, dtype=ROUTING, loc=name)
     logits = m.linear(flat, name, dtype=ROUTING if e.wide_router else None)
@@ -131,6 +150,8 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
         weights = b("div", weights, total, loc=name)
     weights = m.scaled(weights, e.scale, name)
     weights = b("scatter", none, chosen, weights, axis=-1, loc=name)
+    if e.expert_scale:
+        weights = b("mul", weights, m.param(name.replace("router", "expert_scale"), ROUTING), loc=name)
     return weights if m.dtype == ROUTING else b("convert", weights, dtype=m.dtype, loc=name)
 
 

@@ -41,6 +41,8 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
     else:
         m.decode_inputs(args["position"], past)
     m.source = args.get("encoder_hidden_states")
+    if c.side is not None:
+        m.aside = _aside(m, x, args["input_ids"])
     step = None if past is None else Step(args["position"], args)
     made: dict[str, Value] = {}
     if c.wide_residual and m.dtype != "f32":
@@ -72,6 +74,18 @@ def _placed(m: Blocks, x: Value, position: Value | None, past: int | None) -> Va
             rows = m.b("embedding", rows, position, loc="positions")
         x = m.b("add", x, rows, loc="positions")
     return m.norm(x, "embed_norm") if c.embedding_norm and c.norm_positions else x
+
+
+def _aside(m: Blocks, x: Value, ids: Value) -> Value:
+    """Return the rows of the second table for every layer side by side [batch, seq, layers * width], mixed with a projection of x."""
+    c, side, at = m.c, m.c.side, "side"
+    assert side is not None
+    rows = m.b("embedding", m.param("side_tokens.weight"), ids, loc=at)
+    rows = m.scaled(rows, side.width**0.5, at)
+    made = m.scaled(m.linear(x, "side_proj"), c.hidden**-0.5, at)
+    split = m.b("reshape", made, shape=(*made.shape[:2], c.layers, side.width), loc=at)
+    made = m.b("reshape", m.norm(split, "side_proj_norm"), shape=made.shape, loc=at)
+    return m.scaled(m.b("add", made, rows, loc=at), 2.0**-0.5, at)
 
 
 def _head(m: Blocks, x: Value, last_only: bool) -> Value:

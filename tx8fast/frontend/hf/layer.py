@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tx8fast.frontend.hf.attention import Made, Past, cross_attention
 from tx8fast.frontend.hf.blocks import Blocks
-from tx8fast.frontend.hf.feed_forward import feed_forward
+from tx8fast.frontend.hf.feed_forward import activated, beside, experts_beside, feed_forward
 from tx8fast.frontend.hf.mixers import MIXERS
 from tx8fast.frontend.hf.time_mix import channel_mix
 from tx8fast.ir.core import Value
@@ -52,11 +52,32 @@ def _fed(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     y = y if c.post_norm else m.norm(y, name + "mlp_norm")
     x = y if c.stream is not None else x
     y, made = channel_mix(m, i, y, past) if c.channel_mix else (feed_forward(m, i, y), {})
+    if c.sparse[i] and beside(m):
+        y = experts_beside(m, i, m.narrow(x), y)
     y = _channels(m, m.norm(y, name + "mlp_post_norm"), name + "mlp_scale")
     if c.stream is not None:
         x, y = _weighed(m, x, y, c.stream.fed, name + "mlp_residual")
     x = m.added(x, m.scaled(y, c.residual_scale, name + "mlp_residual"), name + "mlp_residual")
+    if m.aside is not None:
+        x = m.added(x, _sided(m, i, m.narrow(x)), name + "side_residual")
+    x = _channels(m, x, name + "factor")
     return (m.norm(x, name + "mlp_norm") if c.post_norm else x), made
+
+
+def _sided(m: Blocks, i: int, x: Value) -> Value:
+    """Return what layer `i` makes of its own row of the second table, behind a gate."""
+    name, side = f"layers.{i}.", m.c.side
+    assert side is not None and m.aside is not None
+    row = m.b(
+        "slice",
+        m.aside,
+        start=(0, 0, i * side.width),
+        size=(*x.shape[:2], side.width),
+        step=(1, 1, 1),
+        loc=name + "side",
+    )
+    gate = activated(m, name + "side_", m.linear(x, name + "side_gate"))
+    return m.norm(m.linear(m.b("mul", gate, row, loc=name + "side"), name + "side_out"), name + "side_norm")
 
 
 def _weighed(m: Blocks, x: Value, y: Value, by: tuple[float, float], name: str) -> tuple[Value, Value]:

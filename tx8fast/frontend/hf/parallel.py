@@ -77,6 +77,10 @@ def _check(c: ModelConfig, n: int, what: str) -> None:
         raise UnsupportedError(
             f"{what}: scores of {c.model_type} lean by a slope per head, which --tp does not cut yet; drop --tp"
         )
+    if c.forms or c.keys_from or c.side is not None:
+        raise UnsupportedError(
+            f"{what}: layers of {c.model_type} differ in their heads or share keys, which --tp does not cut yet; drop --tp"
+        )
     if c.qk_norm == "full":
         raise UnsupportedError(
             f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"

@@ -24,6 +24,7 @@ class Rope:
     style: str = "half"
     gain: float = 1.0
     images: bool = False  # rows of an image have places in time, height and width; of text all three are the position
+    width: int = 0  # lanes of the heads that it turns, 0: as the model says
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,9 @@ class Experts:
     correction: bool = False  # a learned bias that only influences the choice
     wide_router: bool = False  # the router's product is taken in f32
     router_bias: bool = False
+    router_norm: bool = False  # the router sees normalised rows, multiplied by a learned factor per channel
+    expert_scale: bool = False  # learned factors of what the experts give
+    beside: bool = False  # experts stand beside a plain feed-forward part, with norms of their own
     bias: bool = False  # every expert has biases
     shared_gate: bool = False  # a learned gate on what the shared experts give
     weigh_inputs: bool = False  # the weight multiplies what goes into an expert, not what comes out of it
@@ -115,6 +119,14 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """Every layer sees a row of its own, `width` wide, of a second table of `vocab` tokens, mixed with what it makes of the embedding."""
+
+    vocab: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """What an encoder of images sees, in pixels. `flat`: tables of positions and tokens are stored without leading ones."""
 
@@ -170,6 +182,15 @@ class ModelConfig:
     end_token: int = 0  # the token whose place the pool "end" takes
     layer_scale: bool = False  # learned factors per channel behind attention and feed-forward part
     stream: Stream | None = None
+    forms: tuple[tuple[int, int], ...] = ()  # per layer: key heads and width of a head; empty: the same in all
+    units: tuple[int, ...] = ()  # per layer: hidden units; empty: the same in all
+    keys_from: tuple[
+        int, ...
+    ] = ()  # per layer: the layer whose keys and values serve, -1 = its own; empty: all have their own
+    keys_as_values: tuple[bool, ...] = ()  # per layer: what the keys are made of are the values, too
+    value_norm: bool = False  # values are normalised head by head, without gains
+    layer_factor: bool = False  # what a layer gives is multiplied by a learned number
+    side: Side | None = None
     distances: Distances | None = None
     unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
@@ -245,6 +266,10 @@ class ModelConfig:
         """Return the window and the chunk of layer `i`, which decide its mask."""
         return self.windows[i], self.chunks[i] if self.chunks else 0
 
+    def form(self, i: int) -> tuple[int, int]:
+        """Return the number of key heads of layer `i`, and the width of a head."""
+        return self.forms[i] if self.forms else (self.kv_heads, self.head_dim)
+
     def mixer(self, i: int) -> str:
         return self.mixers[i] if self.mixers else "attention"
 
@@ -255,8 +280,9 @@ class ModelConfig:
             if part == "attention" and self.latent is not None:
                 found += [Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))]
             elif part == "attention":
-                width = (self.kv_heads * self.head_dim,)
-                found += [Cache("key", width), Cache("value", width)]
+                heads, lanes = self.form(i)
+                if not self.keys_from or self.keys_from[i] < 0:
+                    found += [Cache("key", (heads * lanes,)), Cache("value", (heads * lanes,))]
             elif part not in STATELESS:
                 found += self.keeper(part).caches(self.hidden)
         return tuple(found)

@@ -7,6 +7,7 @@ from tx8fast.frontend.hf.families import (
     encoders,
     experts,
     gemma,
+    gemma4,
     gpt,
     hybrid,
     layered,
@@ -21,6 +22,20 @@ from tx8fast.frontend.hf.family import Family
 
 FAMILIES: dict[str, Family] = {
     name: family
-    for module in (llama, layered, gemma, gpt, leaning, experts, encoders, vision, seq2seq, hybrid, recurrent, linear)
+    for module in (
+        llama,
+        layered,
+        gemma,
+        gemma4,
+        gpt,
+        leaning,
+        experts,
+        encoders,
+        vision,
+        seq2seq,
+        hybrid,
+        recurrent,
+        linear,
+    )
     for name, family in module.FAMILIES.items()
 }
