@@ -15,7 +15,7 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError, Tx8Error
 from tx8fast.weights.gguf_blocks import unpack_blocks
-from tx8fast.weights.quantized import dequantize, mxfp4, unpack_bits
+from tx8fast.weights.quantized import code_book, dequantize, fp4_groups, mxfp4, unpack_bits
 from tx8fast.weights.rope import rope_cos, rope_sin
 
 #: finite stand-in for minus infinity in additive masks: score + mask never becomes NaN
@@ -164,11 +164,13 @@ EXPRESSIONS: dict[str, Expression] = {
     "arange": _arange,
     "causal_mask": _causal_mask,
     "chunk_first": _chunk_first,
+    "code_book": code_book,
     "concat": lambda inputs, attrs, shape: np.concatenate(list(inputs), axis=attrs.get("axis", 0)),
     "convert": lambda inputs, attrs, shape: inputs[0],
     "dequantize": dequantize,
     "distance_rows": _distance_rows,
     "fill": _fill,
+    "fp4_groups": fp4_groups,
     "gguf_blocks": unpack_blocks,
     "mxfp4": mxfp4,
     "relative_bias": _relative_bias,
