@@ -191,4 +191,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
                             "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
                             "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 24,
                             "final_logit_softcapping": 3.0},
+    "gemma3n_text": {**_SIZES, "head_dim": 8, "num_hidden_layers": 4, "num_kv_shared_layers": 1, "sliding_window": 5, "rms_norm_eps": 1e-6,
+                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"], "laurel_rank": 5,
+                     "activation_sparsity_pattern": [0.8, 0.0, 0.6, 0.0], "intermediate_size": [48, 48, 40, 48], "altup_num_inputs": 3,
+                     "vocab_size_per_layer_input": 30, "hidden_size_per_layer_input": 6, "final_logit_softcapping": 3.0,
+                     "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rope_theta": 1000000.0,
+                     "rope_local_base_freq": 10000.0},
 }  # fmt: skip

@@ -22,7 +22,11 @@ def feed_forward(m: Blocks, i: int, x: Value) -> Value:
     name = f"layers.{i}."
     if m.c.sparse[i] and not beside(m):
         return _experts(m, name, x, x)
-    return _gated(m, name + "mlp.", x) if m.c.gated else _plain(m, name + "mlp.", x)
+    return (
+        _gated(m, name + "mlp.", x, m.c.sparsity[i] if m.c.sparsity else 0.0)
+        if m.c.gated
+        else _plain(m, name + "mlp.", x)
+    )
 
 
 def beside(m: Blocks) -> bool:
@@ -67,9 +71,20 @@ def _xielu(m: Blocks, at: str, x: Value) -> Value:
     return y if dtype == ROUTING else b("convert", y, dtype=dtype, loc=at)
 
 
-def _gated(m: Blocks, name: str, x: Value) -> Value:
+def _gated(m: Blocks, name: str, x: Value, above: float = 0.0) -> Value:
     gate, up = m.linear(x, name + "gate_proj"), m.linear(x, name + "up_proj")
+    gate = _outstanding(m, name + "act", gate, above) if above else gate
     return m.out_linear(_gate(m, name, gate, up), name + "down_proj")
+
+
+def _outstanding(m: Blocks, at: str, x: Value, above: float) -> Value:
+    """What every number of a row exceeds the row's mean and so many of its standard deviations by, else zero."""
+    b, dtype, share = m.b, x.dtype, 1.0 / x.shape[-1]
+    x = x if dtype == ROUTING else b("convert", x, dtype=ROUTING, loc=at)
+    x = b("sub", x, m.scaled(b("reduce", x, op="add", axes=(-1,), loc=at), share, at), loc=at)
+    spread = m.scaled(b("reduce", b("square", x, loc=at), op="add", axes=(-1,), loc=at), share, at)
+    x = b("relu", b("sub", x, m.scaled(b("sqrt", spread, loc=at), above, at), loc=at), loc=at)
+    return x if dtype == ROUTING else b("convert", x, dtype=dtype, loc=at)
 
 
 def _gate(m: Blocks, name: str, gate: Value, up: Value) -> Value:

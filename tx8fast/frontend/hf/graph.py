@@ -5,6 +5,7 @@ May import: ir, weights, frontend.hf. Must not: read files.
 
 from __future__ import annotations
 
+from tx8fast.frontend.hf.altup import gathered, spread
 from tx8fast.frontend.hf.attention import Step, visible_pairs
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.checkpoint import ModelWeights
@@ -47,10 +48,11 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
     made: dict[str, Value] = {}
     if c.wide_residual and m.dtype != "f32":
         x = m.b("convert", x, dtype="f32", loc="residual")
+    x = spread(m, x) if c.streams > 1 else x
     for i in range(c.layers):
         x, new = layer(m, i, x, step)
         made |= new
-    x = m.narrow(x)
+    x = gathered(m, x) if c.streams > 1 else m.narrow(x)
     return made if logits == "none" else {"logits": _head(m, x, logits == "last"), **made}
 
 
@@ -80,6 +82,10 @@ def _aside(m: Blocks, x: Value, ids: Value) -> Value:
     """Return the rows of the second table for every layer side by side [batch, seq, layers * width], mixed with a projection of x."""
     c, side, at = m.c, m.c.side, "side"
     assert side is not None
+    if side.vocab < c.vocab:  # marks behind the words have the row of the first
+        known = m.derived(f"%known/{side.vocab}", "fill", {"value": side.vocab - 1}, (1,), "i64")
+        first = m.derived("%first_token", "fill", {"value": 0}, (1,), "i64")
+        ids = m.b("select", m.b("le", ids, known, loc=at), ids, first, loc=at)
     rows = m.b("embedding", m.param("side_tokens.weight"), ids, loc=at)
     rows = m.scaled(rows, side.width**0.5, at)
     made = m.scaled(m.linear(x, "side_proj"), c.hidden**-0.5, at)

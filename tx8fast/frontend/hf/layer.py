@@ -6,16 +6,23 @@ layers can be outlined.
 
 from __future__ import annotations
 
+from tx8fast.frontend.hf.altup import corrected, laurel, sided
 from tx8fast.frontend.hf.attention import Made, Past, cross_attention
 from tx8fast.frontend.hf.blocks import Blocks
-from tx8fast.frontend.hf.feed_forward import activated, beside, experts_beside, feed_forward
+from tx8fast.frontend.hf.feed_forward import beside, experts_beside, feed_forward
 from tx8fast.frontend.hf.mixers import MIXERS
 from tx8fast.frontend.hf.time_mix import channel_mix
 from tx8fast.ir.core import Value
 
 
 def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
-    """Emit layer `i` on x [batch, seq, hidden]; return x and what the layer remembers, by the name of the result."""
+    """Emit layer `i` on x [batch, seq, streams * hidden]; return x and what the layer remembers, by the name of the result."""
+    if m.c.streams > 1:
+        return corrected(m, i, x, lambda first: _layer(m, i, first, past))
+    return _layer(m, i, x, past)
+
+
+def _layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     c, name = m.c, f"layers.{i}."
     norm = (lambda v, _: m.narrow(v)) if c.post_norm else lambda v, at: m.norm(m.narrow(v), at)
     if c.mixer(i) == "none":
@@ -33,6 +40,8 @@ def layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
             m, x, y, c.stream.attention if c.mixer(i) == "attention" else c.stream.others, name + "attn_residual"
         )
     x = m.added(x, m.scaled(y, c.residual_scale, name + "attn_residual"), name + "attn_residual")
+    if c.laurel:
+        x = m.scaled(m.b("add", x, laurel(m, i, h), loc=name + "laurel"), 2.0**-0.5, name + "laurel")
     if c.post_norm:
         x = m.norm(x, name + "attn_norm")
     if c.cross:
@@ -58,26 +67,10 @@ def _fed(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     if c.stream is not None:
         x, y = _weighed(m, x, y, c.stream.fed, name + "mlp_residual")
     x = m.added(x, m.scaled(y, c.residual_scale, name + "mlp_residual"), name + "mlp_residual")
-    if m.aside is not None:
-        x = m.added(x, _sided(m, i, m.narrow(x)), name + "side_residual")
+    if m.aside is not None and c.streams == 1:
+        x = m.added(x, sided(m, i, m.narrow(x)), name + "side_residual")
     x = _channels(m, x, name + "factor")
     return (m.norm(x, name + "mlp_norm") if c.post_norm else x), made
-
-
-def _sided(m: Blocks, i: int, x: Value) -> Value:
-    """Return what layer `i` makes of its own row of the second table, behind a gate."""
-    name, side = f"layers.{i}.", m.c.side
-    assert side is not None and m.aside is not None
-    row = m.b(
-        "slice",
-        m.aside,
-        start=(0, 0, i * side.width),
-        size=(*x.shape[:2], side.width),
-        step=(1, 1, 1),
-        loc=name + "side",
-    )
-    gate = activated(m, name + "side_", m.linear(x, name + "side_gate"))
-    return m.norm(m.linear(m.b("mul", gate, row, loc=name + "side"), name + "side_out"), name + "side_norm")
 
 
 def _weighed(m: Blocks, x: Value, y: Value, by: tuple[float, float], name: str) -> tuple[Value, Value]:

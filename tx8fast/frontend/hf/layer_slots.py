@@ -25,6 +25,10 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("embed_tokens", (c.vocab + c.spare_rows, c.embedding_width or c.hidden))
         if c.positions:
             yield s.outer("positions", (c.positions + c.position_offset, c.hidden))
+    for k in range(1, c.streams):
+        for module in ("streams", "unstreams"):
+            key = outer_key(s.names, module, s.prefix)
+            yield Slot(f"{module}.{k}.weight", (f"{key}.{k - 1}.weight",), (c.hidden, c.hidden))
     if c.side is not None:
         yield s.outer("side_tokens", (c.side.vocab, c.layers * c.side.width))
         yield s.outer("side_proj", (c.layers * c.side.width, c.hidden))
@@ -61,6 +65,12 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield from experts(s, i) if c.sparse[i] else ()
             yield from _mlp(s, i) if beside or not c.sparse[i] else ()
         yield from s.norm(i, "mlp_post_norm", c.hidden)
+        if c.streams > 1:
+            yield from _streams(s, i)
+        if c.laurel:
+            yield from s.linear(i, "laurel_down", c.laurel, c.hidden)
+            yield from s.linear(i, "laurel_up", c.hidden, c.laurel)
+            yield from s.norm(i, "laurel_norm", c.hidden)
         if c.side is not None:
             yield from s.linear(i, "side_gate", c.side.width, c.hidden)
             yield from s.linear(i, "side_out", c.hidden, c.side.width)
@@ -85,6 +95,15 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     if "logits_bias" in s.names.outer:
         key = outer_key(s.names, "logits_bias", s.prefix)
         yield Slot("lm_head.bias", (key,), (1, c.vocab), (("reshape", [c.vocab]),), optional=True)
+
+
+def _streams(s: SlotList, i: int) -> Iterator[Slot]:
+    n, h = s.c.streams, s.c.hidden
+    for module, rows, cols in (("router", n, h), ("predict", n * n, n), ("correct", n, n)):
+        yield from s.linear(i, "altup." + module, rows, cols)
+    yield from s.norm(i, "altup.norm", h)
+    if "altup.scale" in s.names.modules:
+        yield s.vector(i, "altup.scale", h, "")
 
 
 def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:

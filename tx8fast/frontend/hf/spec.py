@@ -191,6 +191,9 @@ class ModelConfig:
     value_norm: bool = False  # values are normalised head by head, without gains
     layer_factor: bool = False  # what a layer gives is multiplied by a learned number
     side: Side | None = None
+    streams: int = 1  # beside each other, of which a layer computes the first and predicts and corrects the others
+    laurel: int = 0  # rank of a second residual around attention, 0 = none
+    sparsity: tuple[float, ...] = ()  # per layer: gates less than the mean and so many deviations are zero; 0 = none
     distances: Distances | None = None
     unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]

@@ -1,16 +1,17 @@
-"""Gemma 4: layers that differ in their heads, share keys and values, and see rows of a second embedding.
+"""Gemma 3n and 4: layers that differ in their heads, share keys and values, and see rows of a second embedding.
 
 May import: frontend.hf. Must not: know the IR or weights.
 """
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import Any
 
 from tx8fast.frontend.hf.families.names import SANDWICH
 from tx8fast.frontend.hf.family import Family, Fields, Stack, biases, cap
 from tx8fast.frontend.hf.reader import Reader
-from tx8fast.frontend.hf.rope import read_rope
+from tx8fast.frontend.hf.rope import read_rope, rotation_by_window
 from tx8fast.frontend.hf.routing import routed
 from tx8fast.frontend.hf.spec import Side
 from tx8fast.frontend.hf.windows import window_of
@@ -82,7 +83,64 @@ def _experts(r: Reader, f: Fields) -> Fields:
                   beside=True)(r, f)  # fmt: skip
 
 
+def _gemma3n(r: Reader, f: Fields) -> Fields:
+    layers = f["layers"]
+    if not layers:
+        return {}
+    kinds = r.layer_list("layer_types", layers, {_FULL: _FULL, _NEAR: _NEAR})
+    kinds = kinds or [_NEAR if (i + 1) % 5 else _FULL for i in range(layers)]
+    units = r.raw.get("intermediate_size", 16384)
+    units = units if type(units) is list else [units] * layers
+    if len(units) != layers or any(type(n) is not int or n < 1 for n in units):
+        r.problems.append(
+            f"key 'intermediate_size' is {r.raw.get('intermediate_size')!r}, required: a whole number >= 1, or one per layer"
+        )
+        units = [1] * layers
+    shares = r.raw.get("activation_sparsity_pattern")
+    if shares is None:
+        shares = [0.95 if i < 10 < layers else 0.0 for i in range(layers)]
+    shares = shares if type(shares) is list else [shares] * layers
+    if len(shares) != layers or any(type(v) not in (int, float) or not 0 <= v < 1 for v in shares):
+        r.problems.append(
+            f"key 'activation_sparsity_pattern' is {shares!r}, required: numbers from 0 to 1, one per layer"
+        )
+        shares = [0.0] * layers
+    window, first = window_of(r, 512), layers - r.count("num_kv_shared_layers", 15)
+    lenders = {kind: i for i, kind in enumerate(kinds[: max(0, first)])}
+    if first < layers and set(kinds) != set(lenders):
+        r.problems.append(
+            f"num_kv_shared_layers leaves {first} layers with keys of their own, among them not every kind of layer"
+        )
+    return {
+        "windows": tuple(window if kind == _NEAR else 0 for kind in kinds), "units": tuple(units), "intermediate": max(units),
+        "sparsity": tuple(NormalDist().inv_cdf(v) if v else 0.0 for v in shares),
+        "keys_from": tuple(-1 if i < first else lenders.get(kind, -1) for i, kind in enumerate(kinds)),
+        "streams": r.size("altup_num_inputs", 4) or 1, "laurel": r.size("laurel_rank", 64) or 1,
+        "side": Side(r.size("vocab_size_per_layer_input", 262144) or 1, r.size("hidden_size_per_layer_input", 256) or 1),
+    }  # fmt: skip
+
+
+_SIDE_NAMES = {"side_tokens": "embed_tokens_per_layer", "side_proj": "per_layer_model_projection",
+               "side_proj_norm": "per_layer_projection_norm"}  # fmt: skip
 FAMILIES: dict[str, Family] = {
+    "gemma3n_text": Family(
+        "several streams of which a layer computes one and predicts and corrects the others, a second residual of low rank, rows of a second "
+        "embedding in every layer, keys of earlier layers in the last ones, values normalised, sparse gates; of `gemma3n` the text half",
+        SANDWICH.but(also={"altup.router": "altup.modality_router", "altup.predict": "altup.prediction_coefs",
+                           "altup.correct": "altup.correction_coefs", "altup.norm": "altup.router_norm",
+                           "altup.scale": "altup.correct_output_scale"},
+                     laurel_down="laurel.linear_left", laurel_up="laurel.linear_right", laurel_norm="laurel.post_laurel_norm",
+                     side_gate="per_layer_input_gate", side_out="per_layer_projection", side_norm="post_per_layer_input_norm",
+                     outer={**_SIDE_NAMES, "streams": "altup_projections", "unstreams": "altup_unembed_projections"}),
+        {**biases(), "qk_norm": "head", "value_norm": True, "attention_scale": 1.0,
+         "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5, "logits_cap": cap("final_logit_softcapping", 30.0)},
+        (_gemma3n, rotation_by_window({"theta": 1e6}, {"theta_key": "rope_local_base_freq"}, near_raw={})),
+        # hidden units are one number or one per layer, which `_gemma3n` reads
+        keys={"hidden_act": "hidden_activation", "intermediate_size": "units of the layer"}, inner=8,
+        fixed={"altup_active_idx": (0,), "altup_correct_scale": (True,)},
+        defaults={"head_dim": 256, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "num_key_value_heads": 2,
+                  "num_attention_heads": 8, "hidden_size": 2048, "num_hidden_layers": 35, "vocab_size": 262400},
+    ),
     "gemma4_text": Family(
         "heads of other sizes in layers that see everything, keys that serve as values, keys of earlier layers in the last ones, values "
         "normalised, rows of a second embedding in every layer, experts beside the feed-forward part; of `gemma4` the text half",
@@ -90,8 +148,7 @@ FAMILIES: dict[str, Family] = {
                      factor="layer_scalar", router="router.proj", router_scale="router.scale", expert_scale="router.per_expert_scale",
                      mlp_own_norm="post_feedforward_layernorm_1", experts_norm="pre_feedforward_layernorm_2",
                      experts_post_norm="post_feedforward_layernorm_2",
-                     outer={"side_tokens": "embed_tokens_per_layer", "side_proj": "per_layer_model_projection",
-                            "side_proj_norm": "per_layer_projection_norm"}).stacked(
+                     outer=_SIDE_NAMES).stacked(
             gate_proj=Stack("experts.gate_up_proj", ("e", "2i", "h"), 0), up_proj=Stack("experts.gate_up_proj", ("e", "2i", "h"), 1),
             down_proj=Stack("experts.down_proj", ("e", "h", "i"))),
         {**biases(), "qk_norm": "head", "value_norm": True, "layer_factor": True, "attention_scale": 1.0,
