@@ -19,6 +19,7 @@ from tests.support.checkpoints import make_checkpoint
 from tests.support.corpus import DATA, small_cnn
 from tests.support.emitted import CC, CXX, MORE, check_c, compile_c, figures, run_c
 from tests.support.one_op import Arg, build
+from tests.support.piece_streams import piece_streams
 from tx8fast import api, isa
 from tx8fast.api import CompiledProgram
 from tx8fast.codegen.durations import duration_text
@@ -135,16 +136,8 @@ def scattered(size):
 
 
 def streamed():
-    """A loop streams pieces from tile 0 to tile 1; the handshake keeps the sender from overtaking. Other tiles are idle."""
-    one, two = CodeBuilder(), CodeBuilder()
-    with one.loop(5):
-        one.add("rdma", dst=A, run_bytes=512, slot=0, ddr_step=(512,)).add("wait")
-        one.add("send", src=A, dst=B, bytes=512, mask=2).add("send_wait").add("handshake", peer=1)
-    with two.loop(5):
-        two.add("recv", monitor=0, bytes=512)
-        with two.loop(2):
-            two.add("wdma", src=B, run_bytes=256, slot=1, ddr_step=(512, 256)).add("wait_worker", workers=1)
-        two.add("handshake", peer=0)
+    """Tile 0 streams pieces to tile 1. Other tiles are idle."""
+    one, two = piece_streams(A, B, parts=2)
     return program([one.finish().code(), two.finish().code()], [0, 1] + [-1] * 14, size_out=5 * 512)
 
 

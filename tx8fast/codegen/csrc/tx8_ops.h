@@ -51,33 +51,21 @@ static inline Data_Shape op_shape(uint32_t n, uint32_t h, uint32_t w, uint32_t c
 /* --- DDR to scratchpad and back: bytes; or runs of bytes, with strides in bytes of the side in DDR, and their counts, the innermost
  * first. In scratchpad runs follow each other. --- */
 
-static inline void op_dma_load(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes) {
-    PACKET(I_RDMA, worker, Rdma, Rdma, rdma);
-    F->Rdma1d(P, src, dst, bytes, Fmt_INT8);
-    TsmExecute(P);
-}
-
-static inline void op_dma_load_runs(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t s0, uint32_t n0, uint32_t s1,
-                                    uint32_t n1, uint32_t s2, uint32_t n2) {
-    PACKET(I_RDMA, worker, Rdma, Rdma, rdma);
-    F->AddSrcDst(P, src, dst, Fmt_INT8);
-    F->ConfigStrideIteration(P, bytes, s0, n0, s1, n1, s2, n2);
-    TsmExecute(P);
-}
-
-static inline void op_dma_store(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes) {
-    PACKET(I_WDMA, worker, Wdma, Wdma, wdma);
-    F->Wdma1d(P, src, dst, bytes, Fmt_INT8);
-    TsmExecute(P);
-}
-
-static inline void op_dma_store_runs(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t s0, uint32_t n0, uint32_t s1,
-                                     uint32_t n1, uint32_t s2, uint32_t n2) {
-    PACKET(I_WDMA, worker, Wdma, Wdma, wdma);
-    F->AddSrcDst(P, src, dst, Fmt_INT8);
-    F->ConfigStrideIteration(P, bytes, s0, n0, s1, n1, s2, n2);
-    TsmExecute(P);
-}
+#define OP_DMA(name, class_, type, table)                                                                                       \
+    static inline void op_dma_##name(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes) {                              \
+        PACKET(class_, worker, type, type, table);                                                                              \
+        F->type##1d(P, src, dst, bytes, Fmt_INT8);                                                                               \
+        TsmExecute(P);                                                                                                          \
+    }                                                                                                                           \
+    static inline void op_dma_##name##_runs(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t s0, uint32_t n0, \
+                                            uint32_t s1, uint32_t n1, uint32_t s2, uint32_t n2) {                               \
+        PACKET(class_, worker, type, type, table);                                                                              \
+        F->AddSrcDst(P, src, dst, Fmt_INT8);                                                                                    \
+        F->ConfigStrideIteration(P, bytes, s0, n0, s1, n1, s2, n2);                                                             \
+        TsmExecute(P);                                                                                                          \
+    }
+OP_DMA(load, I_RDMA, Rdma, rdma)
+OP_DMA(store, I_WDMA, Wdma, wdma)
 
 static inline void op_memcpy(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes) {
     PACKET(I_TDMA, worker, DataMove, DataMove, dataMove);
