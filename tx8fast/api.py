@@ -149,7 +149,8 @@ def _half(progress: Progress | None, index: int) -> Progress | None:
 
 def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], limit_bytes: int) -> None:
     """Store parameter images in the program: always those that exist nowhere else, the others while small."""
-    missing = set(ir.weights.missing()) if ir.weights is not None else set()
+    weights = ir.weights
+    missing = set(weights.missing()) if weights is not None else set()
 
     def readable(t: Tensor) -> bool:
         generated = t.source.get("kind") == "derived" and not t.source.get("inputs")
@@ -166,11 +167,13 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
     for t in chosen:
         t.embedded, key = at, t.source["key"]
         for chip in range(program.n_chips) if t.per_chip else (None,):
-            array = inline[key] if key in inline else ir.weights.view(key, chip)  # type: ignore[union-attr]
-            room = data[at : at + t.size_bytes]
-            image = np.frombuffer(pack_param(np.asarray(array), t, room), np.uint8)
-            if not np.may_share_memory(image, room):
-                room[...] = image
+            array = inline[key] if key in inline else weights.view(key, chip)  # type: ignore[union-attr]
+            pack_param(
+                np.asarray(array),
+                t,
+                data[at : at + t.size_bytes],
+                weights.let_go if weights is not None else lambda: None,
+            )
             at += t.size_bytes
     program.data = held
 
