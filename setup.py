@@ -50,6 +50,7 @@ CORE = (
     "routine_products",
     "routine_rows",
     "routine_samples",
+    "routine_scales",
     "routine_values",
     "routine_windows",
     "rounds",

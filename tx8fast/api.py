@@ -108,8 +108,8 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         (name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source")
     )
     meta["options"] |= {name: value for name, value in given if value is not None}
-    if options.group_table:
-        meta["options"]["group_table"] = Path(options.group_table).name
+    named = (("group_table", options.group_table), ("kernels", options.kernels))
+    meta["options"] |= {name: Path(file).name for name, file in named if file}
     if found.report.functions:
         meta["search"] = found.report.to_json()
     begin(PHASES[3])
@@ -179,10 +179,10 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
 
 
 def options_of(
-    program: Program, constants: Mapping[str, np.ndarray] | None = None, group_table: str = ""
+    program: Program, constants: Mapping[str, np.ndarray] | None = None, group_table: str = "", kernels: str = ""
 ) -> CompileOptions:
     """Return the options that a program was compiled with, as far as they decide its graph. constants: those of the model's
-    inputs that were bound, which a program does not keep; group_table: the file, of which it keeps the name. Raises ConfigError if the program's facts are damaged."""
+    inputs that were bound, which a program does not keep; group_table, kernels: the files, of which it keeps the names. Raises ConfigError if the program's facts are damaged."""
     kept = program.meta.get("options")
     if not isinstance(kept, dict):
         raise ConfigError("reading the program's options: it does not say what it was compiled with")
@@ -201,10 +201,10 @@ def options_of(
         "logits",
         "input",
         "source",
+        "kernels",
     )
     given = {n: kept[n] for n in names if kept.get(n) is not None}
-    if group_table:
-        given["group_table"] = group_table
+    given |= {n: file for n, file in (("group_table", group_table), ("kernels", kernels)) if file}
     chips = program.chips if program.n_chips > 1 else None
     return CompileOptions(phase=program.meta.get("phase") or None, dtype=kept.get("dtype") or None, chips=chips,
                           constants=dict(constants or {}), **given)  # fmt: skip
