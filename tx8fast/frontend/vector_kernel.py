@@ -43,9 +43,9 @@ _COMPARISONS = {
     "not_equal": "ne",
 }
 #: of truth values, which are 1 and 0
-_TRUTHS = {"logical_and": "mul", "bitwise_and": "mul", "logical_or": "max", "bitwise_or": "max", "logical_xor": "ne",
+_TRUTHS = {"logical_and": "mul", "bitwise_and": "mul", "logical_or": "add", "bitwise_or": "add", "logical_xor": "ne",
            "bitwise_xor": "ne", "logical_not": "eq", "invert": "eq"}  # fmt: skip
-_NEGATIONS = ("logical_not", "invert")
+_NEGATIONS, _SUMS = ("logical_not", "invert"), ("logical_or", "bitwise_or")
 _HINTS = {"expm1": "exp(x) - 1", "log1p": "log(1 + x)", "exp2": "exp(0.6931471805599453 * x)", "sign": "where(x > 0, 1, where(x < 0, -1, 0))",
           "tan": "sin(x) / cos(x)", "power": "exp(y * log(x)), or whole exponents"}  # fmt: skip
 
@@ -119,7 +119,8 @@ class Element(NDArrayOperatorsMixin):
         for names, wants, gives in ((_NUMBERS, False, False), (_COMPARISONS, False, True), (_TRUTHS, True, True)):
             if name in names:
                 self._want(operands, wants, name)
-                return trace.add(names[name], [*operands, 0.0] if name in _NEGATIONS else operands, gives)
+                made = trace.add(names[name], [*operands, 0.0] if name in _NEGATIONS else operands, gives)
+                return trace.add("ne", [made, 0.0], gives) if name in _SUMS else made
         hint = (
             f"; write {_HINTS[name]}"
             if name in _HINTS
@@ -159,7 +160,7 @@ class Element(NDArrayOperatorsMixin):
 
     def _power(self, x: Any, n: Any) -> Element:
         self._want([x, n], False, "power")
-        if n in (0.5, -0.5):
+        if not isinstance(n, Element) and n in (0.5, -0.5):
             return self.trace.add("sqrt" if n > 0 else "rsqrt", [x])
         if isinstance(n, Element) or not isinstance(x, Element) or n != int(n) or not 0 < abs(n) <= MOST_POWER:
             raise self.trace.refused(
