@@ -218,7 +218,7 @@ _KINDS: tuple[OpDef, ...] = (
     OpDef("swiglu", ("gate", "up"), attrs={"act": (str, "silu")}, infer=_swiglu, rule_of=_ew_rule(3),
           align=broadcast_align, traits=EW, inplace=0),
     OpDef("map", ("x*",), attrs={"steps": (str, REQUIRED)}, infer=_map, align=broadcast_align, traits=EW,
-          rule_of=lambda ins, outs, attrs: factors.elementwise(ins, outs, attrs["steps"].count(";") + 1, "ct")),
+          rule_of=lambda ins, outs, attrs: factors.elementwise(ins, outs, attrs["steps"].count(";") + 1, "ct"), since=(2, 0)),
     OpDef("convert", ("x",), attrs={"dtype": (str, REQUIRED)}, infer=_convert, rule_of=_ew_rule(1), traits=EW,
           engine=_convert_engine),
     OpDef("rope", ("x", "cos", "sin"), align="align", infer=_rope, rule_of=factors_index.rope,
