@@ -50,7 +50,7 @@ def merge_dims(out: tuple[int, ...], operands: Sequence[tuple[int, ...]], blocke
 
 
 class Elementwise(Lowering):
-    kind = "elementwise"
+    kind = leads = "elementwise"
     takes = frozenset({*BINARY, *COMPARE, *UNARY, "select", "convert", "swiglu", "map"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
