@@ -4,7 +4,8 @@ May import: files, batch.fingerprint, errors. Must not: compile.
 
     entry/ab/abcd....json   fields and reads that the program depends on, the digest of its bytes, and of this file's own content
     object/cd/cdef....tx8   the bytes, named by their digest
-    plans/ef/ef...-01....json   results of searches (batch.plan_store)
+    plans/ef/ef...-01....json   results of searches of whole graphs (batch.plan_store)
+    groups/23/23...-45....json  plans of single ops and groups (batch.group_store)
 
 A file is written under another name and renamed, so readers see it whole or not at all, on network file systems too. Entries that
 do not hold what they say are removed and told. No lock is needed: whoever writes the same name writes the same bytes.
@@ -23,8 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tx8fast.batch import group_store, plan_store
 from tx8fast.batch.fingerprint import Read, changed_reads, digest
-from tx8fast.batch.plan_store import FOLDER
 from tx8fast.errors import ConfigError
 from tx8fast.files import replacing
 
@@ -120,13 +121,16 @@ class Cache:
                     found.append(f"{path}: Permission denied")
         return sorted(found)
 
-    def plans(self) -> list[Path]:
-        """Return the files of kept results of searches."""
-        return sorted(self.root.glob(f"{FOLDER}/??/*.json"))
-
     def plan_sizes(self) -> dict[Path, int]:
-        """Return the bytes of each of these files."""
-        return {path: self._size(path) for path in self.plans()}
+        """Return the files of kept results of searches, with their bytes."""
+        return self._sizes(plan_store.FOLDER)
+
+    def group_sizes(self) -> dict[Path, int]:
+        """Return the files of what is known of single ops and groups, with their bytes."""
+        return self._sizes(group_store.FOLDER)
+
+    def _sizes(self, folder: str) -> dict[Path, int]:
+        return {path: self._size(path) for path in sorted(self.root.glob(f"{folder}/??/*.json"))}
 
     def collect(self, limit_bytes: int | None = None) -> tuple[int, int]:
         """Remove what was used longest ago until at most the limit is left, and what belongs to nothing. Returns files
@@ -145,7 +149,7 @@ class Cache:
                 removed, freed = removed + 1, freed + size
 
         kept: list[tuple[Path, str, int]] = [(self._entry(e.key), e.object, e.size_bytes) for e in self.entries()]
-        kept += [(path, path.name, size) for path, size in self.plan_sizes().items()]
+        kept += [(path, path.name, size) for path, size in (self.plan_sizes() | self.group_sizes()).items()]
         for path, name, size in sorted(kept, key=lambda item: (-self._age(item[0]), item[0])):
             total += size if name not in used else 0
             if total > limit:

@@ -48,8 +48,8 @@ WHY_COLUMNS = (
 )
 FIELD_COLUMNS = (
     Column("field", "field", stretch=True),
-    Column("kept", "kept", rank=1, stretch=True),
-    Column("asked", "asked for", rank=1, stretch=True),
+    Column("kept", "kept", stretch=True),
+    Column("asked", "asked for", stretch=True),
 )
 #: not for people, and of one file only
 HIDDEN = ("key", "reads", "warnings")
@@ -95,9 +95,9 @@ def kept_grid(entries: Sequence[Row]) -> Grid:
     return Grid(KEPT_COLUMNS, [{**e, "short": e["key"][:12], "options": _options_text(e["options"])} for e in entries])
 
 
-def why_grid(rows: Sequence[Row]) -> Grid:
-    """Return the table of jobs and why a cache has their programs or not: `name`, `found`, `why`."""
-    return Grid(WHY_COLUMNS, rows)
+def why_grid(rows: Sequence[Row], what: str = "job") -> Grid:
+    """Return the table of jobs, or of something else, and why a cache has them or not: `name`, `found`, `why`."""
+    return Grid([replace(c, heading=what) if c.key == "name" else c for c in WHY_COLUMNS], rows)
 
 
 def fields_grid(rows: Sequence[Row]) -> Grid:

@@ -85,9 +85,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
             callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
-                plans = f"{outcome.status}, plans cached" if outcome.plans_from_cache else outcome.status
-                how = outcome.row.get("error") or ("cached" if outcome.from_cache else plans)
-                tell(f"[{done}/{total}] {outcome.name}: {how}")
+                tell(f"[{done}/{total}] {outcome.name}: {_how(outcome)}")
             for line in outcome.log:
                 if not line.startswith("error: "):
                     tell(f"{outcome.name}: {line}")
@@ -113,6 +111,15 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     _show(rows, seconds, as_json, table)
     strictly = strict() and bool(warned or any(r.get("warnings") for r in rows))
     return BAD_INPUT if strictly or any(r["status"] == "failed" for r in rows) else DONE
+
+
+def _how(outcome: Any) -> str:
+    """Return in a few words what became of a job, and what of it was in the cache."""
+    if outcome.row.get("error") or outcome.from_cache:
+        return outcome.row.get("error") or "cached"
+    kept, asked = outcome.groups_from_cache
+    groups = f", {kept} of {asked} groups cached" if kept else ""
+    return outcome.status + (", plans cached" if outcome.plans_from_cache else groups)
 
 
 def _prepare(output: Path, resume: bool) -> None:
