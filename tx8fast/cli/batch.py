@@ -16,6 +16,7 @@ import click
 from tx8fast.cli.output import (
     BAD_INPUT,
     DONE,
+    HEADS,
     PATH,
     json_option,
     progress,
@@ -77,7 +78,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     workers = jobs or cores or 1
     seconds: dict[str, float] = {}
     warned: set[str] = set()
-    logged = not as_json and not sys.stderr.isatty()  # a line per job, then, and no bar
+    logged = as_json or not sys.stderr.isatty()  # a line per job, then, and no bar
     with progress("jobs", as_json) as callback:
 
         def ended(outcome: Any, done: int, total: int) -> None:
@@ -85,12 +86,15 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
             callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
-                tell(f"[{done}/{total}] {outcome.name}: {_how(outcome)}")
+                tell(
+                    f"[{done}/{total}] {outcome.name}: {_how(outcome)}", "job", name=outcome.name, status=outcome.status
+                )
             for line in outcome.log:
-                if not line.startswith("error: "):
-                    tell(f"{outcome.name}: {line}")
-                if line.startswith("warning: "):  # of its model, or of a cache that cannot be written
+                kind = next((k for k, head in HEADS.items() if line.startswith(head)), "log")
+                if kind == "warning":  # of its model, or of a cache that cannot be written
                     warned.add(outcome.name)
+                if kind != "error":
+                    tell(f"{outcome.name}: {line.removeprefix(HEADS.get(kind, ''))}", kind, name=outcome.name)
 
         journal = Journal(output)
         runner = Runner(found, output / PROGRAMS, journal, cache, ended, begun=callback.begun)

@@ -29,12 +29,12 @@ def _open(cache_dir: Path | None) -> Any:
     def once(line: str) -> None:
         if line not in told:
             told.add(line)
-            tell(line)
+            tell(line, "cache")
 
     store = Cache(cache_dir or default_directory(), LIMIT_BYTES, once)
     hidden = store.unreadable()
     if hidden:
-        tell(f"warning: {len(hidden):,} files or folders of the cache cannot be read, such as {hidden[0]}")
+        tell(f"{len(hidden):,} files or folders of the cache cannot be read, such as {hidden[0]}", "warning")
     return store
 
 
