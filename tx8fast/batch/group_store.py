@@ -10,6 +10,7 @@ and the compiler. Names, weights and what stands around a group are no part of t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -108,7 +109,8 @@ class Groups:
                 return
             for old in entry.paths:  # the new file has their answers too
                 if old != path:
-                    old.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # somebody has just removed it, or it is another user's
+                        old.unlink()
             entry.paths, entry.stored = [path], frozenset(entry.answers)
 
     def nearest(self, record: Record) -> tuple[str, list[dict[str, str | None]]] | None:

@@ -21,6 +21,7 @@ class KeptFiles:
 
     def __init__(self, root: Path, tell: Callable[[str], None], instead: str) -> None:
         self.root, self.tell, self.instead = root, tell, instead
+        self.unreadable = False
 
     def whole(self, key: str) -> Iterator[tuple[Path, bytes]]:
         """Yield the files of a key that hold what their names say, as used now; the others are told and removed."""
@@ -30,7 +31,7 @@ class KeptFiles:
         except FileNotFoundError:
             return
         except OSError as e:
-            self.tell(f"cache: {folder} cannot be read ({e.strerror or e}); {self.instead}")
+            self._hidden(folder, e)
             return
         for path in [folder / n for n in sorted(names) if n.startswith(f"{key}-") and n.endswith(".json")]:
             try:
@@ -38,7 +39,7 @@ class KeptFiles:
             except FileNotFoundError:  # somebody has just removed it
                 continue
             except OSError as e:
-                self.tell(f"cache: {path} cannot be read ({e.strerror or e}); {self.instead}")
+                self._hidden(path, e)
                 continue
             if hashlib.sha256(data).hexdigest() == path.stem.partition("-")[2]:
                 with contextlib.suppress(OSError):  # another user's cache may be read only
@@ -63,6 +64,12 @@ class KeptFiles:
         except OSError:
             return None
         return path
+
+    def _hidden(self, path: Path, e: OSError) -> None:
+        """Tell of the first path that cannot be read: the others are most likely somebody else's too."""
+        if not self.unreadable:
+            self.unreadable = True
+            self.tell(f"cache: {path} cannot be read ({e.strerror or e}); {self.instead}")
 
     def drop(self, path: Path, why: str) -> None:
         """Tell that a file is damaged, and remove it."""

@@ -111,8 +111,10 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
         journal.close()
     if cache is not None:
         Cache(*cache, tell=tell).collect()
-    _write_tables(output, rows)
-    _show(rows, seconds, as_json, table)
+    try:
+        _write_tables(output, rows)
+    finally:  # what the work has come to is told even if the disk is full
+        _show(rows, seconds, as_json, table)
     strictly = strict() and bool(warned or any(r.get("warnings") for r in rows))
     return BAD_INPUT if strictly or any(r["status"] == "failed" for r in rows) else DONE
 
