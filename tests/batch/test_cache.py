@@ -144,6 +144,11 @@ def test_why_of_a_model_and_of_a_manifest(model: Path, tmp_path: Path, capsys) -
     assert tx8("cache", "why", model, "--dtype", "bf16", "--opt", "1", *where).out.startswith("hit: ")
     asked = tx8("cache", "why", model, "--dtype", "fp16", *where, "--csv").out.splitlines()
     assert asked == ["field,kept,asked", "option dtype,'bf16','fp16'", "option opt,1,2"]
+    assert "  net.onnx  dtype=bf16 opt=1\n" in tx8("cache", "ls", *where).out
+    listed = tx8("batch", manifest, "--dry-run").out.splitlines()
+    assert listed[2:4] == ["net/opt1  net.onnx  dtype=bf16 opt=1", "net/opt2  net.onnx  dtype=bf16"], (
+        "as in the manifest"
+    )
     (kept,) = (tmp_path / "c").rglob("*.tx8")
     kept.write_bytes(b"cut")
     told = tx8("cache", "why", manifest, "--only", "*/opt1", *where)

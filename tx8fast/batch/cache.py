@@ -8,7 +8,7 @@ May import: files, batch.fingerprint, errors. Must not: compile.
     groups/23/23...-45....json  plans of single ops and groups (batch.group_store)
 
 A file is written under another name and renamed, so readers see it whole or not at all, on network file systems too. Entries that
-do not hold what they say are removed and told. No lock is needed: whoever writes the same name writes the same bytes.
+do not hold what they say are removed and told. No lock is needed: whoever writes the same name writes the same program.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a program. row: the deterministic figures that were taken when it was made."""
+    """What is known of a program. row: the deterministic figures that were taken when it was made; source: what the model's
+    file or directory was called then, for people."""
 
     key: str
     fields: dict[str, str]
@@ -51,6 +52,7 @@ class Entry:
     object: str
     size_bytes: int
     row: dict[str, Any]
+    source: str = ""
 
 
 class Cache:
@@ -79,10 +81,12 @@ class Cache:
             os.utime(self._entry(key))
         return entry, path
 
-    def put(self, fields: dict[str, str], reads: tuple[Read, ...], program: Path, row: dict[str, Any]) -> Entry:
+    def put(
+        self, fields: dict[str, str], reads: tuple[Read, ...], program: Path, row: dict[str, Any], source: str = ""
+    ) -> Entry:
         """Keep a program file. Raises ConfigError if the cache cannot be written."""
         data = program.read_bytes()
-        entry = Entry(digest(fields), fields, reads, hashlib.sha256(data).hexdigest(), len(data), row)
+        entry = Entry(digest(fields), fields, reads, hashlib.sha256(data).hexdigest(), len(data), row, source)
         body = json.dumps(asdict(entry), sort_keys=True)
         try:
             self._write(self._object(entry.object), data)

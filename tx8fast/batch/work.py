@@ -144,7 +144,7 @@ def _make(job: Job, out: Path, store: Cache | None, plans: PlanStore | None, tol
         row |= {"key": digest(fields), "reads": [asdict(r) for r in reads], "warnings": _texts(told)}
         if store is not None:
             try:
-                store.put(fields, reads, target, row)
+                store.put(fields, reads, target, row, job.source.name)
             except Tx8Error as err:
                 log.append(f"warning: {err}")
         row["name"] = job.name

@@ -64,7 +64,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     if dry_run:
         unused = ("output", "jobs", "dask", "resume", "cached", "cache_dir")
         warn_unused(given(unused), "--dry-run lists the jobs and does nothing")
-        _list(found, as_json, table)
+        _list(manifest, found, as_json, table)
         return DONE
     if output is None:
         raise click.UsageError("-o DIR is required (or --dry-run)")
@@ -169,14 +169,21 @@ class _cluster:
         self.client.close()
 
 
-def _list(found: Sequence[Any], as_json: bool, table: TableChoice) -> None:
+def _list(manifest: Path, found: Sequence[Any], as_json: bool, table: TableChoice) -> None:
     from tx8fast.batch.table import jobs_grid
 
     rows = [{"name": job.name, "source": str(job.source), "options": job.other_options()} for job in found]
     if as_json:
         show_json({"jobs": rows})
     else:
-        table.show([], jobs_grid(rows), () if table.given else [f"{len(rows)} jobs"])
+        short = [{**r, "source": _beside(job.source, manifest)} for r, job in zip(rows, found, strict=True)]
+        table.show([], jobs_grid(short), () if table.given else [f"{len(rows)} jobs"])
+
+
+def _beside(source: Path, manifest: Path) -> str:
+    """Return a path as it would stand in the manifest."""
+    folder = manifest.absolute().parent
+    return str(source.relative_to(folder) if source.is_relative_to(folder) else source)
 
 
 def _write_tables(output: Path, rows: Sequence[dict[str, Any]]) -> None:

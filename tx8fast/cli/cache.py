@@ -55,7 +55,14 @@ def list_(cache_dir: Path | None, as_json: bool, table: TableChoice) -> None:
         show_json(
             {
                 "entries": [
-                    {"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "fields": e.fields} for e in entries
+                    {
+                        "key": e.key,
+                        "object": e.object,
+                        "size_bytes": e.size_bytes,
+                        "source": e.source,
+                        "fields": e.fields,
+                    }
+                    for e in entries
                 ],
                 "plans": _files(plans),
                 "groups": _files(groups),
@@ -65,7 +72,7 @@ def list_(cache_dir: Path | None, as_json: bool, table: TableChoice) -> None:
     from tx8fast.batch.fingerprint import other_options
     from tx8fast.batch.table import kept_grid
 
-    rows = [{"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "model": e.row.get("model", ""), "options": other_options(e.fields)}
+    rows = [{"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "model": e.source or e.row.get("model", ""), "options": other_options(e.fields)}
             for e in entries]  # fmt: skip
     totals = [
         f"{len(entries)} programs, {sum({e.object: e.size_bytes for e in entries}.values()):,} bytes",
@@ -161,7 +168,7 @@ def why(
         else:
             show([f"hit: {facts['key'][:12]}, kept for", Pairs([(f"  {k}", v) for k, v in facts["fields"].items()])])
         return
-    below = () if table.given else _groups(facts)
+    below = () if table.given else group_parts(facts)
     if facts["differs"] or table.given:
         head = f"miss: the nearest program is {facts.get('nearest', '')[:12]}, which differs in"
         table.show([head], fields_grid(facts["differs"]), below)
@@ -169,16 +176,27 @@ def why(
         show([*(f"miss: {reason}" for reason in reasons(facts)), *below])
 
 
-def _groups(facts: dict[str, Any]) -> list[Any]:
+def group_parts(facts: dict[str, Any]) -> list[Any]:
     """Return what of the search need not be done again, to stand below why there is no program."""
     from tx8fast.batch.table import why_grid
     from tx8fast.batch.why import group_reason
+    from tx8fast.report.grid import Listing, Pairs
 
     if facts["plans_hit"]:
-        return ["", "plans of the whole graph are kept: nothing is searched"]
-    rows = [
-        {"name": r["name"], "found": "hit" if r["hit"] else "miss", "why": group_reason(r)} for r in facts["groups"]
-    ]
+        return ["", Pairs([("plans", "those of the whole graph are kept: nothing is searched")])]
+    rows = [{"name": r["name"], "found": "hit" if r["hit"] else "miss", "why": ""} for r in facts["groups"]]
     kept = sum(r["hit"] for r in facts["groups"])
-    head = f"plans of the whole graph are not kept; those of {kept} of its {len(rows)} groups are, and of the {facts['looked_at']:,} that the search looks at, {facts['known']:,}"
-    return ["", head, why_grid(rows, "group")]
+    looked_at = f"; of {facts['known']:,} of the {facts['looked_at']:,} that the search looks at all is known"
+    return [
+        "",
+        Pairs(
+            [
+                ("plans", "those of the whole graph are not kept"),
+                ("groups", f"plans of {kept} of {len(rows)} are kept{looked_at}"),
+            ]
+        ),
+        "",
+        why_grid(rows, "group"),
+        "",
+        Listing("why:", [(r["name"], group_reason(r)) for r in facts["groups"] if not r["hit"]]),
+    ]

@@ -173,7 +173,11 @@ def head_parts(d: Facts) -> list[Any]:
     rows = [{"name": f"{head}{k.replace('_', ' ') if part in ('totals', 'losses') else k}", "first": _text(x), "second": _text(y),
              "change": "" if part == "options" else _share(x, y)}
             for part, head in PARTS.items() for k, (x, y) in d[part].items()]  # fmt: skip
-    return [Grid(TOTAL_COLUMNS, rows), f"{d['same']} groups are the same", ""]
+    return [
+        Grid(TOTAL_COLUMNS, rows),
+        f"{d['same']} groups are the same" if d["same"] != 1 else "1 group is the same",
+        "",
+    ]
 
 
 def why_parts(d: Facts) -> list[Any]:
