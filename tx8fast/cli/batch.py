@@ -105,6 +105,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
         if dask is None:
             rows = runner.run(workers)
         else:
+            runner.absolute()
             with _cluster(dask) as (executor, size):
                 rows = runner.run(jobs or size, executor)
         journal.add("end", failed=sum(r["status"] == "failed" for r in rows))
