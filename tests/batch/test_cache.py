@@ -76,7 +76,7 @@ def test_changed_weights_are_a_miss(tmp_path: Path, program: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["entry", "object"])
-@pytest.mark.parametrize("how", ["flip", "cut", "empty", "other"])
+@pytest.mark.parametrize("how", ["flip", "cut", "empty", "other", "no text"])
 def test_damage_is_told_and_made_good(tmp_path: Path, program: Path, kind: str, how: str) -> None:
     told: list[str] = []
     cache = Cache(tmp_path / "c", tell=told.append)
@@ -84,7 +84,7 @@ def test_damage_is_told_and_made_good(tmp_path: Path, program: Path, kind: str, 
     (path,) = (p for p in (tmp_path / "c").rglob("*") if p.is_file() and p.parent.parent.name == kind)
     data = path.read_bytes()
     path.write_bytes({"flip": data[:-9] + b"?" + data[-8:], "cut": data[: len(data) // 2], "empty": b"",
-                      "other": b"[" * 100000}[how])  # fmt: skip
+                      "other": b"[" * 100000, "no text": data[:-9] + b"\xba" + data[-8:]}[how])  # fmt: skip
     assert cache.find(fields, tmp_path) is None
     assert len(told) == 1 and "damaged" in told[0]
     keep(cache, program)

@@ -194,14 +194,14 @@ class Cache:
     def _read(self, key: str) -> Entry | None:
         path = self._entry(key)
         try:
-            first, _, body = path.read_text(encoding="utf-8").partition("\n")
+            first, _, body = path.read_bytes().partition(b"\n")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as e:
+        except OSError as e:
             self.tell(f"cache: {path} cannot be read ({e}); the program is made anew")
             return None
         try:
-            if hashlib.sha256(body.rstrip("\n").encode()).hexdigest() != first:
+            if hashlib.sha256(body.rstrip(b"\n")).hexdigest().encode() != first:
                 raise ValueError("its checksum is wrong")
             tree = json.loads(body)
             if tree["key"] != key or digest(tree["fields"]) != key or not _NAME.fullmatch(tree["object"]):
