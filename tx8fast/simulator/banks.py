@@ -54,6 +54,7 @@ def settle(
         if np.array_equal(fixed, made.fixed):
             break
         before, made = times.cycles, replace(rows, fixed=fixed)
+        del times  # a program may have millions of rows
         times = run(made)
         if abs(times.cycles - before) <= SETTLED * before:
             break

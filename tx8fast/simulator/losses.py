@@ -10,7 +10,6 @@ losses add up to the cycles of the group.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,21 +55,23 @@ def account(rows: EventInput, times: EventResult, bound: Roofline, ddr_cycles: f
     if not cycles:
         return out
     work = _MATRIX if bound.bound == "compute" else _DMA
-    tile, kind, start, end = _activity(rows, times)
-    column = np.full(256, -1)  # of every kind of row
+    column = np.full(256, -1, np.int8)  # of every kind of row
     for k, kinds in enumerate(_CLASSES):
         column[list(kinds)] = k
-    column, moves = column[kind], np.isin(kind, _CLASSES[_DMA])
-    # the DDR is one for all: it works while any tile moves bytes
-    ddr = _union(start[moves], end[moves]) if work == _DMA else (start[:0], end[:0])
-    done, own = np.zeros(n_tiles, np.int64), kind != BARRIER
-    np.maximum.at(done, tile[own], end[own])
+    # one tile after the other: all at once would be several times the size of the simulation itself
+    ddr, done = (np.zeros(0, np.int64),) * 2, np.zeros(n_tiles, np.int64)
+    for t in range(n_tiles):
+        kind, start, end = _activity(rows, times, t)
+        done[t] = end[kind != BARRIER].max(initial=0)
+        if work == _DMA:  # the DDR is one for all: it works while any tile moves bytes
+            moves = column[kind] == _DMA
+            ddr = _union(np.concatenate([ddr[0], start[moves]]), np.concatenate([ddr[1], end[moves]]))
     last = int(done.max(initial=0))
     sums = np.zeros(len(_NAMES) + 1)
-    # one tile after the other: all at once would be several times the size of the simulation itself
-    for t, (lo, hi) in enumerate(itertools.pairwise(np.searchsorted(tile, np.arange(n_tiles + 1)).tolist())):
-        places = [lo + np.flatnonzero(column[lo:hi] == k) for k in range(len(_CLASSES))]
-        spans = [(k, start[at], end[at]) for k, at in enumerate(places)]
+    for t in range(n_tiles):
+        kind, start, end = _activity(rows, times, t)
+        of = column[kind]
+        spans = [(k, start[of == k], end[of == k]) for k in range(len(_CLASSES))]
         working = [(len(_CLASSES), *ddr)] if work == _DMA else [(len(_CLASSES), b, e) for k, b, e in spans if k == work]
         sums += _of_tile([*spans, *working], int(done[t]), last, cycles)
     sums /= n_tiles
@@ -120,11 +121,10 @@ def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return start[fresh], end[np.concatenate([fresh[1:], [True]])] if len(start) else end
 
 
-def _activity(rows: EventInput, times: EventResult) -> tuple[np.ndarray, ...]:
-    """Return tile, kind, start and end (n,) of all rows that take time."""
-    size = np.diff(rows.tile_begin)
-    tile = np.repeat(np.arange(len(size)), size)
-    code = np.arange(len(tile)) - rows.tile_begin[tile] + rows.code_begin[tile]
-    kind = rows.kind[code]
-    some = times.end > times.start
-    return tile[some], kind[some], times.start[some], times.end[some]
+def _activity(rows: EventInput, times: EventResult, tile: int) -> tuple[np.ndarray, ...]:
+    """Return kind, start and end (n,) of the rows of a tile that take time."""
+    own = slice(int(rows.tile_begin[tile]), int(rows.tile_begin[tile + 1]))
+    begin = int(rows.code_begin[tile])
+    start, end = times.start[own], times.end[own]
+    some = end > start
+    return rows.kind[begin : begin + len(some)][some], start[some], end[some]
