@@ -12,7 +12,7 @@ from libc.stdlib cimport calloc, free
 
 from tx8fast._kernels._ddr cimport Ddr, begin_flow, end_flow, next_end
 from tx8fast._kernels._heap cimport Entry, pop, push
-from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, move_head, time_message
+from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, list_trees, move_head, time_message
 from tx8fast._kernels._rows cimport check_rows
 from tx8fast._kernels._status cimport DEADLOCK, OK, OUT_OF_MEMORY
 from tx8fast._kernels._tiles cimport (
@@ -240,7 +240,7 @@ cdef void next_message_event(World* w, double landing, double head) noexcept nog
 
 
 cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
-    cdef double arrive, finish, end, landing, head, message
+    cdef double arrive, finish, landing, head, message
     cdef Entry item
     cdef Ddr* ddr
     cdef int64_t t, chip, first
@@ -258,9 +258,8 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
         finish = INFINITY
         first = 0
         for chip in range(w.n_tiles // w.chip_tiles):
-            end = next_end(&w.ddr[chip], port_rate, total_rate)
-            if end < finish:
-                finish = end
+            if w.ddr[chip].finish < finish:
+                finish = w.ddr[chip].finish
                 first = chip
         if message == INFINITY and arrive == INFINITY and finish == INFINITY:
             return
@@ -271,9 +270,11 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
             item = pop(&w.arrivals)
             ddr = &w.ddr[(item.who >> 1) // w.chip_tiles]
             begin_flow(ddr, arrive, &item, w.ddr_bytes[item.row])
+            ddr.finish = next_end(ddr, port_rate, total_rate)
             continue
         ddr = &w.ddr[first]
         item = end_flow(ddr, finish)
+        ddr.finish = next_end(ddr, port_rate, total_rate)
         t = item.who >> 1
         w.end[item.row] = <int64_t>ceil(ddr.now - ROUND_SLACK)
         w.busy[t * UNITS + RDMA + (item.who & 1)] += w.end[item.row] - w.start[item.row]
@@ -312,6 +313,7 @@ def simulate(
     cdef int64_t n_mesh = link_bytes.shape[0] - ports - slow_links, n_links = link_bytes.shape[0], n_masks = mask_size.shape[0]
     cdef int64_t flying = 1  # entries of `heads` or `landings`: a message has at most one per link or destination
     cdef Entry* flows
+    cdef int64_t* lists
     cdef int status = -<int>check_rows(kind, issue, form, worker, arg, has_args, ddr_slot, ddr_base.shape[1], code_begin,
                                        tile_begin, fixed, ddr_bytes, tree_of, tree_begin.shape[0] - 1, mask_size)
     if status < 0 or start.shape[0] == 0:
@@ -347,6 +349,11 @@ def simulate(
     w.noc.landings.items = <Entry*>calloc(flying, sizeof(Entry))
     w.noc.messages = <Message*>calloc(n_tiles * engines, sizeof(Message))
     w.noc.link_free = <int64_t*>calloc(n_links, sizeof(int64_t))
+    lists = <int64_t*>calloc(2 * tree_begin.shape[0] + 3 * hop_link.shape[0] + leaf_tile.shape[0], sizeof(int64_t))
+    w.noc.first_hop, w.noc.own_leaf = lists, lists + tree_begin.shape[0]
+    w.noc.first_child = lists + 2 * tree_begin.shape[0]
+    w.noc.next_hop, w.noc.first_leaf = w.noc.first_child + hop_link.shape[0], w.noc.first_child + 2 * hop_link.shape[0]
+    w.noc.next_leaf = w.noc.first_child + 3 * hop_link.shape[0]
     w.noc.landed = <int64_t*>calloc(n_tiles * MONITORS, sizeof(int64_t))
     w.noc.group_missing = <int64_t*>calloc(n_masks, sizeof(int64_t))
     w.noc.group_time = <int64_t*>calloc(n_masks, sizeof(int64_t))
@@ -355,13 +362,15 @@ def simulate(
         if (
             w.tiles == NULL or w.ready == NULL or w.arrivals.items == NULL or w.ddr == NULL or flows == NULL
             or w.noc.heads.items == NULL or w.noc.landings.items == NULL or w.noc.messages == NULL
-            or w.noc.link_free == NULL or w.noc.landed == NULL or w.noc.group_missing == NULL or w.noc.group_time == NULL
+            or lists == NULL or w.noc.link_free == NULL or w.noc.landed == NULL or w.noc.group_missing == NULL or w.noc.group_time == NULL
         ):
             return OUT_OF_MEMORY
         with nogil:
             for i in range(n_chips):
                 w.ddr[i].flows.items = flows + i * (2 * chip_tiles + 1)
                 w.ddr[i].rate = port_rate
+                w.ddr[i].finish = INFINITY
+            list_trees(&w.noc, tree_begin.shape[0] - 1)
             for i in range(n_masks):
                 w.noc.group_missing[i] = w.noc.mask_size[i]
             for t in range(n_tiles):
@@ -392,6 +401,7 @@ def simulate(
         free(w.arrivals.items)
         free(w.ddr)
         free(flows)
+        free(lists)
         free(w.noc.heads.items)
         free(w.noc.landings.items)
         free(w.noc.messages)

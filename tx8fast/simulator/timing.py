@@ -1,7 +1,6 @@
 """From segments and launch addresses to the arrays of the event kernel.
 
-May import: isa, machine, program.model, errors, _kernels, and arbitration and network beside it. Must not: run anything or know
-the IR.
+May import: isa, machine, program.model, errors, _kernels, and network beside it. Must not: run anything or know the IR.
 
 A code array is unrolled once; tiles that share it share everything but their DDR addresses. Those
 change the cost of a transfer only through their position in a DDR page, so durations are computed once per
@@ -18,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import EventInput, Routes
+from tx8fast._kernels import EventInput, Routes, number_pairs
 from tx8fast.errors import SimulationError
 from tx8fast.isa import comm
 from tx8fast.isa.control import END, LOOP
@@ -26,7 +25,6 @@ from tx8fast.isa.record import rows as make_rows
 from tx8fast.machine import Machine
 from tx8fast.program.model import Launch, Segment
 from tx8fast.simulator import network
-from tx8fast.simulator.arbitration import distinct
 
 ENGINES = ("ct", "ne", "rdma", "wdma", "tdma")
 KCORE, WAIT, BARRIER = 5, 6, 7
@@ -157,7 +155,7 @@ class Code:
             # what a transfer costs follows from its row and where in pages and bursts it begins: a few cases for many rows
             repeat = math.lcm(self.machine.chip.ddr_page, self.machine.chip.ddr_burst)
             at %= repeat
-            first, which = distinct([place, at])
+            first, which = number_pairs(place, at)
             found = isa.durations(self.machine, self.body[place[first]], at[first])
             cycles[self.dma], ddr_bytes[self.dma] = (f[which] for f in found)
         return cycles, ddr_bytes
