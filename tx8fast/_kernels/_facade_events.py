@@ -192,7 +192,9 @@ def simulate_events(
     require(KERNEL, ddr_read.shape == (n_forms, 2) == ddr_write.shape, "ddr ranges are not (n_forms, 2)")
     ddr_at = np.zeros(n_code, np.int64) if rows.ddr_at is None else int_array(KERNEL, "ddr_at", rows.ddr_at)
     ddr_slot = np.full(n_forms, -1, np.int64) if rows.ddr_slot is None else int_array(KERNEL, "ddr_slot", rows.ddr_slot)
-    ddr_base = np.zeros((n_tiles, 0), np.int64) if rows.ddr_base is None else int_array(KERNEL, "ddr_base", rows.ddr_base, 2)
+    ddr_base = (
+        np.zeros((n_tiles, 0), np.int64) if rows.ddr_base is None else int_array(KERNEL, "ddr_base", rows.ddr_base, 2)
+    )
     require(KERNEL, ddr_at.shape == (n_code,), "ddr_at and kind differ in shape")
     require(KERNEL, ddr_slot.shape == (n_forms,), "ddr_slot is not (n_forms,)")
     require(KERNEL, len(ddr_base) == n_tiles, "ddr_base is not (n_tiles, n_slots)")

@@ -29,7 +29,7 @@ class Overlaps:
     sets: npt.NDArray[np.int32]
 
 
-def number_pairs(a: Ints, b: Ints) -> tuple[Ints, Ints]:
+def number_pairs(a: npt.NDArray[np.integer], b: npt.NDArray[np.integer]) -> tuple[Ints, Ints]:
     """Return where the distinct pairs a[i], b[i] first stand, in that order, and which of them each pair (n,) is."""
     a, b = int_array(KERNEL, "a", a), int_array(KERNEL, "b", b)
     require(KERNEL, len(a) == len(b), "columns of pairs differ in length")
@@ -39,7 +39,9 @@ def number_pairs(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     return first[:found].copy(), which
 
 
-def overlapping(start: Ints, end: Ints, lane: npt.NDArray[np.int32], form: npt.NDArray[np.int32], lanes: int) -> Overlaps:
+def overlapping(
+    start: Ints, end: Ints, lane: npt.NDArray[np.int32], form: npt.NDArray[np.int32], lanes: int
+) -> Overlaps:
     """Return which rows run at the same time. start, end (n,): cycles; lane (n,): -1 = in none; rows that take no time are in none
     either. Rows of a lane come in the order of their starts, one after the other. form (n,): what rows are alike in."""
     start, end = int_array(KERNEL, "start", start), int_array(KERNEL, "end", end)

@@ -10,8 +10,6 @@ losses add up to the cycles of the group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tx8fast._kernels import EventInput, EventResult, overlapping
@@ -62,7 +60,8 @@ def account(rows: EventInput, times: EventResult, bound: Roofline, ddr_cycles: f
         return out
     work = _MATRIX if bound.bound == "compute" else _DMA
     # one tile after the other: all at once would be several times the size of the simulation itself
-    ddr, done = (np.zeros(0, np.int64),) * 2, np.zeros(n_tiles, np.int64)
+    none, done = np.zeros(0, np.int64), np.zeros(n_tiles, np.int64)
+    ddr: tuple[np.ndarray, np.ndarray] = none, none
     for t in range(n_tiles):
         kind, start, end = _rows_of(rows, times, t)
         done[t] = end[kind != BARRIER].max(initial=0)
