@@ -37,7 +37,12 @@ def test_forms_say_of_every_row_what_its_record_says(stretches):
     machine, all_parts = stretches
     for parts in all_parts:
         rows = event_input(machine, parts)
-        assert rows.form is not None and rows.ddr_at is not None and rows.ddr_slot is not None and rows.ddr_base is not None
+        assert (
+            rows.form is not None
+            and rows.ddr_at is not None
+            and rows.ddr_slot is not None
+            and rows.ddr_base is not None
+        )
         for tile in (0, 5):
             at = int(rows.code_begin[tile])
             for part in parts:
