@@ -26,6 +26,7 @@ KERNELS = (
     "product",
     "shadow",
     "shard_enum",
+    "time_steps",
 )
 
 #: what kernels include; a change rebuilds them

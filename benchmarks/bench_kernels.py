@@ -37,6 +37,7 @@ from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
 from tx8fast._kernels.reference import product as product_twin  # noqa: E402
 from tx8fast._kernels.reference import shadow as shadow_twin  # noqa: E402
 from tx8fast._kernels.reference import shard_enum as shard_twin  # noqa: E402
+from tx8fast._kernels.reference import time_steps as steps_twin  # noqa: E402
 from tx8fast.proof import forms  # noqa: E402
 from tx8fast.proof.primes import primes_of  # noqa: E402
 from tx8fast.search.cuts import candidates  # noqa: E402
@@ -193,6 +194,15 @@ def list_schedule() -> Pair:
     return kernel, twin
 
 
+def time_steps() -> Pair:
+    """200 steps of a nest: every eighth one has three times the loads that fit beside its computing."""
+    step = np.sort(np.concatenate([np.arange(200), np.repeat(np.arange(7, 200, 8), 8)]))
+    cycles, limit = 300 + np.arange(len(step)) * 37 % 90, np.maximum(step - 8, 0)
+    computed = np.full(200, 900)
+    given = [x.tolist() for x in (cycles, limit, step, computed)]
+    return lambda: _kernels.bubble(*given), lambda: steps_twin.bubble(*given)
+
+
 def field() -> Pair:
     """A softmax's steps over the field but its sum: hashes of the maximum, exponentials, inverses."""
     p, q, omega = primes_of(0)
@@ -337,6 +347,7 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "events: 16 tiles, 784 rows": events,
     "list_schedule: 480 rows": list_schedule,
     "overlaps: 180 rows of a tile": overlaps,
+    "time_steps: 400 transfers": time_steps,
 }
 pair = cache(lambda name: PAIRS[name]())
 

@@ -47,6 +47,15 @@ class Dim:
         a, b = max(a // self.den, 0), min(b // self.den + 1, self.size)
         return a, max(a, b)
 
+    def is_solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        """True if the factor box [lo, hi) touches every coordinate of its range; several factors may leave gaps."""
+        covered = self.reach + self.den  # coordinates times den, next to each other, from the terms so far
+        for c, n in sorted((abs(c), hi[f] - lo[f]) for f, c in self.terms):
+            if n > 1 and c > covered:
+                return False
+            covered += c * (n - 1)
+        return True
+
     def extent(self, lens: Sequence[int]) -> int:
         """Return the most coordinates that any factor box of these lengths touches."""
         if self.full:

@@ -13,7 +13,7 @@ from tx8fast.errors import ConfigError, raise_all
 
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")
-ORDERS = ("nest", "free", "best")  # `tile.schedule` says what they mean
+ORDERS = ("nest", "free", "stepped", "best")  # `tile.schedule` says what they mean
 LOGITS = ("all", "last", "none")
 INPUTS = ("ids", "embeds")
 MAX_DIM = 2**31 - 1

@@ -13,6 +13,7 @@ import pytest
 from tests.support.cli_case import Caller, compile_args, refused, tree
 from tx8fast.errors import ConfigError
 from tx8fast.search.results_file import read_results
+from tx8fast.tile.schedule import POLICIES
 
 
 @pytest.fixture(scope="session")
@@ -180,13 +181,15 @@ def test_records_are_lines_of_keys_and_values(tx8: Caller, mlp: Path) -> None:
 
 
 def test_orders_of_instructions_are_shown(tx8: Caller, mlp: Path) -> None:
-    for order, policies in (("nest", {"nest"}), ("free", {"free"}), ("best", {"nest", "free"})):
+    single = [(policy, {policy}) for policy in POLICIES]
+    for order, policies in (*single, ("best", {"nest", "free", "stepped"})):
         done = tx8("compile", mlp, "--order", order, "--show", "order")
         rows = [dict(w.split("=", 1) for w in row.split()[1:]) for row in done.out.splitlines()]
         assert done.code == 0 and rows and {row["policy"] for row in rows} <= policies
         for row in rows if order != "nest" else ():
-            took = {policy: int(n) for policy in ("nest", "free") if (n := row[f"{policy}_cycles"]) != "none"}
-            assert took[row["policy"]] == min(took.values()) or order == "free"
+            took = {policy: int(n) for policy in POLICIES if (n := row[f"{policy}_cycles"]) != "none"}
+            assert int(row["order_bound_cycles"]) <= min(took.values())
+            assert took[row["policy"]] == min(took.values()) or order != "best"
     found = json.loads(tx8("compile", mlp, "--show", f"order:{rows[0]['name']}", "--json").out)
     assert [(row["record"], row["op"]) for row in found["records"]] == [("order", row["op"]) for row in rows]
 

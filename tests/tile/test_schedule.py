@@ -17,7 +17,8 @@ from tx8fast.machine import QUEUE_DEPTH, load_machine
 from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.blocks import Code, Columns
-from tx8fast.tile.schedule import ORDERS, TileOrder, free_orders, measured
+from tx8fast.tile.epochs import LOADS, STORES, time_steps
+from tx8fast.tile.schedule import ORDERS, TileOrder, free_ranks, list_orders, measured
 
 MODEL = Path(__file__).resolve().parent.parent / "data" / "onnx" / "bert-encode-op23.onnx"
 EXPS = 4  # vector steps of a slice before the move
@@ -34,7 +35,7 @@ def test_orders_compute_the_same() -> None:
     made = {order: tx8fast.compile(MODEL, order=order) for order in ORDERS}
     given = inputs(made["nest"].program)
     want = made["nest"].run(given, sanitize=True)
-    for order in ("free", "best"):
+    for order in ("free", "stepped", "best"):
         found = made[order].run(given, sanitize=True)
         assert all(np.array_equal(found[name], want[name], equal_nan=True) for name in want)
     codes = {order: [c.tobytes() for s in made[order].program.segments for c in s.codes] for order in ORDERS}
@@ -55,6 +56,11 @@ def nest(slices: int = 6) -> np.ndarray:
     return isa.rows(rows)
 
 
+def steps_of(rows: np.ndarray) -> np.ndarray:
+    """The slice of each row: all begin with a load."""
+    return np.cumsum(isa.units(rows) == LOADS) - 1
+
+
 def code(rows: np.ndarray) -> Code:
     return Code(rows, np.arange(len(rows)), np.zeros(len(rows), np.int64), Columns(load_machine("tx8"), rows))
 
@@ -62,16 +68,40 @@ def code(rows: np.ndarray) -> Code:
 def test_an_engine_works_on_the_next_slice_where_it_would_wait() -> None:
     order = TileOrder(load_machine("tx8"), "free", 30.0)
     rows = nest()
-    found, forms = order.of(code(rows))
+    found, forms = order.of(code(rows), steps_of(rows))
     assert len(forms) == len(rows)
     assert sorted(map(bytes, found)) == sorted(map(bytes, rows))
     exp, neg = (isa.INSTRUCTIONS[name].OPCODE for name in ("exp_v", "neg_v"))
     vector = [opcode for opcode in found["opcode"].tolist() if opcode in (exp, neg)]
     assert vector[: EXPS + 2] == [exp] * (EXPS + 1) + [neg]
-    assert order.of(code(rows))[0].tobytes() == found.tobytes()
+    assert order.of(code(rows), steps_of(rows))[0].tobytes() == found.tobytes()
     (made, again) = order.made
     assert made == again
-    assert order.facts() == {"policy": ["free"], "policy_cycles": dict(made.cycles)}
+    vectors = Columns(load_machine("tx8"), rows).took(30.0)[isa.units(rows) == 0].sum()
+    assert vectors <= made.least <= made.cycles["free"]
+    assert order.facts() == {"policy": ["free"], "policy_cycles": dict(made.cycles), "order_bound_cycles": made.least}
+
+
+def test_in_time_steps_transfers_go_beside_the_slice_before_and_behind() -> None:
+    """Two buffers: a load goes beside the slice in front of its own, the first two before all; a store behind its slice."""
+    rows = nest(4)
+    columns, step = Columns(load_machine("tx8"), rows), steps_of(rows)
+    took, kind = columns.took(30.0), columns.kind
+    before = byte_dependences(columns.read, columns.write)
+    found = time_steps(kind, took, step, before)
+    assert (found[kind < 2] == step[kind < 2]).all()
+    assert found[kind == LOADS].tolist() == [0, 0, 1, 2] and found[kind == STORES].tolist() == [1, 2, 3, 3]
+    took[kind == LOADS] = [
+        1,
+        1,
+        1,
+        2 * took[(step == 2) & (kind == 0)].sum(),
+    ]  # no room beside slice 2, none beside slice 1
+    assert time_steps(kind, took, step, before)[kind == LOADS].tolist() == [0, 0, 1, 2]
+    slow = time_steps(kind, np.where((kind < 2) & (step == 2), 1, took), step, before)
+    assert slow[kind == LOADS].tolist() == [0, 0, 0, 1]  # slice 1 has room that slice 2 has not, and makes more
+    ordered = TileOrder(load_machine("tx8"), "stepped", 30.0).of(code(rows), step)[0]
+    assert sorted(map(bytes, ordered)) == sorted(map(bytes, rows))
 
 
 def product(left: int, out: int, k: int, dtype: str) -> tuple:
@@ -100,14 +130,15 @@ def bound_by_vectors(slices: int = 5) -> np.ndarray:
 def test_orders_are_improved_backwards_and_forwards() -> None:
     columns = Columns(load_machine("tx8"), rows := bound_by_vectors())
     before = byte_dependences(columns.read, columns.write)
-    orders = free_orders(columns.kind, columns.issue, columns.took(30.0), before)
+    took = columns.took(30.0)
+    orders = list_orders(columns.kind, columns.issue, took, before, free_ranks(took, before))
     plain, _ = list_order(columns.kind, columns.issue, columns.took(30.0), before, QUEUE_DEPTH)
     assert np.array_equal(orders[0], plain) and all(sorted(o.tolist()) == list(range(len(rows))) for o in orders)
     place = [np.argsort(o) for o in orders]
     after = np.repeat(np.arange(len(rows)), np.diff(before[0]))
     assert all((p[before[1]] < p[after]).all() for p in place)
     order = TileOrder(load_machine("tx8"), "best", 30.0)
-    order.of(code(rows))
+    order.of(code(rows), np.zeros(len(rows), np.int64))
     first = measured(columns.of(np.arange(len(rows))), plain, order.share, order.port).cycles
     assert order.made[0].cycles["free"] < first
 
@@ -117,7 +148,7 @@ def test_transfers_of_one_place_in_ddr_keep_their_order() -> None:
     rows = nest()
     rows["ddr"] = 0
     found = [
-        TileOrder(load_machine("tx8"), "free", 30.0, aliased).of(code(rows))[0]
+        TileOrder(load_machine("tx8"), "free", 30.0, aliased).of(code(rows), steps_of(rows))[0]
         for aliased in (None, np.zeros(2, np.int64))
     ]
     transfers = [[u for u in isa.units(rows).tolist() if u in (2, 3)] for rows in found]
@@ -126,18 +157,18 @@ def test_transfers_of_one_place_in_ddr_keep_their_order() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_multicasts_are_ordered(seed: int) -> None:
-    """Under a drawn plan whose tiles pass operands on, both orders compute the same, the sanitizer finds nothing, and the number
+    """Under a drawn plan whose tiles pass operands on, all orders compute the same, the sanitizer finds nothing, and the number
     of multicasts is that of the nest."""
     rng = np.random.default_rng(seed)
     case = one_op("gemm", Arg((1, 512, 192), "bf16", "blocked"), Arg((192, 320), "bf16", "blocked"), out="blocked")
     plan = next(p for _ in range(99) if (p := random_plan(case, rng)) is not None and max(p.shared, default=1) > 1)
     feed = [a.values(rng) for a in case.args]
-    made = {order: with_plan(case, plan, order=order) for order in ("nest", "free")}
+    made = {order: with_plan(case, plan, order=order) for order in ("nest", "free", "stepped")}
     values = {}
     for order, one in made.items():
         assert one.segment.info["policy"] == [order]
         values[order] = CompiledProgram(one.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)["y0"]
-    assert np.array_equal(values["nest"], values["free"])
+    assert all(np.array_equal(values["nest"], values[order]) for order in ("free", "stepped"))
     codes = {order: [isa.expand(c)["opcode"].tolist() for c in one.segment.codes] for order, one in made.items()}
     receive = isa.INSTRUCTIONS["recv"].OPCODE
     assert (
@@ -149,5 +180,5 @@ def test_multicasts_are_ordered(seed: int) -> None:
 
 
 def test_unknown_orders_are_refused() -> None:
-    with pytest.raises(ConfigError, match="order 'fast' is unknown, expected one of nest, free, best"):
+    with pytest.raises(ConfigError, match="order 'fast' is unknown, expected one of nest, free, stepped, best"):
         tx8fast.compile(MODEL, order="fast")

@@ -31,6 +31,7 @@ from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
 from tx8fast._kernels._facade_product import MOST_LANES, single_product
 from tx8fast._kernels._facade_shard_enum import enumerate_shardings
+from tx8fast._kernels._facade_time_steps import bubble
 
 __all__ = [
     "BOUNDS",
@@ -52,6 +53,7 @@ __all__ = [
     "Windows",
     "backwards",
     "bank_shares",
+    "bubble",
     "byte_dependences",
     "check_status",
     "enumerate_shardings",

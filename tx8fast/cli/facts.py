@@ -99,7 +99,8 @@ def order_records(program: Program, patterns: Sequence[str]) -> list[dict[str, A
                 own = {**_known(nest, what, str, "op"), **_known(nest, what, list, "policy")}
                 took = _known(nest, what, dict, "policy_cycles")["policy_cycles"]
                 rows.append({"record": "order", "name": s.name, "nest": i, **own,
-                             **{f"{policy}_cycles": took.get(policy) for policy in POLICIES}})  # fmt: skip
+                             **{f"{policy}_cycles": took.get(policy) for policy in POLICIES},
+                             **_known(nest, what, int, "order_bound_cycles")})  # fmt: skip
     return rows
 
 

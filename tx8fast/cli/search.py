@@ -39,7 +39,8 @@ _OPTIONS = (
     click.option("--sharing/--no-sharing", default=True, show_default=True,
                  help="Tiles load common operands together and pass them on."),
     click.option("--order", type=click.Choice(ORDERS), default="best", show_default=True,
-                 help="How tiles order their instructions: as the loop nest, so that engines wait least, the better of both."),
+                 help="How tiles order their instructions: as the loop nest, so that engines wait least, the same by time steps, the best of the "
+                      "last two."),
     click.option("--only", multiple=True, metavar="PATTERN",
                  help="Group no ops but those whose name matches (*, ?, [..]); with --load-plans search these again. "
                  "Repeatable."),

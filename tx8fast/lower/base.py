@@ -68,6 +68,10 @@ class Access:
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return tuple([d.box(lo, hi) for d in self.dims])
 
+    def is_solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        """True if the factor ranges mean every element of the box, not only some of its rows."""
+        return all(d.is_solid(lo, hi) for d in self.dims)
+
     def local(self, box: Box) -> Local:
         rows = math.prod([b - a for a, b in box[:-1]])
         cols = box[-1][1] - box[-1][0] if box else 1

@@ -38,6 +38,9 @@ class ChainRows:
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Rows:
         return self.chain.rows(lo[ROW], hi[ROW])[self.source]
 
+    def is_solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        return True
+
     def extent(self, lens: Sequence[int]) -> int:
         return self.chain.most_rows(lens[ROW])[self.source]
 

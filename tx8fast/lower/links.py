@@ -86,6 +86,9 @@ class LinkedAccess(Access):
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return self.inner.box(*self.links.ranges(lo, hi))
 
+    def is_solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        return self.inner.is_solid(*self.links.ranges(lo, hi))
+
     def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         return self.inner.size_bytes(*self.links.ranges(lo, hi))
 

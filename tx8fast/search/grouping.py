@@ -291,7 +291,7 @@ def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, i
         return led and follows(records[1:], part[1:], rest)
     uses = [sum(v in made for v in s.inputs) for s in part]
     if is_attention(records):
-        return bool(uses[1] and uses[2])
+        return all(uses[1:])
     if sum(r.kind in WINDOWS for r in records) > 1:
         read = {v for s in part for v in s.inputs}
         return CHAIN.issuperset(r.kind for r in records) and all(s.outputs[0] in read for s in part[:-1])

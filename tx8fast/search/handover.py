@@ -73,7 +73,7 @@ def _covers(made: Access, mine: TileRange, read: Access, theirs: TileRange) -> b
     """True if a tile's part of `made` holds its part of `read`."""
     if mine.idle:
         return False
-    if _alike(made, read):
+    if _alike(made, read) and made.is_solid(mine.lo, mine.hi):
         box = read.box(theirs.lo, theirs.hi)
         return any(x >= y for x, y in box) or all(
             x0 <= y0 and y1 <= x1 for (x0, x1), (y0, y1) in zip(made.box(mine.lo, mine.hi), box, strict=True)
@@ -107,7 +107,7 @@ def same_parts(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
 
 
 def _same(a: Access, x: TileRange, b: Access, y: TileRange) -> bool:
-    if _alike(a, b):
+    if _alike(a, b) and a.is_solid(x.lo, x.hi) and b.is_solid(y.lo, y.hi):
         return a.box(x.lo, x.hi) == b.box(y.lo, y.hi)
     return _bytes(a, x) == _bytes(b, y)
 

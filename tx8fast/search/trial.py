@@ -34,7 +34,7 @@ from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.nodes import Multicast, Nodes
 from tx8fast.tile.order import Fill, Order, tile_order
-from tx8fast.tile.schedule import better, free_orders, measured
+from tx8fast.tile.schedule import WAYS, better, free_ranks, list_orders, measured
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
@@ -43,6 +43,7 @@ LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
+TRIED = 3  # ways to order a nest whose tiles meet
 WAITS = 9  # rows behind those of a plan that list scheduling puts between them
 MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are left out
 
@@ -151,10 +152,11 @@ class PlanTimer:
             nodes = Nodes(
                 self.machine, rows, (rows.read, rows.write, np.arange(len(at))), trial.in_rows(last - count, last), fill
             )
-            orders = [nodes.seen(*nodes.ordered(rate, behind)) for behind in (False, True)]
+            orders = [nodes.seen(*nodes.ordered(rate, *way)) for way in WAYS[:TRIED]]
             found = [measured(nodes.costs, own, share, port, windows) for own, windows in orders]
         else:
-            free = free_orders(rows.kind, rows.issue, rows.took(rate), byte_dependences(rows.read, rows.write))
+            took, before = rows.took(rate), byte_dependences(rows.read, rows.write)
+            free = list_orders(rows.kind, rows.issue, took, before, free_ranks(took, before))
             orders = [(order, None) for order in free]
             found = [measured(rows, order, share, port) for order in free]
         best = better([f.cycles for f in found])

@@ -115,7 +115,7 @@ class NestCode:
         if self.fill_places:
             rows, forms = orders.of_shared(code, lambda: self._multicasts(block, begin))
         else:
-            rows, forms = orders.of(code)
+            rows, forms = orders.of(code, np.repeat(np.array(self.step), np.diff(begin)))
         return np.concatenate([rows, self.ends]), np.concatenate(
             [forms, -1 - np.arange(len(self.ends), dtype=np.int32)]
         )

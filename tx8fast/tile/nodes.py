@@ -1,6 +1,6 @@
 """Rows and multicasts of a code as the list scheduler takes them.
 
-May import: isa, machine, _kernels, tile.blocks, tile.multicast. Must not: choose an order, know ops.
+May import: isa, machine, _kernels, tile.blocks, tile.epochs, tile.multicast. Must not: choose an order, know ops.
 
 A *multicast* is a step of the core in two halves. It waits until the tile's own parts are there; from then on the parts of the
 next one may be loaded. Then, when nobody on this tile uses the target's bytes any more, it meets the other tiles, sends and
@@ -20,11 +20,11 @@ from tx8fast._kernels import Csr, Windows, byte_dependences, list_order, within_
 from tx8fast._kernels._facade_events import KIND_WAIT_WORKER
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Columns
+from tx8fast.tile.epochs import STORES, by_steps
 from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
 from tx8fast.tile.multicast import LOADS
 
 CORE = len(QUEUE_DEPTH)  # behind the engines
-STORES = 3  # the engine that stores
 MASKS = 8  # of three windows
 #: steps of the core from the last one before a fill is used until stores of what it makes go, if they are to stay behind loads
 BEHIND = 4
@@ -93,6 +93,7 @@ class Nodes:
         self.window[self.waiting] = 1 << LOADS
         self.window[self.node[self.loads[0]]] = LOADS
         self.fill = np.where(engine, fill[at], 0)
+        self.fill[self.waiting] = self.fill[self.meeting] = np.arange(count)
         self.before = self._before(touched, multicasts)
         self.home = self._home()
         for m in multicasts:  # in their first row the core is busy, and nothing else
@@ -141,14 +142,19 @@ class Nodes:
         timed = self.timed[at]
         return at[timed], worker[timed]
 
-    def ordered(self, rate: float, behind: bool = False, reach: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of rows in the order of list scheduling, and the window of each. behind: stores stay behind the loads
+    def ordered(self, rate: float, policy: str, behind: bool = False, reach: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows in the order of list scheduling, and the window of each. policy: of rows that could start at
+        the same time, that of the earlier time step goes first if "stepped", else the older one; behind: stores stay behind the loads
         of the fill after next, which hold up all tiles; reach: places by which a row may go earlier than it stands, 0: any."""
         held = np.where(behind & (self.kind == STORES), 2 * self.fill + BEHIND + 1, 0)
         windows = Windows(self.window, self.home, held, self.wait_cycles)
         cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], 0)
         before = within_reach(self.before, reach) if reach else self.before
-        order, worker = list_order(self.kind, self.issue, cycles, before, QUEUE_DEPTH, windows)
+        rank = None
+        if policy == "stepped":
+            busy = np.where(self.row >= 0, cycles, self.issue)
+            rank = by_steps(self.kind, busy, self.fill, before)
+        order, worker = list_order(self.kind, self.issue, cycles, before, QUEUE_DEPTH, windows, rank)
         wait, node = order < 0, np.maximum(order, 0)
         first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
         end = np.cumsum(size)

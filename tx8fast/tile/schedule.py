@@ -1,6 +1,6 @@
 """In which order a tile issues the instructions of a loop nest.
 
-May import: machine, _kernels, tile.blocks, tile.nodes. Must not: choose plans, know ops.
+May import: machine, _kernels, tile.blocks, tile.epochs, tile.nodes. Must not: choose plans, know ops.
 
 The nest's own order, slice after slice, is right: every row finds what it reads. Any order that keeps, for every byte, writes and
 reads in turn is as right, so list scheduling lets rows of later slices go first where an engine would wait. What the orders take
@@ -9,13 +9,15 @@ is measured on the event kernel, for one tile with its share of the DDR, to whic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tx8fast._kernels import (
+    ENGINES,
     Csr,
     EventInput,
     EventResult,
@@ -27,12 +29,13 @@ from tx8fast._kernels import (
 )
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
+from tx8fast.tile.epochs import by_steps
 from tx8fast.tile.nodes import Multicast, Nodes, Touched, waits
 
-#: orders of instructions: that of the loop nest, list scheduling over the whole nest
-POLICIES = ("nest", "free")
-#: what a compilation may ask for: the nest's order, one list order, or the list order with the fewest cycles
-ORDERS = ("nest", "free", "best")
+#: orders of instructions: that of the loop nest, list scheduling over the whole nest, and the same by time steps
+POLICIES = ("nest", "free", "stepped")
+#: what a compilation may ask for: one of them, or the list order with the fewest cycles
+ORDERS = (*POLICIES, "best")
 WINDOWS = 3  # of registers
 MAX_ROWS = 1 << 15  # of one code; of a longer one no orders are compared
 #: of the cycles of plain list scheduling, what a further order may take: its transfers may meet those of other tiles elsewhere
@@ -41,22 +44,50 @@ GAIN = 0.99
 
 @dataclass(frozen=True)
 class Ordered:
-    """Which policy ordered a code, and the cycles of those that were measured."""
+    """Which policy ordered a code, the cycles of those that were measured, and those that no order is below."""
 
     policy: str
     cycles: Mapping[str, int]
+    least: int
 
 
-def free_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr) -> list[np.ndarray]:
-    """Return orders of list scheduling for rows between which no wait stands, each once.
+class Way(NamedTuple):
+    """How multicasts and rows are ordered. behind: stores stay behind the loads of the fill after next, which hold up all tiles;
+    reach: places by which a row may go earlier than it stands in the nest, 0: any."""
 
-    Of rows that could start at the same time, the older one goes first, or the one from whose begin to the end of the last row
-    that waits for it are more cycles. An order becomes better when it is made backwards from its end, and forwards again in the
+    policy: str
+    behind: bool = False
+    reach: int = 0
+
+
+#: of a policy the first one alone is used where no orders are compared
+WAYS = (Way("free"), Way("free", behind=True), Way("stepped"), Way("nest", reach=1))
+
+
+def least_cycles(costs: Columns, rate: float, share: float) -> int:
+    """Return the cycles that the busiest engine, the core or the tile's share of the DDR is busy in any order of the rows."""
+    kind = np.minimum(costs.kind, ENGINES)
+    busy = np.bincount(kind, np.where(kind < ENGINES, costs.took(rate), 0), ENGINES + 1)
+    core = int(costs.issue.sum())
+    return max(math.ceil(busy.max()), core, math.ceil(costs.ddr_bytes.sum() / share))
+
+
+def free_ranks(cycles: np.ndarray, before: Csr) -> list[np.ndarray]:
+    """Return by what free orders choose among rows that could start at the same time: the older one goes first, or the one from
+    whose begin to the end of the last row that waits for it are more cycles."""
+    return [np.arange(len(cycles)), np.argsort(np.argsort(-longest_paths(cycles, before), kind="stable"))]
+
+
+def list_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr, ranks: Sequence[np.ndarray]
+                ) -> list[np.ndarray]:  # fmt: skip
+    """Return orders of list scheduling for rows between which no wait stands, two by every rank, but each once.
+
+    An order becomes better when it is made backwards from its end, and forwards again in the
     order of the begins found (forward-backward improvement: Li and Willis, An iterative scheduling technique for
     resource-constrained project scheduling, 1992)."""
     n, turned = len(cycles), backwards(before)
     found = []
-    for rank in (np.arange(n), np.argsort(np.argsort(-longest_paths(cycles, before), kind="stable"))):
+    for rank in ranks:
         first, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=rank)
         # backwards row i is number n - 1 - i, and what went last goes first
         late = n - 1 - np.argsort(first)[::-1]
@@ -67,7 +98,7 @@ def free_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before:
 
 
 def better(cycles: Sequence[int]) -> int:
-    """Return which of the orders of `free_orders` to take: the one with the fewest cycles, or the first one if that gains little."""
+    """Return which of several orders to take: the one with the fewest cycles, or the first one if that gains little."""
     best = min(range(len(cycles)), key=cycles.__getitem__)
     return best if cycles[best] < GAIN * cycles[0] else 0
 
@@ -96,26 +127,33 @@ class TileOrder:
         self.port = float(machine.dma.port_bytes)
         self.rate = min(self.port, share)
         self.made: list[Ordered] = []
-        self.known: dict[tuple[bytes, ...], tuple[np.ndarray, int]] = {}  # what an order depends on -> order and cycles
-        self.behind: bool | None = None  # whether stores of codes with multicasts stay behind loads
+        self.known: dict[tuple[bytes, ...], tuple[np.ndarray, Ordered]] = {}  # what an order depends on -> it
+        self.way: Way | None = None  # of codes with multicasts
 
-    def of(self, code: Code) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`)."""
+    def of(self, code: Code, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`). step (n,): of the
+        loop nest, to which each row belongs."""
         n = len(code.at)
         if self.wanted == "nest" or not 1 < n <= MAX_ROWS:
-            self.made.append(Ordered("nest", {}))
+            self.made.append(Ordered("nest", {}, 0))
             return code.rows(), code.forms[code.at]
         costs = code.columns.of(code.at)
         before = byte_dependences(*self._touched(code, costs))
         key = tuple([column.tobytes() for column in (costs.kind, costs.issue, costs.fixed, costs.ddr_bytes, *before)])
         if key not in self.known:
             took = costs.took(self.rate)
-            orders = free_orders(costs.kind, costs.issue, took, before)[: 1 if self.wanted == "free" else None]
+            stepped = self.wanted == "stepped"
+            ranks = [by_steps(costs.kind, took, step, before)] if stepped else free_ranks(took, before)
+            orders = list_orders(costs.kind, costs.issue, took, before, ranks)[: None if self.wanted == "best" else 1]
             cycles = [measured(costs, order, self.share, self.port).cycles for order in orders]
             best = better(cycles)
-            self.known[key] = orders[best], cycles[best]
-        order, cycles = self.known[key]
-        self.made.append(Ordered("free", {"free": cycles}))
+            policy = "stepped" if stepped else "free"
+            self.known[key] = (
+                orders[best],
+                Ordered(policy, {policy: cycles[best]}, least_cycles(costs, self.rate, self.share)),
+            )
+        order, made = self.known[key]
+        self.made.append(made)
         return code.rows(order), code.forms[code.at[order]]
 
     def of_shared(self, code: Code, multicasts: Callable[[], tuple[Sequence[Multicast], np.ndarray]]
@@ -125,23 +163,20 @@ class TileOrder:
         belongs to."""
         costs = code.columns.of(code.at)
         nodes = Nodes(self.machine, costs, self._touched(code, costs), *multicasts())
-        if self.behind is not None:
-            found = {self.behind: self._order(nodes, self.behind)}
-        else:
-            every = self.wanted == "best" and len(code.at) <= MAX_ROWS
-            found = {behind: self._order(nodes, behind) for behind in (False, True)[: 1 + every]}
-            cycles = [measured(nodes.costs, *self._timed(nodes, order)).cycles for order in found.values()]
-            self.behind = bool(better(cycles))
-            policy = "nest" if self.wanted == "nest" else "free"
-            self.made.append(Ordered(policy, {policy: cycles[self.behind]}))
-        return self._written(code, *found[self.behind])
-
-    def _order(self, nodes: Nodes, behind: bool) -> tuple[np.ndarray, np.ndarray]:
-        return nodes.ordered(self.rate, behind, int(self.wanted == "nest"))
-
-    def _timed(self, nodes: Nodes, order: tuple[np.ndarray, np.ndarray]) -> tuple:
-        at, worker = nodes.seen(*order)
-        return at, self.share, self.port, worker
+        if self.way is not None:
+            return self._written(code, *nodes.ordered(self.rate, *self.way))
+        ways = [way for way in WAYS if self.wanted in (way.policy, "best")]
+        found = [nodes.ordered(self.rate, *way) for way in ways[: None if len(code.at) <= MAX_ROWS else 1]]
+        timed = [nodes.seen(*order) for order in found]
+        cycles = [measured(nodes.costs, at, self.share, self.port, worker).cycles for at, worker in timed]
+        best = better(cycles)
+        self.way = ways[best]
+        took: dict[str, int] = {}
+        for way, n in zip(ways, cycles, strict=False):
+            took[way.policy] = min(n, took.get(way.policy, n))
+        least = least_cycles(nodes.costs.of(timed[best][0]), self.rate, self.share)
+        self.made.append(Ordered(self.way.policy, took, least))
+        return self._written(code, *found[best])
 
     def _touched(self, code: Code, costs: Columns) -> Touched:
         """Return what rows touch, in DDR as well where operand and result have the same bytes there. costs: of all rows, in turn."""
@@ -153,7 +188,8 @@ class TileOrder:
     def facts(self) -> dict[str, Any]:
         """Return the orders that the codes have, and what the slowest code takes in each order that was measured."""
         took = {policy: max((o.cycles.get(policy, 0) for o in self.made), default=0) for policy in POLICIES}
-        return {"policy": sorted({o.policy for o in self.made}), "policy_cycles": {p: n for p, n in took.items() if n}}
+        return {"policy": sorted({o.policy for o in self.made}), "policy_cycles": {p: n for p, n in took.items() if n},
+                "order_bound_cycles": max((o.least for o in self.made), default=0)}  # fmt: skip
 
     def _written(self, code: Code, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows in an order, each in its window, and their forms."""

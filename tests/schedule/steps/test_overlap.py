@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.schedule.steps.chains import chains
-from tx8fast.schedule.steps.assign import assign
+from tests.schedule.steps.grouped import addresses, assign, lifetimes
 from tx8fast.schedule.steps.overlap import (
     Group,
     choose_step,
@@ -14,16 +14,13 @@ from tx8fast.schedule.steps.overlap import (
     last_free_step,
     may_connect,
 )
-from tx8fast.schedule.steps.place import Memory, place
-from tx8fast.schedule.steps.table import Move, StepOp, lifetimes
+from tx8fast.schedule.steps.table import Move, StepOp
 
 
 def scheduled(ops, outputs, transfer, slices: int = 4, **more) -> Group:
     table = assign(ops, outputs, transfer)
     lives = lifetimes(table, {v: 32 for op in ops for v in op.writes})
-    placed = place(table, lives, Memory(1 << 14, 0, 16), multi=slices > 1)
-    address = {(v.name, v.is_scratch): a for v, a in zip(lives, placed.addresses, strict=True)}
-    return Group(table, tuple(lives), address, slices, **more)
+    return Group(table, tuple(lives), addresses(lives), slices, **more)
 
 
 def chain(names: str, cycles: int, cost: int) -> Group:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tx8fast.schedule.steps.cost import compute_cycles
 from tx8fast.schedule.steps.table import LOAD, STORE, Life, Move, Table
 
 FEW_SLICES = 2  # with so few a group is not long enough to hide anything in
@@ -134,7 +133,7 @@ def _place(host: Group, moves: Sequence[Move], block: Callable[[str], range], st
     for m in moves:
         if m.engine not in slack:
             slack[m.engine] = [
-                compute_cycles(row) - sum(x.cycles for x in row.moves if x.engine == m.engine and x.stage in stages)
+                row.cycles - sum(x.cycles for x in row.moves if x.engine == m.engine and x.stage in stages)
                 for row in host.table.rows
             ]
         own = slack[m.engine]
