@@ -35,6 +35,7 @@ from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
 from tx8fast.search.given_groups import form_given_groups
 from tx8fast.search.program import plan_table
+from tx8fast.search.remembered import GroupStore
 
 if TYPE_CHECKING:
     from tx8fast.proof.audit import Finding
@@ -46,7 +47,11 @@ PHASES = ("import", "passes", "search", "emission")
 
 
 class KeptPlans(Protocol):
-    """Where results of searches are kept from one compilation to the next."""
+    """Where results of searches are kept from one compilation to the next. groups: what is known of single ops and groups, for the graph that was
+    asked for last."""
+
+    @property
+    def groups(self) -> GroupStore | None: ...
 
     def find(self, ir: IRProgram, machine: Machine, options: CompileOptions) -> str:
         """Return a file for `load_plans` with what was found for a graph as the passes left it, "" if there is none."""
@@ -98,7 +103,8 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     begin(PHASES[2])
     known = kept.find(ir, machine, options) if kept is not None and not options.load_plans else ""
     searched = replace(options, load_plans=known) if known else options
-    found = search_graph(view.table, machine, searched, _half(progress, 0))
+    groups = kept.groups if kept is not None else None
+    found = search_graph(view.table, machine, searched, _half(progress, 0), groups)
     if kept is not None and not searched.load_plans:
         kept.keep(found)
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
@@ -130,15 +136,21 @@ def _check(program: Program) -> None:
 
 
 def search_graph(
-    table: GraphTable, machine: Machine, options: CompileOptions, progress: Progress | None = None
+    table: GraphTable,
+    machine: Machine,
+    options: CompileOptions,
+    progress: Progress | None = None,
+    groups: GroupStore | None = None,
 ) -> Searched:
-    """Form groups in `table` and plan them, or take both from `options.load_plans`."""
+    """Form groups in `table` and plan them, or take both from `options.load_plans`. groups: where plans of single ops and groups are kept."""
     given = load_given(options.load_plans) if options.load_plans else None
     opt, sharing = (given.opt, given.sharing) if given is not None else (options.opt, options.sharing)
     form_given_groups(table, machine)
     check_capacity(table, machine)
     report = SearchReport()
-    plans = plan_table(table, machine, progress, opt, sharing, options.search_seconds, report, options.only, given)
+    plans = plan_table(
+        table, machine, progress, opt, sharing, options.search_seconds, report, options.only, given, groups
+    )
     return Searched(table, machine, plans, report, opt, sharing)
 
 

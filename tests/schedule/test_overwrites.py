@@ -8,10 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.one_op import Arg, tables
+from support.small_graph import SmallGraph
 
 from tx8fast.errors import InternalError
 from tx8fast.graph_table import GraphTable, OpRecord, TensorSpec
+from tx8fast.ir.view import build_view
 from tx8fast.machine import load_machine
+from tx8fast.passes.outline import Outline
 from tx8fast.program.model import Program
 from tx8fast.schedule import assemble as assembling
 from tx8fast.schedule.overwrites import _Ddr, find_overwrites
@@ -146,3 +149,19 @@ def test_stretches_against_an_array(seed: int) -> None:
         assert [s.value for s in ddr.over(start, end)] == [
             int(v) for v, before in zip(array[start:end], [-1, *array[start : end - 1]]) if v != before and v
         ]
+
+
+def test_a_call_of_reshapes_is_no_step() -> None:
+    """It has no code, so no barrier at its end either, on which the steps beside it could count."""
+    g = SmallGraph(x=((4, 16), "f32"))
+    rows = [g("neg", g.args["x"])]
+    rows += [g("neg", rows[-1]) for _ in range(47)]
+    flat = [g("reshape", row, shape=(1, 64)) for row in rows]
+    program = g.done(y=g("concat", *flat, axis=0))
+    Outline().run(program)
+    assert "subgraph" in {f.kind for f in program.module.body}
+    functions = build_view(program).table.functions
+    made = [s for s in functions["main"].steps if s.kind == "alias"]
+    assert len(made) == 48
+    called = {s.callee for s in functions["main"].steps if s.kind == "call"}
+    assert all(any(s.kind == "group" for s in functions[name].steps) for name in called)

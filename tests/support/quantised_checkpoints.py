@@ -116,6 +116,101 @@ def fp8_tensor(w: np.ndarray) -> Made:
     return {"weight": q, "weight_scale": scale}, q.astype(np.float64) * scale
 
 
+def int4_zeros(w: np.ndarray) -> Made:
+    """compressed-tensors: 4-bit values stored plus 8, with zero points that are packed down the columns."""
+    wide = w.reshape(w.shape[0], -1, GROUP)
+    low, high = np.minimum(wide.min(2), 0), np.maximum(wide.max(2), 0)
+    scale = ((high - low) / 15).astype(np.float16)
+    zero = np.clip(np.round(-low / scale) - 8, -8, 7)
+    q = np.clip(np.round(wide / scale[..., None].astype(np.float64)) + zero[..., None], -8, 7)
+    back = ((q - zero[..., None]) * scale[..., None].astype(np.float64)).reshape(w.shape)
+    order = list(range(8))
+    rows = np.concatenate([zero + 8, np.zeros((-len(zero) % 8, zero.shape[1]))])
+    return {"weight_packed": _pack(q.reshape(w.shape) + 8, 4, order), "weight_scale": scale,
+            "weight_zero_point": _pack(rows.T, 4, order).T, "weight_shape": np.array(w.shape)}, back  # fmt: skip
+
+
+def int8_zeros(w: np.ndarray) -> Made:
+    """compressed-tensors: a scale and a zero point per row."""
+    low, high = np.minimum(w.min(1, keepdims=True), 0), np.maximum(w.max(1, keepdims=True), 0)
+    scale = ((high - low) / 255).astype(np.float32)
+    zero = np.clip(np.round(-low / scale) - 128, -128, 127).astype(np.int8)
+    q = np.clip(np.round(w / scale) + zero, -128, 127).astype(np.int8)
+    return {"weight": q, "weight_scale": scale, "weight_zero_point": zero}, (q - zero.astype(np.float64)) * scale
+
+
+def fp8_modelopt(w: np.ndarray) -> Made:
+    """modelopt FP8: one scale for the whole matrix, one of activations, which nothing needs."""
+    stored, back = fp8_tensor(w)
+    return {
+        "weight": stored["weight"],
+        "weight_scale": stored["weight_scale"].reshape(()),
+        "input_scale": np.float32(0.1).reshape(()),
+    }, back
+
+
+#: magnitudes of a float with two exponent bits and one mantissa bit, by code
+FP4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+
+
+def nvfp4(w: np.ndarray, divide: bool = False) -> Made:
+    """Four-bit floats, two a byte, with an eight-bit scale per 16 columns and one number for all."""
+    whole = np.float32(np.abs(w).max() / (6 * 448))
+    codes, back = np.zeros((w.shape[0], w.shape[1] // 2), np.uint8), np.zeros(w.shape)
+    scales = np.zeros((w.shape[0], w.shape[1] // 16), FP8)
+    for row, group in np.ndindex(scales.shape):
+        part = w[row, 16 * group : 16 * group + 16]
+        scales[row, group] = np.float32(np.abs(part).max() / 6 / whole)
+        scale = float(scales[row, group]) * float(whole)
+        for k, value in enumerate(part):
+            code = int(np.argmin([abs(abs(value) / scale - size) for size in FP4]))
+            column, sign = 16 * group + k, int(value < 0)
+            codes[row, column // 2] |= (code | sign << 3) << (4 * (column % 2))
+            back[row, column] = (-1) ** sign * FP4[code] * scale
+    if divide:
+        return {
+            "weight_packed": codes,
+            "weight_scale": scales,
+            "weight_global_scale": np.array([1 / whole], np.float32),
+        }, back
+    return {
+        "weight": codes,
+        "weight_scale": scales,
+        "weight_scale_2": np.array(whole),
+        "input_scale": np.array(np.float32(0.1)),
+    }, back
+
+
+def nf4(w: np.ndarray, nested: bool = False) -> Made:
+    """bitsandbytes: numbers of a table, the first of a byte in its high half, times the largest magnitude of 64 numbers."""
+    import json
+
+    book = np.linspace(-1, 1, 16).astype(np.float32) ** 3  # any table will do
+    flat, block = w.reshape(-1), 64
+    largest = np.array([np.abs(flat[a : a + block]).max() for a in range(0, flat.size, block)], np.float32)
+    state = {"quant_type": "nf4", "blocksize": block, "dtype": "bfloat16", "shape": list(w.shape)}
+    stored = {}
+    if nested:
+        outer, table, offset = 256, np.linspace(-1, 1, 256).astype(np.float32), float(largest.mean())
+        spread = np.array(
+            [np.abs(largest[a : a + outer] - offset).max() for a in range(0, largest.size, outer)], np.float32
+        )
+        packed = np.array(
+            [np.argmin(np.abs(table * spread[i // outer] + offset - v)) for i, v in enumerate(largest)], np.uint8
+        )
+        largest = np.array(
+            [table[c] * spread[i // outer] + np.float32(offset) for i, c in enumerate(packed)], np.float32
+        )
+        state |= {"nested_blocksize": outer, "nested_offset": offset, "nested_dtype": "float32"}
+        stored = {"weight.nested_absmax": spread, "weight.nested_quant_map": table}
+    codes = [int(np.argmin(np.abs(book - v / largest[i // block]))) for i, v in enumerate(flat)]
+    back = np.array([float(book[c]) * float(largest[i // block]) for i, c in enumerate(codes)]).reshape(w.shape)
+    data = np.array([[a << 4 | b] for a, b in zip(codes[::2], codes[1::2], strict=True)], np.uint8)
+    said = np.frombuffer(json.dumps(state).encode(), np.uint8)
+    return {"weight": data, "weight.quant_map": book, "weight.absmax": packed if nested else largest,
+            "weight.quant_state.bitsandbytes__nf4": said, **stored}, back  # fmt: skip
+
+
 _CT = {"quant_method": "compressed-tensors"}
 #: name -> (quantization_config, function)
 SCHEMES: dict[str, tuple[dict[str, Any], Callable[[np.ndarray], Made]]] = {
@@ -129,6 +224,15 @@ SCHEMES: dict[str, tuple[dict[str, Any], Callable[[np.ndarray], Made]]] = {
     "int4": ({**_CT, "format": "pack-quantized", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}}, int4_packed),
     "fp8-tensor": ({**_CT, "format": "float-quantized", "config_groups": {"group_0": {"weights": {"num_bits": 8}}}},
                    fp8_tensor),
+    "int4-zeros": ({**_CT, "format": "pack-quantized", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}}, int4_zeros),
+    "int8-zeros": ({**_CT, "format": "int-quantized", "config_groups": {"group_0": {"weights": {"num_bits": 8}}}}, int8_zeros),
+    "nvfp4-packed": ({**_CT, "format": "nvfp4-pack-quantized", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}},
+                     lambda w: nvfp4(w, divide=True)),
+    "modelopt-fp8": ({"quant_method": "modelopt", "quant_algo": "FP8"}, fp8_modelopt),
+    "modelopt-nvfp4": ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, nvfp4),
+    "auto-round": ({"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:auto_gptq"}, lambda w: gptq(w, act_order=False)),
+    "nf4": ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, nf4),
+    "nf4-nested": ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}, lambda w: nf4(w, nested=True)),
 }  # fmt: skip
 
 

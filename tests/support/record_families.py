@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import warnings
@@ -27,19 +28,27 @@ def _library() -> Any:
     return import_module("transformers")
 
 
+#: tensors that the library stores although it has formulas for them
+FORMULAS = ("slope_rate", "query_decay", "key_decay", "diagonal_decay")
+
+
 def stored_shapes(directory: Path) -> list[tuple[str, list[int]]]:
     """Return names and shapes of the tensors in a directory's safetensors file."""
     data = (directory / "model.safetensors").read_bytes()
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return sorted((k, v["shape"]) for k, v in header.items() if k != "__metadata__")
+    stored = {k: v["shape"] for k, v in header.items() if k != "__metadata__"}
+    # dense parts of a model with experts are saved under the experts' name, and published under their own
+    return sorted((re.sub(r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj", k), shape)
+                  for k, shape in stored.items() if not k.endswith(FORMULAS))  # fmt: skip
 
 
 #: configs that the library knows under another `model_type`
 LIBRARY = {"kimi_k2": "deepseek_v3"}
 #: the library adds the slopes of these twice in its plain implementation
 ATTENTION = {"falcon-rw": "sdpa"}
-#: its steps leave out the limits of the time step (mamba2) or take other positions (bamba): the last row of the prompt is theirs too
-STEPLESS = ("mamba2-limits", "bamba")
+#: its steps leave out the limits of the time step (mamba2), take other positions (bamba), return no cache (recurrent_gemma) or mix the
+#: sequences of a batch (rwkv): the last row of the prompt is theirs too
+STEPLESS = ("mamba2-limits", "bamba", "recurrent_gemma", "rwkv")
 
 
 def known(directory: Path) -> Path:
@@ -61,19 +70,22 @@ def load(directory: Path, dtype: Any, attention: str = "eager"):
     model, info = _auto(known(directory)).from_pretrained(
         directory, output_loading_info=True, attn_implementation=attention, dtype=dtype
     )
+    info["missing_keys"] = [k for k in info["missing_keys"] if not k.endswith(FORMULAS)]
     bad = {k: v for k, v in info.items() if v and k != "error_msgs"}
     assert not bad, bad
     return model.eval()
 
 
-def outputs(model: Any, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logits of a prefill, and those of its last token computed as a step with a cache."""
+def outputs(model: Any, ids: np.ndarray, steps: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits of a prefill, and those of its last token computed as a step with a cache, if the model `steps`."""
     torch = import_module("torch")
     with torch.no_grad():
         prefill = model(torch.tensor(ids)).logits
+        if not steps:
+            return prefill.float().numpy(), prefill[:, -1].float().numpy()
         before = model(torch.tensor(ids[:, :-1]), use_cache=True)
-        name = "past_key_values" if "past_key_values" in before else "cache_params"
-        step = model(torch.tensor(ids[:, -1:]), use_cache=True, **{name: before[name]}).logits
+        names = [n for n in ("past_key_values", "cache_params", "state") if n in before]
+        step = model(torch.tensor(ids[:, -1:]), use_cache=True, **{n: before[n] for n in names}).logits
     return prefill.float().numpy(), step[:, -1].float().numpy()
 
 
@@ -94,11 +106,10 @@ def record(case: str) -> dict[str, np.ndarray]:
         make_recorded(directory, case, shapes)
         ids = token_ids(case)
         attention = ATTENTION.get(case, "eager")
-        prefill, step = outputs(load(directory, torch.float32, attention), ids)
-        step = prefill[:, -1] if case in STEPLESS else step
+        prefill, step = outputs(load(directory, torch.float32, attention), ids, case not in STEPLESS)
         make_recorded(directory / "half", case, shapes, "bfloat16")
-        rounded = outputs(load(directory / "half", torch.float32, attention), ids)[0]
-        half = outputs(load(directory / "half", torch.bfloat16, attention), ids)[0]
+        rounded = outputs(load(directory / "half", torch.float32, attention), ids, False)[0]
+        half = outputs(load(directory / "half", torch.bfloat16, attention), ids, False)[0]
     # the root of the mean square: the largest of a few hundred errors is chance
     error = np.sqrt(np.mean((half - rounded) ** 2)) / np.abs(rounded).max()
     return {"shapes": np.array(json.dumps(shapes)), "prefill": prefill.astype(np.float32),

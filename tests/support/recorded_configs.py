@@ -34,6 +34,14 @@ _MARKS = {"video_token_id": 4, "vision_start_token_id": 5, "vision_end_token_id"
 _EYE = {"depth": 1, "hidden_size": 8, "out_hidden_size": 32, "num_heads": 2, "intermediate_size": 8, "patch_size": 2,
         "num_position_embeddings": 4, "deepstack_visual_indexes": [0]}  # fmt: skip
 
+_MAMBA = {"hidden_size": 32, "num_hidden_layers": 2, "expand": 2, "state_size": 6, "conv_kernel": 4, "vocab_size": 37,
+          "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False, **_END}  # fmt: skip
+
+_GEMMA4 = {**_SIZES, "head_dim": 8, "global_head_dim": 12, "sliding_window": 5, "rms_norm_eps": 1e-6, "vocab_size_per_layer_input": 37,
+           "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rope_parameters": {
+               "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 1000000.0},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}}  # fmt: skip
+
 CONFIGS: dict[str, dict[str, Any]] = {
     # experts
     "gpt_oss": {**_RMS, **_TWO, "head_dim": 8, "num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 1.5,
@@ -159,4 +167,34 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "hidden_size": 8, "attention_heads": 2, "num_hidden_layers": 1, "num_global_layers": 1, "intermediate_size": 8, "image_size": 4,
         "patch_size": 2, "intermediate_layers_indices": [0], "supported_aspect_ratios": [[1, 1]], "max_num_tiles": 1,
         "vision_output_dim": 16}},
+    "mamba": {**_MAMBA, "residual_in_fp32": True},
+    "falcon_mamba": {**_MAMBA, "time_step_rank": 5, "mixer_rms_eps": 1e-3, "use_bias": True},
+    "jamba": {**_RMS, "num_hidden_layers": 3, "attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
+              "num_experts": 5, "num_experts_per_tok": 2, "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_expand": 2, "mamba_dt_rank": 5},
+    "recurrent_gemma": {**_SIZES, "num_key_value_heads": 1, "num_hidden_layers": 3, "lru_width": 40, "attention_window_size": 5,
+                        "conv1d_width": 4, "logits_soft_cap": 3.0, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+                        "block_types": ["recurrent", "attention"], "hidden_activation": "gelu_pytorch_tanh", "partial_rotary_factor": 0.5},
+    "rwkv": {"hidden_size": 32, "num_hidden_layers": 3, "attention_hidden_size": 32, "intermediate_size": 48, "vocab_size": 37,
+             "rescale_every": 2, "layer_norm_epsilon": 1e-3, "context_length": 64, **_END},
+    "minimax": {**_RMS, "num_hidden_layers": 3, "layer_types": ["full_attention", "linear_attention", "linear_attention"], "block_size": 4,
+                "num_local_experts": 5, "num_experts_per_tok": 2, "full_attn_alpha_factor": 1.5, "full_attn_beta_factor": 0.7,
+                "linear_attn_alpha_factor": 1.2, "linear_attn_beta_factor": 0.8, "mlp_alpha_factor": 0.9, "mlp_beta_factor": 1.3},
+    "kimi_linear": {**{k: v for k, v in _RMS.items() if not k.startswith(("num_key", "rope"))}, "num_key_value_heads": 4, "num_hidden_layers": 3,
+                    "linear_attn_config": {"head_dim": 6, "num_heads": 3, "short_conv_kernel_size": 3, "full_attn_layers": [2],
+                                           "kda_layers": [1, 3]}, "kv_lora_rank": 24, "q_lora_rank": None, "qk_nope_head_dim": 8,
+                    "qk_rope_head_dim": 4, "v_head_dim": 12, "num_experts": 8, "num_experts_per_token": 3, "moe_intermediate_size": 16,
+                    "num_shared_experts": 1, "first_k_dense_replace": 1, "num_expert_group": 2, "topk_group": 1,
+                    "routed_scaling_factor": 2.446, "moe_renormalize": True, "moe_router_activation_func": "sigmoid"},
+    "gemma4_text": {**_GEMMA4, "num_hidden_layers": 5, "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 6,
+                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]},
+    "gemma4_text-experts": {**_GEMMA4, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
+                            "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1,
+                            "enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 24,
+                            "final_logit_softcapping": 3.0},
+    "gemma3n_text": {**_SIZES, "head_dim": 8, "num_hidden_layers": 4, "num_kv_shared_layers": 1, "sliding_window": 5, "rms_norm_eps": 1e-6,
+                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"], "laurel_rank": 5,
+                     "activation_sparsity_pattern": [0.8, 0.0, 0.6, 0.0], "intermediate_size": [48, 48, 40, 48], "altup_num_inputs": 3,
+                     "vocab_size_per_layer_input": 30, "hidden_size_per_layer_input": 6, "final_logit_softcapping": 3.0,
+                     "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rope_theta": 1000000.0,
+                     "rope_local_base_freq": 10000.0},
 }  # fmt: skip

@@ -19,7 +19,7 @@ from tests.support.recorded_configs import CONFIGS
 RECORDS = Path(__file__).parents[1] / "data" / "families"
 BATCH, SEQ, PAST = 2, 11, 13
 #: gains that are stored less one
-OFFSET = ("nemotron", "gemma", "qwen3_next", "qwen3_5")
+OFFSET = ("nemotron", "gemma", "qwen3_next", "qwen3_5", "recurrent_gemma")
 
 
 def config_of(case: str, dtype: str = "float32") -> dict[str, Any]:
@@ -51,7 +51,7 @@ def weights_of(case: str, shapes: list[tuple[str, list[int]]], dtype: Any = np.f
             x = x * 0.2 + (1.0 if gain and not less_one else 0.0)
         elif not any(t in name for t in ("embed", "wte", "wpe")):
             x /= np.sqrt(shape[-1])
-        if name.endswith(("gate.weight", "router.weight", "router.layer.weight")):
+        if name.endswith(("gate.weight", "router.weight", "router.layer.weight", "router.proj.weight")):
             x *= 3.0
         weights[name] = np.asarray(x).astype(dtype)
     return weights

@@ -45,6 +45,12 @@ CASES: dict[str, Case] = {
     "modernbert": ({**_SIDE, "num_hidden_layers": 4, "vocab_size": 37, "max_position_embeddings": 24, "local_attention": 6, "pad_token_id": 0,
                     "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0,
                     "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}, "", ("last_hidden_state",)),
+    "deberta-v2": ({**_BERT, "max_position_embeddings": 24, "relative_attention": True, "position_buckets": 6, "norm_rel_ebd": "layer_norm",
+                    "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False, "type_vocab_size": 0,
+                    "pad_token_id": 0}, "", ("last_hidden_state",)),
+    "deberta-v2-apart": ({**_BERT, "max_position_embeddings": 24, "relative_attention": True, "max_relative_positions": 7,
+                          "share_att_key": False, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 1, "num_hidden_layers": 1,
+                          "pad_token_id": 0}, "", ("last_hidden_state",)),
     "dinov2": ({**_SIDE, "image_size": 20, "patch_size": 5, "mlp_ratio": 2}, "", ("last_hidden_state", "pooler_output")),
     "dinov2-gated": ({**_SIDE, "image_size": 20, "patch_size": 5, "mlp_ratio": 2, "use_swiglu_ffn": True}, "",
                      ("last_hidden_state", "pooler_output")),
@@ -78,7 +84,7 @@ def pair_inputs(case: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 def kind_of(case: str) -> str:
     """`model_type` of a case: its name without the suffix that tells cases of one model apart."""
-    return case if case in ("xlm-roberta",) else case.split("-")[0]
+    return next((k for k in ("xlm-roberta", "deberta-v2") if case.startswith(k)), case.split("-")[0])
 
 
 def config_of(case: str, dtype: str = "float32") -> dict[str, Any]:

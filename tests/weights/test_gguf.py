@@ -18,7 +18,16 @@ RNG = np.random.default_rng(0)
 def random_blocks(name, n=9):
     """Any bytes are numbers, but scales and offsets must be finite."""
     blocks = RNG.integers(0, 256, (n, BLOCKS[name][1]), dtype=np.uint8)
-    places = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}.get(name, (0,))
+    places = {
+        "Q4_1": (0, 2),
+        "Q5_1": (0, 2),
+        "Q4_K": (0, 2),
+        "Q5_K": (0, 2),
+        "Q6_K": (208,),
+        "Q2_K": (80, 82),
+        "Q3_K": (108,),
+        "MXFP4": (),
+    }.get(name, (0,))
     for at in places:
         blocks[:, at : at + 2] = RNG.uniform(-2, 2, (n, 1)).astype("<f2").view(np.uint8)
     return blocks
@@ -189,9 +198,9 @@ def test_other_versions_are_refused(tmp_path, version, message):
 
 def test_formats_that_nothing_unpacks_are_listed(tmp_path):
     gguf = pytest.importorskip("gguf")
-    kind = gguf.GGMLQuantizationType.Q2_K
+    kind = gguf.GGMLQuantizationType.IQ2_XXS
     writer = gguf.GGUFWriter(str(tmp_path / "q.gguf"), "llama")
     writer.add_tensor("w", np.zeros((2, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), raw_dtype=kind)
     writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
-    with pytest.raises(UnsupportedError, match=r"formats Q2_K \(first 'w'\) are not supported; supported are F32"):
+    with pytest.raises(UnsupportedError, match=r"formats IQ2_XXS \(first 'w'\) are not supported; supported are F32"):
         open_gguf(tmp_path / "q.gguf")

@@ -15,7 +15,7 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError, Tx8Error
 from tx8fast.weights.gguf_blocks import unpack_blocks
-from tx8fast.weights.quantized import dequantize, mxfp4, unpack_bits
+from tx8fast.weights.quantized import code_book, dequantize, fp4_groups, mxfp4, unpack_bits
 from tx8fast.weights.rope import rope_cos, rope_sin
 
 #: finite stand-in for minus infinity in additive masks: score + mask never becomes NaN
@@ -81,6 +81,21 @@ def _relative_bias(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape
     return bias if len(shape) == 3 else bias.transpose(1, 0, 2).reshape(n, heads * n)
 
 
+def _distance_rows(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """The row of every distance of query and key, from n - 1 down to 1 - n or (`rising`) up, shape [1, 2 n - 1, width], of a table of 2 * `span`
+    rows. Near distances have rows of their own, from half of the `buckets` on they share them by their logarithm (He et al. 2021)."""
+    n, span, buckets = (shape[1] + 1) // 2, attrs["span"], attrs["buckets"]
+    far = np.arange(1 - n, n) if attrs["rising"] else np.arange(n - 1, -n, -1)
+    row = far
+    if buckets:  # in f32, as the models were trained
+        middle = buckets // 2
+        size = np.where(np.abs(far) < middle, middle - 1, np.abs(far)).astype(np.float32)
+        widest = np.log(np.float32((attrs["farthest"] - 1) / middle))
+        shared = np.ceil(np.log(size / np.float32(middle)) / widest * np.float32(middle - 1)) + middle
+        row = np.where(size <= middle, far, shared * np.sign(far)).astype(np.int64)
+    return inputs[0][np.clip(row + span, 0, 2 * span - 1)][None]
+
+
 def _fill(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     return np.broadcast_to(np.asarray(attrs.get("value", 0)), shape)
 
@@ -120,13 +135,19 @@ def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
 
 def _triangle(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     """Ones where row >= column ("lower"), row < column ("after"), row > column ("upto", "below"), row = column ("one"), or, of blocks of
-    `block` rows and columns, right below those of even number on the diagonal ("blocks"); or 0 where row > column and `value`
-    elsewhere ("chunks")."""
+    `block` rows and columns, right below those of even number on the diagonal ("blocks"); or where a column is between the row and the
+    middle of its block of twice `block`, the row's own only behind the middle ("midway"); or 0 where row > column and `value` elsewhere
+    ("chunks")."""
     ahead = np.arange(shape[1])[None, :] - np.arange(shape[0])[:, None]
     kind = attrs["kind"]
     if kind == "blocks":
         row, column = (np.arange(n) // attrs["block"] for n in shape)
         return ((row[:, None] == column[None, :] + 1) & (column[None, :] % 2 == 0)).astype(np.int8)
+    if kind == "midway":
+        row, column = np.arange(shape[0])[:, None], np.arange(shape[1])[None, :]
+        middle = row // (2 * attrs["block"]) * 2 * attrs["block"] + attrs["block"]
+        before = (row < middle) & (column > row) & (column < middle)
+        return (before | (row >= middle) & (column >= middle) & (column <= row)).astype(np.int8)
     ones = {
         "lower": ahead <= 0,
         "after": ahead > 0,
@@ -143,10 +164,13 @@ EXPRESSIONS: dict[str, Expression] = {
     "arange": _arange,
     "causal_mask": _causal_mask,
     "chunk_first": _chunk_first,
+    "code_book": code_book,
     "concat": lambda inputs, attrs, shape: np.concatenate(list(inputs), axis=attrs.get("axis", 0)),
     "convert": lambda inputs, attrs, shape: inputs[0],
     "dequantize": dequantize,
+    "distance_rows": _distance_rows,
     "fill": _fill,
+    "fp4_groups": fp4_groups,
     "gguf_blocks": unpack_blocks,
     "mxfp4": mxfp4,
     "relative_bias": _relative_bias,

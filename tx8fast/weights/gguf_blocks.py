@@ -91,11 +91,62 @@ def _q6_k(b: Blocks) -> np.ndarray:
     return (number * scale[:, :, None]).reshape(n, 256)
 
 
+def _two_bits(packed: np.ndarray) -> np.ndarray:
+    """[n, 64] bytes -> [n, 8, 32]: of each half the lowest bits of all bytes, then the next."""
+    packed = packed.reshape(len(packed), 2, 1, 32)
+    return np.concatenate([packed >> s & 3 for s in (0, 2, 4, 6)], axis=2).reshape(len(packed), 8, 32)
+
+
+def _q2_k(b: Blocks) -> np.ndarray:
+    """Sixteen sub-blocks of 16 with a 4-bit scale below a 4-bit minimum each."""
+    sides, n = b[:, :16], len(b)
+    scale, least = (sides & 15).astype(np.float32) * _f16(b, 80), (sides >> 4).astype(np.float32) * _f16(b, 82)
+    number = _two_bits(b[:, 16:80]).reshape(n, 16, 16).astype(np.float32)
+    return (number * scale[:, :, None] - least[:, :, None]).reshape(n, 256)
+
+
+def _q3_k(b: Blocks) -> np.ndarray:
+    """Two low bits; bit i of the 32 bytes in front is the third of sub-block i of 32; sixteen 6-bit scales, less 32."""
+    n = len(b)
+    top = b[:, None, :32] >> np.arange(8, dtype=np.uint8)[None, :, None] & 1
+    number = (_two_bits(b[:, 32:96]) | top << 2).astype(np.float32).reshape(n, 16, 16) - 4
+    low = np.concatenate([b[:, 96:104] & 15, b[:, 96:104] >> 4], axis=1)
+    high = np.concatenate([b[:, 104:108] >> s & 3 for s in (0, 2, 4, 6)], axis=1)
+    scale = ((low | high << 4).astype(np.float32) - 32) * _f16(b, 108)
+    return (number * scale[:, :, None]).reshape(n, 256)
+
+
+#: numbers of a four-bit code, closer to each other near zero
+_IQ4 = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+#: floats with two exponent bits and one mantissa bit, sign highest (OCP Microscaling Formats v1.0, 5.3.3)
+_FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def _iq4_nl(b: Blocks) -> np.ndarray:
+    return _IQ4[_nibbles(b[:, 2:])] * _f16(b, 0)
+
+
+def _iq4_xs(b: Blocks) -> np.ndarray:
+    """Eight sub-blocks of 32 with a 6-bit scale, less 32, each."""
+    n = len(b)
+    low = np.stack([b[:, 4:8] & 15, b[:, 4:8] >> 4], axis=2).reshape(n, 8)
+    words = np.ascontiguousarray(b[:, 2:4]).view("<u2")
+    high = (words >> np.arange(0, 16, 2, dtype=np.uint16)[None] & 3).astype(np.uint8)
+    scale = ((low | high << 4).astype(np.float32) - 32) * _f16(b, 0)
+    packed = b[:, 8:].reshape(n * 8, 16)
+    return (_IQ4[_nibbles(packed)].reshape(n, 8, 32) * scale[:, :, None]).reshape(n, 256)
+
+
+def _mxfp4(b: Blocks) -> np.ndarray:
+    return np.ldexp(_FP4[_nibbles(b[:, 1:])], b[:, :1].astype(np.int32) - 127)
+
+
 #: format -> (elements per block, bytes per block, unpacking)
 BLOCKS: dict[str, tuple[int, int, Callable[[Blocks], np.ndarray]]] = {
     "Q8_0": (32, 34, _q8_0), "Q4_0": (32, 18, _q4_0), "Q4_1": (32, 20, _q4_1), "Q5_0": (32, 22, _q5_0),
     "Q5_1": (32, 24, _q5_1), "Q4_K": (256, 144, _q4_k), "Q5_K": (256, 176, _q5_k),
-    "Q6_K": (256, 210, _q6_k),
+    "Q6_K": (256, 210, _q6_k), "Q2_K": (256, 84, _q2_k), "Q3_K": (256, 110, _q3_k), "IQ4_NL": (32, 18, _iq4_nl),
+    "IQ4_XS": (256, 136, _iq4_xs), "MXFP4": (32, 17, _mxfp4),
 }  # fmt: skip
 
 

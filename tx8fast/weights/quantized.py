@@ -5,6 +5,7 @@ May import: numpy, weights.dtypes, errors. Must not: read files; know the table.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,44 @@ def mxfp4(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) 
         part = blocks[at : at + step]
         codes = np.stack([part & 15, part >> 4], axis=-1).reshape(-1, 32)
         out[at : at + step] = np.ldexp(_FP4[codes], scales[at : at + step, None].astype(np.int32) - 127)
+    return out.reshape(shape)
+
+
+def fp4_groups(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Four-bit floats, the first of a byte in its low half, times a scale per group of a row and one of all, in the format `dtype` (NVFP4).
+
+    inputs: bytes u8 [rows, columns / 2], scales [rows, groups], and one number; `divide`: the scales are divided by it."""
+    codes, scales, whole = inputs
+    rows, columns = shape
+    whole = np.float32(whole.reshape(-1)[0])
+    whole = np.float32(1) / whole if attrs.get("divide") else whole
+    out = np.empty(shape, np_dtype(attrs["dtype"]))
+    step = max(1, CHUNK_ELEMENTS // columns)
+    for at in range(0, rows, step):
+        part = codes[at : at + step]
+        values = _FP4[np.stack([part & 15, part >> 4], axis=-1).reshape(len(part), scales.shape[1], -1)]
+        wide = scales[at : at + step].astype(np.float32) * whole
+        out[at : at + step] = (values * wide[:, :, None]).reshape(len(part), columns)
+    return out
+
+
+def code_book(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Numbers of a table of 16, the first of a byte in its high half, times the largest magnitude of each block (bitsandbytes NF4 and FP4).
+
+    inputs: bytes u8 [n / 2, 1], table f32 [16], magnitudes [blocks], the state's bytes, which hold JSON with `blocksize`; of magnitudes
+    that are packed too (u8) their table f32 [256] and magnitudes f32, and JSON with `nested_blocksize` and `nested_offset`."""
+    codes, table, largest, state = inputs[:4]
+    said = json.loads(bytes(np.ascontiguousarray(state)))
+    if len(inputs) > 4:
+        outer = inputs[5][np.arange(largest.size) // said["nested_blocksize"]]
+        largest = inputs[4][largest] * outer + np.float32(said["nested_offset"])
+    flat, block = codes.reshape(-1), said["blocksize"]
+    out = np.empty(2 * flat.size, np_dtype(attrs["dtype"]))
+    step = max(1, CHUNK_ELEMENTS // block) * block
+    for at in range(0, out.size, step):
+        part = flat[at // 2 : (at + step) // 2]
+        values = table[np.stack([part >> 4, part & 15], axis=-1).reshape(-1)]
+        out[at : at + step] = values * largest[np.arange(at, at + values.size) // block]
     return out.reshape(shape)
 
 

@@ -21,6 +21,7 @@ ROPE_TYPES: dict[str, tuple[str, ...]] = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": ("factor", "original_max_position_embeddings"),
     "longrope": ("factors",),
+    "proportional": (),
 }
 
 
@@ -30,7 +31,8 @@ def rope_frequencies(theta: float, rotary_dim: int, scaling: Mapping[str, Any] |
     `scaling["rope_type"]` is "default", "linear" (`factor`), "llama3" (`factor`, `low_freq_factor`,
     `high_freq_factor`, `original_max_position_embeddings`: long waves are stretched by `factor`, short ones
     kept, those between blended), "yarn" (the same idea, blended linearly over the lanes between those that
-    turn `beta_fast` and `beta_slow` times) or "longrope" (`factors`, one divisor per lane). Raises
+    turn `beta_fast` and `beta_slow` times), "longrope" (`factors`, one divisor per lane) or "proportional" (only the first `turned` frequencies
+    are not zero). Raises
     ImportModelError for another type.
     """
     freq = theta ** -(np.arange(0, rotary_dim, 2, dtype=np.float64) / rotary_dim)
@@ -39,6 +41,8 @@ def rope_frequencies(theta: float, rotary_dim: int, scaling: Mapping[str, Any] |
         return freq
     if kind == "linear":
         return freq / scaling["factor"]
+    if kind == "proportional":
+        return np.where(np.arange(freq.size) < scaling["turned"], freq, 0.0)
     if kind == "yarn":
         return _yarn(freq, theta, rotary_dim, scaling)
     if kind == "longrope":

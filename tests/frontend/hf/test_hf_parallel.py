@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import tx8fast
+from tests.support import recorded_families as recorded
 from tests.support.checkpoints import make_checkpoint, model_config
 from tests.support.encoder_reference import EncoderReference
 from tests.support.family_checkpoints import CONFIGS, ENCODERS, VOCAB, make_family
 from tests.support.family_reference import FamilyReference
+from tests.support.recorded_families import make_recorded, token_ids
 from tx8fast.errors import ConfigError, InfeasibleError, UnsupportedError
 from tx8fast.machine import load_machine
 from tx8fast.program.verify import verify
@@ -21,6 +23,20 @@ BATCH, SEQ, PAST = 2, 12, 16
 IDS = np.random.default_rng(1).integers(0, VOCAB, (BATCH, SEQ))
 ALL = bool(os.environ.get("TX8FAST_ALL_MODELS"))
 CUT = [case for case in CONFIGS if case not in ENCODERS and not case.startswith("olmo2")]
+#: recorded models with layers that keep a state
+STATEFUL = (
+    "jamba",
+    "rwkv",
+    "lfm2",
+    "mamba",
+    "granitemoehybrid",
+    "falcon_h1",
+    "nemotron_h",
+    "qwen3_next",
+    "recurrent_gemma",
+    "minimax",
+    "kimi_linear",
+)
 SOME = ("gpt2", "gemma2", "deepseek_v3")
 
 
@@ -147,3 +163,13 @@ def test_what_is_refused(tmp_path):
     )
     with pytest.raises(ConfigError, match="tp cuts the layers of Hugging Face and GGUF models"):
         tx8fast.compile(tmp_path / "m.mlir", tp=2)
+
+
+@pytest.mark.parametrize("case", STATEFUL if ALL else ("jamba", "rwkv"))
+def test_layers_that_keep_a_state_are_whole_on_every_chip(tmp_path, case):
+    """The library's outputs; states come out the same everywhere."""
+    record = make_recorded(tmp_path, case)
+    found = compiled(tmp_path, seq=recorded.SEQ, batch=recorded.BATCH, tp=2).run({"input_ids": token_ids(case)})
+    check(found, {"logits": record["prefill"]}, 2e-6)
+    states = [name for name in found if name.endswith(("conv", "state", "row", "numerator"))]
+    assert states and all(np.array_equal(found[name][0], found[name][1]) for name in states)

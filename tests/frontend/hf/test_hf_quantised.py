@@ -97,8 +97,8 @@ def test_misfitting_parts_are_listed(tmp_path):
         ({"quant_method": "gptq", "bits": 3}, "key 'bits' is 3, supported: 2, 4, 8"),
         ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "key 'version' is 'gemv'"),
         (
-            {"quant_method": "bitsandbytes", "load_in_4bit": True},
-            "key 'load_in_4bit' is True, supported: False",
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "int4"},
+            "key 'bnb_4bit_quant_type' is 'int4', supported: 'nf4', 'fp4'",
         ),
         ({"quant_method": "fp8", "weight_block_size": [0, 1]}, "weight_block_size"),
         ({"quant_method": "compressed-tensors", "format": "marlin-24"}, "'marlin-24'"),

@@ -78,9 +78,7 @@ def test_chunks_of_a_delta_network_hand_on_their_state(tmp_path, monkeypatch, ch
     assert error(found["logits"], record["prefill"]) <= TOLERANCE
 
 
-def test_what_has_states_is_not_cut_over_chips(tmp_path):
+def test_rows_of_images_are_not_taken_where_they_have_places(tmp_path):
     make_recorded(tmp_path, "qwen3_5_text")
-    with pytest.raises(UnsupportedError, match="layers that keep a state, which --tp does not cut yet"):
-        import_hf(tmp_path, HfOptions(seq=SEQ, tp=2))
     with pytest.raises(UnsupportedError, match="rows of images have places in time, height and width"):
         import_hf(tmp_path, HfOptions(seq=SEQ, input="embeds"))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tx8fast.frontend.hf.blocks import Blocks
-from tx8fast.frontend.hf.spec import Cache
+from tx8fast.frontend.hf.states import Cache
 from tx8fast.ir.core import Value
 
 SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
@@ -46,17 +46,32 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     if m.c.latent is not None:
         return _latent(m, i, x, past)
     c, at = m.c, f"layers.{i}.self_attn"
-    q, k, v = (m.linear(x, f"{at}.{p}_proj") for p in "qkv")
-    turns = {"q": (c.heads, at + ".q_norm", at + ".q_rope"), "k": (c.kv_heads, at + ".k_norm", at + ".k_rope")}
+    if c.keys_from and c.keys_from[i] >= 0:
+        q = _placed(m, i, m.linear(x, at + ".q_proj"), c.heads, at + ".q_norm", at + ".q_rope")
+        k, v = m.kept[c.keys_from[i]]
+        return m.out_linear(_attended(m, i, q, k, v, past, at), at + ".o_proj"), {}
+    kv_heads = c.form(i)[0]
+    q, k = (m.linear(x, f"{at}.{p}_proj") for p in "qk")
+    v = k if c.keys_as_values and c.keys_as_values[i] else m.linear(x, at + ".v_proj")
+    turns = {"q": (c.heads, at + ".q_norm", at + ".q_rope"), "k": (kv_heads, at + ".k_norm", at + ".k_rope")}
     q, k = (_placed(m, i, x, *turns[name]) for x, name in ((q, "q"), (k, "k")))
     v = _clipped(m, v, at)
+    if c.value_norm:
+        batch, seq, width = v.shape
+        v = m.b("reshape", v, shape=(batch, seq, kv_heads, width // kv_heads), loc=at + ".v_norm")
+        v = m.b("reshape", m.normalised(v, at + ".v_norm"), shape=(batch, seq, width), loc=at + ".v_norm")
     if m.grown is not None and c.growth is not None and (c.growth.turned or c.rope_of[i] < 0):
         q = m.b("mul", q, m.grown, loc=at + ".growth")
     k, v = made = _remember(m, i, (k, v), past, at)
-    o = attend(m, q, k, v, at, lambda s: _softmax(m, i, s, past, at), _macs(m, i, q, past))
+    m.kept[i] = made
+    o = _attended(m, i, q, k, v, past, at)
     if c.attention_gate:
         o = m.b("mul", o, m.b("sigmoid", m.linear(x, at + ".gate_proj"), loc=at + ".gate"), loc=at + ".gate")
     return m.out_linear(o, at + ".o_proj"), _results(m, i, made)
+
+
+def _attended(m: Blocks, i: int, q: Value, k: Value, v: Value, past: Past, at: str) -> Value:
+    return attend(m, q, k, v, at, lambda s: _softmax(m, i, s, past, at), _macs(m, i, q, past), m.c.form(i))
 
 
 def cross_attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
@@ -80,10 +95,12 @@ def _rows(m: Blocks, i: int) -> list[Cache]:
 
 
 def attend(m: Blocks, q: Value, k: Value, v: Value, at: str, softmax: Callable[[Value], Value] | None = None,
-           macs: int = -1) -> Value:  # fmt: skip
-    """Return what queries gather of keys and values; `softmax` of the scores, None: every query sees every key."""
+           macs: int = -1, form: tuple[int, int] | None = None) -> Value:  # fmt: skip
+    """Return what queries gather of keys and values; `softmax` of the scores, None: every query sees every key; `form` of the heads, None:
+    as the model says."""
     c = m.c
-    sizes = _sizes(c.kv_heads, c.heads // c.kv_heads, c.head_dim)
+    kv_heads, width = form or (c.kv_heads, c.head_dim)
+    sizes = _sizes(kv_heads, c.heads // kv_heads, width)
     s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=macs, loc=at + ".scores")
     p = softmax(s) if softmax is not None else m.b("softmax", s, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
     return m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=macs, loc=at + ".mix")

@@ -31,6 +31,9 @@ class Blocks:
         self.ropes: dict[int, tuple[Value, Value]] = {}
         self.masks: dict[tuple[int, int], Value] = {}  # by window and chunk
         self.leaning: dict[int, Value] = {}  # masks with learned summands, of the layers that have tables
+        self.distances: dict[bool, Value] = {}  # learned rows per distance, falling and rising
+        self.kept: dict[int, tuple[Value, Value]] = {}  # keys and values by layer, for layers that have none
+        self.aside: Value | None = None  # rows of the second table for all layers
         self.source: Value | None = None  # the encoder's result that a prefill attends to
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
         names = names_of(c)
@@ -117,11 +120,18 @@ class Blocks:
 
     def normalised(self, x: Value, name: str, *gain: Value, eps: float | None = None) -> Value:
         """Normalise the last dimension the family's way."""
-        eps = self.c.norm_eps if eps is None else eps
+        eps = self.eps(name) if eps is None else eps
         if self.c.norm == "layer":
             bias = (self.param(name + ".bias"),) if gain and self.has(name + ".bias") else ()
             return self.b("layernorm", x, *gain, *bias, eps=eps, loc=name)
         return self.b("rmsnorm", x, *gain, eps=eps, loc=name)
+
+    def eps(self, name: str) -> float:
+        """Return the eps of a norm: of a stream that was halved k times, 4^k times that of the stream as it is here."""
+        place, c = name.split("."), self.c
+        layer = int(place[1]) if place[0] == "layers" else c.layers if name == "norm" else 0
+        eps = c.final_eps if name == "norm" and c.final_eps else c.norm_eps
+        return eps * 4.0 ** (layer // c.halved) if c.halved else eps
 
     def head_norm(self, x: Value, heads: int, name: str) -> Value:
         """Normalise every head of [batch, seq, heads * head_dim] on its own; gains are of a head or of all of them."""
@@ -170,7 +180,7 @@ class Blocks:
         }
         if rope.gain != 1.0:
             attrs["gain"] = rope.gain
-        shape = (length, self.c.latent.rope if self.c.latent else self.c.head_dim)
+        shape = (length, self.c.latent.rope if self.c.latent else rope.width or self.c.head_dim)
         name = f"/{length}" + (f"/{which}" if which else "")
         return self.derived("%rope_cos" + name, "rope_cos", attrs, shape), self.derived(
             "%rope_sin" + name, "rope_sin", attrs, shape

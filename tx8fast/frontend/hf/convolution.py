@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tx8fast.frontend.hf.attention import Made, Past
 from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.frontend.hf.states import ShortConv
 from tx8fast.ir.core import Value
 
 #: rows that the matrix engine's convolution takes at once
@@ -41,8 +42,8 @@ def causal_conv(
 
 def short_conv(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     """Gate, convolution, gate (LFM2)."""
-    c, at = m.c.short_conv, f"layers.{i}.conv"
-    assert c is not None
+    c: ShortConv = m.c.keeper("conv")
+    at = f"layers.{i}.conv"
     before, after, x = (m.linear(x, f"{at}.{p}_proj") for p in ("before", "after", "value"))
     y, made = causal_conv(m, i, m.b("mul", before, x, loc=at + ".gate"), c.taps, at + ".conv", past)
     return m.linear(m.b("mul", after, y, loc=at + ".gate"), at + ".out_proj"), made

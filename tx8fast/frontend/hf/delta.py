@@ -15,7 +15,7 @@ from tx8fast.frontend.hf.attention import Made, Past
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.convolution import causal_conv
 from tx8fast.frontend.hf.scan import FAR, WIDE, chunks, per_head, tokens, triangle, wide
-from tx8fast.frontend.hf.spec import Delta
+from tx8fast.frontend.hf.states import Delta
 from tx8fast.ir.core import Value
 
 #: tokens of a chunk: the inverse grows with their logarithm, what tokens give each other with their number
@@ -24,15 +24,15 @@ CHUNK = 64
 
 def delta(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     """Return a gated delta layer of x [batch, seq, hidden], and the rows and the state that it leaves behind."""
-    c, at, b = m.c.delta, f"layers.{i}.delta", m.b
-    assert c is not None
+    c: Delta = m.c.keeper("delta")
+    at, b = f"layers.{i}.delta", m.b
     made: Made = {}
     parts = []
     for name in ("query", "key", "value"):
         y, rows = causal_conv(m, i, m.linear(x, f"{at}.{name}_proj"), c.taps, f"{at}.{name}_conv", past, f"conv_{name}")
         parts.append(wide(m, b("silu", y, loc=at + ".conv"), at))
         made |= rows
-    query, key = (_unit(m, c, y, at) for y in parts[:2])
+    query, key = (unit(m, c.key_heads, y, at) for y in parts[:2])
     query = m.scaled(query, c.key_width**-0.5, at + ".query")
     pace = b("sigmoid", wide(m, m.linear(x, at + ".pace_proj"), at), loc=at + ".pace")
     step = b("add", wide(m, m.linear(x, at + ".step_proj"), at), m.param(at + ".dt_bias", WIDE), loc=at + ".step")
@@ -51,13 +51,13 @@ def delta(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     return m.linear(y, at + ".out_proj"), made | {f"present.{i}.state": state}
 
 
-def _unit(m: Blocks, c: Delta, x: Value, at: str) -> Value:
+def unit(m: Blocks, heads: int, x: Value, at: str) -> Value:
     """Bring every head to length one: what rmsnorm gives over the root of its width."""
     batch, seq, width = x.shape
-    x = m.b("reshape", x, shape=(batch, seq, c.key_heads, c.key_width), loc=at + ".unit")
-    x = m.b("rmsnorm", x, eps=1e-6 / c.key_width, loc=at + ".unit")
+    x = m.b("reshape", x, shape=(batch, seq, heads, width // heads), loc=at + ".unit")
+    x = m.b("rmsnorm", x, eps=1e-6 * heads / width, loc=at + ".unit")
     x = m.b("reshape", x, shape=(batch, seq, width), loc=at + ".unit")
-    return m.scaled(x, c.key_width**-0.5, at + ".unit")
+    return m.scaled(x, (width // heads) ** -0.5, at + ".unit")
 
 
 def _sizes(c: Delta) -> tuple[str | int, ...]:
@@ -126,9 +126,9 @@ def _prompt(
         loc=at + ".pace",
     )
     taken = b("mul", _pairs(m, c, key, key, triangle(m, size, "below"), at), between, loc=at + ".taken")
-    inverse = _inverse(m, b("mul", taken, paces, loc=at + ".taken"), at)
+    turned = inverse(m, b("mul", taken, paces, loc=at + ".taken"), at)
     paced = b(
-        "mul", inverse, b("reshape", paces, shape=(batch * n, heads, 1, size), loc=at + ".pace"), loc=at + ".paced"
+        "mul", turned, b("reshape", paces, shape=(batch * n, heads, 1, size), loc=at + ".pace"), loc=at + ".paced"
     )
     own = b(
         "contract",
@@ -148,12 +148,12 @@ def _prompt(
     later = per_head(m, b("exp", behind, loc=at + ".later"), c.value_width, at)
     corrections = []
     for chunk in range(n):
-        one_key, one_own, one_later = (_one(m, x, batch, n, chunk, at) for x in (key, own, later))
+        one_key, one_own, one_later = (one(m, x, batch, n, chunk, at) for x in (key, own, later))
         if state is not None:
-            found = b("contract", _one(m, known, batch, n, chunk, at), state, equation="b t (h k), b (h k) p -> b t (h p)",
+            found = b("contract", one(m, known, batch, n, chunk, at), state, equation="b t (h k), b (h k) p -> b t (h p)",
                       sizes=("h", heads, "k", c.key_width), loc=at + ".known")  # fmt: skip
             one_own = b("sub", one_own, found, loc=at + ".corrections")
-            ends = _one(m, so_far, batch, n, chunk, at)
+            ends = one(m, so_far, batch, n, chunk, at)
             end = b("slice", ends, start=(0, size - 1, 0), size=(batch, 1, heads), step=(1, 1, 1), loc=at + ".ends")
         corrections.append(one_own)
         new = _added(m, c, one_key, b("mul", one_own, one_later, loc=at + ".later"), at)
@@ -162,7 +162,7 @@ def _prompt(
             new = b("add", _left(m, c, state, end, at), new, loc=at + ".state")
         state = new
     assert state is not None
-    values = _joined(m, corrections, at)
+    values = joined(m, corrections, at)
     y = b(
         "contract",
         given,
@@ -173,7 +173,7 @@ def _prompt(
     )
     if n > 1:
         zero = m.derived(f"%empty/{batch}x{heads}", "fill", {"value": 0.0}, (batch, *state.shape[1:]), WIDE)
-        far = _seen(m, c, query, _joined(m, [zero, *fronts], at), at)
+        far = _seen(m, c, query, joined(m, [zero, *fronts], at), at)
         far = b("mul", far, per_head(m, b("exp", so_far, loc=at + ".far"), c.value_width, at), loc=at + ".far")
         y = b("add", y, far, loc=at + ".far")
     return tokens(m, y, batch, seq, at), state
@@ -194,7 +194,7 @@ def _pairs(m: Blocks, c: Delta, left: Value, right: Value, seen: Value, at: str)
     return b("reshape", pairs, shape=(many, c.value_heads, size, size), loc=at + ".pairs")
 
 
-def _inverse(m: Blocks, taken: Value, at: str) -> Value:
+def inverse(m: Blocks, taken: Value, at: str) -> Value:
     """Return the inverse of I + `taken`, which is zero on and above the diagonal; the size is a power of two."""
     b, size = m.b, taken.shape[-1]
     found = m.derived(f"%one/{size}", "triangle", {"kind": "one"}, (size, size), WIDE)
@@ -209,7 +209,7 @@ def _inverse(m: Blocks, taken: Value, at: str) -> Value:
     return found if size > 1 else b("add", taken, found, loc=at + ".inverse")
 
 
-def _one(m: Blocks, x: Value, batch: int, n: int, chunk: int, at: str) -> Value:
+def one(m: Blocks, x: Value, batch: int, n: int, chunk: int, at: str) -> Value:
     """Return one chunk of every sequence, of [batch * n, ..]."""
     if n == 1:
         return x
@@ -219,8 +219,8 @@ def _one(m: Blocks, x: Value, batch: int, n: int, chunk: int, at: str) -> Value:
     return m.b("reshape", x, shape=(batch, *rest), loc=at + ".chunks")
 
 
-def _joined(m: Blocks, parts: list[Value], at: str) -> Value:
-    """Undo `_one`."""
+def joined(m: Blocks, parts: list[Value], at: str) -> Value:
+    """Undo `one`."""
     if len(parts) == 1:
         return parts[0]
     batch, *rest = parts[0].shape

@@ -20,9 +20,26 @@ GATES = ("silu", "gelu", "gelu_tanh", "relu", "sigmoid")
 def feed_forward(m: Blocks, i: int, x: Value) -> Value:
     """Return the feed-forward part of layer `i`."""
     name = f"layers.{i}."
-    if m.c.sparse[i]:
-        return _experts(m, name, x)
-    return _gated(m, name + "mlp.", x) if m.c.gated else _plain(m, name + "mlp.", x)
+    if m.c.sparse[i] and not beside(m):
+        return _experts(m, name, x, x)
+    return (
+        _gated(m, name + "mlp.", x, m.c.sparsity[i] if m.c.sparsity else 0.0)
+        if m.c.gated
+        else _plain(m, name + "mlp.", x)
+    )
+
+
+def beside(m: Blocks) -> bool:
+    return m.c.experts is not None and m.c.experts.beside
+
+
+def experts_beside(m: Blocks, i: int, x: Value, y: Value) -> Value:
+    """Add to what the plain part gives, y, what experts give of the stream x; both behind norms of their own."""
+    name = f"layers.{i}."
+    z = _experts(m, name, m.norm(x, name + "experts_norm"), x)
+    return m.b(
+        "add", m.norm(y, name + "mlp_own_norm"), m.norm(z, name + "experts_post_norm"), loc=name + "experts_residual"
+    )
 
 
 def _plain(m: Blocks, name: str, x: Value) -> Value:
@@ -54,9 +71,20 @@ def _xielu(m: Blocks, at: str, x: Value) -> Value:
     return y if dtype == ROUTING else b("convert", y, dtype=dtype, loc=at)
 
 
-def _gated(m: Blocks, name: str, x: Value) -> Value:
+def _gated(m: Blocks, name: str, x: Value, above: float = 0.0) -> Value:
     gate, up = m.linear(x, name + "gate_proj"), m.linear(x, name + "up_proj")
+    gate = _outstanding(m, name + "act", gate, above) if above else gate
     return m.out_linear(_gate(m, name, gate, up), name + "down_proj")
+
+
+def _outstanding(m: Blocks, at: str, x: Value, above: float) -> Value:
+    """What every number of a row exceeds the row's mean and so many of its standard deviations by, else zero."""
+    b, dtype, share = m.b, x.dtype, 1.0 / x.shape[-1]
+    x = x if dtype == ROUTING else b("convert", x, dtype=ROUTING, loc=at)
+    x = b("sub", x, m.scaled(b("reduce", x, op="add", axes=(-1,), loc=at), share, at), loc=at)
+    spread = m.scaled(b("reduce", b("square", x, loc=at), op="add", axes=(-1,), loc=at), share, at)
+    x = b("relu", b("sub", x, m.scaled(b("sqrt", spread, loc=at), above, at), loc=at), loc=at)
+    return x if dtype == ROUTING else b("convert", x, dtype=dtype, loc=at)
 
 
 def _gate(m: Blocks, name: str, gate: Value, up: Value) -> Value:
@@ -72,13 +100,16 @@ def _gate(m: Blocks, name: str, gate: Value, up: Value) -> Value:
     return b("mul", b("add", up, m.number(1.0, up.dtype, at), loc=at), glu, loc=at)
 
 
-def _experts(m: Blocks, name: str, x: Value) -> Value:
+def _experts(m: Blocks, name: str, x: Value, asked: Value) -> Value:
+    """What experts give of x; the router sees `asked`."""
     e = m.c.experts
     assert e is not None
     batch, seq, hidden = x.shape
     macs = batch * seq * e.top_k * hidden * e.intermediate
     at = name + "experts."
-    weights = m.b("reshape", routing_weights(m, name + "router", x), shape=(batch, seq, e.count), loc=at + "weights")
+    weights = m.b(
+        "reshape", routing_weights(m, name + "router", asked), shape=(batch, seq, e.count), loc=at + "weights"
+    )
     gate = m.linear(x, at + "gate_proj", macs)
     up = m.linear(x, at + "up_proj", macs)
     # a product with zeros and ones repeats a weight over its expert's units: it fuses with the products beside it,
@@ -110,6 +141,9 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     assert e is not None
     tokens = x.shape[0] * x.shape[1]
     flat = b("reshape", x, shape=(tokens, x.shape[2]), loc=name)
+    if e.router_norm:
+        flat = b("mul", m.normalised(flat, name), m.param(name + "_scale"), loc=name)
+        flat = m.scaled(flat, x.shape[2] ** -0.5, name)
     if e.wide_router and m.dtype != ROUTING:
         flat = b("convert", flat, dtype=ROUTING, loc=name)
     logits = m.linear(flat, name, dtype=ROUTING if e.wide_router else None)
@@ -131,6 +165,8 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
         weights = b("div", weights, total, loc=name)
     weights = m.scaled(weights, e.scale, name)
     weights = b("scatter", none, chosen, weights, axis=-1, loc=name)
+    if e.expert_scale:
+        weights = b("mul", weights, m.param(name.replace("router", "expert_scale"), ROUTING), loc=name)
     return weights if m.dtype == ROUTING else b("convert", weights, dtype=m.dtype, loc=name)
 
 

@@ -5,6 +5,7 @@ May import: ir, weights, frontend.hf. Must not: read files.
 
 from __future__ import annotations
 
+from tx8fast.frontend.hf.altup import gathered, spread
 from tx8fast.frontend.hf.attention import Step, visible_pairs
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.checkpoint import ModelWeights
@@ -41,14 +42,17 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
     else:
         m.decode_inputs(args["position"], past)
     m.source = args.get("encoder_hidden_states")
+    if c.side is not None:
+        m.aside = _aside(m, x, args["input_ids"])
     step = None if past is None else Step(args["position"], args)
     made: dict[str, Value] = {}
     if c.wide_residual and m.dtype != "f32":
         x = m.b("convert", x, dtype="f32", loc="residual")
+    x = spread(m, x) if c.streams > 1 else x
     for i in range(c.layers):
         x, new = layer(m, i, x, step)
         made |= new
-    x = m.narrow(x)
+    x = gathered(m, x) if c.streams > 1 else m.narrow(x)
     return made if logits == "none" else {"logits": _head(m, x, logits == "last"), **made}
 
 
@@ -72,6 +76,22 @@ def _placed(m: Blocks, x: Value, position: Value | None, past: int | None) -> Va
             rows = m.b("embedding", rows, position, loc="positions")
         x = m.b("add", x, rows, loc="positions")
     return m.norm(x, "embed_norm") if c.embedding_norm and c.norm_positions else x
+
+
+def _aside(m: Blocks, x: Value, ids: Value) -> Value:
+    """Return the rows of the second table for every layer side by side [batch, seq, layers * width], mixed with a projection of x."""
+    c, side, at = m.c, m.c.side, "side"
+    assert side is not None
+    if side.vocab < c.vocab:  # marks behind the words have the row of the first
+        known = m.derived(f"%known/{side.vocab}", "fill", {"value": side.vocab - 1}, (1,), "i64")
+        first = m.derived("%first_token", "fill", {"value": 0}, (1,), "i64")
+        ids = m.b("select", m.b("le", ids, known, loc=at), ids, first, loc=at)
+    rows = m.b("embedding", m.param("side_tokens.weight"), ids, loc=at)
+    rows = m.scaled(rows, side.width**0.5, at)
+    made = m.scaled(m.linear(x, "side_proj"), c.hidden**-0.5, at)
+    split = m.b("reshape", made, shape=(*made.shape[:2], c.layers, side.width), loc=at)
+    made = m.b("reshape", m.norm(split, "side_proj_norm"), shape=made.shape, loc=at)
+    return m.scaled(m.b("add", made, rows, loc=at), 2.0**-0.5, at)
 
 
 def _head(m: Blocks, x: Value, last_only: bool) -> Value:

@@ -75,6 +75,10 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         warnings.warn(
             "seq has no effect, the size of an image or sound makes the positions", UnusedOptionWarning, stacklevel=2
         )
+    if options.input == "embeds" and config.side is not None:
+        raise UnsupportedError(
+            f"importing {path}: every layer of {config.model_type} looks tokens up in a second embedding; drop --input embeds"
+        )
     if options.input == "embeds" and any(rope.images for rope in config.ropes):
         raise UnsupportedError(
             f"importing {path}: rows of images have places in time, height and width in a {config.model_type}, which --input embeds does "

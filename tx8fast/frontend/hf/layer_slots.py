@@ -6,12 +6,10 @@ May import: frontend.hf. Must not: open files; know the IR.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import chain
-from math import prod
 
 from tx8fast.frontend.hf import mixer_slots
-from tx8fast.frontend.hf.family import Stack
+from tx8fast.frontend.hf.expert_slots import experts
 from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, outer_key, part
 from tx8fast.frontend.hf.spec import Image, ModelConfig
 
@@ -27,6 +25,14 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("embed_tokens", (c.vocab + c.spare_rows, c.embedding_width or c.hidden))
         if c.positions:
             yield s.outer("positions", (c.positions + c.position_offset, c.hidden))
+    for k in range(1, c.streams):
+        for module in ("streams", "unstreams"):
+            key = outer_key(s.names, module, s.prefix)
+            yield Slot(f"{module}.{k}.weight", (f"{key}.{k - 1}.weight",), (c.hidden, c.hidden))
+    if c.side is not None:
+        yield s.outer("side_tokens", (c.side.vocab, c.layers * c.side.width))
+        yield s.outer("side_proj", (c.layers * c.side.width, c.hidden))
+        yield s.outer("side_proj_norm", (c.side.width,))
     if c.token_types:
         yield s.outer("token_types", (c.token_types, c.hidden))
     if c.embedding_norm:
@@ -35,6 +41,11 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield s.outer("embed_norm", (c.hidden,), ".bias")
     if c.embedding_width:
         yield s.outer("project_in", (c.hidden, c.embedding_width))
+    if c.distances is not None:
+        yield s.outer("distances", (2 * c.distances.span, c.hidden))
+        if c.distances.normed:
+            yield s.outer("distance_norm", (c.hidden,))
+            yield s.outer("distance_norm", (c.hidden,), ".bias")
     for i in range(c.layers):
         yield from s.norm(i, "attn_norm", c.hidden)
         yield from MIXERS[c.mixer(i)](s, i)
@@ -47,8 +58,25 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         if c.fed and not c.fed[i]:
             continue
         yield from s.norm(i, "mlp_norm", c.hidden)
-        yield from _experts(s, i) if c.sparse[i] else _mlp(s, i)
+        if c.channel_mix:
+            yield from mixer_slots.channel_mix(s, i)
+        else:
+            beside = c.experts is not None and c.experts.beside
+            yield from experts(s, i) if c.sparse[i] else ()
+            yield from _mlp(s, i) if beside or not c.sparse[i] else ()
         yield from s.norm(i, "mlp_post_norm", c.hidden)
+        if c.streams > 1:
+            yield from _streams(s, i)
+        if c.laurel:
+            yield from s.linear(i, "laurel_down", c.laurel, c.hidden)
+            yield from s.linear(i, "laurel_up", c.hidden, c.laurel)
+            yield from s.norm(i, "laurel_norm", c.hidden)
+        if c.side is not None:
+            yield from s.linear(i, "side_gate", c.side.width, c.hidden)
+            yield from s.linear(i, "side_out", c.hidden, c.side.width)
+            yield from s.norm(i, "side_norm", c.hidden)
+        if c.layer_factor:
+            yield s.vector(i, "factor", 1, "")
     if c.final_norm and c.norm_gain:
         yield s.outer("norm", (c.hidden,), shift=c.norm_offset)
         if c.norm_bias:
@@ -67,6 +95,15 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     if "logits_bias" in s.names.outer:
         key = outer_key(s.names, "logits_bias", s.prefix)
         yield Slot("lm_head.bias", (key,), (1, c.vocab), (("reshape", [c.vocab]),), optional=True)
+
+
+def _streams(s: SlotList, i: int) -> Iterator[Slot]:
+    n, h = s.c.streams, s.c.hidden
+    for module, rows, cols in (("router", n, h), ("predict", n * n, n), ("correct", n, n)):
+        yield from s.linear(i, "altup." + module, rows, cols)
+    yield from s.norm(i, "altup.norm", h)
+    if "altup.scale" in s.names.modules:
+        yield s.vector(i, "altup.scale", h, "")
 
 
 def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
@@ -133,22 +170,40 @@ def _attention(s: SlotList, i: int) -> Iterator[Slot]:
     if c.sinks:
         yield Slot(f"layers.{i}.self_attn.sinks.weight", (s.key(i, "self_attn.sinks"),), (c.heads,))
     if c.qk_norm and c.qk_norm_gain:
-        for module, heads in (("q_norm", c.heads), ("k_norm", c.kv_heads)):
+        for module, heads in (("q_norm", c.heads), ("k_norm", c.form(i)[0]))[: 1 if _borrows(c, i) else 2]:
             yield from _query_norm(s, i, f"self_attn.{module}", heads)
+
+
+def _disentangled(s: SlotList, i: int) -> Iterator[Slot]:
+    c, kind = s.c, s.c.distances
+    assert kind is not None
+    yield from _projections(s, i, "self_attn", c.hidden)
+    if not kind.shared:
+        for module, there in (("pos_k_proj", kind.to_places), ("pos_q_proj", kind.from_places)):
+            if there:
+                yield from s.linear(i, "self_attn." + module, c.heads * c.head_dim, c.hidden, True)
 
 
 def _projections(s: SlotList, i: int, at: str, source: int) -> Iterator[Slot]:
     """The matrices into and out of an attention, whose keys and values are of rows `source` wide."""
     c, paired = s.c, s.c.paired_lanes
-    q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
+    kv_heads, lanes = c.form(i)
+    q, kv = c.heads * lanes, kv_heads * lanes
     if c.attention_gate and at == "self_attn":
         rows = (("q_proj", c.head_dim), ("gate_proj", c.head_dim))
         yield from head_parts(c.heads, f"layers.{i}.self_attn.", s.key(i, at + ".q_proj"), c.hidden, rows, c.qkv_bias)
     else:
         yield from s.linear(i, at + ".q_proj", q, c.hidden, c.qkv_bias, heads=c.heads * paired)
-    yield from s.linear(i, at + ".k_proj", kv, source, c.qkv_bias and c.key_bias, heads=c.kv_heads * paired)
-    yield from s.linear(i, at + ".v_proj", kv, source, c.qkv_bias)
+    if not _borrows(c, i):
+        yield from s.linear(i, at + ".k_proj", kv, source, c.qkv_bias and c.key_bias, heads=kv_heads * paired)
+        if not c.keys_as_values or not c.keys_as_values[i]:
+            yield from s.linear(i, at + ".v_proj", kv, source, c.qkv_bias)
     yield from s.linear(i, at + ".o_proj", c.hidden, q, c.out_bias)
+
+
+def _borrows(c: ModelConfig, i: int) -> bool:
+    """Keys and values of another layer serve."""
+    return bool(c.keys_from) and c.keys_from[i] >= 0
 
 
 def _query_norm(s: SlotList, i: int, module: str, heads: int) -> Iterator[Slot]:
@@ -160,7 +215,7 @@ def _query_norm(s: SlotList, i: int, module: str, heads: int) -> Iterator[Slot]:
     elif c.qk_norm == "heads":
         yield Slot(f"layers.{i}.{module}.weight", (key + ".weight",), (heads, c.head_dim), (("reshape", [size]),))
     else:
-        size = size if c.qk_norm == "full" else c.head_dim
+        size = size if c.qk_norm == "full" else c.form(i)[1]
         yield s.vector(i, module, size, shift=c.norm_offset)
         if c.qk_norm_bias:
             yield s.vector(i, module, size, ".bias")
@@ -224,56 +279,9 @@ def _latent(s: SlotList, i: int) -> Iterator[Slot]:
     yield from s.linear(i, "self_attn.o_proj", c.hidden, c.value_width, c.out_bias)
 
 
-#: dimensions of the experts' tensors as the graph has them: experts side by side
-_ORDER = {
-    "gate_proj": "eih",
-    "up_proj": "eih",
-    "down_proj": "hei",
-    "gate_bias": "ei",
-    "up_bias": "ei",
-    "down_bias": "eh",
-}
-_GGUF_AXES = {"gate_proj": ("e", "i", "h"), "up_proj": ("e", "i", "h"), "down_proj": ("e", "h", "i")}
-
-
-def _stacked(s: SlotList, i: int, module: str, name: str) -> Slot:
-    """All experts in one stored tensor, brought into the graph's order of dimensions."""
-    if s.c.gguf:
-        stack = Stack(s.names.modules[module] + ".weight", _GGUF_AXES[module])
-    else:
-        stack = s.names.stacks[module]
-    if len(stack.axes) == 3 and (s.c.quantization or {}).get("method") == "mxfp4":
-        stack = replace(stack, axes=(stack.axes[0], *stack.axes[:0:-1]))  # packed along what goes in, which comes last
-    slot = _unstacked(s, i, module, name, stack)
-    other = stack.turned and _unstacked(s, i, module, name, replace(stack, axes=(stack.axes[0], *stack.axes[:0:-1])))
-    return replace(slot, other=other) if other else slot
-
-
-def _unstacked(s: SlotList, i: int, module: str, name: str, stack: Stack) -> Slot:
-    e = s.c.experts
-    assert e is not None
-    sizes = {"e": e.count, "i": e.intermediate, "h": s.c.hidden, "2": 2}
-    stored = tuple(prod(sizes[n] for n in axis) for axis in stack.axes)
-    axes, order = "".join(stack.axes), _ORDER[module]
-    steps: list[tuple] = [("reshape", [sizes[n] for n in axes])]
-    if "2" in axes:
-        steps += part(
-            tuple(1 if n == "2" else sizes[n] for n in axes), tuple(stack.at if n == "2" else 0 for n in axes)
-        )
-        axes = axes.replace("2", "")
-        steps.append(("reshape", [sizes[n] for n in axes]))
-    if axes != order:
-        steps.append(("transpose", [axes.index(n) for n in order]))
-    side = {"eih": [e.count * e.intermediate, s.c.hidden], "hei": [s.c.hidden, e.count * e.intermediate],
-            "ei": [e.count * e.intermediate], "eh": [e.count, s.c.hidden]}[order]  # fmt: skip
-    key = s.layer(i) + stack.key
-    return Slot(
-        f"layers.{i}.experts.{name}", (key,), stored, (*steps, ("reshape", side)), flipped=module == "down_bias"
-    )
-
-
 def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
     c, flipped = s.c, s.c.flipped
+    units = c.units[i] if c.units else c.intermediate
     if "mlp.gate_up" in s.names.modules:
         key, n = s.key(i, "mlp.gate_up") + ".weight", c.intermediate
         for j, module in enumerate(("gate_proj", "up_proj")):
@@ -291,65 +299,18 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
                     part((n,), (j * n,)),
                 )
     elif c.gated:
-        yield from s.linear(i, "mlp.gate_proj", c.intermediate, c.hidden, c.mlp_bias)
+        yield from s.linear(i, "mlp.gate_proj", units, c.hidden, c.mlp_bias)
     if "mlp.gate_up" not in s.names.modules:
-        yield from s.linear(i, "mlp.up_proj", c.intermediate, c.hidden, c.mlp_bias, flipped)
-    yield from s.linear(i, "mlp.down_proj", c.hidden, c.intermediate, c.mlp_bias, flipped)
+        yield from s.linear(i, "mlp.up_proj", units, c.hidden, c.mlp_bias, flipped)
+    yield from s.linear(i, "mlp.down_proj", c.hidden, units, c.mlp_bias, flipped)
     if c.activation == "xielu":
         for side in ("alpha_p", "alpha_n"):
             yield Slot(f"layers.{i}.mlp.act.{side}", (s.key(i, "mlp.act") + "." + side,), (1,))
 
 
-def _experts(s: SlotList, i: int) -> Iterator[Slot]:
-    """All experts side by side: one tall matrix into them, one wide matrix out of them."""
-    c, e = s.c, s.c.experts
-    assert e is not None
-    yield from s.linear(i, "router", e.count, c.hidden, e.router_bias)
-    if e.correction:
-        stored = (
-            s.key(i, "correction")
-            if "correction" in s.names.modules
-            else s.key(i, "router") + ".e_score_correction_bias"
-        )
-        yield Slot(f"layers.{i}.router.e_score_correction_bias", (stored,), (e.count,))
-    for module, shape, axis in (("gate_proj", (e.intermediate, c.hidden), 0), ("up_proj", (e.intermediate, c.hidden), 0),
-                                ("down_proj", (c.hidden, e.intermediate), 1)):  # fmt: skip
-        if c.gguf or module in s.names.stacks:
-            yield _stacked(s, i, module, module + ".weight")
-            continue
-        keys = tuple(f"{s.key(i, 'experts')}{n}.{s.names.modules[module]}.weight" for n in range(e.count))
-        yield Slot(f"layers.{i}.experts.{module}.weight", keys, shape, axis=axis, expert=True)
-    if e.bias:
-        for module, name in (
-            ("gate_bias", "gate_proj.bias"),
-            ("up_bias", "up_proj.bias"),
-            ("down_bias", "down_bias.weight"),
-        ):
-            yield _stacked(s, i, module, name)
-    if e.shared:
-        if "shared.gate_up" in s.names.modules:
-            yield from _shared_fused(s, i, e.shared)
-            return
-        shared = s.key(i, "shared")
-        for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
-                              ("down_proj", (c.hidden, e.shared))):  # fmt: skip
-            yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)
-    if e.shared_gate:
-        yield from s.linear(i, "shared_gate", 1, c.hidden)
-
-
-def _shared_fused(s: SlotList, i: int, units: int) -> Iterator[Slot]:
-    """Shared experts whose gate and unit are one matrix."""
-    h, key = s.c.hidden, s.key(i, "shared.gate_up") + ".weight"
-    for at, module in enumerate(("gate_proj", "up_proj")):
-        yield Slot(
-            f"layers.{i}.shared_experts.{module}.weight", (key,), (2 * units, h), part((units, h), (at * units, 0))
-        )
-    yield Slot(f"layers.{i}.shared_experts.down_proj.weight", (s.key(i, "shared.down") + ".weight",), (h, units))
-
-
 #: the slots of what mixes tokens, by its name
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
     "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
+    "selective": mixer_slots.selective, "disentangled": _disentangled, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
 }  # fmt: skip

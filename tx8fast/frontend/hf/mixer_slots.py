@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, part
+from tx8fast.frontend.hf.states import ChannelDelta, Delta, Lightning, Lru, Scan, Selective, ShortConv, TimeMix
 
 Rows = tuple[tuple[str, int], ...]
 
 
 def short_conv(s: SlotList, i: int) -> Iterator[Slot]:
-    c = s.c.short_conv
-    assert c is not None
+    c: ShortConv = s.c.keeper("conv")
     key, h = s.key(i, "conv"), s.c.hidden
     yield from _split(
         f"layers.{i}.conv.", key + ".in_proj", (("before_proj", h), ("after_proj", h), ("value_proj", h)), h, c.bias
@@ -24,8 +24,7 @@ def short_conv(s: SlotList, i: int) -> Iterator[Slot]:
 
 
 def scan(s: SlotList, i: int) -> Iterator[Slot]:
-    c = s.c.scan
-    assert c is not None
+    c: Scan = s.c.keeper("scan")
     key, at, h = s.key(i, "scan"), f"layers.{i}.scan.", s.c.hidden
     yield from _split(
         at, key + ".in_proj", (("gate_proj", c.inner), ("mixed_proj", c.channels), ("step_proj", c.heads)), h, c.bias
@@ -40,8 +39,7 @@ def scan(s: SlotList, i: int) -> Iterator[Slot]:
 
 def delta(s: SlotList, i: int) -> Iterator[Slot]:
     """Projections stored fused by key head, or one below the other."""
-    c = s.c.delta
-    assert c is not None
+    c: Delta = s.c.keeper("delta")
     key, at, h, times = s.key(i, "delta"), f"layers.{i}.delta.", s.c.hidden, c.value_heads // c.key_heads
     if "delta.fused" in s.names.modules:
         wide = times * c.value_width
@@ -95,3 +93,84 @@ def _taps(name: str, key: str, channels: int, taps: int, bias: bool) -> Iterator
     )
     if bias:
         yield Slot(name + ".bias", (key + ".bias",), (channels,))
+
+
+def selective(s: SlotList, i: int) -> Iterator[Slot]:
+    c: Selective = s.c.keeper("selective")
+    key, at, h = s.key(i, "selective"), f"layers.{i}.selective.", s.c.hidden
+    yield from _split(at, key + ".in_proj", (("value_proj", c.inner), ("gate_proj", c.inner)), h, c.bias)
+    yield from _taps(at + "conv", key + ".conv1d", c.inner, c.taps, c.conv_bias)
+    rows = (("step_proj", c.rank), ("written_proj", c.state), ("read_proj", c.state))
+    yield from _split(at, key + ".x_proj", rows, c.inner, False)
+    yield from _whole(at + "rate_proj", key + ".dt_proj", c.inner, c.rank, True)
+    yield Slot(at + "A_log", (key + ".A_log",), (c.inner, c.state), (("transpose", [1, 0]),))
+    yield Slot(at + "D", (key + ".D",), (c.inner,))
+    for module, stored, size in (("step", "dt", c.rank), ("written", "b", c.state), ("read", "c", c.state)):
+        if c.norms == "gain":
+            yield Slot(f"{at}{module}_norm.weight", (f"{key}.{stored}_layernorm.weight",), (size,))
+    yield from _whole(at + "out_proj", key + ".out_proj", h, c.inner, c.bias)
+
+
+def lru(s: SlotList, i: int) -> Iterator[Slot]:
+    c: Lru = s.c.keeper("lru")
+    key, at, h, lanes = s.key(i, "lru"), f"layers.{i}.lru.", s.c.hidden, c.width // c.blocks
+    yield from _whole(at + "gate_proj", key + ".linear_y", c.width, h, True)
+    yield from _whole(at + "value_proj", key + ".linear_x", c.width, h, True)
+    yield from _taps(at + "conv", key + ".conv_1d", c.width, c.taps, True)
+    for module, stored in (("taken_gate", "input_gate"), ("kept_gate", "recurrent_gate")):
+        stored = f"{key}.rg_lru.{stored}_"
+        yield Slot(
+            f"{at}{module}.weight", (stored + "weight",), (c.blocks, lanes, lanes), (("reshape", [c.width, lanes]),)
+        )
+        yield Slot(f"{at}{module}.bias", (stored + "bias",), (c.blocks, lanes), (("reshape", [c.width]),))
+    yield Slot(at + "slope", (key + ".rg_lru.recurrent_param",), (c.width,))
+    yield from _whole(at + "out_proj", key + ".linear_out", h, c.width, True)
+
+
+def time_mix(s: SlotList, i: int) -> Iterator[Slot]:
+    c: TimeMix = s.c.keeper("time_mix")
+    key, at, h = s.key(i, "time_mix"), f"layers.{i}.time_mix.", s.c.hidden
+    for name in ("decay", "first"):
+        yield Slot(at + name, (f"{key}.time_{name}",), (c.width,))
+    for side in ("key", "value", "receptance"):
+        yield Slot(f"{at}{side}_mix", (f"{key}.time_mix_{side}",), (1, 1, h))
+        yield from _whole(f"{at}{side}_proj", f"{key}.{side}", c.width, h, False)
+    yield from _whole(at + "out_proj", key + ".output", h, c.width, False)
+
+
+def channel_mix(s: SlotList, i: int) -> Iterator[Slot]:
+    key, at, h, units = s.key(i, "channel_mix"), f"layers.{i}.mlp.", s.c.hidden, s.c.intermediate
+    for side in ("key", "receptance"):
+        yield Slot(f"{at}{side}_mix", (f"{key}.time_mix_{side}",), (1, 1, h))
+    for module, stored, rows, cols in (
+        ("up_proj", "key", units, h),
+        ("down_proj", "value", h, units),
+        ("receptance_proj", "receptance", h, h),
+    ):
+        yield from _whole(at + module, f"{key}.{stored}", rows, cols, False)
+
+
+def lightning(s: SlotList, i: int) -> Iterator[Slot]:
+    c: Lightning = s.c.keeper("lightning")
+    key, at, h, lanes = s.key(i, "lightning"), f"layers.{i}.lightning.", s.c.hidden, c.heads * c.width
+    parts = (("query_proj", c.width), ("key_proj", c.width), ("value_proj", c.width))
+    yield from head_parts(c.heads, at, key + ".qkv_proj", h, parts)
+    yield from _whole(at + "gate_proj", key + ".output_gate", lanes, h, False)
+    yield Slot(at + "norm.weight", (key + ".norm.weight",), (lanes,))
+    yield from _whole(at + "out_proj", key + ".out_proj", h, lanes, False)
+
+
+def channel_delta(s: SlotList, i: int) -> Iterator[Slot]:
+    c: ChannelDelta = s.c.keeper("channel_delta")
+    key, at, h = s.key(i, "channel_delta"), f"layers.{i}.channel_delta.", s.c.hidden
+    for name in ("query", "key", "value"):
+        yield from _whole(f"{at}{name}_proj", f"{key}.{name[0]}_proj", c.lanes, h, False)
+        yield from _taps(f"{at}{name}_conv", f"{key}.{name[0]}_conv1d", c.lanes, c.taps, False)
+    for name, letter in (("decay", "f"), ("gate", "g")):
+        yield from _whole(f"{at}{name}_down", f"{key}.{letter}_a_proj", c.width, h, False)
+        yield from _whole(f"{at}{name}_up", f"{key}.{letter}_b_proj", c.lanes, c.width, False)
+    yield from _whole(at + "pace_proj", key + ".b_proj", c.heads, h, False)
+    yield Slot(at + "dt_bias", (key + ".dt_bias",), (c.lanes,))
+    yield Slot(at + "A_log", (key + ".A_log",), (1, 1, c.heads, 1), (("reshape", [1, c.heads]),))
+    yield Slot(at + "norm.weight", (key + ".o_norm.weight",), (c.width,))
+    yield from _whole(at + "out_proj", key + ".o_proj", h, c.lanes, False)

@@ -4,7 +4,8 @@ May import: ir, weights, errors, frontend.hf. Must not: read tensor bytes.
 
 What leads into heads and hidden units is cut by its outputs, what leads out of them by its inputs, so that a layer needs two
 sums over the chips and nothing else. Chip c holds part c mod n; chips of a group follow each other. Where there are fewer key
-heads than chips, several chips hold the same key head. Norms, routers, the latent rows and the embedding are on every chip.
+heads than chips, several chips hold the same key head. Norms, routers, the latent rows, the embedding and layers that keep a state are
+on every chip.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tx8fast.weights.dtypes import ITEM_BYTES
 HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
 COLUMNS = {
     "self_attn.q_proj": HEADS, "self_attn.k_proj": KEY_HEADS, "self_attn.v_proj": KEY_HEADS,
+    "self_attn.pos_q_proj": HEADS, "self_attn.pos_k_proj": HEADS,
     "self_attn.gate_proj": HEADS, "self_attn.sinks": HEADS, "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
     "mlp.gate_proj": UNITS, "mlp.up_proj": UNITS, "shared_experts.gate_proj": UNITS, "shared_experts.up_proj": UNITS,
     "experts.gate_proj": EXPERT_UNITS, "experts.up_proj": EXPERT_UNITS,
@@ -61,7 +63,11 @@ def split(c: ModelConfig, weights: ModelWeights, p: Parallel, what: str) -> tupl
     slots = {name: _cut(c, weights, p, name, bound) for name, bound in weights.slots.items()}
     experts = c.experts and replace(c.experts, intermediate=c.experts.intermediate // n, shared=c.experts.shared // n)
     small = replace(
-        c, heads=c.heads // n, kv_heads=max(1, c.kv_heads // n), intermediate=c.intermediate // n, experts=experts
+        c,
+        heads=max(1, c.heads // n),
+        kv_heads=max(1, c.kv_heads // n),
+        intermediate=c.intermediate // n,
+        experts=experts,
     )
     return small, replace(weights, slots=slots)
 
@@ -71,18 +77,18 @@ def _check(c: ModelConfig, n: int, what: str) -> None:
         raise UnsupportedError(
             f"{what}: scores of {c.model_type} lean by a slope per head, which --tp does not cut yet; drop --tp"
         )
+    if c.forms or c.keys_from or c.side is not None:
+        raise UnsupportedError(
+            f"{what}: layers of {c.model_type} differ in their heads or share keys, which --tp does not cut yet; drop --tp"
+        )
     if c.qk_norm == "full":
         raise UnsupportedError(
             f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"
         )
-    if any(kind != "attention" for kind in c.mixers):
-        raise UnsupportedError(
-            f"{what}: {c.model_type} has layers that keep a state, which --tp does not cut yet; drop --tp"
-        )
     if c.cross or c.relative is not None:
         raise UnsupportedError(f"{what}: --tp does not cut the sides of an encoder-decoder yet; drop --tp")
     problems = [f"{size} {name} do not divide by {n}" for name, size in _sizes(c).items() if size % n]
-    if c.latent is None and c.kv_heads % n and n % c.kv_heads:
+    if _attends(c) and c.latent is None and c.kv_heads % n and n % c.kv_heads:
         problems.append(f"{c.kv_heads} key heads neither divide by {n} nor divide it")
     raise_all(ConfigError, f"{what} over {n} chips", problems)
 
@@ -114,6 +120,10 @@ def _what(c: ModelConfig, n: int, name: str) -> str | None:
     return None if module in ROWS and kind == "bias" else ROWS.get(module) or COLUMNS.get(module)
 
 
+def _attends(c: ModelConfig) -> bool:
+    return any("attention" in c.mixer(i) or c.distances for i in range(c.layers))
+
+
 def _held(c: ModelConfig, n: int, what: str) -> int:
     """Return the number of different parts."""
     return n if what != KEY_HEADS else min(n, c.kv_heads)
@@ -121,8 +131,8 @@ def _held(c: ModelConfig, n: int, what: str) -> int:
 
 def _sizes(c: ModelConfig) -> dict[str, int]:
     """Return what has to divide."""
-    out = {"heads": c.heads}
-    if not all(c.sparse):
+    out = {"heads": c.heads} if _attends(c) else {}
+    if any(not sparse and (not c.fed or fed) for sparse, fed in zip(c.sparse, c.fed or c.sparse, strict=True)):
         out["hidden units"] = c.intermediate
     if c.experts is not None and any(c.sparse):
         out |= {

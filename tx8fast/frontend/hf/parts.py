@@ -58,6 +58,7 @@ def _towers(text: str, vision: str) -> Composite:
 
 COMPOSITES: dict[str, Composite] = {
     "gemma3": _image_text("gemma3_text", "siglip_vision_model"),
+    "gemma3n": _image_text("gemma3n_text"), "gemma4": _image_text("gemma4_text"),
     "paligemma": _image_text("gemma", "siglip_vision_model"),
     "mistral3": _image_text("mistral"), "llama4": _image_text("llama4_text"),
     "llava": _image_text("llama", "clip_vision_model"), "llava_next": _image_text("llama", "clip_vision_model"),

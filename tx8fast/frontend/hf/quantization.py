@@ -15,7 +15,7 @@ from tx8fast.frontend.hf.reader import Reader
 from tx8fast.weights import CheckpointEntry, WeightTable
 from tx8fast.weights.gguf import PLAIN, GgufEntry, add_gguf
 
-METHODS = ("gptq", "awq", "fp8", "fbgemm_fp8", "bitsandbytes", "compressed-tensors", "mxfp4")
+METHODS = ("gptq", "awq", "auto-round", "fp8", "fbgemm_fp8", "bitsandbytes", "compressed-tensors", "modelopt", "mxfp4")
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 FLOATS = ("bf16", "f16", "f32")
 Scheme = dict[str, Any]
@@ -32,6 +32,9 @@ def read_scheme(r: Reader) -> Scheme | None:
         return None
     method = raw.get("quant_method", "bitsandbytes" if raw.get("load_in_8bit") else None)
     q = Reader(raw)
+    if method in ("auto-round", "auto_round"):  # stored as one of two others
+        packing = str(raw.get("packing_format", "auto_round:auto_gptq"))
+        method = "awq" if "awq" in packing else "gptq" if "gptq" in packing else packing
     scheme: Scheme = {"method": method}
     if method == "gptq":
         q.fixed("bits", 2, 4, 8)
@@ -43,7 +46,8 @@ def read_scheme(r: Reader) -> Scheme | None:
     elif method == "awq":
         q.fixed("bits", 4)
         q.fixed("version", "gemm", "GEMM")
-        q.fixed("zero_point", True)
+        if "packing_format" not in raw:
+            q.fixed("zero_point", True)
         scheme |= {"bits": 4}
     elif method in ("fp8", "fbgemm_fp8"):
         q.fixed("fmt", "e4m3")
@@ -56,10 +60,15 @@ def read_scheme(r: Reader) -> Scheme | None:
     elif method == "mxfp4":
         pass  # the format has no variants
     elif method == "bitsandbytes":
-        q.fixed("load_in_4bit", False)
-        q.fixed("_load_in_4bit", False)
+        if raw.get("load_in_4bit") or raw.get("_load_in_4bit"):
+            q.fixed("bnb_4bit_quant_type", "nf4", "fp4")
+            scheme["book"] = raw.get("bnb_4bit_quant_type", "fp4")
+    elif method == "modelopt":
+        q.fixed("quant_algo", "FP8", "NVFP4")
     elif method == "compressed-tensors":
-        q.fixed("format", "int-quantized", "pack-quantized", "float-quantized", "naive-quantized")
+        q.fixed(
+            "format", "int-quantized", "pack-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized"
+        )
         groups = raw.get("config_groups")
         found = [g.get("weights") for g in groups.values() if isinstance(g, dict)] if isinstance(groups, dict) else []
         bits = {w.get("num_bits", 8) for w in found if isinstance(w, dict)}
@@ -95,6 +104,10 @@ def add_float(
     method = scheme["method"]
     if method in ("gptq", "awq"):
         made = module.packed_words(scheme)
+    elif module.has("weight_global_scale") or module.has("weight_scale_2"):
+        made = module.four_bit_floats()
+    elif scheme.get("book") and module.has("weight.absmax"):
+        made = module.booked(scheme["book"])
     elif method == "compressed-tensors" and module.has("weight_packed"):
         made = module.packed_rows(scheme)
     else:
@@ -225,8 +238,52 @@ class _Module:
         bits = scheme["bits"]
         words = self.take("weight_packed", ((out, -(-inner * bits // 32)),), ("i32",))
         q = self.derive("q", "unpack_bits", {"bits": bits, "axis": 1}, [words], self.shape, "u8")
-        scale = self.take("weight_scale", ((out, self.groups("weight_scale", False)),), FLOATS)
-        return self.weight([q, scale, *self._no_zero()], midpoint=1 << (bits - 1))
+        n = self.groups("weight_scale", False)
+        scale = self.take("weight_scale", ((out, n),), FLOATS)
+        if self.has("weight_g_idx"):
+            self.problems.append(f"'{self.prefix}weight_g_idx' is present, supported: groups of neighbours")
+        if not self.has("weight_zero_point"):
+            return self.weight([q, scale], midpoint=1 << (bits - 1))
+        # stored from the lowest up, too, so that nothing is left to subtract; packed along the rows
+        zeros = self.take("weight_zero_point", ((-(-out * bits // 32), n),), ("i32",))
+        zeros = self.derive("zero", "unpack_bits", {"bits": bits, "axis": 0}, [zeros], (out, n), "u8")
+        return self.weight([q, scale, zeros], zero=True)
+
+    def four_bit_floats(self) -> bool:
+        """NVFP4: two numbers a byte, a scale in eight bits per 16 of a row, and one for all, by which these are divided (compressed-tensors)
+        or multiplied (modelopt)."""
+        out, inner = self.shape
+        divide = self.has("weight_global_scale")
+        codes = self.take("weight_packed" if divide else "weight", ((out, inner // 2),), ("u8",))
+        scales = self.take("weight_scale", ((out, inner // 16),), ("f8e4m3fn",))
+        whole = self.take("weight_global_scale" if divide else "weight_scale_2", ((), (1,)), ("f32",))
+        self.derive(
+            "weight",
+            "fp4_groups",
+            {"dtype": self.dtype, "divide": divide},
+            [codes, scales, whole],
+            self.shape,
+            self.dtype,
+        )
+        return True
+
+    def booked(self, book: str) -> bool:
+        """bitsandbytes in four bits: numbers of a table, times the largest magnitude of a block, which may be packed itself."""
+        out, inner = self.shape
+        nested = self.has("weight.nested_absmax")
+        inputs = [
+            self.take("weight", ((-(-out * inner // 2), 1),), ("u8",)),
+            self.take("weight.quant_map", ((16,),), ("f32",)),
+            self.take("weight.absmax", ((-1,),), ("u8",) if nested else ("f32",)),
+            self.take(f"weight.quant_state.bitsandbytes__{book}", ((-1,),), ("u8",)),
+        ]
+        if nested:
+            inputs += [
+                self.take("weight.nested_quant_map", ((256,),), ("f32",)),
+                self.take("weight.nested_absmax", ((-1,),), ("f32",)),
+            ]
+        self.derive("weight", "code_book", {"dtype": self.dtype}, inputs, self.shape, self.dtype)
+        return True
 
     def scaled(self, scheme: Scheme) -> bool:
         """A matrix of 8-bit numbers and scales: per tensor, row, group of columns, or block of both."""
@@ -242,10 +299,6 @@ class _Module:
         scalar = ((), (1,), (1, 1), (out,), (out, 1), (out, self.groups(name, False)))
         blocks = tuple(-(-n // b) for n, b in zip(self.shape, block, strict=True)) if block else ()
         scale = self.take(name, (blocks,) if block else scalar, FLOATS)
-        return self.weight([q, scale, *self._no_zero()], **({"block": list(block)} if block else {}))
-
-    def _no_zero(self) -> list[str]:
-        """Symmetric quantisation only: note a zero point."""
-        if self.has("weight_zero_point"):
-            self.problems.append(f"'{self.prefix}weight_zero_point' is present, supported: symmetric quantisation")
-        return []
+        zeros = [self.take("weight_zero_point", scalar, ("i8",))] if self.has("weight_zero_point") else []
+        more = {"zero": True} if zeros else {}
+        return self.weight([q, scale, *zeros], **({"block": list(block)} if block else {}), **more)

@@ -43,6 +43,9 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
         gain = _longrope(r, section, raw, scaling)
     elif kind == "dynamic":
         _dynamic(r, section, raw, scaling)
+    elif kind == "proportional":
+        if raw.get("factor") not in (None, 1, 1.0):
+            r.problems.append(f"{section}: key 'factor' is {raw['factor']!r}, supported for proportional: 1.0")
     else:
         wanted = dict.fromkeys(ROPE_TYPES[kind])
         given = dict(raw)
@@ -68,6 +71,9 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
     if not positive(share) or share > 1:
         r.problems.append(f"key 'partial_rotary_factor' is {share!r}, required: a number in (0, 1]")
         share = 1.0
+    if kind == "proportional":
+        scaling["turned"] = int(share * (head_dim or 2) // 2)
+        share = 1.0
     rotary = int((head_dim or 2) * share)
     if rotary < 2 or rotary % 2:
         r.problems.append(f"rotary width {rotary} (head_dim {head_dim} x {share}) is not an even number >= 2")
@@ -76,7 +82,7 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
         r.problems.append(
             f"{section}: short_factor has {len(factors)} entries, rotary width {rotary} needs {rotary // 2}"
         )
-    return Rope(base or theta, rotary, scaling, style, gain, images)
+    return Rope(base or theta, rotary, scaling, style, gain, images, head_dim or 0)
 
 
 def rotation(style: str | Read = "half", width: Read | None = None, **options: Any) -> Part:

@@ -16,7 +16,7 @@ import math
 from tx8fast.frontend.hf.attention import Made, Past
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.convolution import causal_conv
-from tx8fast.frontend.hf.spec import Scan
+from tx8fast.frontend.hf.states import Scan
 from tx8fast.ir.core import Value
 
 WIDE = "f32"
@@ -25,9 +25,9 @@ FAR = -1e30  # exp of it is zero
 
 def scan(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     """Return a state-space layer of x [batch, seq, hidden], and the rows and the state that it leaves behind."""
-    c, at = m.c.scan, f"layers.{i}.scan"
-    assert c is not None
-    gate, mixed, step = (m.linear(x, f"{at}.{p}_proj") for p in ("gate", "mixed", "step"))
+    c: Scan = m.c.keeper("scan")
+    at = f"layers.{i}.scan"
+    gate, mixed, pace = (m.linear(x, f"{at}.{p}_proj") for p in ("gate", "mixed", "step"))
     mixed = _multiplied(m, c, mixed, at)
     mixed, made = causal_conv(m, i, mixed, c.taps, at + ".conv", past)
     mixed = wide(m, m.b("silu", mixed, loc=at + ".conv"), at)
@@ -38,18 +38,18 @@ def scan(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
         )
         first += size
     values, written, read = parts
-    step = m.b(
-        "softplus", m.b("add", wide(m, step, at), m.param(at + ".dt_bias", WIDE), loc=at + ".step"), loc=at + ".step"
+    pace = m.b(
+        "softplus", m.b("add", wide(m, pace, at), m.param(at + ".dt_bias", WIDE), loc=at + ".step"), loc=at + ".step"
     )
     if c.limits != (0.0, float("inf")):
-        step = m.b("clamp", step, lo=c.limits[0], hi=c.limits[1], loc=at + ".step")
+        pace = m.b("clamp", pace, lo=c.limits[0], hi=c.limits[1], loc=at + ".step")
     rate = m.b("neg", m.b("exp", m.param(at + ".A_log", WIDE), loc=at + ".rate"), loc=at + ".rate")
-    decay = m.b("mul", step, rate, loc=at + ".decay")
-    taken = m.b("mul", values, per_head(m, step, c.width, at), loc=at + ".taken")
+    decay = m.b("mul", pace, rate, loc=at + ".decay")
+    taken = m.b("mul", values, per_head(m, pace, c.width, at), loc=at + ".taken")
     if past is None:
-        y, state = _prompt(m, c, taken, decay, written, read, at)
+        y, state = prompt(m, c, taken, decay, written, read, at)
     else:
-        y, state = _step(m, c, taken, decay, written, read, past.past(i, "state"), at)
+        y, state = step(m, c, taken, decay, written, read, past.past(i, "state"), at)
     kept = m.b(
         "mul",
         values,
@@ -129,7 +129,7 @@ def _seen(m: Blocks, c: Scan, read: Value, state: Value, at: str) -> Value:
     )
 
 
-def _step(
+def step(
     m: Blocks, c: Scan, taken: Value, decay: Value, written: Value, read: Value, state: Value, at: str
 ) -> tuple[Value, Value]:
     b, batch = m.b, taken.shape[0]
@@ -149,9 +149,7 @@ def _chunk(c: Scan) -> int:
     return max(1, min(c.chunk, 1 << (math.isqrt(c.width * c.state).bit_length())))
 
 
-def _prompt(
-    m: Blocks, c: Scan, taken: Value, decay: Value, written: Value, read: Value, at: str
-) -> tuple[Value, Value]:
+def prompt(m: Blocks, c: Scan, taken: Value, decay: Value, written: Value, read: Value, at: str) -> tuple[Value, Value]:
     """The chunk form; returns y [batch, seq, heads * width] and the state behind the last token."""
     b, (batch, seq, _) = m.b, taken.shape
     n = -(-seq // _chunk(c))

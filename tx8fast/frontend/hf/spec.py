@@ -1,12 +1,17 @@
 """What a transformer looks like once its config file is understood: sizes, block shape, attention, experts.
 
-May import: the standard library. Must not: know config keys, weights or the IR.
+May import: the standard library, frontend.hf.states. Must not: know config keys, weights or the IR.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+
+from tx8fast.frontend.hf.states import Cache, Keeper
+
+#: mixers of tokens that remember nothing
+STATELESS = ("none", "disentangled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,7 @@ class Rope:
     style: str = "half"
     gain: float = 1.0
     images: bool = False  # rows of an image have places in time, height and width; of text all three are the position
+    width: int = 0  # lanes of the heads that it turns, 0: as the model says
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,9 @@ class Experts:
     correction: bool = False  # a learned bias that only influences the choice
     wide_router: bool = False  # the router's product is taken in f32
     router_bias: bool = False
+    router_norm: bool = False  # the router sees normalised rows, multiplied by a learned factor per channel
+    expert_scale: bool = False  # learned factors of what the experts give
+    beside: bool = False  # experts stand beside a plain feed-forward part, with norms of their own
     bias: bool = False  # every expert has biases
     shared_gate: bool = False  # a learned gate on what the shared experts give
     weigh_inputs: bool = False  # the weight multiplies what goes into an expert, not what comes out of it
@@ -85,71 +94,36 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
-class ShortConv:
-    """A causal convolution over the last `taps` tokens, channel by channel, between two gates (LFM2)."""
+class Distances:
+    """Scores compare contents with learned rows per distance (DeBERTa): `to_places` queries, `from_places` keys. Of 2 * `span` rows half are
+    for keys ahead; with `buckets` > 0 distances share rows, the more the farther, up to `farthest`. `shared`: the projections of contents
+    serve; `normed`: rows are normalised."""
 
-    taps: int
-    bias: bool
+    span: int
+    buckets: int
+    farthest: int
+    to_places: bool
+    from_places: bool
+    shared: bool
+    normed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """A state per head [width, state] that decays and takes up tokens (Mamba 2). `groups` of heads share what is written and read;
-    `taps` of the convolution in front; prompts are computed in chunks of at most `chunk` tokens; `limits` of the time step;
-    `norm`: of the gated result, in so many `norm_groups`; `norm_first`: the gate comes behind it."""
+class Stream:
+    """What flows past a part of a layer is what its norm gives. It and what the part gives are multiplied by two numbers each: of
+    attention, of other mixers of tokens, of feed-forward parts (MiniMax)."""
 
-    heads: int
+    attention: tuple[float, float]
+    others: tuple[float, float]
+    fed: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Every layer sees a row of its own, `width` wide, of a second table of `vocab` tokens, mixed with what it makes of the embedding."""
+
+    vocab: int
     width: int
-    state: int
-    groups: int
-    taps: int
-    chunk: int
-    conv_bias: bool = True
-    bias: bool = False
-    limits: tuple[float, float] = (0.0, float("inf"))
-    norm: bool = True
-    norm_groups: int = 1
-    norm_first: bool = False
-
-    @property
-    def inner(self) -> int:
-        return self.heads * self.width
-
-    @property
-    def channels(self) -> int:
-        """What the convolution sees: values, and what is written and read by every group."""
-        return self.inner + 2 * self.groups * self.state
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """A state per value head [key width, value width] that decays and is corrected (gated delta rule). Groups of value heads share a key
-    head; `taps` of the convolutions in front."""
-
-    key_heads: int
-    value_heads: int
-    key_width: int
-    value_width: int
-    taps: int
-
-    @property
-    def keys(self) -> int:
-        return self.key_heads * self.key_width
-
-    @property
-    def values(self) -> int:
-        return self.value_heads * self.value_width
-
-
-@dataclass(frozen=True, slots=True)
-class Cache:
-    """What a layer remembers: one row per token, or a state whose size does not depend on how many there were. `shape`: behind the
-    batch and, of rows, the tokens; `dtype` None: the activations' own."""
-
-    name: str
-    shape: tuple[int, ...]
-    rows: bool = True
-    dtype: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +168,12 @@ class ModelConfig:
     sparse: tuple[bool, ...] = ()
     mixers: tuple[str, ...] = ()  # per layer, a name of `mixers.MIXERS`; empty: attention in all
     fed: tuple[bool, ...] = ()  # per layer: has a feed-forward part; empty: all have
-    short_conv: ShortConv | None = None
-    scan: Scan | None = None
-    delta: Delta | None = None
+    keepers: tuple[Keeper, ...] = ()  # what the layers that keep a state look like, one of each kind
     attention_gate: bool = (
         False  # what attention gives is multiplied by a sigmoid, whose rows are stored behind every head's queries
     )
+    channel_mix: bool = False  # feed-forward parts see the token before, too (RWKV)
+    halved: int = 0  # the stream is halved after every so many layers, which only the eps of norms can tell
     wide_residual: bool = False  # what the layers add to flows in f32
     encoder: bool = False  # sees its whole input at once and keeps no cache; a window reaches both ways
     causal: bool = False  # an encoder whose tokens see what is in front of them only
@@ -207,6 +181,20 @@ class ModelConfig:
     projection: int = 0  # width of what the pool "last" gives
     end_token: int = 0  # the token whose place the pool "end" takes
     layer_scale: bool = False  # learned factors per channel behind attention and feed-forward part
+    stream: Stream | None = None
+    forms: tuple[tuple[int, int], ...] = ()  # per layer: key heads and width of a head; empty: the same in all
+    units: tuple[int, ...] = ()  # per layer: hidden units; empty: the same in all
+    keys_from: tuple[
+        int, ...
+    ] = ()  # per layer: the layer whose keys and values serve, -1 = its own; empty: all have their own
+    keys_as_values: tuple[bool, ...] = ()  # per layer: what the keys are made of are the values, too
+    value_norm: bool = False  # values are normalised head by head, without gains
+    layer_factor: bool = False  # what a layer gives is multiplied by a learned number
+    side: Side | None = None
+    streams: int = 1  # beside each other, of which a layer computes the first and predicts and corrects the others
+    laurel: int = 0  # rank of a second residual around attention, 0 = none
+    sparsity: tuple[float, ...] = ()  # per layer: gates less than the mean and so many deviations are zero; 0 = none
+    distances: Distances | None = None
     unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
     fused: str = (
@@ -260,6 +248,7 @@ class ModelConfig:
     position_offset: int = 0
     embedding_width: int = 0  # 0: that of the hidden state
     final_norm: bool = True
+    final_eps: float = 0.0  # of that; 0: that of the others
     experts: Experts | None = None
     latent: Latent | None = None
     token_types: int = 0
@@ -280,27 +269,27 @@ class ModelConfig:
         """Return the window and the chunk of layer `i`, which decide its mask."""
         return self.windows[i], self.chunks[i] if self.chunks else 0
 
+    def form(self, i: int) -> tuple[int, int]:
+        """Return the number of key heads of layer `i`, and the width of a head."""
+        return self.forms[i] if self.forms else (self.kv_heads, self.head_dim)
+
     def mixer(self, i: int) -> str:
         return self.mixers[i] if self.mixers else "attention"
 
     def caches(self, i: int) -> tuple[Cache, ...]:
         """Return what layer `i` remembers."""
         kind, found = self.mixer(i), []
-        if self.latent is not None:
-            return Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))
-        if kind in ("attention", "attention+scan"):
-            width = (self.kv_heads * self.head_dim,)
-            found += [Cache("key", width), Cache("value", width)]
-        if kind in ("scan", "attention+scan") and self.scan is not None:
-            found.append(Cache("conv", (self.scan.taps - 1, self.scan.channels), False))
-            found.append(Cache("state", (self.scan.inner, self.scan.state), False, "f32"))
-        if kind == "conv" and self.short_conv is not None:
-            found.append(Cache("conv", (self.short_conv.taps - 1, self.hidden), False))
-        if kind == "delta" and self.delta is not None:
-            d = self.delta
-            found += [
-                Cache(f"conv_{n}", (d.taps - 1, w), False)
-                for n, w in (("query", d.keys), ("key", d.keys), ("value", d.values))
-            ]
-            found.append(Cache("state", (d.value_heads * d.key_width, d.value_width), False, "f32"))
+        for part in kind.split("+"):
+            if part == "attention" and self.latent is not None:
+                found += [Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))]
+            elif part == "attention":
+                heads, lanes = self.form(i)
+                if not self.keys_from or self.keys_from[i] < 0:
+                    found += [Cache("key", (heads * lanes,)), Cache("value", (heads * lanes,))]
+            elif part not in STATELESS:
+                found += self.keeper(part).caches(self.hidden)
         return tuple(found)
+
+    def keeper(self, kind: str) -> Any:
+        """Return what the layers of a `kind` that keep a state look like."""
+        return next(k for k in self.keepers if k.kind == kind)

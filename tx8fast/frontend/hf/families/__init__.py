@@ -3,11 +3,39 @@
 May import: frontend.hf. Must not: know the IR or weights.
 """
 
-from tx8fast.frontend.hf.families import encoders, experts, gemma, gpt, hybrid, layered, leaning, llama, seq2seq, vision
+from tx8fast.frontend.hf.families import (
+    encoders,
+    experts,
+    gemma,
+    gemma4,
+    gpt,
+    hybrid,
+    layered,
+    leaning,
+    linear,
+    llama,
+    recurrent,
+    seq2seq,
+    vision,
+)
 from tx8fast.frontend.hf.family import Family
 
 FAMILIES: dict[str, Family] = {
     name: family
-    for module in (llama, layered, gemma, gpt, leaning, experts, encoders, vision, seq2seq, hybrid)
+    for module in (
+        llama,
+        layered,
+        gemma,
+        gemma4,
+        gpt,
+        leaning,
+        experts,
+        encoders,
+        vision,
+        seq2seq,
+        hybrid,
+        recurrent,
+        linear,
+    )
     for name, family in module.FAMILIES.items()
 }

@@ -5,9 +5,12 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tx8fast.frontend.hf.family import Family, Fields, Names, size
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation_by_window
+from tx8fast.frontend.hf.spec import Distances
 
 BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 EMBED = "embeddings."
@@ -78,7 +81,44 @@ _MODERNBERT = Family(
     fixed={"norm_bias": (False,), "attention_bias": (False,), "mlp_bias": (False,)},
 )  # fmt: skip
 
+
+def _distances(r: Reader, f: Fields) -> Fields:
+    kinds = r.raw.get("pos_att_type") or []
+    kinds = [k.strip() for k in kinds.lower().split("|")] if type(kinds) is str else kinds
+    if type(kinds) is not list or any(k not in ("c2p", "p2c") for k in kinds):
+        r.problems.append(f"key 'pos_att_type' is {kinds!r}, supported: p2c, c2p and both")
+        kinds = []
+    farthest = r.raw.get("max_relative_positions", -1)
+    farthest = farthest if type(farthest) is int and farthest >= 1 else r.size("max_position_embeddings", 512) or 1
+    buckets = r.raw.get("position_buckets", -1)
+    buckets = buckets if type(buckets) is int and buckets >= 1 else 0
+    normed = "layer_norm" in str(r.raw.get("norm_rel_ebd", "none")).lower()
+    found = Distances(
+        buckets or farthest, buckets, farthest, "c2p" in kinds, "p2c" in kinds, r.flag("share_att_key"), normed
+    )
+    biased = r.flag("position_biased_input", True)
+    return {"distances": found, "mixers": ("disentangled",) * f["layers"], "token_types": r.count("type_vocab_size", 0),
+            "positions": (r.size("max_position_embeddings", 512) or 1) if biased else 0,
+            "attention_scale": ((f["head_dim"] or 1) * (1 + len(set(kinds)))) ** -0.5}  # fmt: skip
+
+
+_DEBERTA = replace(
+    _BERT.like(
+        "an encoder whose scores compare contents with distances, too, in both directions",
+        names=Names(("deberta.", ""), "encoder.layer.{}.",
+                    {**{k: v for k, v in _BERT.names.modules.items() if k[-6:-4] not in ("q_", "k_", "v_")},
+                     **{f"self_attn.{p[0]}_proj": f"attention.self.{p}_proj" for p in ("query", "key", "value")},
+                     "self_attn.o_proj": "attention.output.dense",
+                     "self_attn.pos_k_proj": "attention.self.pos_key_proj", "self_attn.pos_q_proj": "attention.self.pos_query_proj"},
+                    {k: v for k, v in _BERT.names.outer.items() if k != "pooler"}
+                    | {"distances": "encoder.rel_embeddings", "distance_norm": "encoder.LayerNorm"}),
+        parts=(_distances,)),
+    fields={k: v for k, v in _BERT.fields.items() if k not in ("positions", "token_types")},
+    fixed={"relative_attention": (True,), "conv_kernel_size": (0,), "attention_head_size": ()},
+    defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-7, "type_vocab_size": 0, "relative_attention": False},
+)  # fmt: skip
+
 FAMILIES: dict[str, Family] = {
     "bert": _BERT, "roberta": _ROBERTA, "xlm-roberta": _ROBERTA.like("as roberta"), "camembert": _ROBERTA.like("as roberta"),
-    "distilbert": _DISTILBERT, "modernbert": _MODERNBERT,
+    "distilbert": _DISTILBERT, "modernbert": _MODERNBERT, "deberta-v2": _DEBERTA,
 }  # fmt: skip

@@ -14,7 +14,7 @@ from tx8fast.frontend.hf.family import Family, Fields, Names, Part, biases, flag
 from tx8fast.frontend.hf.reader import Reader, positive
 from tx8fast.frontend.hf.rope import rotation
 from tx8fast.frontend.hf.routing import routed, spaced
-from tx8fast.frontend.hf.spec import Delta, Scan, ShortConv
+from tx8fast.frontend.hf.states import Delta, Scan, ShortConv
 
 _KINDS = {
     "mamba": "scan",
@@ -43,7 +43,7 @@ def _scan(heads: str = "mamba_n_heads", width: str = "mamba_d_head", state: str 
         found = Scan(number, lanes, r.size(state, 128) or 1, shared, r.size(taps, 4) or 1, r.size(chunk, 256) or 1,
                      conv_bias=r.flag(conv_bias, True), bias=r.flag(bias), limits=_limits(r),
                      **{"norm_groups": shared, **fields})  # fmt: skip
-        return {"scan": found}
+        return {"keepers": (found,)}
 
     return read
 
@@ -99,7 +99,7 @@ def _lfm2(r: Reader, f: Fields) -> Fields:
         kinds = ["attention" if i in at else "conv" for i in range(f["layers"])]
     tied = r.flag("tie_embedding", r.flag("tie_word_embeddings", True))
     return {"intermediate": units, "mixers": tuple(kinds), "tied": tied,
-            "short_conv": ShortConv(r.size("conv_L_cache", 3) or 1, r.flag("conv_bias"))}  # fmt: skip
+            "keepers": (ShortConv(r.size("conv_L_cache", 3) or 1, r.flag("conv_bias")),)}  # fmt: skip
 
 
 _LFM2 = Family(
@@ -238,7 +238,7 @@ def _delta(r: Reader, f: Fields) -> Fields:
     kinds = r.layer_list("layer_types", f["layers"], {"linear_attention": "delta", "full_attention": "attention"})
     every = r.size("full_attention_interval", 4) or 4
     return {
-        "delta": found,
+        "keepers": (found,),
         "mixers": tuple(kinds or ("attention" if (i + 1) % every == 0 else "delta" for i in range(f["layers"]))),
     }
 
