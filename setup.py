@@ -74,7 +74,17 @@ HOST = (
     "tx8_tensors",
     "tx8_worker",
 )
-CORE_HEADERS = ["core.h", "loops.h", "matrix.h", "meet.h", "rounds.h", "routine.h", "tx8_core.h", "tx8_isa.h", "tx8_routines.h"]
+CORE_HEADERS = [
+    "core.h",
+    "loops.h",
+    "matrix.h",
+    "meet.h",
+    "rounds.h",
+    "routine.h",
+    "tx8_core.h",
+    "tx8_isa.h",
+    "tx8_routines.h",
+]
 #: every operation is rounded by itself, on every machine; the two others only let loops become vectors
 CORE_FLAGS = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
 HIDDEN = ["-fvisibility=hidden"]  # but for what the header declares

@@ -138,7 +138,7 @@ def banks() -> Pair:
     begin = np.cumsum([0, *map(len, flat)])
     lane, beat, step = np.array([s for own in flat for s in own], np.int64).reshape(-1, 3).T
     return (
-        lambda: _kernels.bank_shares(begin, lane, beat, step, 4, 8, 2, 16),
+        lambda: _kernels.bank_shares(begin, lane, beat, step, 4, 8, 2, [16]),
         lambda: [banks_twin.shares(asked, 8, 2, 16, _kernels.STEPS, 128, 256, 2) for asked in sets],
     )
 

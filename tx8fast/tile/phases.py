@@ -231,7 +231,5 @@ def _shared(machine: Machine, wanted: Sequence[tuple[Streams, ...]]) -> np.ndarr
     begin = np.cumsum([0, *[len(s) for s in flat]])
     lane, beat, step = np.array([x for s in flat for x in s], np.int64).T
     per_bank = machine.tile.spm_bank_width // BEAT_BYTES or 1
-    shares = [
-        bank_shares(begin, lane, beat // BEAT_BYTES, step, engines, machine.tile.spm_banks, per_bank, d) for d in DEPTHS
-    ]
-    return 1 / np.array(shares) - 1
+    shares = bank_shares(begin, lane, beat // BEAT_BYTES, step, engines, machine.tile.spm_banks, per_bank, DEPTHS)
+    return 1 / shares - 1
