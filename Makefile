@@ -11,6 +11,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 # mutation: 120 mutants of each of three programs, with three seeds; prints who sees what.
 # test-core: the C core also built with checks of addresses and undefined behaviour, and so is emitted C, of more models; 200 random
 # calls of every routine.
+# test-c: every small model of the corpus as C, at levels 1 to 3, operands shared or not; about fifteen minutes of a processor.
 # test-debug: kernel tests with bounds checks; the release kernels are back afterwards, whatever the outcome.
 # replay: every program of the corpus is the recorded one, byte for byte; GATE=cycles: none is slower.
 # fuzz-readers: 500 damaged files of every kind that is read, and 40 processes ended at random; SEED names others.
@@ -23,7 +24,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead; PAIRS=1 makes nothing but models for pairs
 # of operators that have not stood next to each other, until none is missing.
-.PHONY: demo test test-wheels test-zoo test-all test-found test-proofs test-core test-debug replay fuzz-readers hunt mutation docs lint bench clean
+.PHONY: demo test test-wheels test-zoo test-all test-found test-proofs test-core test-c test-debug replay fuzz-readers hunt mutation docs lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -54,6 +55,9 @@ test-proofs: $(KERNELS)
 
 test-core: $(KERNELS)
 	TX8FAST_SANITIZE_C=1 TX8FAST_ROUTINE_CALLS=200 $(BIN)/python -m pytest -q tests/host tests/codegen
+
+test-c: $(KERNELS)
+	TX8FAST_ALL_C=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/codegen/test_corpus_c.py
 
 test-debug: $(STAMP)
 	TX8FAST_DEBUG_KERNELS=1 $(BIN)/python setup.py --quiet build_ext --inplace

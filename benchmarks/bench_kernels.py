@@ -30,6 +30,7 @@ from tx8fast._kernels.reference import events as events_twin  # noqa: E402
 from tx8fast._kernels.reference import field as field_twin  # noqa: E402
 from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
 from tx8fast._kernels.reference import list_schedule as list_twin  # noqa: E402
+from tx8fast._kernels.reference import overlaps as overlaps_twin  # noqa: E402
 from tx8fast._kernels.reference import pack as pack_twin  # noqa: E402
 from tx8fast._kernels.reference import pages as pages_twin  # noqa: E402
 from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
@@ -137,9 +138,36 @@ def banks() -> Pair:
     begin = np.cumsum([0, *map(len, flat)])
     lane, beat, step = np.array([s for own in flat for s in own], np.int64).reshape(-1, 3).T
     return (
-        lambda: _kernels.bank_shares(begin, lane, beat, step, 4, 8, 2, 16),
+        lambda: _kernels.bank_shares(begin, lane, beat, step, 4, 8, 2, [16]),
         lambda: [banks_twin.shares(asked, 8, 2, 16, _kernels.STEPS, 128, 256, 2) for asked in sets],
     )
+
+
+def overlaps() -> Pair:
+    """The rows of a tile that multiplies, adds and loads: what runs beside what, and how long it takes then."""
+    cycles = np.array([[700, 650, 2100], [40, 90, 5]]).T.repeat(60, axis=0).reshape(3, 60, 2)
+    end = np.cumsum(cycles.sum(axis=2), axis=1)
+    start, lane = end - cycles[..., 0], np.repeat(np.arange(3), 60).reshape(3, 60)
+    form = np.arange(180).reshape(3, 60) % 5
+    order = np.argsort(start.reshape(-1), kind="stable")
+    rows = [x.reshape(-1)[order] for x in (start, end, lane, form)]
+    lists, work = [x.tolist() for x in rows], rows[1] - rows[0]
+    lanes, forms = rows[2].astype(np.int32), rows[3].astype(np.int32)
+    speed = 1 - np.arange(6000) % 7 / 10
+
+    def kernel() -> object:
+        _kernels.number_pairs(rows[2], rows[3])
+        found = _kernels.overlapping(rows[0], rows[1], lanes, forms, 3)
+        shares = speed[: 3 * len(found.sets)].reshape(-1, 3)
+        return _kernels.stretched(rows[0], lanes, work, found, shares)
+
+    def twin() -> object:
+        overlaps_twin.number_pairs(lists[2], lists[3])
+        knots, state, sets = overlaps_twin.overlapping(*lists, 3)
+        shares = speed[: 3 * len(sets)].reshape(-1, 3).tolist()
+        return overlaps_twin.stretched(lists[0], lists[2], work.tolist(), knots, state, shares)
+
+    return kernel, twin
 
 
 def list_schedule() -> Pair:
@@ -318,6 +346,7 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,
     "list_schedule: 480 rows": list_schedule,
+    "overlaps: 180 rows of a tile": overlaps,
     "time_steps: 400 transfers": time_steps,
 }
 pair = cache(lambda name: PAIRS[name]())

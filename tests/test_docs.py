@@ -92,7 +92,7 @@ def test_commands(page: Path, here: Path, capsys) -> None:
 
 
 def test_python_of_the_readme_and_its_page(here: Path) -> None:
-    """The page's block runs as it is, behind the tour's first command; the names are all that the package has."""
+    """The page's blocks run as they are, behind the tour's first command; the names are all that the package has."""
     page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
     assert all(f"`tx8fast.{name}" in page for name in tx8fast.__all__ if not name.startswith("_"))
     fields = re.findall(r"`(\w+)`", page[page.index("`tx8fast.CompileOptions`") :].split("\n")[0])
@@ -100,7 +100,8 @@ def test_python_of_the_readme_and_its_page(here: Path) -> None:
     from tx8fast.zoo import write_zoo
 
     write_zoo(here / "zoo")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    block, kernel = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(compile(kernel, "docs/python.md", "exec"), {})
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block, "docs/python.md", "exec"), {})

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
     from tx8fast.api import CompiledProgram, compile
     from tx8fast.errors import Tx8Error
+    from tx8fast.frontend.vector_kernel import vector_kernel
     from tx8fast.lengths import LengthPrograms, compile_lengths, load
     from tx8fast.options import CompileOptions
 
 _HOME = {"compile": "api", "CompiledProgram": "api", "CompileOptions": "options", "Tx8Error": "errors",
-         "LengthPrograms": "lengths", "compile_lengths": "lengths", "load": "lengths"}  # fmt: skip
+         "LengthPrograms": "lengths", "compile_lengths": "lengths", "load": "lengths",
+         "vector_kernel": "frontend.vector_kernel"}  # fmt: skip
 __all__ = ["CompileOptions", "CompiledProgram", "LengthPrograms", "Tx8Error", "__version__", "compile", "compile_lengths",
-           "load"]  # fmt: skip
+           "load", "vector_kernel"]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

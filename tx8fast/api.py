@@ -35,6 +35,7 @@ from tx8fast.search.exact import SearchReport
 from tx8fast.search.given import load_given
 from tx8fast.search.given_groups import form_given_groups
 from tx8fast.search.program import plan_table
+from tx8fast.search.remembered import GroupStore
 
 if TYPE_CHECKING:
     from tx8fast.proof.audit import Finding
@@ -46,7 +47,11 @@ PHASES = ("import", "passes", "search", "emission")
 
 
 class KeptPlans(Protocol):
-    """Where results of searches are kept from one compilation to the next."""
+    """Where results of searches are kept from one compilation to the next. groups: what is known of single ops and groups, for the graph that was
+    asked for last."""
+
+    @property
+    def groups(self) -> GroupStore | None: ...
 
     def find(self, ir: IRProgram, machine: Machine, options: CompileOptions) -> str:
         """Return a file for `load_plans` with what was found for a graph as the passes left it, "" if there is none."""
@@ -98,7 +103,8 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     begin(PHASES[2])
     known = kept.find(ir, machine, options) if kept is not None and not options.load_plans else ""
     searched = replace(options, load_plans=known) if known else options
-    found = search_graph(view.table, machine, searched, _half(progress, 0))
+    groups = kept.groups if kept is not None else None
+    found = search_graph(view.table, machine, searched, _half(progress, 0), groups)
     if kept is not None and not searched.load_plans:
         kept.keep(found)
     meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
@@ -108,8 +114,8 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
         (name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source")
     )
     meta["options"] |= {name: value for name, value in given if value is not None}
-    if options.group_table:
-        meta["options"]["group_table"] = Path(options.group_table).name
+    named = (("group_table", options.group_table), ("kernels", options.kernels))
+    meta["options"] |= {name: Path(file).name for name, file in named if file}
     if found.report.functions:
         meta["search"] = found.report.to_json()
     begin(PHASES[3])
@@ -130,15 +136,21 @@ def _check(program: Program) -> None:
 
 
 def search_graph(
-    table: GraphTable, machine: Machine, options: CompileOptions, progress: Progress | None = None
+    table: GraphTable,
+    machine: Machine,
+    options: CompileOptions,
+    progress: Progress | None = None,
+    groups: GroupStore | None = None,
 ) -> Searched:
-    """Form groups in `table` and plan them, or take both from `options.load_plans`."""
+    """Form groups in `table` and plan them, or take both from `options.load_plans`. groups: where plans of single ops and groups are kept."""
     given = load_given(options.load_plans) if options.load_plans else None
     opt, sharing = (given.opt, given.sharing) if given is not None else (options.opt, options.sharing)
     form_given_groups(table, machine)
     check_capacity(table, machine)
     report = SearchReport()
-    plans = plan_table(table, machine, progress, opt, sharing, options.search_seconds, report, options.only, given)
+    plans = plan_table(
+        table, machine, progress, opt, sharing, options.search_seconds, report, options.only, given, groups
+    )
     return Searched(table, machine, plans, report, opt, sharing)
 
 
@@ -149,7 +161,8 @@ def _half(progress: Progress | None, index: int) -> Progress | None:
 
 def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], limit_bytes: int) -> None:
     """Store parameter images in the program: always those that exist nowhere else, the others while small."""
-    missing = set(ir.weights.missing()) if ir.weights is not None else set()
+    weights = ir.weights
+    missing = set(weights.missing()) if weights is not None else set()
 
     def readable(t: Tensor) -> bool:
         generated = t.source.get("kind") == "derived" and not t.source.get("inputs")
@@ -166,20 +179,22 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
     for t in chosen:
         t.embedded, key = at, t.source["key"]
         for chip in range(program.n_chips) if t.per_chip else (None,):
-            array = inline[key] if key in inline else ir.weights.view(key, chip)  # type: ignore[union-attr]
-            room = data[at : at + t.size_bytes]
-            image = np.frombuffer(pack_param(np.asarray(array), t, room), np.uint8)
-            if not np.may_share_memory(image, room):
-                room[...] = image
+            array = inline[key] if key in inline else weights.view(key, chip)  # type: ignore[union-attr]
+            pack_param(
+                np.asarray(array),
+                t,
+                data[at : at + t.size_bytes],
+                weights.let_go if weights is not None else lambda: None,
+            )
             at += t.size_bytes
     program.data = held
 
 
 def options_of(
-    program: Program, constants: Mapping[str, np.ndarray] | None = None, group_table: str = ""
+    program: Program, constants: Mapping[str, np.ndarray] | None = None, group_table: str = "", kernels: str = ""
 ) -> CompileOptions:
     """Return the options that a program was compiled with, as far as they decide its graph. constants: those of the model's
-    inputs that were bound, which a program does not keep; group_table: the file, of which it keeps the name. Raises ConfigError if the program's facts are damaged."""
+    inputs that were bound, which a program does not keep; group_table, kernels: the files, of which it keeps the names. Raises ConfigError if the program's facts are damaged."""
     kept = program.meta.get("options")
     if not isinstance(kept, dict):
         raise ConfigError("reading the program's options: it does not say what it was compiled with")
@@ -198,10 +213,10 @@ def options_of(
         "logits",
         "input",
         "source",
+        "kernels",
     )
     given = {n: kept[n] for n in names if kept.get(n) is not None}
-    if group_table:
-        given["group_table"] = group_table
+    given |= {n: file for n, file in (("group_table", group_table), ("kernels", kernels)) if file}
     chips = program.chips if program.n_chips > 1 else None
     return CompileOptions(phase=program.meta.get("phase") or None, dtype=kept.get("dtype") or None, chips=chips,
                           constants=dict(constants or {}), **given)  # fmt: skip

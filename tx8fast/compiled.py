@@ -132,17 +132,21 @@ class CompiledProgram:
         self._check_weights(weights_dir)
         given = expected = None
         if inputs is not None:
+            from tx8fast.simulator.chips import ChipsSimulator
             from tx8fast.simulator.functional import FunctionalSimulator
 
             self._check_inputs(inputs)
-            sim = FunctionalSimulator(self.program)
+            several = self.program.n_chips > 1
+            sim = ChipsSimulator(self.program) if several else FunctionalSimulator(self.program)
+            memories = [chip.ddr for chip in sim.chips] if isinstance(sim, ChipsSimulator) else [sim.ddr]
             for tensor, image in param_arrays(self.program, weights_dir or self.weights_dir, sim.room):
                 sim.store(tensor.address, image)
             for t in self.inputs:
                 sim.write(t, np.asarray(inputs[t.name]))
-            given = {t.name: sim.ddr.view(t.address, t.size_bytes).tobytes() for t in self.inputs}
+            held = lambda t: [m.view(t.address, t.size_bytes).tobytes() for m in memories]  # noqa: E731
+            given = {t.name: held(t) for t in self.inputs}
             sim.run()
-            expected = {t.name: sim.ddr.view(t.address, t.size_bytes).tobytes() for t in self.outputs}
+            expected = {t.name: held(t) for t in self.outputs}
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         with files.watching(self.read):
             return write_c(self.program, Path(folder), params, given, expected)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 #: attribute of an `OpRecord` that writes its first result over an operand: the index of that operand
@@ -263,6 +263,14 @@ class FunctionTable:
         """Return where a value of this function stands in the graph before anything was inlined: the calls that lead to
         its function from here, each by the number of its first result, then its number there."""
         return self.origin.get(value, (value,))
+
+    def lay_out(self, layouts: Sequence[str]) -> None:
+        """Give the first values these layouts, in the records of the steps that read them, too."""
+        self.values[: len(layouts)] = [replace(v, layout=layout) for v, layout in zip(self.values, layouts)]
+        for step in self.steps:
+            if step.record is not None:
+                specs = tuple(self.values[v] if v >= 0 else None for v in step.inputs)
+                step.record = replace(step.record, operands=specs)
 
 
 @dataclass(slots=True)

@@ -37,6 +37,7 @@ class CompileOptions:
     that share every layer of a transformer. part: of a model directory that holds several models, the one to compile ("text", "vision",
     "encoder", "decoder"). logits: of a decoder's prefill, "all" (None), those of the "last" token, or "none". input: "ids" (None) or
     "embeds", rows of the model's width in place of token ids. source: rows of an encoder's result that a decoder attends to.
+    kernels: a Python file with functions marked by `vector_kernel`, for ONNX nodes of kinds of one's own; it is executed.
     """
 
     phase: str | None = None
@@ -63,6 +64,7 @@ class CompileOptions:
     logits: str | None = None
     input: str | None = None
     source: int | None = None
+    kernels: str = ""
 
     def __post_init__(self) -> None:
         problems = []
@@ -81,8 +83,9 @@ class CompileOptions:
             problems.append(f"search_seconds is {self.search_seconds!r}, expected a positive number of seconds")
         if not isinstance(self.group_table, str):
             problems.append(f"group_table is {self.group_table!r}, expected the name of a file or a number as text")
-        if not isinstance(self.load_plans, str):
-            problems.append(f"load_plans is {self.load_plans!r}, expected the name of a file")
+        for name in ("load_plans", "kernels"):
+            if not isinstance(getattr(self, name), str):
+                problems.append(f"{name} is {getattr(self, name)!r}, expected the name of a file")
         if not isinstance(self.only, tuple) or not all(isinstance(p, str) for p in self.only):
             problems.append(f"only is {self.only!r}, expected a tuple of patterns")
         for name in ("seq", "past", "batch", "tp", "source"):
@@ -127,5 +130,6 @@ class CompileOptions:
         given = {"phase": self.phase, "seq": self.seq, "past": self.past, "batch": self.batch,
                  "dims": dict(self.dims), "constants": dict(self.constants),
                  "chips": None if self.chips is None else self.chips[0] * self.chips[1], "tp": self.tp, "as_family": self.as_family,
-                 "part": self.part, "logits": self.logits, "input": self.input, "source": self.source}  # fmt: skip
+                 "part": self.part, "logits": self.logits, "input": self.input, "source": self.source,
+                 "kernels": self.kernels or None}  # fmt: skip
         return {k: v for k, v in given.items() if v not in (None, {})}

@@ -6,7 +6,6 @@ Source: TX8 back-end notes 6.3.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,12 +127,7 @@ def _program(
     builder.op("return", builder(kind, *block.args, **attrs))
     table = build_view(IRProgram(ctx, module, WeightTable(), kind)).table
     main = table.functions["main"]
-    for k, layout in enumerate(layouts):
-        main.values[k] = dataclasses.replace(main.values[k], layout=layout)
-    for step in main.steps:
-        if step.record is not None:
-            specs = tuple(main.values[v] if v >= 0 else None for v in step.inputs)
-            step.record = dataclasses.replace(step.record, operands=specs)
+    main.lay_out(layouts)
     chip = load_machine(machine)
     program = assemble(table, chip, plan_table(table, chip, opt=opt), lambda key: {}, {"model": kind})
     verify(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+import tx8fast.machine as machines
+from tests.support.cli_case import Caller
 from tests.support.cnn_models import CnnBuilder
 from tx8fast.batch.journal import Journal, lines
 from tx8fast.batch.manifest import read_manifest
@@ -73,6 +76,31 @@ def run(zoo: Path, out: Path, cache: Path | None = None, resume: bool = False, e
         (out / name).write_text(text)
     journal.close()
     return rows, outcomes
+
+
+def test_workers_elsewhere_see_the_same_files(zoo: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    """A cluster's workers have a working directory of their own; the programs are those of a batch at home."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    class Away(Here):
+        def submit(self, fn, /, *args, **kwargs):
+            with contextlib.chdir(elsewhere):
+                return super().submit(fn, *args, **kwargs)
+
+    monkeypatch.setattr("tx8fast.cli.batch._cluster", lambda _address: contextlib.nullcontext((Away(), 1)))
+    shutil.copytree(zoo.parent, tmp_path / "home" / "models", ignore=shutil.ignore_patterns("broken*"))
+    monkeypatch.chdir(tmp_path / "home")
+    machine = Path(machines.__file__).parent / "configs" / "tx8.toml"
+    shutil.copy(machine, "own.toml")
+    rows = '[[model]]\nsource = "*.onnx"\nopt = 1\ndtype = "bf16"\nmachine = "own.toml"\n'
+    Path("models/m.toml").write_text(f"schema = 1\n{rows}")
+    shutil.copy(machine, "models/own.toml")
+    tx8 = Caller(capsys)
+    away = tx8("batch", "models/m.toml", "-o", "away", "--cache-dir", "c", "--dask", "tcp://127.0.0.1:1")
+    assert away.code == 0 and not list(elsewhere.iterdir()), away
+    assert tx8("batch", "models/m.toml", "-o", "here", "--no-cache", "-j", "1").code == 0
+    assert tree(Path("away")) == tree(Path("here"))
 
 
 @pytest.fixture(scope="module")

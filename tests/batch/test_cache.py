@@ -76,7 +76,7 @@ def test_changed_weights_are_a_miss(tmp_path: Path, program: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["entry", "object"])
-@pytest.mark.parametrize("how", ["flip", "cut", "empty", "other"])
+@pytest.mark.parametrize("how", ["flip", "cut", "empty", "other", "no text"])
 def test_damage_is_told_and_made_good(tmp_path: Path, program: Path, kind: str, how: str) -> None:
     told: list[str] = []
     cache = Cache(tmp_path / "c", tell=told.append)
@@ -84,7 +84,7 @@ def test_damage_is_told_and_made_good(tmp_path: Path, program: Path, kind: str, 
     (path,) = (p for p in (tmp_path / "c").rglob("*") if p.is_file() and p.parent.parent.name == kind)
     data = path.read_bytes()
     path.write_bytes({"flip": data[:-9] + b"?" + data[-8:], "cut": data[: len(data) // 2], "empty": b"",
-                      "other": b"[" * 100000}[how])  # fmt: skip
+                      "other": b"[" * 100000, "no text": data[:-9] + b"\xba" + data[-8:]}[how])  # fmt: skip
     assert cache.find(fields, tmp_path) is None
     assert len(told) == 1 and "damaged" in told[0]
     keep(cache, program)
@@ -144,6 +144,11 @@ def test_why_of_a_model_and_of_a_manifest(model: Path, tmp_path: Path, capsys) -
     assert tx8("cache", "why", model, "--dtype", "bf16", "--opt", "1", *where).out.startswith("hit: ")
     asked = tx8("cache", "why", model, "--dtype", "fp16", *where, "--csv").out.splitlines()
     assert asked == ["field,kept,asked", "option dtype,'bf16','fp16'", "option opt,1,2"]
+    assert "  net.onnx  dtype=bf16 opt=1\n" in tx8("cache", "ls", *where).out
+    listed = tx8("batch", manifest, "--dry-run").out.splitlines()
+    assert listed[2:4] == ["net/opt1  net.onnx  dtype=bf16 opt=1", "net/opt2  net.onnx  dtype=bf16"], (
+        "as in the manifest"
+    )
     (kept,) = (tmp_path / "c").rglob("*.tx8")
     kept.write_bytes(b"cut")
     told = tx8("cache", "why", manifest, "--only", "*/opt1", *where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -77,6 +78,15 @@ def test_a_full_disk_and_then_room(good: Path, tmp_path: Path) -> None:
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
+def test_tables_that_cannot_be_written_are_shown(good: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "out"
+    batch.run(good, out)
+    (out / "results.md").unlink()
+    (out / "results.md").mkdir()
+    told = Caller(capsys)("batch", good, "-o", out, "--resume", "--no-cache")
+    assert told.code == 2 and "error: writing results" in told.err and told.out.count("done") == 3
+
+
 def test_two_batches_at_once_share_a_cache(good: Path, tmp_path: Path) -> None:
     both = [subprocess.Popen(command(good, tmp_path / name, tmp_path / "cache"), env=environment(), stderr=subprocess.PIPE, text=True,
                              stdout=subprocess.DEVNULL) for name in ("one", "two")]  # fmt: skip
@@ -94,6 +104,8 @@ def test_two_batches_at_once_share_a_cache(good: Path, tmp_path: Path) -> None:
         ("v1/entry/??/*", 0, "net0"),
         ("v1/object/??/*", 0, "net0"),
         ("v1/plans", 0, "net1"),
+        ("v1/groups", 0, "net1"),
+        ("v1/groups/??/*", 0, "net0"),
         ("v1/*", 0o555, "net1"),
     ],
 )
@@ -102,6 +114,9 @@ def test_a_cache_that_is_not_ours(good: Path, tmp_path: Path, locked: str, mode:
     jobs = {j.name: j for j in read_manifest(good)}
     cache = tmp_path / "cache", 1 << 30
     run_job(jobs["net0"], tmp_path / "kept", cache)
+    if locked.startswith("v1/groups"):  # else they are not asked
+        for folder in ("entry", "plans"):
+            shutil.rmtree(cache[0] / "v1" / folder)
     places = list(cache[0].glob(locked))
     for place in places:
         place.chmod(mode)

@@ -41,9 +41,14 @@ def test_what_changed_and_why(tx8, pair):
 
 def test_other_groups(tx8, pair):
     found = diff(tx8, pair / "a.tx8", pair / "c.tx8")
-    assert {r["status"] for r in found["groups"]} >= {"only in the first", "only in the second"}
-    whole = next(r for r in found["groups"] if r["label"].endswith("down + mlp_residual"))
-    assert whole["why"] == ["in the second its ops are in 'layers 0-1: down'"]
+    assert {r["status"] for r in found["groups"]} <= {"grouped anew", "changed"}, "every op is in both"
+    whole = next(r for r in found["groups"] if "layers 0-1: down + mlp_residual" in r["first"])
+    assert whole["status"] == "grouped anew" and "layers 0-1: down" in whole["second"]
+    assert whole["why"][0].startswith("'layers 0-1: down + mlp_residual' became 'layers 0-1: down'")
+    for side in ("first", "second"):
+        sim = json.loads(tx8("sim", pair / ("c.tx8" if side == "second" else "a.tx8"), "--json").out)
+        labels = [label for r in found["groups"] for label in r[side]]
+        assert len(labels) == len(set(labels)) and set(labels) <= {g["label"] for g in sim["groups"]}
     assert sum(r["more_cycles"] for r in found["groups"]) == found["totals"]["cycles"][1] - found["totals"]["cycles"][0]
 
 

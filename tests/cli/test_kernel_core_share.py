@@ -27,7 +27,7 @@ def test_commands_tell(tx8: Caller, slow, tmp_path):
     assert "kernel core: at most" in checked.err and "cumsum" in checked.err
     assert 0 < json.loads(checked.out)["kernel_core_share"] < 1
     made = tx8(*compile_args(slow, tmp_path, "--dtype", "bf16", "--json"))
-    assert made.err.splitlines()[-1].startswith("kernel core: ")
+    assert json.loads(made.err.splitlines()[-1])["text"].startswith("kernel core: ")
     expected = json.loads(made.out)["kernel_core_share"]
     simulated = tx8("sim", tmp_path / "out.tx8", "--json")
     facts = json.loads(simulated.out)

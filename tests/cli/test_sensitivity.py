@@ -102,5 +102,8 @@ def test_sim_says_between_what_the_ratio_lies(tx8: Caller, tmp_path):
     cycles, bound = program.simulate().cycles, program.simulate().bound_cycles
     assert low < cycles < high
     assert f"{bound / high:.3f} to {bound / low:.3f} with assumed" in " ".join(tx8("sim", out).out.split())
+    facts = json.loads(tx8("sim", out, "--json").out)
+    assert facts["interval_cycles"] == [low, high]
+    assert facts["interval_roofline_ratio"] == [bound / high, bound / low]
     slower = extremes(program.program, ["rdma.startup"])
     assert slower[0] < cycles < slower[1] and extremes(program.program, []) == (cycles, cycles)

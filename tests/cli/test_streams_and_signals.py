@@ -80,7 +80,8 @@ def test_an_interrupt_of_long_work(tmp_path: Path, checkpoint: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode in (0, 130) and "Traceback" not in err
-    assert process.returncode == 0 or (err.endswith("interrupted\n") and not list(tmp_path.iterdir()))
+    told = [json.loads(line)["event"] for line in err.splitlines()]
+    assert process.returncode == 0 or (told[-1] == "interrupted" and not list(tmp_path.iterdir()))
 
 
 @pytest.mark.parametrize(
@@ -107,4 +108,9 @@ def test_options_without_effect_are_told(tx8: Caller, tmp_path: Path, mlp: Path,
 def test_options_of_inspect_without_effect(tx8: Caller, program: Path, options, told: str) -> None:
     done = tx8("inspect", program, *options)
     assert done.code == 0
-    assert done.err.startswith(f"warning: {told} has no effect") if told else done.err == ""
+    said = (
+        [json.loads(line)["text"] for line in done.err.splitlines()]
+        if "--json" in options
+        else [done.err.removeprefix("warning: ")]
+    )
+    assert said[0].startswith(f"{told} has no effect") if told else done.err == ""

@@ -19,6 +19,7 @@ from tests.support.checkpoints import make_checkpoint
 from tests.support.corpus import DATA, small_cnn
 from tests.support.emitted import CC, CXX, MORE, check_c, compile_c, figures, run_c
 from tests.support.one_op import Arg, build
+from tests.support.piece_streams import piece_streams
 from tx8fast import api, isa
 from tx8fast.api import CompiledProgram
 from tx8fast.codegen.durations import duration_text
@@ -78,19 +79,29 @@ def test_a_model_gives_the_simulators_bytes(tmp_path, name):
     same_figures(check_c(made, tmp_path / "c", feed_of(made.program), cxx=name == "level 2"), made)
 
 
+@pytest.mark.parametrize("opt", [1, 2, 3] if MORE else [2])
+def test_a_program_of_two_chips(tmp_path, opt):
+    made = layer(tmp_path, phase="prefill", seq=6, tp=2, opt=opt)
+    assert made.program.n_chips == 2 and any(t.per_chip for t in made.program.params)
+    text = check_c(made, tmp_path / "c", feed_of(made.program))
+    assert figures(text)["dte"][0] > 0 and " on chip 1: as expected" in text
+    same_figures(text, made)
+
+
 def same_figures(text, made):
     """Cycles that the C model counts are those of the cycle simulator; there transfers also wait for the DDR, messages for links, and
     all engines for banks of the scratchpad unless the machine has no conflicts."""
     machine = dict(made.program.machine)
     machine["tile"] = dict(machine["tile"], spm_model=1)
     timed = simulate(replace(made.program, machine=machine))
+    chips = made.program.n_chips  # alike, and the simulator's figures are those of one
     found, engines = figures(text), timed.counters["engines"]
-    assert {u: n for u, (n, _) in found.items() if u in engines} == {u: c["instructions"] for u, c in engines.items()}
+    assert {u: n for u, (n, _) in found.items() if u in engines} == {u: chips * c["instructions"] for u, c in engines.items()}
     for unit in ("ct", "ne", "tdma", "kcore"):
-        assert found[unit][1] == timed.busy[unit], unit
+        assert found[unit][1] == chips * timed.busy[unit], unit
     for unit in ("rdma", "wdma", "dte"):
-        assert (found[unit][1] == 0) == (timed.busy[unit] == 0) and found[unit][1] <= timed.busy[unit], unit
-    assert f"\nddr: {timed.ddr_bytes} bytes\n" in text
+        assert (found[unit][1] == 0) == (timed.busy[unit] == 0) and found[unit][1] <= chips * timed.busy[unit], unit
+    assert f"\nddr: {chips * timed.ddr_bytes} bytes\n" in text
 
 
 def tensors(size_in, size_out):
@@ -135,16 +146,8 @@ def scattered(size):
 
 
 def streamed():
-    """A loop streams pieces from tile 0 to tile 1; the handshake keeps the sender from overtaking. Other tiles are idle."""
-    one, two = CodeBuilder(), CodeBuilder()
-    with one.loop(5):
-        one.add("rdma", dst=A, run_bytes=512, slot=0, ddr_step=(512,)).add("wait")
-        one.add("send", src=A, dst=B, bytes=512, mask=2).add("send_wait").add("handshake", peer=1)
-    with two.loop(5):
-        two.add("recv", monitor=0, bytes=512)
-        with two.loop(2):
-            two.add("wdma", src=B, run_bytes=256, slot=1, ddr_step=(512, 256)).add("wait_worker", workers=1)
-        two.add("handshake", peer=0)
+    """Tile 0 streams pieces to tile 1. Other tiles are idle."""
+    one, two = piece_streams(A, B, parts=2)
     return program([one.finish().code(), two.finish().code()], [0, 1] + [-1] * 14, size_out=5 * 512)
 
 
@@ -332,9 +335,8 @@ def test_tiles_that_wait_without_end_are_told(tmp_path):
         (("add_vv", {"fmt": "bf16", "src0": A, "src1": A, "dst": A, "n": 4, "rnd": 4}), "how many instructions ran before"),
         (("reduce_sum", {"fmt": "bf16", "src0": A, "dst": B, "dim": 0, "n": 1, "h": 1, "w": 65536, "c": 4}), "w is 65536, the C interface takes"),
         (("scalar_sin", {"fmt": "f32", "value": 0}), "no function for it"),
-        (("send", {"src": A, "dst": B, "bytes": 4, "mask": 1, "chip": 1}), "a message for another chip"),
     ],
-    ids=["rounding", "stochastic", "shape", "scalar", "chip"],
+    ids=["rounding", "stochastic", "shape", "scalar"],
 )  # fmt: skip
 def test_what_c_cannot_say_is_refused(tmp_path, row, text):
     with pytest.raises(ProgramError, match=f"(?s)writing C for segment 's', instruction 0 .*{text}"):

@@ -107,6 +107,17 @@ def test_another_build_gives_the_same_bytes(model, tmp_path):
     assert outcome(model, build(tmp_path, compiler, ["-O1", "-march=native"])) == outcome(model)
 
 
+def test_no_byte_depends_on_the_matrix_library(model):
+    """Settings under which OpenBLAS takes other kernels, and numpy leaves wide vectors alone."""
+    few = os.environ.get("TX8FAST_SANITIZE_C") != "1"
+    cores = ("Prescott", "Zen") if few else ("Prescott", "Haswell", "Zen", "SkylakeX")
+    features = "AVX512F AVX512_SKX"
+    found = [
+        outcome(model, OPENBLAS_CORETYPE=core, NPY_DISABLE_CPU_FEATURES=features * (core == "Zen")) for core in cores
+    ]
+    assert len({*found}) == 1
+
+
 @pytest.mark.toolchain
 @pytest.mark.skipif(
     os.environ.get("TX8FAST_SANITIZE_C") != "1", reason="TX8FAST_SANITIZE_C=1: a build that checks itself"

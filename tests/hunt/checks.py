@@ -18,6 +18,9 @@ from onnx import ModelProto
 
 from tx8fast.api import CompiledProgram
 
+#: times what is allowed, below which a proof says whether a value is wrong
+NEAR_MISS = 3.0
+
 
 @dataclass
 class Case:
@@ -61,12 +64,12 @@ Check = Callable[[Case], Failure | None]
 
 def right_values(case: Case) -> Failure | None:
     """Values at the case's setting, under the sanitizer."""
-    return _compare(case, case.outputs(case.setting), f"at {case.setting}")
+    return _compare(case, case.outputs(case.setting), case.setting)
 
 
 def values_alone(case: Case) -> Failure | None:
     """Values at the case's setting, without the sanitizer, which takes longer than everything else."""
-    return _compare(case, case.outputs(case.setting, sanitize=False), f"at {case.setting}")
+    return _compare(case, case.outputs(case.setting, sanitize=False), case.setting)
 
 
 def other_setting(case: Case) -> Failure | None:
@@ -91,7 +94,7 @@ def _elsewhere(case: Case, other: Setting, sanitize: bool) -> Failure | None:
     """Values at another setting; a failure there is one of `right_values`."""
     case.failed = right_values, other
     try:
-        return _compare(case, case.outputs(other, sanitize), f"at {other}")
+        return _compare(case, case.outputs(other, sanitize), other)
     except Failed as e:
         raise Failed(replace(e.failure, text=f"at {other}: {e.failure.text}")) from e
 
@@ -173,14 +176,17 @@ def judge(case: Case, checks: Sequence[Check] | None = None) -> Failure | None:
     return None
 
 
-def _compare(case: Case, found: Arrays, where: str) -> Failure | None:
+def _compare(case: Case, found: Arrays, setting: Setting) -> Failure | None:
+    """Values of the program at a setting. A miss by little is rounding if a proof of the whole program finds nothing: what is allowed
+    is measured by few random roundings."""
+    where = f"at {setting}"
     for name, want in case.expected.items():
         got = found[name]
         if got.shape != want.values.shape or got.dtype != want.values.dtype:
             text = f"{name} is {got.dtype}{got.shape}, expected {want.values.dtype}{want.values.shape} {where}"
             return Failure("wrong", "type", text)
         bad, excess = differences(got, want)
-        if bad.any():
+        if bad.any() and not (not want.exact and excess < NEAR_MISS and _proof(case, setting) == (None, True)):
             case.excess = excess
             at = tuple(int(i) for i in np.argwhere(bad)[0])
             text = (f"{name}: {int(bad.sum())} of {bad.size} elements {where}; first at {at}: {got[at]!s}, "

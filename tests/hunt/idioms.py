@@ -76,7 +76,9 @@ def scores(d: Draft) -> None:
     q, k = d.input(d.draw((*lead, s, w))), d.input(d.draw((*lead, t, w)))
     perm = [*range(len(lead)), len(lead) + 1, len(lead)]
     y = d.op("MatMul", q, d.op("Transpose", k, perm=perm))
-    steps = ["scale", "mask", "softmax"]
+    steps = ["scale", "cap", "mask", "softmax"]
+    if d.chance(0.7):
+        steps.remove("cap")
     if d.chance(0.4):
         steps.remove("scale")
     if d.chance(0.5):
@@ -86,6 +88,13 @@ def scores(d: Draft) -> None:
     for step in steps:
         if step == "scale":
             y = d.op(d.pick(["Mul", "Div"]), y, d.weight(np.asarray(d.pick([0.125, 4.0, 0.5]), np.float32), y.code))
+        elif step == "cap":
+            y = d.op(d.pick(["Tanh", "Tanh", "Sigmoid", "Gelu"]), y)
+            y = (
+                d.op("Mul", y, d.weight(np.asarray(d.pick([0.5, 3.0, 50.0]), np.float32), y.code))
+                if d.chance(0.7)
+                else y
+            )
         elif step == "mask" and d.chance(0.6):
             y = d.op("Add", y, d.floats(y, d.pick([(s, t), (t,), (s, 1), y.shape])))
         elif step == "mask":

@@ -37,6 +37,9 @@ def _elementwise(rng, kind, d):
     spec = (lambda s: (s, dtype, 8)) if dtype == "i32" else (lambda s: (s, dtype))
     if kind == "select":
         return Case(kind, [(shape, PRED), (_broadcastable(rng, shape), F32), (shape, F32)])
+    if kind == "map":
+        steps = "sub 1.0 %1; max %2 %0; gt %3 0.25; select %4 %3 -2.0"
+        return Case(kind, [(shape, F32), (_broadcastable(rng, shape), F32)], {"steps": steps})
     if kind == "convert":
         return Case(kind, [(shape, F32)], {"dtype": "bf16"})
     if kind == "clamp":

@@ -63,7 +63,7 @@ def program_of(kind: str, rng) -> tuple[IRProgram, dict[str, np.ndarray], list[n
 
 
 @pytest.mark.parametrize("kind", [k for k in CASES if k not in INTERNAL])
-def test_every_kind_has_code_and_the_code_computes_it(kind):
+def test_every_kind_has_code_and_the_code_computes_it(kind, monkeypatch):
     rng = np.random.default_rng(zlib.crc32(kind.encode()))
     for _ in range(2):
         program, inputs, wanted = program_of(kind, rng)
@@ -71,7 +71,9 @@ def test_every_kind_has_code_and_the_code_computes_it(kind):
         verify(compiled.program)
         for s in compiled.program.segments:
             assert s.routines or all(len(code) for code in s.codes), "instructions, or a routine of the kernel core"
-        found = compiled.run(inputs)
+        with monkeypatch.context() as patched:  # while a program runs, no result comes from a routine in Python
+            patched.setattr("tx8fast.numerics.routines.ROUTINES", {})
+            found = compiled.run(inputs)
         for i, w in enumerate(wanted):
             compare(found[f"y{i}"], np.asarray(w, found[f"y{i}"].dtype), 2e-5)
 

@@ -18,7 +18,7 @@ CTX = new_context()
 KINDS = """gemm contract conv conv_transpose max_pool avg_pool layernorm rmsnorm softmax batchnorm_inference add sub mul div
 max min pow mod and or xor shl shr eq ne lt le gt ge neg abs exp log sqrt rsqrt recip square sin cos tan asin acos atan sinh
 cosh asinh acosh atanh tanh sigmoid erf floor ceil round sign not isnan isinf relu leaky_relu gelu gelu_tanh silu hswish
-hsigmoid softplus softsign mish elu selu celu thresholded_relu prelu clamp select swiglu reduce arg_reduce topk cumsum trilu
+hsigmoid softplus softsign mish elu selu celu thresholded_relu prelu clamp select map swiglu reduce arg_reduce topk cumsum trilu
 rope transpose reshape broadcast concat slice pad gather embedding gather_elements gather_nd scatter scatter_nd kv_update
 kv_update_ convert quantize dequantize channel_norm load_var store_var load_const iota module func subgraph call return
 subgraph_return group_return group get_param set_param get_params set_params constant none tuple get_element to_vtensor

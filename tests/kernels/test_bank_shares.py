@@ -20,7 +20,7 @@ def ask(sets, lanes, banks, per_bank, fifo):
     streams = [[(lane, *s) for lane, own in enumerate(asked) for s in own] for asked in sets]
     begin = np.cumsum([0, *map(len, streams)])
     lane, beat, step = np.array([s for own in streams for s in own], np.int64).reshape(-1, 3).T
-    return bank_shares(begin, lane, beat, step, lanes, banks, per_bank, fifo)
+    return bank_shares(begin, lane, beat, step, lanes, banks, per_bank, [fifo])[0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -54,4 +54,4 @@ def test_bad_arguments_are_refused(change, text):
     given = {"begin": [0, 2], "lane": [0, 1], "beat": [0, 0], "step": [1, 1], "fifo": 16} | change
     begin, lane, beat, step = (np.array(given[k], np.int64) for k in ("begin", "lane", "beat", "step"))
     with pytest.raises(InternalError, match=text):
-        bank_shares(begin, lane, beat, step, 2, 8, 2, given["fifo"])
+        bank_shares(begin, lane, beat, step, 2, 8, 2, [given["fifo"]])

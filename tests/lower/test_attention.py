@@ -14,6 +14,7 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import lower
 from tx8fast.lower.attention import Attention
+from tx8fast.lower.sequences import BINARY
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.nest import loop_slices, loop_steps
 from tx8fast.tile.order import tile_order
@@ -24,18 +25,24 @@ HIDDEN = {"bf16": -3e38, "f16": -65504.0, "f32": -3e38}
 
 
 def attention(dtype: str, batch: int, kv: int, group: int, rows: int, keys: int, depth: int, mask: str = "",
-              visible: tuple[int, ...] = (), machine: str = "tx8") -> Case:  # fmt: skip
-    """Grouped attention; mask: "" none, "row" one per batch, "full" one per row."""
+              visible: tuple[int, ...] = (), machine: str = "tx8", between: tuple[str, ...] = (), scale: float = 0.0
+              ) -> Case:  # fmt: skip
+    """Grouped attention; mask: "" none, "row" one per batch, "full" one per row; between: ops on the scores, with single elements where
+    they take two operands; scale: of the softmax, 0: by depth."""
     args = [Arg((batch, rows, kv * group * depth), dtype, "blocked"), Arg((batch, keys, kv * depth), dtype, "blocked"),
             Arg((batch, keys, kv * depth), dtype, "blocked")]  # fmt: skip
     if mask:
         args.append(Arg((batch, 1, 1, keys) if mask == "row" else (rows, keys), dtype, "blocked"))
     sizes = ("h", kv, "g", group, "d", depth)
+    args += [Arg((), dtype) for kind in between if kind in BINARY]
 
-    def body(b, q, k, v, *m):
+    def body(b, q, k, v, *more):
+        m, single = more[: bool(mask)], iter(more[bool(mask) :])
         op = lambda kind, *x, **a: b.op(kind, *x, mem_layout="blocked", **a).result  # noqa: E731
         s = op("contract", q, k, equation="b s (h g d), b t (h d) -> b (h g) s t", sizes=sizes)
-        p = op("softmax", s, *m, axis=-1, scale=1 / math.sqrt(depth), visible=visible)
+        for kind in between:
+            s = op(kind, s, next(single)) if kind in BINARY else op(kind, s)
+        p = op("softmax", s, *m, axis=-1, scale=scale or 1 / math.sqrt(depth), visible=visible)
         return op("contract", p, v, equation="b (h g) s t, b t (h d) -> b s (h g d)", sizes=sizes)
 
     return build(args, body, machine)
@@ -48,7 +55,7 @@ def band(rows: int, keys: int, offset: int, window: int, dtype: str) -> np.ndarr
 
 
 def inputs_of(case: Case, rng: np.random.Generator, mask: np.ndarray | None) -> list[np.ndarray]:
-    out = [a.values(rng) for a in case.args]
+    out = [a.values(rng) if a.shape else np.full((), 0.375, a.values(rng).dtype) for a in case.args]
     if mask is not None:
         out[3] = np.broadcast_to(mask, out[3].shape).astype(out[3].dtype)
     return out
@@ -102,6 +109,29 @@ def test_known_band_of_visible_keys(dtype, heads, rows, offset, window, depth, m
     keys = rows + offset
     case = attention(dtype, *heads, rows, keys, depth, "full", (offset, window), machine)
     agrees(case, band(rows, keys, offset, window, dtype), seed)
+
+
+BETWEEN = [("mul", "tanh"), ("tanh",), ("mul",), ("add", "sigmoid", "mul"), ("gelu_tanh",), ("mul", "softsign", "neg")]
+
+
+@given(DTYPES, HEADS, st.integers(1, 40), st.sampled_from([1, 64, 100, 257]), st.sampled_from([32, 72, 128]), MACHINES,
+       st.sampled_from(BETWEEN), st.sampled_from(["", "full"]), st.integers(0, 1 << 20))  # fmt: skip
+def test_ops_on_the_scores(dtype, heads, rows, keys, depth, machine, between, mask, seed) -> None:
+    case = attention(
+        dtype, *heads, rows, keys, depth, mask, (max(0, keys - rows), 0) if mask else (), machine, between, 0.7
+    )
+    agrees(case, band(rows, keys, max(0, keys - rows), 0, dtype) if mask else None, seed)
+
+
+def test_a_factor_goes_to_the_queries_and_a_cap_stays_on_the_scores() -> None:
+    """Of a soft cap the vector engine does tanh and the softmax's scale on scores, its factor on queries; in f16 all of them on scores."""
+    for dtype, on_queries in (("bf16", True), ("f16", False)):
+        case = grouped(attention(dtype, 1, 1, 1, 32, 64, 64, machine="test_2x2", between=("mul", "tanh"), scale=50.0))
+        low = lowering(case)
+        assert (low.between.factor >= 0) == on_queries and len(low.between.steps) == 2 - on_queries
+        assert (
+            lowering(grouped(attention(dtype, 1, 1, 1, 32, 64, 64, between=("mul",), scale=0.5))).between.scale == 0.5
+        )
 
 
 @pytest.mark.parametrize("depth", [24, 72, 80, 96, 112])

@@ -17,7 +17,7 @@ add sub mul div max min pow mod and or xor shl shr eq ne lt le gt ge
 neg abs exp log sqrt rsqrt recip square sin cos tan asin acos atan sinh cosh asinh acosh atanh tanh
 sigmoid erf floor ceil round sign not isnan isinf
 relu leaky_relu gelu gelu_tanh silu hswish hsigmoid softplus softsign mish elu selu celu
-thresholded_relu prelu clamp select swiglu reduce arg_reduce topk cumsum trilu rope
+thresholded_relu prelu clamp select map swiglu reduce arg_reduce topk cumsum trilu rope
 transpose reshape broadcast concat slice pad gather embedding gather_elements gather_nd scatter
 scatter_nd kv_update convert quantize dequantize channel_norm load_var store_var load_const iota
 """.split()

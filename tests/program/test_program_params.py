@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tx8fast.errors import ProgramError
 from tx8fast.machine import DDR_BASE, load_machine
-from tx8fast.numerics.layout import blocked_bytes, npc, unpack
+from tx8fast.numerics.formats import convert, np_dtype
+from tx8fast.numerics.layout import blocked_bytes, image_bytes, npc, unpack
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Tensor
 from tx8fast.program.params import pack_param, param_arrays
@@ -129,3 +132,46 @@ def test_short_files_and_data_are_errors(tmp_path):
         list(param_arrays(program([tensor((2,), **place)]), tmp_path))
     with pytest.raises(ProgramError, match="data section has 3"):
         list(param_arrays(program([tensor((2,), embedded=0)], b"123"), tmp_path))
+
+
+@pytest.mark.parametrize("layout", ["dense", "blocked"])
+@pytest.mark.parametrize(
+    ("src", "dst"), [("f32", "f32"), ("f32", "bf16"), ("f16", "bf16"), ("bf16", "f16"), ("i8", "i8")]
+)
+@pytest.mark.parametrize(
+    ("shape", "order"), [((700, 333), (1, 0)), ((90, 70, 40), (2, 0, 1)), ((3, 300, 201), (0, 2, 1))]
+)
+def test_a_turned_parameter_is_laid_out_in_pieces_as_the_whole_is(layout, src, dst, shape, order):
+    rng = np.random.default_rng(2)
+    x = (rng.standard_normal(shape) * 50).astype(np_dtype(src))
+    want = convert(np.ascontiguousarray(x.transpose(order)), src, dst) if src != dst else x.transpose(order)
+    size = image_bytes(want.shape, dst, layout)
+    t = Tensor("w", want.shape, src, dst, layout, DDR_BASE, size + 5, {"transform": [["transpose", list(order)]]})
+    room, calls = np.zeros(size + 5, np.uint8), []
+    image = np.frombuffer(pack_param(x, t, room, lambda: calls.append(1)), np.uint8)
+    assert np.shares_memory(image, room) and image.size == size + 5
+    if layout == "blocked":
+        got = unpack(image, *npc(want.shape), dst).reshape(want.shape)
+    else:
+        got = image[:size].view(np_dtype(dst)).reshape(want.shape)
+    assert np.array_equal(got, want) and np.array_equal(image, np.frombuffer(pack_param(x, t), np.uint8))
+    assert len(calls) > (x.size > 1 << 17)
+
+
+def test_a_large_parameter_is_converted_piece_by_piece():
+    x = np.zeros((4096, 1024), np.float32)
+    t = tensor((1024, 4096), layout="blocked", transform=[["transpose", [1, 0]]])
+    room = np.zeros(t.size_bytes, np.uint8)
+    tracemalloc.start()
+    pack_param(x, t, room)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 << 20
+
+
+@pytest.mark.parametrize(("src", "dst"), [("f16", "bf16"), ("bf16", "f16")])
+def test_all_patterns_of_short_floats_are_converted_as_one_by_one(src, dst):
+    patterns = np.arange(1 << 16, dtype=np.uint16).view(np_dtype(src))
+    many = convert(np.tile(patterns, 2), src, dst).view(np.uint16).reshape(2, -1)
+    one = np.concatenate([convert(part, src, dst) for part in np.split(patterns, 4)]).view(np.uint16)
+    assert np.array_equal(many[0], one) and np.array_equal(many[1], one)

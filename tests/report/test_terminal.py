@@ -19,6 +19,7 @@ from rich.console import Console
 
 from tests.support.cli_case import Caller, refused, write_mlp
 from tx8fast.batch import table
+from tx8fast.cli.cache import group_parts
 from tx8fast.cli.output import progress
 from tx8fast.errors import ConfigError
 from tx8fast.program.labels import label, layer_of, ops_text, ranges_text
@@ -59,6 +60,7 @@ PRINTED: dict[str, Callable[[dict[str, Any]], Sequence[Any]]] = {
     "batch-dry-run": lambda f: [table.jobs_grid(f["jobs"])],
     "cache-ls": lambda f: [table.kept_grid(f["kept"])],
     "cache-why": lambda f: [table.fields_grid(f["fields"]), table.why_grid(f["why"])],
+    "cache-why-groups": lambda f: group_parts(f["groups"]),
     "bench": lambda f: [table.bench_grid(f["bench"])],
     "bench-compare": lambda f: [table.compare_grid(f["compare"])],
 }  # fmt: skip

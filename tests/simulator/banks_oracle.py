@@ -60,7 +60,7 @@ def _tile(
     kind = rows.kind[begin : begin + span.stop - span.start]
     start, end, fixed = times.start[span], times.end[span], rows.fixed[span].copy()
     streamed = np.concatenate([c.operands[1][c.place] for c in codes])
-    first = np.concatenate([np.concatenate([c.spm_read, c.spm_write], axis=1)[..., 0] for c in codes])
+    first = np.concatenate([np.concatenate([c.spm_read, c.spm_write], axis=1)[c.place, :, 0] for c in codes])
     moving = (end > start) & ((kind <= TDMA) | (kind == network.SEND))
     # every engine is a lane, and so is every transfer engine
     lane = np.where(kind <= TDMA, kind, TDMA + 1).astype(np.int64)

@@ -66,19 +66,41 @@ def to_input(tiles, mesh=None, write=0) -> EventInput:
     return EventInput(
         kind=np.array([r["kind"] for r in rows], np.uint8),
         issue=column["issue"],
-        spm_read=ranges("spm_read", 4),
-        spm_write=ranges("spm_write", 2),
         code_begin=begin[:-1],
         tile_begin=begin,
         fixed=column["fixed"],
         ddr_bytes=column["ddr_bytes"],
-        ddr_read=ranges("ddr_read", 1)[:, 0],
-        ddr_write=ranges("ddr_write", 1)[:, 0],
-        worker=np.array([r.get("worker", 0) for r in rows], np.uint8),
-        arg=np.array([arguments(r, masks) for r in rows], np.int64).reshape(-1, 3),
         routes=routes,
         chip_tiles=chip_tiles(mesh),
+        **in_forms(
+            np.repeat(np.arange(len(tiles)), np.diff(begin)),
+            len(tiles),
+            spm_read=ranges("spm_read", 4),
+            spm_write=ranges("spm_write", 2),
+            ddr_read=ranges("ddr_read", 1)[:, 0],
+            ddr_write=ranges("ddr_write", 1)[:, 0],
+            worker=np.array([r.get("worker", 0) for r in rows], np.uint8),
+            arg=np.array([arguments(r, masks) for r in rows], np.int64).reshape(-1, 3),
+        ),
     )
+
+
+def in_forms(tile, n_tiles, **columns):
+    """Return the columns of rows (n, ...) as those of forms, with what tells rows of a form apart. Every second row counts its DDR
+    ranges from where the slot of its tile begins."""
+    n = len(tile)
+    ddr = np.stack([columns["ddr_read"], columns["ddr_write"]])
+    at = np.where(ddr[..., 1] > ddr[..., 0], ddr[..., 0], 0).max(axis=0)
+    for name in ("ddr_read", "ddr_write"):
+        some = columns[name][:, 1:] > columns[name][:, :1]
+        columns[name] = np.where(some, columns[name] - at[:, None], 0)
+    base = 1000 * np.arange(n_tiles).reshape(-1, 1)
+    columns["ddr_slot"] = np.where(np.arange(n) % 2, 0, -1)
+    at = at - np.where(np.arange(n) % 2, base[tile, 0], 0)
+    table = np.concatenate([c.reshape(n, max(1, c[:1].size)).astype(np.int64) for c in columns.values()], axis=1)
+    _, first, form = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    forms = {name: c[first] for name, c in columns.items()}
+    return {**forms, "form": form.reshape(-1).astype(np.int32), "ddr_at": at, "ddr_base": base}
 
 
 def chip_tiles(mesh):

@@ -32,7 +32,7 @@ def arbitrate(asked, banks, per_bank, fifo=16):
     lane, beat, step = zip(*[(k, *stream) for k, streams in enumerate(asked) for stream in streams] or [(0, 0, 1)])
     n = sum(map(len, asked))
     lane, beat, step = (np.array(c[:n], np.int64) for c in (lane, beat, step))
-    return tuple(bank_shares(np.array([0, n]), lane, beat, step, len(asked), banks, per_bank, fifo)[0].tolist())
+    return tuple(bank_shares(np.array([0, n]), lane, beat, step, len(asked), banks, per_bank, [fifo])[0, 0].tolist())
 
 
 def machine(model, **keys):

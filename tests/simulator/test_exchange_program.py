@@ -7,6 +7,7 @@ from math import ceil
 
 import numpy as np
 import pytest
+from support.piece_streams import piece_streams
 from support.plain import plain_machine
 
 from tx8fast import isa
@@ -261,15 +262,8 @@ def test_data_passes_a_barrier_through_ddr():
 
 
 def test_loops_of_messages():
-    """A loop streams pieces through two buffers; the handshake keeps the sender from overtaking."""
-    one, two = CodeBuilder(), CodeBuilder()
-    with one.loop(5):
-        one.add("rdma", dst=A, run_bytes=512, slot=0, ddr_step=(512,)).add("wait")
-        one.add("send", src=A, dst=B, bytes=512, mask=2).add("send_wait").add("handshake", peer=1)
-    with two.loop(5):
-        two.add("recv", monitor=0, bytes=512)
-        two.add("wdma", src=B, run_bytes=512, slot=1, ddr_step=(512,)).add("wait")
-        two.add("handshake", peer=0)
+    """A loop streams pieces through two buffers."""
+    one, two = piece_streams(A, B)
     codes, which = tiles(t0=one.finish(), t1=two.finish())
     made = program(codes, which, 2)
     verify(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,15 @@ def refused(tx8: Caller, where: Path, *args: object, says: tuple[str, ...] = ())
     found = tx8(*args)
     assert found.code == 2, found
     assert found.out == ""
-    assert found.err.startswith("error: ") and found.err.count("error: ") == 1, found.err
+    told = found.err
+    if "--json" in args:
+        told = "".join(f"{line['event']}: {line['text']}\n" for line in map(json.loads, found.err.splitlines()))
+    assert told.startswith("error: ") and told.count("error: ") == 1, found.err
     assert "Traceback" not in found.err
     for text in says:
-        assert text in found.err, found.err
+        assert text in told, found.err
     assert tree(where) == before
-    return found.err
+    return told
 
 
 def compile_args(model: Path, tmp: Path, *more: object) -> tuple[object, ...]:

@@ -47,5 +47,5 @@ def write(model: str, folder: Path) -> Path:
         (folder / "config.json").write_text(json.dumps(CONFIGS[model]))
         return folder
     if model.startswith("ResNet"):
-        return resnet50(folder / "resnet50.onnx", 16 if "batch" in model else 1)
+        return resnet50(folder / "resnet50.onnx", int(model.partition("batch ")[2] or 1))
     return Path(shutil.copy(ONNX / model, folder))

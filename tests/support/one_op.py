@@ -128,12 +128,7 @@ def tables(args: Sequence[Arg], body: Callable[..., Any]) -> tuple[GraphTable, A
     FunctionalToInplace().run(ir)
     table = build_view(ir).table
     main = table.functions["main"]
-    for i, layout in enumerate(layouts):
-        main.values[i] = dataclasses.replace(main.values[i], layout=layout)
-    for step in main.steps:
-        if step.record is not None:
-            specs = tuple(main.values[v] if v >= 0 else None for v in step.inputs)
-            step.record = dataclasses.replace(step.record, operands=specs)
+    main.lay_out(layouts)
     return table, fn, ops
 
 
@@ -142,13 +137,9 @@ def grouped(case: Case) -> Case:
     module = case.fn.parent
     table = build_view(IRProgram(module.ctx if hasattr(module, "ctx") else None, module, WeightTable(), "group")).table
     main = table.functions["main"]
-    for i, a in enumerate(case.args):
-        main.values[i] = dataclasses.replace(main.values[i], layout=a.layout)
-    records = []
-    for step in main.steps:
-        assert isinstance(step.record, OpRecord)
-        specs = tuple(main.values[v] if v >= 0 else None for v in step.inputs)
-        records.append(dataclasses.replace(step.record, operands=specs))
+    main.lay_out([a.layout for a in case.args])
+    records = [step.record for step in main.steps if isinstance(step.record, OpRecord)]
+    assert len(records) == len(main.steps)
     made = {s.outputs[0]: i for i, s in enumerate(main.steps)}
     inputs = list(dict.fromkeys(v for s in main.steps for v in s.inputs if v >= 0 and v not in made))
     wires = tuple(

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 from support import routine_calls_rows as rows
+from support.random_steps import random_steps
 from support.routine_drawn import FLOAT, WHOLE, Drawn, numbers, pick, shape_of, spread
 
 from tx8fast.isa.routines import ROUTINES
 from tx8fast.numerics.formats import SIGNED, int_limits
+from tx8fast.numerics.steps import STEPS
 
 
 def _unary(name, rng):
@@ -64,6 +66,12 @@ def _select(name, rng):
     dtype, out = pick(rng, (*FLOAT, *WHOLE, "pred")), shape_of(rng)
     parts: list[Any] = [numbers(rng, spread(rng, out), dtype) for _ in range(2)]
     return Drawn(name, [numbers(rng, out, "pred"), *parts], [(out, dtype)])
+
+
+def _map(name, rng):
+    dtype, out, n = pick(rng, FLOAT), shape_of(rng), int(rng.integers(1, 4))
+    arrays: list[Any] = [numbers(rng, out, dtype), *(numbers(rng, spread(rng, out), dtype) for _ in range(n - 1))]
+    return Drawn(name, arrays, [(out, dtype)], {"steps": random_steps(rng, n, tuple(STEPS), int(rng.integers(1, 9)))})
 
 
 def _convert(name, rng):
@@ -229,7 +237,8 @@ def _kv_update(name, rng):
 
 _OWN: dict[str, Callable[..., Drawn]] = {
     "routine_unary": _unary, "routine_activation": _activation, "routine_binary": _binary, "routine_prelu": _prelu,
-    "routine_clamp": _clamp, "routine_swiglu": _swiglu, "routine_select": _select, "routine_quantize": _quantize,
+    "routine_clamp": _clamp, "routine_swiglu": _swiglu, "routine_select": _select, "routine_map": _map,
+    "routine_quantize": _quantize,
     "routine_dequantize": _quantize, "routine_reshape": _reshape, "routine_bitcast": _bitcast, "routine_transpose": _transpose,
     "routine_broadcast": _broadcast, "routine_concat": _concat, "routine_slice": _slice, "routine_pad": _pad,
     "routine_trilu": _trilu, "routine_iota": _iota, "routine_gather": _gather, "routine_gather_elements": _gather_elements,

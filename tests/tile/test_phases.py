@@ -14,7 +14,7 @@ from lower.test_cnn import blocked, grouped
 from onnx import TensorProto, helper
 from support.one_op import build
 
-from tx8fast import api
+from tx8fast import api, isa
 from tx8fast._kernels._facade_banks import JITTER, STEPS, WARM, WINDOW
 from tx8fast._kernels.reference import banks as twin
 from tx8fast.alloc import Buffer
@@ -26,7 +26,7 @@ from tx8fast.options import CompileOptions
 from tx8fast.schedule import buffers
 from tx8fast.search.stream_trial import stream_plan
 from tx8fast.simulator.cycle import simulate
-from tx8fast.tile.phases import DEPTHS, FREE, forms, phases, stream_phases, turn_bytes
+from tx8fast.tile.phases import DEPTHS, FREE, beside, forms, phases, stream_phases, turn_bytes
 
 MACHINE = load_machine("tx8")
 
@@ -47,6 +47,42 @@ def test_a_product_with_partial_sums() -> None:
     phase = dict(phases(MACHINE, {form: 1}))
     assert (phase[0], phase[2]) == (0, 2 * 256)
     assert buffers._phased(Any, [], [], [], Any, (0, 0)) == []  # all are pinned
+
+
+def test_a_product_beside_a_vector_instruction() -> None:
+    """Attention: neither disturbs itself, so that no buffer needs a phase, but where all begin at bank 0 they meet."""
+    vector, matrix = ((0, 0, 8), (1, 0, 8)), ((2, 0, 32), (3, 0, 8), (4, 0, 16), (4, 0, 16))
+
+    def worst_together(phase) -> float:
+        own = [[((phase[k] + at) // 128, rate) for k, at, rate in f] for f in (vector, matrix)]
+        return min(min(twin.shares(own, 8, 2, d, STEPS, WARM, WINDOW, JITTER)) for d in DEPTHS)
+
+    found = {vector: 900, matrix: 1000}
+    assert phases(MACHINE, found) == []
+    chosen = dict(phases(MACHINE, found, {(vector, matrix): 900}))
+    assert set(chosen) == {0, 1, 2, 3, 4}
+    assert worst_together(dict.fromkeys(range(5), 0)) < 0.6 and worst_together(chosen) > 0.9
+    apart = ((0, 0, 1), (1, 0, 1)), ((2, 0, 1), (3, 0, 1))
+    assert phases(MACHINE, dict.fromkeys(apart, 900), {apart: 900}) == []
+
+
+def test_what_works_beside_what() -> None:
+    """Cycles of pairs add up to those of the engine with less work."""
+    low = MACHINE.spm_base
+    spans = [(low + k * 65536, 65536) for k in range(4)]
+    (a, _), (b, _), (c, _), (d, _) = spans
+    rows = isa.rows(
+        [
+            isa.make("gemm", left=a, right=b, out=c, m=64, k=128, n=64, fmt="bf16", out_fmt=3),
+            isa.make("add_vv", src0=c, src1=d, dst=d, n=8192, fmt="bf16"),
+            isa.make("add_vv", src0=d, src1=b, dst=d, n=8192, fmt="bf16"),
+        ]
+    )
+    pairs = beside(MACHINE, rows, spans)
+    took = isa.durations(MACHINE, rows, rows["ddr"])[0]
+    assert len(pairs) == 2 and {tuple(k for k, _, _ in m) for _, m in pairs} == {(0, 1, 2)}
+    assert abs(sum(pairs.values()) - min(took[0], took[1:].sum())) <= len(pairs)
+    assert beside(MACHINE, rows[1:], spans) == {} == beside(MACHINE, rows[:1], spans)
 
 
 @settings(max_examples=12, deadline=None)
@@ -98,7 +134,8 @@ def test_phases_give_way_to_what_must_fit(monkeypatch) -> None:
     """Where bytes are short, the buffers that matter least lose their phase first, and at the end all."""
     monkeypatch.setattr(buffers, "slice_rows", lambda tiling, at: None)
     monkeypatch.setattr(buffers, "forms", lambda machine, rows, kinds: {})
-    monkeypatch.setattr(buffers, "phases", lambda machine, found: [(0, 0), (1, 1024), (2, 512)])
+    monkeypatch.setattr(buffers, "beside", lambda machine, rows, kinds: {})
+    monkeypatch.setattr(buffers, "phases", lambda machine, found, pairs: [(0, 0), (1, 1024), (2, 512)])
     items = [Buffer(name, ((0, 1),), size, 256) for name, size in (("a", 4096), ("b", 2048), ("c", 2048), ("d", 256))]
 
     tiling: Any = SimpleNamespace(low=SimpleNamespace(machine=MACHINE))

@@ -1,6 +1,7 @@
 """Weight table: lazy opening, validation, views, derived entries, descriptions."""
 
 import json
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -307,3 +308,19 @@ def test_expressions_with_damaged_attributes(expr, attrs) -> None:
     """They come from program files: what is wrong with them is the user's to know, not a defect."""
     with pytest.raises(ImportModelError, match="weight expression"):
         evaluate(expr, attrs, [np.zeros((2, 3), np.float32)], (4, 8), np.dtype(np.float32))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="no account of memory")
+def test_what_was_read_of_a_file_is_given_back(tmp_path):
+    def mapped() -> int:
+        lines = Path("/proc/self/smaps").read_text().split("model.safetensors")[1:]
+        return sum(int(part.split("Rss:")[1].split()[0]) for part in lines)
+
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors_bytes({"w": np.ones((1024, 1024), np.float32)}))
+    table = WeightTable(tmp_path)
+    table.add_file("w", open_checkpoint(path)["w"])
+    total = table.view("w").sum()
+    assert mapped() > 3000
+    table.let_go()
+    assert mapped() < 1000 and table.view("w").sum() == total

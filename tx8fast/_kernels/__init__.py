@@ -25,6 +25,7 @@ from tx8fast._kernels._facade_list_schedule import (
     longest_paths,
     within_reach,
 )
+from tx8fast._kernels._facade_overlaps import Overlaps, number_pairs, overlapping, stretched
 from tx8fast._kernels._facade_pack import N_RULES, PackSearch, pack_exact
 from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
@@ -37,6 +38,7 @@ __all__ = [
     "ENGINES",
     "MOST_LANES",
     "N_RULES",
+    "Overlaps",
     "PackSearch",
     "PlanSpace",
     "plan_costs",
@@ -60,9 +62,12 @@ __all__ = [
     "int_array",
     "list_order",
     "longest_paths",
+    "number_pairs",
+    "overlapping",
     "pack_exact",
     "require",
     "simulate_events",
     "single_product",
+    "stretched",
     "within_reach",
 ]

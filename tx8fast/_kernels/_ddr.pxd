@@ -10,6 +10,7 @@ from tx8fast._kernels._heap cimport Entry, Heap, pop, push
 cdef struct Ddr:
     Heap flows  # key: served bytes at which the transfer ends
     double now, served, rate
+    double finish  # when the next transfer ends, if none begins before
 
 
 cdef inline double next_end(Ddr* ddr, double port_rate, double total_rate) noexcept nogil:

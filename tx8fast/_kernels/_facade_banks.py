@@ -5,6 +5,8 @@ May import: numpy, the checks and the compiled module beside it. Must not: know 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,14 +22,14 @@ MOST_BEATS = 1 << 20  # that a buffer holds
 
 
 def bank_shares(
-    begin: Ints, lane: Ints, beat: Ints, step: Ints, lanes: int, banks: int, per_bank: int, fifo: int
+    begin: Ints, lane: Ints, beat: Ints, step: Ints, lanes: int, banks: int, per_bank: int, fifos: Sequence[int]
 ) -> npt.NDArray[np.float64]:
-    """Return (n, lanes): the share of its rate that each lane of each set of streams gets.
+    """Return (depths, n, lanes): the share of its rate that each lane of each set of streams gets, for every depth in `fifos`.
 
     begin (n + 1,): streams begin[i] to begin[i + 1] are set i. lane, beat, step (n_streams,): the lane, the first
     beat's number, the rate in STEPS parts of a beat per cycle. In a cycle every bank serves one beat; beats are
     numbered through the banks, `per_bank` of them in a row in each. Lanes come in order of priority (their streams beside
-    each other), and no stream of a lane gets further than `fifo` beats ahead of another."""
+    each other), and no stream of a lane gets further than a depth's beats ahead of another."""
     begin, lane = int_array(KERNEL, "begin", begin), int_array(KERNEL, "lane", lane)
     beat, step = int_array(KERNEL, "beat", beat), int_array(KERNEL, "step", step)
     require(KERNEL, len(begin) > 0 and begin[0] == 0 and begin[-1] == len(lane) and bool((np.diff(begin) >= 0).all()),
@@ -38,8 +40,10 @@ def bank_shares(
     inside = np.ones(max(0, len(lane) - 1), bool)
     inside[begin[1:-1][(begin[1:-1] > 0) & (begin[1:-1] < len(lane))] - 1] = False
     require(KERNEL, bool((np.diff(lane)[inside] >= 0).all()), "lanes of a set are not in order")
-    require(KERNEL, banks > 0 and 0 < per_bank and 0 < fifo <= MOST_BEATS, "banks, beats or buffers out of range")
-    out = np.ones((len(begin) - 1, lanes))
-    status = _banks.shares(begin, lane, beat, step, banks, per_bank, fifo, STEPS, WARM, WINDOW, JITTER, out)
-    check_status(KERNEL, status)
+    deep = all(0 < fifo <= MOST_BEATS for fifo in fifos)
+    require(KERNEL, banks > 0 and 0 < per_bank and deep, "banks, beats or buffers out of range")
+    out = np.ones((len(fifos), len(begin) - 1, lanes))
+    for own, fifo in zip(out, fifos, strict=True):
+        status = _banks.shares(begin, lane, beat, step, banks, per_bank, fifo, STEPS, WARM, WINDOW, JITTER, own)
+        check_status(KERNEL, status)
     return out

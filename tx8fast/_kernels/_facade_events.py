@@ -39,7 +39,7 @@ UNSOUND = (
     "value below 0, or of 2**40 or more, in issue, fixed or ddr_bytes", "arg is missing", "bytes out of range",
     "monitor out of range", "tile set out of range", "workers out of range", "peer out of range",
     "tile_begin does not partition the rows", "a tile's code lies outside the code rows", "a tile sends without a tree",
-    "cycles add up to more than 2**61",
+    "cycles add up to more than 2**61", "form out of range", "ddr_slot out of range",
 )  # fmt: skip
 
 
@@ -101,13 +101,16 @@ NO_ARGS = np.zeros((1, 3), np.int64)  # where no kind of row needs any
 class EventInput:
     """Rows of one stretch of code. Row i of tile t is code row `code_begin[t] + i` and tile row `tile_begin[t] + i`.
 
-    Code rows (shared by tiles with the same code): kind (n_code,) uint8; issue (n_code,) cycles;
-    spm_read (n_code, 4, 2), spm_write (n_code, 2, 2) half-open byte ranges, (0, 0) = none;
-    worker (n_code,) uint8, None = all 0; arg (n_code, 3), None = no row involves other tiles or single workers:
+    Code rows (shared by tiles with the same code): kind (n_code,) uint8; issue (n_code,) cycles; form (n_code,) int32, which
+    of the forms the row has, None = every code row has its own.
+    Forms (a program runs few of them many times): spm_read (n_forms, 4, 2), spm_write (n_forms, 2, 2) half-open byte ranges,
+    (0, 0) = none; worker (n_forms,) uint8, None = all 0; arg (n_forms, 3), None = no row involves other tiles or single workers:
     send (bytes, tile set, monitor), recv (bytes, 0, monitor), barrier_sub (0, tile set, 0), handshake (peer, 0, 0),
     wait_worker (mask of workers, 0, 0), otherwise not used. Tile sets are indices into `routes`.
+    ddr_read, ddr_write (n_forms, 2) half-open byte ranges, empty = none. They count from `ddr_at[code row]`, None = 0, and, of
+    forms with a ddr_slot (n_forms,) that is not -1, from `ddr_base[tile, slot]` (n_tiles, n_slots) on; None = there are no slots.
     Tile rows: fixed (n,) cycles without the bandwidth part; ddr_bytes (n,) bytes of the bandwidth part,
-    non-zero for rdma and wdma only; ddr_read, ddr_write (n, 2) half-open byte ranges.
+    non-zero for rdma and wdma only.
     code_begin (n_tiles,), tile_begin (n_tiles + 1,). All int64 unless said otherwise. `chip_tiles` tiles after each other
     share a DDR and meet at barriers, 0 = all of them.
     """
@@ -126,6 +129,10 @@ class EventInput:
     arg: Ints | None = None
     routes: Routes = NO_ROUTES
     chip_tiles: int = 0
+    form: npt.NDArray[np.int32] | None = None
+    ddr_at: Ints | None = None
+    ddr_slot: Ints | None = None
+    ddr_base: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -176,20 +183,30 @@ def simulate_events(
     ddr_write = int_array(KERNEL, "ddr_write", rows.ddr_write, 2)
     depth_ = _queue_depths(tuple(depth))
     n_code, n, n_tiles = len(kind), len(fixed), len(code_begin)
-    require(KERNEL, kind.ndim == 1 and issue.shape == (n_code,), "kind and issue differ in shape")
-    require(KERNEL, spm_read.shape == (n_code, 4, 2), "spm_read is not (n_code, 4, 2)")
-    require(KERNEL, spm_write.shape == (n_code, 2, 2), "spm_write is not (n_code, 2, 2)")
+    form = np.arange(n_code, dtype=np.int32) if rows.form is None else np.ascontiguousarray(rows.form, np.int32)
+    n_forms = n_code if rows.form is None else len(spm_read)
+    require(KERNEL, kind.ndim == 1 and issue.shape == (n_code,) == form.shape, "kind, issue and form differ in shape")
+    require(KERNEL, spm_read.shape == (n_forms, 4, 2), "spm_read is not (n_forms, 4, 2)")
+    require(KERNEL, spm_write.shape == (n_forms, 2, 2), "spm_write is not (n_forms, 2, 2)")
     require(KERNEL, ddr_bytes.shape == (n,), "ddr_bytes and fixed differ in length")
-    require(KERNEL, ddr_read.shape == (n, 2) == ddr_write.shape, "ddr ranges are not (n, 2)")
+    require(KERNEL, ddr_read.shape == (n_forms, 2) == ddr_write.shape, "ddr ranges are not (n_forms, 2)")
+    ddr_at = np.zeros(n_code, np.int64) if rows.ddr_at is None else int_array(KERNEL, "ddr_at", rows.ddr_at)
+    ddr_slot = np.full(n_forms, -1, np.int64) if rows.ddr_slot is None else int_array(KERNEL, "ddr_slot", rows.ddr_slot)
+    ddr_base = (
+        np.zeros((n_tiles, 0), np.int64) if rows.ddr_base is None else int_array(KERNEL, "ddr_base", rows.ddr_base, 2)
+    )
+    require(KERNEL, ddr_at.shape == (n_code,), "ddr_at and kind differ in shape")
+    require(KERNEL, ddr_slot.shape == (n_forms,), "ddr_slot is not (n_forms,)")
+    require(KERNEL, len(ddr_base) == n_tiles, "ddr_base is not (n_tiles, n_slots)")
     require(KERNEL, tile_begin.shape == (n_tiles + 1,), "tile_begin is not (n_tiles + 1,)")
     chip_tiles = rows.chip_tiles or max(1, n_tiles)
     require(KERNEL, chip_tiles > 0 and n_tiles % chip_tiles == 0, "chip_tiles does not divide the tiles")
     require(KERNEL, n_tiles <= MAX_TILES, f"more than {MAX_TILES} tiles")
-    worker = np.zeros(n_code, np.uint8) if rows.worker is None else np.ascontiguousarray(rows.worker, np.uint8)
-    require(KERNEL, worker.shape == (n_code,), "worker and kind differ in shape")
+    worker = np.zeros(n_forms, np.uint8) if rows.worker is None else np.ascontiguousarray(rows.worker, np.uint8)
+    require(KERNEL, worker.shape == (n_forms,), "worker is not (n_forms,)")
     arg = NO_ARGS if rows.arg is None else int_array(KERNEL, "arg", rows.arg, 2)
-    require(KERNEL, rows.arg is None or arg.shape == (n_code, 3), "arg is not (n_code, 3)")
-    arg = arg if n_code else NO_ARGS
+    require(KERNEL, rows.arg is None or arg.shape == (n_forms, 3), "arg is not (n_forms, 3)")
+    arg = arg if n_forms else NO_ARGS
     routes = _checked_routes(rows.routes, n_tiles)
     require(KERNEL, port_rate > 0 and total_rate > 0, "rates must be positive")
     start = np.full(n, -1, np.int64)
@@ -200,8 +217,8 @@ def simulate_events(
     monitors = np.zeros((n_tiles, N_MONITORS), np.int64)
     stuck = np.full(n_tiles, -1, np.int64)
     status = _events.simulate(
-        kind, issue, worker, arg, rows.arg is not None, spm_read, spm_write, code_begin, tile_begin, fixed, ddr_bytes, ddr_read,
-        ddr_write, depth_, float(port_rate), float(total_rate), serial, *routes, chip_tiles,
+        kind, issue, form, ddr_at, worker, arg, rows.arg is not None, spm_read, spm_write, ddr_read, ddr_write, ddr_slot, ddr_base,
+        code_begin, tile_begin, fixed, ddr_bytes, depth_, float(port_rate), float(total_rate), serial, *routes, chip_tiles,
         rows.routes.engines, rows.routes.link_rate, rows.routes.hop_cycles, rows.routes.slow_links, rows.routes.slow_rate,
         rows.routes.slow_cycles, rows.routes.ports, rows.routes.write_rate, start, end, busy, blocked, link_bytes, monitors, stuck,
     )  # fmt: skip

@@ -37,6 +37,13 @@ cdef struct Noc:
     const int64_t* mask_size
     int64_t n_masks, engines, link_rate, hop_cycles
     int64_t first_slow, slow_rate, slow_cycles, first_port, write_rate
+    # the same trees as lists, each in the order of the columns: -1 ends a list
+    int64_t* first_hop  # (n_trees,) links at the source
+    int64_t* first_child  # (n_hops,) links behind a link
+    int64_t* next_hop  # (n_hops,) the next one behind the same link
+    int64_t* first_leaf  # (n_hops,) destinations behind a link
+    int64_t* next_leaf  # (n_leaves,)
+    int64_t* own_leaf  # (n_trees,) destinations that are the source itself
     # outputs
     int64_t* link_bytes
     int64_t* monitors
@@ -48,6 +55,34 @@ cdef struct Noc:
     Message* messages  # (n_tiles, engines)
     Heap heads  # who: row * POSITIONS + position + 1 (0: entering the network); row: slot * POSITIONS + same
     Heap landings  # who: tile * MONITORS + monitor; row: bytes
+
+
+cdef inline void list_trees(Noc* noc, int64_t n_trees) noexcept nogil:
+    """Fill the lists of links and destinations behind each link."""
+    cdef int64_t tree, i
+    cdef int64_t* head
+    for tree in range(n_trees):
+        noc.first_hop[tree] = noc.own_leaf[tree] = -1
+        i = noc.tree_begin[tree + 1]
+        while i > noc.tree_begin[tree]:  # backwards: what is put in front last comes first
+            i -= 1
+            noc.first_child[i] = noc.first_leaf[i] = -1
+        i = noc.tree_begin[tree + 1]
+        while i > noc.tree_begin[tree]:
+            i -= 1
+            head = &noc.first_hop[tree]
+            if noc.hop_parent[i] >= 0:
+                head = &noc.first_child[noc.tree_begin[tree] + noc.hop_parent[i]]
+            noc.next_hop[i] = head[0]
+            head[0] = i
+        i = noc.leaf_begin[tree + 1]
+        while i > noc.leaf_begin[tree]:
+            i -= 1
+            head = &noc.own_leaf[tree]
+            if noc.leaf_hop[i] >= 0:
+                head = &noc.first_leaf[noc.tree_begin[tree] + noc.leaf_hop[i]]
+            noc.next_leaf[i] = head[0]
+            head[0] = i
 
 
 cdef inline int64_t link_cycles(Noc* noc, int64_t link, const Message* m) noexcept nogil:
@@ -76,19 +111,10 @@ cdef inline void arrive(Noc* noc, Message* m, int64_t leaf, int64_t when) noexce
     m.end = max(m.end, when)
 
 
-cdef inline void land(Noc* noc, int64_t slot, int64_t pos, int64_t when) noexcept nogil:
-    """Decide the arrivals at tiles behind link `pos` of the tree."""
-    cdef Message* m = &noc.messages[slot]
-    cdef int64_t i
-    for i in range(noc.leaf_begin[m.tree], noc.leaf_begin[m.tree + 1]):
-        if noc.leaf_hop[i] == pos:
-            arrive(noc, m, i, when)
-
-
 cdef inline void take_link(Noc* noc, int64_t slot, int64_t pos, int64_t when) noexcept nogil:
     """The head of a message is at link `pos` of its tree at `when`."""
     cdef Message* m = &noc.messages[slot]
-    cdef int64_t first = noc.tree_begin[m.tree], child
+    cdef int64_t first = noc.tree_begin[m.tree], i
     cdef int64_t link = noc.hop_link[first + pos]
     cdef int64_t begin = max(when, noc.link_free[link]), hop = noc.hop_cycles
     if link >= noc.first_port:
@@ -97,13 +123,16 @@ cdef inline void take_link(Noc* noc, int64_t slot, int64_t pos, int64_t when) no
         hop = noc.slow_cycles
     noc.link_free[link] = begin + link_cycles(noc, link, m)
     noc.link_bytes[link] += m.bytes
-    land(noc, slot, pos, begin + hop + m.reach)
-    for child in range(pos + 1, noc.tree_begin[m.tree + 1] - first):
-        if noc.hop_parent[first + child] == pos:
-            push(
-                &noc.heads, <double>(begin + hop), m.row * POSITIONS + child + 1,
-                slot * POSITIONS + child + 1,
-            )
+    i = noc.first_leaf[first + pos]
+    while i >= 0:
+        arrive(noc, m, i, begin + hop + m.reach)
+        i = noc.next_leaf[i]
+    i = noc.first_child[first + pos]
+    while i >= 0:
+        push(
+            &noc.heads, <double>(begin + hop), m.row * POSITIONS + i - first + 1, slot * POSITIONS + i - first + 1,
+        )
+        i = noc.next_hop[i]
 
 
 cdef inline bint move_head(Noc* noc, Entry* head) noexcept nogil:
@@ -114,17 +143,18 @@ cdef inline bint move_head(Noc* noc, Entry* head) noexcept nogil:
     if pos >= 0:
         take_link(noc, slot, pos, when)
         return m.left == 0
-    for i in range(noc.leaf_begin[m.tree], noc.leaf_begin[m.tree + 1]):
-        if noc.leaf_hop[i] == -1:
-            arrive(noc, m, i, when + (noc.leaf_turn[i] + 1) * m.cycles)
-    for i in range(noc.tree_begin[m.tree + 1] - noc.tree_begin[m.tree]):
-        if noc.hop_parent[noc.tree_begin[m.tree] + i] != -1:
-            continue
-        turn = noc.hop_turn[noc.tree_begin[m.tree] + i]
+    i = noc.own_leaf[m.tree]
+    while i >= 0:
+        arrive(noc, m, i, when + (noc.leaf_turn[i] + 1) * m.cycles)
+        i = noc.next_leaf[i]
+    i = noc.first_hop[m.tree]
+    while i >= 0:
+        turn, pos = noc.hop_turn[i], i - noc.tree_begin[m.tree]
         if turn == 0:
-            take_link(noc, slot, i, when)
+            take_link(noc, slot, pos, when)
         else:
             push(
-                &noc.heads, <double>(when + turn * m.cycles), m.row * POSITIONS + i + 1, slot * POSITIONS + i + 1
+                &noc.heads, <double>(when + turn * m.cycles), m.row * POSITIONS + pos + 1, slot * POSITIONS + pos + 1
             )
+        i = noc.next_hop[i]
     return m.left == 0

@@ -1,7 +1,7 @@
 # What the event kernel knows of tiles and their rows: which rows conflict, and when earlier work of a tile is
 # over. Imports _heap, _noc and the C library. Must not allocate or start anything.
 
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from tx8fast._kernels._ddr cimport Ddr
 from tx8fast._kernels._heap cimport Heap
@@ -56,14 +56,19 @@ cdef struct World:
     # inputs; _facade_events says what they are
     const uint8_t* kind
     const int64_t* issue
+    const int32_t* form  # (n_code,)
+    const int64_t* ddr_at  # (n_code,)
     const uint8_t* worker
-    const int64_t* arg  # (n_code, 3), only read for rows between tiles
+    const int64_t* arg  # (n_forms, 3), only read for rows between tiles
     const int64_t* spm_read
     const int64_t* spm_write
-    const int64_t* fixed
-    const int64_t* ddr_bytes
     const int64_t* ddr_read
     const int64_t* ddr_write
+    const int64_t* ddr_slot  # (n_forms,)
+    const int64_t* ddr_base  # (n_tiles, n_slots)
+    int64_t n_slots
+    const int64_t* fixed
+    const int64_t* ddr_bytes
     int64_t depth[ENGINES]
     bint serial
     # outputs
@@ -96,23 +101,36 @@ cdef inline bint overlaps(const int64_t* a, int na, const int64_t* b, int nb) no
     return False
 
 
+cdef inline int64_t ddr_place(World* w, Tile* tile, int64_t code) noexcept nogil:
+    """Where the DDR ranges of a code row count from on a tile."""
+    cdef int64_t slot = w.ddr_slot[w.form[code]]
+    return w.ddr_at[code] + (w.ddr_base[(tile - w.tiles) * w.n_slots + slot] if slot >= 0 else 0)
+
+
+cdef inline bint meet_in_ddr(const int64_t* a, const int64_t* b, int64_t ahead) noexcept nogil:
+    """Whether two half-open ranges meet if b's place is `ahead` bytes behind a's; empty ranges meet nothing."""
+    return a[0] < a[1] and b[0] < b[1] and a[0] < b[1] + ahead and b[0] + ahead < a[1]
+
+
 cdef inline bint conflict(World* w, Tile* tile, int64_t new, int64_t old, bint both_dma) noexcept nogil:
     """Whether the hardware keeps row `new` behind `old`: same worker, and ranges that meet."""
-    cdef int64_t c_new = tile.code + new - tile.base, c_old = tile.code + old - tile.base
-    if w.worker[c_new] != w.worker[c_old]:
+    cdef int64_t c_new = tile.code + new - tile.base, c_old = tile.code + old - tile.base, ahead
+    cdef int64_t f_new = w.form[c_new], f_old = w.form[c_old]
+    if w.worker[f_new] != w.worker[f_old]:
         return False
-    cdef const int64_t* new_write = w.spm_write + c_new * 4
-    cdef const int64_t* old_write = w.spm_write + c_old * 4
-    if overlaps(old_write, 2, w.spm_read + c_new * 8, 4):
+    cdef const int64_t* new_write = w.spm_write + f_new * 4
+    cdef const int64_t* old_write = w.spm_write + f_old * 4
+    if overlaps(old_write, 2, w.spm_read + f_new * 8, 4):
         return True
-    if overlaps(new_write, 2, w.spm_read + c_old * 8, 4) or overlaps(new_write, 2, old_write, 2):
+    if overlaps(new_write, 2, w.spm_read + f_old * 8, 4) or overlaps(new_write, 2, old_write, 2):
         return True
     if not both_dma:
         return False
+    ahead = ddr_place(w, tile, c_old) - ddr_place(w, tile, c_new)
     return (
-        overlaps(w.ddr_write + old * 2, 1, w.ddr_read + new * 2, 1)
-        or overlaps(w.ddr_write + new * 2, 1, w.ddr_read + old * 2, 1)
-        or overlaps(w.ddr_write + new * 2, 1, w.ddr_write + old * 2, 1)
+        meet_in_ddr(w.ddr_read + f_new * 2, w.ddr_write + f_old * 2, ahead)
+        or meet_in_ddr(w.ddr_write + f_new * 2, w.ddr_read + f_old * 2, ahead)
+        or meet_in_ddr(w.ddr_write + f_new * 2, w.ddr_write + f_old * 2, ahead)
     )
 
 

@@ -7,13 +7,14 @@
 # A time that becomes known while an event is handled is never earlier than that event.
 
 from libc.math cimport INFINITY, ceil
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
 from tx8fast._kernels._ddr cimport Ddr, begin_flow, end_flow, next_end
 from tx8fast._kernels._heap cimport Entry, pop, push
-from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, move_head, time_message
+from tx8fast._kernels._noc cimport MONITORS, POSITIONS, Message, Noc, list_trees, move_head
 from tx8fast._kernels._rows cimport check_rows
+from tx8fast._kernels._sends cimport send, take
 from tx8fast._kernels._status cimport DEADLOCK, OK, OUT_OF_MEMORY
 from tx8fast._kernels._tiles cimport (
     AT_BARRIER, AT_GROUP, AT_HANDSHAKE, BARRIER, BARRIER_SUB, CORE, DONE, DTE, ENGINES, HANDSHAKE, ISSUE, KCORE, RDMA,
@@ -60,41 +61,6 @@ cdef inline bint start_pending(World* w, int64_t t, int q) noexcept nogil:
     return changed
 
 
-cdef inline bint send(World* w, int64_t t, int64_t row, int64_t code, int64_t begin) noexcept nogil:
-    """Give a message to the next transfer engine, engines take turns; False if it is not known when it is free."""
-    cdef Tile* tile = &w.tiles[t]
-    cdef Noc* noc = &w.noc
-    cdef int64_t slot = t * noc.engines + tile.sent % noc.engines, when = begin
-    cdef Message* m = &noc.messages[slot]
-    if tile.sent >= noc.engines:
-        if w.end[m.row] < 0:
-            return False
-        when = max(when, w.end[m.row])
-    w.blocked[t * UNITS + DTE] += when - begin
-    w.start[row] = when
-    m.row = row
-    m.bytes = w.arg[code * 3]
-    m.tree = noc.tree_of[t * noc.n_masks + w.arg[code * 3 + 1]]
-    m.monitor = w.arg[code * 3 + 2]
-    time_message(noc, m)
-    m.left = noc.leaf_begin[m.tree + 1] - noc.leaf_begin[m.tree]
-    m.end = when
-    push(&noc.heads, <double>(when + w.fixed[row]), row * POSITIONS, slot * POSITIONS)
-    tile.sent += 1
-    tile.core = when
-    return True
-
-
-cdef inline bint take(World* w, int64_t t, int64_t row, int64_t code, int64_t* when) noexcept nogil:
-    """Take bytes off a monitor, `when` not before they are there; False if they are not."""
-    cdef int64_t at = t * MONITORS + w.arg[code * 3 + 2]
-    if w.noc.monitors[at] < w.arg[code * 3]:
-        return False
-    w.noc.monitors[at] -= w.arg[code * 3]
-    when[0] = max(when[0], w.noc.landed[at])
-    return True
-
-
 cdef void meet(World* w, int64_t t, int kind, int64_t code, int64_t begin) noexcept nogil:
     """Tile t arrives where it waits for others; the last one to arrive releases them all."""
     cdef Tile* tile = &w.tiles[t]
@@ -116,7 +82,7 @@ cdef void meet(World* w, int64_t t, int kind, int64_t code, int64_t begin) noexc
                     peer.barriers += 1
                     leave(w, other, when)
     elif kind == BARRIER_SUB:
-        group = w.arg[code * 3 + 1]
+        group = w.arg[w.form[code] * 3 + 1]
         tile.state = AT_GROUP
         tile.partner = group
         w.noc.group_time[group] = max(w.noc.group_time[group], begin)
@@ -130,7 +96,7 @@ cdef void meet(World* w, int64_t t, int kind, int64_t code, int64_t begin) noexc
                     leave(w, other, when)
     else:
         tile.state = AT_HANDSHAKE
-        tile.partner = w.arg[code * 3]
+        tile.partner = w.arg[w.form[code] * 3]
         peer = &w.tiles[tile.partner]
         if peer.state == AT_HANDSHAKE and peer.partner == t and peer != tile:
             other, when = tile.partner, max(tile.arrived, peer.arrived)
@@ -186,7 +152,7 @@ cdef void advance(World* w, int64_t t) noexcept nogil:
             tile.ring[q][slot] = row
             tile.enqueued[q][slot] = when
             tile.issued[q] += 1
-            tile.last[w.worker[code]][q] = row + 1
+            tile.last[w.worker[w.form[code]]][q] = row + 1
             tile.core = when
             start_pending(w, t, q)
         elif kind == SEND:
@@ -204,7 +170,7 @@ cdef void advance(World* w, int64_t t) noexcept nogil:
                 if not sends_done_at(w, t, &when):
                     return
             elif kind == WAIT_WORKER:
-                if not workers_done_at(w, tile, w.arg[code * 3], &when):
+                if not workers_done_at(w, tile, w.arg[w.form[code] * 3], &when):
                     return
             elif kind != CORE and not drained_at(w, tile, &when):
                 return
@@ -240,7 +206,7 @@ cdef void next_message_event(World* w, double landing, double head) noexcept nog
 
 
 cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
-    cdef double arrive, finish, end, landing, head, message
+    cdef double arrive, finish, landing, head, message
     cdef Entry item
     cdef Ddr* ddr
     cdef int64_t t, chip, first
@@ -258,9 +224,8 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
         finish = INFINITY
         first = 0
         for chip in range(w.n_tiles // w.chip_tiles):
-            end = next_end(&w.ddr[chip], port_rate, total_rate)
-            if end < finish:
-                finish = end
+            if w.ddr[chip].finish < finish:
+                finish = w.ddr[chip].finish
                 first = chip
         if message == INFINITY and arrive == INFINITY and finish == INFINITY:
             return
@@ -271,9 +236,11 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
             item = pop(&w.arrivals)
             ddr = &w.ddr[(item.who >> 1) // w.chip_tiles]
             begin_flow(ddr, arrive, &item, w.ddr_bytes[item.row])
+            ddr.finish = next_end(ddr, port_rate, total_rate)
             continue
         ddr = &w.ddr[first]
         item = end_flow(ddr, finish)
+        ddr.finish = next_end(ddr, port_rate, total_rate)
         t = item.who >> 1
         w.end[item.row] = <int64_t>ceil(ddr.now - ROUND_SLACK)
         w.busy[t * UNITS + RDMA + (item.who & 1)] += w.end[item.row] - w.start[item.row]
@@ -282,11 +249,13 @@ cdef void run(World* w, double port_rate, double total_rate) noexcept nogil:
 
 
 def simulate(
-    const uint8_t[::1] kind, const int64_t[::1] issue, const uint8_t[::1] worker,
-    const int64_t[:, ::1] arg, bint has_args, const int64_t[:, :, ::1] spm_read, const int64_t[:, :, ::1] spm_write,
+    const uint8_t[::1] kind, const int64_t[::1] issue, const int32_t[::1] form, const int64_t[::1] ddr_at,
+    const uint8_t[::1] worker, const int64_t[:, ::1] arg, bint has_args,
+    const int64_t[:, :, ::1] spm_read, const int64_t[:, :, ::1] spm_write,
+    const int64_t[:, ::1] ddr_read, const int64_t[:, ::1] ddr_write,
+    const int64_t[::1] ddr_slot, const int64_t[:, ::1] ddr_base,
     const int64_t[::1] code_begin, const int64_t[::1] tile_begin,
     const int64_t[::1] fixed, const int64_t[::1] ddr_bytes,
-    const int64_t[:, ::1] ddr_read, const int64_t[:, ::1] ddr_write,
     const int64_t[::1] depth, double port_rate, double total_rate, bint serial,
     const int64_t[:, ::1] tree_of, const int64_t[::1] tree_begin, const int64_t[::1] hop_link,
     const int64_t[::1] hop_parent, const int64_t[::1] hop_turn, const int64_t[::1] leaf_begin,
@@ -300,8 +269,9 @@ def simulate(
     """Fill the outputs and return a status, or the negative number of what is wrong with the rows (_rows). The facade
     has checked shapes, trees and rates.
 
-    Code rows (kind, issue, worker, arg, spm_*) are shared between tiles: row i of tile t is code row
-    `code_begin[t] + i`; everything else is indexed by `tile_begin[t] + i`. Without args, `arg` has an unused row. The trees, from tree_of on, are those
+    Code rows (kind, issue, form, ddr_at) are shared between tiles: row i of tile t is code row `code_begin[t] + i`; what rows of
+    one form share (worker to ddr_slot) is indexed by it, fixed and ddr_bytes by `tile_begin[t] + i`. Without args, `arg` has
+    an unused row. The trees, from tree_of on, are those
     of _facade_events.Routes; `chip_tiles` tiles make a chip. start, end and stuck must come filled with -1, the other outputs with 0.
     """
     cdef World w
@@ -309,17 +279,19 @@ def simulate(
     cdef int64_t n_mesh = link_bytes.shape[0] - ports - slow_links, n_links = link_bytes.shape[0], n_masks = mask_size.shape[0]
     cdef int64_t flying = 1  # entries of `heads` or `landings`: a message has at most one per link or destination
     cdef Entry* flows
-    cdef int status = -<int>check_rows(kind, issue, worker, arg, has_args, code_begin, tile_begin, fixed, ddr_bytes,
-                                       tree_of, tree_begin.shape[0] - 1, mask_size)
+    cdef int64_t* lists
+    cdef int status = -<int>check_rows(kind, issue, form, worker, arg, has_args, ddr_slot, ddr_base.shape[1], code_begin,
+                                       tile_begin, fixed, ddr_bytes, tree_of, tree_begin.shape[0] - 1, mask_size)
     if status < 0 or start.shape[0] == 0:
         return status
     for i in range(tree_begin.shape[0] - 1):
         flying = max(flying, tree_begin[i + 1] - tree_begin[i], leaf_begin[i + 1] - leaf_begin[i])
     flying = n_tiles * engines * (flying + 1) + 1
-    w.kind, w.issue, w.worker = &kind[0], &issue[0], &worker[0]
+    w.kind, w.issue, w.form, w.ddr_at, w.worker = &kind[0], &issue[0], &form[0], &ddr_at[0], &worker[0]
     w.arg, w.spm_read, w.spm_write = &arg[0, 0], &spm_read[0, 0, 0], &spm_write[0, 0, 0]
     w.fixed, w.ddr_bytes = &fixed[0], &ddr_bytes[0]
-    w.ddr_read, w.ddr_write = &ddr_read[0, 0], &ddr_write[0, 0]
+    w.ddr_read, w.ddr_write, w.ddr_slot = &ddr_read[0, 0], &ddr_write[0, 0], &ddr_slot[0]
+    w.n_slots, w.ddr_base = ddr_base.shape[1], &ddr_base[0, 0] if ddr_base.shape[1] else NULL
     w.start, w.end, w.busy, w.blocked = &start[0], &end[0], &busy[0, 0], &blocked[0, 0]
     w.serial = serial
     for i in range(ENGINES):
@@ -343,6 +315,11 @@ def simulate(
     w.noc.landings.items = <Entry*>calloc(flying, sizeof(Entry))
     w.noc.messages = <Message*>calloc(n_tiles * engines, sizeof(Message))
     w.noc.link_free = <int64_t*>calloc(n_links, sizeof(int64_t))
+    lists = <int64_t*>calloc(2 * tree_begin.shape[0] + 3 * hop_link.shape[0] + leaf_tile.shape[0], sizeof(int64_t))
+    w.noc.first_hop, w.noc.own_leaf = lists, lists + tree_begin.shape[0]
+    w.noc.first_child = lists + 2 * tree_begin.shape[0]
+    w.noc.next_hop, w.noc.first_leaf = w.noc.first_child + hop_link.shape[0], w.noc.first_child + 2 * hop_link.shape[0]
+    w.noc.next_leaf = w.noc.first_child + 3 * hop_link.shape[0]
     w.noc.landed = <int64_t*>calloc(n_tiles * MONITORS, sizeof(int64_t))
     w.noc.group_missing = <int64_t*>calloc(n_masks, sizeof(int64_t))
     w.noc.group_time = <int64_t*>calloc(n_masks, sizeof(int64_t))
@@ -351,13 +328,15 @@ def simulate(
         if (
             w.tiles == NULL or w.ready == NULL or w.arrivals.items == NULL or w.ddr == NULL or flows == NULL
             or w.noc.heads.items == NULL or w.noc.landings.items == NULL or w.noc.messages == NULL
-            or w.noc.link_free == NULL or w.noc.landed == NULL or w.noc.group_missing == NULL or w.noc.group_time == NULL
+            or lists == NULL or w.noc.link_free == NULL or w.noc.landed == NULL or w.noc.group_missing == NULL or w.noc.group_time == NULL
         ):
             return OUT_OF_MEMORY
         with nogil:
             for i in range(n_chips):
                 w.ddr[i].flows.items = flows + i * (2 * chip_tiles + 1)
                 w.ddr[i].rate = port_rate
+                w.ddr[i].finish = INFINITY
+            list_trees(&w.noc, tree_begin.shape[0] - 1)
             for i in range(n_masks):
                 w.noc.group_missing[i] = w.noc.mask_size[i]
             for t in range(n_tiles):
@@ -388,6 +367,7 @@ def simulate(
         free(w.arrivals.items)
         free(w.ddr)
         free(flows)
+        free(lists)
         free(w.noc.heads.items)
         free(w.noc.landings.items)
         free(w.noc.messages)

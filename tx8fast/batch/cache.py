@@ -4,10 +4,11 @@ May import: files, batch.fingerprint, errors. Must not: compile.
 
     entry/ab/abcd....json   fields and reads that the program depends on, the digest of its bytes, and of this file's own content
     object/cd/cdef....tx8   the bytes, named by their digest
-    plans/ef/ef...-01....json   results of searches (batch.plan_store)
+    plans/ef/ef...-01....json   results of searches of whole graphs (batch.plan_store)
+    groups/23/23...-45....json  plans of single ops and groups (batch.group_store)
 
 A file is written under another name and renamed, so readers see it whole or not at all, on network file systems too. Entries that
-do not hold what they say are removed and told. No lock is needed: whoever writes the same name writes the same bytes.
+do not hold what they say are removed and told. No lock is needed: whoever writes the same name writes the same program.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tx8fast.batch import group_store, plan_store
 from tx8fast.batch.fingerprint import Read, changed_reads, digest
-from tx8fast.batch.plan_store import FOLDER
 from tx8fast.errors import ConfigError
 from tx8fast.files import replacing
 
@@ -42,7 +43,8 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a program. row: the deterministic figures that were taken when it was made."""
+    """What is known of a program. row: the deterministic figures that were taken when it was made; source: what the model's
+    file or directory was called then, for people."""
 
     key: str
     fields: dict[str, str]
@@ -50,6 +52,7 @@ class Entry:
     object: str
     size_bytes: int
     row: dict[str, Any]
+    source: str = ""
 
 
 class Cache:
@@ -78,10 +81,12 @@ class Cache:
             os.utime(self._entry(key))
         return entry, path
 
-    def put(self, fields: dict[str, str], reads: tuple[Read, ...], program: Path, row: dict[str, Any]) -> Entry:
+    def put(
+        self, fields: dict[str, str], reads: tuple[Read, ...], program: Path, row: dict[str, Any], source: str = ""
+    ) -> Entry:
         """Keep a program file. Raises ConfigError if the cache cannot be written."""
         data = program.read_bytes()
-        entry = Entry(digest(fields), fields, reads, hashlib.sha256(data).hexdigest(), len(data), row)
+        entry = Entry(digest(fields), fields, reads, hashlib.sha256(data).hexdigest(), len(data), row, source)
         body = json.dumps(asdict(entry), sort_keys=True)
         try:
             self._write(self._object(entry.object), data)
@@ -120,13 +125,16 @@ class Cache:
                     found.append(f"{path}: Permission denied")
         return sorted(found)
 
-    def plans(self) -> list[Path]:
-        """Return the files of kept results of searches."""
-        return sorted(self.root.glob(f"{FOLDER}/??/*.json"))
-
     def plan_sizes(self) -> dict[Path, int]:
-        """Return the bytes of each of these files."""
-        return {path: self._size(path) for path in self.plans()}
+        """Return the files of kept results of searches, with their bytes."""
+        return self._sizes(plan_store.FOLDER)
+
+    def group_sizes(self) -> dict[Path, int]:
+        """Return the files of what is known of single ops and groups, with their bytes."""
+        return self._sizes(group_store.FOLDER)
+
+    def _sizes(self, folder: str) -> dict[Path, int]:
+        return {path: self._size(path) for path in sorted(self.root.glob(f"{folder}/??/*.json"))}
 
     def collect(self, limit_bytes: int | None = None) -> tuple[int, int]:
         """Remove what was used longest ago until at most the limit is left, and what belongs to nothing. Returns files
@@ -145,7 +153,7 @@ class Cache:
                 removed, freed = removed + 1, freed + size
 
         kept: list[tuple[Path, str, int]] = [(self._entry(e.key), e.object, e.size_bytes) for e in self.entries()]
-        kept += [(path, path.name, size) for path, size in self.plan_sizes().items()]
+        kept += [(path, path.name, size) for path, size in (self.plan_sizes() | self.group_sizes()).items()]
         for path, name, size in sorted(kept, key=lambda item: (-self._age(item[0]), item[0])):
             total += size if name not in used else 0
             if total > limit:
@@ -186,14 +194,14 @@ class Cache:
     def _read(self, key: str) -> Entry | None:
         path = self._entry(key)
         try:
-            first, _, body = path.read_text(encoding="utf-8").partition("\n")
+            first, _, body = path.read_bytes().partition(b"\n")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as e:
+        except OSError as e:
             self.tell(f"cache: {path} cannot be read ({e}); the program is made anew")
             return None
         try:
-            if hashlib.sha256(body.rstrip("\n").encode()).hexdigest() != first:
+            if hashlib.sha256(body.rstrip(b"\n")).hexdigest().encode() != first:
                 raise ValueError("its checksum is wrong")
             tree = json.loads(body)
             if tree["key"] != key or digest(tree["fields"]) != key or not _NAME.fullmatch(tree["object"]):

@@ -30,7 +30,7 @@ IRRELEVANT = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", 
 HEAD_BYTES = 64 << 20  # of a GGUF file: metadata and the table of tensors lie in front of the weights
 CHUNK_BYTES = 1 << 22
 #: options that name a file, whose content counts
-FILES = ("load_plans", "group_table")
+FILES = ("load_plans", "group_table", "kernels")
 
 
 @dataclass(frozen=True)

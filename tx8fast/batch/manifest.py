@@ -42,7 +42,7 @@ MOST_INCLUDES, MOST_DEPTH = 1000, 20  # files that are read, each as often as it
 #: option -> types of its values; a list of them makes one job each
 MATRIX: dict[str, tuple[type, ...]] = {
     "phase": (str,), "seq": (int,), "past": (int,), "batch": (int,), "dtype": (str,), "opt": (int,), "machine": (str,),
-    "tp": (int,), "chips": (int, str), "sharing": (bool,), "group_table": (str,), "order": (str,), "io_dtype": (str,), "as_family": (str,),
+    "tp": (int,), "chips": (int, str), "sharing": (bool,), "group_table": (str,), "kernels": (str,), "order": (str,), "io_dtype": (str,), "as_family": (str,),
     "part": (str,), "logits": (str,), "input": (str,),
 }  # fmt: skip
 #: options whose value is one thing, list or not

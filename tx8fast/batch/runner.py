@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, ProcessPoolExecutor, wait
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from tx8fast.batch.fingerprint import FILES
 from tx8fast.batch.journal import Journal
 from tx8fast.batch.manifest import Job
 from tx8fast.batch.work import FAILED, Outcome, finished, run_job
@@ -31,6 +33,13 @@ def estimate_bytes(job: Job) -> int:
     """Return about how much memory a job takes at most: weights are never held, graphs in one file are."""
     size = job.source.stat().st_size if job.source.is_file() and job.source.suffix != ".gguf" else 0
     return BASE_BYTES + PER_FILE_BYTE * size + 2 * job.options.embed_limit_bytes
+
+
+def absolute(job: Job) -> Job:
+    """Return the same job with paths that do not depend on the working directory."""
+    given = {name: getattr(job.options, name) for name in (*FILES, "machine")}
+    files = {name: str(Path(value).absolute()) for name, value in given.items() if value and Path(value).is_file()}
+    return replace(job, source=job.source.absolute(), options=replace(job.options, **files))
 
 
 def available_bytes() -> int:
@@ -53,6 +62,13 @@ class Runner:
         self.jobs, self.out, self.journal, self.cache, self.done, self.begun = jobs, out, journal, cache, done, begun
         self.limit_bytes = available_bytes() if limit_bytes is None else limit_bytes
         self.rows: dict[str, dict[str, Any]] = {}
+
+    def absolute(self) -> None:
+        """Let jobs work on other machines, which see the same files from a directory of their own."""
+        self.jobs = [absolute(job) for job in self.jobs]
+        self.out = self.out.absolute()
+        if self.cache is not None:
+            self.cache = self.cache[0].absolute(), self.cache[1]
 
     def resume(self) -> None:
         """Take over what an earlier run has finished and nothing has changed since."""

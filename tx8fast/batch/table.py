@@ -33,7 +33,7 @@ BENCH_COLUMNS = (
 )  # fmt: skip
 #: of a manifest's jobs, before anything is done
 JOB_COLUMNS = (
-    Column("name", "job", stretch=True), Column("source", "model", rank=1, stretch=True), Column("options", "options", rank=2, stretch=True),
+    Column("name", "job", stretch=True), Column("source", "model", rank=2, stretch=True), Column("options", "options", rank=1, stretch=True),
 )  # fmt: skip
 #: of programs that a cache keeps
 KEPT_COLUMNS = (
@@ -48,9 +48,10 @@ WHY_COLUMNS = (
 )
 FIELD_COLUMNS = (
     Column("field", "field", stretch=True),
-    Column("kept", "kept", rank=1, stretch=True),
-    Column("asked", "asked for", rank=1, stretch=True),
+    Column("kept", "kept", stretch=True),
+    Column("asked", "asked for", stretch=True),
 )
+QUOTE = "'"
 #: not for people, and of one file only
 HIDDEN = ("key", "reads", "warnings")
 
@@ -95,9 +96,10 @@ def kept_grid(entries: Sequence[Row]) -> Grid:
     return Grid(KEPT_COLUMNS, [{**e, "short": e["key"][:12], "options": _options_text(e["options"])} for e in entries])
 
 
-def why_grid(rows: Sequence[Row]) -> Grid:
-    """Return the table of jobs and why a cache has their programs or not: `name`, `found`, `why`."""
-    return Grid(WHY_COLUMNS, rows)
+def why_grid(rows: Sequence[Row], what: str = "job") -> Grid:
+    """Return the table of jobs, or of something else, and why a cache has them or not: `name`, `found`, `why`."""
+    columns = [replace(c, heading=what) if c.key == "name" else c for c in WHY_COLUMNS]
+    return Grid([c for c in columns if c.key != "why" or any(r["why"] for r in rows)], rows)
 
 
 def fields_grid(rows: Sequence[Row]) -> Grid:
@@ -106,7 +108,8 @@ def fields_grid(rows: Sequence[Row]) -> Grid:
 
 
 def _options_text(options: Mapping[str, Any]) -> str:
-    return " ".join(f"{k}={v}" for k, v in options.items())
+    """Return "phase=prefill seq=512": values of text that came as they stand in Python are shown without its quotes."""
+    return " ".join(f"{k}={str(v).strip(QUOTE)}" for k, v in options.items())
 
 
 def errors(rows: Sequence[Row]) -> list[Any]:

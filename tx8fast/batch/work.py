@@ -36,7 +36,8 @@ MAX_AUTO_CHIPS = 128
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a job. row: deterministic; everything else is of this run alone. from_cache, plans_from_cache: what was not made anew. cpu_seconds: of the whole job in its process;
+    """What became of a job. row: deterministic; everything else is of this run alone. from_cache, plans_from_cache: what was not made anew; groups_from_cache: of how many ops and groups
+    the search took what it asked from the cache, and of how many it asked, (0, 0) without one. cpu_seconds: of the whole job in its process;
     peak_bytes: the most memory that the process has held meanwhile."""
 
     name: str
@@ -48,6 +49,7 @@ class Outcome:
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
     plans_from_cache: bool = False
+    groups_from_cache: tuple[int, int] = (0, 0)
 
 
 def run_job(job: Job, out: Path, cache: tuple[Path, int] | None) -> Outcome:
@@ -85,6 +87,7 @@ def run_job(job: Job, out: Path, cache: tuple[Path, int] | None) -> Outcome:
         cpu,
         peak_bytes(),
         plans is not None and plans.found,
+        (0, 0) if plans is None or plans.groups is None else plans.groups.counts(),
     )
 
 
@@ -141,7 +144,7 @@ def _make(job: Job, out: Path, store: Cache | None, plans: PlanStore | None, tol
         row |= {"key": digest(fields), "reads": [asdict(r) for r in reads], "warnings": _texts(told)}
         if store is not None:
             try:
-                store.put(fields, reads, target, row)
+                store.put(fields, reads, target, row, job.source.name)
             except Tx8Error as err:
                 log.append(f"warning: {err}")
         row["name"] = job.name

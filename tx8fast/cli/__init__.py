@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             finish()
     except KeyboardInterrupt:  # during the imports, or while a failure is told
-        print("interrupted", file=sys.stderr)
+        as_json = "--json" in (sys.argv if argv is None else argv)
+        print('{"event": "interrupted", "text": "interrupted"}' if as_json else "interrupted", file=sys.stderr)
         code = 130
     return 128 + came[0] if came and code else code
 

@@ -17,7 +17,18 @@ from typing import Any
 import click
 
 from tx8fast import __version__
-from tx8fast.cli.output import BAD_INPUT, DEFECT, DONE, INTERRUPTED, STRICT, strict_option, tell
+from tx8fast.cli.output import (
+    BAD_INPUT,
+    DEFECT,
+    DONE,
+    INTERRUPTED,
+    JSON,
+    STRICT,
+    json_lines,
+    says_json,
+    strict_option,
+    tell,
+)
 from tx8fast.errors import CompileWarning, Tx8Error, bounded
 from tx8fast.files import Registry, watching
 
@@ -46,6 +57,14 @@ class _Commands(click.Group):
         if not isinstance(command, click.Group) and all(p.name != STRICT for p in command.params):
             command.params.append(strict_option())
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            if not says_json():
+                raise  # click ends the line that may stand there, with what the terminal shows of the key
+            raise click.Abort from None
 
 
 def _place(name: str, function: str, text: str) -> Callable:
@@ -81,15 +100,16 @@ def run(argv: Sequence[str] | None = None, done: Callable[[], None] = lambda: No
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     with contextlib.suppress(AttributeError):  # names may have what a terminal or a pipe cannot show
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    with warnings.catch_warnings():
+    as_json = JSON in (sys.argv[1:] if argv is None else argv)  # options that are wrong are told as lines too
+    with warnings.catch_warnings(), json_lines(as_json):
         plain, told = warnings.showwarning, set()
 
         def show(text: Warning | str, kind: type[Warning], *where: Any, **more: Any) -> None:
-            if not issubclass(kind, CompileWarning):
+            if not issubclass(kind, CompileWarning) and not as_json:
                 plain(text, kind, *where, **more)
             elif str(text) not in told:  # several lengths are several imports
                 told.add(str(text))
-                tell(f"warning: {text}")
+                tell(str(text), "warning")
 
         warnings.simplefilter("always", CompileWarning)
         warnings.showwarning = show
@@ -115,7 +135,7 @@ def _run(argv: Sequence[str] | None, registry: Registry, done: Callable[[], None
         return _fail(f"--strict: {e}")
     except (click.Abort, KeyboardInterrupt):
         registry.undo()
-        click.echo("interrupted", err=True)
+        tell("interrupted", "interrupted")
         return INTERRUPTED
     except Tx8Error as e:
         return _fail(str(e))
@@ -133,13 +153,12 @@ def _run(argv: Sequence[str] | None, registry: Registry, done: Callable[[], None
         where = "reading or writing" if e.filename is None else f"opening {e.filename}"
         return _fail(f"{where}: {e.strerror or e}")
     except Exception as e:
-        click.echo(
+        tell(
             f"internal error: {type(e).__name__}: {e}\nthis is a defect of tx8fast, please report it with the command line"
             + ("" if _wants_traceback() else f"; {TRACEBACK}=1 shows where it happened"),
-            err=True,
+            "defect",
         )
-        if _wants_traceback():
-            traceback.print_exc(file=sys.stderr)
+        _show_traceback()
         return DEFECT
 
 
@@ -151,10 +170,14 @@ def _hush() -> int:
 
 
 def _fail(message: str) -> int:
-    click.echo(f"error: {bounded(message)}", err=True)
-    if _wants_traceback():
-        traceback.print_exc(file=sys.stderr)
+    tell(bounded(message), "error")
+    _show_traceback()
     return BAD_INPUT
+
+
+def _show_traceback() -> None:
+    if _wants_traceback():
+        tell(traceback.format_exc().rstrip(), "traceback")
 
 
 def _wants_traceback() -> bool:

@@ -16,6 +16,7 @@ import click
 from tx8fast.cli.output import (
     BAD_INPUT,
     DONE,
+    HEADS,
     PATH,
     json_option,
     progress,
@@ -63,7 +64,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     if dry_run:
         unused = ("output", "jobs", "dask", "resume", "cached", "cache_dir")
         warn_unused(given(unused), "--dry-run lists the jobs and does nothing")
-        _list(found, as_json, table)
+        _list(manifest, found, as_json, table)
         return DONE
     if output is None:
         raise click.UsageError("-o DIR is required (or --dry-run)")
@@ -77,7 +78,7 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
     workers = jobs or cores or 1
     seconds: dict[str, float] = {}
     warned: set[str] = set()
-    logged = not as_json and not sys.stderr.isatty()  # a line per job, then, and no bar
+    logged = as_json or not sys.stderr.isatty()  # a line per job, then, and no bar
     with progress("jobs", as_json) as callback:
 
         def ended(outcome: Any, done: int, total: int) -> None:
@@ -85,14 +86,15 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
             callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
-                plans = f"{outcome.status}, plans cached" if outcome.plans_from_cache else outcome.status
-                how = outcome.row.get("error") or ("cached" if outcome.from_cache else plans)
-                tell(f"[{done}/{total}] {outcome.name}: {how}")
+                tell(
+                    f"[{done}/{total}] {outcome.name}: {_how(outcome)}", "job", name=outcome.name, status=outcome.status
+                )
             for line in outcome.log:
-                if not line.startswith("error: "):
-                    tell(f"{outcome.name}: {line}")
-                if line.startswith("warning: "):  # of its model, or of a cache that cannot be written
+                kind = next((k for k, head in HEADS.items() if line.startswith(head)), "log")
+                if kind == "warning":  # of its model, or of a cache that cannot be written
                     warned.add(outcome.name)
+                if kind != "error":
+                    tell(f"{outcome.name}: {line.removeprefix(HEADS.get(kind, ''))}", kind, name=outcome.name)
 
         journal = Journal(output)
         runner = Runner(found, output / PROGRAMS, journal, cache, ended, begun=callback.begun)
@@ -103,16 +105,28 @@ def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | Non
         if dask is None:
             rows = runner.run(workers)
         else:
+            runner.absolute()
             with _cluster(dask) as (executor, size):
                 rows = runner.run(jobs or size, executor)
         journal.add("end", failed=sum(r["status"] == "failed" for r in rows))
         journal.close()
     if cache is not None:
         Cache(*cache, tell=tell).collect()
-    _write_tables(output, rows)
-    _show(rows, seconds, as_json, table)
+    try:
+        _write_tables(output, rows)
+    finally:  # what the work has come to is told even if the disk is full
+        _show(rows, seconds, as_json, table)
     strictly = strict() and bool(warned or any(r.get("warnings") for r in rows))
     return BAD_INPUT if strictly or any(r["status"] == "failed" for r in rows) else DONE
+
+
+def _how(outcome: Any) -> str:
+    """Return in a few words what became of a job, and what of it was in the cache."""
+    if outcome.row.get("error") or outcome.from_cache:
+        return outcome.row.get("error") or "cached"
+    kept, asked = outcome.groups_from_cache
+    groups = f", {kept} of {asked} groups cached" if kept else ""
+    return outcome.status + (", plans cached" if outcome.plans_from_cache else groups)
 
 
 def _prepare(output: Path, resume: bool) -> None:
@@ -156,14 +170,21 @@ class _cluster:
         self.client.close()
 
 
-def _list(found: Sequence[Any], as_json: bool, table: TableChoice) -> None:
+def _list(manifest: Path, found: Sequence[Any], as_json: bool, table: TableChoice) -> None:
     from tx8fast.batch.table import jobs_grid
 
     rows = [{"name": job.name, "source": str(job.source), "options": job.other_options()} for job in found]
     if as_json:
         show_json({"jobs": rows})
     else:
-        table.show([], jobs_grid(rows), () if table.given else [f"{len(rows)} jobs"])
+        short = [{**r, "source": _beside(job.source, manifest)} for r, job in zip(rows, found, strict=True)]
+        table.show([], jobs_grid(short), () if table.given else [f"{len(rows)} jobs"])
+
+
+def _beside(source: Path, manifest: Path) -> str:
+    """Return a path as it would stand in the manifest."""
+    folder = manifest.absolute().parent
+    return str(source.relative_to(folder) if source.is_relative_to(folder) else source)
 
 
 def _write_tables(output: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -113,7 +113,7 @@ def _run(
 
     out.mkdir()
     outcomes: dict[str, Any] = {}
-    logged = not as_json and not sys.stderr.isatty()  # a line per job, then, and no bar
+    logged = as_json or not sys.stderr.isatty()  # a line per job, then, and no bar
     with progress("jobs", as_json) as callback:
 
         def ended(outcome: Any, done: int, total: int) -> None:
@@ -121,7 +121,8 @@ def _run(
             callback.ended(outcome.name)
             callback(done, total)
             if logged or outcome.status == "failed":
-                tell(f"[{done}/{total}] {outcome.name}: {outcome.row.get('error') or outcome.status}")
+                how = outcome.row.get("error") or outcome.status
+                tell(f"[{done}/{total}] {outcome.name}: {how}", "job", name=outcome.name, status=outcome.status)
 
         journal = Journal(out)
         runner = Runner(found, out / "programs", journal, None, ended, begun=callback.begun)

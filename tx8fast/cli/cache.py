@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from tx8fast.cli.model import model_options, read_options, split_lengths
-from tx8fast.cli.output import PATH, json_option, show, show_json, tell, warn_unused
+from tx8fast.cli.output import PATH, json_option, progress, show, show_json, tell, warn_unused
 from tx8fast.cli.tables import TableChoice, table_options
 from tx8fast.cli.unused import given as given_options
 from tx8fast.errors import ConfigError
@@ -29,12 +29,12 @@ def _open(cache_dir: Path | None) -> Any:
     def once(line: str) -> None:
         if line not in told:
             told.add(line)
-            tell(line)
+            tell(line, "cache")
 
     store = Cache(cache_dir or default_directory(), LIMIT_BYTES, once)
     hidden = store.unreadable()
     if hidden:
-        tell(f"warning: {len(hidden):,} files or folders of the cache cannot be read, such as {hidden[0]}")
+        tell(f"{len(hidden):,} files or folders of the cache cannot be read, such as {hidden[0]}", "warning")
     return store
 
 
@@ -50,27 +50,40 @@ def cache() -> None:
 def list_(cache_dir: Path | None, as_json: bool, table: TableChoice) -> None:
     """List the programs that are kept."""
     store = _open(cache_dir)
-    entries, plans = list(store.entries()), store.plan_sizes()
+    entries, plans, groups = list(store.entries()), store.plan_sizes(), store.group_sizes()
     if as_json:
         show_json(
             {
                 "entries": [
-                    {"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "fields": e.fields} for e in entries
+                    {
+                        "key": e.key,
+                        "object": e.object,
+                        "size_bytes": e.size_bytes,
+                        "source": e.source,
+                        "fields": e.fields,
+                    }
+                    for e in entries
                 ],
-                "plans": [{"key": p.stem.partition("-")[0], "size_bytes": size} for p, size in plans.items()],
+                "plans": _files(plans),
+                "groups": _files(groups),
             }
         )
         return
     from tx8fast.batch.fingerprint import other_options
     from tx8fast.batch.table import kept_grid
 
-    rows = [{"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "model": e.row.get("model", ""), "options": other_options(e.fields)}
+    rows = [{"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "model": e.source or e.row.get("model", ""), "options": other_options(e.fields)}
             for e in entries]  # fmt: skip
     totals = [
         f"{len(entries)} programs, {sum({e.object: e.size_bytes for e in entries}.values()):,} bytes",
         f"{len(plans)} results of searches, {sum(plans.values()):,} bytes",
+        f"{len(groups):,} ops and groups with what is known of their plans, {sum(groups.values()):,} bytes",
     ]
     table.show([], kept_grid(rows), () if table.given else totals)
+
+
+def _files(sizes: dict[Path, int]) -> list[dict[str, Any]]:
+    return [{"key": path.stem.partition("-")[0], "size_bytes": size} for path, size in sizes.items()]
 
 
 @cache.command("gc")
@@ -106,11 +119,12 @@ def why(
     table: TableChoice,
     **given: Any,
 ) -> None:
-    """Tell whether MODEL with these options is a hit, or by which fields it differs from the nearest program.
+    """Tell whether MODEL with these options is a hit, or by which fields it differs from the nearest program, and whether the
+    plans of its groups are kept, each compared with the nearest one.
 
-    MODEL may be a MANIFEST.toml, whose jobs are then listed."""
+    For that a miss is searched, and nothing kept. MODEL may be a MANIFEST.toml, whose jobs are then listed."""
     from tx8fast.batch.manifest import Job, read_manifest
-    from tx8fast.batch.why import explain, reasons
+    from tx8fast.batch.why import explain, explain_groups, reasons
 
     if model.suffix == ".toml":
         unused = given_options([*given, "opt"])
@@ -136,18 +150,53 @@ def why(
     given, name, _ = split_lengths(given)
     if name:
         raise click.UsageError(f"several sizes are given for {name}: ask for one at a time")
-    facts = explain(Job("", model, read_options(**given, opt=opt)), _open(cache_dir))
+    job, store = Job("", model, read_options(**given, opt=opt)), _open(cache_dir)
+    facts = explain(job, store)
+    if not facts["hit"]:
+        with progress("search", as_json) as callback:
+            facts |= explain_groups(job, store, callback)
     if as_json:
         show_json(facts)
         return
     from tx8fast.batch.table import fields_grid
     from tx8fast.report.grid import Pairs
 
-    key = (facts["key"] if facts["hit"] else facts.get("nearest", ""))[:12]
-    same = [{"field": k, "kept": v, "asked": v} for k, v in facts["fields"].items()] if facts["hit"] else []
+    if facts["hit"]:
+        same = [{"field": k, "kept": v, "asked": v} for k, v in facts["fields"].items()]
+        if table.given:
+            table.show([], fields_grid(same))
+        else:
+            show([f"hit: {facts['key'][:12]}, kept for", Pairs([(f"  {k}", v) for k, v in facts["fields"].items()])])
+        return
+    below = () if table.given else group_parts(facts)
     if facts["differs"] or table.given:
-        table.show([f"miss: the nearest program is {key}, which differs in"], fields_grid(same or facts["differs"]))
-    elif facts["hit"]:
-        show([f"hit: {key}, kept for", Pairs([(f"  {k}", v) for k, v in facts["fields"].items()])])
+        head = f"miss: the nearest program is {facts.get('nearest', '')[:12]}, which differs in"
+        table.show([head], fields_grid(facts["differs"]), below)
     else:
-        show([f"miss: {reason}" for reason in reasons(facts)])
+        show([*(f"miss: {reason}" for reason in reasons(facts)), *below])
+
+
+def group_parts(facts: dict[str, Any]) -> list[Any]:
+    """Return what of the search need not be done again, to stand below why there is no program."""
+    from tx8fast.batch.table import why_grid
+    from tx8fast.batch.why import group_reason
+    from tx8fast.report.grid import Listing, Pairs
+
+    if facts["plans_hit"]:
+        return ["", Pairs([("plans", "those of the whole graph are kept: nothing is searched")])]
+    rows = [{"name": r["name"], "found": "hit" if r["hit"] else "miss", "why": ""} for r in facts["groups"]]
+    kept = sum(r["hit"] for r in facts["groups"])
+    looked_at = f"; of {facts['known']:,} of the {facts['looked_at']:,} that the search looks at all is known"
+    return [
+        "",
+        Pairs(
+            [
+                ("plans", "those of the whole graph are not kept"),
+                ("groups", f"plans of {kept} of {len(rows)} are kept{looked_at}"),
+            ]
+        ),
+        "",
+        why_grid(rows, "group"),
+        "",
+        Listing("why:", [(r["name"], group_reason(r)) for r in facts["groups"] if not r["hit"]]),
+    ]

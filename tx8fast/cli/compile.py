@@ -181,7 +181,8 @@ def _refused(reports: Sequence[Any], as_json: bool) -> int:
     else:
         _print_proof(reports)
     tell(
-        "the compiled program does not compute the model: this is a defect in tx8fast, and no file was written; please report it"
+        "the compiled program does not compute the model: this is a defect in tx8fast, and no file was written; please report it",
+        "defect",
     )
     return DEFECT
 

@@ -119,4 +119,4 @@ def state(share: Share, forbid: Sequence[str], doing: str) -> None:
     text = f"kernel core: {whole} ({', '.join(names)}{more})"
     if strict():
         raise UnsupportedError(f"{doing}: --strict: {text}")
-    tell(text)
+    tell(text, "kernel_core")

@@ -85,6 +85,7 @@ _OPTIONS = (
     click.option("--logits", type=click.Choice(LOGITS), help="Of which tokens of a prompt (default: all)."),
     click.option("--input", "input", type=click.Choice(INPUTS), help="What a decoder takes: token ids (default) or embeddings."),
     click.option("--source", type=int, metavar="N", help="Rows of an encoder's result that a decoder attends to."),
+    click.option("--kernels", default="", metavar="FILE.py", help="Element-wise functions for ONNX nodes of kinds of one's own (executed)."),
     click.option("--tp", type=int, metavar="N", help="Chips that share every layer of a language model."),
     click.option("--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."),
     click.option("--machine", default="tx8", metavar="NAME|FILE.toml", show_default=True, help="Machine description."),

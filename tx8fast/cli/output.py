@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,6 +31,10 @@ EVENT_SECONDS = 0.25
 BAR_CELLS, LEFT_CELLS = 12, 28
 #: between lines of a log, the first included
 LINE_SECONDS = 10.0
+
+
+#: the option of commands whose result is one object
+JSON = "--json"
 
 
 class PathType(click.Path):
@@ -51,8 +56,8 @@ PATH = PathType()
 
 def json_option(command: Callable) -> Callable:
     """Add `--json` to a command."""
-    text = "Print one JSON object on stdout; progress goes to stderr as JSON lines."
-    return click.option("--json", "as_json", is_flag=True, help=text)(command)
+    text = "Print one JSON object on stdout; progress and messages go to stderr as JSON lines."
+    return click.option(JSON, "as_json", is_flag=True, help=text)(command)
 
 
 #: name of the option that turns warnings into errors
@@ -157,20 +162,12 @@ class _Events(Reporter):
         eta = self.eta_seconds(done, total)
         event = {"event": "progress", "task": self.task, **({"phase": self.name} if self.name else {}), "done": done, "total": total,
                  "eta_seconds": None if eta is None else round(eta, 3)}  # fmt: skip
-        tell(json.dumps(event))
+        _line(json.dumps(event))
 
     def phase(self, name: str) -> None:
         super().phase(name)
-        tell(
-            json.dumps(
-                {
-                    "event": "phase",
-                    "task": self.task,
-                    "phase": name,
-                    "seconds": round(time.monotonic() - self.started, 3),
-                }
-            )
-        )
+        seconds = round(time.monotonic() - self.started, 3)
+        _line(json.dumps({"event": "phase", "task": self.task, "phase": name, "seconds": seconds}))
 
 
 class _Lines(Reporter):
@@ -192,7 +189,7 @@ class _Lines(Reporter):
         now = time.monotonic()
         if now - max(self.last, self.started) >= LINE_SECONDS:
             self.last = now
-            tell(": ".join(filter(None, (self.task, self.name, text))))
+            _line(": ".join(filter(None, (self.task, self.name, text))))
 
 
 def warn_unused(options: Collection[str], why: str) -> None:
@@ -201,7 +198,35 @@ def warn_unused(options: Collection[str], why: str) -> None:
         warnings.warn(f"{option} has no effect: {why}", UnusedOptionWarning, stacklevel=3)
 
 
-def tell(line: str) -> None:
+#: whether the running command was called with `--json`: then every line on stderr is a JSON object
+_as_lines: ContextVar[bool] = ContextVar("as_lines", default=False)
+#: what stands before a message of each kind where people read it
+HEADS = {"error": "error: ", "warning": "warning: "}
+#: messages that say why there is no result
+FAILURES = ("error", "defect", "interrupted", "traceback")
+
+
+@contextlib.contextmanager
+def json_lines(on: bool) -> Iterator[None]:
+    """Within the block, messages are JSON lines or lines for people."""
+    token = _as_lines.set(on)
+    try:
+        yield
+    finally:
+        _as_lines.reset(token)
+
+
+def says_json() -> bool:
+    """Tell whether messages are JSON lines."""
+    return _as_lines.get()
+
+
+def tell(text: str, event: str = "note", **facts: Any) -> None:
+    """Print a message on stderr: its text, or with `--json` an object of `event`, `text` and the other facts."""
+    _line(json.dumps({"event": event, "text": text, **facts}) if says_json() else HEADS.get(event, "") + text)
+
+
+def _line(line: str) -> None:
     """Print a line on stderr. Work goes on if nobody listens any more."""
     with contextlib.suppress(BrokenPipeError):
         click.echo(line, err=True)

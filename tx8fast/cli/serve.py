@@ -4,7 +4,8 @@ May import: click, cli.*. Must not: hold logic of a command: each runs as on the
 
 A request is a line of JSON, {"do": "compile" | "check", "arguments": [...]} as on the command line, or {"do": "quit"}; the end of the input ends the
 worker, too. Answers are lines: {"event": TEXT} with a line of progress as --json writes it, any number of them, then {"exit_code": 0, "result":
-TEXT} with what --json prints, or {"exit_code": N, "error": TEXT} with what the command line would say. Warnings are events, {"event": "warning"}.
+TEXT} with what --json prints, or {"exit_code": N, "error": TEXT} with what the command line would say. Warnings and other messages are
+events, too: {"event": "warning", "text": TEXT}.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import click
 
-from tx8fast.cli.output import BAD_INPUT, DONE
+from tx8fast.cli.output import BAD_INPUT, DONE, FAILURES, HEADS
 from tx8fast.errors import ConfigError
 
 SERVED = ("check", "compile")
@@ -91,7 +92,7 @@ def once(command: str, arguments: Sequence[str], event: Callable[[str], None]) -
 
 
 class _Lines(io.TextIOBase):
-    """A stderr whose lines of JSON are events; the others are kept, they are what a failure says, and warnings are told at once."""
+    """A stderr whose lines of JSON are events; those of failures, and what is no JSON, are kept: they are what the answer says."""
 
     def __init__(self, event: Callable[[str], None]) -> None:
         self.event, self.said, self.rest = event, list[str](), ""
@@ -106,10 +107,11 @@ class _Lines(io.TextIOBase):
         return len(text)
 
     def _line(self, line: str) -> None:
-        if line.startswith('{"event":'):
+        found = json.loads(line) if line.startswith('{"event":') else {}
+        if found.get("event") in FAILURES:
+            self.said.append(HEADS.get(found["event"], "") + found["text"])
+        elif found:
             self.event(line)
-        elif line.startswith("warning: "):
-            self.event(json.dumps({"event": "warning", "text": line.removeprefix("warning: ")}))
         elif line or self.said:
             self.said.append(line)
 

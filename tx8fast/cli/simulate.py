@@ -92,6 +92,7 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
     from tx8fast.cli.facts import simulation_facts
     from tx8fast.program.verify import verify
+    from tx8fast.simulator.sensitivity import interval
 
     unused = {"--trace-window": trace_window, "--trace-layers": trace_layers, "--trace-detail": trace_detail}
     if trace is None and any(v is not None for v in unused.values()):
@@ -115,15 +116,12 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
                 compiled.program, f, trace.suffix, view=_view(trace_window, trace_layers, trace_detail)
             )
         tell(f"trace: {trace.stat().st_size:,} bytes, {chosen.text()}")
-    facts = simulation_facts(str(program), compiled.program, result)
+    facts = {**simulation_facts(str(program), compiled.program, result), **interval(compiled.program, result)}
     if as_json:
         show_json(facts)
     else:
-        from tx8fast.machine.tags import assumed_keys, read_tags
         from tx8fast.report.tables import cycle_head, groups_grid
-        from tx8fast.simulator.sensitivity import extremes
 
-        facts["extremes_cycles"] = extremes(compiled.program, assumed_keys(read_tags()))
         table.show(cycle_head(facts), groups_grid(facts))
 
 

@@ -42,6 +42,7 @@ MOST_LOSSES = 4
     metavar="FILE",
     help="The pattern table that it was compiled with, if that was a file.",
 )
+@click.option("--kernels", default="", metavar="FILE.py", help="The kernels that it was compiled with.")
 @click.option(
     "--quick",
     is_flag=True,
@@ -55,7 +56,7 @@ MOST_LOSSES = 4
 @length_option
 @json_option  # fmt: skip
 def verify(
-    program: Path, model: Path, constants: Path | None, group_table: str, quick: bool, strict: bool, length: int | None,
+    program: Path, model: Path, constants: Path | None, group_table: str, kernels: str, quick: bool, strict: bool, length: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
     """Prove that PROGRAM computes MODEL: execute it over a finite field and compare every element with the graph's expression.
@@ -66,7 +67,7 @@ def verify(
     from tx8fast import api
 
     loaded = open_program(program, length).program
-    options = api.options_of(loaded, _constants(constants), group_table)
+    options = api.options_of(loaded, _constants(constants), group_table, kernels)
     with progress("proving", as_json) as callback:
         report = api.prove(loaded, model, options, quick=quick, progress=callback)
     losses = api.precision(loaded)

@@ -172,6 +172,33 @@ _TURNED = {
     "nchw2nhwc": "nhwc", "nhwc2nchw": "nhwc",
 }  # fmt: skip
 _STRIDED = "ss2 ss1 ss0 sn2 sn1 sn0 ds2 ds1 ds0 dn2 dn1 dn0"
+#: instruction, table, member, and its parameters
+_PLAIN = [
+    line.split(maxsplit=3)
+    for line in """
+pool_max_indexed  pool          IndexdMaxPool  src0 shape dst index pad swr fmt
+pool_min_indexed  pool          IndexdMinPool  src0 shape dst index pad swr fmt
+unpool            unPool        Unpool         src0 shape index dst out_shape swr fmt
+unpool_avg        unPool        UnpoolAvg      src0 shape dst out_shape swr fmt
+mask_unpool       unPool        UnpoolIdx      src0 shape index_src dst out_shape swr fmt
+mask_move         maskDataMove  MaskMove       src0 dst n src1 fmt
+mask_gather       maskDataMove  MaskGather     src0 src1 dst n fmt
+mask_gather_b     maskDataMove  MaskGather_bV  src0 src1 dst n fmt
+count             peripheral    Count          src0 n fmt
+argmax            peripheral    ArgMax         src0 n fmt
+argmin            peripheral    ArgMin         src0 n fmt
+bitcount          peripheral    Bitcount       src0 n
+factorize         peripheral    Factorize      src0 dst0 dst1 dst2 n
+bit2fp            peripheral    Bit2Fp         src0 dst n fmt
+bilinear          peripheral    Bilinear       src0 dst shape out_shape scale_w scale_h fmt
+lut16             peripheral    Lut16          src0 dst table n entries
+lut32             peripheral    Lut32          src0 dst table n entries
+rand_gen          peripheral    RandGen        seed0 seed1 out_seed0 out_seed1 dst n fmt
+elem_mask         peripheral    ElemMask       src0 scale dst n fmt prob rnd
+memset            peripheral    Memset         dst value n s0 n0 s1 n1 s2 n2 fmt
+tensor_norm       dataMove      TensorNorm     src0 shape dst inverse fmt
+""".strip().splitlines()
+]
 
 
 def _others() -> dict[str, Call]:
@@ -183,30 +210,12 @@ def _others() -> dict[str, Call]:
     for kind in ("sum", "avg", "max", "min"):
         add(f"reduce_{kind}", "reduce", f"Reduce{kind.capitalize()}", "src0 dst dim shape fmt")
         add(f"pool_{kind}", "pool", f"{kind.capitalize()}Pool", "src0 shape dst pad swr fmt")
-    for kind in ("max", "min"):
-        add(f"pool_{kind}_indexed", "pool", f"Indexd{kind.capitalize()}Pool", "src0 shape dst index pad swr fmt")
-    add("unpool", "unPool", "Unpool", "src0 shape index dst out_shape swr fmt")
-    add("unpool_avg", "unPool", "UnpoolAvg", "src0 shape dst out_shape swr fmt")
-    add("mask_unpool", "unPool", "UnpoolIdx", "src0 shape index_src dst out_shape swr fmt")
-    add("mask_move", "maskDataMove", "MaskMove", "src0 dst n src1 fmt")
-    add("mask_gather", "maskDataMove", "MaskGather", "src0 src1 dst n fmt")
-    add("mask_gather_b", "maskDataMove", "MaskGather_bV", "src0 src1 dst n fmt")
-    for name, member in (("count", "Count"), ("argmax", "ArgMax"), ("argmin", "ArgMin")):
-        add(name, "peripheral", member, "src0 n fmt")
-    add("bitcount", "peripheral", "Bitcount", "src0 n")
-    add("factorize", "peripheral", "Factorize", "src0 dst0 dst1 dst2 n")
-    add("bit2fp", "peripheral", "Bit2Fp", "src0 dst n fmt")
-    add("bilinear", "peripheral", "Bilinear", "src0 dst shape out_shape scale_w scale_h fmt")
-    add("lut16", "peripheral", "Lut16", "src0 dst table n entries")
-    add("lut32", "peripheral", "Lut32", "src0 dst table n entries")
-    add("rand_gen", "peripheral", "RandGen", "seed0 seed1 out_seed0 out_seed1 dst n fmt")
-    add("elem_mask", "peripheral", "ElemMask", "src0 scale dst n fmt prob rnd")
-    add("memset", "peripheral", "Memset", "dst value n s0 n0 s1 n1 s2 n2 fmt")
+    for name, table, member, text in _PLAIN:
+        add(name, table, member, text)
     for name, order in _TURNED.items():
         sizes = lambda r, order=order: (r[order[0]], r[order[1]], r[order[2]], r[order[3]])  # noqa: E731
         add(name, "dataMove", name.capitalize(), "src0 shape dst dst_shape fmt", dst_shape=sizes)
     add("pad", "dataMove", "Pad", "src0 shape dst dst_shape pad fmt", dst_shape=_padded)
-    add("tensor_norm", "dataMove", "TensorNorm", "src0 shape dst inverse fmt")
     add("img2col", "dataMove", "Img2col", "src0 shape dst dst_shape swr pad fmt", dst_shape=_columns)
     add("concat", "dataMove", "Concat", "src0 shape src1 size1 dst dst_shape dim fmt", dst_shape=_joined)
     add("gather_scatter", "dataMove", "GatherScatter", f"src0 dst size {_STRIDED}")

@@ -110,6 +110,13 @@ void direct_fsm_monitor_init(uint32_t fsm, uint64_t addr, uint32_t packet_size, 
 void direct_fsm_monitor_receive(uint32_t tile_this, uint32_t bytes, uint32_t fsm);
 void direct_fsm_monitor_deinit(uint32_t fsm);
 
+/* --- between chips, ours: what the public functions say of tiles of one chip --- */
+
+/* Send a message to the tiles `dst_tile` of a chip. */
+void op_dte_send_chip(direct_dte_info *info, uint32_t chip);
+/* Meet a tile of a chip. */
+void op_sync_chip(uint32_t chip, uint32_t tile);
+
 /* --- the run-time library of the kernel core, ours --- */
 
 /* Call a routine on tensors in DDR. call: the words that `isa/routines` describes; slots: DDR addresses that it counts from. The

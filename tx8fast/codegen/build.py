@@ -9,7 +9,7 @@ HEADER = """#ifndef PROGRAM_H
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* What every tile runs. tile: its number; ddr: the address at which DDR begins. */
+/* What every tile runs. tile: its number, counted on over the chips; ddr: the address at which DDR begins. */
 void tile_main(uint32_t tile, uint64_t ddr);
 /* How long an instruction occupies its unit (tx8_model.h). */
 int64_t program_duration(const void *row, int64_t ddr, int64_t *ddr_bytes);
@@ -24,16 +24,17 @@ TENSORS = """/* What the program needs of a host: sizes, and where its parameter
 #define TENSORS_H
 #include <stdint.h>
 
-enum {{ TILES = {tiles}, HAS_CASE = {has_case}, PARAMS = {n_params}, INPUTS = {n_inputs}, OUTPUTS = {n_outputs} }};
+enum {{ CHIPS = {chips}, TILES = {tiles}, HAS_CASE = {has_case}, PARAMS = {n_params}, INPUTS = {n_inputs}, OUTPUTS = {n_outputs} }};
 static const int64_t SPM_BYTES = {spm_bytes}, DDR_BYTES = {ddr_bytes};
 static const uint64_t DDR_BASE = {ddr_base};
 
-/* file, where in it, where in DDR, bytes; whether it lies in channel blocks, format, (n, positions, channels) */
+/* file, where in it, where in DDR, bytes; whether it lies in channel blocks, format, (n, positions, channels); bytes in the file from one
+ * chip's to the next one's, 0: all have the same */
 typedef struct {{
     const char *name, *file;
     int64_t offset, address, bytes;
     int blocked, format;
-    int64_t n, positions, channels;
+    int64_t n, positions, channels, step;
 }} program_tensor;
 static const program_tensor params[] = {{
 {params}
@@ -61,50 +62,57 @@ static int wrong(const char *what, const char *name) {
     return 2;
 }
 
-static int read_tensor(const program_tensor *t, const char *file, uint8_t *to) {
+static int read_tensor(const program_tensor *t, const char *file, int chip, uint8_t *to) {
     FILE *f = fopen(file, "rb");
-    int good = f && !fseek(f, (long)t->offset, SEEK_SET) && fread(to, 1, (size_t)t->bytes, f) == (size_t)t->bytes;
+    int good = f && !fseek(f, (long)(t->offset + chip * t->step), SEEK_SET) && fread(to, 1, (size_t)t->bytes, f) == (size_t)t->bytes;
     if (f) fclose(f);
     return good ? 0 : wrong("cannot read the bytes of", t->name);
 }
 
-static int write_tensor(const program_tensor *t, const uint8_t *from) {
-    FILE *f = fopen(t->file, "wb");
+/* Of several chips, one writes behind the other. */
+static int write_tensor(const program_tensor *t, int chip, const uint8_t *from) {
+    FILE *f = fopen(t->file, chip ? "ab" : "wb");
     int good = f && fwrite(from, 1, (size_t)t->bytes, f) == (size_t)t->bytes;
     if (f && fclose(f)) good = 0;
     return good ? 0 : wrong("cannot write", t->file);
 }
 
 /* Returns 1 if the output is another than expected. */
-static int compare(int k, const uint8_t *got) {
+static int compare(int k, int chip, const uint8_t *got) {
     const program_tensor *t = &outputs[k];
-    char file[64];
+    char file[64], on[32] = "";
     int64_t first = 0, differ;
     uint8_t *want = (uint8_t *)malloc((size_t)(t->bytes ? t->bytes : 1));
     snprintf(file, sizeof file, "expected_%d.bin", k);
-    if (!want || read_tensor(t, file, want)) return free(want), 2;
+    if (CHIPS > 1) snprintf(on, sizeof on, " on chip %d", chip);
+    if (!want || read_tensor(t, file, chip, want)) return free(want), 2;
     differ = tx8_model_compare(got, want, t->blocked, t->format, t->n, t->positions, t->channels, &first);
     free(want);
     if (differ)
-        printf("%s: %lld elements differ, the first is %lld\\n", t->name, (long long)differ, (long long)first);
+        printf("%s%s: %lld elements differ, the first is %lld\\n", t->name, on, (long long)differ, (long long)first);
     else
-        printf("%s: as expected\\n", t->name);
+        printf("%s%s: as expected\\n", t->name, on);
     return differ != 0;
 }
 
 int main(void) {
     static const char *const units[] = TX8_UNIT_NAMES;
-    tx8_model *model = tx8_model_open(TILES, SPM_BYTES, DDR_BASE, DDR_BYTES, program_duration);
+    tx8_model *model = tx8_model_open_chips(CHIPS, TILES, SPM_BYTES, DDR_BASE, DDR_BYTES, program_duration);
     int result = 0;
     if (!model) return wrong("no memory for", "the chip");
-    uint8_t *ddr = tx8_model_ddr(model);
-    for (int k = 0; k < PARAMS && !result; k++) result = read_tensor(&params[k], params[k].file, ddr + params[k].address);
-    for (int k = 0; k < INPUTS && !result; k++) result = read_tensor(&inputs[k], inputs[k].file, ddr + inputs[k].address);
+    for (int c = 0; c < CHIPS && !result; c++) {
+        uint8_t *ddr = tx8_model_chip_ddr(model, (uint32_t)c);
+        for (int k = 0; k < PARAMS && !result; k++) result = read_tensor(&params[k], params[k].file, c, ddr + params[k].address);
+        for (int k = 0; k < INPUTS && !result; k++) result = read_tensor(&inputs[k], inputs[k].file, c, ddr + inputs[k].address);
+    }
     if (!result && tx8_model_run(model, tile_main)) result = wrong("running the program:", tx8_model_error(model));
-    for (int k = 0; k < OUTPUTS && result != 2; k++) {
-        int found = write_tensor(&outputs[k], ddr + outputs[k].address);
-        if (!found && HAS_CASE) found = compare(k, ddr + outputs[k].address);
-        if (found > result) result = found;
+    for (int c = 0; c < CHIPS && result != 2; c++) {
+        const uint8_t *ddr = tx8_model_chip_ddr(model, (uint32_t)c);
+        for (int k = 0; k < OUTPUTS && result != 2; k++) {
+            int found = write_tensor(&outputs[k], c, ddr + outputs[k].address);
+            if (!found && HAS_CASE) found = compare(k, c, ddr + outputs[k].address);
+            if (found > result) result = found;
+        }
     }
     if (result != 2) {
         for (int k = 0; k < TX8_UNITS; k++)

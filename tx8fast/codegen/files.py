@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tx8fast import files, host
 from tx8fast.codegen import abi_text
 from tx8fast.codegen.build import CMAKE, HEADER, MAIN, MAKEFILE, TENSORS
 from tx8fast.codegen.durations import duration_text
-from tx8fast.codegen.program import check, program_text
+from tx8fast.codegen.program import program_text
 from tx8fast.codegen.rows import literal
 from tx8fast.errors import ConfigError
 from tx8fast.machine import DDR_BASE, Machine
@@ -36,16 +36,15 @@ def write_c(
     program: Program,
     folder: Path,
     params: Iterable[tuple[Tensor, np.ndarray]],
-    inputs: Mapping[str, bytes] | None = None,
-    expected: Mapping[str, bytes] | None = None,
+    inputs: Mapping[str, Sequence[bytes]] | None = None,
+    expected: Mapping[str, Sequence[bytes]] | None = None,
 ) -> list[str]:
     """Write a program as C into a directory, which is made; return the names of the files.
 
     params: every parameter with its bytes as they lie in DDR, read one at a time; inputs, expected: a test case, the bytes of
-    every input and output as they lie in DDR. Raises ProgramError for what C cannot say, ConfigError if a file cannot be
+    every input and output as they lie in DDR, of each chip. Raises ProgramError for what C cannot say, ConfigError if a file cannot be
     written; then no file is left.
     """
-    check(program)
     texts = {
         "program.c": program_text(program),
         "program.h": [HEADER],
@@ -63,7 +62,7 @@ def write_c(
     contents |= {f"{MODEL}/{p.name}": [p.read_bytes()] for p in model_sources()}
     contents[PARAMS] = (np.ascontiguousarray(image).data for _, image in params)
     for tensors, kind, found in ((program.inputs, "in", inputs), (program.outputs, "expected", expected)):
-        contents |= {f"{kind}_{k}.bin": [found[t.name]] for k, t in enumerate(tensors) if found is not None}
+        contents |= {f"{kind}_{k}.bin": found[t.name] for k, t in enumerate(tensors) if found is not None}
     try:
         files.make_folder(folder / MODEL)
         with files.together():
@@ -121,7 +120,25 @@ def description(program: Program, has_case: bool) -> dict[str, Any]:
         "outputs": outputs,
         "params": params,
     }
-    return {"model": program.meta.get("model"), "machine_digest": machine.digest, "entry": "tile_main", "chips": [chip]}
+    facts = {"model": program.meta.get("model"), "machine_digest": machine.digest, "entry": "tile_main"}
+    return {**facts, "chips": [_of_chip(chip, program, c) for c in range(program.n_chips)]}
+
+
+def _of_chip(facts: dict[str, Any], program: Program, chip: int) -> dict[str, Any]:
+    """Return the description of one chip: in files whose bytes are not the same for all, they lie chip after chip."""
+    out = dict(facts)
+    for kind in ("params", "inputs", "outputs"):
+        tensors = getattr(program, kind)
+        places = [
+            facts_of.get("file_offset", 0) + chip * step(t, kind, program) for facts_of, t in zip(facts[kind], tensors)
+        ]
+        out[kind] = [f | ({"file_offset": at} if at or kind == "params" else {}) for f, at in zip(facts[kind], places)]
+    return out
+
+
+def step(t: Tensor, kind: str, program: Program) -> int:
+    """Return the bytes in a tensor's file from those of one chip to those of the next, 0 if they are the same for all."""
+    return t.size_bytes if program.n_chips > 1 and (t.per_chip or kind != "params") else 0
 
 
 def _tensor(t: Tensor) -> dict[str, Any]:
@@ -140,37 +157,38 @@ def _tensor(t: Tensor) -> dict[str, Any]:
 
 def param_offsets(program: Program) -> list[int]:
     """Return where each parameter begins in the image of all of them, in bytes: one after the other."""
-    return np.cumsum([0, *(t.size_bytes for t in program.params)])[:-1].tolist()
+    sizes = (t.size_bytes * (program.n_chips if t.per_chip else 1) for t in program.params)
+    return np.cumsum([0, *sizes])[:-1].tolist()
 
 
 def tensors_text(program: Program, has_case: bool) -> str:
     """Return `tensors.h`."""
     machine = Machine.from_dict(program.machine)
     return TENSORS.format(
+        chips=program.n_chips,
         tiles=machine.n_tiles,
         spm_bytes=machine.tile.spm_bytes,
         ddr_base=literal(DDR_BASE, True),
         ddr_bytes=program.ddr_bytes,
-        params="\n".join(_rows(program.params, PARAMS, param_offsets(program))),
+        params="\n".join(_rows(program, "params", PARAMS, param_offsets(program))),
         n_params=len(program.params),
-        inputs="\n".join(_rows(program.inputs, "in_{}.bin")),
+        inputs="\n".join(_rows(program, "inputs", "in_{}.bin")),
         n_inputs=len(program.inputs),
-        outputs="\n".join(_rows(program.outputs, "out_{}.bin")),
+        outputs="\n".join(_rows(program, "outputs", "out_{}.bin")),
         n_outputs=len(program.outputs),
         has_case=int(has_case),
     )
 
 
-def _rows(tensors: Iterable[Tensor], file: str, offsets: Iterable[int] | None = None) -> Iterator[str]:
-    empty = True
+def _rows(program: Program, kind: str, file: str, offsets: Iterable[int] | None = None) -> Iterator[str]:
+    tensors: list[Tensor] = getattr(program, kind)
     for k, (t, at) in enumerate(zip(tensors, offsets if offsets is not None else _zeros())):
-        empty = False
         n, positions, channels = npc(t.shape)
-        shape = f"{int(t.layout == 'blocked')}, {FORMAT_CODES[t.ddr_dtype]}, {n}, {positions}, {channels}"
+        shape = f"{int(t.layout == 'blocked')}, {FORMAT_CODES[t.ddr_dtype]}, {n}, {positions}, {channels}, {step(t, kind, program)}"
         name = "".join(c if " " <= c <= "~" and c not in '"\\?' else "_" for c in t.name)
         yield f'    {{"{name}", "{file.format(k)}", {at}, {literal(t.address - DDR_BASE, True)}, {t.size_bytes}, {shape}}},'
-    if empty:
-        yield '    {"", "", 0, 0, 0, 0, 0, 0, 0, 0},'
+    if not tensors:
+        yield '    {"", "", 0, 0, 0, 0, 0, 0, 0, 0, 0},'
 
 
 def _zeros() -> Iterator[int]:

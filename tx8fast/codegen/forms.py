@@ -19,6 +19,8 @@ from tx8fast.program.model import Segment
 SAME = ["opcode", "fmt", "rnd", "slot", "depth", "worker"]
 #: instructions whose text depends on which fields have their usual values
 OPTIONAL = (*steps(), "gather_scatter", "rdma", "wdma")
+#: instructions whose text depends on whether they name another chip
+BETWEEN_CHIPS = ("send", "handshake")
 #: fields that name a format, or a set of workers
 NAMED = {"gemm": ("out_fmt", "psum_fmt", "bias_fmt"), "conv": ("out_fmt", "psum_fmt"), "wait_worker": ("workers",)}
 
@@ -39,6 +41,8 @@ def skeleton(code: np.ndarray) -> bytes:
         at = np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS[name].OPCODE)
         values = np.concatenate([code["spm"][at].astype(np.int64), code["p"][at]], axis=1)
         parts.append((values == _usual(name)).tobytes())
+    for cls in (isa.INSTRUCTIONS[name] for name in BETWEEN_CHIPS):
+        parts.append((code["p"][code["opcode"] == cls.OPCODE, cls.FIELDS_P.index("chip")] == 0).tobytes())
     for name, fields in NAMED.items():
         for cls in {isa.INSTRUCTIONS[n] for n in (name, *(["depthwise", "backward_conv"] if name == "conv" else []))}:
             at = np.flatnonzero(code["opcode"] == cls.OPCODE)

@@ -36,10 +36,12 @@ class Group:
     """The text of segment `index`."""
 
     def __init__(self, segment: Segment, index: int, tiles: int) -> None:
-        self.segment, self.index, self.tiles = segment, index, tiles
+        self.segment, self.index, self.per_chip = segment, index, tiles
+        self.tiles = max(tiles, len(segment.tile_code))  # of all chips where a segment spans them
+        self.tile = "t->tile" if self.tiles == tiles else "t->all"
         self.name = f"group_{index}"
         self.where = f"writing C for segment '{segment.name}'"
-        self.forms = forms(segment, tiles)
+        self.forms = forms(segment, self.tiles)
         self.barriers = max((barriers(c) for f in self.forms for c in f.codes), default=0)
         self.monitors = self._monitors()
 
@@ -93,8 +95,9 @@ class Group:
     def _monitors(self) -> list[list[tuple[int, int]]]:
         """Return, per tile and monitor, the bytes of the largest message that arrives, and how many do; [] if none does."""
         found = np.zeros((self.tiles, N_MONITORS, 2), np.int64)
-        for (_, _, mask, monitor, _), (n, largest, _) in segment_streams(self.segment).items():
-            for tile in mask_tiles(mask):
+        for (source, _, mask, monitor, chip), (n, largest, _) in segment_streams(self.segment).items():
+            first = (chip - 1 if chip else source // self.per_chip) * self.per_chip
+            for tile in (first + t for t in mask_tiles(mask)):
                 found[tile, monitor] = max(found[tile, monitor, 0], largest), found[tile, monitor, 1] + n
         return [[(int(a), int(b)) for a, b in row] for row in found] if found.any() else []
 
@@ -159,21 +162,23 @@ class Group:
             yield f"static const int8_t {self.name}_form[{self.tiles}] = {{{', '.join(map(str, form_of))}}};"
         rows = row_of != list(range(self.tiles)) and any(row_of)
         if rows:
-            yield f"static const uint8_t {self.name}_row[{self.tiles}] = {{{', '.join(map(str, row_of))}}};"
-        row = f"{self.name}_row[t->tile]" if rows else "t->tile" if any(row_of) else "0"
+            yield f"static const {'uint8_t' if max(row_of) < 256 else 'uint16_t'} {self.name}_row[{self.tiles}] = {{{', '.join(map(str, row_of))}}};"
+        row = f"{self.name}_row[{self.tile}]" if rows else self.tile if any(row_of) else "0"
         yield f"static void {self.name}(op_tile *t, const uint64_t *args) {{"
         if self.monitors:
-            yield f"    op_monitors({self.name}_monitors[t->tile], {N_MONITORS});"
+            yield f"    op_monitors({self.name}_monitors[{self.tile}], {N_MONITORS});"
+        if self.tiles > self.per_chip:
+            yield f"    op_meet_chips(t, {self.tiles // self.per_chip}, {self.per_chip});"
         if not many:
             yield f"    {self._form_name(0)}(t, args, {row});"
         else:
-            yield f"    switch ({self.name}_form[t->tile]) {{"
+            yield f"    switch ({self.name}_form[{self.tile}]) {{"
             for k, form in enumerate(self.forms):
                 yield f"    case {k}: {self._form_name(k)}(t, args, {row}); break; /* {_some(form.tiles)} */"
             yield "    default: " + "op_barrier(); " * self.barriers + "break;" if idle else "    default: break;"
             yield "    }"
         if self.monitors:
-            yield f"    op_monitors_end({self.name}_monitors[t->tile], {N_MONITORS});"
+            yield f"    op_monitors_end({self.name}_monitors[{self.tile}], {N_MONITORS});"
         yield "}"
 
 

@@ -1,6 +1,6 @@
 """A program as one file of C: a function per segment, and the entry that every tile runs with its number.
 
-May import: numpy, codegen.groups, machine, program, errors. Must not: write files.
+May import: numpy, codegen.groups, machine, program. Must not: write files.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from tx8fast.codegen.groups import Group, comment
 from tx8fast.codegen.rows import literal
-from tx8fast.errors import ProgramError
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Program
 
@@ -24,19 +23,11 @@ HEAD = """/* {title}
 """
 
 
-def check(program: Program) -> None:
-    """Raise ProgramError for a program that C is not written for."""
-    if program.n_chips > 1:
-        raise ProgramError(
-            f"writing C for a program of {program.n_chips} chips: C is written for one; compile with --tp 1"
-        )
-
-
 def program_text(program: Program) -> Iterator[str]:
     """Yield the text of `program.c`, some lines at a time. Raises ProgramError for what C cannot say."""
-    check(program)
     tiles = Machine.from_dict(program.machine).n_tiles
-    title = comment(f"{program.meta.get('model') or 'A program'}, {tiles} tiles")
+    chips = f"{program.n_chips} chips of " if program.n_chips > 1 else ""
+    title = comment(f"{program.meta.get('model') or 'A program'}, {chips}{tiles} tiles")
     yield HEAD.format(title=title)
     for index, segment in enumerate(program.segments):
         yield "\n".join(Group(segment, index, tiles).text()) + "\n"
@@ -49,7 +40,9 @@ def program_text(program: Program) -> Iterator[str]:
         for k, launch in enumerate(program.launches):
             yield f"    {{group_{launch.segment}, args_{k}}}, /* {comment(launch.name)} */\n"
         yield "};\n"
-    yield "\nvoid tile_main(uint32_t tile, uint64_t ddr) {\n    op_tile t;\n    t.tile = tile, t.n_sent = 0, t.ddr = ddr;\n"
+    yield "\nvoid tile_main(uint32_t tile, uint64_t ddr) {{\n    op_tile t;\n    t.tile = {own}, t.all = tile, t.n_sent = 0, t.ddr = ddr;\n".format(
+        own=f"tile % {tiles}" if program.n_chips > 1 else "tile"
+    )
     if program.launches:
         yield "    for (uint32_t k = 0; k < sizeof launches / sizeof launches[0]; k++) launches[k].group(&t, launches[k].args);\n"
     else:

@@ -193,15 +193,30 @@ def _kcore(row: Row) -> Iterator[str]:
 
 
 def _message(row: Row) -> Iterator[str]:
-    if row.cls.NAME == "send" and not row.is_usual("chip"):
-        raise ProgramError(f"{row.where}: a message for another chip; C is written for programs of one chip")
     where = ", ".join(row.number(f) for f in ("dst", "src", "bytes", "mask", "monitor"))
+    if row.cls.NAME == "send" and not row.is_usual("chip"):
+        yield f"op_send_chip(t, {_chip(row)}, {where});"
+        return
     if row.cls.NAME == "send":
         yield f"op_send(t, {where});"
         return
     mode = f"DTE_{row.cls.NAME.upper()}"
     runs = ", ".join(row.number(f) for f in _LEVELS) if row.cls.NAME == "gather" else "0, 1, 0, 1, 0, 1"
     yield f"op_gather_send(t, {mode}, {where}, {runs});"
+
+
+def _chip(row: Row) -> str:
+    """The number of the chip that a row names; rows have one more."""
+    return f"{row.number('chip')} - 1"
+
+
+def _handshake(row: Row) -> Iterator[str]:
+    peer = row.number("peer")
+    yield (
+        f"tile_sync_by_spm_single_direction({peer});"
+        if row.is_usual("chip")
+        else f"op_sync_chip({_chip(row)}, {peer});"
+    )
 
 
 def _line(text: Callable[[Row], str]) -> Callable[[Row], Iterator[str]]:
@@ -224,7 +239,7 @@ SPECIAL: dict[str, Callable[[Row], Iterator[str]]] = {
     "wait_worker": _line(lambda r: f"op_wait_workers({r.number('workers')});"),
     "barrier": _line(lambda r: "op_barrier();"),
     "barrier_sub": _line(lambda r: f"op_barrier_of({r.number('mask')});"),
-    "handshake": _line(lambda r: f"tile_sync_by_spm_single_direction({r.number('peer')});"),
+    "handshake": _handshake,
     "fence": _line(lambda r: "__sync_synchronize();"),
 }
 

@@ -74,7 +74,11 @@ def open_model(path: str | os.PathLike[str], **options: Any):
     return _open_onnx(where, options)
 
 
-def _no_tp(path: Path, options: dict[str, Any]) -> None:
+def _no_kernels(path: Path) -> ConfigError:
+    return ConfigError(f"opening model {path}: kernels serve nodes of ONNX models, this is none; drop --kernels")
+
+
+def _no_tp(path: Path, options: dict[str, Any], onnx: bool = False) -> None:
     given = [
         f"--{flag}"
         for name, flag in (
@@ -90,6 +94,8 @@ def _no_tp(path: Path, options: dict[str, Any]) -> None:
         raise ConfigError(
             f"opening model {path}: {', '.join(given)} are for model directories and config files; drop them"
         )
+    if options.get("kernels") and not onnx:
+        raise _no_kernels(path)
     if options.get("tp"):
         raise ConfigError(
             f"opening model {path}: tp cuts the layers of Hugging Face and GGUF models; in another format, export the program of "
@@ -110,7 +116,7 @@ def _open_onnx(path: Path, options: dict[str, Any]):
     from tx8fast.frontend.common import ImportOptions
     from tx8fast.frontend.onnx import import_onnx
 
-    _no_tp(path, options)
+    _no_tp(path, options, onnx=True)
     known = {f.name for f in fields(ImportOptions)}
     return import_onnx(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
 
@@ -153,6 +159,8 @@ def _open_hf(path: Path, options: dict[str, Any]):
             f"opening model {path}: {' and '.join(unused)} cannot be bound, models of this kind have no symbolic dimensions; "
             "give batch, seq and past instead"
         )
+    if options.get("kernels"):
+        raise _no_kernels(path)
     if options.get("tp") == 1:
         warnings.warn(
             "tp 1 has no effect: a layer that nothing shares is whole anyway", UnusedOptionWarning, stacklevel=2

@@ -35,6 +35,7 @@ class ImportOptions:
 
     `phase` is "prefill" or "decode" ("" = what the file says); `seq`, `past` and `batch` are in tokens and
     sequences and bind the usual names of those dimensions. `chips`: how many will run it together, 0 = what the model says.
+    `kernels`: a Python file with functions for ONNX nodes of the user's own kinds.
     """
 
     phase: str = ""
@@ -44,6 +45,7 @@ class ImportOptions:
     dims: dict[str, int] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     chips: int = 0
+    kernels: str = ""
 
     def __post_init__(self) -> None:
         if self.phase not in ("", "prefill", "decode"):

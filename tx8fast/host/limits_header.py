@@ -35,8 +35,10 @@ def text() -> str:
         f"#define TX8_FORMS {len(forms)} /* of parameters */\n",
         "/* opcode, name, form of its parameters */",
         listed("TX8_OPCODES(X)", (f'X({code:#x}, "{name}", {form})' for code, name, form in opcodes)),
-        "/* form, parameter, lowest value, first that is too high, name */",
-        listed("TX8_BOUNDS(X)", _bounds(forms)),
+        "/* name of a parameter, lowest value, first that is too high */",
+        listed("TX8_LIMITS(X)", (f"X({name}, {low}, {high})" for name, (low, high) in _limited(forms).items())),
+        "/* the named parameters of a form, by place */",
+        listed("TX8_LIMITED(F, P)", _form_fields(forms)),
         "/* form, parameter that holds a format code, name */",
         listed("TX8_FORMAT_PARAMETERS(X)", (
             f'X({i}, {p.index(f)}, "{f}")' for i, p in enumerate(forms) for f in FORMAT_FIELDS if f in p)),
@@ -59,12 +61,18 @@ def _places(fields: tuple[str, ...], names: tuple[str, ...], width: int = 5) -> 
     return found + [-1] * (width - len(found))
 
 
-def _bounds(forms: list[tuple[str, ...]]) -> Iterator[str]:
+def _limited(forms: list[tuple[str, ...]]) -> dict[str, tuple[int, int]]:
+    """The limits of all parameters that have some, by name."""
+    names = dict.fromkeys(name for fields in forms for name in fields)
+    return {name: LIMITS[name] for name in names if name in LIMITS and name not in FORMAT_FIELDS}
+
+
+def _form_fields(forms: list[tuple[str, ...]]) -> Iterator[str]:
+    known = _limited(forms)
     for i, fields in enumerate(forms):
-        for k, name in enumerate(fields):
-            if name in LIMITS and name not in FORMAT_FIELDS:
-                low, high = LIMITS[name]
-                yield f'X({i}, {k}, {low}, {high}, "{name}")'
+        named = [f"P({k}, {name})" for k, name in enumerate(fields) if name in known]
+        if named:
+            yield from f"F({i}, {'|'.join(named)})".split("|")
 
 
 def _reaches(forms: list[tuple[str, ...]]) -> Iterator[str]:

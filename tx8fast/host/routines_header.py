@@ -13,6 +13,7 @@ from tx8fast.isa.routines.images import CELL_ACTIVATIONS, NETS, SAMPLE_MODES, SA
 from tx8fast.isa.routines.moves import COMBINES, PAD_MODES
 from tx8fast.isa.routines.rows import REDUCTIONS
 from tx8fast.isa.routines.values import ACT_EACH, ACTIVATIONS
+from tx8fast.numerics.steps import MOST_ARGUMENTS, MOST_STEPS
 
 LINE = 116
 HEADER = Path(__file__).with_name("csrc") / "tx8_routines.h"
@@ -30,6 +31,8 @@ def text() -> str:
         "#ifndef TX8_ROUTINES_H\n#define TX8_ROUTINES_H\n",
         f"#define TX8_WORK {len(WORK)} /* kinds of work */",
         f"#define TX8_ROUTINE_COUNT {len(BY_CODE)}",
+        f"#define TX8_MAP_STEPS {MOST_STEPS}",
+        f"#define TX8_MAP_ARGUMENTS {MOST_ARGUMENTS}",
         f"#define TX8_CALLS_VERSION {CALLS_VERSION} /* of calls as words */\n",
         "/* code, name, function */",
         listed("TX8_ROUTINES(X)", (f"X({r.code}, {r.name}, {r.function})" for r in BY_CODE)),

@@ -11,8 +11,9 @@ before the send and for the transfer (`send_wait`) before it reuses the source.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import floordiv, mod
+from typing import ClassVar
 
 import numpy as np
 
@@ -53,10 +54,8 @@ class Message(Instruction):
         """Return the bytes from the first to the last byte of the source."""
         return r["p"][:, 0]
 
-    @staticmethod
-    def pieces(memory: np.ndarray, src: int, p: Sequence[int]) -> list[tuple[int, np.ndarray]]:
-        """Return (tile, bytes it gets) for an array with one entry per byte of the sender's scratchpad."""
-        raise NotImplementedError
+    #: memory, src, p -> (tile, bytes it gets) for an array with one entry per byte of the sender's scratchpad
+    pieces: ClassVar[Callable[[np.ndarray, int, Sequence[int]], list[tuple[int, np.ndarray]]]]
 
 
 class Send(Message):

@@ -9,6 +9,7 @@ startup. Assumed: the core reads a number and compares it with both ends; the ad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,10 +36,8 @@ class Lookup(Instruction):
     def prepare(machine, r):
         return np.full(len(r), NUMBER_WORK.cycles(machine.kcore), np.int64)
 
-    @classmethod
-    def plain(cls, row, number: int):
-        """Return the row of the ordinary instruction that moves row `number` of the table, with its DDR advance."""
-        raise NotImplementedError
+    #: row, number -> the row of the ordinary instruction that moves row `number` of the table, with its DDR advance
+    plain: ClassVar[Callable[..., Any]]
 
 
 class RdmaRow(Dma, Lookup):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tx8fast.collectives import KINDS
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord, OpRecord
-from tx8fast.lower.attention import ATTENTION, Attention
+from tx8fast.lower.attention import Attention, is_attention
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.batchnorm import BatchNorm
 from tx8fast.lower.chain import WINDOWS
@@ -58,12 +58,12 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     Raises NotLowerable for a group whose ops cannot share one loop nest, InfeasibleError for a collective that no engine
     can do: there is no kernel core that could step in."""
     if isinstance(record, GroupRecord):
-        kinds = tuple("contract" if op.kind == "gemm" else op.kind for op in record.ops)
+        kinds = [op.kind for op in record.ops]
         if sum(kind in WINDOWS for kind in kinds) > 1:
             return _chain(record, machine), ""
-        if "softmax" in kinds and kinds != ATTENTION:
-            return SequenceStream(record, machine), ""
-        return (Attention if kinds == ATTENTION else Fused)(record, machine), ""
+        if is_attention(record.ops):
+            return Attention(record, machine), ""
+        return (SequenceStream if "softmax" in kinds else Fused)(record, machine), ""
     if record.kind in KINDS:
         try:
             return Collective(record, machine), ""

@@ -1,9 +1,9 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.emitter, lower.contraction, lower.fused, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.score_ops, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
-    S  = q' K^T (+ mask)                      matrix engine; the mask only where it hides something
+    S  = q' K^T (+ mask)                      matrix engine, or f(q K^T) * scale with ops on scores; the mask where it hides something
     m' = max(m, rowmax(S)); c = exp(m - m')   channel maximum; what was summed before is rescaled by c
     P  = exp(S - m')                          a rank-1 update on the matrix engine, then the dearest vector step
     l  = l * c + P 1;  y = y * c + P V        matrix engine
@@ -29,6 +29,7 @@ from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Links, through
+from tx8fast.lower.score_ops import ScoreOps, may_cap
 from tx8fast.lower.transfer import Local, Move
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -39,12 +40,13 @@ MAX_COLS = 16384  # field range of the reduction and of matrix dimensions
 SCRATCH = 11  # buffers besides those of heads that are packed
 MAX_KEYS = 4096  # keys of a slice: bounds the rows of ones
 LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.0e38}
-ATTENTION = ("contract", "softmax", "contract")
+PRODUCTS = ("gemm", "contract")
 
 
 def is_attention(ops: Sequence[OpRecord]) -> bool:
     """True if these are the kinds of ops, in order, that may be attention."""
-    return tuple("contract" if op.kind == "gemm" else op.kind for op in ops) == ATTENTION
+    ends = len(ops) > 2 and ops[0].kind in PRODUCTS and ops[-2].kind == "softmax" and ops[-1].kind in PRODUCTS
+    return ends and all(may_cap(op) for op in ops[1:-2])
 
 
 class Attention(Lowering):
@@ -60,7 +62,8 @@ class Attention(Lowering):
         super().__init__(record, machine)
         if not is_attention(record.ops):
             raise NotLowerable("attention is a matrix product, a softmax and a matrix product")
-        scores, softmax, mix = record.ops
+        scores, *between, softmax, mix = record.ops
+        self.between = ScoreOps(record, len(between), float(softmax.attr("scale")), machine)
         self.first = Contraction(scores, machine)
         self.second = Contraction(mix, machine, rows_of_left=True)
         self.dtype = scores.results[0].dtype
@@ -83,9 +86,6 @@ class Attention(Lowering):
             reduce=[False] * (n - 1) + [True], max_len=[1] * len(self.batch) + [MAX_COLS] * len(self.rows) + [MAX_KEYS],
         )  # fmt: skip
         self.band, self.range = n - 2, n - 1  # factors: the rows that a mask tells apart, the keys
-        self.scale = float(softmax.attr("scale"))
-        if self.dtype == "f16" and abs(self.scale) > 1:
-            raise NotLowerable(f"queries of f16 times {self.scale:g} may leave its range, their scores need not")
         heads = [(first.reads[0], own), (first.reads[1], own), (second.reads[1], across), (second.writes[0], across)]
         #: queries, keys, values and results whose heads begin inside of blocks: they are packed in scratchpad
         self.lanes = {j: Links(links) for j, (access, links) in enumerate(heads) if access.staggered}
@@ -93,7 +93,7 @@ class Attention(Lowering):
         made = [LinkedAccess(LaneAccess(a) if j in self.lanes else a, links) for j, (a, links) in enumerate(heads)]  # type: ignore[arg-type]
         self.reads = [*made[:3]]
         self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
-                     self._wire(2, second.arguments()[1])]  # fmt: skip
+                     self._wire(-1, second.arguments()[1])]  # fmt: skip
         self.mask_rows = False
         self.masked = len(softmax.operands) > 1 and softmax.operands[1] is not None
         self.visible: tuple[int, int] | None = None  # row i sees keys (i + offset - window, i + offset]
@@ -105,12 +105,16 @@ class Attention(Lowering):
                 self.skipping = frozenset((self.band, self.range))
                 self.rare = frozenset((3,))
                 self.backward = (self.band,)  # the longest rows first: the short ones find their keys loaded
+        self.given = len(self.reads)  # the first of the single elements that ops on the scores take
+        self.reads += self.between.reads
+        self.args += self.between.args
         self.writes = [made[3]]
 
     def _check(self, record: GroupRecord) -> None:
-        scores, softmax, mix = record.ops
-        wired = record.wires[1][0] == ("op", 0) and record.wires[2][self.second.arguments()[0]] == ("op", 1)
-        if not wired or record.outputs != (2,) or self.second.bias or self.first.bias or softmax.attr("log"):
+        scores, *_, softmax, mix = record.ops
+        at = len(record.ops) - 1
+        wired = record.wires[-2][0] == ("op", at - 2) and record.wires[-1][self.second.arguments()[0]] == ("op", at - 1)
+        if not wired or record.outputs != (at,) or self.second.bias or self.first.bias or softmax.attr("log"):
             raise NotLowerable("not the shape of attention")
         if any(dict(p.attrs).get("act", "none") != "none" for p in (scores, mix)):
             raise NotLowerable("attention's products apply no activation")
@@ -143,8 +147,7 @@ class Attention(Lowering):
         return wire[1]
 
     def _add_mask(self, record: GroupRecord, index: dict[int, int]) -> None:
-        softmax = record.ops[1]
-        spec = softmax.operands[1]
+        spec = record.ops[-2].operands[1]
         rule = record.ops[0].rule
         assert spec is not None and rule is not None
         out = rule.outs[0]
@@ -160,7 +163,7 @@ class Attention(Lowering):
             else:
                 raise NotLowerable("the mask differs between grouped heads")
         self.reads.append(Access(spec, dims, True))
-        self.args.append(self._wire(1, 1))
+        self.args.append(self._wire(-2, 1))
 
     def arguments(self) -> list[int]:
         return self.args
@@ -209,7 +212,7 @@ class Attention(Lowering):
         return float(seen.sum()) / (len(ends) * self.keys)
 
     def needs(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> bool:
-        return k < 3 or self._hides(lo, hi) == "some"
+        return k != 3 or not self.masked or self._hides(lo, hi) == "some"
 
     def place(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return (lo[self.band], hi[self.band]) if self.visible else ()
@@ -237,7 +240,8 @@ class Attention(Lowering):
         mixed = Local(rows, self.depth, SUM, True).size_bytes
         column, wide = rows * 4 * ITEM_BYTES[self.dtype], rows * 4 * ITEM_BYTES[SUM]
         own = [scores, scores, column, column, wide, wide, column, wide, wide, rows * 64 * ITEM_BYTES[SUM], mixed]
-        return own + [self._matrix(j, lo, hi).size_bytes for j in self.packed]
+        packed = [self._matrix(j, lo, hi).size_bytes for j in self.packed]
+        return own + packed + self.between.scratch_bytes(Local(rows, keys, self.dtype, True))
 
     def const_bytes(self) -> list[int]:
         """Ones: one per key, four rows of all keys, and one block of sums."""
@@ -263,7 +267,7 @@ class Attention(Lowering):
         """Return the slice with its operands as matrices; that of queries changes with their rows alone."""
         places = [*s.reads[:3], *s.writes]
         for j in self.lanes:
-            copies = [at for at, k in zip(s.scratch[SCRATCH:], self.packed, strict=True) if k == j]
+            copies = [at for at, k in zip(s.scratch[SCRATCH:], self.packed, strict=False) if k == j]
             places[j] = copies[s.parity % len(copies)]
             if j < 3 and (j or s.first):
                 matrix = self._matrix(j, s.lo, s.hi)
@@ -295,10 +299,11 @@ class Attention(Lowering):
         factor, spare, wide = s.scratch[4 + s.parity], s.scratch[6], s.scratch[7]
         q = s.reads[0]
         depth = math.prod(self.first.sizes[f] for f in self.first.k)
-        if s.first and self.scale != 1.0:
-            em.vs("mul", q, self.scale, q, rows * padded_channels(depth, fmt), fmt)
+        local, queries = Local(rows, keys, fmt, True), rows * padded_channels(depth, fmt)
+        if s.first:
+            self.between.emit_factors(em, q, queries, s.reads[self.given :])
         em.gemm(left=q, right=s.reads[1], out=scores, m=rows, k=depth, n=keys, r_trs=self.first.r_trs, fmt=fmt)
-        local = Local(rows, keys, fmt, True)
+        self.between.emit(em, scores, local, s.reads[self.given :], s.scratch[-1])
         if self._hides(s.lo, s.hi) == "some":
             self._add_masked(em, s, scores, local)
         if s.first:
@@ -387,4 +392,5 @@ class Attention(Lowering):
     def ops_per_point(self) -> float:
         """Vector cycles per score: exponential and maximum dominate. Hidden scores cost nothing."""
         part = self.density((0,) * len(self.sizes), self.sizes)
-        return part * 6 * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle
+        own = 6 * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle
+        return part * (own + self.between.ops_per_point())

@@ -15,6 +15,7 @@ from functools import cached_property
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
 from tx8fast.lower.base import FLOATS, UNLIMITED, Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.mapped import emit_steps, n_instructions, placed
 from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY, recipe_of
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.machine import Machine
@@ -49,8 +50,8 @@ def merge_dims(out: tuple[int, ...], operands: Sequence[tuple[int, ...]], blocke
 
 
 class Elementwise(Lowering):
-    kind = "elementwise"
-    takes = frozenset({*BINARY, *COMPARE, *UNARY, "select", "convert", "swiglu"})
+    kind = leads = "elementwise"
+    takes = frozenset({*BINARY, *COMPARE, *UNARY, "select", "convert", "swiglu", "map"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -97,8 +98,8 @@ class Elementwise(Lowering):
             ok = kinds[0] == "pred" and kinds[1] == kinds[2] == out.dtype and out.dtype in FLOATS
         elif self.op in COMPARE:
             ok = kinds[0] == kinds[1] and kinds[0] in FLOATS
-        elif self.op in BINARY or self.op == "swiglu":
-            ok = kinds[0] == kinds[1] == out.dtype and out.dtype in FLOATS
+        elif self.op in BINARY or self.op in ("swiglu", "map"):
+            ok = set(kinds) == {out.dtype} and out.dtype in FLOATS
         else:
             ok = self.op in UNARY and kinds[0] == out.dtype and out.dtype in FLOATS
         if not ok:
@@ -166,7 +167,7 @@ class Elementwise(Lowering):
     def _expands(self, mode: str, access: Access) -> bool:
         """True if an operand is brought to full size first: no instruction of this op takes it as it is."""
         if mode in ("scalar", "vector"):
-            return self.op in ("select", "swiglu") or self._first(access)
+            return self.op in ("select", "swiglu", "map") or self._first(access)
         return mode in ("expand", "rows")
 
     def _first(self, access: Access) -> bool:
@@ -177,7 +178,7 @@ class Elementwise(Lowering):
     def in_place(self) -> tuple[int, ...]:  # type: ignore[override]
         """Read accesses whose buffer may also be the result's: every instruction that reads it either comes before
         the first write of the result or writes the same elements it reads."""
-        if self._wide or self.op in COMPARE or self.op in ("select", "convert"):
+        if self._wide or self.op in COMPARE or self.op in ("select", "convert", "map"):
             return ()
         if self.op == "swiglu":
             return (1,)
@@ -188,19 +189,31 @@ class Elementwise(Lowering):
 
     @cached_property
     def _wide(self) -> bool:
+        if self.op == "map":
+            return False  # its buffers are of f32 from the first
         recipe = recipe_of(self._unary_kind(), self.reads[0].spec.dtype)
         return bool(recipe and recipe.wide and self.reads[0].spec.dtype != WIDE)
 
     def _work_fmt(self) -> str:
         return (
-            WIDE if self._wide else self.record.results[0].dtype if self.op not in COMPARE else self.reads[0].spec.dtype
+            WIDE
+            if self._wide or self.op == "map"
+            else self.record.results[0].dtype
+            if self.op not in COMPARE
+            else self.reads[0].spec.dtype
         )
 
     def _unary_kind(self) -> str:
         return dict(self.record.attrs)["act"] if self.op == "swiglu" else self.op
 
     @cached_property
+    def _steps(self) -> tuple[str, int]:
+        return dict(self.record.attrs)["steps"], len(self.reads)
+
+    @cached_property
     def _recipe_scratch(self) -> int:
+        if self.op == "map":
+            return placed(*self._steps, self.record.results[0].dtype != WIDE).n_buffers
         recipe = recipe_of(self._unary_kind(), self.reads[0].spec.dtype)
         return (recipe.scratch if recipe else 0) + (self.op == "swiglu")
 
@@ -246,6 +259,8 @@ class Elementwise(Lowering):
         elif self.op == "swiglu":
             self._unary(em, dict(self.record.attrs)["act"], srcs[0], own[0], n, fmt, own[1:])
             em.vv("mul", own[0], srcs[1], out, n, fmt)
+        elif self.op == "map":
+            emit_steps(em, self._steps[0], srcs, out, n, fmt, own)
         else:
             self._unary(em, self.op, srcs[0], out, n, fmt, own)
 
@@ -318,7 +333,8 @@ class Elementwise(Lowering):
 
     def ops_per_point(self) -> float:
         rows = 4.0 if self._wide else 1.0
-        return rows * ITEM_BYTES[self._work_fmt()] / self.machine.ct.bytes_per_cycle * (1 + self._recipe_scratch)
+        steps = n_instructions(*self._steps) if self.op == "map" else 1 + self._recipe_scratch
+        return rows * ITEM_BYTES[self._work_fmt()] / self.machine.ct.bytes_per_cycle * steps
 
 
 def _code(fmt: str) -> int:

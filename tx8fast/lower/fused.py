@@ -2,8 +2,8 @@
 
 May import: the family files, lower.{links, members}, graph_table, machine. Must not: decide which ops belong together.
 
-The group's factors are those of the op that leads it: a matrix product, a convolution with a window, a look-up of rows. Every
-member keeps its own lowering; a map says which range of its loops a range of the group's factors means. Leading members run on
+The group's factors are those of the op that leads it: a matrix product, a convolution with a window, a look-up of rows; without any
+of these, the first op, which works on rows. Every member keeps its own lowering; a map says which range of its loops a range of the group's factors means. Leading members run on
 every step of the reduction, the others when it is complete. Intermediates have two copies so that the matrix engine can start
 the next slice while the vector engine finishes this one.
 """
@@ -21,7 +21,7 @@ from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link
 from tx8fast.lower.lookup import Lookup
-from tx8fast.lower.members import NORMS, Follower, Linked, Member, Operands, leader
+from tx8fast.lower.members import NORMS, Follower, Linked, Member, Operands, is_product, leader, row_leader
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.machine import Machine
 
@@ -47,7 +47,7 @@ def _width(own: Lowering, lead: Lowering) -> int:
 
 class Fused(Lowering):
     """Leading ops of equal extent, or products with columns in whole ratios, followed by members on their results. A normalisation
-    of the products' left operand may come before them.
+    of the products' left operand may come before them. Ops on rows follow each other without a product as well.
 
     A *closing* product sums over the columns of what the leading ones make, a feed-forward's second one: then the group's
     factors are the rows' and these columns, a reduction; its own columns are never cut."""
@@ -59,7 +59,7 @@ class Fused(Lowering):
         self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
         self._known_acc: dict[tuple, list[int]] = {}
         self.twin = resident
-        led = record.ops[0].kind in NORMS and len(record.ops) > 1
+        led = record.ops[0].kind in NORMS and any(is_product(op) for op in record.ops)
         made = [[w[1] for w in row if w is not None and w[0] == "op" and w[1] >= led] for row in record.wires]
         if led:
             resident, self.prepared = True, 0
@@ -67,8 +67,10 @@ class Fused(Lowering):
                  if (low := leader(op, machine, resident and not made[i])) is not None}  # fmt: skip
         leaders = {i: low for i, low in found.items() if not made[i]}
         closing = [i for i in found if made[i]]
-        if not leaders or len(closing) > 1 or closing and resident and not led:
-            raise NotLowerable("products or look-ups lead a group, and one product at most reads what they make")
+        if not leaders:
+            leaders = {0: row_leader(record.ops[0], machine, resident)}
+        if len(closing) > 1 or closing and resident and not led:
+            raise NotLowerable("one product at most reads what those that lead a group make")
         self.lead = lead = min(leaders.values(), key=lambda low: math.prod(low.sizes))
         self.kind, self.positional = lead.leads, lead.positional
         self.closing = closing[0] if closing else -1
@@ -89,7 +91,7 @@ class Fused(Lowering):
             else:
                 inside.follow(op)
         self.reads, self.members = inside.reads, [*inside.members, *inside.blocked]
-        self.products = [i for i in leaders if not isinstance(leaders[i], Lookup)]
+        self.products = [i for i in leaders if is_product(record.ops[i])]
         self.sums = closing or self.products
         if led:
             self._check_lead()

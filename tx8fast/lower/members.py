@@ -62,6 +62,21 @@ def leader(op: OpRecord, machine: Machine, resident: bool) -> Lowering | None:
     return convolution(op, machine) if op.kind == "conv" else Lookup(op, machine, blocked=True)
 
 
+def may_lead_rows(op: OpRecord) -> bool:
+    """True for an op of a kind that may lead a group in which nothing else does."""
+    return op.kind in NORMS or op.kind in Elementwise.takes
+
+
+def row_leader(op: OpRecord, machine: Machine, resident: bool) -> Lowering:
+    """Return the kernel of an op on rows that leads a group without products and look-ups. Raises NotLowerable."""
+    if resident or not may_lead_rows(op):
+        raise NotLowerable(f"{op.kind} leads no group")
+    low = (Norm if op.kind in NORMS else Elementwise)(op, machine)
+    if not low.writes[0].blocked:
+        raise NotLowerable("ops on rows share a loop nest where these lie in blocks")
+    return low
+
+
 @dataclass
 class Member:
     """A kernel, and where each of its read accesses comes from. made: the dimensions of its result over the group's factors."""

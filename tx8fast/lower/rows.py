@@ -29,7 +29,7 @@ MAX_CHANNELS = 16384  # field range of the reduce instruction
 class RowOp(Lowering):
     """Common part: the last dimension is whole, every leading dimension may be cut."""
 
-    kind = "rows"
+    kind = leads = "rows"
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

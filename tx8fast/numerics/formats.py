@@ -6,6 +6,8 @@ Sources: TX8 hardware manual 6.1 (codes), 6.2 (rounding modes), 10.3 (conversion
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import ml_dtypes
 import numpy as np
 
@@ -39,6 +41,8 @@ FLOATS = frozenset({"f16", "bf16", "f32", "tf32", "f64", "f8e4m3fn", "f8e5m2"})
 SIGNED = frozenset({"i4", "i8", "i16", "i32", "i64"})
 UNSIGNED = frozenset({"u4", "u8", "u16", "u32", "u64"})
 INTS = SIGNED | UNSIGNED
+SHORT_FLOATS = frozenset({"f16", "bf16"})
+SHORT_PATTERNS = 1 << 16
 
 NEAREST, TOWARD_ZERO, UP, DOWN, STOCHASTIC = range(5)
 
@@ -187,6 +191,9 @@ def convert(x: np.ndarray, src: str, dst: str, mode: int = NEAREST, zero_point: 
     rounding and one rounding to `dst`, both under `mode`; integer to integer keeps the low bits.
     """
     x = np.asarray(x)
+    if src in SHORT_FLOATS and dst in SHORT_FLOATS and mode == NEAREST and x.size > SHORT_PATTERNS:
+        found = np.ascontiguousarray(x).view(np.uint16)
+        return np.take(_short_table(src, dst).view(np.uint16), found).view(_NP_DTYPES[dst])
     if src in INTS or src == "pred":
         if dst == "pred":
             return x != 0
@@ -207,6 +214,12 @@ def convert(x: np.ndarray, src: str, dst: str, mode: int = NEAREST, zero_point: 
             return x != 0
         return round_f32(_f64_to_f32(x, mode, seed), dst, mode, seed)
     return round_f32(x.astype(np.float32), dst, mode, seed)
+
+
+@lru_cache
+def _short_table(src: str, dst: str) -> np.ndarray:
+    """What each pattern of a 16-bit float becomes in another format."""
+    return convert(np.arange(SHORT_PATTERNS, dtype=np.uint16).view(_NP_DTYPES[src]), src, dst)
 
 
 def _wrap(x: np.ndarray, dst: str) -> np.ndarray:

@@ -17,6 +17,8 @@ from tx8fast.errors import ConfigError
 from tx8fast.numerics.formats import ITEM_BYTES, np_dtype
 
 BATCH_ALIGN_BYTES = 256
+#: channels that are laid out at a time: of a turned tensor, the lines that so many come from stay in the cache
+LANES = 64
 _BLOCKS = {dtype: 128 if size == 1 else 64 for dtype, size in ITEM_BYTES.items()}
 
 
@@ -120,20 +122,29 @@ def pack(x: np.ndarray, dtype: str, out: np.ndarray | None = None) -> np.ndarray
     if x.ndim != 3 or x.dtype != np_dtype(dtype):
         raise ConfigError(f"packing a tensor: found rank {x.ndim} {x.dtype}, expected rank 3 {np_dtype(dtype)}")
     n, p, c = x.shape
-    block = block_size(dtype)
     stride = batch_stride_bytes(p, c, dtype)
     buf = np.zeros((n, stride), np.uint8) if out is None else out.reshape(n, stride)
+    place(x, dtype, buf, p)
+    return buf.reshape(-1)
+
+
+def place(x: np.ndarray, dtype: str, batches: np.ndarray, positions: int, at: int = 0) -> None:
+    """Write some positions of a tensor, (N, some, C) stored as `dtype` in any order, into its blocked bytes, (N, batch stride) u8: those
+    from `at` on of so many `positions`. Padding is left as it is."""
+    n, rows, c = x.shape
     if x.size == 0:
-        return buf.reshape(-1)
-    full, tail = _regions(buf, n, p, c, dtype)
-    x = np.ascontiguousarray(x).view(f"u{ITEM_BYTES[dtype]}")
+        return
+    full, tail = (region[..., at : at + rows, :] for region in _regions(batches, n, positions, c, dtype))
+    x = x.view(f"u{ITEM_BYTES[dtype]}")
+    block = block_size(dtype)
     whole, rest = divmod(c, block)
-    full[:, :whole] = x[:, :, : whole * block].reshape(n, p, whole, block).transpose(0, 2, 1, 3)
+    blocks = x[:, :, : whole * block].reshape(n, rows, whole, block).transpose(0, 2, 1, 3)
+    for lane in range(0, block, LANES):
+        full[:, :whole, :, lane : lane + LANES] = blocks[..., lane : lane + LANES]
     if rest and full.shape[1] > whole:
         full[:, whole, :, :rest] = x[:, :, whole * block :]
     elif rest:
         tail[:, :, :rest] = x[:, :, whole * block :]
-    return buf.reshape(-1)
 
 
 def unpack(buf: np.ndarray, n: int, p: int, c: int, dtype: str) -> np.ndarray:

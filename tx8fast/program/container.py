@@ -31,6 +31,7 @@ PREFIX = struct.Struct("<8sHHIQQQ16s8x")
 ALIGN = 64
 MAX_HEADER_BYTES = 1 << 30
 MAX_SECTIONS = 128
+PIECE_BYTES = 1 << 20  # written and summed up while it is in the cache
 
 Chunks = Iterable[bytes | bytearray | memoryview]
 
@@ -100,8 +101,10 @@ def _write(f, version: tuple[int, int], body: Any, sections: Iterable[tuple[str,
         size = 0
         for chunk in chunks:
             view = memoryview(chunk).cast("B")
-            f.write(view)
-            state.update(view)
+            for begin in range(0, len(view), PIECE_BYTES):
+                piece = view[begin : begin + PIECE_BYTES]
+                f.write(piece)
+                state.update(piece)
             size += len(view)
         fill = bytes(-size % ALIGN)
         f.write(fill)

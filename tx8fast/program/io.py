@@ -25,7 +25,6 @@ from tx8fast.program.model import FORMAT_VERSION, MAX_CHIPS, ROLES, Argument, La
 from tx8fast.program.rows import pack_rows, unpack_rows
 from tx8fast.program.sources import SourceTable, read_sources
 
-CHUNK_BYTES = 1 << 24
 EAGER_DATA_BYTES = 64 << 20  # embedded data up to this size is checked when a file is loaded
 MAX_SLOTS = 1 << 20
 
@@ -58,14 +57,9 @@ def save(program: Program, path: str | os.PathLike[str], data: Chunks | None = N
     """
     if data is None:
         check_data(program)
-        data = _pieces(memoryview(program.data))
+        data = [memoryview(program.data)]
     entries, more = calls_of(program) if calls else ({}, [])
     write(path, FORMAT_VERSION, {**body_of(program), **entries}, [*arrays_of(program), *more, ("data", data)])
-
-
-def _pieces(view: memoryview) -> Iterator[memoryview]:
-    for begin in range(0, len(view), CHUNK_BYTES):
-        yield view[begin : begin + CHUNK_BYTES]
 
 
 def body_of(program: Program) -> dict[str, Any]:

@@ -20,45 +20,82 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ImportModelError, ProgramError
-from tx8fast.numerics.formats import convert, dtype_name
-from tx8fast.numerics.layout import blocked_bytes, npc, pack
+from tx8fast.numerics.formats import convert, dtype_name, np_dtype
+from tx8fast.numerics.layout import LANES, image_bytes, npc, place
 from tx8fast.program.io import check_data
 from tx8fast.program.model import Program, Tensor
 from tx8fast.weights import resolve
 
 SHOWN = 10
+SLAB = 1 << 17  # elements that are laid out at a time: what is converted stays in the cache
 
 
-def pack_param(source_array: np.ndarray, tensor: Tensor, room: np.ndarray | None = None) -> memoryview:
+def pack_param(
+    source_array: np.ndarray, tensor: Tensor, room: np.ndarray | None = None, done: Callable[[], None] = lambda: None
+) -> memoryview:
     """Return the `tensor.size_bytes` bytes of `source_array` as they lie in DDR: transformed, rounded to
     `ddr_dtype` (nearest even), laid out, zero-filled at the end.
 
-    room: so many zeros (u8), in which a blocked tensor is laid out. No copy is made when the source already lies that way. Raises ProgramError if shape or size do not fit.
+    room: so many zeros (u8), in which it is laid out; without, no copy is made when the source already lies that way. done: called
+    whenever some megabytes of the source have been read. Raises ProgramError if shape or size do not fit.
     """
     array = _transform(source_array, tensor)
     if array.shape != tuple(tensor.shape):
         raise ProgramError(f"packing parameter '{tensor.name}': found shape {array.shape}, required {tensor.shape}")
-    src = _format(array, tensor)
-    if src != tensor.ddr_dtype:
-        array = convert(array, src, tensor.ddr_dtype)
-    if tensor.layout == "blocked":
-        shape = npc(array.shape)
-        size = blocked_bytes(*shape, tensor.ddr_dtype)
-        fits = room is not None and size <= tensor.size_bytes == room.size
-        image = pack(array.reshape(shape), tensor.ddr_dtype, room[:size] if room is not None and fits else None)
-        if room is not None and fits:
-            return room.data
-    elif tensor.layout == "dense":
-        image = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    else:
+    src, dst = _format(array, tensor), tensor.ddr_dtype
+    if tensor.layout not in ("dense", "blocked"):
         raise ProgramError(f"packing parameter '{tensor.name}': layout '{tensor.layout}', required dense or blocked")
-    if image.size > tensor.size_bytes:
+    size = image_bytes(array.shape, dst, tensor.layout)
+    if size > tensor.size_bytes:
         raise ProgramError(
-            f"packing parameter '{tensor.name}': {image.size} bytes do not fit the {tensor.size_bytes} reserved in DDR"
+            f"packing parameter '{tensor.name}': {size} bytes do not fit the {tensor.size_bytes} reserved in DDR"
         )
-    if image.size < tensor.size_bytes:
-        image = np.concatenate([image, np.zeros(tensor.size_bytes - image.size, np.uint8)])
+    if (
+        room is None
+        and tensor.layout == "dense"
+        and src == dst
+        and size == tensor.size_bytes
+        and array.flags.c_contiguous
+    ):
+        return array.reshape(-1).view(np.uint8).data
+    image = np.zeros(tensor.size_bytes, np.uint8) if room is None else room
+    array = array.reshape(npc(array.shape))
+    n, positions, channels = array.shape
+    batches = image[:size].reshape(n, -1) if n else image[:0]
+    for some, rows in _slabs(n, positions, channels):
+        slab = _converted(array[some, rows], src, dst)
+        if tensor.layout == "blocked":
+            place(slab, dst, batches[some], positions, rows.start)
+        else:
+            _copy(slab, batches[some].view(np_dtype(dst)).reshape(-1, positions, channels)[:, rows])
+        done()
     return image.data
+
+
+def _slabs(n: int, positions: int, channels: int) -> Iterator[tuple[slice, slice]]:
+    """Yield ranges of batches and of positions that hold about SLAB elements together."""
+    rows = max(1, SLAB // max(1, channels))
+    some = max(1, rows // max(1, positions))
+    for b in range(0, n, some):
+        for r in range(0, positions, rows):
+            yield slice(b, min(b + some, n)), slice(r, min(r + rows, positions))
+
+
+def _converted(slab: np.ndarray, src: str, dst: str) -> np.ndarray:
+    """Convert an array whose axes lie in any order in memory, in that order."""
+    if src == dst:
+        return slab
+    order = sorted(range(slab.ndim), key=lambda i: -abs(slab.strides[i]))
+    back = sorted(range(slab.ndim), key=order.__getitem__)
+    return convert(np.ascontiguousarray(slab.transpose(order)), src, dst).transpose(back)
+
+
+def _copy(src: np.ndarray, dst: np.ndarray) -> None:
+    """Copy (n, rows, channels). Of a turned array, a few channels at a time, so that the lines that they come from stay in the cache."""
+    turned = src.strides[-1] != src.itemsize
+    step = LANES if turned else max(1, src.shape[-1])
+    for c in range(0, src.shape[-1], step):
+        dst[..., c : c + step] = src[..., c : c + step]
 
 
 def sources_of(source: Mapping[str, Any]) -> list[Mapping[str, Any]]:

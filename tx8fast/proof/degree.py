@@ -1,6 +1,6 @@
 """How many bits one seed proves of a launch: the degree of the expression whose zeros a wrong program could hide in.
 
-May import: graph_table, proof.graph, proof.evaluate (records only). Must not: know what the launch really computes.
+May import: graph_table, proof.graph, proof.evaluate (records only), proof.expressions_mapped, numerics.steps. Must not: know what the launch really computes.
 
 A stored element is a quotient of polynomials in elements that are drawn (operands, hashes, exponentials). A wrong one differs from it
 by a quotient whose numerator of degree D is zero at a random place with probability at most D / modulus (Schwartz and Zippel);
@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tx8fast.graph_table import OpRecord
+from tx8fast.numerics.steps import MOST_STEPS
 from tx8fast.proof.evaluate import Slice
+from tx8fast.proof.expressions_mapped import step_records
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.graph import Graph
@@ -124,6 +126,12 @@ def _of(number: int, record: OpRecord, parts: list[Degree]) -> Degree:
         made = _both([made, *parts[2:]], False)
         heads = _merged(record) if kind == "contract" else 1
         return Degree(made.above, made.below, max(made.apart, heads), made.nested, made.exponent)
+    if kind == "map":
+        values = list(parts)
+        for i, (step, inner) in enumerate(step_records(record)):
+            given = [values[o] if type(o) is int else Degree() for o in step.operands]
+            values.append(_of(-1 - number * MOST_STEPS - i, inner, given))  # its hashes are its own
+        return values[-1]
     if kind == "square":
         return _both([parts[0], parts[0]], True)
     if kind in (
@@ -150,6 +158,12 @@ def _compares(record: OpRecord) -> bool:
     return numbers and record.results[0].dtype not in FLOATS
 
 
+def _comparisons(record: OpRecord) -> int:
+    """Return how often an op compares numbers for an element of its result."""
+    inner = (r for _, r in step_records(record)) if record.kind == "map" else (record,)
+    return sum(map(_compares, inner))
+
+
 def _merged(record: OpRecord) -> int:
     """Return how many rows of its own a contraction puts side by side on the last axis: heads."""
     out = record.attr("equation").partition("->")[2].strip()
@@ -161,9 +175,11 @@ def _merged(record: OpRecord) -> int:
 def degree_of(graph: Graph, part: Slice, given: Mapping[str, int]) -> Degree:
     """Return the largest degree among what the ops of a launch make; given: those of operands (roots) where it is not 1."""
     found = _degrees(graph, part, given)
-    behind = (op.record.results[0].shape for op, d in zip(part.ops, found) if d.exponent and _compares(op.record))
+    behind = (
+        math.prod(op.record.results[0].shape) * _comparisons(op.record) for op, d in zip(part.ops, found) if d.exponent
+    )
     largest = max(found, default=Degree(), key=lambda d: (d.exponent, d.total))
-    return replace(largest, compared=sum(map(math.prod, behind)))
+    return replace(largest, compared=sum(behind))
 
 
 def power_of(graph: Graph, part: Slice, root: str) -> int:

@@ -29,7 +29,7 @@ from tx8fast.proof.graph import Graph, Instance
 MOST_OPS = 4096
 
 #: kinds, activations and reductions that take exponentials, or compare numbers: the words modulo q of operands matter
-TWO_SIDED = frozenset({"softmax", "exp", "erf", "gelu", "elu", "logsumexp", "sign", "arg_reduce"})
+TWO_SIDED = frozenset({"softmax", "exp", "erf", "gelu", "elu", "logsumexp", "sign", "arg_reduce", "map"})
 
 PerChip = list[Any]  # of Value, or Drawn for what is drawn where it is used
 

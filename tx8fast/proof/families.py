@@ -10,6 +10,7 @@ def load() -> None:
     """Make every family declare its expressions."""
     from tx8fast.proof import (  # noqa: F401
         expressions_elementwise,
+        expressions_mapped,
         expressions_movement,
         expressions_products,
         expressions_reductions,

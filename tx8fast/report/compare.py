@@ -17,13 +17,16 @@ TOTALS = ("cycles", "bound_cycles", "roofline_ratio", "ddr_bytes", "noc_bytes", 
 #: of a group's plan
 PLAN = ("engine", "parts", "slices", "order", "shared")
 SHOWN = 24
+#: what stands before a name in the table of figures
+PARTS = {"totals": "", "losses": "", "options": "option ", "machine": "machine "}
+SEPARATOR = " | "
 
 
 def difference(a: Facts, b: Facts) -> dict[str, Any]:
     """Return what differs from `a` to `b`, JSON-able. Each: `sim` (as `sim --json`), and of programs also `segments`, `options` and `machine`, else None.
 
-    `totals`, `losses`, `options`, `machine`: {name: [in a, in b]}; `groups`: rows with `label`, `status` ("changed", "only in the first", "only in the
-    second"), cycles of all runs and `why`; `same`: groups that take the same cycles."""
+    `totals`, `losses`, `options`, `machine`: {name: [in a, in b]}; `groups`: rows with `label`, `status` ("changed", "grouped anew", "only in the first",
+    "only in the second"), cycles of all runs, `why`, and the labels of what is compared, `first` and `second`; `same`: groups that take the same cycles."""
     one, two = a["sim"], b["sim"]
     out: dict[str, Any] = {
         "totals": {k: [one.get(k), two.get(k)] for k in TOTALS if one.get(k) != two.get(k)},
@@ -35,26 +38,19 @@ def difference(a: Facts, b: Facts) -> dict[str, Any]:
     plans = [{tuple(s["ops"]): s for s in f.get("segments") or ()} for f in (a, b)]
     names = [{s["name"]: tuple(s["ops"]) for s in f.get("segments") or ()} for f in (a, b)]
     rows, same = [], 0
-    for label in dict.fromkeys((*left, *right)):
-        before, after = left.get(label), right.get(label)
-        if before is not None and after is not None:
-            if _facts(before) == _facts(after):
-                same += 1
-                continue
-            why = [*_plan_changes(before, after, plans, names), *_loss_changes(before, after)]
-            status = "changed"
-        else:
-            status = "only in the first" if after is None else "only in the second"
-            side, others = ("second", right) if after is None else ("first", left)
-            shared = [o for o in others if _ops(label) & _ops(o)]
-            why = [
-                f"in the {side} its ops are in {', '.join(map(repr, shared))}"
-                if shared
-                else f"the {side} has none of its ops"
-            ]
+    for one_side, other in _matched(left, right):
+        before, after = (
+            [g for label in labels for g in side[label]] for labels, side in ((one_side, left), (other, right))
+        )
+        if one_side == other and _facts(before) == _facts(after):
+            same += 1
+            continue
         cycles = [_total(before), _total(after)]
-        rows.append({"label": label, "status": status, "first_cycles": cycles[0], "second_cycles": cycles[1], "more_cycles": cycles[1] - cycles[0],
-                     "why": why})  # fmt: skip
+        rows.append({"label": SEPARATOR.join(min((x for x in (other, one_side) if x), key=len)), **_change(one_side, other),
+                     "first_cycles": cycles[0], "second_cycles": cycles[1], "more_cycles": cycles[1] - cycles[0],
+                     "first": one_side, "second": other})  # fmt: skip
+        if one_side and other:
+            rows[-1]["why"] += [*_plan_changes(before, after, plans, names), *_loss_changes(before, after)]
     out["groups"] = sorted(rows, key=lambda r: (-abs(r["more_cycles"]), r["label"]))
     out["same"] = same
     out["equal"] = not rows and not any(out[k] for k in ("totals", "losses", "options", "machine"))
@@ -76,6 +72,41 @@ def _ops(label: str) -> set[tuple[str, str]]:
     """Return (layers, op) of every op that a label names; without numbers of layers, which may be other ones."""
     layers, _, ops = label.rpartition(": ")
     return {(layers.partition(" ")[0], op) for op in ops.split(" + ")}
+
+
+def _matched(left: Facts, right: Facts) -> list[tuple[list[str], list[str]]]:
+    """Return which labels are compared with which: equal ones, and of the others all that share ops with each other."""
+    out = [([label], [label]) for label in left if label in right]
+    rest = [[label for label in side if label not in other] for side, other in ((left, right), (right, left))]
+    seen: set[tuple[int, str]] = set()
+    for side in (0, 1):
+        for label in rest[side]:
+            if (side, label) in seen:
+                continue
+            todo, found = [(side, label)], {(side, label)}
+            while todo:
+                s, at = todo.pop()
+                near = {(1 - s, other) for other in rest[1 - s] if _ops(at) & _ops(other)} - found
+                found |= near
+                todo += sorted(near)
+            seen |= found
+            out.append(([x for x in rest[0] if (0, x) in found], [x for x in rest[1] if (1, x) in found]))
+    return out
+
+
+def _change(first: list[str], second: list[str]) -> dict[str, Any]:
+    """Return `status` and the beginning of `why` of groups that are compared."""
+    if first == second:
+        return {"status": "changed", "why": []}
+    for side, labels in (("second", first), ("first", second)):
+        if len(labels) == len(first) + len(second):
+            status = f"only in the {'first' if side == 'second' else 'second'}"
+            return {"status": status, "why": [f"the {side} has none of its ops"]}
+    return {"status": "grouped anew", "why": [f"{_quoted(first)} became {_quoted(second)}"]}
+
+
+def _quoted(labels: list[str]) -> str:
+    return ", ".join(map(repr, labels))
 
 
 def _total(groups: Sequence[Facts] | None) -> int:
@@ -139,9 +170,14 @@ def head_parts(d: Facts) -> list[Any]:
     """Return the figures, options and machine figures that differ."""
     if d["equal"]:
         return ["no difference"]
-    rows = [{"name": k, "first": _text(x), "second": _text(y), "change": _share(x, y)}
-            for part in ("totals", "losses", "options", "machine") for k, (x, y) in d[part].items()]  # fmt: skip
-    return [Grid(TOTAL_COLUMNS, rows), f"{d['same']} groups are the same", ""]
+    rows = [{"name": f"{head}{k.replace('_', ' ') if part in ('totals', 'losses') else k}", "first": _text(x), "second": _text(y),
+             "change": "" if part == "options" else _share(x, y)}
+            for part, head in PARTS.items() for k, (x, y) in d[part].items()]  # fmt: skip
+    return [
+        Grid(TOTAL_COLUMNS, rows),
+        f"{d['same']} groups are the same" if d["same"] != 1 else "1 group is the same",
+        "",
+    ]
 
 
 def why_parts(d: Facts) -> list[Any]:

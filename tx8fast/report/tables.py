@@ -111,7 +111,7 @@ def cycle_head(f: Facts) -> list[Any]:
         ("tokens/s", f"{per_second:,.1f}" if per_second else ""),
         ("first token", f"after {time_text(first / 1e3)}" if first else ""),
         ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {f['bound']}"),
-        ("roofline ratio", f"{f['roofline_ratio']:.3f} (1 is the limit){_extremes_text(f)}"),
+        ("roofline ratio", f"{f['roofline_ratio']:.3f} (1 is the limit){_interval_text(f)}"),
         ("lost to", losses_text(f["losses"], f["cycles"], 6)),
         ("busy", ", ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
         ("DDR traffic", f"{size_text(f['ddr_bytes'])}, at least {size_text(f['unique_ddr_bytes'])}"),
@@ -121,11 +121,11 @@ def cycle_head(f: Facts) -> list[Any]:
     ]), ""]  # fmt: skip
 
 
-def _extremes_text(f: Facts) -> str:
+def _interval_text(f: Facts) -> str:
     """Return between what the ratio lies when the machine's assumed figures are half or half as much again."""
-    if not (cycles := f.get("extremes_cycles")):
+    if "interval_roofline_ratio" not in f:
         return ""
-    low, high = (f["bound_cycles"] / c if c else 0.0 for c in reversed(cycles))
+    low, high = f["interval_roofline_ratio"]
     return f", {low:.3f} to {high:.3f} with assumed figures at x1.5 to x0.5"
 
 

@@ -16,7 +16,7 @@ from tx8fast.errors import AllocationError
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
 from tx8fast.program.model import SCRATCH
 from tx8fast.tile.emit import Addresses
-from tx8fast.tile.phases import forms, phases, slice_rows, turn_bytes
+from tx8fast.tile.phases import beside, forms, phases, slice_rows, turn_bytes
 from tx8fast.tile.tiling import Tiling
 
 
@@ -111,7 +111,8 @@ def _phased(tiling: Tiling, items: Sequence[Buffer], first: Sequence[int], plain
         return plain
     machine = tiling.low.machine
     kinds = [(plain[k], items[k].size_bytes) for k in first]
-    chosen = phases(machine, forms(machine, slice_rows(tiling, at), kinds))
+    rows = slice_rows(tiling, at)
+    chosen = phases(machine, forms(machine, rows, kinds), beside(machine, rows, kinds))
     kind_of = np.searchsorted(first, np.arange(len(items)), "right") - 1
     whole = math.lcm(turn_bytes(machine), ALIGN_BYTES)
     for wanted in range(len(chosen), 0, -1):

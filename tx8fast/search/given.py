@@ -13,26 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tx8fast._kernels import BOUNDS
 from tx8fast.errors import ConfigError, InfeasibleError
-from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
-from tx8fast.lower import NotLowerable, lower, variants
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, Record, Step
+from tx8fast.lower import NotLowerable
 from tx8fast.search.candidates import edges_of
 from tx8fast.search.chains import Chains, Memory
 from tx8fast.search.exact import FunctionReport
 from tx8fast.search.grouping import groupable, join, place_barriers, uses
 from tx8fast.search.handover import Nest
-from tx8fast.search.legal import plan_problems, shard_of
 from tx8fast.search.members import record_key
-from tx8fast.search.planner import only_plan
 from tx8fast.search.planning import Planner
+from tx8fast.search.read_nest import Unusable, read_nest
 from tx8fast.search.results_file import read_results, stop
 from tx8fast.search.trial import PlanTimer
-from tx8fast.tile.tiling import Plan, Planned, Tiling
-
-
-class Unusable(Exception):
-    """Why one plan of the file cannot be used."""
+from tx8fast.tile.tiling import Planned
 
 
 @dataclass(frozen=True)
@@ -233,42 +227,7 @@ class _Function:
         return plan
 
     def _nest(self, record: Record, name: str, row: Mapping[str, Any]) -> Planned:
-        """Return one loop nest with its plan, not timed yet. Raises Unusable, NotLowerable, InfeasibleError."""
-        machine = self.planner.machine
-        if not isinstance(record, OpRecord | GroupRecord):
-            raise Unusable("a chain has no single nest")
-        low, reason = lower(record, machine)
-        if row["variant"]:
-            options = variants(record, machine)
-            if not 1 <= row["variant"] <= len(options):
-                raise Unusable(f"lowering {row['variant']} of {record.kind}, there are 0 to {len(options)}")
-            low = options[row["variant"] - 1]
-        low.sharing = self.planner.sharing
-        parts, slices, order, shared, kept = (tuple(row[k]) for k in ("parts", "slices", "order", "shared", "kept"))
-        second = row["runner_up"]
-        runner_up = None
-        if second is not None:
-            cut, length, loops, loaded = (tuple(second[k]) for k in ("parts", "slices", "order", "shared"))
-            runner_up = Plan(cut, (), length, loops, 1, second["estimate_cycles"], 0, "", shared=loaded)
-        own = only_plan(low, machine, name)
-        if own is not None:
-            if (parts, slices, order, shared) != (own.parts, own.slices, own.order, own.shared):
-                raise Unusable(
-                    f"parts {list(parts)}, slices {list(slices)}; its only plan has {list(own.parts)}, {list(own.slices)}"
-                )
-            return Planned(Tiling(low, own).but(runner_up=runner_up), reason)
-        n = len(low.sizes)
-        if not len(parts) == len(slices) == len(order) == n or min(parts, default=1) < 1:
-            raise Unusable(
-                f"parts {list(parts)}, slices {list(slices)}, order {list(order)}, required {n} of each, parts from 1 on"
-            )
-        if row["bound"] not in BOUNDS:
-            raise Unusable(f"bound {row['bound']!r:.30}, required one of {', '.join(BOUNDS)}")
-        plan = Plan(parts, shard_of(low, parts), slices, order, row["bufs"], 0, 0, row["bound"], row["candidates"], shared,
-                    runner_up, kept=kept)  # fmt: skip
-        if problems := plan_problems(made := Tiling(low, plan), machine):
-            raise Unusable(*problems)
-        return Planned(made, reason)
+        return read_nest(record, name, row, self.planner.machine, self.planner.sharing)
 
     def _timed(self, p: Planned) -> Planned:
         if p.plan.estimate_cycles:

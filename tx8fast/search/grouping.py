@@ -20,7 +20,7 @@ from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord
 from tx8fast.lower import MAX_BANDED, NotLowerable
 from tx8fast.lower.attention import is_attention
 from tx8fast.lower.chain import WINDOWS
-from tx8fast.lower.members import NORMS, is_product, may_follow, may_lead
+from tx8fast.lower.members import NORMS, is_product, may_follow, may_lead, may_lead_rows
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 
@@ -283,18 +283,23 @@ def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[i
 
 def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
     """True for score, softmax and mix of attention, for chains, and for what something leads: ops that read nothing of the group, among
-    them at most one product that does, and followers. Products may follow the normalisation of their operand."""
-    if records[0].kind in NORMS and len(records) > 1:
+    them at most one product that does, and followers. Products may follow the normalisation of their operand; ops on rows follow
+    each other."""
+    uses = [sum(v in made for v in s.inputs) for s in part]
+    if sum(r.kind in WINDOWS for r in records) > 1:
+        read = {v for s in part for v in s.inputs}
+        return CHAIN.issuperset(r.kind for r in records) and all(s.outputs[0] in read for s in part[:-1])
+    if not any(may_lead(r) for r in records):
+        return may_lead_rows(records[0]) and all(
+            use and may_follow(r) for r, use in zip(records[1:], uses[1:], strict=True)
+        )
+    if records[0].kind in NORMS:
         rest = {v: i for v, i in made.items() if i}
         led = all(s.inputs[0] == part[0].outputs[0] for r, s in zip(records[1:], part[1:], strict=True)
                   if is_product(r) and rest.keys().isdisjoint(s.inputs))  # fmt: skip
         return led and follows(records[1:], part[1:], rest)
-    uses = [sum(v in made for v in s.inputs) for s in part]
     if is_attention(records):
-        return bool(uses[1] and uses[2])
-    if sum(r.kind in WINDOWS for r in records) > 1:
-        read = {v for s in part for v in s.inputs}
-        return CHAIN.issuperset(r.kind for r in records) and all(s.outputs[0] in read for s in part[:-1])
+        return all(uses[1:])
     leads = [may_lead(r) for r in records]
     closing = [use for lead, use in zip(leads, uses, strict=True) if lead and use]
     follow = all(lead or use and may_follow(r) for r, lead, use in zip(records, leads, uses, strict=True))

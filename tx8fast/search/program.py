@@ -18,6 +18,7 @@ from tx8fast.search.grouping import group_table
 from tx8fast.search.members import fix_others, name_steps
 from tx8fast.search.partition import SECONDS
 from tx8fast.search.planning import Planner
+from tx8fast.search.remembered import GroupStore, Remembering
 from tx8fast.search.streams import inline_table, stream_table
 from tx8fast.tile.tiling import Planned
 
@@ -26,15 +27,25 @@ Plans = dict[Record, Planned]
 
 def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None = None,
                opt: int = 2, sharing: bool = True, seconds: float = SECONDS,
-               report: SearchReport | None = None, only: Sequence[str] = (), given: Given | None = None) -> Plans:  # fmt: skip
+               report: SearchReport | None = None, only: Sequence[str] = (), given: Given | None = None,
+               groups: GroupStore | None = None) -> Plans:  # fmt: skip
     """Return a plan for every distinct record; from opt 2 on, steps of `table` are first merged into groups where
     the estimate says it pays. At opt 3 `seconds` bounds the integer program, and `report` is filled with what it
     did. only: patterns of op names; the search merges no others. given: groups and plans of an earlier search, with which there
-    is none, but for what `only` selects. Raises InfeasibleError naming every op that cannot fit, and ConfigError if `given` is
+    is none, but for what `only` selects. groups: where plans of single ops and groups are kept; they are the same with and without it. Raises InfeasibleError naming every op that cannot fit, and ConfigError if `given` is
     not of this graph and machine."""
     with _no_collections():
         return _plan_table(
-            table, machine, progress, opt, sharing, seconds, SearchReport() if report is None else report, only, given
+            table,
+            machine,
+            progress,
+            opt,
+            sharing,
+            seconds,
+            SearchReport() if report is None else report,
+            only,
+            given,
+            groups,
         )
 
 
@@ -52,8 +63,8 @@ def _no_collections() -> Iterator[None]:
 
 def _plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None, opt: int,
                 sharing: bool, seconds: float, report: SearchReport, only: Sequence[str],
-                given: Given | None) -> Plans:  # fmt: skip
-    planner = Planner(machine, sharing)
+                given: Given | None, groups: GroupStore | None) -> Plans:  # fmt: skip
+    planner = Planner(machine, sharing) if groups is None else Remembering(machine, sharing, groups)
     if opt >= 2:
         inline_table(table)
     name_steps(table)

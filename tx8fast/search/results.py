@@ -56,10 +56,11 @@ def _step(step: Step, plans: Plans) -> dict[str, Any]:
 def plan_row(record: Record, p: Planned) -> dict[str, Any]:
     """Return the plan of a record: of a chain the plans of its nests, and the accesses whose buffers are handed over."""
     return {"op": record.kind, "estimate_cycles": p.plan.estimate_cycles, "bound": p.plan.bound,
-            "nests": [_nest(n) for n in p.nests or (p,)], "holds": [h and list(h) for h in p.holds]}  # fmt: skip
+            "nests": [nest_row(n) for n in p.nests or (p,)], "holds": [h and list(h) for h in p.holds]}  # fmt: skip
 
 
-def _nest(p: Planned) -> dict[str, Any]:
+def nest_row(p: Planned) -> dict[str, Any]:
+    """Return the plan of one loop nest as `read_nest` takes it."""
     low, plan = p.low, p.plan
     buffered = not isinstance(low, KernelCore | Stream)
     return {

@@ -58,7 +58,7 @@ def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"{doing}: format version {data.get('version')!r:.40}, required {VERSION}; save the plans again"
         )
     problems: list[str] = []
-    _match(data, FILE, "$", problems)
+    match(data, FILE, "$", problems)
     stop(doing, problems)
     if data["opt"] not in (1, 2, 3):
         problems.append(f"$.opt: found {data['opt']}, required 1, 2 or 3")
@@ -102,8 +102,8 @@ def _no_number(text: str) -> Any:
     raise ValueError(f"{text} is no number")
 
 
-def _match(value: Any, form: Any, where: str, problems: list[str]) -> None:
-    """Note where `value` differs from `form`: a type; [form] a list; {name: form} an object; (str, form) one of any
+def match(value: Any, form: Any, where: str, problems: list[str]) -> None:
+    """Add to `problems` where `value` differs from `form`: a type; [form] a list; {name: form} an object; (str, form) one of any
     names."""
     if isinstance(form, Maybe):
         if value is None:
@@ -125,7 +125,7 @@ def _match(value: Any, form: Any, where: str, problems: list[str]) -> None:
         problems += [f"{where}: unknown entry {name!r:.60}" for name in value if name not in form]
         inner = [(f"{where}.{name}", value[name], form[name]) for name in form if name in value]
     for place, item, wanted in inner:
-        _match(item, wanted, place, problems)
+        match(item, wanted, place, problems)
 
 
 def _brief(value: Any) -> str:

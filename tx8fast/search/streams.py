@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import NotLowerable
-from tx8fast.lower.attention import ATTENTION
 from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.intake import takes_in
 from tx8fast.lower.rounds import Stream as LoweredStream
@@ -33,6 +32,7 @@ STREAM_RATIO = 0.6  # of the bound
 MEMBERS = CHAIN | {"reduce"}
 SEQUENCE = frozenset({*BINARY, *UNARY, *NORMS, "gemm", "contract", "softmax", "swiglu"})
 MAX_SEQUENCE = 48  # steps of a stream of sequences
+ATTENTION_OPS = 3  # in one at least
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def _sequences(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> li
         end = start
         while end < len(steps) and kinds[end] in SEQUENCE and end - start < MAX_SEQUENCE:
             end += 1
-        ends = [e for e in range(start + len(ATTENTION) + 1, end + 1) if narrow[e] and "softmax" in kinds[start:e]]
+        ends = [e for e in range(start + ATTENTION_OPS + 1, end + 1) if narrow[e] and "softmax" in kinds[start:e]]
         found = (_sequence(fn, steps, start, e, used, planner) for e in reversed(ends))
         stream = next((s for s in found if s is not None), None)
         if stream is not None:

@@ -1,7 +1,7 @@
 """The cycle simulator: how long a program takes, where the time goes, how far it is from the roofline.
 
-May import: program.model, isa, machine, errors, _kernels, and banks, counters, losses, network, timing, roofline beside it. Must not:
-execute instructions or know the IR.
+May import: program.model, machine, errors, and counters, losses, roofline, rows, stretch, timing beside it. Must not: execute
+instructions or know the IR.
 
 A stretch of launches that ends in a barrier leaves all tiles idle, so equal stretches take equal time and are
 simulated once.
@@ -15,20 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast._kernels import EventDeadlock, EventResult, simulate_events
-from tx8fast.errors import ProgramError, SimulationError
-from tx8fast.machine import QUEUE_DEPTH, Machine, noc
+from tx8fast.errors import ProgramError
+from tx8fast.machine import Machine, noc
 from tx8fast.program.model import Program
-from tx8fast.simulator import banks, counters, losses, timing
-from tx8fast.simulator.arbitration import arbiter_of
+from tx8fast.simulator import counters, losses, timing
 from tx8fast.simulator.roofline import Roofline, group_roofline, roofline
-from tx8fast.simulator.waiting import leftover_lines, stuck_line
+from tx8fast.simulator.rows import event_input
+from tx8fast.simulator.stretch import name_of, parts_of, run, unroll
 
 UNITS: tuple[str, ...] = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "issue", "dte")
 # A DMA engine is bound by the DDR if this much of its busy time is DDR time at full rate.
 DDR_SHARE = 0.75
-# The event kernel counts in 64 bits; a single step beyond this could overflow the sums.
-LARGEST = 1 << 40
 
 
 @dataclass
@@ -212,15 +209,15 @@ def simulate(
     and for tiles that wait for each other or leave messages behind.
     """
     machine = Machine.from_dict(program.machine)
-    segments = _unroll(machine, program)
+    segments = unroll(machine, program)
     found: dict[tuple, int] = {}
     groups: list[Group] = []
     timeline: list[tuple[str, int, int]] = []
     clock = 0
     for stretch in timing.stretches(program.launches, segments):
-        parts = _parts(program, segments, stretch)
+        parts = parts_of(program, segments, stretch)
         key = timing.key(parts, machine.chip.ddr_page)
-        name = _name(program, stretch)
+        name = name_of(program, stretch)
         if key not in found:
             found[key] = len(groups)
             groups.append(_simulate_group(machine, program, parts, name, serial))
@@ -253,7 +250,7 @@ def trace(program: Program, launch: int, serial: bool | None = None) -> list[Til
     Cycles count from the beginning of the stretch. Raises as `simulate`, ProgramError if there is no such launch.
     """
     machine = Machine.from_dict(program.machine)
-    segments = _unroll(machine, program)
+    segments = unroll(machine, program)
     stretch = next((s for s in timing.stretches(program.launches, segments) if launch in s), None)
     if stretch is None:
         raise ProgramError(f"tracing launch {launch}: the program has {len(program.launches)} launches")
@@ -263,22 +260,22 @@ def trace(program: Program, launch: int, serial: bool | None = None) -> list[Til
 def traces(program: Program, serial: bool | None = None) -> Iterator[StretchTrace]:
     """Yield what all tiles (of the first chip) do, stretch by stretch; equal stretches are simulated once. Raises as `simulate`."""
     machine = Machine.from_dict(program.machine)
-    segments = _unroll(machine, program)
+    segments = unroll(machine, program)
     known: dict[tuple, StretchTrace] = {}
     clock = 0
     for stretch in timing.stretches(program.launches, segments):
-        key = timing.key(_parts(program, segments, stretch), machine.chip.ddr_page)
+        key = timing.key(parts_of(program, segments, stretch), machine.chip.ddr_page)
         if key not in known:
             known[key] = _trace(machine, program, segments, stretch, serial, clock, len(known))
-        yield replace(known[key], launches=stretch, name=_name(program, stretch), start=clock)
+        yield replace(known[key], launches=stretch, name=name_of(program, stretch), start=clock)
         clock += known[key].cycles
 
 
 def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode], stretch: list[int],
            serial: bool | None, start: int, group: int) -> StretchTrace:  # fmt: skip
-    parts, name = _parts(program, segments, stretch), _name(program, stretch)
-    rows = timing.event_input(machine, parts, timing.chips_of(parts, program.chips))
-    times = _run(machine, rows, serial, parts, name)
+    parts, name = parts_of(program, segments, stretch), name_of(program, stretch)
+    rows = event_input(machine, parts, timing.chips_of(parts, program.chips))
+    times = run(machine, rows, serial, parts, name)
     tiles, counts, ddr_bytes = [], [], []
     for tile in range(machine.n_tiles):
         at = slice(rows.tile_begin[tile], rows.tile_begin[tile + 1])
@@ -291,77 +288,12 @@ def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode
     return StretchTrace(stretch, name, start, int(times.cycles), tiles, counts, ddr_bytes, group, links)
 
 
-def _unroll(machine: Machine, program: Program) -> list[timing.SegmentCode]:
-    for segment in program.segments:
-        if len(segment.tile_code) not in (machine.n_tiles, machine.n_tiles * program.n_chips):
-            raise ProgramError(
-                f"cycle simulation of segment '{segment.name}': code for {len(segment.tile_code)} tiles, "
-                f"the machine has {machine.n_tiles}"
-            )
-    return [timing.SegmentCode(machine, s) for s in program.segments]
-
-
-def _parts(program: Program, segments: list[timing.SegmentCode], stretch: list[int]) -> list[timing.Part]:
-    out = []
-    for i in stretch:
-        launch = program.launches[i]
-        args = np.asarray(launch.args, np.int64)
-        expected = segments[launch.segment].segment.n_args
-        if args.shape != (expected,):
-            raise ProgramError(
-                f"cycle simulation of launch '{launch.name}': {args.size} arguments, required {expected}"
-            )
-        out.append(timing.Part(segments[launch.segment], launch.segment, args))
-    return out
-
-
-def _name(program: Program, stretch: list[int]) -> str:
-    first = program.launches[stretch[0]].name
-    return first if len(stretch) == 1 else f"{first} .. {program.launches[stretch[-1]].name}"
-
-
-def _run(
-    machine: Machine,
-    rows: timing.EventInput,
-    serial: bool | None,
-    parts: list[timing.Part],
-    name: str,
-) -> EventResult:
-    if serial is None:
-        serial = bool(machine.tile.serial_mode)
-    for what, values in (("issue time", rows.issue), ("duration", rows.fixed), ("transfer", rows.ddr_bytes)):
-        if values.max(initial=0) >= LARGEST:
-            raise SimulationError(
-                f"cycle simulation: an instruction's {what} is {values.max():,} cycles or bytes, at most {LARGEST - 1:,} "
-                "can be simulated; check the machine description the program was compiled for"
-            )
-    where = f"cycle simulation of launch '{name}'"
-    port, total = float(machine.dma.port_bytes), machine.ddr_bytes_per_cycle
-    per_chip = machine.n_tiles if len(rows.code_begin) > machine.n_tiles else 0
-
-    def run(rows: timing.EventInput) -> EventResult:
-        return simulate_events(rows, QUEUE_DEPTH, port, total, serial)
-
-    try:
-        times = (
-            run(rows) if machine.tile.spm_model == 1 else banks.settle(machine, parts, rows, run, arbiter_of(machine))
-        )
-    except EventDeadlock as error:
-        lines = [stuck_line(parts, t, at, error.monitors[t].tolist(), per_chip) for t, at in error.stuck.items()]
-        text = "\n  - ".join([f"{where}: no tile can go on:", *lines])
-        raise SimulationError(text) from error
-    left = leftover_lines(times.monitors, per_chip)
-    if left:
-        raise SimulationError("\n  - ".join([f"{where}: messages are left over:", *left]))
-    return times
-
-
 def _simulate_group(machine: Machine, program: Program, parts: list[timing.Part], name: str,
                     serial: bool | None) -> Group:  # fmt: skip
     chips = timing.chips_of(parts, program.chips)
     n = chips[0] * chips[1]
-    rows = timing.event_input(machine, parts, chips)
-    times = _run(machine, rows, serial, parts, name)
+    rows = event_input(machine, parts, chips)
+    times = run(machine, rows, serial, parts, name)
     ddr_bytes = int(rows.ddr_bytes.sum()) // n
     ddr_cycles = ddr_bytes / machine.ddr_bytes_per_cycle
     limit = group_roofline(machine, [p.code.segment.info for p in parts], program.meta, ddr_bytes)

@@ -10,12 +10,9 @@ losses add up to the cycles of the group.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-
 import numpy as np
 
-from tx8fast._kernels import EventInput, EventResult
+from tx8fast._kernels import EventInput, EventResult, overlapping
 from tx8fast.simulator.roofline import Roofline
 from tx8fast.simulator.timing import BARRIER, KCORE
 
@@ -33,9 +30,15 @@ LOSSES: dict[str, str] = {
     "extra_traffic": "bytes that cross the DDR again, or that no bound counts",
     "overhead": "padding, start-up and rates of single instructions and transfers below the peak",
 }
-# classes of rows that are told apart, in the order of their columns
+# classes of rows that are told apart, and by number the lanes of their kinds
 _CLASSES = ((NE,), (CT, TDMA, KCORE), (RDMA, WDMA), (SEND,))
 _MATRIX, _VECTOR, _DMA, _SEND = range(4)
+_LANE = np.full(256, -1, np.int32)  # of every kind of row; transfer engines take turns, and have the last lanes
+_LANE[[NE, CT, TDMA, KCORE, RDMA, WDMA]] = range(6)
+_SENDS = 8  # the first lane of a transfer engine, behind two for all tiles: the DDR, and how far the group is
+_DDR, _STAGE = 6, 7
+_LANES_OF = ([0], [1, 2, 3], [4, 5])  # of every class but the last
+_NOT_BEGUN, _GOES_ON, _DONE, _ALL_DONE = range(4)  # stages
 # what a cycle of a tile is, the first that holds
 _NAMES = (
     "work",
@@ -56,23 +59,25 @@ def account(rows: EventInput, times: EventResult, bound: Roofline, ddr_cycles: f
     if not cycles:
         return out
     work = _MATRIX if bound.bound == "compute" else _DMA
-    tile, kind, start, end = _activity(rows, times)
-    column = np.full(256, -1)  # of every kind of row
-    for k, kinds in enumerate(_CLASSES):
-        column[list(kinds)] = k
-    column, moves = column[kind], np.isin(kind, _CLASSES[_DMA])
-    # the DDR is one for all: it works while any tile moves bytes
-    ddr = _union(start[moves], end[moves]) if work == _DMA else (start[:0], end[:0])
-    done, own = np.zeros(n_tiles, np.int64), kind != BARRIER
-    np.maximum.at(done, tile[own], end[own])
+    # one tile after the other: all at once would be several times the size of the simulation itself
+    none, done = np.zeros(0, np.int64), np.zeros(n_tiles, np.int64)
+    ddr: tuple[np.ndarray, np.ndarray] = none, none
+    for t in range(n_tiles):
+        kind, start, end = _rows_of(rows, times, t)
+        done[t] = end[kind != BARRIER].max(initial=0)
+        if work == _DMA:  # the DDR is one for all: it works while any tile moves bytes
+            moves = ((kind == RDMA) | (kind == WDMA)) & (end > start)
+            ddr = _union(np.concatenate([ddr[0], start[moves]]), np.concatenate([ddr[1], end[moves]]))
     last = int(done.max(initial=0))
     sums = np.zeros(len(_NAMES) + 1)
-    # one tile after the other: all at once would be several times the size of the simulation itself
-    for t, (lo, hi) in enumerate(itertools.pairwise(np.searchsorted(tile, np.arange(n_tiles + 1)).tolist())):
-        places = [lo + np.flatnonzero(column[lo:hi] == k) for k in range(len(_CLASSES))]
-        spans = [(k, start[at], end[at]) for k, at in enumerate(places)]
-        working = [(len(_CLASSES), *ddr)] if work == _DMA else [(len(_CLASSES), b, e) for k, b, e in spans if k == work]
-        sums += _of_tile([*spans, *working], int(done[t]), last, cycles)
+    for t in range(n_tiles):
+        if work == _DMA:
+            first = int(ddr[0][0]) if len(ddr[0]) else 0
+        else:
+            kind, start, end = _rows_of(rows, times, t)
+            working = (kind == NE) & (end > start)
+            first = int(start[working].min()) if working.any() else 0
+        sums += _of_tile(_rows_of(rows, times, t), rows.routes.engines, ddr, (first, int(done[t]), last, cycles), work)
     sums /= n_tiles
     for name, value in zip(_NAMES[1:], sums[1:-1], strict=True):
         out[name] = float(value)
@@ -84,32 +89,33 @@ def account(rows: EventInput, times: EventResult, bound: Roofline, ddr_cycles: f
     return out
 
 
-def _of_tile(spans: Sequence[tuple[int, np.ndarray, np.ndarray]], done: int, last: int, cycles: int) -> np.ndarray:
-    """Return the cycles of every one of _NAMES, and of what has none, on a tile whose rows end at `done`, those of all at `last`.
-    spans: column, starts and ends of what keeps it busy; the last column is what the bound counts."""
-    n = sum(len(s) for _, s, _ in spans)
-    first = min([int(s.min()) for k, s, _ in spans if k == len(_CLASSES) and len(s)], default=0)
-    marks = np.array([0, first, done, last, cycles])
-    at = np.concatenate([*[s for _, s, _ in spans], *[e for _, _, e in spans], marks])
-    change = np.zeros((2 * n + len(marks), len(_CLASSES) + 1), np.int8)
-    begin = 0
-    for k, s, _ in spans:
-        change[begin : begin + len(s), k] = 1
-        change[n + begin : n + begin + len(s), k] = -1
-        begin += len(s)
-    order = np.argsort(at, kind="stable")
-    at = at[order]
-    state = np.cumsum(change[order], axis=0, dtype=np.int32)[:-1] > 0
-    length, when = np.diff(at), at[:-1]
+def _of_tile(own: tuple[np.ndarray, ...], engines: int, ddr: tuple[np.ndarray, np.ndarray], marks: tuple[int, ...],
+             work: int) -> np.ndarray:  # fmt: skip
+    """Return the cycles of every one of _NAMES, and of what has none, on a tile. own: kind, start and end of its rows; ddr: starts
+    and ends of what keeps the DDR busy; marks: when the bounding engine begins, the tile is done, all are, and the group ends."""
+    kind, start, end = own
+    lane = _LANE[kind]
+    sends = np.flatnonzero(kind == SEND)
+    lane[sends] = _SENDS + np.arange(len(sends)) % engines
+    edges = np.maximum.accumulate([0, *marks])
+    found = overlapping(
+        np.concatenate([start, ddr[0], edges[:-1]]),
+        np.concatenate([end, ddr[1], edges[1:]]),
+        np.concatenate([lane, np.full(len(ddr[0]), _DDR, np.int32), np.full(len(marks), _STAGE, np.int32)]),
+        np.concatenate([np.zeros(len(start) + len(ddr[0]), np.int32), np.arange(len(marks), dtype=np.int32)]),
+        _SENDS + engines,
+    )
+    busy, stage = found.sets >= 0, found.sets[:, _STAGE]
+    classes = [busy[:, lanes].any(axis=1) for lanes in _LANES_OF] + [busy[:, _SENDS:].any(axis=1)]
     masks = [
-        state[:, -1],
-        when < first,
-        when >= last,
-        when >= done,
-        *[state[:, k] for k in (_MATRIX, _VECTOR, _DMA, _SEND)],
+        busy[:, _DDR] if work == _DMA else classes[work],
+        stage == _NOT_BEGUN,
+        stage == _ALL_DONE,
+        stage >= _DONE,
+        *[classes[k] for k in (_MATRIX, _VECTOR, _DMA, _SEND)],
     ]
     label = np.select(masks, range(len(masks)), len(masks))
-    return np.bincount(label, length, len(masks) + 1)
+    return np.bincount(label[found.state], np.diff(found.knots), len(masks) + 1)
 
 
 def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -120,11 +126,8 @@ def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return start[fresh], end[np.concatenate([fresh[1:], [True]])] if len(start) else end
 
 
-def _activity(rows: EventInput, times: EventResult) -> tuple[np.ndarray, ...]:
-    """Return tile, kind, start and end (n,) of all rows that take time."""
-    size = np.diff(rows.tile_begin)
-    tile = np.repeat(np.arange(len(size)), size)
-    code = np.arange(len(tile)) - rows.tile_begin[tile] + rows.code_begin[tile]
-    kind = rows.kind[code]
-    some = times.end > times.start
-    return tile[some], kind[some], times.start[some], times.end[some]
+def _rows_of(rows: EventInput, times: EventResult, tile: int) -> tuple[np.ndarray, ...]:
+    """Return kind, start and end (n,) of the rows of a tile."""
+    own = slice(int(rows.tile_begin[tile]), int(rows.tile_begin[tile + 1]))
+    begin = int(rows.code_begin[tile])
+    return rows.kind[begin : begin + own.stop - own.start], times.start[own], times.end[own]

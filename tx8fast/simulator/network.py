@@ -6,7 +6,7 @@ May import: isa, machine, errors, _kernels. Must not: know segments or launches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,45 +64,61 @@ def arguments(rows: np.ndarray, kind: np.ndarray) -> np.ndarray | None:
     return arg if some else None
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Code rows (n,) with their kind and form; of the forms (k,) arg (k, 4) and the chip that runs them."""
+
+    kind: np.ndarray
+    form: np.ndarray
+    arg: np.ndarray
+    home: np.ndarray
+
+
 def connect(
     machine: Machine,
-    kind: np.ndarray,
-    arg: np.ndarray,
+    rows: Rows,
     code_begin: Sequence[int],
     fixed: Sequence[np.ndarray],
     chips: tuple[int, int] = (1, 1),
 ) -> Routes:
-    """Number the tile sets in `arg`, make scatters sends, add the way of handshakes to `fixed` (one array per tile); return the routes.
+    """Number the tile sets in `rows.arg`, make scatters sends, add the way of handshakes to `fixed` (one array per tile); return the
+    routes.
 
-    kind (n,), arg (n, 4): code rows; tile t (of all `chips`) runs `len(fixed[t])` of them from `code_begin[t]`; tiles of
-    different chips share no rows. Raises SimulationError for chips, tiles, monitors or workers that do not exist.
+    Tile t (of all `chips`) runs `len(fixed[t])` code rows from `code_begin[t]`; tiles of different chips share no forms.
+    Raises SimulationError for chips, tiles, monitors or workers that do not exist.
     """
     tiles = noc.grid(machine, chips)
+    arg = rows.arg
+    kind = np.zeros(len(arg), np.uint8)  # of the forms that have arguments
+    special = np.flatnonzero(rows.kind >= SEND)
+    kind[rows.form[special]] = rows.kind[special]
+    own: dict[tuple[int, int], np.ndarray] = {}  # by code: which of its rows have arguments
+    for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
+        if (begin, len(cycles)) not in own:
+            span = np.searchsorted(special, [begin, begin + len(cycles)])
+            own[begin, len(cycles)] = special[span[0] : span[1]] - begin
+        at = own[begin, len(cycles)]
+        forms = rows.form[begin + at]
+        _check(machine, tile, kind[forms], arg[forms], at, chips[0] * chips[1])
     named = (kind == SEND) | (kind == SCATTER) | (kind == BARRIER_SUB)
-    for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
-        span = slice(begin, begin + len(cycles))
-        special = np.flatnonzero(kind[span] >= SEND)
-        _check(machine, tile, kind[span][special], arg[span][special], special, chips[0] * chips[1])
-    home = np.zeros(len(kind), np.int64)  # the chip that runs a row
-    for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
-        home[begin : begin + len(cycles)] = tile // machine.n_tiles
-    chip = np.where(arg[:, 3] > 0, arg[:, 3] - 1, home)
+    chip = np.where(arg[:, 3] > 0, arg[:, 3] - 1, rows.home)
     sets, index = np.unique(np.stack([arg[named, 1], kind[named] == SCATTER, chip[named]]), axis=1, return_inverse=True)
     index = index.reshape(-1)
     mask_at = np.full(len(kind), -1, np.int64)
     mask_at[named] = index
     senders: list[tuple[int, int]] = []
     for tile, (begin, cycles) in enumerate(zip(code_begin, fixed, strict=True)):
-        span = slice(begin, begin + len(cycles))
-        sends = (kind[span] == SEND) | (kind[span] == SCATTER)
-        senders += [(tile, int(m)) for m in np.unique(mask_at[span][sends])]
-        for at in np.flatnonzero(kind[span] == HANDSHAKE).tolist():
-            peer = int(chip[begin + at] * machine.n_tiles + arg[begin + at, 0])
-            cycles[at] += noc.way_cycles(machine, tiles, tile, peer)
+        at = own[begin, len(cycles)]
+        forms = rows.form[begin + at]
+        sends = (kind[forms] == SEND) | (kind[forms] == SCATTER)
+        senders += [(tile, int(m)) for m in np.unique(mask_at[forms[sends]])]
+        shaking = kind[forms] == HANDSHAKE
+        for row, form in zip(at[shaking].tolist(), forms[shaking].tolist()):
+            cycles[row] += noc.way_cycles(machine, tiles, tile, int(chip[form] * machine.n_tiles + arg[form, 0]))
     shakes = kind == HANDSHAKE
     arg[shakes, 0] += chip[shakes] * machine.n_tiles
     arg[named, 1] = index
-    kind[kind == SCATTER] = SEND
+    rows.kind[rows.kind == SCATTER] = SEND
     routes = noc.build_routes(
         tiles,
         [m << c * machine.n_tiles for m, c in zip(sets[0].tolist(), sets[2].tolist())],

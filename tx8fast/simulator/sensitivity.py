@@ -1,19 +1,20 @@
 """How much a program's cycles depend on the machine's assumed figures.
 
-May import: program.model, machine, errors, simulator.cycle. Must not: search, or know what a figure does.
+May import: program.model, machine, errors, simulator.cycle, simulator.stretch. Must not: search, or know what a figure does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.machine import Machine
 from tx8fast.machine.config import SCHEMA
-from tx8fast.machine.tags import Value, changed, legal, value_of
+from tx8fast.machine.tags import Value, assumed_keys, changed, legal, read_tags, value_of
 from tx8fast.program.model import Program
-from tx8fast.simulator.cycle import simulate
+from tx8fast.simulator.cycle import CycleResult, simulate
+from tx8fast.simulator.stretch import total_cycles
 
 FACTORS = (0.5, 1.5)
 
@@ -69,8 +70,19 @@ def extremes(program: Program, keys: Sequence[str]) -> tuple[int, int]:
     for factor, other in (FACTORS, FACTORS[::-1]):
         by = {k: other if SCHEMA[k][0].get("more_is_faster") else factor for k in keys}
         values = {k: legal(k, value_of(machine, k) * f) for k, f in by.items()}
-        found.append(simulate(replace(program, machine=changed(machine, values).to_dict())).cycles)
+        found.append(total_cycles(program, changed(machine, values)))
     return min(found), max(found)
+
+
+def interval(program: Program, result: CycleResult) -> dict[str, Any]:
+    """Return between what cycles and roofline ratio of a simulated program lie (`extremes` over the figures that are tagged as
+    assumed), JSON-able, under the names that `Sensitivity` has for them."""
+    found = extremes(program, assumed_keys(read_tags()))
+    cycles = min(result.cycles, *found), max(result.cycles, *found)
+    return {
+        "interval_cycles": list(cycles),
+        "interval_roofline_ratio": [result.roofline.ratio(c) for c in reversed(cycles)],
+    }
 
 
 def sensitivity(
@@ -89,7 +101,7 @@ def sensitivity(
         nonlocal done
         other = changed(machine, values)
         if other.digest not in known:
-            known[other.digest] = simulate(replace(program, machine=other.to_dict())).cycles
+            known[other.digest] = total_cycles(program, other)
         done += 1
         if progress is not None:
             progress(done, total)

@@ -1,14 +1,15 @@
-"""From segments and launch addresses to the arrays of the event kernel.
+"""What the cycle simulator knows of segments: their code without loops, how long rows take, which launches run together.
 
-May import: isa, machine, program.model, errors, _kernels. Must not: run anything or know the IR.
+May import: isa, machine, program.model, errors, _kernels, and network beside it. Must not: run anything or know the IR.
 
 A code array is unrolled once; tiles that share it share everything but their DDR addresses. Those
 change the cost of a transfer only through their position in a DDR page, so durations are computed once per
-code and page position.
+code and page position, and of rows that begin at the same place of a page once for all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import EventInput, Routes
+from tx8fast._kernels import number_pairs
 from tx8fast.errors import SimulationError
 from tx8fast.isa import comm
 from tx8fast.isa.control import END, LOOP
@@ -41,7 +42,9 @@ def barrier_cycles(machine: Machine) -> int:
 class Code:
     """One unrolled code array of n rows: what does not depend on the tile.
 
-    kind (n,) of the event kernel; dma (k,) indices of rows that touch DDR from an engine; ddr (n,) offsets.
+    Rows in loops are looked at once: body (k,) are those that run, place (n,) int32 says which of them runs when. kind (n,) of the
+    event kernel, issue (n,) cycles, ddr (n,) offsets from the row's slot; of the body rows body_kind (k,), worker (k,), arg
+    (k, 4) or None, spm_read (k, 4, 2), spm_write (k, 2, 2), ddr_read, ddr_write (k, 2) from the row's offset on, slot (k,).
     """
 
     def __init__(self, machine: Machine, code: np.ndarray, where: str) -> None:
@@ -50,10 +53,12 @@ class Code:
         index, advance = isa.execution(code)
         runs = np.zeros(len(code), bool)
         runs[index] = True
-        # rows in loops are looked at once: `body` are those that run, `place` (n,) says which of them runs when
-        self.body, self.place = code[runs], (np.cumsum(runs) - 1)[index]
-        rows, place = self.body, self.place
-        self.ddr = rows["ddr"][place] + (advance if len(advance) else 0)
+        self.body = rows = code[runs]
+        self.place = (np.cumsum(runs, dtype=np.int32) - 1)[index]
+        del index
+        self.ddr = rows["ddr"][self.place]
+        if len(advance):
+            self.ddr += advance
         units = isa.units(rows)
         kind = units.astype(np.uint8)
         sync = np.flatnonzero(units >= SYNC)
@@ -67,27 +72,25 @@ class Code:
                 f"cycle simulation of {where}: no timing for opcodes {', '.join(hex(b) for b in bad)}"
             )
         kind[sync] = np.where(opcode == barrier, BARRIER, WAIT)
-        arg = network.arguments(rows, kind)
-        self.kind, self.arg = kind[place], None if arg is None else arg[place]
+        self.arg = network.arguments(rows, kind)
+        self.body_kind, self.kind = kind, kind[self.place]
         worker = rows["worker"]
         limit = min(machine.tile.workers, MAX_WORKERS)
         if len(rows) and (worker.min() < 0 or worker.max() >= limit):
             bad = int(worker[(worker < 0) | (worker >= limit)][0])
             raise SimulationError(f"cycle simulation of {where}: found worker {bad}, required 0 to {limit - 1}")
-        self.worker = worker.astype(np.uint8)[place]
-        self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)[place]
-        self.dma = np.flatnonzero((self.kind == 2) | (self.kind == 3))
+        self.worker = worker.astype(np.uint8)
+        self.issue = np.asarray(isa.issue_cycles(machine, rows), np.int64)[self.place]
         ranges = isa.ranges(rows, np.where((kind == 2) | (kind == 3), PROBE, 0))
-        self.body_kind, self._spm_read, self._spm_write = kind, ranges["spm_read"], ranges["spm_write"]
-        self.slot = rows["slot"][place[self.dma]]
-        # spans relative to the slot's base; an empty span stays (0, 0)
-        self.span = {}
-        for side in ("ddr_read", "ddr_write"):
-            span = ranges[side][place[self.dma]]
-            self.span[side] = np.where(span[:, 1:] > span[:, :1], span - PROBE + self.ddr[self.dma, None], 0)
+        self.spm_read, self.spm_write = ranges["spm_read"], ranges["spm_write"]
+        # empty ranges stay (0, 0)
+        self.ddr_read, self.ddr_write = (
+            np.where(r[:, 1:] > r[:, :1], r - PROBE, 0) for r in (ranges["ddr_read"], ranges["ddr_write"])
+        )
+        self.slot = rows["slot"].astype(np.int64)
         self._fixed: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
 
-    @cached_property
+    @property
     def rows(self) -> np.ndarray:
         """The rows (n,) as they run, loops written out."""
         out = self.body[self.place]
@@ -95,35 +98,20 @@ class Code:
         return out
 
     @cached_property
-    def launched(self) -> np.ndarray:
-        """Issue cycles (n,) of all rows, the launch before the first one included."""
-        if not self.launch_cycles or not len(self.issue):
-            return self.issue
-        issue = self.issue.copy()
-        issue[0] += self.launch_cycles
-        return issue
+    def dma(self) -> np.ndarray:
+        """Indices of the rows that touch DDR from an engine."""
+        return np.flatnonzero((self.kind == 2) | (self.kind == 3))
 
     @cached_property
     def ends_in_barrier(self) -> bool:
         """Whether the last row is a barrier."""
         return len(self.kind) > 0 and self.kind[-1] == BARRIER
 
-    @property
-    def spm_read(self) -> np.ndarray:
-        """Bytes (n, 4, 2) that the rows read in scratchpad. They are several times as large as all else that is known of a
-        row, so that they are not kept."""
-        return self._spm_read[self.place]
-
-    @property
-    def spm_write(self) -> np.ndarray:
-        """Bytes (n, 2, 2) that the rows write in scratchpad."""
-        return self._spm_write[self.place]
-
     @cached_property
     def operands(self) -> tuple[np.ndarray, np.ndarray]:
         """Where each operand of the rows of `body` begins in scratchpad, and how many of its bytes go through it, (k, 6) both: four
         that are read, two that are written."""
-        spans = np.concatenate([self._spm_read, self._spm_write], axis=1)
+        spans = np.concatenate([self.spm_read, self.spm_write], axis=1)
         sizes = spans[..., 1] - spans[..., 0]
         sizes[:, :4] *= isa.rereads(self.machine, self.body)
         at = isa.lookup.numbers(self.body)[0]
@@ -136,47 +124,57 @@ class Code:
         return int((self.kind == BARRIER).sum())
 
     @cached_property
-    def _fixed_at_rest(self) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles and DDR bytes of all rows, transfers as if their slots began at a page."""
-        body = np.zeros(len(self.body), np.int64)
-        cycles, ddr_bytes = (a[self.place] for a in isa.durations(self.machine, self.body, body))
-        moves = self.body[self.place[self.dma]]
-        at_page = np.maximum(self.ddr[self.dma], 0)
-        cycles[self.dma], ddr_bytes[self.dma] = isa.durations(self.machine, moves, at_page)
-        cycles[self.kind == WAIT] = self.machine.kcore.wait_cycles
-        cycles[self.kind == BARRIER] = barrier_cycles(self.machine)
+    def _fixed_in_scratchpad(self) -> np.ndarray:
+        """Cycles (k,) of the rows of `body` but of transfers."""
+        cycles = isa.durations(self.machine, self.body, np.zeros(len(self.body), np.int64))[0]
+        cycles[self.body_kind == WAIT] = self.machine.kcore.wait_cycles
+        cycles[self.body_kind == BARRIER] = barrier_cycles(self.machine)
         # what the links add is the event kernel's business
         for cls in (comm.Send, comm.Scatter, comm.Gather):
-            own = self.body["opcode"] == isa.INSTRUCTIONS[cls.__name__.lower()].OPCODE
-            at = np.flatnonzero(own[self.place])
-            cycles[at] = cls.setup(self.machine, self.body[self.place[at]])
-        return cycles, ddr_bytes
+            at = np.flatnonzero(self.body["opcode"] == isa.INSTRUCTIONS[cls.__name__.lower()].OPCODE)
+            cycles[at] = cls.setup(self.machine, self.body[at])
+        return cycles
 
     def durations(self, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return cycles and DDR bytes (n,) of all rows; `base` (n_slots,) are the slots' addresses."""
-        if not len(self.dma):
-            return self._fixed_at_rest
         phase = base % self.machine.chip.ddr_page
         key = phase.tobytes()
         if key not in self._fixed:
-            cycles, ddr_bytes = (a.copy() for a in self._fixed_at_rest)
-            if phase.any():
-                address = self.ddr[self.dma] + _of_slot(phase, self.slot)
-                moves = self.body[self.place[self.dma]]
-                cycles[self.dma], ddr_bytes[self.dma] = isa.durations(self.machine, moves, address)
-            self._fixed[key] = cycles, ddr_bytes
+            self._fixed[key] = self._durations(phase)
         return self._fixed[key]
 
-    def ddr_ranges(self, base: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the half-open DDR ranges read and written, (n, 2) each; `base` as for `durations`."""
-        at = _of_slot(base, self.slot)[:, None]
-        out = []
-        for side in ("ddr_read", "ddr_write"):
-            full = np.zeros((len(self.place), 2), np.int64)
-            span = self.span[side]
-            full[self.dma] = np.where(span[:, 1:] > span[:, :1], span + at, 0)
-            out.append(full)
-        return out[0], out[1]
+    def forget(self) -> None:
+        """Drop the durations that `durations` keeps for tiles that share them."""
+        self._fixed.clear()
+
+    def _durations(self, phase: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cycles, ddr_bytes = self._fixed_in_scratchpad[self.place], np.zeros(len(self.place), np.int64)
+        if len(self.dma):
+            place, ddr = self.place[self.dma], self.ddr[self.dma]
+            at = ddr + _of_slot(phase, self.slot[place]) if phase.any() else np.maximum(ddr, 0)
+            # what a transfer costs follows from its row and where in pages and bursts it begins: a few cases for many rows
+            repeat = math.lcm(self.machine.chip.ddr_page, self.machine.chip.ddr_burst)
+            at %= repeat
+            first, which = number_pairs(place, at)
+            found = isa.durations(self.machine, self.body[place[first]], at[first])
+            cycles[self.dma], ddr_bytes[self.dma] = (f[which] for f in found)
+        return cycles, ddr_bytes
+
+    @cached_property
+    def extents(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Bytes [lo, hi) that transfers touch relative to each slot that rows name, and whether one writes; all (slots,)."""
+        place, ddr = self.place[self.dma], self.ddr[self.dma]
+        slot = self.slot[place]
+        n = int(slot.max(initial=-1)) + 1
+        lo, hi, written = np.full(n, PROBE, np.int64), np.full(n, -PROBE, np.int64), np.zeros(n, np.bool_)
+        for k in range(n):
+            own = slot == k
+            for side, writes in ((self.ddr_read, False), (self.ddr_write, True)):
+                size = side[place[own], 1]
+                at, size = ddr[own][size > 0], size[size > 0]
+                lo[k], hi[k] = int(at.min(initial=lo[k])), int((at + size).max(initial=hi[k]))
+                written[k] |= writes and len(at) > 0
+        return lo, hi, written
 
 
 def _of_slot(base: np.ndarray, slot: np.ndarray) -> np.ndarray:
@@ -266,16 +264,13 @@ class SegmentCode:
         for tile, index in enumerate(self.segment.tile_code):
             if index < 0:
                 continue
-            code = self.codes[index]
-            for side, span in code.span.items():
-                some = (span[:, 1] > span[:, 0]) & (code.slot >= 0)
-                slot = code.slot[some]
-                arg = self.segment.slot_arg[slot]
-                at = self.segment.tile_offset[tile][slot]
-                np.minimum.at(self.lo, arg, span[some, 0] + at)
-                np.maximum.at(self.hi, arg, span[some, 1] + at)
-                if side == "ddr_write":
-                    self.written[arg] = True
+            lo, hi, written = self.codes[index].extents
+            some = np.flatnonzero(hi > lo)
+            arg = self.segment.slot_arg[some]
+            at = self.segment.tile_offset[tile][some]
+            np.minimum.at(self.lo, arg, lo[some] + at)
+            np.maximum.at(self.hi, arg, hi[some] + at)
+            np.logical_or.at(self.written, arg, written[some])
 
 
 @dataclass
@@ -317,73 +312,3 @@ def key(parts: Sequence[Part], page: int) -> tuple:
 def chips_of(parts: Sequence[Part], chips: tuple[int, int]) -> tuple[int, int]:
     """Return the chips that a stretch has to be simulated on: one stands for all if no part goes beyond its chip."""
     return chips if any(p.code.spans_chips for p in parts) else (1, 1)
-
-
-def event_input(machine: Machine, parts: Sequence[Part], chips: tuple[int, int] = (1, 1)) -> EventInput:
-    """Return the event kernel's rows of a stretch, all parts one after the other on every tile of `chips`."""
-    bodies: dict[tuple[int, ...], int] = {}
-    code_begin, kinds, issues, reads, writes, workers, args = [], [], [], [], [], [], []
-    n_code = 0
-    fixed, ddr_bytes, ddr_read, ddr_write, sizes = [], [], [], [], []
-    late: dict[tuple[int, ...], np.ndarray] = {}
-    n_tiles = machine.n_tiles * chips[0] * chips[1]
-    for tile in range(n_tiles):
-        codes = [p.code.code(tile) for p in parts]
-        signature = (tile // machine.n_tiles, *(id(c) for c in codes))
-        if signature not in bodies:
-            bodies[signature] = n_code
-            kind = np.concatenate([c.kind for c in codes])
-            kinds.append(kind)
-            issues += [c.launched for c in codes]
-            reads += [c.spm_read for c in codes]
-            writes += [c.spm_write for c in codes]
-            workers += [c.worker for c in codes]
-            args += [(c.arg, len(c.place)) for c in codes]
-            late[signature] = _hidden_waits(kind) * machine.kcore.wait_cycles
-            n_code += len(kind)
-        code_begin.append(bodies[signature])
-        sizes.append(len(late[signature]))
-        cycles = []
-        for part, code in zip(parts, codes):
-            base = part.code.base(part.args, tile)
-            c, b = code.durations(base)
-            r, w = code.ddr_ranges(base)
-            cycles.append(c)
-            ddr_bytes.append(b)
-            ddr_read.append(r)
-            ddr_write.append(w)
-        fixed.append(np.concatenate(cycles) + late[signature])
-    kind, arg, routes = np.concatenate(kinds), None, Routes()
-    if any(a is not None for a, _ in args):
-        arg = np.concatenate([np.zeros((n, 4), np.int64) if a is None else a for a, n in args])
-        routes = network.connect(machine, kind, arg, code_begin, fixed, chips)
-        arg = np.ascontiguousarray(arg[:, :3])
-    spm_read = np.concatenate(reads)
-    del reads  # a program may have millions of rows
-    spm_write = np.concatenate(writes)
-    del writes
-    return EventInput(
-        kind=kind,
-        issue=np.concatenate(issues),
-        spm_read=spm_read,
-        spm_write=spm_write,
-        code_begin=np.array(code_begin, np.int64),
-        tile_begin=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        fixed=np.concatenate(fixed),
-        ddr_bytes=np.concatenate(ddr_bytes),
-        ddr_read=np.concatenate(ddr_read),
-        ddr_write=np.concatenate(ddr_write),
-        worker=np.concatenate(workers),
-        arg=arg,
-        routes=routes,
-        chip_tiles=machine.n_tiles,
-    )
-
-
-def _hidden_waits(kind: np.ndarray) -> np.ndarray:
-    """Return 1 for every routine that follows engine rows without a wait: it joins the engines itself."""
-    at = np.arange(1, len(kind) + 1)
-    engine = np.maximum.accumulate(np.where(kind < KCORE, at, 0)) if len(kind) else at
-    joined = np.maximum.accumulate(np.where((kind == KCORE) | (kind == WAIT), at, 0)) if len(kind) else at
-    before = np.concatenate([[0], joined[:-1]]) if len(kind) else at
-    return ((kind == KCORE) & (engine > before)).astype(np.int64)

@@ -56,9 +56,9 @@ def leftover_lines(monitors, per_chip: int = 0) -> list[str]:
 def stuck_line(parts: Sequence[Part], tile: int, at: int, monitors: list[int], per_chip: int) -> str:
     """Return what a tile waits for at row `at` of its stretch."""
     for part in parts:
-        rows = part.code.code(tile).rows
-        if at < len(rows):
-            line = waiting_line(tile, at, rows[at], part.code.segment.ops, monitors, per_chip)
+        code = part.code.code(tile)
+        if at < len(code.place):
+            line = waiting_line(tile, at, code.body[code.place[at]], part.code.segment.ops, monitors, per_chip)
             return f"segment '{part.code.segment.name}', {line}"
-        at -= len(rows)
+        at -= len(code.place)
     return f"{tile_name(tile, per_chip)}, after its last instruction"

@@ -10,10 +10,12 @@ the banks.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +40,11 @@ FREE = 0.99  # share of its rate at which an instruction counts as undisturbed
 Form = tuple[tuple[int, int, int], ...]
 #: (bytes behind the bank where the first begins, rate) of every operand
 Streams = tuple[tuple[int, int], ...]
+#: a vector instruction and a product that run at the same time
+Pair = tuple[Form, Form]
+VECTOR, MATRIX = isa.UNITS.index("ct"), isa.UNITS.index("ne")  # in the order in which banks serve them
+WORTH = 0.05  # of the cycles of pairs, what they lose before phases are looked for
+PAIRS = 6  # that phases are chosen for, those with most cycles
 
 
 def turn_bytes(machine: Machine) -> int:
@@ -63,6 +70,22 @@ def slice_rows(tiling: Tiling, at: Addresses) -> np.ndarray:
 def forms(machine: Machine, rows: np.ndarray, spans: Sequence[tuple[int, int]]) -> dict[Form, int]:
     """Return the cycles of instructions by what they stream from and to which buffers. spans: address and bytes of the buffers
     that `rows` were emitted for; streams of one buffer alone cannot be moved apart."""
+    found = _all_forms(machine, rows, spans)
+    return {form: cycles for form, cycles in found.items() if len({x[0] for x in form}) > 1}
+
+
+def beside(machine: Machine, rows: np.ndarray, spans: Sequence[tuple[int, int]]) -> dict[Pair, int]:
+    """Return the cycles that each vector instruction spends beside each product, if the engine with less work always works beside
+    the other: slices follow each other, so any may meet any. Arguments as for `forms`."""
+    units = isa.units(rows)
+    vector, matrix = (_all_forms(machine, rows[units == u], spans) for u in (VECTOR, MATRIX))
+    if not vector or not matrix:
+        return {}
+    most = max(sum(vector.values()), sum(matrix.values()))
+    return {(v, m): a * b // most for v, a in vector.items() for m, b in matrix.items() if a * b >= most}
+
+
+def _all_forms(machine: Machine, rows: np.ndarray, spans: Sequence[tuple[int, int]]) -> Counter[Form]:
     turn = turn_bytes(machine)
     order = np.argsort([a for a, _ in spans], kind="stable")
     begin, size = np.array(spans, np.int64).reshape(-1, 2)[order].T
@@ -75,16 +98,19 @@ def forms(machine: Machine, rows: np.ndarray, spans: Sequence[tuple[int, int]]) 
     at = np.searchsorted(begin, ranges[..., 0], "right") - 1
     known = (moved > 0) & (at >= 0) & (ranges[..., 0] < begin[at] + size[at])
     owner, offset = np.where(known, order[at], -1), (ranges[..., 0] - begin[at]) % turn
-    out: Counter[Form] = Counter()
+    out: Counter[Form] = Counter()  # with streams in one buffer, too
     for who, where, rate, length in zip(owner.tolist(), offset.tolist(), step.tolist(), cycles.tolist(), strict=True):
         form = tuple([x for x in zip(who, where, rate, strict=True) if x[0] >= 0])
-        if len({x[0] for x in form}) > 1:
+        if form:
             out[form] += length
     return out
 
 
-def phases(machine: Machine, found: Mapping[Form, int]) -> list[tuple[int, int]]:
-    """Return (buffer, phase in bytes) of the buffers whose phase matters, those of the longest instructions first.
+def phases(
+    machine: Machine, found: Mapping[Form, int], pairs: Mapping[Pair, int] | None = None
+) -> list[tuple[int, int]]:
+    """Return (buffer, phase in bytes) of the buffers whose phase matters, those of the longest instructions first. pairs: what
+    `beside` returns.
 
     Form by form, the buffers that have no phase yet get those at which all forms that are complete with them lose least at
     the worst of DEPTHS; the first of equals. A form has to be seen as a whole: streams that do not disturb each other may do so
@@ -102,7 +128,41 @@ def phases(machine: Machine, found: Mapping[Form, int]) -> list[tuple[int, int]]
         phase |= dict.fromkeys(new, 0) if len(windows) > 1 else {}
         for window in windows * (SWEEPS if len(windows) > 1 else 1):
             phase |= _best(machine, tables, found, kept, phase, window)
-    return list(phase.items())
+    return list((phase | _apart(machine, tables, found, pairs or {}, phase)).items())
+
+
+def _apart(machine: Machine, tables: dict[Streams, np.ndarray], found: Mapping[Form, int], pairs: Mapping[Pair, int],
+           fixed: Mapping[int, int]) -> dict[int, int]:  # fmt: skip
+    """Return phases of the buffers that have none in `fixed`, at which instructions that run at the same time meet least: buffer by
+    buffer, beside where the others are. {} if they hardly meet where all begin at a bank 0."""
+    turn = turn_bytes(machine)
+    pairs = {p: pairs[p] for p in sorted(pairs, key=lambda p: (-pairs[p], p))[:PAIRS]}
+    new = list(dict.fromkeys([k for pair in pairs for f in pair for k, _, _ in f if k not in fixed]))
+    phase = {**fixed, **dict.fromkeys(new, 0)}
+    lost = lambda tried, seen: _lost(machine, tables, seen, tried)  # noqa: E731
+    if not new or lost(phase, pairs).max() <= WORTH * sum(pairs.values()):
+        return {}
+    for _ in range(SWEEPS):
+        for k in new:
+            seen: dict[Any, int] = {p: n for p, n in pairs.items() if any(x[0] == k for f in p for x in f)}
+            seen |= {(f,): n for f, n in found.items() if any(x[0] == k for x in f) and all(x[0] in phase for x in f)}
+            tried = [{**phase, k: spot} for spot in range(0, turn, ALIGN_BYTES)]
+            costs = [lost(t, seen) for t in tried]
+            phase = min(zip(costs, tried, strict=True), key=lambda x: (x[0].max(), x[0].sum()))[1]
+    return {k: phase[k] for k in new}
+
+
+def _lost(machine: Machine, tables: dict[Any, np.ndarray], seen: Mapping[tuple[Form, ...], int],
+          phase: Mapping[int, int]) -> np.ndarray:  # fmt: skip
+    """Return the cycles that instructions which run at the same time lose, per depth."""
+    turn, bank = turn_bytes(machine), machine.tile.spm_bank_width
+    keys = []
+    for together in seen:
+        whole = _streams(tuple([x for f in together for x in f]), phase, turn, bank)
+        cuts = np.cumsum([0, *[len(f) for f in together]]).tolist()
+        keys.append(tuple([whole[a:b] for a, b in itertools.pairwise(cuts)]))
+    _learn_together(machine, tables, keys)
+    return np.array([tables[key] for key in keys]).T @ np.array(list(seen.values()))
 
 
 def _best(machine: Machine, tables: dict[Streams, np.ndarray], found: Mapping[Form, int], kept: Sequence[Form],
@@ -154,9 +214,22 @@ def _learn(machine: Machine, tables: dict[Streams, np.ndarray], wanted: Iterable
     new = [s for s in dict.fromkeys(wanted) if s not in tables]
     if not new:
         return
-    begin = np.cumsum([0, *[len(s) for s in new]])
-    beat, step = np.array([x for s in new for x in s], np.int64).T
+    tables.update(zip(new, _shared(machine, [(s,) for s in new])[:, :, 0].T, strict=True))
+
+
+def _learn_together(machine: Machine, tables: dict[Any, np.ndarray], wanted: Iterable[tuple[Streams, ...]]) -> None:
+    """Add to `tables` what instructions lose together, all engines added up."""
+    new = [s for s in dict.fromkeys(wanted) if s not in tables]
+    if new:
+        tables.update(zip(new, _shared(machine, new).sum(axis=2).T, strict=True))
+
+
+def _shared(machine: Machine, wanted: Sequence[tuple[Streams, ...]]) -> np.ndarray:
+    """Return what engines wait for banks beyond their work, as shares of it, (depths, sets, engines)."""
+    engines = max(len(s) for s in wanted)
+    flat = [[(lane, *x) for lane, own in enumerate(s) for x in own] for s in wanted]
+    begin = np.cumsum([0, *[len(s) for s in flat]])
+    lane, beat, step = np.array([x for s in flat for x in s], np.int64).T
     per_bank = machine.tile.spm_bank_width // BEAT_BYTES or 1
-    beat, lane = beat // BEAT_BYTES, np.zeros(len(step), np.int64)
-    shares = [bank_shares(begin, lane, beat, step, 1, machine.tile.spm_banks, per_bank, d)[:, 0] for d in DEPTHS]
-    tables.update(zip(new, 1 / np.array(shares).T - 1, strict=True))
+    shares = bank_shares(begin, lane, beat // BEAT_BYTES, step, engines, machine.tile.spm_banks, per_bank, DEPTHS)
+    return 1 / shares - 1

@@ -238,6 +238,12 @@ class WeightTable:
             "name a directory with *.safetensors files to run it"
         )
 
+    def let_go(self) -> None:
+        """Give back the memory of what was read; views stay valid, and read their file again."""
+        for held in self._maps.values():
+            if isinstance(held, mmap.mmap) and hasattr(held, "madvise"):
+                held.madvise(mmap.MADV_DONTNEED)
+
     def store(self, key: str, array: np.ndarray) -> None:
         """Replace the bytes of a mutable entry, as a program's write does; the table keeps a copy.
 

@@ -1,4 +1,4 @@
-/* A chip of tiles that run one C program: every tile is a thread that executes its instructions at once, until it has to wait for
+/* Chips of tiles that run one C program: every tile is a thread that executes its instructions at once, until it has to wait for
  * another tile. When all of them wait, what was sent is delivered in the order of the tiles, and those that may go on do. So no tile
  * sees anything of another's stretch before it ends, and a run repeats exactly. */
 #include "model.h"
@@ -8,19 +8,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { RUNS, AT_BARRIER, AT_SUBGROUP, AT_HANDSHAKE, AT_MONITOR, ENDED };
-#define MOST_TILES 62
-#define MOST_MET 64
+#include "meet.h"
+
+enum { RUNS, WAITS, ENDED };
+#define MOST_CHIPS 1024
+#define MOST_TILES 62 /* of a chip: sets of them are masks */
 
 typedef struct {
     tx8_model *model;
     tx8_tile tile;
-    int number, state;
-    uint64_t with; /* what it waits for: tiles, a tile, or bytes */
-    uint32_t fsm;
-    int64_t barriers, met_tiles[MOST_TILES]; /* how often it has met all, and each other tile */
-    struct { uint64_t tiles; int64_t times; } met[MOST_MET]; /* and each group of tiles */
-    int n_met;
+    int number, state; /* the number counts on over the chips */
+    tx8_wait wait;
     uint8_t monitor_open[TX8_MONITORS];
     int64_t cycles[TX8_UNITS], instructions[TX8_UNITS], ddr_bytes;
     jmp_buf failed;
@@ -28,13 +26,14 @@ typedef struct {
 } tile_thread;
 
 struct tx8_model {
-    uint32_t n;
+    uint32_t n, per_chip;
     uint64_t ddr_base;
     int64_t ddr_bytes;
     uint8_t *ddr;
     tile_thread *tiles;
     tx8_tile **all;
-    int64_t *monitors;
+    int64_t *monitors, *barriers;
+    tx8_meetings meetings;
     tx8_duration *duration;
     tx8_program *program;
     pthread_mutex_t lock;
@@ -64,39 +63,25 @@ static void give_up(const char *text) {
     longjmp(self->failed, 1);
 }
 
-static int64_t times_met(const tile_thread *t, uint64_t tiles) {
-    for (int k = 0; k < t->n_met; k++)
-        if (t->met[k].tiles == tiles) return t->met[k].times;
-    return 0;
-}
-
-static bool may_pass(tx8_model *m, const tile_thread *t) {
-    switch (t->state) {
-        case AT_BARRIER:
-            for (uint32_t k = 0; k < m->n; k++)
-                if (m->tiles[k].barriers < t->barriers) return false;
-            return true;
-        case AT_SUBGROUP:
-            for (uint32_t k = 0; k < m->n; k++)
-                if ((t->with >> k & 1) && times_met(m->tiles + k, t->with) < times_met(t, t->with)) return false;
-            return true;
-        case AT_HANDSHAKE: return m->tiles[t->with].met_tiles[t->number] >= t->met_tiles[t->with];
-        case AT_MONITOR: return m->monitors[t->number * TX8_MONITORS + (int)t->fsm] >= (int64_t)t->with;
-        default: return false;
+static const char *place(const tile_thread *t) {
+    if (t->state == ENDED) return "its end";
+    switch (t->wait.what) {
+        case TX8_OP_BARRIER: return "a barrier";
+        case TX8_OP_BARRIER_SUB: return "a barrier of some tiles";
+        case TX8_OP_HANDSHAKE: return "a handshake";
+        default: return "a message";
     }
 }
 
 /* All tiles wait or have ended: deliver what was sent, and let those go on that may. Called with the lock. */
 static void next_round(tx8_model *m) {
-    static const char *const where[] = {"", "a barrier", "a barrier of some tiles", "a handshake", "a message", "its end"};
     uint32_t passed = 0, waiting = 0;
     for (uint32_t k = 0; k < m->n && !m->broken; k++)
-        if (m->tiles[k].tile.outbox.count && tx8_deliver(m->all[k], m->all, m->monitors, m->n, 1)) complain(m, "a message goes where no memory is");
+        if (m->tiles[k].tile.outbox.count && tx8_deliver(m->all[k], m->all, m->monitors, m->per_chip, m->n / m->per_chip)) complain(m, "a message goes where no memory is");
     for (uint32_t k = 0; k < m->n && !m->broken; k++) {
         tile_thread *t = m->tiles + k;
         waiting += t->state != ENDED;
-        if (!may_pass(m, t)) continue;
-        if (t->state == AT_MONITOR) m->monitors[k * TX8_MONITORS + t->fsm] -= (int64_t)t->with;
+        if (t->state != WAITS || !tx8_may_pass(&m->meetings, &t->wait)) continue;
         t->state = RUNS;
         passed++;
     }
@@ -105,19 +90,28 @@ static void next_round(tx8_model *m) {
         char line[200] = "no tile can go on:";
         size_t used = strlen(line);
         for (uint32_t k = 0; k < m->n && used < sizeof line - 48; k++)
-            used += (size_t)snprintf(line + used, sizeof line - used, " tile %u at %s;", k, where[m->tiles[k].state]);
+            used += (size_t)snprintf(line + used, sizeof line - used, " tile %u at %s;", k, place(m->tiles + k));
         complain(m, line);
     }
     pthread_cond_broadcast(&m->moved);
 }
 
-static void stop(int state, uint64_t with) {
+static void arrive(int what, int64_t with, int64_t bytes) {
+    tx8_model *m = self->model;
+    pthread_mutex_lock(&m->lock);
+    self->wait = (tx8_wait){what, self->number, with, bytes};
+    if (!tx8_arrive(&m->meetings, &self->wait)) complain(m, "no memory is left");
+    pthread_mutex_unlock(&m->lock);
+}
+
+/* Wait for what the tile has arrived at. */
+static void stop(void) {
     tile_thread *t = self;
     tx8_model *m = t->model;
     pthread_mutex_lock(&m->lock);
-    t->with = with, t->state = state;
+    t->state = WAITS;
     if (--m->running == 0) next_round(m);
-    while (t->state == state && !m->broken) pthread_cond_wait(&m->moved, &m->lock);
+    while (t->state == WAITS && !m->broken) pthread_cond_wait(&m->moved, &m->lock);
     bool ends = m->broken;
     pthread_mutex_unlock(&m->lock);
     if (ends) longjmp(t->failed, 1);
@@ -199,45 +193,46 @@ void op_tdmaGather(uint32_t worker, uint64_t dst, uint64_t table, uint32_t size,
 
 /* --- other tiles --- */
 
-void __AtomicBarrierIn(void) { self->barriers++; }
-void __AtomicBarrierOut(void) { stop(AT_BARRIER, 0); }
+void __AtomicBarrierIn(void) { arrive(TX8_OP_BARRIER, 0, 0); }
+void __AtomicBarrierOut(void) { stop(); }
 
 void __BarrierSubgroup(uint32_t *ids, uint32_t count) {
-    uint64_t tiles = 0;
-    int k = 0;
+    int64_t tiles = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (ids[i] >= self->model->n) give_up("a barrier names a tile that does not exist");
-        tiles |= (uint64_t)1 << ids[i];
+        if (ids[i] >= self->model->per_chip) give_up("a barrier names a tile that does not exist");
+        tiles |= (int64_t)1 << ids[i];
     }
-    if (!(tiles >> self->number & 1)) give_up("it arrives at a barrier of tiles that it is not one of");
-    while (k < self->n_met && self->met[k].tiles != tiles) k++;
-    if (k == MOST_MET) give_up("more groups of tiles meet than the model remembers");
-    if (k == self->n_met) self->met[self->n_met++].tiles = tiles;
-    self->met[k].times++;
-    stop(AT_SUBGROUP, tiles);
+    arrive(TX8_OP_BARRIER_SUB, tiles, 0);
+    if (!tx8_is_member(&self->model->meetings, &self->wait)) give_up("it arrives at a barrier of tiles that it is not one of");
+    stop();
 }
 
-void tile_sync_by_spm_single_direction(uint32_t tile) {
-    if (tile >= self->model->n) give_up("a handshake with a tile that does not exist");
-    self->met_tiles[tile]++;
-    stop(AT_HANDSHAKE, tile);
+void op_sync_chip(uint32_t chip, uint32_t tile) {
+    const tx8_model *m = self->model;
+    if (tile >= m->per_chip || chip >= m->n / m->per_chip) give_up("a handshake with a tile that does not exist");
+    arrive(TX8_OP_HANDSHAKE, (int64_t)chip * m->per_chip + tile, 0);
+    stop();
 }
+
+void tile_sync_by_spm_single_direction(uint32_t tile) { op_sync_chip((uint32_t)self->tile.chip, tile); }
 
 int32_t direct_dte_attach(uint32_t high_perf) { return (int32_t)high_perf; }
 void direct_dte_release(int32_t node) { (void)node; }
 void direct_dte_wait_done(direct_dte_info *info) { (void)info; }
 
-void direct_dte_send_async(direct_dte_info *info) {
+/* chip: 0 for this one, else one more than its number, as rows have it */
+static void message(const direct_dte_info *info, int64_t chip) {
     static const uint16_t opcodes[] = {TX8_OP_SEND, TX8_OP_SEND, TX8_OP_SCATTER, TX8_OP_GATHER};
     tx8_row row = {.op = -1, .slot = -1};
     int64_t mask = 0, runs = 1;
     for (uint32_t k = 0; k <= info->dest_num && k < 32; k++) {
-        if (info->dst_tile[k] >= self->model->n) give_up("a message for a tile that does not exist");
+        if (info->dst_tile[k] >= self->model->per_chip) give_up("a message for a tile that does not exist");
         mask |= (int64_t)1 << info->dst_tile[k];
     }
     row.opcode = opcodes[info->mode & 3];
     row.spm[TX8_S_SEND_SRC] = (int32_t)info->src, row.spm[TX8_S_SEND_DST] = (int32_t)info->dst;
     row.p[TX8_P_SEND_BYTES] = info->length, row.p[TX8_P_SEND_MASK] = mask, row.p[TX8_P_SEND_MONITOR] = info->remote_fsm_id;
+    if (chip) row.p[TX8_P_SEND_CHIP] = chip;
     if (info->mode == DTE_GATHER) {
         for (int k = 0; k < 3; k++) {
             row.p[TX8_P_GATHER_S0 + 2 * k] = info->stride[k], row.p[TX8_P_GATHER_N0 + 2 * k] = info->iteration[k];
@@ -248,6 +243,9 @@ void direct_dte_send_async(direct_dte_info *info) {
     execute(TX8_DTE, &row, 0);
 }
 
+void direct_dte_send_async(direct_dte_info *info) { message(info, 0); }
+void op_dte_send_chip(direct_dte_info *info, uint32_t chip) { message(info, (int64_t)chip + 1); }
+
 void direct_fsm_monitor_init(uint32_t fsm, uint64_t addr, uint32_t packet_size, uint32_t packet_cnt) {
     (void)addr, (void)packet_size, (void)packet_cnt;
     if (fsm >= TX8_MONITORS || self->monitor_open[fsm]) give_up("a monitor that does not exist or counts already");
@@ -257,8 +255,8 @@ void direct_fsm_monitor_init(uint32_t fsm, uint64_t addr, uint32_t packet_size, 
 void direct_fsm_monitor_receive(uint32_t tile_this, uint32_t bytes, uint32_t fsm) {
     (void)tile_this;
     if (fsm >= TX8_MONITORS || !self->monitor_open[fsm]) give_up("it receives on a monitor that does not count");
-    self->fsm = fsm;
-    stop(AT_MONITOR, bytes);
+    arrive(TX8_OP_RECV, fsm, bytes);
+    stop();
 }
 
 void direct_fsm_monitor_deinit(uint32_t fsm) {
@@ -270,22 +268,30 @@ void direct_fsm_monitor_deinit(uint32_t fsm) {
 /* --- the chip --- */
 
 tx8_model *tx8_model_open(uint32_t tiles, int64_t spm_bytes, uint64_t ddr_base, int64_t ddr_bytes, tx8_duration *duration) {
+    return tx8_model_open_chips(1, tiles, spm_bytes, ddr_base, ddr_bytes, duration);
+}
+
+tx8_model *tx8_model_open_chips(uint32_t chips, uint32_t per_chip, int64_t spm_bytes, uint64_t ddr_base, int64_t ddr_bytes, tx8_duration *duration) {
     tx8_model *m = calloc(1, sizeof *m);
-    if (!m || !tiles || tiles > MOST_TILES) return free(m), NULL;
-    m->n = tiles, m->ddr_base = ddr_base, m->ddr_bytes = ddr_bytes, m->duration = duration;
-    m->ddr = calloc(1, (size_t)most(ddr_bytes, 1));
+    uint32_t tiles = chips * per_chip;
+    if (!m || !per_chip || per_chip > MOST_TILES || !chips || chips > MOST_CHIPS) return free(m), NULL;
+    m->n = tiles, m->per_chip = per_chip, m->ddr_base = ddr_base, m->ddr_bytes = ddr_bytes, m->duration = duration;
+    m->ddr = calloc(chips, (size_t)most(ddr_bytes, 1));
     m->tiles = calloc(tiles, sizeof *m->tiles);
     m->all = calloc(tiles, sizeof *m->all);
     m->monitors = calloc((size_t)tiles * TX8_MONITORS, sizeof *m->monitors);
+    m->barriers = malloc(tiles * sizeof *m->barriers);
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->moved, NULL);
-    bool whole = m->ddr && m->tiles && m->all && m->monitors;
+    bool whole = m->ddr && m->tiles && m->all && m->monitors && m->barriers;
+    m->meetings = (tx8_meetings){.tiles_per_chip = per_chip, .monitors = m->monitors, .barriers = m->barriers, .n = tiles};
     for (uint32_t k = 0; k < tiles && whole; k++) {
         tile_thread *t = m->tiles + k;
         t->model = m, t->number = (int)k, m->all[k] = &t->tile;
         t->tile.spm = calloc(1, (size_t)spm_bytes), t->tile.spm_bytes = spm_bytes;
-        t->tile.ddr = m->ddr, t->tile.ddr_base = (int64_t)ddr_base, t->tile.ddr_bytes = ddr_bytes;
-        t->tile.number = k;
+        m->barriers[k] = INT64_MAX; /* whoever does not come is waited for, too */
+        t->tile.ddr = m->ddr + k / per_chip * (size_t)most(ddr_bytes, 1), t->tile.ddr_base = (int64_t)ddr_base, t->tile.ddr_bytes = ddr_bytes;
+        t->tile.number = k % per_chip, t->tile.chip = k / per_chip;
         whole = t->tile.spm != NULL;
     }
     tx8_use_level(tx8_levels() - 1);
@@ -299,10 +305,12 @@ void tx8_model_close(tx8_model *m) {
     }
     pthread_mutex_destroy(&m->lock);
     pthread_cond_destroy(&m->moved);
-    free(m->tiles), free(m->all), free(m->monitors), free(m->ddr), free(m);
+    tx8_forget(&m->meetings);
+    free(m->barriers), free(m->tiles), free(m->all), free(m->monitors), free(m->ddr), free(m);
 }
 
 uint8_t *tx8_model_ddr(tx8_model *m) { return m->ddr; }
+uint8_t *tx8_model_chip_ddr(tx8_model *m, uint32_t chip) { return m->ddr + chip * (size_t)most(m->ddr_bytes, 1); }
 const char *tx8_model_error(const tx8_model *m) { return m->error; }
 
 static void *run_tile(void *given) {

@@ -1,4 +1,4 @@
-/* A chip of tiles that run one C program, in place of the chip. */
+/* Chips of tiles that run one C program, in place of the chips. */
 #ifndef TX8_MODEL_H
 #define TX8_MODEL_H
 #include <stdint.h>
@@ -6,7 +6,7 @@
 extern "C" {
 #endif
 
-/* The program: what every tile runs. tile: its number; ddr: where DDR begins. */
+/* The program: what every tile runs. tile: its number, counted on over the chips; ddr: where the DDR of its chip begins. */
 typedef void tx8_program(uint32_t tile, uint64_t ddr);
 /* How long a row occupies its unit, in cycles, without the transfer of bytes: written for a machine from the declarations of its
  * instructions. ddr: address of the row's operand in DDR; ddr_bytes: what a transfer is charged for. -1: no such row is known. */
@@ -18,8 +18,11 @@ enum { TX8_CT, TX8_NE, TX8_RDMA, TX8_WDMA, TX8_TDMA, TX8_KCORE, TX8_DTE, TX8_UNI
 typedef struct tx8_model tx8_model;
 /* Make a chip. ddr_base: address of its first byte of DDR. Scratchpads and DDR are zeros. NULL: no memory. */
 tx8_model *tx8_model_open(uint32_t tiles, int64_t spm_bytes, uint64_t ddr_base, int64_t ddr_bytes, tx8_duration *duration);
-/* Its DDR, `ddr_bytes` long. */
+/* Several, of so many tiles each, with `ddr_bytes` of DDR each. */
+tx8_model *tx8_model_open_chips(uint32_t chips, uint32_t tiles, int64_t spm_bytes, uint64_t ddr_base, int64_t ddr_bytes, tx8_duration *duration);
+/* The DDR of the first chip, or of one of several, `ddr_bytes` long. */
 uint8_t *tx8_model_ddr(tx8_model *model);
+uint8_t *tx8_model_chip_ddr(tx8_model *model, uint32_t chip);
 /* Run the program on all tiles to its end. Returns 0, or not 0 and `tx8_model_error` says what was wrong. */
 int tx8_model_run(tx8_model *model, tx8_program *program);
 const char *tx8_model_error(const tx8_model *model);

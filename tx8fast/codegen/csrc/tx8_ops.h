@@ -29,10 +29,10 @@
 #define DATAMOVE(worker, call) ISSUE(I_TDMA, worker, DataMove, dataMove, call)
 #define DATAMOVE_CT(worker, call) ISSUE(I_CGRA, worker, DataMove, dataMove, call)
 
-/* A program's tile, and its messages that may still be under way. */
+/* A program's tile, and its messages that may still be under way. all: its number, counted on over the chips. */
 #define OP_SENDS 8
 typedef struct {
-    uint32_t tile, n_sent;
+    uint32_t tile, all, n_sent;
     uint64_t ddr;
     direct_dte_info sent[OP_SENDS];
 } op_tile;
@@ -51,33 +51,21 @@ static inline Data_Shape op_shape(uint32_t n, uint32_t h, uint32_t w, uint32_t c
 /* --- DDR to scratchpad and back: bytes; or runs of bytes, with strides in bytes of the side in DDR, and their counts, the innermost
  * first. In scratchpad runs follow each other. --- */
 
-static inline void op_dma_load(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes) {
-    PACKET(I_RDMA, worker, Rdma, Rdma, rdma);
-    F->Rdma1d(P, src, dst, bytes, Fmt_INT8);
-    TsmExecute(P);
-}
-
-static inline void op_dma_load_runs(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t s0, uint32_t n0, uint32_t s1,
-                                    uint32_t n1, uint32_t s2, uint32_t n2) {
-    PACKET(I_RDMA, worker, Rdma, Rdma, rdma);
-    F->AddSrcDst(P, src, dst, Fmt_INT8);
-    F->ConfigStrideIteration(P, bytes, s0, n0, s1, n1, s2, n2);
-    TsmExecute(P);
-}
-
-static inline void op_dma_store(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes) {
-    PACKET(I_WDMA, worker, Wdma, Wdma, wdma);
-    F->Wdma1d(P, src, dst, bytes, Fmt_INT8);
-    TsmExecute(P);
-}
-
-static inline void op_dma_store_runs(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t s0, uint32_t n0, uint32_t s1,
-                                     uint32_t n1, uint32_t s2, uint32_t n2) {
-    PACKET(I_WDMA, worker, Wdma, Wdma, wdma);
-    F->AddSrcDst(P, src, dst, Fmt_INT8);
-    F->ConfigStrideIteration(P, bytes, s0, n0, s1, n1, s2, n2);
-    TsmExecute(P);
-}
+#define OP_DMA(name, class_, type, table)                                                                                       \
+    static inline void op_dma_##name(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes) {                              \
+        PACKET(class_, worker, type, type, table);                                                                              \
+        F->type##1d(P, src, dst, bytes, Fmt_INT8);                                                                               \
+        TsmExecute(P);                                                                                                          \
+    }                                                                                                                           \
+    static inline void op_dma_##name##_runs(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t s0, uint32_t n0, \
+                                            uint32_t s1, uint32_t n1, uint32_t s2, uint32_t n2) {                               \
+        PACKET(class_, worker, type, type, table);                                                                              \
+        F->AddSrcDst(P, src, dst, Fmt_INT8);                                                                                    \
+        F->ConfigStrideIteration(P, bytes, s0, n0, s1, n1, s2, n2);                                                             \
+        TsmExecute(P);                                                                                                          \
+    }
+OP_DMA(load, I_RDMA, Rdma, rdma)
+OP_DMA(store, I_WDMA, Wdma, wdma)
 
 static inline void op_memcpy(uint32_t worker, uint64_t dst, uint64_t src, uint32_t bytes) {
     PACKET(I_TDMA, worker, DataMove, DataMove, dataMove);
@@ -121,8 +109,8 @@ static inline void op_send_wait(op_tile *t) {
     t->n_sent = 0;
 }
 
-static inline void op_gather_send(op_tile *t, uint32_t mode, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t mask, uint32_t monitor,
-                                  uint32_t s0, uint32_t n0, uint32_t s1, uint32_t n1, uint32_t s2, uint32_t n2) {
+static inline direct_dte_info *op_message(op_tile *t, uint32_t mode, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t mask, uint32_t monitor,
+                                          uint32_t s0, uint32_t n0, uint32_t s1, uint32_t n1, uint32_t s2, uint32_t n2) {
     if (t->n_sent == OP_SENDS) op_send_wait(t);
     direct_dte_info *info = &t->sent[t->n_sent++];
     info->src = src, info->dst = dst, info->length = bytes;
@@ -132,13 +120,31 @@ static inline void op_gather_send(op_tile *t, uint32_t mode, uint64_t dst, uint6
     info->stride[1] = s1, info->iteration[1] = n1;
     info->stride[2] = s2, info->iteration[2] = n2;
     info->node = direct_dte_attach(0);
-    direct_dte_send_async(info);
+    return info;
+}
+
+static inline void op_gather_send(op_tile *t, uint32_t mode, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t mask, uint32_t monitor,
+                                  uint32_t s0, uint32_t n0, uint32_t s1, uint32_t n1, uint32_t s2, uint32_t n2) {
+    direct_dte_send_async(op_message(t, mode, dst, src, bytes, mask, monitor, s0, n0, s1, n1, s2, n2));
+}
+
+/* To a tile of another chip. */
+static inline void op_send_chip(op_tile *t, uint32_t chip, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t mask, uint32_t monitor) {
+    op_dte_send_chip(op_message(t, DTE_UNICAST, dst, src, bytes, mask, monitor, 0, 1, 0, 1, 0, 1), chip);
 }
 
 /* The same bytes for every tile of the mask. */
 static inline void op_send(op_tile *t, uint64_t dst, uint64_t src, uint32_t bytes, uint32_t mask, uint32_t monitor) {
     uint32_t mode = mask & (mask - 1) ? DTE_BROADCAST : DTE_UNICAST;
     op_gather_send(t, mode, dst, src, bytes, mask, monitor, 0, 1, 0, 1, 0, 1);
+}
+
+/* Let a launch that spans chips begin on all of them together, so that nobody sends to a tile that still does what was before. */
+static inline void op_meet_chips(const op_tile *t, uint32_t chips, uint32_t tiles) {
+    uint32_t own = t->all / tiles;
+    for (uint32_t turn = 0; turn < 2 && !t->tile; turn++) /* all come to the first chip, then it lets them go */
+        for (uint32_t chip = own ? 0 : 1; chip < (own ? 1 : chips); chip++) op_sync_chip(chip, 0);
+    op_barrier();
 }
 
 /* Let the monitors count that a group receives on, before anybody may send; and end that. */

@@ -86,12 +86,17 @@ def import_model(model: Any, path: str = "", options: ImportOptions | None = Non
         )
         reason = newer if version > MAX_OPSET else f"is not supported, required {MIN_OPSET} to {MAX_OPSET}"
         raise ImportModelError(f"importing {path or 'the model'}: operator set {version} {reason}")
+    handlers = _handlers()
+    if options.kernels:
+        from tx8fast.frontend.onnx.kernels import with_kernels
+
+        handlers = with_kernels(handlers, options.kernels, [o.domain for o in model.opset_import])
     ctx = new_context()
     weights = WeightTable(Path(path).parent if path else None)
 
     def fill(block) -> tuple[list[str], list[str], list]:
         emitter = Emitter(ctx, block, weights)
-        importer = Importer(model, path, options, emitter, _handlers())
+        importer = Importer(model, path, options, emitter, handlers)
         scope, arg_names = importer.declare(block)
         importer.check_ops(scope)
         importer.run_nodes(model.graph.node, scope)

@@ -11,7 +11,6 @@ typedef struct {
     const int64_t *stops;
     int64_t n_stops;
     int64_t at, passed; /* where it stands, and stops behind it */
-    int64_t barriers;   /* of all tiles of the chip, in these rows */
     int arrived;        /* at the stop it stands at */
 } tx8_stream;
 

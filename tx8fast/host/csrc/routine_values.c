@@ -1,4 +1,4 @@
-/* Routines that compute element by element: functions, arithmetic, comparison, selection, conversion, quantisation. */
+/* Routines that compute element by element: functions, arithmetic, comparison, selection, functions in steps. */
 #include "routine.h"
 
 double stored(double x, bool single) { return single ? (double)(float)x : x; }
@@ -308,66 +308,51 @@ bool routine_select(call *c) {
     return give_wholes(c, to, x, a.fmt);
 }
 
-/* --- quantisation --- */
+/* --- a function in steps --- */
 
-/* A scale or zero point as a tensor of x's shape: a single number, one per place of `axis`, per block along it, or repeated. */
-static double *along(call *c, const view *v, const view *x, int64_t axis) {
-    double *own = reals(c, v), *out = room_reals(c, x->n);
-    int64_t step[MAX_RANK] = {0}, at[MAX_RANK] = {0}, none[MAX_RANK] = {0}, zero = 0, block = 1, run = 1;
-    if (!own || !out) return NULL;
-    if (v->n > 1 && v->rank == 1) {
-        if (v->n != x->shape[axis]) return refuse(c, TX8_WHY_SIZES, v->n, x->shape[axis], 0), NULL;
-        step[axis] = 1;
-    } else if (v->n > 1) {
-        if (v->rank != x->rank) return refuse(c, TX8_WHY_RANK, v->rank, x->rank, 0), NULL;
-        for (int k = x->rank - 1; k >= 0; k--) {
-            if (k == axis && v->shape[k] != x->shape[k])
-                block = ceil_div(x->shape[k], v->shape[k]);
-            else if (v->shape[k] != 1 && v->shape[k] != x->shape[k])
-                return refuse(c, TX8_WHY_SIZES, v->shape[k], x->shape[k], 0), NULL;
-            step[k] = v->shape[k] == 1 ? 0 : run, run *= v->shape[k];
+typedef struct {
+    int64_t code, n;
+    int64_t place[3]; /* -1: the number */
+    double number[3];
+} map_step;
+
+static double step_value(const map_step *s, const double *at, bool single) {
+    double v[3] = {0, 0, 0};
+    for (int64_t k = 0; k < s->n; k++) v[k] = s->place[k] < 0 ? stored(s->number[k], single) : at[s->place[k]];
+    if (s->n == 3) return v[0] != 0 ? v[1] : v[2];
+    return stored(s->n == 2 ? real_pair((int)s->code, v[0], v[1], false, single) : function((int)s->code, v[0]), single);
+}
+
+bool routine_map(call *c) {
+    map_step steps[TX8_MAP_STEPS];
+    double at[TX8_MAP_ARGUMENTS + TX8_MAP_STEPS], *in[TX8_MAP_ARGUMENTS];
+    int n_steps = 0, own = c->code;
+    view *to = c->out;
+    if (c->n_in < 1 || c->n_in > TX8_MAP_ARGUMENTS) return refuse(c, TX8_WHY_SIZES, c->n_in, TX8_MAP_ARGUMENTS, 0);
+    for (; c->word < c->end && n_steps < TX8_MAP_STEPS; n_steps++) {
+        map_step *s = steps + n_steps;
+        s->code = next_whole(c), s->n = next_whole(c);
+        if (s->n < 1 || s->n > 3 || s->code < 0 || s->code >= TX8_ROUTINE_COUNT) return refuse(c, TX8_WHY_UNKNOWN, s->code, s->n, 0);
+        for (int64_t k = 0; k < s->n; k++) {
+            s->place[k] = next_whole(c);
+            s->number[k] = s->place[k] < 0 ? next_real(c) : 0;
+            if (s->place[k] >= c->n_in + n_steps) return refuse(c, TX8_WHY_UNKNOWN, s->place[k], c->n_in + n_steps, 0);
         }
+        c->code = (int)s->code, count_each(c, to->n), c->code = own;
     }
-    for (int64_t i = 0; i < x->n; i++) {
-        int64_t place = 0;
-        for (int k = 0; k < x->rank; k++) place += step[k] * (k == axis ? at[k] / block : at[k]);
-        out[i] = own[place];
-        advance(x->rank, x->shape, none, at, &zero);
+    if (!n_steps) return refuse(c, TX8_WHY_UNKNOWN, 0, 0, 0);
+    bool single = true;
+    for (int k = 0; k < c->n_in; k++) {
+        if (missing(c, k)) return false;
+        view v = c->in[k];
+        if (!spread_view(&v, to)) return refuse(c, TX8_WHY_SIZES, v.n, to->n, 0);
+        if (!(in[k] = reals(c, &v))) return false;
+        single = single && !is_f64(&v);
     }
-    count_ops(c, 2 * x->n); /* where its number lies */
-    return out;
-}
-
-bool routine_quantize(call *c) {
-    if (missing(c, 0) || missing(c, 1)) return false;
-    view *v = c->in, *to = c->out;
-    int64_t axis;
-    if (!next_axis(c, v->rank, &axis)) return false;
-    if (v->n != to->n) return refuse(c, TX8_WHY_SIZES, v->n, to->n, 0);
-    bool single = !is_f64(v) && !is_f64(c->in + 1) && (is_float(v) || v->size < 4), to_whole = FORMATS[to->fmt].kind == 'S' || FORMATS[to->fmt].kind == 'U';
-    double *x = reals(c, v), *scale = along(c, c->in + 1, v, axis), *zero = NULL;
-    if (!x || !scale) return false;
-    if (to_whole && c->n_in > 2 && c->in[2].given && !(zero = along(c, c->in + 2, v, axis))) return false;
-    count_divides(c, v->n);
-    for (int64_t i = 0; i < v->n; i++) x[i] = stored(x[i] / scale[i], single);
-    if (to_whole) {
-        count_ops(c, 3 * v->n); /* rounded, moved, saturated */
-        for (int64_t i = 0; i < v->n; i++) x[i] = nearbyint(x[i]) + (zero ? zero[i] : 0);
+    for (int64_t i = 0; i < to->n; i++) {
+        for (int k = 0; k < c->n_in; k++) at[k] = in[k][i];
+        for (int k = 0; k < n_steps; k++) at[c->n_in + k] = step_value(steps + k, at, single);
+        in[0][i] = at[c->n_in + n_steps - 1];
     }
-    return give_reals(c, to, x);
-}
-
-bool routine_dequantize(call *c) {
-    if (missing(c, 0) || missing(c, 1)) return false;
-    view *v = c->in, *to = c->out;
-    int64_t axis;
-    if (!next_axis(c, v->rank, &axis)) return false;
-    if (v->n != to->n) return refuse(c, TX8_WHY_SIZES, v->n, to->n, 0);
-    bool single = !is_f64(c->in + 1);
-    double *x = reals(c, v), *scale = along(c, c->in + 1, v, axis), *zero = NULL;
-    if (!x || !scale) return false;
-    if (c->n_in > 2 && c->in[2].given && !(zero = along(c, c->in + 2, v, axis))) return false;
-    count_ops(c, 2 * v->n);
-    for (int64_t i = 0; i < v->n; i++) x[i] = stored(stored(x[i] - (zero ? zero[i] : 0), single) * scale[i], single);
-    return give_reals(c, to, x);
+    return give_reals(c, to, in[0]);
 }

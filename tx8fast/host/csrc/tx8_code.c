@@ -45,10 +45,24 @@ typedef struct {
     const char *name; /* NULL: any value */
 } bound;
 
-static const bound BOUNDS[TX8_FORMS][PARAMETERS] = {
-#define X(form, k, low, high, name) [form][k] = {low, high, name},
-    TX8_BOUNDS(X)
+enum {
+    ANY,
+#define X(name, low, high) FIELD_##name,
+    TX8_LIMITS(X)
 #undef X
+};
+static const bound BOUNDS[] = {
+    {0},
+#define X(name, low, high) {low, high, #name},
+    TX8_LIMITS(X)
+#undef X
+};
+static const uint8_t FIELDS[TX8_FORMS][PARAMETERS] = {
+#define FORM(form, ...) [form] = {__VA_ARGS__},
+#define PLACE(k, name) [k] = FIELD_##name,
+    TX8_LIMITED(FORM, PLACE)
+#undef PLACE
+#undef FORM
 };
 
 static bool far(int64_t x) { return x <= -TX8_DDR_OFFSET || x >= TX8_DDR_OFFSET; }
@@ -100,7 +114,7 @@ static bool check_row(const tx8_row *r, int64_t at, int64_t n_slots, tx8_problem
 #undef Y
 #undef X
     for (int k = 0; k < PARAMETERS; k++) {
-        const bound *b = &BOUNDS[form][k];
+        const bound *b = BOUNDS + FIELDS[form][k];
         if (b->name && (p[k] < b->low || p[k] >= b->high))
             return tx8_complain(problem, TX8_ERROR_FILE, "instruction %lld: found %s %lld of a %s, required %lld to %lld", row, b->name, (long long)p[k], name,
                                 (long long)b->low, (long long)b->high - 1);

@@ -3,7 +3,9 @@
 #define TX8_ROUTINES_H
 
 #define TX8_WORK 5 /* kinds of work */
-#define TX8_ROUTINE_COUNT 114
+#define TX8_ROUTINE_COUNT 115
+#define TX8_MAP_STEPS 128
+#define TX8_MAP_ARGUMENTS 16
 #define TX8_CALLS_VERSION 1 /* of calls as words */
 
 /* code, name, function */
@@ -41,7 +43,8 @@
     X(102, conv, routine_conv) X(103, conv_transpose, routine_conv) X(104, reduce, routine_reduce) \
     X(105, arg_reduce, routine_arg_reduce) X(106, topk, routine_topk) X(107, cumsum, routine_scan) \
     X(108, cumprod, routine_scan) X(109, layernorm, routine_norm) X(110, rmsnorm, routine_norm) \
-    X(111, softmax, routine_softmax) X(112, batchnorm_inference, routine_batchnorm) X(113, rope, routine_rope)
+    X(111, softmax, routine_softmax) X(112, batchnorm_inference, routine_batchnorm) X(113, rope, routine_rope) \
+    X(114, map, routine_map)
 
 /* functions */
 #define TX8_ROUTINE_FUNCTIONS(X) \
@@ -53,7 +56,7 @@
     X(routine_iota) X(routine_gather) X(routine_gather_elements) X(routine_gather_nd) X(routine_scatter) \
     X(routine_scatter_nd) X(routine_kv_update) X(routine_contract) X(routine_conv) X(routine_reduce) \
     X(routine_arg_reduce) X(routine_topk) X(routine_scan) X(routine_norm) X(routine_softmax) X(routine_batchnorm) \
-    X(routine_rope)
+    X(routine_rope) X(routine_map)
 
 /* by code: whether operand 0 may lie where result 0 does, whether channel blocks are taken as they lie; work of an element beside loads and stores */
 #define TX8_ROUTINE_UPDATES \
@@ -67,7 +70,7 @@
     [78] = 0, [79] = 0, [80] = 0, [81] = 0, [82] = 0, [83] = 0, [84] = 0, [85] = 0, [86] = 0, [87] = 0, [88] = 0, \
     [89] = 0, [90] = 0, [91] = 0, [92] = 0, [93] = 0, [94] = 0, [95] = 0, [96] = 1, [97] = 1, [98] = 1, [99] = 0, \
     [100] = 0, [101] = 0, [102] = 0, [103] = 0, [104] = 0, [105] = 0, [106] = 0, [107] = 0, [108] = 0, [109] = 0, \
-    [110] = 0, [111] = 0, [112] = 0, [113] = 0,
+    [110] = 0, [111] = 0, [112] = 0, [113] = 0, [114] = 0,
 
 #define TX8_ROUTINE_TAKES_BLOCKS \
     [0] = 0, [1] = 0, [2] = 0, [3] = 0, [4] = 0, [5] = 0, [6] = 0, [7] = 0, [8] = 0, [9] = 0, [10] = 0, [11] = 0, \
@@ -80,7 +83,7 @@
     [78] = 0, [79] = 0, [80] = 0, [81] = 0, [82] = 0, [83] = 0, [84] = 0, [85] = 0, [86] = 0, [87] = 0, [88] = 0, \
     [89] = 0, [90] = 0, [91] = 0, [92] = 0, [93] = 0, [94] = 0, [95] = 0, [96] = 0, [97] = 0, [98] = 1, [99] = 0, \
     [100] = 0, [101] = 0, [102] = 0, [103] = 0, [104] = 0, [105] = 0, [106] = 0, [107] = 0, [108] = 0, [109] = 0, \
-    [110] = 0, [111] = 0, [112] = 0, [113] = 0,
+    [110] = 0, [111] = 0, [112] = 0, [113] = 0, [114] = 0,
 
 #define TX8_ROUTINE_EACH \
     [0] = {0, 0, 0, 0, 1}, [1] = {0, 0, 0, 0, 1}, [2] = {0, 0, 0, 2, 0}, [3] = {0, 0, 0, 0, 1}, [4] = {0, 0, 0, 0, 1}, \
@@ -110,7 +113,8 @@
     [98] = {0, 0, 0, 0, 0}, [99] = {0, 0, 0, 0, 0}, [100] = {0, 0, 0, 0, 0}, [101] = {0, 0, 0, 0, 0}, \
     [102] = {0, 0, 0, 0, 0}, [103] = {0, 0, 0, 0, 0}, [104] = {0, 0, 0, 0, 0}, [105] = {0, 0, 0, 0, 0}, \
     [106] = {0, 0, 0, 0, 0}, [107] = {0, 0, 0, 0, 0}, [108] = {0, 0, 0, 0, 0}, [109] = {0, 0, 0, 0, 0}, \
-    [110] = {0, 0, 0, 0, 0}, [111] = {0, 0, 0, 0, 0}, [112] = {0, 0, 0, 0, 0}, [113] = {0, 0, 0, 0, 0},
+    [110] = {0, 0, 0, 0, 0}, [111] = {0, 0, 0, 0, 0}, [112] = {0, 0, 0, 0, 0}, [113] = {0, 0, 0, 0, 0}, \
+    [114] = {0, 0, 0, 0, 0},
 
 /* the work of activations per element, of reductions per element and per row */
 #define TX8_ACT_EACH \
@@ -155,7 +159,7 @@ enum {
     TX8_R_GATHER_ND = 95, TX8_R_SCATTER = 96, TX8_R_SCATTER_ND = 97, TX8_R_KV_UPDATE = 98, TX8_R_GEMM = 99,
     TX8_R_CONTRACT = 100, TX8_R_EINSUM = 101, TX8_R_CONV = 102, TX8_R_CONV_TRANSPOSE = 103, TX8_R_REDUCE = 104,
     TX8_R_ARG_REDUCE = 105, TX8_R_TOPK = 106, TX8_R_CUMSUM = 107, TX8_R_CUMPROD = 108, TX8_R_LAYERNORM = 109,
-    TX8_R_RMSNORM = 110, TX8_R_SOFTMAX = 111, TX8_R_BATCHNORM_INFERENCE = 112, TX8_R_ROPE = 113,
+    TX8_R_RMSNORM = 110, TX8_R_SOFTMAX = 111, TX8_R_BATCHNORM_INFERENCE = 112, TX8_R_ROPE = 113, TX8_R_MAP = 114,
 };
 
 enum {

@@ -1,11 +1,11 @@
-"""Element-wise kinds: binary, comparison, logic, unary, activations, clamp, select, swiglu, convert, rope.
+"""Element-wise kinds: binary, comparison, logic, unary, activations, clamp, select, swiglu, maps, convert, rope.
 
-May import: ir.ops.base, ir.factors. Must not: know lowering.
+May import: ir.ops.base, ir.factors, numerics.steps, errors. Must not: know lowering.
 """
 
 from __future__ import annotations
 
-from tx8fast.errors import VerifyError
+from tx8fast.errors import ConfigError, VerifyError
 from tx8fast.ir import factors, factors_index
 from tx8fast.ir.core import COMMUTATIVE, COMPUTE, ELEMENTWISE, IDEMPOTENT, REQUIRED, Op
 from tx8fast.ir.ops.base import (
@@ -23,6 +23,7 @@ from tx8fast.ir.ops.base import (
     where,
 )  # fmt: skip
 from tx8fast.ir.types import DTYPE_BITS, FLOAT_DTYPES
+from tx8fast.numerics.steps import parse_steps
 
 EW = COMPUTE | ELEMENTWISE
 
@@ -89,6 +90,19 @@ def _swiglu(op: Op):
         raise fail(op, "act", repr(op.attrs["act"]), "silu, gelu, gelu_tanh, relu or sigmoid")
     tensor(op, 0, dtypes=FLOAT_DTYPES)
     return _binary(op)
+
+
+def _map(op: Op):
+    try:
+        parse_steps(op.attrs["steps"], len(op.operands))
+    except ConfigError as e:
+        raise fail(op, "steps", repr(op.attrs["steps"]), f"steps: {e}") from e
+    first = tensor(op, 0, dtypes=FLOAT_DTYPES)
+    shape = first.shape
+    for k in range(1, len(op.operands)):
+        same_dtype(op, k, first.dtype)
+        shape = broadcast_dims(op, k, shape, tensor(op, k).shape)
+    return [(shape, first.dtype)]
 
 
 def _convert(op: Op):
@@ -203,6 +217,8 @@ _KINDS: tuple[OpDef, ...] = (
     OpDef("select", ("pred", "a", "b"), infer=_select, rule_of=_ew_rule(2), align=broadcast_align, traits=EW),
     OpDef("swiglu", ("gate", "up"), attrs={"act": (str, "silu")}, infer=_swiglu, rule_of=_ew_rule(3),
           align=broadcast_align, traits=EW, inplace=0),
+    OpDef("map", ("x*",), attrs={"steps": (str, REQUIRED)}, infer=_map, align=broadcast_align, traits=EW,
+          rule_of=lambda ins, outs, attrs: factors.elementwise(ins, outs, attrs["steps"].count(";") + 1, "ct"), since=(2, 0)),
     OpDef("convert", ("x",), attrs={"dtype": (str, REQUIRED)}, infer=_convert, rule_of=_ew_rule(1), traits=EW,
           engine=_convert_engine),
     OpDef("rope", ("x", "cos", "sin"), align="align", infer=_rope, rule_of=factors_index.rope,

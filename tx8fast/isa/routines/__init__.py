@@ -6,6 +6,8 @@ its oracle. Importing this module completes the registry.
 
 from tx8fast.isa.routines import values  # isort: skip - numbers follow the order of declarations
 from tx8fast.isa.routines import images, moves, products, rows
+
+from tx8fast.isa.routines import maps  # isort: skip
 from tx8fast.isa.routines.base import (
     BY_CODE,
     CALLS_VERSION,
@@ -34,4 +36,4 @@ __all__ = [
     "words_of",
     "work_of",
 ]
-_FAMILIES = (values, moves, rows, products, images)
+_FAMILIES = (values, moves, rows, products, images, maps)

@@ -27,6 +27,7 @@ from tx8fast.numerics.routines.support import (
     optional,
     wide,
 )
+from tx8fast.numerics.steps import COMPARISONS, parse_steps
 
 #: evaluated in f64, rounded once
 _TRANSCENDENTAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -147,6 +148,19 @@ def select(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray
     return [done(np.where(pred, wide(operand(arrays, 1)), wide(operand(arrays, 2))), out_types)]
 
 
+def mapped(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
+    """A function in steps of f32 (numerics.steps); operands broadcast."""
+    values = [wide(operand(arrays, k)) for k in range(len(arrays))]
+    kind = "f64" if any(v.dtype == np.float64 for v in values) else "f32"
+    shape = np.broadcast_shapes(*(v.shape for v in values))
+    for step in parse_steps(str(attrs["steps"]), len(arrays)):
+        given = [values[o] if type(o) is int else np.asarray(o, formats.np_dtype(kind)) for o in step.operands]
+        dtype = "pred" if step.kind in COMPARISONS else kind
+        (made,) = ROUTINES[step.kind](given, {}, [(shape, dtype)])
+        values.append(made.astype(formats.np_dtype(kind)))
+    return [done(np.broadcast_to(values[-1], shape), out_types)]
+
+
 def convert(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """Format conversion: float to float nearest even, float to integer cut and saturated."""
     return [done(operand(arrays, 0), out_types)]
@@ -196,6 +210,7 @@ ROUTINES: dict[str, Routine] = (
     | {
         "mod": mod,
         "select": select,
+        "map": mapped,
         "convert": convert,
         "quantize": quantize,
         "dequantize": dequantize,
