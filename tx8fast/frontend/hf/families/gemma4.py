@@ -11,7 +11,7 @@ from typing import Any
 from tx8fast.frontend.hf.families.names import SANDWICH
 from tx8fast.frontend.hf.family import Family, Fields, Stack, biases, cap
 from tx8fast.frontend.hf.reader import Reader
-from tx8fast.frontend.hf.rope import read_rope, rotation_by_window
+from tx8fast.frontend.hf.rope import read_rope, rotation_by_window, section_of
 from tx8fast.frontend.hf.routing import routed
 from tx8fast.frontend.hf.spec import Side
 from tx8fast.frontend.hf.windows import window_of
@@ -45,15 +45,26 @@ def _forms(r: Reader, f: Fields, kinds: list[str]) -> tuple[tuple[int, int], ...
     return tuple(found)
 
 
+def _rope_sections(r: Reader) -> dict[str, dict[str, Any]]:
+    """A rotation for either kind of layer, the library's where the file has none."""
+    _, raw = section_of(r)
+    found = {kind: raw.get(kind) or usual for kind, usual in _ROPES.items()}
+    for kind, section in found.items():
+        if not isinstance(section, dict):
+            r.problems.append(f"rope_parameters: key '{kind}' is {section!r}, required: an object")
+            found[kind] = _ROPES[kind]
+    return found
+
+
 def _layers(r: Reader, f: Fields) -> Fields:
     layers = f["layers"]
     if not layers:
         return {}
     kinds = _kinds(r, layers)
     forms, window = _forms(r, f, kinds), window_of(r, 512)
-    given = r.raw.get("rope_parameters") or _ROPES
+    given = _rope_sections(r)
     ropes = tuple(read_rope(r, next((w for k, (_, w) in zip(kinds, forms, strict=True) if k == kind), f["head_dim"]),
-                            section="rope_parameters", raw=given.get(kind) or _ROPES[kind])
+                            section="rope_parameters", raw=given[kind])
                   for kind in (_FULL, _NEAR))  # fmt: skip
     first = layers - r.count("num_kv_shared_layers", 0)
     lenders = {kind: i for i, kind in enumerate(kinds[: max(0, first)])}

@@ -237,7 +237,7 @@ def _zamba2(r: Reader, f: Fields) -> Fields:
     places, many = [i for i, kind in enumerate(kinds) if kind], r.size("num_mem_blocks", 1) or 1
     number = {i: n for n, i in enumerate(places)}
     lender = tuple(places[number[i] % many] if kind else -1 for i, kind in enumerate(kinds))
-    lanes = 2 * hidden // f["heads"]
+    lanes = max(1, 2 * hidden // f["heads"])
     if 2 * hidden % f["heads"]:
         r.problems.append(f"hidden_size {hidden} twice is not a multiple of num_attention_heads {f['heads']}")
     heads = r.size("n_mamba_heads", 8) or 1
