@@ -82,7 +82,7 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
         r.problems.append(
             f"{section}: short_factor has {len(factors)} entries, rotary width {rotary} needs {rotary // 2}"
         )
-    return Rope(base or theta, rotary, scaling, style, gain, images, head_dim or 0)
+    return Rope(base or theta, rotary, scaling, style, gain, images)
 
 
 def rotation(style: str | Read = "half", width: Read | None = None, **options: Any) -> Part:

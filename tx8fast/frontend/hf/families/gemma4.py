@@ -5,6 +5,7 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
@@ -63,9 +64,10 @@ def _layers(r: Reader, f: Fields) -> Fields:
     kinds = _kinds(r, layers)
     forms, window = _forms(r, f, kinds), window_of(r, 512)
     given = _rope_sections(r)
-    ropes = tuple(read_rope(r, next((w for k, (_, w) in zip(kinds, forms, strict=True) if k == kind), f["head_dim"]),
-                            section="rope_parameters", raw=given[kind])
-                  for kind in (_FULL, _NEAR))  # fmt: skip
+    ropes = []
+    for kind in (_FULL, _NEAR):
+        width = next((w for k, (_, w) in zip(kinds, forms, strict=True) if k == kind), f["head_dim"])
+        ropes.append(replace(read_rope(r, width, section="rope_parameters", raw=given[kind]), width=width or 0))
     first = layers - r.count("num_kv_shared_layers", 0)
     lenders = {kind: i for i, kind in enumerate(kinds[: max(0, first)])}
     if first < layers and set(kinds) != set(lenders):
@@ -79,7 +81,7 @@ def _layers(r: Reader, f: Fields) -> Fields:
             r.problems.append(f"num_attention_heads {f['heads']} is not a multiple of {heads} key heads")
     width = r.count("hidden_size_per_layer_input", 256)
     return {
-        "ropes": ropes, "rope_of": tuple(int(kind == _NEAR) for kind in kinds), "forms": forms, "units": units,
+        "ropes": tuple(ropes), "rope_of": tuple(int(kind == _NEAR) for kind in kinds), "forms": forms, "units": units,
         "windows": tuple(window if kind == _NEAR else 0 for kind in kinds),
         "keys_from": tuple(-1 if i < first else lenders.get(kind, -1) for i, kind in enumerate(kinds)),
         "keys_as_values": tuple(kind == _FULL and r.flag("attention_k_eq_v") for kind in kinds),
