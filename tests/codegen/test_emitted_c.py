@@ -96,7 +96,9 @@ def same_figures(text, made):
     timed = simulate(replace(made.program, machine=machine))
     chips = made.program.n_chips  # alike, and the simulator's figures are those of one
     found, engines = figures(text), timed.counters["engines"]
-    assert {u: n for u, (n, _) in found.items() if u in engines} == {u: chips * c["instructions"] for u, c in engines.items()}
+    assert {u: n for u, (n, _) in found.items() if u in engines} == {
+        u: chips * c["instructions"] for u, c in engines.items()
+    }
     for unit in ("ct", "ne", "tdma", "kcore"):
         assert found[unit][1] == chips * timed.busy[unit], unit
     for unit in ("rdma", "wdma", "dte"):

@@ -137,7 +137,9 @@ def test_newer_files_are_refused_or_warned_of():
 def test_a_text_has_no_kind_younger_than_its_version():
     g = every_kind(new_context())
     late = sorted({op.name for op in g.module.walk() if op.info.since > (1, 0)})
-    assert late and all(name.endswith("_") or name == "tx8be.map" or "tensor" in name or "view" in name for name in late)
+    assert late and all(
+        name.endswith("_") or name == "tx8be.map" or "tensor" in name or "view" in name for name in late
+    )
     with pytest.raises(
         VerifyError, match=r"old.mlir: the text is of version 1.0 and has later kinds: .*relu_ \(since 2.0\)"
     ):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.cnn_models import CnnBuilder
-from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
+from support.one_op import Arg, Case, build, check_drawn, grouped
 from support.thorough import few_examples
 
 from tx8fast import api
@@ -26,10 +26,7 @@ def agrees(case: Case, seed: int, kind: type) -> None:
     # several bf16 results in a row: each rounds once, in another order than the reference adds; of f32 sums of a thousand
     # products a clamp leaves values that are small against what was summed
     slack = {"bf16": 3e-2, "f32": 1e-4}.get(case.args[0].dtype)
-    check(case, inputs, tolerance=slack)
-    plan = random_plan(case, rng, low)
-    if plan is not None:
-        check(with_plan(case, plan, low), inputs, tolerance=slack)
+    check_drawn(case, low, rng, inputs, tolerance=slack)
 
 
 def blocked(dtype: str, *shape: int) -> Arg:

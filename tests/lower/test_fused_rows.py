@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.one_op import Arg, build, check, grouped, random_plan, with_plan
+from support.one_op import Arg, build, check_drawn, grouped
 
 from tx8fast.lower import lower
 from tx8fast.lower.fused import Fused
@@ -38,10 +38,7 @@ def test_norm_follows_a_product(kind, dtype, rows, depth, cols, residual, both, 
     rng = np.random.default_rng(seed)
     feed = [a.values(rng) for a in case.args]
     limit = 4e-2 if dtype == "bf16" else 2e-4
-    check(case, feed, tolerance=limit)
-    plan = random_plan(case, rng, low)
-    if plan is not None:
-        check(with_plan(case, plan, low), feed, tolerance=limit)
+    check_drawn(case, low, rng, feed, tolerance=limit)
 
 
 @settings(max_examples=8)
@@ -65,11 +62,7 @@ def test_an_op_follows_a_product_that_splits_heads(dtype, heads, rows, dim, mach
     rng = np.random.default_rng(seed)
     feed = [a.values(rng) for a in case.args]
     limit = 4e-2 if dtype == "bf16" else 2e-4
-    check(case, feed, tolerance=limit)
-    for _ in range(3):
-        plan = random_plan(case, rng, low)
-        if plan is not None:
-            check(with_plan(case, plan, low), feed, tolerance=limit)
+    check_drawn(case, low, rng, feed, 3, limit)
 
 
 @settings(max_examples=10)
@@ -93,7 +86,4 @@ def test_an_operand_lacks_a_dimension_of_the_rows(dtype, batch, rows, cols, dens
     rng = np.random.default_rng(seed)
     feed = [a.values(rng) for a in case.args]
     limit = 4e-2 if dtype == "bf16" else 2e-4
-    check(case, feed, tolerance=limit)
-    plan = random_plan(case, rng, low)
-    if plan is not None:
-        check(with_plan(case, plan, low), feed, tolerance=limit)
+    check_drawn(case, low, rng, feed, tolerance=limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.one_op import Arg, build, check, grouped, random_plan, with_plan
+from support.one_op import Arg, build, check_drawn, grouped
 
 from tx8fast.lower import lower
 from tx8fast.lower.fused import Fused
@@ -43,7 +43,4 @@ def test_rows_in_one_launch(kinds, dtype, batch, rows, cols, all_leave, machine,
     rng = np.random.default_rng(seed)
     feed = [a.values(rng) for a in case.args]
     limit = 5e-2 if dtype == "bf16" else 2e-4
-    check(case, feed, tolerance=limit)
-    plan = random_plan(case, rng, low)
-    if plan is not None:
-        check(with_plan(case, plan, low), feed, tolerance=limit)
+    check_drawn(case, low, rng, feed, tolerance=limit)

@@ -30,6 +30,10 @@ _LLAMA_1B = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 81
 _QWEN3 = {"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
           "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
           "rope_theta": 1e6, **_RMS}  # fmt: skip
+_GEMMA2 = {"model_type": "gemma2", "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26,
+           "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256, "vocab_size": 256000,
+           "rope_theta": 1e4, "hidden_activation": "gelu_pytorch_tanh", "attn_logit_softcapping": 50.0, "sliding_window": 4096,
+           "final_logit_softcapping": 30.0, "rms_norm_eps": 1e-6, "max_position_embeddings": 8192, "torch_dtype": "bfloat16"}  # fmt: skip
 _GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "n_positions": 1024,
          "activation_function": "gelu_new", "torch_dtype": "bfloat16"}  # fmt: skip
 _VIT = {"model_type": "vit", "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
@@ -108,6 +112,7 @@ def _all() -> dict[str, Case]:
         "llama-3.2-1b": _prefill(_LLAMA_1B, 512, 2048),
         "qwen3-0.6b": _prefill(_QWEN3, 512, 2048),
         "qwen2.5-7b": _prefill(qwen, 512, 2048),
+        "gemma-2-2b": _prefill(_GEMMA2, 512, 2048),
         "bert-base": {f"{seq} batch {n}": _config(bert, seq=seq, batch=n) for seq, n in ((384, 1), (128, 4), (384, 16), (384, 17))},
         "gpt2": _prefill(_GPT2, 77, 1024),
         "vit-base": {f"batch {n}": _config(_VIT, batch=n) for n in (1, 8)},

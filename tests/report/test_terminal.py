@@ -22,7 +22,7 @@ from tx8fast.batch import table
 from tx8fast.cli.cache import group_parts
 from tx8fast.cli.output import progress
 from tx8fast.errors import ConfigError
-from tx8fast.program.labels import label, layer_of, ops_text, ranges_text
+from tx8fast.program.labels import Layers, label, ops_text, ranges_text
 from tx8fast.report import compare
 from tx8fast.report.assumptions import calibration_tables, sensitivity_tables
 from tx8fast.report.check import ops_grid, size_parts
@@ -162,8 +162,21 @@ def test_labels():
     assert label(["norm+lm_head"], ["norm", "lm_head"]) == "norm + lm_head"
     assert ops_text(["/h.0/q/MatMul", "/h.0/k/MatMul", "/h.0/Add"]) == "q.MatMul + k.MatMul + Add"
     assert ops_text(["a", "a"]) == "a" and ops_text(["x.1.mm", "x.2.mm"]) == "mm"
-    assert layer_of("encoder/layer/11/out") == ("layer", 11) and layer_of("node_mul_22") is None
-    assert ranges_text([3, 1, 2, 7]) == "1-3, 7"
+    alone = Layers(["encoder/layer/11/out"])
+    assert alone.of("encoder/layer/11/out") == ("layer", 11) and alone.of("node_mul_22") is None
+    assert ranges_text([3, 1, 2, 7]) == "1-3, 7" and ranges_text([]) == ""
+    assert ranges_text([0, 2, 4, 6, 7, 8]) == "0-6 by 2, 7-8" and ranges_text([0, 2, 4]) == "0, 2, 4"
+    assert ranges_text([0, 1, 3, 4, 6, 9], 3) == "0-9 (6 of them)"
+
+
+def test_layers_that_are_repeated_together_have_their_own_numbers():
+    """A function of two layers, called for layers 1 and 2, 3 and 4 ...; its names are those of layers 1 and 2."""
+    names = [f"layers.{i}.attn/layers.{k}.{op}" for i in (1, 3, 5, 7) for k in (1, 2) for op in ("attn", "mlp+act")]
+    layers = Layers(["embed", "layers.0.attn", *names])
+    assert [layers.of(n) for n in names if n.endswith("act")] == [("layers", n) for n in range(1, 9)]
+    odd, even = ([n for n in names if f"/layers.{k}.mlp" in n] for k in (1, 2))
+    assert label(odd, ["layers.1.mlp"], layers) == "layers 1-7 by 2: mlp"
+    assert label(even, ["layers.2.mlp"], layers) == "layers 2-8 by 2: mlp"
 
 
 @pytest.fixture

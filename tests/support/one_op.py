@@ -186,6 +186,16 @@ def check(case: Case, inputs: Sequence[np.ndarray] | None = None, seed: int = 0,
     return [got[f"y{i}"] for i in range(len(got))]
 
 
+def check_drawn(case: Case, low: Any, rng: np.random.Generator, inputs: Sequence[np.ndarray] | None = None, plans: int = 1,
+                tolerance: float | None = None) -> None:  # fmt: skip
+    """Run the case under the plan that the search found, then under drawn ones of a lowering, None: of the case's own."""
+    check(case, inputs, tolerance=tolerance)
+    for _ in range(plans):
+        plan = random_plan(case, rng, low)
+        if plan is not None:
+            check(with_plan(case, plan, low), inputs, tolerance=tolerance)
+
+
 def compare(got: np.ndarray, want: np.ndarray, tolerance: float | None = None) -> None:
     """Fail unless both have one dtype and shape, non-finite values agree and the others are close."""
     assert got.shape == want.shape and got.dtype == want.dtype, (got.shape, want.shape, got.dtype, want.dtype)

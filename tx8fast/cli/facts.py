@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tx8fast.cli.kernel_core import program_share
 from tx8fast.errors import ConfigError, ProgramError, raise_all
 from tx8fast.machine import Machine
-from tx8fast.program.labels import label, layers_text, segment_labels
+from tx8fast.program.labels import Layers, label, segment_labels
 from tx8fast.program.model import FORMAT_VERSION, Program, Segment, Tensor
 from tx8fast.program.rates import rates
 from tx8fast.simulator.roofline import roofline
@@ -169,8 +169,9 @@ def group_labels(program: Program, result: CycleResult) -> list[tuple[str, str]]
     names: list[list[str]] = [[] for _ in result.groups]
     for name, group, _ in result.timeline:
         names[group].append(name)
+    layers = Layers(name for name, _, _ in result.timeline)
     return [
-        (layers_text(n), label(n, [op for s in g.segments for op in ops[s]]))
+        (layers.text(n), label(n, [op for s in g.segments for op in ops[s]], layers))
         for n, g in zip(names, result.groups, strict=True)
     ]
 

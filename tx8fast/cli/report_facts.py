@@ -12,7 +12,7 @@ import numpy as np
 
 from tx8fast.cli.facts import program_facts, segment_facts, simulation_facts
 from tx8fast.machine import DDR_BASE, Machine
-from tx8fast.program.labels import layers_text
+from tx8fast.program.labels import Layers
 from tx8fast.program.model import Program, Tensor
 from tx8fast.simulator.cycle import CycleResult
 from tx8fast.simulator.losses import LOSSES
@@ -31,6 +31,7 @@ def report_facts(
     launches = [s["launches"] for s in found.pop("stretches")]
     peak = {s.name: s.spm_peak_bytes for s in program.segments}
     names = [program.launches[own[0]].name for own in launches]
+    layers = Layers(launch.name for launch in program.launches)
     return {
         "sim": simulation_facts(path, program, result),
         "program": head,
@@ -40,7 +41,7 @@ def report_facts(
         "chain": [{"group": group, "segments": [program.launches[i].segment for i in own]}
                   for own, (_, group, _) in zip(launches, result.timeline, strict=True)],
         "edges": _edges(program, launches),
-        "layers_text": lambda indices: layers_text(names[i] for i in indices),
+        "layers_text": lambda indices: layers.text(names[i] for i in indices),
         "spm": [max((peak[s] for s in g.segments), default=0) for g in result.groups],
         "profile": found,
         "machine": _machine(program.machine),

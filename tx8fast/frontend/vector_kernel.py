@@ -238,7 +238,7 @@ class VectorKernel:
             found = self.function(*(Element(trace, k, False) for k in range(inputs)), *numbers)
         except Tx8Error:
             raise
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             raise ImportModelError(f"{_line(self.code.co_filename, e, self.where)}: {type(e).__name__}: {e}") from e
         results = list(found) if isinstance(found, tuple) else [found]
         for r in results:
@@ -281,7 +281,7 @@ def load_kernels(path: str | os.PathLike[str]) -> list[VectorKernel]:
         raise ConfigError(f"{doing}: line {e.lineno}: {e.msg}") from e
     except ImportModelError as e:
         raise ConfigError(f"{doing}: {e}") from e
-    except Exception as e:
+    except (Exception, SystemExit) as e:
         raise ConfigError(f"{_line(where, e, doing)}: {type(e).__name__}: {e}") from e
     found = [k for k in vars(module).values() if isinstance(k, VectorKernel)]
     if not found:

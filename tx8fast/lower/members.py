@@ -11,6 +11,7 @@ point of those. Kernels that tell rows apart, or work on heads, keep the dimensi
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -78,24 +79,24 @@ def row_leader(op: OpRecord, machine: Machine, resident: bool) -> Lowering:
 
 
 @dataclass
-class Member:
+class Member(ABC):
     """A kernel, and where each of its read accesses comes from. made: the dimensions of its result over the group's factors."""
 
     low: Lowering
     made: tuple[Dim, ...]
     sources: list[Source]
 
+    @abstractmethod
     def ranges(self, lo: Sequence[int], hi: Sequence[int]) -> Ranges:
         """Return the range of the kernel's loops that the group's range [lo, hi) means."""
-        raise NotImplementedError
 
+    @abstractmethod
     def result(self, spec: TensorSpec) -> Access:
         """Return the access to the member's result `spec` where it leaves the group."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loops(self) -> Iterator[tuple[Link, int]]:
         """Yield the links of the kernel's loops that have limits, with the number of the loop."""
-        raise NotImplementedError
 
 
 class Linked(Member):

@@ -3,7 +3,8 @@
 May import: program.model. Must not: know models; it reads names.
 
 A launch is called after the call that leads to it and its step: `layers.5.attn_norm/layers.0.mlp_norm+act`. Repeated layers are one function
-named after the first of them, so the first number in a launch's name is its layer.
+named after the first of them, so the first number in a launch's name is its layer; where several layers are repeated together, the first of them:
+`layers.4.attn_norm/layers.1.mlp_norm+act` is of layer 5 if the names in that call begin with layer 0.
 """
 
 from __future__ import annotations
@@ -20,31 +21,72 @@ _SPLIT = re.compile(r"[./]+")
 _DULL = "_proj"
 
 
-def layer_of(name: str) -> tuple[str, int] | None:
-    """Return the word and the number of the layer that a launch belongs to, None outside layers: ("layers", 12)."""
-    found = _LAYER.search(name)
-    return None if found is None else (found[1], int(found[2]))
+#: pieces of a list of numbers that stand in a label; of longer lists the ends and how many there are
+PIECES = 3
+#: numbers at equal distances that are told as one piece
+EVENLY = 4
 
 
-def ranges_text(numbers: Iterable[int]) -> str:
-    """Return "0-3, 7"."""
-    out: list[list[int]] = []
-    for n in sorted(set(numbers)):
-        if out and out[-1][1] == n - 1:
-            out[-1][1] = n
-        else:
-            out.append([n, n])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in out)
+class Layers:
+    """The layers of a program's launches, from all of their names."""
+
+    def __init__(self, launches: Iterable[str]) -> None:
+        self._first: dict[str, int] = {}  # call -> the first layer that the names inside it have
+        for name in launches:
+            found = _call(name)
+            if found is not None:
+                call, _, inside = found
+                self._first[call] = min(inside, self._first.get(call, inside))
+
+    def of(self, name: str) -> tuple[str, int] | None:
+        """Return the word and the number of the layer that a launch belongs to, None outside layers: ("layers", 12)."""
+        own = _LAYER.search(name)
+        if own is None:
+            return None
+        found = _call(name)
+        if found is None:
+            return own[1], int(own[2])
+        call, outside, inside = found
+        return own[1], outside + inside - self._first.get(call, inside)
+
+    def text(self, launches: Iterable[str], most: int = 1 << 30) -> str:
+        """Return the layers of launches, "layers 0-31"; "" outside layers."""
+        found: dict[str, list[int]] = {}
+        for name in launches:
+            layer = self.of(name)
+            if layer is not None:
+                found.setdefault(layer[0], []).append(layer[1])
+        return ", ".join(f"{word} {ranges_text(numbers, most)}" for word, numbers in found.items())
 
 
-def layers_text(launches: Iterable[str]) -> str:
-    """Return the layers of launches, "layers 0-31"; "" outside layers."""
-    found: dict[str, list[int]] = {}
-    for name in launches:
-        layer = layer_of(name)
-        if layer is not None:
-            found.setdefault(layer[0], []).append(layer[1])
-    return ", ".join(f"{word} {ranges_text(numbers)}" for word, numbers in found.items())
+def _call(name: str) -> tuple[str, int, int] | None:
+    """Return of a launch inside a call what names the call, and the numbers of the layers outside and inside; None of others."""
+    places = list(_LAYER.finditer(name))
+    if not places:
+        return None
+    first, last = places[0], next(p for p in reversed(places) if p[1] == places[0][1])
+    if "/" not in name[first.end() : last.start()]:
+        return None
+    return name[: last.start()], int(first[2]), int(last[2])
+
+
+def ranges_text(numbers: Iterable[int], most: int = 1 << 30) -> str:
+    """Return "0-3, 7", "0-40 by 2", and of more than `most` such pieces "0-60 (51 of them)"."""
+    left = sorted(set(numbers))
+    count = len(left)
+    ends = f"{left[0]}-{left[-1]} ({count} of them)" if left else ""
+    out: list[str] = []
+    while left:
+        step = left[1] - left[0] if len(left) > 1 else 1
+        n = 1
+        while n < len(left) and left[n] - left[n - 1] == step:
+            n += 1
+        if step > 1 and n < EVENLY:
+            n = 1
+        by = f" by {step}" if step > 1 else ""
+        out.append(f"{left[0]}-{left[n - 1]}{by}" if n > 1 else str(left[0]))
+        left = left[n:]
+    return ", ".join(out) if len(out) <= most else ends
 
 
 def ops_text(ops: Sequence[str]) -> str:
@@ -63,10 +105,10 @@ def ops_text(ops: Sequence[str]) -> str:
             length[op] += 1
 
 
-def label(launches: Sequence[str], ops: Sequence[str]) -> str:
-    """Return "layers 0-31: mlp_norm + gate + up" of launches with the same ops."""
-    layers, what = layers_text(launches), ops_text(ops)
-    return ": ".join(filter(None, (layers, what))) or (launches[0] if launches else "")
+def label(launches: Sequence[str], ops: Sequence[str], layers: Layers | None = None) -> str:
+    """Return "layers 0-31: mlp_norm + gate + up" of launches with the same ops. layers: of the whole program."""
+    where, what = (layers or Layers(launches)).text(launches, PIECES), ops_text(ops)
+    return ": ".join(filter(None, (where, what))) or (launches[0] if launches else "")
 
 
 def segment_labels(program: Program) -> list[str]:
@@ -74,4 +116,5 @@ def segment_labels(program: Program) -> list[str]:
     names: list[list[str]] = [[] for _ in program.segments]
     for launch in program.launches:
         names[launch.segment].append(launch.name)
-    return [label(n, s.ops or [s.name]) for n, s in zip(names, program.segments, strict=True)]
+    layers = Layers(launch.name for launch in program.launches)
+    return [label(n, s.ops or [s.name], layers) for n, s in zip(names, program.segments, strict=True)]

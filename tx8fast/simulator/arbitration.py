@@ -71,7 +71,9 @@ class Arbiter:
             begin.append(len(streams))
         lane, beat, step = np.array(streams, np.int64).reshape(-1, 3).T
         lanes = len(sets[0])
-        return bank_shares(np.array(begin, np.int64), lane, beat, step, lanes, self.banks, self.per_bank, [self.fifo])[0]
+        return bank_shares(np.array(begin, np.int64), lane, beat, step, lanes, self.banks, self.per_bank, [self.fifo])[
+            0
+        ]
 
 
 @lru_cache(maxsize=2)

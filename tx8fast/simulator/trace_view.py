@@ -12,7 +12,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.errors import ConfigError
-from tx8fast.program.labels import layer_of, ranges_text
+from tx8fast.program.labels import Layers, ranges_text
 from tx8fast.program.model import Program
 from tx8fast.simulator.cycle import StretchTrace, traces
 from tx8fast.simulator.detail import Run, join_runs, runs
@@ -34,11 +34,11 @@ class TraceView:
     detail: str = "auto"
     limit: int = LIMIT
 
-    def takes(self, program: Program, stretch: StretchTrace) -> bool:
-        """Return whether a stretch is shown at all."""
+    def takes(self, program: Program, layers: Layers, stretch: StretchTrace) -> bool:
+        """Return whether a stretch is shown at all. layers: of the program."""
         if not (stretch.start < self.window[1] and stretch.start + stretch.cycles > self.window[0]):
             return False
-        found = (layer_of(program.launches[i].name) for i in stretch.launches)
+        found = (layers.of(program.launches[i].name) for i in stretch.launches)
         return not self.layers or any(f is not None and f[1] in self.layers for f in found)
 
 
@@ -67,9 +67,10 @@ class Chosen:
 
 def choose(program: Program, view: TraceView, serial: bool | None = None) -> Chosen:
     """Simulate and return what is shown. Raises ConfigError if that is nothing, and as `cycle.simulate`."""
-    shown = tuple(s for s in traces(program, serial) if view.takes(program, s))
+    layers = Layers(launch.name for launch in program.launches)
+    shown = tuple(s for s in traces(program, serial) if view.takes(program, layers, s))
     if not shown:
-        numbers = {f[1] for launch in program.launches if (f := layer_of(launch.name)) is not None}
+        numbers = {f[1] for launch in program.launches if (f := layers.of(launch.name)) is not None}
         have = f"layers {ranges_text(numbers)}" if numbers else "no layers"
         raise ConfigError(
             f"choosing what to trace: nothing runs there; the program has {have} (--trace-layers, --trace-window)"

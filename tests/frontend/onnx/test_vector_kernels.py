@@ -15,7 +15,7 @@ import tx8fast
 from tests.frontend.onnx.onnx_build import info, model, node
 from tests.simulator.planting import feed_of
 from tx8fast import api
-from tx8fast.errors import ConfigError, ImportModelError, Tx8Error
+from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnusedOptionWarning
 from tx8fast.frontend.vector_kernel import load_kernels, vector_kernel
 from tx8fast.options import CompileOptions
 
@@ -173,6 +173,12 @@ def test_what_a_node_must_give(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="kernels serve nodes of ONNX models"):
         tx8fast.compile(tmp_path / "config.json", CompileOptions(kernels=str(FILE)))
+
+
+def test_a_file_that_no_node_needs_is_told(tmp_path):
+    onnx.save(model([node("Relu", "x", "y")], [info("x", (3, 8))], [info("y", (3, 8))]), tmp_path / "m.onnx")
+    with pytest.warns(UnusedOptionWarning, match="vector_kernels.py has no effect"):
+        tx8fast.compile(tmp_path / "m.onnx", kernels=str(FILE))
 
 
 def test_a_kernel_is_still_a_function():

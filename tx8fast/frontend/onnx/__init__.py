@@ -86,11 +86,11 @@ def import_model(model: Any, path: str = "", options: ImportOptions | None = Non
         )
         reason = newer if version > MAX_OPSET else f"is not supported, required {MIN_OPSET} to {MAX_OPSET}"
         raise ImportModelError(f"importing {path or 'the model'}: operator set {version} {reason}")
-    handlers = _handlers()
+    handlers, used = _handlers(), None
     if options.kernels:
         from tx8fast.frontend.onnx.kernels import with_kernels
 
-        handlers = with_kernels(handlers, options.kernels, [o.domain for o in model.opset_import])
+        handlers, used = with_kernels(handlers, options.kernels, [o.domain for o in model.opset_import])
     ctx = new_context()
     weights = WeightTable(Path(path).parent if path else None)
 
@@ -106,6 +106,8 @@ def import_model(model: Any, path: str = "", options: ImportOptions | None = Non
 
     name = Path(path).stem if path else (model.graph.name or "model")
     program = build_program(ctx, weights, name, fill)
+    if used is not None:
+        used.warn()
     program.phase = built_phase(model.graph, options)
     return program
 
