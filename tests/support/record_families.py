@@ -46,9 +46,9 @@ def stored_shapes(directory: Path) -> list[tuple[str, list[int]]]:
 LIBRARY = {"kimi_k2": "deepseek_v3"}
 #: the library adds the slopes of these twice in its plain implementation
 ATTENTION = {"falcon-rw": "sdpa"}
-#: its steps leave out the limits of the time step (mamba2), take other positions (bamba), return no cache (recurrent_gemma) or mix the
+#: its steps leave out the limits of the time step (mamba2, zamba2), take other positions (bamba), return no cache (recurrent_gemma) or mix the
 #: sequences of a batch (rwkv): the last row of the prompt is theirs too
-STEPLESS = ("mamba2-limits", "bamba", "recurrent_gemma", "rwkv")
+STEPLESS = ("mamba2-limits", "bamba", "recurrent_gemma", "rwkv", "zamba2")
 
 
 def known(directory: Path) -> Path:

@@ -197,4 +197,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
                      "vocab_size_per_layer_input": 30, "hidden_size_per_layer_input": 6, "final_logit_softcapping": 3.0,
                      "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "rope_theta": 1000000.0,
                      "rope_local_base_freq": 10000.0},
+    "zamba2": {**_SIZES, "num_hidden_layers": 2, "num_key_value_heads": 4, "layers_block_type": ["mamba", "hybrid"],
+               "mamba_d_state": 6, "mamba_d_conv": 3, "mamba_expand": 2, "mamba_ngroups": 2, "n_mamba_heads": 4, "chunk_size": 4,
+               "num_mem_blocks": 1, "use_shared_attention_adapter": True, "adapter_rank": 3, "use_mem_rope": True, "rope_theta": 10000.0,
+               "time_step_min": 0.5, "hidden_act": "gelu", "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
 }  # fmt: skip

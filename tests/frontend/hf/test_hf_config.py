@@ -1,11 +1,14 @@
 """Config files and options: what is accepted, and that every problem is named at once."""
 
+import contextlib
 import json
+import random
+from pathlib import Path
 
 import pytest
 
 from tests.support.checkpoints import LLAMA3_SCALING, model_config
-from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError
+from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnsupportedError
 from tx8fast.frontend.hf.config import parse_config
 from tx8fast.frontend.hf.importer import read_config
 from tx8fast.frontend.hf.options import HfOptions
@@ -229,3 +232,21 @@ def test_option_contradictions(options, message):
 def test_all_option_problems_in_one_error():
     with pytest.raises(ConfigError, match="3 problems"):
         HfOptions(batch=-1, past=3).check()
+
+
+def test_damaged_values_of_the_families_own_keys_are_told():
+    """Whatever stands at any key of a published config, the config is read or its problems are listed."""
+    rng = random.Random(1)
+    bad = [None, 0, -1, 1, 3, True, "x", [], [1], {}, 1.5, 10**12, ["a", "b"], float("inf"), {"full_attention": 3}]
+    names = ("jamba-v0.1", "mamba-2.8b", "recurrentgemma-2b", "rwkv-4-3b", "minimax-text-01", "kimi-linear-48b-a3b",
+             "deberta-v3-large", "gemma-3n-e4b", "gemma-4-e2b", "zamba2-2.7b")  # fmt: skip
+    read = 0
+    for name in names * 30:
+        config = json.loads((Path(__file__).parents[2] / "data" / "configs" / f"{name}.json").read_text())
+        inner = config.get("text_config", config)
+        for key in rng.sample(sorted(inner.keys() - {"model_type"}), 2):
+            inner[key] = rng.choice(bad)
+        with contextlib.suppress(Tx8Error):
+            parse_config(config, "config.json")
+            read += 1
+    assert 0 < read < 30 * len(names)

@@ -1,5 +1,6 @@
 """Families whose reference was recorded from the transformers library: prefill and a decode step, compiled and executed."""
 
+import json
 import os
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import tx8fast
 from tests.support.recorded_configs import CONFIGS
-from tests.support.recorded_families import BATCH, PAST, SEQ, make_recorded, token_ids
+from tests.support.recorded_families import BATCH, PAST, SEQ, config_of, make_recorded, token_ids
 from tests.support.run_graph import run_graph
 from tx8fast.errors import UnsupportedError
 from tx8fast.frontend.hf import HfOptions, delta, import_hf
@@ -82,3 +83,15 @@ def test_rows_of_images_are_not_taken_where_they_have_places(tmp_path):
     make_recorded(tmp_path, "qwen3_5_text")
     with pytest.raises(UnsupportedError, match="rows of images have places in time, height and width"):
         import_hf(tmp_path, HfOptions(seq=SEQ, input="embeds"))
+
+
+def test_places_share_their_transformer_layers_in_turn(tmp_path):
+    """Of two shared layers the first and third place have the first; residuals of low rank are each place's own."""
+    config = config_of("zamba2") | {"num_hidden_layers": 5, "num_mem_blocks": 2}
+    config["layers_block_type"] = ["mamba", "hybrid", "hybrid", "mamba", "hybrid"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    stored = set(import_hf(tmp_path / "config.json", HfOptions(seq=SEQ)).weights.keys())
+    own = {k.split("shared_transformer.")[0] for k in stored if "shared_transformer" in k and not k.startswith("%")}
+    assert own == {"model.layers.1.", "model.layers.2."}
+    adapters = {k.split("linear_q_adapter_list.")[1][:1]: k[:15] for k in stored if "linear_q_adapter_list" in k}
+    assert adapters == {"0": "model.layers.1.", "1": "model.layers.2.", "2": "model.layers.1."}

@@ -49,7 +49,7 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     if c.keys_from and c.keys_from[i] >= 0:
         q = _placed(m, i, m.linear(x, at + ".q_proj"), c.heads, at + ".q_norm", at + ".q_rope")
         k, v = m.kept[c.keys_from[i]]
-        return m.out_linear(_attended(m, i, q, k, v, past, at), at + ".o_proj"), {}
+        return m.out_linear(attended(m, i, q, k, v, past, at), at + ".o_proj"), {}
     kv_heads = c.form(i)[0]
     q, k = (m.linear(x, f"{at}.{p}_proj") for p in "qk")
     v = k if c.keys_as_values and c.keys_as_values[i] else m.linear(x, at + ".v_proj")
@@ -62,15 +62,15 @@ def attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
         v = m.b("reshape", m.normalised(v, at + ".v_norm"), shape=(batch, seq, width), loc=at + ".v_norm")
     if m.grown is not None and c.growth is not None and (c.growth.turned or c.rope_of[i] < 0):
         q = m.b("mul", q, m.grown, loc=at + ".growth")
-    k, v = made = _remember(m, i, (k, v), past, at)
+    k, v = made = remember(m, i, (k, v), past, at)
     m.kept[i] = made
-    o = _attended(m, i, q, k, v, past, at)
+    o = attended(m, i, q, k, v, past, at)
     if c.attention_gate:
         o = m.b("mul", o, m.b("sigmoid", m.linear(x, at + ".gate_proj"), loc=at + ".gate"), loc=at + ".gate")
-    return m.out_linear(o, at + ".o_proj"), _results(m, i, made)
+    return m.out_linear(o, at + ".o_proj"), results(m, i, made)
 
 
-def _attended(m: Blocks, i: int, q: Value, k: Value, v: Value, past: Past, at: str) -> Value:
+def attended(m: Blocks, i: int, q: Value, k: Value, v: Value, past: Past, at: str) -> Value:
     return attend(m, q, k, v, at, lambda s: _softmax(m, i, s, past, at), _macs(m, i, q, past), m.c.form(i))
 
 
@@ -85,7 +85,7 @@ def cross_attention(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Mad
     return m.out_linear(attend(m, q, k, v, at), at + ".o_proj"), made
 
 
-def _results(m: Blocks, i: int, made: tuple[Value, ...]) -> Made:
+def results(m: Blocks, i: int, made: tuple[Value, ...]) -> Made:
     return {f"present.{i}.{cache.name}": v for cache, v in zip(_rows(m, i), made, strict=True)}
 
 
@@ -131,7 +131,7 @@ def _sizes(keys: int, group: int, width: int) -> tuple[str | int, ...]:
     return "h", keys, "g", group, "d", width
 
 
-def _remember(m: Blocks, i: int, new: tuple[Value, Value], past: Past, at: str) -> tuple[Value, Value]:
+def remember(m: Blocks, i: int, new: tuple[Value, Value], past: Past, at: str) -> tuple[Value, Value]:
     """Write this step's rows into the caches; a prefill's rows are the caches."""
     if past is None:
         return new
@@ -205,7 +205,7 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     q_rope = m.rope(m.linear(x_q, at + ".q_rope"), c.rope_of[i], c.heads, at + ".q_rotated")
     rows = m.norm(m.linear(x, at + ".kv_a_proj"), at + ".kv_a_layernorm", eps=1e-6)
     turned = m.rope(m.linear(x, at + ".k_rope"), c.rope_of[i], 1, at + ".k_rotated")
-    rows, turned = made = _remember(m, i, (rows, turned), past, at)
+    rows, turned = made = remember(m, i, (rows, turned), past, at)
     pairs = -1 if past else _pairs(m, i, x)
     if past is None:
         keys, values = m.linear(rows, at + ".k_nope"), m.linear(rows, at + ".v")
@@ -240,7 +240,7 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
         )
         o = m.b("contract", o, m.param(at + ".v.weight"), equation="b s (h r), (h d) r -> b s (h d)",
                 sizes=("h", c.heads, "d", latent.value), loc=at + ".values")  # fmt: skip
-    return m.out_linear(o, at + ".o_proj"), _results(m, i, made)
+    return m.out_linear(o, at + ".o_proj"), results(m, i, made)
 
 
 def _times(pairs: int, width: int) -> int:

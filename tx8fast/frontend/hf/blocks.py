@@ -33,6 +33,7 @@ class Blocks:
         self.leaning: dict[int, Value] = {}  # masks with learned summands, of the layers that have tables
         self.distances: dict[bool, Value] = {}  # learned rows per distance, falling and rising
         self.kept: dict[int, tuple[Value, Value]] = {}  # keys and values by layer, for layers that have none
+        self.embedded: Value | None = None  # what went into the first layer
         self.aside: Value | None = None  # rows of the second table for all layers
         self.source: Value | None = None  # the encoder's result that a prefill attends to
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token

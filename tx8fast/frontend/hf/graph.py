@@ -48,6 +48,7 @@ def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args:
     made: dict[str, Value] = {}
     if c.wide_residual and m.dtype != "f32":
         x = m.b("convert", x, dtype="f32", loc="residual")
+    m.embedded = x
     x = spread(m, x) if c.streams > 1 else x
     for i in range(c.layers):
         x, new = layer(m, i, x, step)

@@ -11,6 +11,7 @@ from tx8fast.frontend.hf.attention import Made, Past, cross_attention
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.feed_forward import beside, experts_beside, feed_forward
 from tx8fast.frontend.hf.mixers import MIXERS
+from tx8fast.frontend.hf.shared import shared_layer
 from tx8fast.frontend.hf.time_mix import channel_mix
 from tx8fast.ir.core import Value
 
@@ -27,10 +28,15 @@ def _layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     norm = (lambda v, _: m.narrow(v)) if c.post_norm else lambda v, at: m.norm(m.narrow(v), at)
     if c.mixer(i) == "none":
         return _fed(m, i, x, past)
-    h = norm(x, name + "attn_norm")
+    source, lent = x, {}
+    if c.shared is not None and c.shared.lender[i] >= 0:
+        y, lent = shared_layer(m, i, x, past)
+        source = m.added(x, y, name + "shared_residual")
+    h = norm(source, name + "attn_norm")
     if c.stream is not None:
         x = h
     y, made = MIXERS[c.mixer(i)](m, i, h, past)
+    made = lent | made
     y = _channels(m, m.norm(y, name + "attn_post_norm"), name + "attn_scale")
     if c.parallel:
         z = feed_forward(m, i, h if c.one_norm else norm(x, name + "mlp_norm"))

@@ -312,5 +312,6 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
     "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
     "selective": mixer_slots.selective, "disentangled": _disentangled, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
+    "shared+scan": lambda s, i: chain(mixer_slots.shared(s, i), mixer_slots.scan(s, i)),
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
 }  # fmt: skip

@@ -174,3 +174,34 @@ def channel_delta(s: SlotList, i: int) -> Iterator[Slot]:
     yield Slot(at + "A_log", (key + ".A_log",), (1, 1, c.heads, 1), (("reshape", [1, c.heads]),))
     yield Slot(at + "norm.weight", (key + ".o_norm.weight",), (c.width,))
     yield from _whole(at + "out_proj", key + ".o_proj", h, c.lanes, False)
+
+
+def shared(s: SlotList, i: int) -> Iterator[Slot]:
+    """A layer stored where it stands first; the place's own residuals are numbered within it."""
+    c, kind = s.c, s.c.shared
+    assert kind is not None
+    at, key, h, units = (
+        f"layers.{i}.shared.",
+        s.layer(kind.lender[i]) + "shared_transformer.",
+        s.c.hidden,
+        s.c.intermediate,
+    )
+    place, q, kv = kind.place[i], c.heads * c.head_dim, c.kv_heads * c.head_dim
+    for side, rows in (("q", q), ("k", kv), ("v", kv)):
+        yield from _whole(f"{at}{side}_proj", f"{key}self_attn.{side}_proj", rows, 2 * h, False)
+        if kind.rank and kind.attention:
+            own = f"{key}self_attn.linear_{side}_adapter_list.{place}."
+            yield from _whole(f"{at}{side}_proj_down", own + "0", kind.rank, 2 * h, False)
+            yield from _whole(f"{at}{side}_proj_up", own + "1", rows, kind.rank, False)
+    yield from _whole(at + "o_proj", key + "self_attn.o_proj", h, q, False)
+    both = (("gate_proj", units), ("up_proj", units))
+    yield from _split(at, key + "feed_forward.gate_up_proj", both, h, False)
+    if kind.rank:
+        own = f"{key}feed_forward.gate_up_proj_adapter_list.{place}."
+        for side in ("gate", "up"):
+            yield from _whole(f"{at}{side}_proj_down", own + "0", kind.rank, h, False)
+        yield from _split(at, own + "1", (("gate_proj_up", units), ("up_proj_up", units)), kind.rank, False)
+    yield from _whole(at + "down_proj", key + "feed_forward.down_proj", h, units, False)
+    yield Slot(at + "attn_norm.weight", (key + "input_layernorm.weight",), (2 * h,))
+    yield Slot(at + "mlp_norm.weight", (key + "pre_ff_layernorm.weight",), (h,))
+    yield from _whole(at + "out_proj", s.layer(i) + "linear", h, h, False)

@@ -77,9 +77,9 @@ def _check(c: ModelConfig, n: int, what: str) -> None:
         raise UnsupportedError(
             f"{what}: scores of {c.model_type} lean by a slope per head, which --tp does not cut yet; drop --tp"
         )
-    if c.forms or c.keys_from or c.side is not None:
+    if c.forms or c.keys_from or c.side is not None or c.shared is not None:
         raise UnsupportedError(
-            f"{what}: layers of {c.model_type} differ in their heads or share keys, which --tp does not cut yet; drop --tp"
+            f"{what}: layers of {c.model_type} differ in their heads or share keys or weights, which --tp does not cut yet; drop --tp"
         )
     if c.qk_norm == "full":
         raise UnsupportedError(

@@ -82,7 +82,7 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
         r.problems.append(
             f"{section}: short_factor has {len(factors)} entries, rotary width {rotary} needs {rotary // 2}"
         )
-    return Rope(base or theta, rotary, scaling, style, gain, images, head_dim or 0)
+    return Rope(base or theta, rotary, scaling, style, gain, images)
 
 
 def rotation(style: str | Read = "half", width: Read | None = None, **options: Any) -> Part:
@@ -109,6 +109,9 @@ def rotation_by_window(far: Fields, near: Fields, near_raw: Fields | None = None
         section, raw = section_of(r)
         if "full_attention" in raw or "sliding_attention" in raw:
             parts = [raw.get(k) or {} for k in ("full_attention", "sliding_attention")]
+            if not all(isinstance(part, dict) for part in parts):
+                r.problems.append(f"{section}: full_attention and sliding_attention are {parts!r}, required: objects")
+                parts = [{}, {}]
             old = {"rope_theta"}
         else:
             parts = [raw, near_raw if near_raw is not None else {k: v for k, v in raw.items() if k == "rope_theta"}]

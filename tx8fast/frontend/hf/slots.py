@@ -115,7 +115,10 @@ class SlotList:
         return Slot(module + suffix, (outer_key(self.names, module, self.prefix) + suffix,), shape, **more)
 
     def key(self, i: int, module: str) -> str:
-        return self.layer(i) + self.names.modules[module]
+        modules = self.names.modules
+        if self.c.shared is not None and self.c.shared.lender[i] >= 0 and "behind." + module in modules:
+            module = "behind." + module
+        return self.layer(i) + modules[module]
 
     def layer(self, i: int) -> str:
         """Return what stands in front of the names of a layer."""

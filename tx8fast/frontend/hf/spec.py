@@ -127,6 +127,18 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """Transformer layers that several places share, in front of their mixers. Per layer: `lender`, the layer under whose name the shared one
+    is stored, -1 = none there; `place`, the place's number. `rank` of each place's own residuals, 0 = none; `attention`: those of queries,
+    keys and values, too."""
+
+    lender: tuple[int, ...]
+    place: tuple[int, ...]
+    rank: int
+    attention: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Image:
     """What an encoder of images sees, in pixels. `flat`: tables of positions and tokens are stored without leading ones."""
 
@@ -191,6 +203,7 @@ class ModelConfig:
     value_norm: bool = False  # values are normalised head by head, without gains
     layer_factor: bool = False  # what a layer gives is multiplied by a learned number
     side: Side | None = None
+    shared: Shared | None = None
     streams: int = 1  # beside each other, of which a layer computes the first and predicts and corrects the others
     laurel: int = 0  # rank of a second residual around attention, 0 = none
     sparsity: tuple[float, ...] = ()  # per layer: gates less than the mean and so many deviations are zero; 0 = none
@@ -280,7 +293,10 @@ class ModelConfig:
         """Return what layer `i` remembers."""
         kind, found = self.mixer(i), []
         for part in kind.split("+"):
-            if part == "attention" and self.latent is not None:
+            if part == "shared":
+                width = (self.kv_heads * self.head_dim,)
+                found += [Cache("key", width), Cache("value", width)]
+            elif part == "attention" and self.latent is not None:
                 found += [Cache("latent", (self.latent.kv_rank,)), Cache("rope_key", (self.latent.rope,))]
             elif part == "attention":
                 heads, lanes = self.form(i)

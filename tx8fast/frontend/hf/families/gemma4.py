@@ -5,13 +5,14 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
 from tx8fast.frontend.hf.families.names import SANDWICH
 from tx8fast.frontend.hf.family import Family, Fields, Stack, biases, cap
 from tx8fast.frontend.hf.reader import Reader
-from tx8fast.frontend.hf.rope import read_rope, rotation_by_window
+from tx8fast.frontend.hf.rope import read_rope, rotation_by_window, section_of
 from tx8fast.frontend.hf.routing import routed
 from tx8fast.frontend.hf.spec import Side
 from tx8fast.frontend.hf.windows import window_of
@@ -45,16 +46,28 @@ def _forms(r: Reader, f: Fields, kinds: list[str]) -> tuple[tuple[int, int], ...
     return tuple(found)
 
 
+def _rope_sections(r: Reader) -> dict[str, dict[str, Any]]:
+    """A rotation for either kind of layer, the library's where the file has none."""
+    _, raw = section_of(r)
+    found = {kind: raw.get(kind) or usual for kind, usual in _ROPES.items()}
+    for kind, section in found.items():
+        if not isinstance(section, dict):
+            r.problems.append(f"rope_parameters: key '{kind}' is {section!r}, required: an object")
+            found[kind] = _ROPES[kind]
+    return found
+
+
 def _layers(r: Reader, f: Fields) -> Fields:
     layers = f["layers"]
     if not layers:
         return {}
     kinds = _kinds(r, layers)
     forms, window = _forms(r, f, kinds), window_of(r, 512)
-    given = r.raw.get("rope_parameters") or _ROPES
-    ropes = tuple(read_rope(r, next((w for k, (_, w) in zip(kinds, forms, strict=True) if k == kind), f["head_dim"]),
-                            section="rope_parameters", raw=given.get(kind) or _ROPES[kind])
-                  for kind in (_FULL, _NEAR))  # fmt: skip
+    given = _rope_sections(r)
+    ropes = []
+    for kind in (_FULL, _NEAR):
+        width = next((w for k, (_, w) in zip(kinds, forms, strict=True) if k == kind), f["head_dim"])
+        ropes.append(replace(read_rope(r, width, section="rope_parameters", raw=given[kind]), width=width or 0))
     first = layers - r.count("num_kv_shared_layers", 0)
     lenders = {kind: i for i, kind in enumerate(kinds[: max(0, first)])}
     if first < layers and set(kinds) != set(lenders):
@@ -68,7 +81,7 @@ def _layers(r: Reader, f: Fields) -> Fields:
             r.problems.append(f"num_attention_heads {f['heads']} is not a multiple of {heads} key heads")
     width = r.count("hidden_size_per_layer_input", 256)
     return {
-        "ropes": ropes, "rope_of": tuple(int(kind == _NEAR) for kind in kinds), "forms": forms, "units": units,
+        "ropes": tuple(ropes), "rope_of": tuple(int(kind == _NEAR) for kind in kinds), "forms": forms, "units": units,
         "windows": tuple(window if kind == _NEAR else 0 for kind in kinds),
         "keys_from": tuple(-1 if i < first else lenders.get(kind, -1) for i, kind in enumerate(kinds)),
         "keys_as_values": tuple(kind == _FULL and r.flag("attention_k_eq_v") for kind in kinds),

@@ -113,11 +113,19 @@ _RECURRENT_GEMMA = Family(
     (rotation(part=0.5), _griffin), keys={"hidden_act": "hidden_activation"},
     defaults={"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "intermediate_size": 7680},
 )  # fmt: skip
+
+
+def _halved(r: Reader, f: Fields) -> int:
+    """After how many layers the library halves the stream; nothing below one does."""
+    every = r.get("rescale_every", 6, "a whole number", lambda v: type(v) is int)
+    return max(0, every or 0)
+
+
 _RWKV = Family(
     "averages over time in place of attention, gates and feed-forward parts that see the token before, too; a norm of the embeddings",
     Names(("rwkv.",), "blocks.{}.", {"time_mix": "attention", "channel_mix": "feed_forward", "attn_norm": "ln1", "mlp_norm": "ln2"},
           {"embed_tokens": "embeddings", "embed_norm": "blocks.0.pre_ln", "norm": "ln_out", "lm_head": "^head"}),
-    {"embedding_norm": True, "channel_mix": True, "final_eps": 1e-5, "halved": lambda r, f: max(0, r.raw.get("rescale_every", 6))},
+    {"embedding_norm": True, "channel_mix": True, "final_eps": 1e-5, "halved": _halved},
     (lambda r, f: {"keepers": (TimeMix(r.size("attention_hidden_size", f["hidden"]) or 1),), "mixers": ("time_mix",) * f["layers"]},),
     keys={"layer_norm_eps": "layer_norm_epsilon"}, norm="layer", inner=4,
     defaults={"layer_norm_epsilon": 1e-5, "num_attention_heads": 1, "hidden_act": "relu2"},
