@@ -200,7 +200,7 @@ def test_failures_inside_leave_nothing_behind(tx8, tmp_path, mlp, monkeypatch, r
         yield b"some bytes"
         raise raised("on purpose")
 
-    monkeypatch.setattr(io, "_pieces", fail)
+    monkeypatch.setattr(io, "arrays_of", lambda _: [("codes", fail())])
     found = tx8("compile", mlp, "-o", tmp_path / "m.tx8")
     assert found.code == code and found.out == "" and "Traceback" not in found.err
     assert tree(tmp_path) == {}

@@ -23,7 +23,7 @@ from pathlib import Path
 import onnx.printer
 from hunt.again import in_another_process, remember
 from hunt.checks import Case, Check, judge, other_setting, right_values, values_alone
-from hunt.coverage import Coverage
+from hunt.covered import Coverage
 from hunt.draft import Unfit
 from hunt.execute import Failure, Refused, grouped_pairs
 from hunt.generate import Generator, Missed, Program, alone_of, pairs_of

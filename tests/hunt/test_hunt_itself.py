@@ -11,7 +11,7 @@ from hunt import checks
 from hunt import run as runner
 from hunt.again import in_another_process, remember
 from hunt.checks import CHECKS, Case, judge, proved, renamed
-from hunt.coverage import Coverage
+from hunt.covered import Coverage
 from hunt.draft import Draft, Unfit
 from hunt.execute import Failed, Refused, Setting, compiled, digest
 from hunt.formats import F16, F32

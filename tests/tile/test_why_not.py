@@ -31,6 +31,7 @@ ADMITTED = {
     "leading ops of a group must have equal factors, products columns in a whole ratio": 13,
     "a member needs whole what comes in slices": 2,
     "only products close what products lead": 1,
+    "ops on rows share a loop nest where these lie in blocks": 1,
 }
 
 

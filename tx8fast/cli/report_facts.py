@@ -17,6 +17,7 @@ from tx8fast.program.model import Program, Tensor
 from tx8fast.simulator.cycle import CycleResult
 from tx8fast.simulator.losses import LOSSES
 from tx8fast.simulator.profile import profile
+from tx8fast.simulator.sensitivity import interval
 
 CUT = "what the groups' bounds exceed the model's by: intermediates cross the DDR, or not all groups are bound by the same"
 
@@ -33,7 +34,7 @@ def report_facts(
     names = [program.launches[own[0]].name for own in launches]
     layers = Layers(launch.name for launch in program.launches)
     return {
-        "sim": simulation_facts(path, program, result),
+        "sim": {**simulation_facts(path, program, result), **interval(program, result)},
         "program": head,
         "segments": segment_facts(program),
         "tensors": [*_tensors(program.inputs, "inputs"), *_tensors(program.params, "weights"), *_tensors(program.outputs, "outputs")],

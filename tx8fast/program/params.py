@@ -62,7 +62,7 @@ def pack_param(
     array = array.reshape(npc(array.shape))
     n, positions, channels = array.shape
     batches = image[:size].reshape(n, -1) if n else image[:0]
-    for some, rows in _slabs(n, positions, channels):
+    for some, rows in _slabs(n, positions, channels) if array.size else ():
         slab = _converted(array[some, rows], src, dst)
         if tensor.layout == "blocked":
             place(slab, dst, batches[some], positions, rows.start)
