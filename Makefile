@@ -17,6 +17,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 # fuzz-readers: 500 damaged files of every kind that is read, and 40 processes ended at random; SEED names others.
 # test-found: every model that was once wrong, at levels 1 to 3 in fp32 and bf16; tests/data/found and tests/hunt/corpus.
 # docs: the documentation as a site in build/site.
+# test-package: the wheel, built from the source distribution, has everything, and a C++ host is built with it.
 # test-wheels: the wheel, built from the source distribution, works in an empty environment of each of PYTHONS.
 # test-zoo: the figures of every model of the zoo are the recorded ones; about three minutes of a processor.
 # bench: the kernels and stages by pytest-benchmark; `tx8fast bench` compiles and times the model zoo.
@@ -24,7 +25,7 @@ PYTHONS ?= python3.11 python3.12 python3.13
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead; PAIRS=1 makes nothing but models for pairs
 # of operators that have not stood next to each other, until none is missing.
-.PHONY: demo test test-wheels test-zoo test-all test-found test-proofs test-core test-c test-debug replay fuzz-readers hunt mutation docs lint bench clean
+.PHONY: demo test test-package test-wheels test-zoo test-all test-found test-proofs test-core test-c test-debug replay fuzz-readers hunt mutation docs lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
@@ -35,6 +36,9 @@ test: $(KERNELS)
 test-all: $(KERNELS)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,oracle]'
 	TX8FAST_ALL_MODELS=1 $(BIN)/python -m pytest -q -n $(JOBS) tests
+
+test-package: $(KERNELS)
+	TX8FAST_PACKAGE=1 $(BIN)/python -m pytest -q tests/packaging
 
 test-wheels: $(STAMP)
 	rm -rf build/dist && $(BIN)/python -m build --no-isolation --sdist --outdir build/dist . >/dev/null

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkpoints import make_checkpoint
+from tests.support.thorough import THOROUGH
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -33,6 +34,7 @@ def run(*command: str, cwd: Path, **more: str) -> str:
 
 
 @pytest.mark.toolchain
+@pytest.mark.skipif(not (THOROUGH or os.environ.get("TX8FAST_PACKAGE")), reason="takes a minute: make test-package")
 def test_wheel_from_sdist_is_complete(tmp_path: Path) -> None:
     # The tree is copied first: egg-info and build directories of the checkout stay untouched.
     source = tmp_path / "source"
