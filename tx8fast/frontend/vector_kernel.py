@@ -289,7 +289,7 @@ def load_kernels(path: str | os.PathLike[str]) -> list[VectorKernel]:
     return found
 
 
-def _line(file: str, e: Exception, where: str) -> str:
+def _line(file: str, e: BaseException, where: str) -> str:
     """Return `where` with the last line of the file that an exception came through."""
     at = e.__traceback__
     number = 0

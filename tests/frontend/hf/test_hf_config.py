@@ -250,3 +250,10 @@ def test_damaged_values_of_the_families_own_keys_are_told():
             parse_config(config, "config.json")
             read += 1
     assert 0 < read < 30 * len(names)
+
+
+def test_a_number_that_no_float_holds_is_refused() -> None:
+    from tx8fast.frontend.hf.reader import positive
+
+    assert positive(1e308) and positive(10**300)
+    assert not positive(10**400) and not positive(float("inf")) and not positive(True) and not positive(0)

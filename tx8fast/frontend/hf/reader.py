@@ -5,6 +5,7 @@ May import: the standard library. Must not: know model families.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
@@ -97,4 +98,5 @@ class Reader:
 
 
 def positive(value: Any) -> TypeGuard[float]:
-    return type(value) in (int, float) and 0 < value < float("inf")
+    """True for a number that f64 holds; whole numbers of JSON may be larger."""
+    return type(value) in (int, float) and 0 < value <= sys.float_info.max
