@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from tests.support.thorough import THOROUGH
 
-settings.register_profile("tx8fast", deadline=None, derandomize=True, max_examples=60 if THOROUGH else 20)
+settings.register_profile("tx8fast", deadline=None, derandomize=True, max_examples=60 if THOROUGH else 16)
 settings.load_profile("tx8fast")
 
 

@@ -8,4 +8,4 @@ from hypothesis import settings
 
 THOROUGH = os.environ.get("TX8FAST_ALL_MODELS") == "1"
 #: of properties whose examples take half a second each
-few_examples = settings(max_examples=60 if THOROUGH else 10)
+few_examples = settings(max_examples=60 if THOROUGH else 8)
