@@ -34,7 +34,7 @@ from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.nodes import Multicast, Nodes
 from tx8fast.tile.order import Fill, Order, tile_order
-from tx8fast.tile.schedule import WAYS, better, free_ranks, list_orders, measured
+from tx8fast.tile.schedule import COMPARED, better, free_ranks, list_orders, measured
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
@@ -43,7 +43,6 @@ LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
 MAX_KEPT = 64  # slices of a reduction that have buffers of their own
-TRIED = 3  # ways to order a nest whose tiles meet
 WAITS = 9  # rows behind those of a plan that list scheduling puts between them
 MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are left out
 
@@ -152,7 +151,7 @@ class PlanTimer:
             nodes = Nodes(
                 self.machine, rows, (rows.read, rows.write, np.arange(len(at))), trial.in_rows(last - count, last), fill
             )
-            orders = [nodes.seen(*nodes.ordered(rate, *way)) for way in WAYS[:TRIED]]
+            orders = [nodes.seen(*nodes.ordered(rate, *way)) for way in COMPARED]
             found = [measured(nodes.costs, own, share, port, windows) for own, windows in orders]
         else:
             took, before = rows.took(rate), byte_dependences(rows.read, rows.write)

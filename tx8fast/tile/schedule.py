@@ -62,8 +62,9 @@ class Way(NamedTuple):
     reach: int = 0
 
 
-#: of a policy the first one alone is used where no orders are compared
-WAYS = (Way("free"), Way("free", behind=True), Way("stepped"), Way("nest", reach=1))
+#: those that are compared; of a policy the first one alone is used where none are
+COMPARED = (Way("free"), Way("free", behind=True), Way("stepped"))
+WAYS = (*COMPARED, Way("nest", reach=1))
 
 
 def least_cycles(costs: Columns, rate: float, share: float) -> int:
@@ -135,11 +136,10 @@ class TileOrder:
     def of(self, code: Code, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`). step (n,): of the
         loop nest, to which each row belongs."""
-        n = len(code.at)
+        n, costs = len(code.at), code.columns.of(code.at)
         if self.wanted == "nest" or not 1 < n <= MAX_ROWS:
-            self.made.append(Ordered("nest", {}, 0))
+            self.made.append(Ordered("nest", {}, least_cycles(costs, self.rate, self.share)))
             return code.rows(), code.forms[code.at]
-        costs = code.columns.of(code.at)
         before = byte_dependences(*self._touched(code, costs))
         key = tuple([column.tobytes() for column in (costs.kind, costs.issue, costs.fixed, costs.ddr_bytes, *before)])
         if key not in self.known:
@@ -167,7 +167,7 @@ class TileOrder:
         nodes = Nodes(self.machine, costs, self._touched(code, costs), *multicasts())
         if self.way is not None:
             return self._written(code, *nodes.ordered(self.rate, *self.way))
-        ways = [way for way in WAYS if self.wanted in (way.policy, "best")]
+        ways = COMPARED if self.wanted == "best" else [way for way in WAYS if way.policy == self.wanted]
         found = [nodes.ordered(self.rate, *way) for way in ways[: None if len(code.at) <= MAX_ROWS else 1]]
         timed = [nodes.seen(*order) for order in found]
         cycles = [measured(nodes.costs, at, self.share, self.port, worker).cycles for at, worker in timed]
