@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from tx8fast.frontend.hf.attention import Made, Past
 from tx8fast.frontend.hf.blocks import Blocks
-from tx8fast.frontend.hf.convolution import causal_conv
-from tx8fast.frontend.hf.delta import CHUNK, inverse, joined, one, unit
+from tx8fast.frontend.hf.delta import CHUNK, convolved, inverse, joined, one, unit
 from tx8fast.frontend.hf.scan import WIDE, chunks, per_head, tokens, triangle, wide
 from tx8fast.frontend.hf.states import ChannelDelta
 from tx8fast.ir.core import Value
@@ -23,12 +22,7 @@ def channel_delta(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]
     """Return a layer of x [batch, seq, hidden], and the rows and the state that it leaves behind."""
     c: ChannelDelta = m.c.keeper("channel_delta")
     at, b, (batch, seq, _) = f"layers.{i}.channel_delta", m.b, x.shape
-    made: Made = {}
-    parts = []
-    for name in ("query", "key", "value"):
-        y, rows = causal_conv(m, i, m.linear(x, f"{at}.{name}_proj"), c.taps, f"{at}.{name}_conv", past, f"conv_{name}")
-        parts.append(wide(m, b("silu", y, loc=at + ".conv"), at))
-        made |= rows
+    parts, made = convolved(m, i, x, past, c.taps, at)
     query, key = (unit(m, c.heads, y, at) for y in parts[:2])
     query = m.scaled(query, c.width**-0.5, at + ".query")
     pace = b("sigmoid", wide(m, m.linear(x, at + ".pace_proj"), at), loc=at + ".pace")

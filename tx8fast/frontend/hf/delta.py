@@ -22,16 +22,23 @@ from tx8fast.ir.core import Value
 CHUNK = 64
 
 
+def convolved(m: Blocks, i: int, x: Value, past: Past, taps: int, at: str) -> tuple[list[Value], Made]:
+    """Return queries, keys and values of layer i in f32, each behind a convolution over `taps` tokens, and the rows that these leave
+    behind. at: name of the layer's mixer."""
+    made: Made = {}
+    parts = []
+    for name in ("query", "key", "value"):
+        y, rows = causal_conv(m, i, m.linear(x, f"{at}.{name}_proj"), taps, f"{at}.{name}_conv", past, f"conv_{name}")
+        parts.append(wide(m, m.b("silu", y, loc=at + ".conv"), at))
+        made |= rows
+    return parts, made
+
+
 def delta(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     """Return a gated delta layer of x [batch, seq, hidden], and the rows and the state that it leaves behind."""
     c: Delta = m.c.keeper("delta")
     at, b = f"layers.{i}.delta", m.b
-    made: Made = {}
-    parts = []
-    for name in ("query", "key", "value"):
-        y, rows = causal_conv(m, i, m.linear(x, f"{at}.{name}_proj"), c.taps, f"{at}.{name}_conv", past, f"conv_{name}")
-        parts.append(wide(m, b("silu", y, loc=at + ".conv"), at))
-        made |= rows
+    parts, made = convolved(m, i, x, past, c.taps, at)
     query, key = (unit(m, c.key_heads, y, at) for y in parts[:2])
     query = m.scaled(query, c.key_width**-0.5, at + ".query")
     pace = b("sigmoid", wide(m, m.linear(x, at + ".pace_proj"), at), loc=at + ".pace")
