@@ -337,3 +337,16 @@ def test_failures_have_the_name_of_their_cause():
     with pytest.raises(Failed) as e:
         case.outputs(Setting(1))
     assert e.value.failure.stage in ("run", "sanitizer")
+
+
+@pytest.mark.parametrize(("times", "wrong"), [(2.0, False), (20.0, True)])
+def test_a_miss_by_little_is_rounding_if_the_program_is_proved(monkeypatch, times, wrong):
+    model, feeds = model_of(F32, "Exp")
+    case = Case(model, feeds, Setting(1))
+    ((name, want),) = case.expected.items()
+    monkeypatch.setattr(
+        case, "outputs", lambda *_, **__: {name: want.values + (times * want.allowed).astype(np.float32)}
+    )
+    assert (checks.right_values(case) is not None) == wrong
+    monkeypatch.setattr(checks, "_proof", lambda *_: (None, False))
+    assert checks.right_values(case) is not None
