@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
     "toml_text": set(),
+    "highs": set(),
     "_kernels": {"errors"},
     "machine": {"_kernels", "files", "toml_text", "errors"},
     "numerics": {"_kernels", "errors"},
@@ -34,10 +35,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": {"ir", "weights", "machine", "numerics", "graph_table", "files", "errors"},
     "tile": {"graph_table", "lower", "isa", "machine", "_kernels", "errors"},
     "alloc": {"machine", "_kernels", "files", "errors"},
-    "search": {"graph_table", "lower", "tile", "machine", "isa", "numerics", "_kernels", "files", "errors"},
+    "search": {"graph_table", "lower", "tile", "machine", "isa", "numerics", "highs", "_kernels", "files", "errors"},
     "schedule": {
         "graph_table", "lower", "tile", "isa", "machine", "numerics", "alloc", "program", "weights",
-        "_kernels", "errors",
+        "highs", "_kernels", "errors",
     },
     "proof": {"program", "isa", "machine", "weights", "graph_table", "numerics.layout", "numerics.formats", "numerics.steps",
               "_kernels", "errors"},
@@ -72,7 +73,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "onnx": ("frontend/",),
     "jaxlib": ("frontend/stablehlo/",),
     "gguf": (),
-    "highspy": ("search/", "alloc/", "schedule/steps/"),
+    "highspy": ("highs", "search/", "schedule/steps/"),
     "click": ("cli", "demo"),
 }
 

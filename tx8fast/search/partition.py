@@ -1,6 +1,6 @@
 """Exact choice of sets that cover every item once, under an order, as an integer program for HiGHS.
 
-May import: numpy, and highspy late. Must not: know steps, plans or costs' meaning.
+May import: highs, numpy, and highspy late. Must not: know steps, plans or costs' meaning.
 
 Items are partly ordered by `edges`. A column is a set of items that would run as one; the chosen columns cover every
 item exactly once, cost least in total, and can be put in a line: if one reaches another along edges, that one does not
@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+
+from tx8fast import highs
 
 NODES = 2_000  # of branch and bound, for one independent problem
 SECONDS = 5.0  # for all problems together, on top: reached only where the counted limits are too large
@@ -238,11 +240,7 @@ def _solve(n_items: int, columns: Sequence[tuple[int, ...]], costs: Sequence[int
     index = np.array([r for e in entries for r in e], np.int32)
     lower = np.array([1.0] * n_items + [-np.inf] * len(cuts))
     upper = np.array([1.0] * n_items + [len(cut) - 1.0 for cut in cuts])
-    solver = highspy.Highs()
-    settings = {"output_flag": False, "threads": 1, "parallel": "off", "random_seed": 0, "mip_rel_gap": 0.0, "mip_abs_gap": 0.5,
-                "mip_max_nodes": nodes, "time_limit": seconds}  # fmt: skip
-    for name, value in settings.items():
-        solver.setOptionValue(name, value)
+    solver = highs.solver({"mip_rel_gap": 0.0, "mip_abs_gap": 0.5, "mip_max_nodes": nodes, "time_limit": seconds})
     solver.passModel(
         n, m, len(index), int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0,
         np.array(costs, np.float64), np.zeros(n), np.ones(n), lower, upper, begin, index, np.ones(len(index)),
@@ -256,7 +254,7 @@ def _solve(n_items: int, columns: Sequence[tuple[int, ...]], costs: Sequence[int
     info, status = solver.getInfo(), solver.getModelStatus()
     reasons = {highspy.HighsModelStatus.kOptimal: "optimal", highspy.HighsModelStatus.kTimeLimit: "time limit",
                highspy.HighsModelStatus.kSolutionLimit: "node limit"}  # fmt: skip
-    reason = reasons.get(status, solver.modelStatusToString(status).lower())
+    reason: str = reasons.get(status) or solver.modelStatusToString(status).lower()
     worked = max(0, int(info.mip_node_count))
     values = np.array(solver.getSolution().col_value)
     if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible) or len(values) != n:

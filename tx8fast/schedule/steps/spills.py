@@ -1,6 +1,6 @@
 """The step of every transfer of a group chosen exactly: loads, stores, and which values stay or are spilled in between.
 
-May import: schedule.steps.table, errors, and highspy late. Must not: place buffers.
+May import: schedule.steps.table, highs, errors, and highspy late. Must not: place buffers.
 
 Ops have fixed steps on one axis over all slices: slice k's op i of m runs at 1 + k * m + i; step 0 is for first loads, the last one
 for last stores. An integer program chooses the rest (layer-group notes 8.7, 8.10, 8.14): a value from outside is loaded
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tx8fast import highs
 from tx8fast.errors import ConfigError, InfeasibleError, raise_all
 from tx8fast.schedule.steps.table import LOAD, STORE, Move, StepOp
 
@@ -268,11 +269,7 @@ def _solve(model: _Model, options: Options, without: int = -1) -> Chosen | None:
     kinds = np.array(
         [int(highspy.HighsVarType.kInteger)] * n_choice + [int(highspy.HighsVarType.kContinuous)] * n_steps, np.int32
     )
-    solver = highspy.Highs()
-    settings = {"output_flag": False, "threads": 1, "parallel": "off", "random_seed": 0, "mip_rel_gap": options.gap,
-                "mip_abs_gap": 1e-6, "time_limit": options.seconds}  # fmt: skip
-    for name, value in settings.items():
-        solver.setOptionValue(name, value)
+    solver = highs.solver({"mip_rel_gap": options.gap, "mip_abs_gap": 1e-6, "time_limit": options.seconds})
     solver.passModel(
         n_choice + n_steps, len(rows), len(index), int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMinimize), 0.0,
         cost, lower, upper, np.array([lo for _, lo, _ in rows]), np.array([hi for _, _, hi in rows]), begin, index, entries,
