@@ -26,6 +26,7 @@ KERNELS = (
     "product",
     "shadow",
     "shard_enum",
+    "shorts",
     "time_steps",
 )
 

@@ -20,6 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+import pairs_numbers  # noqa: E402
 from simulator.event_rows import BARRIER, CT, DEPTH, NE, RDMA, WDMA, row, to_input  # noqa: E402
 from support.one_op import MACHINES, Arg, one_op  # noqa: E402
 
@@ -34,7 +35,6 @@ from tx8fast._kernels.reference import overlaps as overlaps_twin  # noqa: E402
 from tx8fast._kernels.reference import pack as pack_twin  # noqa: E402
 from tx8fast._kernels.reference import pages as pages_twin  # noqa: E402
 from tx8fast._kernels.reference import plan_cost as plan_cost_twin  # noqa: E402
-from tx8fast._kernels.reference import product as product_twin  # noqa: E402
 from tx8fast._kernels.reference import shadow as shadow_twin  # noqa: E402
 from tx8fast._kernels.reference import shard_enum as shard_twin  # noqa: E402
 from tx8fast._kernels.reference import time_steps as steps_twin  # noqa: E402
@@ -84,14 +84,6 @@ def pages() -> Pair:
     runs = np.array([[128, 8192, 64 + i, 524288, 4, 0, 1] for i in range(len(at))])
     lists = at.tolist(), runs.tolist()
     return lambda: _kernels.extra_pages(at, runs, 4096), lambda: pages_twin.extra_pages(*lists, 4096)
-
-
-def product() -> Pair:
-    """A tile's part of a product in fp32, the right side transposed."""
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((64, 128), (64, 128)))
-    lists = a.tolist(), b.T.tolist()
-    return lambda: _kernels.single_product(a, b.T), lambda: product_twin.product(*lists, 64)
 
 
 def shardings() -> Pair:
@@ -341,7 +333,7 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "shadow: 64 x 1024 operand": shadow,
     "shadow: 64 x 256 sums": sums,
     "shadow: 64 x 512 moved": moves,
-    "product: 64 x 128 x 64": product,
+    **pairs_numbers.PAIRS,
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,

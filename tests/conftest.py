@@ -1,12 +1,18 @@
 """Fixtures that all tests share. Deterministic property tests: a failure on one machine fails on all."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.support.thorough import THOROUGH
+
+# The suite starts the command in some hundred processes, and rewrites its own modules: where the environment wants no compiled modules,
+# every one of them would compile the package again, which takes longer than most commands.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("tx8fast", deadline=None, derandomize=True, max_examples=60 if THOROUGH else 16)
 settings.load_profile("tx8fast")

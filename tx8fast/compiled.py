@@ -92,8 +92,10 @@ class CompiledProgram:
         Of several chips, results have a leading axis over chips, and inputs may have one.
 
         `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
-        `exact` interprets element by element and fills `status`; for small programs. `threads`: at most so many execute tiles.
+        `exact` interprets element by element and fills `status`; for small programs. `threads`: at most so many make
+        parameters and execute tiles, None: one per processor.
         Raises SimulationError listing every missing, unknown or misshapen input."""
+        from tx8fast.host.core import default_threads
         from tx8fast.simulator.chips import ChipsSimulator
         from tx8fast.simulator.functional import FunctionalSimulator
 
@@ -108,7 +110,7 @@ class CompiledProgram:
         else:
             sim = FunctionalSimulator(self.program, debug=debug, observer=watch, exact=exact, threads=threads)
         self._check_weights(weights_dir)
-        params = param_arrays(self.program, weights_dir or self.weights_dir, sim.room)
+        params = param_arrays(self.program, weights_dir or self.weights_dir, sim.room, threads or default_threads())
         for tensor, image in params:
             sim.store(tensor.address, image)
         for t in self.program.inputs:
@@ -118,6 +120,7 @@ class CompiledProgram:
         else:
             sim.run(progress)
         self.status = sim.status_names()
+        sim.release()
         return {t.name: sim.read(t) for t in self.program.outputs}
 
     def emit_c(self, folder: str | os.PathLike[str], weights_dir: str | os.PathLike[str] | None = None,
@@ -147,6 +150,7 @@ class CompiledProgram:
             given = {t.name: held(t) for t in self.inputs}
             sim.run()
             expected = {t.name: held(t) for t in self.outputs}
+            sim.release()
         params = param_arrays(self.program, weights_dir or self.weights_dir)
         with files.watching(self.read):
             return write_c(self.program, Path(folder), params, given, expected)

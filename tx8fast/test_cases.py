@@ -15,6 +15,7 @@ import numpy as np
 from tx8fast.compiled import CompiledProgram
 from tx8fast.errors import ConfigError
 from tx8fast.numerics.formats import np_dtype
+from tx8fast.numerics.steps import STEPS, Step, steps_text
 
 FORMATS = ("f32", "bf16", "f16")
 LAYOUTS = ("dense", "blocked")
@@ -63,6 +64,28 @@ def _transpose(rng: np.random.Generator) -> tuple[list[tuple[int, ...]], dict[st
     return [shape], {"perm": tuple(int(k) for k in rng.permutation(len(shape)))}
 
 
+#: steps of a drawn function of a user's: none of them has a value that is no number
+_STEPS = ("neg", "abs", "tanh", "sigmoid", "sin", "cos", "add", "sub", "mul", "max", "min", "lt", "ge", "eq", "select")
+MOST_STEPS = 6
+
+
+def _map(rng: np.random.Generator) -> tuple[list[tuple[int, ...]], dict[str, Any]]:
+    """A function such as a vector kernel of a user's is, of one to three arguments."""
+    shapes = [_shape(rng)] * int(rng.integers(1, 4))
+    steps: list[Step] = []
+    for k in range(int(rng.integers(2, MOST_STEPS + 1))):
+        kind, places = str(rng.choice(_STEPS)), len(shapes) + k
+        # the last value, so that every step counts; a product has an argument or a number for a factor, so that it stays small
+        operands: list[int | float] = [places - 1]
+        while len(operands) < STEPS[kind]:
+            number = round(float(rng.uniform(-2, 2)), 3)
+            operands.append(
+                number if rng.random() < 0.3 else int(rng.integers(len(shapes) if kind == "mul" else places))
+            )
+        steps.append(Step(kind, tuple(operands)))
+    return shapes, {"steps": steps_text(steps)}
+
+
 OPS: dict[str, Drawn] = {
     **dict.fromkeys(("relu", "sigmoid", "tanh", "gelu", "silu", "neg", "abs", "exp", "sin", "cos", "square"), Drawn(_same(1))),
     **dict.fromkeys(("sqrt", "rsqrt", "log", "recip"), Drawn(_same(1), 0.1, 4.0)),
@@ -73,6 +96,7 @@ OPS: dict[str, Drawn] = {
     "layernorm": Drawn(_norm(2)),
     "gemm": Drawn(_gemm),
     "transpose": Drawn(_transpose),
+    "map": Drawn(_map),
 }  # fmt: skip
 
 

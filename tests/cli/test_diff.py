@@ -41,10 +41,13 @@ def test_what_changed_and_why(tx8, pair):
 
 def test_other_groups(tx8, pair):
     found = diff(tx8, pair / "a.tx8", pair / "c.tx8")
-    assert {r["status"] for r in found["groups"]} <= {"grouped anew", "changed"}, "every op is in both"
-    whole = next(r for r in found["groups"] if "layers 0-1: down + mlp_residual" in r["first"])
+    others = [r["first"] for r in found["groups"] if r["status"] not in ("grouped anew", "changed")]
+    # every op is in both; but at opt 1 the last norm has the code of the layers' norms, and labels name an equal code once
+    assert others in ([], [["norm"]])
+    whole = next(r for r in found["groups"] if any("down + mlp_residual" in label for label in r["first"]))
     assert whole["status"] == "grouped anew" and "layers 0-1: down" in whole["second"]
-    assert whole["why"][0].startswith("'layers 0-1: down + mlp_residual' became 'layers 0-1: down'")
+    parts = [", ".join(f"'{label}'" for label in whole[side]) for side in ("first", "second")]
+    assert whole["why"][0] == " became ".join(parts)
     for side in ("first", "second"):
         sim = json.loads(tx8("sim", pair / ("c.tx8" if side == "second" else "a.tx8"), "--json").out)
         labels = [label for r in found["groups"] for label in r[side]]

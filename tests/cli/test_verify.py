@@ -71,8 +71,11 @@ def test_what_a_program_rounds_is_listed(model, tmp_path, capsys):
     out, gemm = tmp_path / "p.tx8", isa.instruction("gemm")
     program = api.compile(model, seq=16)
     for code in (c for segment in program.program.segments for c in segment.codes):
-        for name, value in {"psum_en": 1, "psum_fmt": FORMAT_CODES["bf16"]}.items():
-            code["p"][code["opcode"] == gemm.OPCODE, gemm.FIELDS_P.index(name)] = value
+        rows = code["opcode"] == gemm.OPCODE
+        for name, value in {"psum_en": 1, "psum_fmt": FORMAT_CODES["bf16"], "out_fmt": FORMAT_CODES["bf16"]}.items():
+            code["p"][rows, gemm.FIELDS_P.index(name)] = value
+        for name in ("psum", "out"):  # every product adds to the one before it
+            code["spm"][rows, gemm.FIELDS_SPM.index(name)] = 0
     program.save(out)
     given = ["verify", str(out), "--against", str(model), "--quick"]
     assert run(given) == 2  # nobody has written such sums

@@ -1,6 +1,6 @@
 """Every small model of the corpus as C: the bytes of the simulator at every level, operands shared or not.
 
-The default suite takes a few; `make test-c` all."""
+The default suite takes a few; `make test-c` all, `make test-sanitized` each model once, in builds that check themselves."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from tests.simulator.planting import feed_of
 from tests.support.corpus import CONFIGS, DATA, MODELS, family, small_cnn
 from tests.support.emitted import CC, CXX, check_c
+from tests.support.sanitized import ASKED
 from tx8fast import api
 from tx8fast.frontend import open_model
 from tx8fast.ir.program import IRProgram
@@ -29,7 +30,8 @@ FAMILIES = [
 ALL = [
     (name, opt, sharing) for name in (*GRAPHS, *FAMILIES) for opt in (1, 2, 3) for sharing in (True, False)
 ]  # fmt: skip
-CASES = ALL if os.environ.get("TX8FAST_ALL_C") == "1" else ALL[5::97]
+EACH = [ALL[k + k // 6 % 6] for k in range(0, len(ALL), 6)]
+CASES = ALL if os.environ.get("TX8FAST_ALL_C") == "1" else EACH if ASKED else ALL[5::97]
 
 
 def opened(name: str, folder) -> IRProgram:

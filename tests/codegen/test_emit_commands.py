@@ -44,7 +44,20 @@ def test_every_op_of_random_cases_is_emitted():
         case = random_case(seed, op)
         assert case.text.startswith(f"{op} of ")
         assert "tile_main" in "".join(program_text(case.program.program))
-        assert all(np.isfinite(x.astype(np.float64)).all() for x in case.program.run(case.inputs).values()), case.text
+        found = case.program.run(case.inputs)
+        assert all(np.isfinite(x.astype(np.float64)).all() for x in found.values()), case.text
+
+
+@pytest.mark.parametrize("op", ["map", "gelu"])
+def test_the_interpreter_gives_the_bytes_of_random_cases(op):
+    from tx8fast.test_cases import random_case
+
+    cases = (random_case(seed, op) for seed in range(40))
+    small = [case for case in cases if sum(x.size for x in case.inputs.values()) < 4000][:5]
+    assert len(small) == 5
+    for case in small:
+        found, exact = (case.program.run(case.inputs, exact=way) for way in (False, True))
+        assert found["y"].tobytes() == exact["y"].tobytes(), case.text
 
 
 def test_a_model_is_emitted_with_weights_from_its_directory(call, tmp_path):

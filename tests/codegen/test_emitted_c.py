@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 import tx8fast
 from tests.simulator.planting import feed_of
@@ -26,15 +22,11 @@ from tx8fast.codegen.durations import duration_text
 from tx8fast.codegen.program import program_text
 from tx8fast.errors import ProgramError
 from tx8fast.isa.comm import mask_of
-from tx8fast.isa.record import RECORD
 from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Tensor
 from tx8fast.simulator.cycle import simulate
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "simulator"))
-from random_rows import BASE, NAMES, REGION, REGIONS, rows  # noqa: E402
 
 pytestmark = [pytest.mark.toolchain, pytest.mark.skipif(not (CC and CXX), reason="no C or C++ compiler")]
 MACHINE = load_machine("tx8")
@@ -163,48 +155,6 @@ def test_messages_between_tiles(tmp_path, made):
 def feed_bytes(made, seed=0):
     rng = np.random.default_rng(seed)
     return {t.name: rng.integers(0, 256, t.shape).astype(np.uint8) for t in made.inputs}
-
-
-#: what has no function in C: the result of one depends on the position of the row
-LEFT_OUT = ("elem_mask", "rdma_row", "tdma_row", "rdma", "wdma")
-
-
-@settings(
-    max_examples=2, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
-@given(st.data())
-def test_every_instruction_gives_the_simulators_bytes(tmp_path_factory, data):
-    """A row of every instruction, one after the other on the same memory."""
-    size, code = REGION * REGIONS, []
-    moved = CodeBuilder().add("rdma", dst=BASE, run_bytes=size, slot=0)
-    for name in NAMES:
-        if name in LEFT_OUT:
-            continue
-        row, _ = data.draw(rows([name]))
-        said = {f for p in codes_of(name) for f in p}
-        row["rnd"] = row["rnd"] % 4 if "rnd" in said else 0
-        if name.startswith("lut"):  # offsets into a table that it has
-            code.append(moved_to(isa.make("memset", fmt="u8", dst=int(row["spm"][0]), value=0, n=1024)))
-        code.append(row)
-    begin = moved.add("wait").code()
-    end = CodeBuilder().add("wait").add("wdma", src=BASE, run_bytes=size, slot=1).finish().code()
-    whole = np.concatenate([begin, np.array(code, RECORD), end])
-    made = program([whole], [0] + [-1] * 15, size_in=size, size_out=size)
-    rng = np.random.default_rng(5)
-    feed = rng.standard_normal(size // 4).astype(np.float32).view(np.uint8)
-    check_c(made, tmp_path_factory.mktemp("rows"), {"x": feed})
-
-
-def moved_to(row):
-    return isa.rows([row])[0]
-
-
-def codes_of(name):
-    """Return the fields that the parameters of an instruction's call say."""
-    from tx8fast.codegen.abi import calls, steps
-
-    found = [calls()[name]] if name in calls() else steps()[name]
-    return [p.fields for call in found for p in call.params]
 
 
 def test_products_with_all_that_follows_them(tmp_path):

@@ -1,4 +1,7 @@
-"""The core built by other compilers and with other flags gives the same bytes; with TX8FAST_SANITIZE_C=1 also a build that checks itself."""
+"""The core built by other compilers and with other flags gives the same bytes, on any settings of the matrix library.
+
+TX8FAST_BUILDS=1 (`make test-builds`): every compiler there is, with more flags, over more models; TX8FAST_SANITIZE_C=1 (`make
+test-core`): also a build that checks itself."""
 
 from __future__ import annotations
 
@@ -7,11 +10,16 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.support.checkpoints import make_checkpoint
+from tests.support.corpus import DATA, MODELS, exported, family, small_cnn
+from tx8fast import api
+from tx8fast.machine import load_machine
+from tx8fast.options import CompileOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = ROOT / "tx8fast" / "host"
@@ -53,13 +61,38 @@ for k, name in enumerate(ROUTINES):
     for seed in range(3):
         for x in by_core(draw(name, np.random.default_rng([seed, k])), seed == 2)[0]:
             calls.update(x.tobytes())
-made = tx8fast.load(sys.argv[1])
-outs = made.run({t.name: np.arange(6).reshape(t.shape) % 5 for t in made.inputs})
-print(sha256(spm.tobytes()).hexdigest(), calls.hexdigest(), *(sha256(x.tobytes()).hexdigest() for x in outs.values()))
+print(sha256(spm.tobytes()).hexdigest(), calls.hexdigest())
+from tests.simulator.planting import feed_of
+for path in sys.argv[1].split(","):
+    made = tx8fast.load(path)
+    feed = feed_of(made.program)
+    found = set()
+    for level in range(core.LEVELS):  # how many there are depends on the compiler
+        core.use_level(level)
+        for threads in (1, 2):
+            found.add(" ".join(sha256(x.tobytes()).hexdigest() for x in made.run(feed, threads=threads).values()))
+    print(*found, sep=", ")
 """
 
 
-def build(folder: Path, compiler: str, flags: list[str]) -> Path:
+ALL = os.environ.get("TX8FAST_BUILDS") == "1"
+CHECKS = os.environ.get("TX8FAST_SANITIZE_C") == "1"
+
+
+def compilers() -> dict[str, list[str]]:
+    """Return the compilers of C that there are, by name."""
+    found = {name: [path] for name in ("gcc", "clang") if (path := shutil.which(name))}
+    if "clang" not in found and find_spec("ziglang"):
+        found["clang"] = [sys.executable, "-m", "ziglang", "cc", "-fno-sanitize=all"]
+    return found
+
+
+#: hardly optimised, but with all that this processor has, fused multiply-add included; for any processor; without wide vectors
+FLAGS = [["-O1", "-march=native"], ["-O3"], ["-O3", "-march=native", "-mno-avx512f"], ["-O0"]]
+BUILDS = [(name, flags) for name in compilers() for flags in FLAGS]
+
+
+def build(folder: Path, compiler: list[str], flags: list[str]) -> Path:
     """Return the extension, built in `folder`."""
     wrapper, out = folder / "_core.c", folder / "_core.so"
     subprocess.run([sys.executable, "-m", "cython", "-3", str(HOST / "_core.pyx"), "-o", str(wrapper)], check=True)
@@ -68,16 +101,17 @@ def build(folder: Path, compiler: str, flags: list[str]) -> Path:
     objects = []
     for source in sources:
         objects.append(str(folder / (Path(source).stem + ".o")))
-        subprocess.run([compiler, *flags, *STRICT, *include, "-c", source, "-o", objects[-1]], check=True)
+        subprocess.run([*compiler, *flags, *STRICT, *include, "-c", source, "-o", objects[-1]], check=True)
+    # the run-time library of ziglang knows no processor, and would take the narrowest vectors
+    link = ["gcc"] if "ziglang" in compiler and shutil.which("gcc") else [*compiler, *flags]
     subprocess.run(
-        [compiler, *flags, "-fPIC", "-w", "-pthread", "-shared", *include, str(wrapper), *objects, "-o", str(out)],
-        check=True,
+        [*link, "-fPIC", "-w", "-pthread", "-shared", *include, str(wrapper), *objects, "-o", str(out)], check=True
     )
     return out
 
 
-def outcome(model: Path, extension: Path | None = None, **env: str) -> str:
-    call = [sys.executable, "-W", "ignore", "-c", CHILD, str(model), *([str(extension)] if extension else [])]
+def outcome(models: str, extension: Path | None = None, **env: str) -> str:
+    call = [sys.executable, "-W", "ignore", "-c", CHILD, models, *([str(extension)] if extension else [])]
     done = subprocess.run(
         call,
         env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests")))} | env,
@@ -89,42 +123,53 @@ def outcome(model: Path, extension: Path | None = None, **env: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
+def models(tmp_path_factory) -> str:
     import tx8fast
 
     folder = tmp_path_factory.mktemp("model")
     make_checkpoint(folder, hidden=64, heads=4, kv_heads=2, intermediate=96, vocab=50, layers=1, dtype="bfloat16")
-    tx8fast.compile(folder, phase="prefill", seq=6, embed_limit_bytes=1 << 30).save(folder / "a.tx8")
-    return folder / "a.tx8"
+    made = {"layer": tx8fast.compile(folder, phase="prefill", seq=6, embed_limit_bytes=1 << 30)}
+    if ALL:
+        for name, program in {
+            **{name: exported(name) for name in MODELS[::3]},
+            **{name: family(folder, name) for name in ("mixtral", "deepseek_v3", "bert")},
+            "cnn": small_cnn(folder),
+        }.items():
+            root = folder / name if (folder / name).is_dir() else folder if name == "cnn" else DATA / "onnx"
+            made[name] = api.compile_ir(program, load_machine("tx8"), CompileOptions(), root)
+    for name, one in made.items():
+        one.save(folder / f"{name}.tx8", standalone=True)
+    return ",".join(str(folder / f"{name}.tx8") for name in made)
+
+
+@pytest.fixture(scope="module")
+def usual(models) -> str:
+    return outcome(models)
 
 
 @pytest.mark.toolchain
-def test_another_build_gives_the_same_bytes(model, tmp_path):
-    """Hardly optimised, but with all that this processor has: fused multiply-add included."""
-    compiler = shutil.which("clang") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    assert outcome(model, build(tmp_path, compiler, ["-O1", "-march=native"])) == outcome(model)
+@pytest.mark.skipif(not BUILDS, reason="no C compiler")
+@pytest.mark.parametrize(("name", "flags"), BUILDS if ALL else BUILDS[-len(FLAGS) :][:1], ids=str)
+def test_another_build_gives_the_same_bytes(models, usual, tmp_path, name, flags):
+    assert outcome(models, build(tmp_path, compilers()[name], flags)) == usual
 
 
-def test_no_byte_depends_on_the_matrix_library(model):
+def test_no_byte_depends_on_the_matrix_library(models, usual):
     """Settings under which OpenBLAS takes other kernels, and numpy leaves wide vectors alone."""
-    few = os.environ.get("TX8FAST_SANITIZE_C") != "1"
+    few = not (ALL or CHECKS)
     cores = ("Prescott", "Zen") if few else ("Prescott", "Haswell", "Zen", "SkylakeX")
     features = "AVX512F AVX512_SKX"
     found = [
-        outcome(model, OPENBLAS_CORETYPE=core, NPY_DISABLE_CPU_FEATURES=features * (core == "Zen")) for core in cores
+        outcome(models, OPENBLAS_CORETYPE=core, NPY_DISABLE_CPU_FEATURES=features * (core == "Zen")) for core in cores
     ]
-    assert len({*found}) == 1
+    assert {*found} == {usual}
 
 
 @pytest.mark.toolchain
-@pytest.mark.skipif(
-    os.environ.get("TX8FAST_SANITIZE_C") != "1", reason="TX8FAST_SANITIZE_C=1: a build that checks itself"
-)
-def test_a_build_that_checks_itself(model, tmp_path):
+@pytest.mark.skipif(not CHECKS, reason="TX8FAST_SANITIZE_C=1: a build that checks itself")
+def test_a_build_that_checks_itself(models, usual, tmp_path):
     """Addresses and undefined behaviour."""
-    extension = build(tmp_path, "gcc", CHECKED)
+    extension = build(tmp_path, ["gcc"], CHECKED)
     name = subprocess.run(["gcc", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True).stdout
-    found = outcome(model, extension, LD_PRELOAD=name.strip(), ASAN_OPTIONS="detect_leaks=0")
-    assert found == outcome(model)
+    found = outcome(models, extension, LD_PRELOAD=name.strip(), ASAN_OPTIONS="detect_leaks=0")
+    assert found == usual

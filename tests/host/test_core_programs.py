@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from tx8fast.api import CompiledProgram
 from tx8fast.host import core
 from tx8fast.machine import load_machine
 from tx8fast.options import CompileOptions
+from tx8fast.simulator.functional import FunctionalSimulator
 
 
 def bytes_of(found):
@@ -39,6 +42,21 @@ def compiled(tmp_path, name):
         return tx8fast.compile(DATA / "onnx" / name)
     args = [Arg((9, 70), "bf16"), Arg((9, 70), "bf16")]
     return CompiledProgram(build(args, lambda b, x, y: b("softmax", b("gelu", b("add", x, y)))).program)
+
+
+def test_the_memory_of_a_run_is_free_when_it_ends():
+    """Without the collector of cycles, which comes late: the next run would take as much again."""
+    routine = build([Arg((9, 70), "f32")], lambda b, x: b("cumsum", x, axis=1))
+    made = CompiledProgram(routine.program)
+    feed = feed_of(made.program)
+    gc.collect()
+    gc.disable()
+    try:
+        for way in ({}, {"exact": True}, {"sanitize": True}):
+            made.run(feed, **way)
+            assert not [x for x in gc.get_objects() if type(x) is FunctionalSimulator], way
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", ["prefill", "decode fp32", "opt 1", "cnn", "vector", "qwen2-prefill-op23.onnx"])

@@ -10,14 +10,15 @@ from pathlib import Path
 from hunt.recipes import kinds, name_of, possible
 
 Pair = tuple[str, str]
-TABLES = ("pairs", "alone", "grouped", "apart")
+TABLES, COUNTS = ("pairs", "alone", "grouped", "apart"), ("programs", "eager", "gathering")
 
 
 class Coverage:
     """Counts of pairs that were executed and judged. `path`: where they are kept.
 
     alone: those of which the second was the first's only reader; grouped: of the graph's ops, those that shared a group; apart:
-    pairs that cannot stand next to each other, and why."""
+    pairs that cannot stand next to each other, and why; eager: programs compiled with plans of larger ones, and those of them that gather
+    what tiles have left."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -25,12 +26,12 @@ class Coverage:
         self.alone: Counter[Pair] = Counter()
         self.grouped: Counter[Pair] = Counter()
         self.apart: dict[Pair, str] = {}
-        self.programs = 0
+        self.programs = self.eager = self.gathering = 0
         if path is not None and path.exists():
             stored = json.loads(path.read_text(encoding="utf-8"))
             for name in TABLES:
                 getattr(self, name).update({tuple(k.split(">")): n for k, n in stored.get(name, {}).items()})
-            self.programs = stored["programs"]
+            self.programs, self.eager, self.gathering = (stored.get(name, 0) for name in COUNTS)
 
     def add(self, **tables: Iterable[Pair]) -> None:
         """Add the pairs of one program."""
@@ -42,7 +43,7 @@ class Coverage:
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             tables = {name: {">".join(k): n for k, n in sorted(getattr(self, name).items())} for name in (*TABLES,)}
-            body = {"programs": self.programs, **tables}
+            body = {**{name: getattr(self, name) for name in COUNTS}, **tables}
             self.path.write_text(json.dumps(body, indent=0) + "\n", encoding="utf-8")
 
     def report(self) -> str:
@@ -52,7 +53,8 @@ class Coverage:
         wanted = fit - (set(self.apart) - set(self.pairs))
         met, alone = wanted & set(self.pairs), wanted & set(self.alone)
         lines = [f"{self.programs} programs; {len(met)} of {len(wanted)} pairs of operators stood next to each other, {len(alone)} with "
-                 f"one reader alone; {len(self.grouped)} pairs of ops shared a group", "",
+                 f"one reader alone; {len(self.grouped)} pairs of ops shared a group",
+                 f"{self.eager} programs compiled as larger ones are, {self.gathering} of them with tiles that gather each other's results", "",
                  f"{'operator':34} {'before':>11} {'behind':>11}"]  # fmt: skip
         tables = [Counter(pair[side] for pair in pairs) for side in (0, 1) for pairs in (met, wanted)]
         lines += [f"{n:34} {tables[0][n]:5}/{tables[1][n]:<5} {tables[2][n]:5}/{tables[3][n]:<5}" for n in named]

@@ -58,13 +58,13 @@ def schema(op: str, domain: str = "") -> Any:
 
 class Draft:
     """Collects inputs, weights and nodes. `code`: the float format of new values; all choices come from `rng`; `sizes`, `room`:
-    what dimensions and how many elements inputs have."""
+    what dimensions and how many elements inputs have; `at_most`: elements of any value."""
 
     def __init__(self, rng: np.random.Generator, code: int = F32, sizes: Sequence[int] = SIZES,
-                 room: int = MAX_ELEMENTS // 4) -> None:  # fmt: skip
+                 room: int = MAX_ELEMENTS // 4, at_most: int = MAX_ELEMENTS) -> None:  # fmt: skip
         self.rng = rng
         self.code = code
-        self.sizes, self.room = sizes, room
+        self.sizes, self.room, self.at_most = sizes, room, at_most
         self.values: list[Value] = []
         self.nodes: list[NodeProto] = []
         self.weights: dict[str, TensorProto] = {}
@@ -176,7 +176,7 @@ class Draft:
                 raise Unfit(f"{op} gives numbers that are not finite")
             if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31 - 1:
                 raise Unfit(f"{op} gives numbers beyond 32 bits")
-            if not 0 < a.size <= MAX_ELEMENTS or a.ndim > 6:
+            if not 0 < a.size <= self.at_most or a.ndim > 6:
                 raise Unfit(f"{op} gives {a.shape}")
         self.nodes.append(node)
         static = op in ("Shape", "Size") or all(v.static for v in given)

@@ -8,10 +8,12 @@ import re
 import traceback
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+from hunt.eager import eager_plans
 from onnx import ModelProto
 
 from tx8fast.api import CompiledProgram, compile_ir, prove_ir
@@ -40,18 +42,20 @@ REFUSALS: dict[str, tuple[type[Exception], ...]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is compiled. dtype "": the model's own; machine_name: of `MACHINES`."""
+    """How a model is compiled. dtype "": the model's own; machine_name: of `MACHINES`; eager: see `eager_plans`."""
 
     level: int = 2
     sharing: bool = True
     dtype: str = ""
     machine_name: str = ""
+    eager: bool = False
 
     def __str__(self) -> str:
         words = [f"--opt {self.level}"]
         words += [] if self.sharing else ["--no-sharing"]
         words += [f"--dtype {self.dtype}"] if self.dtype else []
-        return " ".join([*words, *([f"(machine {self.machine_name})"] if self.machine_name else [])])
+        words += [f"(machine {self.machine_name})"] if self.machine_name else []
+        return " ".join([*words, *(["(eager)"] if self.eager else [])])
 
     @property
     def options(self) -> CompileOptions:
@@ -98,7 +102,7 @@ def compiled(model: ModelProto, setting: Setting) -> CompiledProgram:
     """Compile and verify. Raises Failed, or Refused."""
     with _stage("import"):
         ir = import_model(model)
-    with _stage("compile"):
+    with _stage("compile"), eager_plans() if setting.eager else nullcontext():
         program = compile_ir(ir, setting.machine, setting.options)
     with _stage("verify"):
         verify(program.program)

@@ -14,6 +14,8 @@ NARROW = (F16, BF16)
 FLOATS = (F32, F16, BF16)
 #: relative distance of neighbouring numbers of a format
 EPS: dict[int, float] = {F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7, F64: 2.0**-52}
+#: the smallest number of a format, by whose multiples the numbers below its smallest normal one are apart
+SMALLEST: dict[int, float] = {F32: 2.0**-149, F16: 2.0**-24, BF16: 2.0**-133, F64: 2.0**-1074}
 FORMAT_OF_OPTION = {"bf16": BF16, "fp16": F16, "fp32": F32}
 #: attributes that name an element type
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type")

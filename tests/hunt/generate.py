@@ -11,6 +11,7 @@ from hunt.execute import Setting
 from hunt.formats import BF16, F16, F32
 from hunt.idioms import IDIOMS
 from hunt.pairs import SMALL_ROOM, SMALL_SIZES, Growth, OpenPairs, Pair, suits
+from hunt.products import ELEMENTS, products
 from hunt.recipes import Kind, apply, kinds, name_of, possible
 from hunt.reference import Arrays
 from hunt.starts import STARTS
@@ -91,6 +92,15 @@ class Generator:
             program.missed = growth.missed()
             return program
         raise Missed(growth.missed())
+
+    def products(self, seed: int) -> Program:
+        """Return a chain of matrix products, compiled so that its tiles hand results to each other if any way does it."""
+        rng = np.random.default_rng([seed, 2])
+        d = Draft(rng, int(rng.choice([F32, BF16, F16])), at_most=ELEMENTS)
+        products(d)
+        return self._program(
+            d, seed, "products", Setting(d.pick([2, 3]), machine_name=d.pick(["", "", "2x2"]), eager=True)
+        )
 
     def _program(self, d: Draft, seed: int, origin: str, setting: Setting) -> Program:
         if not d.nodes:

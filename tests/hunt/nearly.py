@@ -1,10 +1,7 @@
-"""What roundings decide and disturbances alone do not show: which numbers are equal, near nothing or the largest, what is left of numbers
+"""What roundings decide and disturbances alone do not show: which numbers are the largest, how many differ, what is left of numbers
 that cancel or leave the range of normal ones.
 
-Decisions on rounded numbers go one way in one disturbed run and the other way in the next, so that none of them is sure.
-
 `NEAR` is an input of the disturbed model: how near is near, as a share of the largest number; negative: nothing is near.
-`OTHER`: 0, or -1 for the other sign.
 """
 
 from __future__ import annotations
@@ -12,40 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from hunt.formats import EPS, F32
+from hunt.formats import F32
 from onnx import NodeProto, helper
 
-NEAR, OTHER = "noise of equality", "noise of signs"
+NEAR = "noise of equality"
 #: the smallest normal number of f32 and bf16, and the distance of numbers below it in f32
 NORMAL, STEP = 2.0**-126, 2.0**-149
 NORMS = frozenset("LayerNormalization InstanceNormalization GroupNormalization MeanVarianceNormalization".split())
-
-
-def nearly_equal(node: NodeProto) -> list[NodeProto]:
-    """Equality of rounded numbers: true for near ones in one run, for none in the next, so that no such result is sure."""
-    a, b = node.input
-    y = node.output[0]
-    make = helper.make_node  # near to each other among the largest, by which disturbances are measured
-    return [make("Sub", [a, b], [y + "-"]), make("Abs", [y + "-"], [y + "|"]), make("Abs", [a], [y + "a"]), make("Abs", [b], [y + "b"]),
-            make("Add", [y + "a", y + "b"], [y + "s"]), make("ReduceMax", [y + "s"], [y + "m"], keepdims=0),
-            make("Mul", [y + "m", NEAR], [y + "t"]), make("LessOrEqual", [y + "|", y + "t"], [y])]  # fmt: skip
-
-
-def nearly_nothing(node: NodeProto) -> list[NodeProto]:
-    """Truth of a rounded number: false for what is near nothing in one run, true for it in the next."""
-    x, y = node.input[0], node.output[0]
-    make = helper.make_node
-    return [make("Abs", [x], [y + "|"]), make("ReduceMax", [y + "|"], [y + "m"], keepdims=0), make("Mul", [y + "m", NEAR], [y + "t"]),
-            make("Greater", [y + "|", y + "t"], [y])]  # fmt: skip
-
-
-def nearly_without_sign(node: NodeProto) -> list[NodeProto]:
-    """Sign of a rounded number: of what is near nothing none in one run, the other one in the next."""
-    x, y = node.input[0], node.output[0]
-    make = helper.make_node
-    return [*nearly_nothing(make("", [x], [y + "is"])), make("Cast", [y + "is"], [y + "1"], to=F32), make("Sign", [x], [y + "s"]),
-            make("Mul", [y + "1", y + "s"], [y + "far"]), make("Sub", [y + "s", y + "far"], [y + "rest"]),
-            make("Mul", [y + "rest", OTHER], [y + "turned"]), make("Add", [y + "far", y + "turned"], [y])]  # fmt: skip
 
 
 def nearly_largest(node: NodeProto) -> list[NodeProto]:
@@ -86,18 +56,27 @@ def norm_of_single_numbers(node: NodeProto, values: Mapping[str, np.ndarray], un
 
 
 def lost_of_products(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:
-    """In units of f32, what a product of many numbers may lose in some order of them: all of it where partial products leave the range
-    above, the bits that numbers below the smallest normal one lack. values: those that are known."""
-    x = values.get(node.input[0]) if node.op_type == "ReduceProd" else None
+    """What products of many numbers may lose in some order of them: all where partial products leave the range above, and what numbers
+    below the smallest normal one are rounded by times all factors above 1. values: those that are known."""
+    x = values.get(node.input[0]) if node.op_type in ("ReduceProd", "CumProd") else None
     if x is None or x.dtype != np.float32:
         return 0.0
     out = values[node.output[0]]
-    named = values[node.input[1]].tolist() if len(node.input) > 1 and node.input[1] else []
-    named = next((list(a.ints) for a in node.attribute if a.name == "axes"), named)
-    axes = tuple(a % x.ndim for a in named) or tuple(range(x.ndim)) * (out.size != x.size)
     with np.errstate(all="ignore"):
         size = np.log2(np.abs(x.astype(np.float64)))
-        least = np.minimum(size, 0).sum(axes).reshape(out.shape)
-        most = np.maximum(size, 0).sum(axes).reshape(out.shape)
-        lost = np.where(least < np.log2(NORMAL), np.exp2(np.log2(STEP) - least), 0)
-    return np.where(most > 127, np.inf, np.minimum(lost, 1) / EPS[F32])
+    least, most = (
+        _of_factors(node, part, values).reshape(out.shape) for part in (np.minimum(size, 0), np.maximum(size, 0))
+    )
+    lost = np.where((least < np.log2(NORMAL)) & np.isfinite(least), np.exp2(np.log2(STEP) + np.minimum(most, 128)), 0)
+    return np.where(most > 127, np.inf, lost)
+
+
+def _of_factors(node: NodeProto, sizes: np.ndarray, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the sums of the factors' sizes for every product; one that excludes a factor is taken with it."""
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    named = values[node.input[1]].ravel().tolist() if len(node.input) > 1 and node.input[1] else attrs.get("axes", [])
+    if node.op_type == "ReduceProd":
+        whole = not named and not attrs.get("noop_with_empty_axes", 0)
+        return sizes.sum(tuple(range(sizes.ndim)) if whole else tuple(a % sizes.ndim for a in named))
+    turned = (lambda a: np.flip(a, int(named[0]))) if attrs.get("reverse", 0) else (lambda a: a)
+    return turned(np.cumsum(turned(sizes), int(named[0])))

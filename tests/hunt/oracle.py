@@ -13,20 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 from hunt.draft import Value, output_codes
-from hunt.formats import BOOL, EPS, F16, F32, FLOATS, I64, NARROW, array_of, has_narrow, subgraphs, widen
+from hunt.formats import EPS, F16, F32, FLOATS, I64, NARROW, SMALLEST, array_of, has_narrow, subgraphs, widen
 from hunt.nearly import (
     NEAR,
     NORMAL,
-    OTHER,
     lost_of_products,
-    nearly_equal,
     nearly_largest,
-    nearly_nothing,
-    nearly_without_sign,
     norm_of_single_numbers,
     ties_decide,
 )
-from hunt.reference import Arrays, NoReference, Session
+from hunt.reference import Arrays, NoReference, Session, differs, with_all_values
+from hunt.steps import Steps, farthest
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 #: ops that give one of their operands' elements, a comparison of them, or a whole number
@@ -43,6 +40,8 @@ INNER = frozenset((
     "DequantizeLinear Mod LRN DFT STFT BatchNormalization BlackmanWindow HammingWindow HannWindow").split())  # fmt: skip
 #: ops that reckon with coordinates in the format: their error grows with the image
 COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
+#: ops that take something from their operand that may be larger than what is left
+CENTRED = frozenset({"BatchNormalization", "DequantizeLinear"})
 #: in units of the format at 1: erf by Abramowitz and Stegun 7.1.26, whose own error is 1.5e-7, and as much by its roundings
 FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
 #: ops that take a root of a sum of powers: an operand whose power is below the smallest normal number may as well be nothing
@@ -50,7 +49,7 @@ ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
 #: which operand of an op must not be nothing, or makes the op jump there: then all such elements may be nothing at once
-DIVISORS = {"Reciprocal": 0, "Div": 1, "Log": 0, "Pow": 0, "Ceil": 0, "Floor": 0, "Sign": 0}
+DIVISORS = {"Reciprocal": 0, "Div": 1, "Log": 0, "Pow": 0, "Sign": 0, "Abs": 0, "NonZero": 0}
 #: ops whose small change gives nothing at all, on both sides of which are numbers far from it
 WRAPS = frozenset({"Mod"})
 #: ops whose results are each made of a few operands; all others may add up many numbers
@@ -70,6 +69,8 @@ DECISIONS = frozenset(
 MANY, MOSTLY = 64, 0.25
 #: how many times the measured deviation is allowed
 SLACK = 4.0
+#: so often runs that meet steps are looked at for what they take to steps themselves
+ROUNDS = 3
 SMALL_RUNS, LARGE_RUNS, DECISION_RUNS, LARGE = 4, 3, 18, 4.0
 
 
@@ -85,15 +86,15 @@ class Expected:
 
 @dataclass(frozen=True)
 class _Place:
-    """A rounding of `value`: the input that disturbs it, its format, what sums before it add (in units of f32, for every element), the
-    size of the numbers inside the formula, and a number below which the value may be anything."""
+    """A rounding of `value`: the input that disturbs it, its format, what sums before it add (in units of f32), the
+    size of the numbers inside the formula, and numbers below which the value may be anything."""
 
     factor: str
     value: str
     code: int
-    extra: float | np.ndarray
-    inner: float
-    floor: float
+    extra: float
+    inner: float | np.ndarray
+    floor: float | np.ndarray
 
 
 class Oracle:
@@ -106,15 +107,16 @@ class Oracle:
         self.wide = widen(model) if has_narrow(model) else model
         self.outputs = [o.name for o in model.graph.output]
         self.declared = {o.name: o.type.tensor_type.elem_type for o in model.graph.output}
-        self.plain = Session(_with_all_values(self.wide)).run(self.feeds)
+        self.plain = Session(with_all_values(self.wide)).run(self.feeds)
         if any(_declares_another(o, self.plain[o.name]) for o in model.graph.output):
             raise NoReference("an output is declared with another shape")
         self.values = {**self.feeds, **self.plain}
-        if any(_differs(node, self.values | self.stored) for node in model.graph.node):
+        if any(differs(node, self.values | self.stored) for node in model.graph.node):
             raise NoReference("the reference does not follow ONNX")
         self.codes = _element_types(model, self.values | self.stored)
         self._noisy: tuple[Session, list[_Place]] | None = None
         self._kept: dict[str, str] = {}  # values that rounding may make nothing -> their name in the disturbed model
+        self._steps = Steps(self.wide.graph, self.tainted(), self.stored | self.values)
 
     def expected(self, compute: int | None = None, slack: float = SLACK) -> dict[str, Expected]:
         """Return what each output may be. compute: the float format that replaces the model's own. Raises NoReference."""
@@ -126,12 +128,18 @@ class Oracle:
         runs = [r for r in small if r], [r for r in large if r]
         if len(runs[0]) < len(small) or len(runs[1]) < len(large):
             raise NoReference("the model does not survive a disturbance")
-        without = self._nothing(*runs)
-        if without:
-            end = self._disturbed(compute, 1000, 1.0, without)
-            if end is None:
-                raise NoReference("the model does not survive a rounding to nothing")
-            runs[1].append(end)
+        tried: list[Arrays] = []
+        for _ in range(ROUNDS):
+            met = [
+                m
+                for m in (self._nothing(*runs), *self._steps.met(*runs, SLACK))
+                if m and not any(_same(m, t) for t in tried)
+            ]
+            tried += met
+            ends = [self._disturbed(compute, seed, 1.0, given) for given in met for seed in (1000, 1001)]
+            runs[1].extend(end for end in ends if end is not None)
+            if None in ends:
+                raise NoReference("the model does not survive a rounding to nothing, or to a step")
         if any(run[name].shape != self.plain[name].shape for run in (*runs[0], *runs[1]) for name in self.outputs):
             raise NoReference("roundings decide the shape of a result")
         tainted = self.tainted()
@@ -206,15 +214,14 @@ class Oracle:
         found = {}
         for value, name in self._kept.items():
             plain = self.values[value].astype(np.float64)
-            with np.errstate(all="ignore"):
-                near, far = (np.max([np.abs(run[name] - plain) for run in runs], axis=0) for runs in (small, large))
+            near, far = (farthest(runs, name, plain) for runs in (small, large))
             # far goes half of the way where a remainder jumps to the other end
             factor = np.where(np.maximum(SLACK * near, 2 * far) >= np.abs(plain), 0, 1).astype(np.float32)
             if not factor.all():
                 found[f"{value} or nothing"] = factor
         return found
 
-    def _disturbed(self, compute: int | None, seed: int, size: float, without: Arrays | None = None) -> Arrays | None:
+    def _disturbed(self, compute: int | None, seed: int, size: float, met: Arrays | None = None) -> Arrays | None:
         if self._noisy is None:
             self._noisy = self._noisy_session()
         session, places = self._noisy
@@ -223,10 +230,10 @@ class Oracle:
         feeds = dict(self.feeds)
         coarsest = max((EPS.get(c or 0, 0.0) for c in (compute, *self.codes.values())), default=0.0)
         feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
-        feeds[OTHER] = np.asarray(0 if size == 1 else -1, np.float32)
-        feeds |= {f"{v} or nothing": np.ones(self.values[v].shape, np.float32) for v in self._kept} | (without or {})
+        feeds |= {f"{v} or nothing": np.ones(self.values[v].shape, np.float32) for v in self._kept}
+        feeds |= self._steps.none() | (met or {})
         for place in places:
-            factor, value, inner = place.factor, place.value, place.inner
+            factor, value = place.factor, place.value
             array = self.values[value] if value in self.values else self.stored[value]
             fmt = max(
                 (compute or place.code, place.code), key=EPS.__getitem__
@@ -236,10 +243,8 @@ class Oracle:
             # the whole step up or down where a decision may hang on it: half of the large runs then flip what is near
             noise = rng.uniform(-1, 1, array.shape) if size == 1 else rng.integers(0, 2, array.shape) * 2.0 - 1
             feeds[factor] = np.asarray(1 + (eps + accumulated) * side * noise, np.float32)
-            tiny = 2.0**-24 if fmt == F16 else place.floor
-            if inner:
-                inner *= max(1.0, float(np.abs(array).max(initial=0)))
-            more = (tiny + eps * inner) * side * rng.uniform(-1, 1, array.shape)
+            tiny = place.floor + SMALLEST[fmt] * (array != 0)  # no rounding makes a number of nothing
+            more = (tiny + eps * place.inner) * side * rng.uniform(-1, 1, array.shape)
             feeds[factor + "+"] = np.asarray(more, np.float32)
         try:
             return session.run(feeds)
@@ -255,7 +260,7 @@ class Oracle:
         nodes = []
 
         def disturb(
-            value: str, into: str, extra: float | np.ndarray, inner: float, source: str, floor: float = 0.0
+            value: str, into: str, extra: float, inner: float | np.ndarray, source: str, floor: float | np.ndarray = 0.0
         ) -> None:
             factor = f"noise{len(places)}"
             code = self.codes.get(value, F32)
@@ -280,22 +285,8 @@ class Oracle:
             if by is not None and (value := node.input[by]) in tainted and self.values[value].dtype == np.float32:
                 if value not in self._kept:
                     keep(value, value, f"{value} or nothing of it")
-                new.input[by] = f"{value} or nothing of it"
-            floats = [n for n in node.input if n in self.values and self.values[n].dtype == np.float32]
-            if node.op_type == "Equal" and any(n in tainted for n in floats):
-                nodes += nearly_equal(node)
-                continue
-            if (
-                node.op_type in ("Cast", "CastLike")
-                and self.codes.get(node.output[0]) == BOOL
-                and node.input[0] in tainted
-            ):
-                nodes += nearly_nothing(node)
-                continue
-            if node.op_type == "Sign" and node.input[0] in tainted and node.output[0] in self.values:
-                if self.values[node.output[0]].dtype == np.float32:
-                    nodes += nearly_without_sign(node)
-                    continue
+                if self._kept[value] == value:  # not a remainder, all of whose readers see the choice
+                    new.input[by] = f"{value} or nothing of it"
             if node.op_type == "Hardmax" and node.input[0] in tainted:
                 nodes += nearly_largest(node)
                 continue
@@ -319,15 +310,27 @@ class Oracle:
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
                     wraps = node.op_type in WRAPS
-                    extra = 1 + terms / 2 + lost_of_products(node, self.values | self.stored)
                     left = norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
-                    disturb(name, name + "?" if wraps else name, extra, inner, name + "@", left)
+                    left = left + lost_of_products(node, self.values | self.stored)
+                    inside = inner and inner * self._inside(node, self.values[name])
+                    disturb(name, name + "?" if wraps else name, 1 + terms / 2, inside, name + "@", left)
                     if wraps:
                         keep(name, name + "?", name)
-        g.input.extend(helper.make_tensor_value_info(name, F32, ()) for name in (NEAR, OTHER))
+        g.input.append(helper.make_tensor_value_info(NEAR, F32, ()))
+        g.input.extend(self._steps.inputs())
+        g.output.extend(self._steps.measured())
         del g.node[:]
-        g.node.extend(nodes)
+        g.node.extend(self._steps.chosen(nodes))
         return Session(noisy), places
+
+    def _inside(self, node: NodeProto, result: np.ndarray) -> np.ndarray:
+        """Return the size of the numbers that a formula passes through: of every element's own, if it is made of a few."""
+        largest = np.asarray(max(1.0, float(np.abs(result).max(initial=0))))
+        known = self.values | self.stored
+        floats = [np.abs(known[n]) for n in node.input if n in known and known[n].dtype == np.float32]
+        if not floats or node.op_type not in ELEMENTWISE - COORDINATES - CENTRED:
+            return largest
+        return np.fmin(largest, np.fmax(1, sum(floats, np.abs(result))))
 
     def _unit(self, value: str, compute: int | None) -> float:
         code = self.codes.get(value, F32)
@@ -343,16 +346,12 @@ class Oracle:
         return max([1.0, sizes[0] / max(out, 1.0), *(float(max(s, default=1)) for s in shapes[:1])])
 
 
+def _same(a: Arrays, b: Arrays) -> bool:
+    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
+
+
 def _exponent(node: NodeProto) -> float:
     return float(next((a.i for a in node.attribute if a.name == "p"), 2)) or 1.0
-
-
-def _differs(node: NodeProto, values: Arrays) -> bool:
-    """True for what the reference does otherwise than ONNX says: aligned corners of an image with a part of an element."""
-    if node.op_type != "Resize" or not any(a.s == b"align_corners" for a in node.attribute):
-        return False
-    x, scales = (values.get(node.input[k] if k < len(node.input) else "") for k in (0, 2))
-    return x is not None and scales is not None and bool((scales * x.shape[-scales.size :] % 1).any())
 
 
 def _declares_another(output: ValueInfoProto, found: np.ndarray) -> bool:
@@ -362,19 +361,6 @@ def _declares_another(output: ValueInfoProto, found: np.ndarray) -> bool:
     return t.HasField("shape") and (
         len(dims) != found.ndim or any(d not in (None, n) for d, n in zip(dims, found.shape))
     )
-
-
-def _with_all_values(model: ModelProto) -> ModelProto:
-    """Return the model with every result of its main graph as an output."""
-    full = ModelProto()
-    full.CopyFrom(model)
-    known = {o.name for o in full.graph.output}
-    for node in model.graph.node:
-        for name in node.output:
-            if name and name not in known:
-                full.graph.output.append(helper.make_empty_tensor_value_info(name))
-                known.add(name)
-    return full
 
 
 def _element_types(model: ModelProto, values: Arrays) -> dict[str, int]:

@@ -37,6 +37,27 @@ class Session:
         return {n: np.asarray(a) for n, a in zip(self.names, found)}
 
 
+def differs(node: NodeProto, values: Arrays) -> bool:
+    """True for what the reference does otherwise than ONNX says: aligned corners of an image with a part of an element."""
+    if node.op_type != "Resize" or not any(a.s == b"align_corners" for a in node.attribute):
+        return False
+    x, scales = (values.get(node.input[k] if k < len(node.input) else "") for k in (0, 2))
+    return x is not None and scales is not None and bool((scales * x.shape[-scales.size :] % 1).any())
+
+
+def with_all_values(model: ModelProto) -> ModelProto:
+    """Return the model with every result of its main graph as an output."""
+    full = ModelProto()
+    full.CopyFrom(model)
+    known = {o.name for o in full.graph.output}
+    for node in model.graph.node:
+        for name in node.output:
+            if name and name not in known:
+                full.graph.output.append(helper.make_empty_tensor_value_info(name))
+                known.add(name)
+    return full
+
+
 def _ort_session(model: ModelProto) -> onnxruntime.InferenceSession | None:
     """Return a session, or None if a kernel is lacking. Raises NoReference for a model that is not valid."""
     options = onnxruntime.SessionOptions()
@@ -57,15 +78,16 @@ class _Parts:
     def __init__(self, model: ModelProto) -> None:
         self.model = model
         self.stored = {t.name: t for t in model.graph.initializer}
-        self.sessions: dict[int, object] = {}
+        self.sessions: dict[tuple, object] = {}
 
     def run(self, feeds: Mapping[str, np.ndarray], names: list[str]) -> Arrays:
         values: Arrays = dict(feeds)
         for k, node in enumerate(self.model.graph.node):
             used = [n for n in dict.fromkeys(_reads(node)) if n in values]
-            if k not in self.sessions:
-                self.sessions[k] = self._session(node, {n: values[n] for n in used})
-            session = self.sessions[k]
+            key = k, *(values[n].shape for n in used)
+            if key not in self.sessions:
+                self.sessions[key] = self._session(node, {n: values[n] for n in used})
+            session = self.sessions[key]
             outputs = [o for o in node.output if o]
             try:
                 with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -25,6 +25,7 @@ from hunt.again import in_another_process, remember
 from hunt.checks import Case, Check, judge, other_setting, right_values, values_alone
 from hunt.covered import Coverage
 from hunt.draft import Unfit
+from hunt.eager import gathers
 from hunt.execute import Failure, Refused, grouped_pairs
 from hunt.generate import Generator, Missed, Program, alone_of, pairs_of
 from hunt.pairs import OpenPairs, Pair, general_reason
@@ -42,6 +43,8 @@ PER_BUCKET = 3
 
 #: one model of so many is compiled once more in a process with other hashes
 AGAIN = 25
+#: one model of so many is a chain of matrix products, larger than the others
+PRODUCTS = 40
 #: origins of models that are made for pairs; one of so many is judged at another setting too
 PAIRED, OTHERS = ("fan", "chain"), 3
 #: the model that a child is working at
@@ -87,7 +90,7 @@ class Hunt:
                 return self.generator.paired(seed, self.fans, False)
             if self.chains.count():
                 return self.generator.paired(seed, self.chains, True)
-        return self.generator.program(seed)
+        return self.generator.products(seed) if seed % PRODUCTS == 0 else self.generator.program(seed)
 
     def _missed(self, pairs: dict[Pair, str]) -> None:
         """Note that pairs did not come about; those that are given up are told."""
@@ -111,7 +114,9 @@ class Hunt:
         found, alone = pairs_of(case.model), alone_of(case.model)
         self.fans.drop(found)
         self.chains.drop(alone)
-        self.say({"done": {"pairs": sorted(found), "alone": sorted(alone), "grouped": grouped}})
+        eager = case.programs(eager=True)
+        counts = {"eager": len(eager), "gathering": sum(map(gathers, eager))}
+        self.say({"done": {"pairs": sorted(found), "alone": sorted(alone), "grouped": grouped}} | counts)
         if failure is None and case.seed % AGAIN == 0:
             remember(case, self.out.parent / "again", case.seed)
         if failure is not None:
@@ -163,7 +168,10 @@ class Hunt:
 
 
 def due(program: Program) -> list[Check] | None:
-    """Return the judges of a model that is made for pairs: fewer, so that there are more pairs; None: all that are due."""
+    """Return the judges of a model that is made for pairs, or takes long: fewer, so that there are more of them; None: all that are
+    due."""
+    if program.origin == "products":
+        return [right_values, other_setting][: 1 + (program.seed // PRODUCTS % OTHERS == 0)]
     if program.origin not in PAIRED:
         return None
     if program.seed % OTHERS == 0:
@@ -271,6 +279,8 @@ class Parent:
             self.next = m["begin"] + 1
         elif "done" in m:
             self.counts["judged"] += 1
+            self.coverage.eager += m.get("eager", 0)
+            self.coverage.gathering += m.get("gathering", 0)
             self.coverage.add(**{name: map(tuple, pairs) for name, pairs in m["done"].items()})  # type: ignore[arg-type]
         elif "complete" in m:
             self.complete = True

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from hunt.checks import differences
-from hunt.draft import Draft
-from hunt.formats import BF16, F16, F32, widen
-from hunt.oracle import Oracle
+from hunt.draft import Draft, Value
+from hunt.formats import BF16, BOOL, F16, F32, I64, widen
+from hunt.oracle import Expected, Oracle
 from hunt.recipes import apply
 from hunt.reference import NoReference, Session
 
@@ -80,14 +80,23 @@ def test_narrow_models_are_widened_for_the_reference():
     np.testing.assert_allclose(Session(widen(model)).run(feeds)[name], np.exp(*feeds.values()), rtol=1e-6)
 
 
-def test_products_may_lose_what_their_parts_lose():
+@pytest.mark.parametrize("kind", ["ReduceProd", "CumProd"])
+def test_products_may_lose_what_their_parts_lose(kind):
     """In some order of the numbers a partial product is below the normal ones, or above the range."""
     d = Draft(np.random.default_rng(0), F32)
     x = np.ones((4, 800), np.float32)
     x[2, :400], x[2, 400:] = 0.5, 1.9  # 2^-400 on the way
     x[3, :400], x[3, 400:] = 0.79, 1.2  # 2^-136 on the way: ten bits less
-    d.op("ReduceProd", d.input(x), d.weight(np.asarray([1], np.int64)), keepdims=0)
+    if kind == "ReduceProd":
+        d.op(kind, d.input(x), d.weight(np.asarray([1], np.int64)), keepdims=0)
+    else:
+        d.op(kind, d.input(x[:, ::-1]), d.weight(np.asarray([1], np.int64)), reverse=1)
     (want,) = Oracle(*d.model()).expected().values()
+    want = (
+        Expected(want.values[..., 0], want.allowed[..., 0], want.unsure[..., 0], want.exact)
+        if kind == "CumProd"
+        else want
+    )
     relative = want.allowed / np.maximum(np.abs(want.values), 1e-30)
     assert relative[0] < 1e-3 and want.unsure[2] and relative[3] > 2.0**-15 and not want.unsure[3]
 
@@ -121,3 +130,109 @@ def test_a_shape_that_the_reference_does_not_give_is_no_model():
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 7
     with pytest.raises(NoReference, match="another shape"):
         Oracle(model, feeds)
+
+
+@pytest.mark.parametrize("kind", ["Floor", "Ceil", "Cast", "Abs"])
+def test_a_rounded_number_may_be_just_where_an_op_steps(kind):
+    """Disturbances come near a whole number on both sides, where floor(x) < x; of the whole number itself that is not true. Farther
+    from it, a wrong answer is one."""
+    d = Draft(np.random.default_rng(0), F16)
+    number = lambda x: d.weight(np.asarray(x, np.float32), F16)  # noqa: E731
+    root = d.op("Sqrt", d.input(np.asarray([80.9375, 6.25, 12.25, 0.3125], np.float32)))  # the first one rounds to 9
+    if kind == "Cast":
+        d.op("Less", d.op("Cast", d.op("Cast", root, to=I64), to=F16), root)
+    elif kind == "Abs":
+        d.op("Greater", d.op("Abs", d.op("Sub", root, number([9, 1, 1, 1]))), number(0))
+    else:
+        d.op("Less" if kind == "Floor" else "Greater", d.op(kind, root), root)
+    (want,) = Oracle(*d.model()).expected().values()
+    assert want.unsure.tolist() == [True, False, False, False]
+    assert differences(~want.values, want)[0].tolist() == [False, True, True, True]
+
+
+def test_a_rounded_number_may_be_just_where_an_op_rounds():
+    """Round(x) is x at whole numbers alone, and takes the even one of its neighbours at halves, where x < half does not hold."""
+    d = Draft(np.random.default_rng(0), F16)
+    root = d.op("Sqrt", d.input(np.asarray([80.9375, 72.1875, 5.0], np.float32)))  # these round to 9, 8.5 and 2.2
+    rounded, half = d.op("Round", root), d.weight(np.asarray([9.5, 8.5, 2.5], np.float32), F16)
+    d.op("Greater", d.op("Abs", d.op("Sub", rounded, root)), d.weight(np.asarray(0, np.float32), F16))
+    d.op("Xor", d.op("Less", rounded, root), d.op("Less", root, half))
+    whole, halves = Oracle(*d.model()).expected().values()
+    assert whole.unsure[0] and halves.unsure[1] and not whole.unsure[2] and not halves.unsure[2]
+
+
+@pytest.mark.parametrize("kind", ["Floor", "Ceil", "Sign", "Cast", "Greater"])
+@pytest.mark.parametrize(("code", "factors"), [(BF16, (-1e-20, 1e-23)), (F16, (-1e-4, 1e-4))])
+def test_a_number_below_the_least_of_its_format_may_be_nothing(kind, code, factors):
+    """Nothing is its own floor; a number just below nothing is not. One that the format has, and nothing itself, are judged."""
+    d = Draft(np.random.default_rng(0), code)
+    x = d.input(np.asarray([[-1.0, 1e-3], factors, [-1.0, 0.5], [0.0, 1.0]], np.float32))
+    product = d.op("CumProd", x, d.weight(np.asarray(1)))
+    last, zero = d.op("Gather", product, d.weight(np.asarray(1)), axis=1), d.weight(np.asarray(0, np.float32), code)
+    if kind == "Cast":
+        d.op(kind, last, to=BOOL)
+    elif kind == "Greater":
+        d.op(kind, zero, last)
+    else:
+        d.op(kind, d.op("Neg", last) if kind == "Ceil" else last)
+    want = list(Oracle(*d.model()).expected().values())[-1]
+    assert (want.unsure | (want.allowed >= 1)).tolist() == [False, True, False, False]
+    other = ~want.values if want.values.dtype == bool else want.values + np.float32(1)
+    assert differences(other, want)[0].tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("kind", ["Equal", "OneHot", "Cast", "Two", "Xor"])
+def test_a_whole_number_that_roundings_move_far_may_be_any_on_the_way(kind):
+    """One of many is met by chance alone. Those that no rounding leads to are not the right ones."""
+    d = Draft(np.random.default_rng(0), BF16)
+    number = lambda x: d.weight(np.asarray(x, np.float32), BF16)  # noqa: E731
+    scale, middle, each = number(8.0), d.weight(np.asarray(50, np.int8)), d.weight(np.arange(100, dtype=np.int8))
+
+    def whole() -> Value:  # 0.4 of 148, of which roundings take and leave some units
+        left = d.op("Sub", d.op("Exp", d.input(np.full((1, 1), 5.0, np.float32))), number(148.0))
+        return d.op("QuantizeLinear", left, scale, middle)
+
+    one = whole()
+    if kind == "Equal":
+        d.op("Equal", one, each)
+    elif kind == "Two":
+        d.op("Equal", d.op("Sub", one, whole()), d.op("Sub", each, middle))
+    elif kind == "Cast":
+        d.op("Not", d.op("Cast", d.op("Sub", one, each), to=BOOL))
+    elif kind == "Xor":
+        d.op("Xor", d.op("Less", one, each), d.op("LessOrEqual", one, each))
+    else:
+        d.op("OneHot", d.op("Cast", one, to=I64), d.weight(np.asarray(100)), d.weight(np.asarray([0, 1])))
+    want = list(Oracle(*d.model()).expected().values())[-1]
+    unsure = np.flatnonzero(want.unsure)
+    assert np.flatnonzero(want.values) == [50] and len(unsure) < 25
+    assert unsure.tolist() == list(range(unsure[0], unsure[-1] + 1)) and unsure[0] < 49 and unsure[-1] > 51
+    other = np.roll(want.values, 30, axis=-1)
+    assert np.flatnonzero(differences(other, want)[0]).tolist() == [80]
+
+
+def test_two_rounded_numbers_may_be_equal_at_once_in_all_comparisons():
+    """One of them is the greater one in every disturbed run."""
+    d = Draft(np.random.default_rng(0), F16)
+    x = d.input(np.asarray([80.9375, 6.25], np.float32))
+    root, nine = d.op("Sqrt", x), d.weight(np.asarray(9, np.float32), F16)
+    d.op("Or", d.op("Less", root, nine), d.op("Greater", root, nine))
+    (want,) = Oracle(*d.model()).expected().values()
+    assert want.values.all() and want.unsure.tolist() == [True, False]
+
+
+def test_the_numbers_inside_a_formula_are_those_of_an_element():
+    """A large element says nothing about what the roundings of a small one come to."""
+    d = Draft(np.random.default_rng(0), BF16)
+    d.op("Sinh", d.input(np.asarray([0.5, 0.5, 0.5, 8.0], np.float32)))
+    (want,) = Oracle(*d.model()).expected().values()
+    assert want.allowed[0] < 0.5 and want.allowed[3] > 20
+
+
+def test_wholes_of_roundings_as_bools_and_remainders_as_divisors_are_judged():
+    d = Draft(np.random.default_rng(0), F32)
+    root = d.op("Sqrt", d.input(np.asarray([2.0, 7.0], np.float32)))
+    d.op("Cast", d.op("Cast", root, to=I64), to=BOOL)
+    d.op("Reciprocal", d.op("Mod", root, d.weight(np.asarray(1.0, np.float32)), fmod=1))
+    for want in Oracle(*d.model()).expected().values():
+        assert not want.unsure.any()

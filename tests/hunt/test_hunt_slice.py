@@ -14,7 +14,7 @@ from hunt.generate import Generator
 from hunt.reference import NoReference
 from hunt.run import explain
 
-CHUNKS, PER_CHUNK = 8, 4
+CHUNKS, PER_CHUNK = 8, 3
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

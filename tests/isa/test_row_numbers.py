@@ -123,7 +123,7 @@ def test_whole_programs_pass():
     ({"index_slot": -1}, "index_slot -1 of a rdma_row"),
     ({"entries": 0}, "entries 0 of a rdma_row"),
     ({"stride": -64}, "stride -64 of a rdma_row"),
-    ({"fmt": "f32"}, "row numbers of format code 5"),
+    ({"fmt": "f32"}, "format f32 of a .*, required i32 or u32"),
     ({"index_ddr": -4}, "index_ddr -4 of a rdma_row"),
     ({"entries": 1 << 24, "stride": 1 << 24}, "entries x stride of a rdma_row"),
     ({"entries": 17}, "outside 'x'"),

@@ -39,7 +39,9 @@ def must_follow(read: np.ndarray, write: np.ndarray) -> list[set[int]]:
 def drawn_windows(rng: np.random.Generator, engine: np.ndarray) -> _kernels.Windows:
     n, core = len(engine), engine == _kernels.ENGINES
     own = np.where(core, rng.choice([0, 2], n), rng.choice([-1, -1, -1, 1, 0], n))
-    return _kernels.Windows(own, rng.choice([0, 2], n), rng.integers(0, 9, n), int(rng.integers(0, 9)))
+    return _kernels.Windows(
+        own, rng.choice([0, 2], n), rng.integers(0, 9, n), int(rng.integers(0, 9)), bool(rng.integers(2))
+    )
 
 
 def check_waits(order: list[int], worker: list[int], engine: list[int], follows: list[set[int]]) -> None:
@@ -70,7 +72,7 @@ def agree(rng: np.random.Generator, multicasts: bool) -> None:
     rank = rng.permutation(n) if rng.integers(2) else None
     order, worker = (x.tolist() for x in _kernels.list_order(engine, issue, cycles, before, depth, windows, rank))
     assert (order, worker) == twin.list_order(engine.tolist(), issue.tolist(), cycles.tolist(), want, depth, own, home, held,
-                                              w.wait_cycles, None if rank is None else rank.tolist())  # fmt: skip
+                                              w.wait_cycles, None if rank is None else rank.tolist(), w.drains)  # fmt: skip
     assert _kernels.longest_paths(cycles, before).tolist() == twin.longest_paths(cycles.tolist(), want)
     rows = [row for row in order if row >= 0]
     place = {row: at for at, row in enumerate(rows)}
@@ -131,14 +133,26 @@ def test_a_full_queue_holds_up_the_core() -> None:
 
 
 def test_a_multicast_waits_for_the_window_of_what_it_follows() -> None:
-    """Row 0 (window 0) must be over before the multicast; row 1 (window 2) starts before that and goes first. A wait takes in
-    what is over by then, here the empty window 1."""
+    """Row 0 (window 0) must be over before the multicast; row 1 (window 2) starts before that and goes first."""
     core = _kernels.ENGINES
     windows = _kernels.Windows([-1, -1, 0, -1], [0, 2, 0, 2], [0] * 4, 180)
     order, worker = _kernels.list_order(
         [0, 1, core, 0], [1] * 4, [500, 900, 0, 10], csr([[], [], [0], [2]]), DEPTH, windows
     )
-    assert order.tolist() == [0, 1, -0b011, 2, 3] and worker.tolist() == [0, 2, 0, 2]
+    assert order.tolist() == [0, 1, -0b001, 2, 3] and worker.tolist() == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize(("drains", "home", "mask"), [(False, 2, 0b001), (False, 0, 0b101), (True, 2, 0b111)])
+def test_a_wait_takes_in_what_a_row_would_wait_for(drains, home, mask) -> None:
+    """Row 1 (window 2) is over before row 0, which the multicast waits for. Its follower, row 3, is to have the same window, and
+    nobody needs a wait for it; or another one, which it may keep if window 2 is waited for now. Or waits take in whatever will be
+    over, the empty window 1 with it."""
+    core = _kernels.ENGINES
+    windows = _kernels.Windows([-1, 2, 0, home], [0, 2, 0, home], [0] * 4, 180, drains)
+    order, worker = _kernels.list_order(
+        [0, 1, core, 0], [1] * 4, [900, 500, 0, 10], csr([[], [], [0], [1, 2]]), DEPTH, windows
+    )
+    assert order.tolist() == [0, 1, -mask, 2, 3] and worker.tolist() == [0, 2, 0, home]
 
 
 def test_rows_that_a_wait_sets_free_go_before_the_multicast() -> None:
@@ -146,7 +160,7 @@ def test_rows_that_a_wait_sets_free_go_before_the_multicast() -> None:
     core = _kernels.ENGINES
     windows = _kernels.Windows([-1, 0, -1], [0, 0, 0], [0] * 3, 180)
     order, worker = _kernels.list_order([0, core, 1], [1, 1000, 1], [500, 0, 900], csr([[], [0], [0]]), DEPTH, windows)
-    assert order.tolist() == [0, -0b111, 2, 1] and worker.tolist() == [0, 0, 0]
+    assert order.tolist() == [0, -0b001, 2, 1] and worker.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(("cycles", "want"), [(50, [2, 0, 1]), (5000, [0, 1, 2])])

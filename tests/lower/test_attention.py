@@ -14,7 +14,9 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import lower
 from tx8fast.lower.attention import Attention
+from tx8fast.lower.score_pieces import pieces
 from tx8fast.lower.sequences import BINARY
+from tx8fast.lower.transfer import Local
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.nest import loop_slices, loop_steps
 from tx8fast.tile.order import tile_order
@@ -79,7 +81,7 @@ def agrees(case: Case, mask: np.ndarray | None, seed: int) -> None:
     plan = random_plan(case, rng, low)
     if plan is None:
         return
-    if rng.integers(2) and max(plan.shared, default=1) == 1:
+    if rng.integers(2):
         kept = dataclasses.replace(plan, kept=tuple(k for k in (1, 2) if Tiling(low, plan).trips[-1] > 1))
         plan = kept if Tiling(low, kept).demand_bytes() <= case.machine.spm_limit - case.machine.spm_base else plan
     check(with_plan(case, plan, low), feed, tolerance=limit)
@@ -148,6 +150,22 @@ def test_heads_that_begin_inside_of_blocks(depth) -> None:
     assert sum(s.estimate_cycles for s in alone.segments) == pytest.approx(simulate(alone).cycles, rel=0.05)
 
 
+@pytest.mark.parametrize("depth", [64, 72])
+def test_scores_in_pieces(depth, monkeypatch) -> None:
+    """Where the vector engine is the busier one, it waits less; values are added piece by piece, as before in sum."""
+    case = grouped(attention("bf16", 1, 1, 2, 384, 700, depth, machine="test_2x2"))
+    check(case, inputs_of(case, np.random.default_rng(depth), None), tolerance=LOOSE["bf16"])
+    scores = Local(200, 700, "bf16", True)
+    found = pieces(1 << 16, scores, Attention.ends, depth, case.machine)
+    assert [p.cols for _, p in found] == [192, 256, 252]
+    assert [at for at, _ in found] == [(1 << 16) + scores.offset(0, c) for c in (0, 192, 448)]
+    assert len(pieces(0, scores, Attention.ends, 128, case.machine)) == 1
+    cycles = simulate(case.program).cycles
+    monkeypatch.setattr(Attention, "ends", ())
+    whole = grouped(attention("bf16", 1, 1, 2, 384, 700, depth, machine="test_2x2"))
+    assert cycles < 0.99 * simulate(whole.program).cycles
+
+
 @settings(max_examples=25)
 @given(st.integers(2, 700), st.integers(0, 300), st.integers(0, 400), st.integers(1, 7), st.integers(1, 7),
        st.integers(1, 3))  # fmt: skip
@@ -200,3 +218,26 @@ def test_kept_keys_are_not_loaded_over_those_at_work() -> None:
             assert not users or users[-1] < done
             again += bool(users) and users[-1] == action.step - 1
     assert again
+
+
+@pytest.mark.parametrize("keys, kept", [(640, True), (256, False)])
+def test_keys_are_shared_by_the_tiles_whose_heads_have_them_in_common(keys, kept) -> None:
+    """They come from the DDR once; what stays for all rows of a tile is loaded together, too."""
+    case = grouped(attention("bf16", 1, 4, 4, 640, keys, 64, "full" if kept else "", (0, 0) if kept else ()))
+    mask = band(640, keys, 0, 0, "bf16") if kept else None
+    check(case, inputs_of(case, np.random.default_rng(keys), mask), tolerance=LOOSE["bf16"])
+    segment = case.program.segments[-1]
+    assert min(segment.info["shared"][1:3]) >= 4
+    low = lowering(case)
+    plan = dataclasses.replace(random_plan(case, np.random.default_rng(0), low), **{
+        "parts": (1, 4, 4, 1, 1), "shard": (1, 1, 1, 640, keys), "slices": (1, 1, 1, 160, 128),
+        "order": (0, 1, 2, 3, 4), "shared": (1, 4, 4, 1)[: len(low.reads)], "kept": (1, 2), "bufs": 2})  # fmt: skip
+    drawn = with_plan(case, plan, low)
+    check(drawn, inputs_of(case, np.random.default_rng(keys), mask), tolerance=LOOSE["bf16"])
+    steps = tile_order(made := Tiling(low, plan), *(lambda r: (r.lo, r.hi))(made.ranges[0]), (1, 2))
+    assert len(steps.fills) == -(-keys // 128)  # every slice of keys once, whichever rows come first
+    alone = with_plan(case, dataclasses.replace(plan, shared=()), low)
+    saved = simulate(alone.program).ddr_bytes - simulate(drawn.program).ddr_bytes
+    assert (
+        saved == 3 * 2 * keys * 4 * 64 * 2
+    )  # three of four tiles load neither keys nor values, of 4 heads with 64 numbers each

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,8 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import NotLowerable, lower
 from tx8fast.lower.fused import Fused
-from tx8fast.tile.tiling import Plan
+from tx8fast.machine import load_machine
+from tx8fast.tile.tiling import Plan, Tiling
 
 LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
 
@@ -152,3 +155,41 @@ def test_hidden_values_do_not_leave_the_group() -> None:
 
     with pytest.raises(NotLowerable, match="leaves the group"):
         grouped(build(args, body, "tx8"))
+
+
+def test_rows_are_what_sums_begin_with() -> None:
+    """A residual that was normalised is loaded once, and its bytes are the result's in the end."""
+    case = feed_forward("bf16", (64,), 256, 512, 256, "swiglu", (False, False), ("self",), "test_2x2", "rmsnorm")
+    low = lowering(grouped(case))
+    assert [a.spec.shape for a in low.reads].count((64, 256)) == 1
+    tiling = Tiling(low, Plan((4, 1), (16, 512), (16, 64), (0, 1), 2, 0, 0, ""))
+    assert tiling.replaced == {len(low.reads): 0} and tiling.opens
+    assert not tiling.but(slices=(8, 64)).replaced, "the next rows come before the result has gone"
+    assert not tiling.but(slices=(16, 512)).replaced, "without partial sums the rows are kept where the result will be"
+
+
+@pytest.mark.parametrize("slices", [4, 1])
+def test_what_normalises_gives_its_room_to_slices(slices) -> None:
+    """Of two machines the smaller one has no room for all buffers at once, and the same results."""
+    hidden = 64 * slices
+    shape = ((16,), 1024, hidden, 1024, "swiglu", (False, False), ("self",))
+    plan = Plan((1, 1), (16, hidden), (16, 64), (0, 1), 2, 0, 0, "")
+    results, peaks = [], []
+    for less in (0, 4096):
+        case = grouped(feed_forward("bf16", *shape, "test_2x2", "rmsnorm"))
+        low = lower(case.records[0], case.machine)[0]
+        tiling = Tiling(low, plan)
+        every = tiling.moved_bytes() + tiling.work_bytes()
+        machine = load_machine(
+            "test_2x2", {"tile.spm_bytes": case.machine.spm_base + case.machine.tile.spm_reserved_high + every - less}
+        )
+        case = dataclasses.replace(case, machine=machine)
+        low = lower(case.records[0], machine)[0]
+        assert Tiling(low, plan).demand_bytes() <= every - less
+        made = with_plan(case, plan, low)
+        feed = [a.values(np.random.default_rng(3)) for a in made.args]
+        check(made, feed, tolerance=LOOSE["bf16"])
+        found = CompiledProgram(made.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)
+        results.append(list(found.values())[0].tobytes())
+        peaks.append(made.program.segments[0].spm_peak_bytes)
+    assert results[0] == results[1] and peaks[1] < peaks[0]

@@ -15,6 +15,7 @@ import tx8fast
 from tx8fast import isa
 from tx8fast.api import CompiledProgram
 from tx8fast.errors import SimulationError
+from tx8fast.lower import NotLowerable
 from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import Lookup
@@ -148,6 +149,21 @@ def test_start_of_a_transformer_in_scratchpad(case: Case, seed: int) -> None:
     plan = random_plan(case, rng, low)
     if plan is not None:
         check(with_plan(case, plan, low), inputs, tolerance=3e-2)
+
+
+@pytest.mark.parametrize("columns", [1, 8])
+def test_a_norm_takes_its_own_columns_of_a_row(columns: int) -> None:
+    """Rows of a table have several dimensions, of which the norm sees the last one alone."""
+
+    def body(b, table, index):
+        x = b("channel_norm", b("gather", table, index, axis=0, mem_layout="dense"), to="align", mem_layout="blocked")
+        return b("layernorm", x, None, None, axes=(-1,), eps=1e-5, mem_layout="blocked")
+
+    args = [Arg((16, 4, columns)), Arg((3,), "i64", lo=0, hi=15)]
+    case = build(args, body, opt=3)
+    check(case, [a.values(np.random.default_rng(columns)) for a in args])
+    with pytest.raises(NotLowerable, match="last dimension"):
+        grouped(case)
 
 
 @pytest.mark.parametrize("opt", [1, 2, 3])

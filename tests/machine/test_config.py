@@ -18,7 +18,6 @@ def test_standard_chip_values():
     assert m.ddr_bytes_per_cycle == 150.0
     assert (m.kcore.routine_base, m.kcore.load_cycles, m.kcore.divide_cycles) == (200, 1, 20)
     assert m.ct.factor.two_step == 8
-    assert m.dma.double_buffer == 2
     assert DDR_BASE == 0x2_8000_0000
 
 
@@ -157,9 +156,13 @@ def test_a_machine_file_by_path(tmp_path):
 def test_keys_of_older_files_that_mean_nothing_any_more_are_passed_over():
     old = load_machine().to_dict()
     old["kcore"]["routine_cycles_per_elem"] = 4.0
+    old["noc"]["packet_bytes"] = 256
+    old["dma"]["double_buffer"] = 2
     assert Machine.from_dict(old) == load_machine()
     with pytest.raises(ConfigError, match="routine_cycles_per_elem: it is no longer used; see kcore.load_cycles"):
         load_machine("tx8", {"kcore.routine_cycles_per_elem": 3})
+    with pytest.raises(ConfigError, match="packet_bytes: it is no longer used; see noc.link_bytes"):
+        load_machine("tx8", {"noc.packet_bytes": 512})
 
 
 def test_files_from_before_a_choice_of_models():

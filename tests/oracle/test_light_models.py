@@ -18,8 +18,8 @@ FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 #: those that the search works through in a few seconds; the others are compiled op by op unless TX8FAST_ALL_MODELS=1
 QUICK = ("squeezenet", "shufflenet")
 #: large ones, whose kinds of layers the others have too: with TX8FAST_ALL_MODELS=1 only
-LARGE = ("densenet121", "inception_v2", "vgg19", "zfnet512")
-MODELS = ("bvlc_alexnet", "inception_v1", "resnet50", *QUICK, *(LARGE if THOROUGH else ()))
+LARGE = ("densenet121", "inception_v1", "inception_v2", "vgg19", "zfnet512")
+MODELS = ("bvlc_alexnet", "resnet50", *QUICK, *(LARGE if THOROUGH else ()))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -126,3 +126,30 @@ def test_work_under_a_mask_decided_at_run_time_is_not_known():
     p = g.done(y=y)
     LiftAttention().run(p)
     assert not CountCausalWork().run(p).changed
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "chosen", "slopes"])
+def test_a_softmax_that_was_widened_is_one_in_the_scores_format(mask):
+    """Unless its mask has numbers that the scores' format does not hold."""
+    g = SmallGraph(q=((1, 2, S, D), "bf16"), k=((1, 2, T, D), "bf16"), v=((1, 2, T, D), "bf16"), at=((S, 1), "i64"))
+    s = g("convert", g("gemm", g.args["q"], g.args["k"], trans_b=True), dtype="f32")
+    s = g("mul", s, constant(g, 0.25))
+    if mask == "causal":
+        s = g("add", s, g.array("m", np.where(np.tri(6, dtype=bool), 0, -1e30).astype(np.float32)))
+    elif mask == "chosen":
+        seen = g("le", constant(g, np.arange(T)[None], np.int64), g.args["at"])
+        s = g("add", s, g("select", seen, constant(g, 0.0), constant(g, -1e30)))
+    elif mask == "slopes":
+        s = g("add", s, g.array("m", -0.1 * np.arange(T, dtype=np.float32)[None]))
+    p = g("convert", g("softmax", s), dtype="bf16")
+    program = g.done(y=g("gemm", p, g.args["v"]))
+    lifted(program, LiftAttention(), tolerance=0.02)
+    (soft,) = ops_of(program, "softmax")
+    assert soft.result.dtype == ("f32" if mask == "slopes" else "bf16") and soft.attrs["scale"] == 0.25
+
+
+def test_a_mask_is_seen_behind_scores_that_were_turned():
+    g = inputs()
+    s = g("transpose", g("gemm", g.args["k"], g.args["q"], trans_b=True), perm=(0, 1, 3, 2))
+    y = g("gemm", g("softmax", g("add", s, g.array("m", CAUSAL))), g.args["v"])
+    assert "add" not in lifted(g.done(y=y), LiftAttention())

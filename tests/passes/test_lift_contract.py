@@ -159,3 +159,16 @@ def test_transpositions_that_stay(case):
     p = g.done(y=y, **({"t": t} if case == "shared" else {}))
     left = lifted(p, Canonicalize(), SinkTransposes())
     assert left.index("transpose") < left.index("relu" if case == "shared" else "add")
+
+
+def test_a_product_that_is_stored_transposed_has_its_operands_the_other_way_round():
+    """As einsum writes scores: keys first, queries of a group side by side."""
+    g = SmallGraph(q=((1, 6, 4, 8), "f32"), k=((1, 6, 2, 8), "f32"))
+    k = g("transpose", g.args["k"], perm=(0, 2, 1, 3))
+    q = g("transpose", g("reshape", g.args["q"], shape=(1, 6, 2, 2, 8)), perm=(0, 2, 1, 3, 4))
+    s = g("gemm", k, g("reshape", q, shape=(1, 2, 12, 8)), trans_b=True)
+    s = g("transpose", g("reshape", s, shape=(1, 2, 6, 6, 2)), perm=(0, 1, 4, 3, 2))
+    program = g.done(y=s)
+    lifted(program, LiftContract())
+    (product,) = ops_of(program, "contract")
+    assert [v.index for v in product.operands] == [0, 1]  # queries, keys

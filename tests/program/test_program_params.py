@@ -107,6 +107,9 @@ def test_sources_file_embedded_and_derived(tmp_path):
     assert found["turned"] == np.ascontiguousarray(x.T).tobytes()
     assert found["inside"] == bytes(range(2, 12))
     assert np.frombuffer(found["made"], "<f4").tolist() == [2.5] * 4
+    for threads in (2, 3, 9):
+        again = param_arrays(program(params, bytes(range(20))), tmp_path, threads=threads)
+        assert {t.name: bytes(a) for t, a in again} == found
     assert len(list(param_arrays(program(params, bytes(range(20))), tmp_path / "a.bin"))) == 4
     (tmp_path / "b.bin").write_bytes(b"other weights")
     with pytest.raises(ProgramError, match="'.*b.bin' is not a weight file of this program; it reads a.bin"):
@@ -130,6 +133,10 @@ def test_short_files_and_data_are_errors(tmp_path):
     place = {"file": "a.bin", "offset": 0, "nbytes": 8, "dtype": "f32", "shape": [2]}
     with pytest.raises(ProgramError, match="'w'"):
         list(param_arrays(program([tensor((2,), **place)]), tmp_path))
+    for threads in (1, 2, 3):  # the first of the program's is told, whoever was faster
+        wrong = [tensor((2,), name=name, **place) for name in ("first", "second", "third")]
+        with pytest.raises(ProgramError, match="'first'"):
+            list(param_arrays(program(wrong), tmp_path, threads=threads))
     with pytest.raises(ProgramError, match="data section has 3"):
         list(param_arrays(program([tensor((2,), embedded=0)], b"123"), tmp_path))
 

@@ -95,7 +95,7 @@ BROKEN = {
     "tile_offset has shape": _set(tile_offset=np.zeros((4, 3), np.int64)),
     "slot 1: argument 1 of 1": _set(n_args=1),
     "the segment says otherwise": _set(barrier=False),
-    "barrier without a wait": lambda p: (_field("opcode", KCORE, 0x500)(p), _field("opcode", WAIT, 186)(p),
+    "barrier without a wait": lambda p: (_field("opcode", KCORE, 0x500)(p), _field("opcode", WAIT, 186)(p), _field("fmt", WAIT, 5)(p),
                                          _field("opcode", KCORE, 0x301)(p), _field("slot", KCORE, 1)(p), _field("p", (WAIT, 0), 1)(p),
                                          _field("p", (KCORE, slice(7)), [8, 0, 1, 0, 1, 0, 1])(p)),
     "2 arguments, required 3": lambda p: (_set(n_args=3)(p)),

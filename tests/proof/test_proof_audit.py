@@ -37,9 +37,12 @@ def gemm(k: int, psum_fmt: int) -> tuple:
 
 
 def test_sums_in_sixteen_bits_are_found():
-    assert audit(program(gemm(64, 3))) == [Finding("s", "op", "partial sums in bf16", 2)]
-    assert audit(program(gemm(64, 5))) == []
-    assert audit(program(gemm(1, 3))) == []  # one product is no sum
+    assert audit(program(gemm(64, 3))) == []  # a residual: nothing says that a product made it
+    assert audit(program(gemm(64, 3), gemm(64, 3))) == [Finding("s", "op", "partial sums in bf16", 2)]
+    load = isa.make("rdma", op=0, slot=0, ddr=0, dst=8192, run_bytes=512)
+    assert audit(program(gemm(64, 3), load, gemm(64, 3))) == []  # of the next rows
+    assert audit(program(gemm(64, 5), gemm(64, 5))) == []
+    assert audit(program(gemm(64, 3), gemm(1, 3))) == []  # one product is no sum
     row = isa.make("reduce_sum", fmt=3, op=0, src0=0, dst=4096, dim=0, n=1, h=1, w=4, c=64)
     assert audit(program(row)) == [Finding("s", "op", "sum in bf16", 2)]
 

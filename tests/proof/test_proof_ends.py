@@ -44,16 +44,26 @@ def test_vectors_decide_without_the_product(llama, weights, monkeypatch):
 
 
 @pytest.mark.parametrize("word", [1, UNDEFINED])
-def test_one_wrong_element_is_found_and_named(llama, weights, word):
+@pytest.mark.parametrize("opt", [1, 2])
+def test_one_wrong_element_is_found_and_named(llama, weights, opt, word):
+    """In every result of the few launches of opt 2, and in no more than the proof lists of the many of opt 1."""
+    planted = []
+
     def fault(launch, results):
+        planted.extend([launch] * len(results))
         for values in results:
             words = values[0].p.copy()
             words.reshape(-1)[7] = words.reshape(-1)[7] ^ word if word == 1 else word
             values[0] = Elements(words, values[0].q)
         return results
 
-    report, _ = proof_by_graph(llama, fault, quick=True, seq=16)
-    assert len(report.failures) == prove.MOST_FAILURES
+    report, _ = proof_by_graph(llama, fault, quick=True, seq=16, opt=opt)
+    found = [f.launch for f in report.failures]
+    assert found == sorted(planted)[: prove.MOST_FAILURES]
+    if opt == 1:
+        assert len(found) == prove.MOST_FAILURES < report.segments
+    else:
+        assert len(set(found)) == report.segments, "launches of equal code are proved once"
     assert all(" 1 of " in f" {f.why}" for f in report.failures)
 
 

@@ -105,11 +105,14 @@ def test_results_of_a_layer_that_it_did_not_make(returned: str, opt: int) -> Non
 
 
 @pytest.mark.parametrize("opt", (1, 2))
-def test_an_op_without_elements_does_not_take_a_layer_s_barrier_away(opt: int, tmp_path) -> None:
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["o"]),
+@pytest.mark.parametrize("reader", ("Neg", "Transpose"))
+def test_an_op_without_elements_does_not_take_a_layer_s_barrier_away(opt: int, reader: str, tmp_path) -> None:
+    """The tiles of a transpose read what others have written, so its launch is its own; opt 2 may chain a negation."""
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node(reader, ["a"], ["o"]),
              helper.make_node("Relu", ["nothing"], ["e"]), helper.make_node("Exp", ["e"], ["f"])]  # fmt: skip
     info = lambda name, rows: helper.make_tensor_value_info(name, TensorProto.FLOAT, (rows, 64))  # noqa: E731
     graph = helper.make_graph(nodes, "empty", [info("x", 64), info("nothing", 0)], [info("o", 64), info("f", 0)])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
     program = tx8fast.compile(tmp_path / "m.onnx", opt=opt).program
-    assert [program.segments[x.segment].barrier for x in program.launches] == [True, True]
+    barriers = [program.segments[x.segment].barrier for x in program.launches]
+    assert all(barriers) and len(barriers) in ((1, 2) if (reader, opt) == ("Neg", 2) else (2,))

@@ -127,9 +127,9 @@ def llama_like() -> tuple[tuple[Arg, ...], object]:
 
 
 def test_groups_from_anywhere_and_chains_win() -> None:
-    two, three = (build(*llama_like(), opt=opt) for opt in (2, 3))
-    assert estimate(three.program) < 0.95 * estimate(two.program)
-    assert len(three.program.launches) < len(two.program.launches)
+    one, two, three = (build(*llama_like(), opt=opt) for opt in (1, 2, 3))
+    assert estimate(three.program) <= estimate(two.program) < 0.95 * estimate(one.program)
+    assert len(three.program.launches) < len(one.program.launches)
     (chain,) = three.program.segments
     kinds = [nest["op"] for nest in chain.info["nests"]]
     assert len(kinds) > 1 and "+".join(kinds) == "gemm+gemm+gemm+mul+add+rmsnorm+gemm"
@@ -168,7 +168,7 @@ def test_a_report_per_function() -> None:
     report = SearchReport()
     exact_table(table, Planner(CHIP), {}, report)
     facts = report.to_json()
-    assert facts["status"] == "optimal" and facts["mip_gap"] == 0 and facts["cycles"] < facts["opt2_cycles"]
+    assert facts["status"] == "optimal" and facts["mip_gap"] == 0 and facts["cycles"] <= facts["opt2_cycles"]
     (row,) = facts["functions"]
     assert row["columns"] > row["steps"] == 7 and row["bound_cycles"] == row["cycles"]
 

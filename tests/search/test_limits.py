@@ -9,7 +9,7 @@ from support.one_op import MACHINES, Arg, best_plan, one_op
 
 from tx8fast.errors import InfeasibleError, SearchLimitWarning
 from tx8fast.graph_table import Dim, FunctionTable, GraphTable, OpRecord, Rule, Step, TensorSpec
-from tx8fast.search import chains
+from tx8fast.search import memory
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.planning import Planner
 from tx8fast.search.program import plan_table
@@ -63,8 +63,8 @@ def branches(n: int) -> GraphTable:
 def looks(n: int, monkeypatch: pytest.MonkeyPatch, seconds: float = 1000.0) -> int:
     """Return how many chains and plans opt 3 looks at in n branches."""
     counted = [0]
-    inner = chains.Memory.look
-    monkeypatch.setattr(chains.Memory, "look", lambda self: counted.__setitem__(0, counted[0] + 1) or inner(self))
+    inner = memory.Memory.look
+    monkeypatch.setattr(memory.Memory, "look", lambda self: counted.__setitem__(0, counted[0] + 1) or inner(self))
     report = SearchReport()
     plan_table(branches(n), CHIP, opt=3, seconds=seconds, report=report)
     monkeypatch.undo()
@@ -78,7 +78,7 @@ def test_work_grows_with_the_width_and_no_faster(monkeypatch: pytest.MonkeyPatch
 
 
 def test_seconds_bound_the_search_for_chains_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chains, "LOOKS_PER_SECOND", 4)
+    monkeypatch.setattr(memory, "LOOKS_PER_SECOND", 4)
     reports = []
     for _ in range(2):
         reports.append(SearchReport())

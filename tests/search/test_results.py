@@ -11,13 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.one_op import MACHINES, Arg, tables
 
 import tx8fast
 from tests.support.cnn_models import CnnBuilder
-from tx8fast.api import CompiledProgram
+from tests.support.family_checkpoints import make_family
+from tx8fast.api import CompiledProgram, search_graph
 from tx8fast.errors import ConfigError
+from tx8fast.options import CompileOptions
 from tx8fast.program.verify import verify
 from tx8fast.search.members import record_key
+from tx8fast.search.nests import MAX_STEPS
+from tx8fast.search.records import Records
 
 DATA = Path(__file__).parent.parent / "data" / "onnx"
 LLAMA = DATA / "llama-prefill-op20.onnx"
@@ -116,10 +121,11 @@ def test_everything_may_be_searched_again(opt: int, tmp_path: Path) -> None:
 def test_a_group_without_a_plan_is_planned(tmp_path: Path) -> None:
     first = searched(LLAMA, 2)
     data = plans_of(first)
-    for fn in data["functions"]:
-        for step in fn["steps"]:
-            step["plan"] = None
-    data["plans"] = {}
+    alone = [step for fn in data["functions"] for step in fn["steps"] if len(step["nests"]) == 1]
+    for step in alone:  # a chain says how its nests hand over what they make
+        data["plans"].pop(step["plan"], None)
+        step["plan"] = None
+    assert any(len(step["nests"][0]) > 1 for step in alone)
     assert image(loaded(LLAMA, data, tmp_path), tmp_path) == image(first, tmp_path)
 
 
@@ -291,3 +297,31 @@ def test_plans_of_another_graph(tmp_path: Path) -> None:
         loaded(VIT, data, tmp_path)
     with pytest.raises(ConfigError, match=r"of other ops, shapes, formats or attributes"):
         loaded(streams(tmp_path / "b.onnx", 32), plans_of(tx8fast.compile(streams(tmp_path / "a.onnx"))), tmp_path)
+
+
+def test_a_plan_of_a_shared_nest_keeps_its_time(tmp_path: Path) -> None:
+    """The one that was chosen was timed with more of its trips than the others; from a file it is timed so, too."""
+    args = [Arg((2048, 8192), "bf16", "blocked"), Arg((8192, 4096), "bf16", "blocked")]
+
+    def text(**options: Any) -> str:
+        table, _, _ = tables(args, lambda b, x, w: b.op("gemm", x, w, mem_layout="blocked").result)
+        return search_graph(table, MACHINES["tx8"], CompileOptions(**options)).text()
+
+    first = text()
+    (plan,) = json.loads(first)["plans"].values()
+    assert max(plan["nests"][0]["shared"]) > 1 and 8192 > MAX_STEPS * plan["nests"][0]["slices"][-1]
+    path = tmp_path / "plans.json"
+    path.write_text(first)
+    assert text(load_plans=str(path)) == first
+
+
+def test_candidates_of_a_model_on_several_chips(tmp_path: Path) -> None:
+    """What the chips do together leaves nothing to choose, and has none."""
+    make_family(tmp_path / "llama", "llama")
+    found = tx8fast.compile(tmp_path / "llama", seq=5, tp=2, dtype="fp32").searched
+    assert found is not None
+    rows = Records(found.table, found.plans, found.machine, found.sharing).of("candidates")
+    sums = [
+        s.name for fn in found.table.functions.values() for s in fn.steps if s.record and s.record.kind == "all_reduce"
+    ]
+    assert sums and rows

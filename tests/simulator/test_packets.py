@@ -17,6 +17,7 @@ from tx8fast.machine import load_machine
 MACHINE = load_machine()
 X, N = MACHINE.chip.tiles_x, MACHINE.n_tiles
 RATE, HOP, PORT = MACHINE.noc.link_bytes, MACHINE.noc.hop_cycles, MACHINE.dte.write_port_bytes
+PACKET_BYTES = 256  # the width of a bank: an assumption of the hardware manual (5)
 #: to whom a tile of a group sends: what a compiled program does with operands that tiles share
 GROUPS = {
     "all": lambda t: set(range(N)),
@@ -39,7 +40,7 @@ def both(to, size, messages=1, apart=0):
         tiles[t].append(recv(sum(size for _, _, dsts, size in sent if t in dsts)))
     ends = run(tiles, mesh=(X, RATE, HOP, MACHINE.dte.engines), write=PORT).end.tolist()
     whole = [ends[(messages + 1) * t + messages] for t in range(N)]
-    found = arrivals(sent, X, RATE, HOP, MACHINE.noc.packet_bytes, PORT > 0)
+    found = arrivals(sent, X, RATE, HOP, PACKET_BYTES, PORT > 0)
     return whole, [max(when for (_, dst), when in found.items() if dst == t) for t in range(N)]
 
 

@@ -80,10 +80,12 @@ def test_books_agree_to_the_last_unit(name, compiled):
             assert g.busy[unit] <= g.cycles * tiles, unit
 
 
-def test_bytes_through_write_ports(compiled):
-    program = compiled("prefill")
-    found = simulate(on_plain(program, **{"dte.write_port_bytes": 128}))
-    assert found.port_bytes == recount(program)["port_bytes"] > 0
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_through_write_ports(name, compiled):
+    program = compiled(name)
+    found, counted = simulate(on_plain(program, **{"dte.write_port_bytes": 128})), recount(program)
+    assert found.port_bytes == counted.get("port_bytes", 0)
+    assert (found.port_bytes > 0) == (counted.get("noc_bytes", 0) > 0)
     assert all(g.port_bytes <= g.cycles * 16 * 128 for g in found.groups)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -11,30 +12,37 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.support.sanitized import ASKED, FLAGS, OPTIONS
 from tx8fast.api import CompiledProgram
 from tx8fast.codegen.files import MODEL
 from tx8fast.program.model import Program
 
 ROOT = Path(__file__).resolve().parents[2]
-CC, CXX = shutil.which("cc"), shutil.which("c++")
+
+
+def _compiler(variable: str, usual: str) -> list[str]:
+    """Return the command that a variable names, or the usual one; empty if there is none."""
+    return shlex.split(os.environ.get(variable, "")) or [path for path in (shutil.which(usual),) if path]
+
+
+CC, CXX = _compiler("TX8FAST_CC", "cc"), _compiler("TX8FAST_CXX", "c++")
 EXACT = ["-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-pthread"]
-STRICT = ["-Wall", "-Wextra", "-Werror", "-O0"]
-#: with TX8FAST_SANITIZE_C=1 the model and the program check themselves
-CHECKED = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-MORE = CHECKED if os.environ.get("TX8FAST_SANITIZE_C") == "1" else []
+STRICT = ["-Wall", "-Wextra", "-Werror", os.environ.get("TX8FAST_C_LEVEL", "-O0")]
+#: with TX8FAST_SANITIZE_C the model and the program check themselves
+MORE = FLAGS.get(ASKED, [])
 
 
 def model_library(sources: Path) -> Path:
     """Return the directory that holds the built model of these sources; a build of equal sources is used again."""
     texts = sorted(sources.glob("*.[ch]"))
-    key = sha256(b"".join(p.read_bytes() for p in texts) + repr((EXACT, STRICT, MORE)).encode()).hexdigest()[:16]
+    key = sha256(b"".join(p.read_bytes() for p in texts) + repr((CC, EXACT, STRICT, MORE)).encode()).hexdigest()[:16]
     place = ROOT / "build" / "c_model" / key
     if place.is_dir():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as made:
         names = [str(p) for p in texts if p.suffix == ".c"]
-        subprocess.run([CC, *EXACT, *STRICT, *MORE, "-c", *names], check=True, cwd=made)
+        subprocess.run([*CC, *EXACT, *STRICT, *MORE, "-c", *names], check=True, cwd=made)
         objects = sorted(p.name for p in Path(made).glob("*.o"))
         subprocess.run(["ar", "rcs", "libtx8_model.a", *objects], check=True, cwd=made)
         try:
@@ -47,7 +55,7 @@ def model_library(sources: Path) -> Path:
 def compile_c(folder: Path, cxx: bool = False) -> Path:
     """Return the program of an emitted directory, compiled as C11 or as C++17, without a warning."""
     library = model_library(folder / MODEL)
-    language = [CXX, "-x", "c++", "-std=c++17"] if cxx else [CC, "-std=c11"]
+    language = [*CXX, "-x", "c++", "-std=c++17"] if cxx else [*CC, "-std=c11"]
     out = folder / ("program_cxx" if cxx else "program")
     sources = [str(p) for p in sorted(folder.glob("*.c"))]
     link = ["-x", "none", str(library / "libtx8_model.a"), "-lm", "-pthread"]
@@ -56,7 +64,10 @@ def compile_c(folder: Path, cxx: bool = False) -> Path:
 
 
 def run_c(program: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(program)], cwd=program.parent, capture_output=True, text=True, timeout=60)
+    env = os.environ | OPTIONS
+    return subprocess.run(
+        [str(program)], cwd=program.parent, capture_output=True, text=True, timeout=600 if MORE else 60, env=env
+    )
 
 
 def figures(text: str) -> dict[str, tuple[int, int]]:

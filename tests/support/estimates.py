@@ -52,7 +52,7 @@ class Compiled:
         self.program: Program = assemble(table, self.machine, plans, lambda key: {}, {})
         steps = [s for fn in table.functions.values() for s in fn.steps if s.record is not None]
         known = [(s, plans[s.record]) for s in reversed(steps) if s.record in plans]
-        of_name = {(s.name, s.barrier, p.low.record.kind): p for s, p in known}
+        of_name = {(s.name, s.barrier, (s if p.nests else p.low).record.kind): p for s, p in known}  # type: ignore[union-attr]
         self.planned = [of_name[s.name, s.barrier, s.info["op"]] for s in self.program.segments]
 
     def alone(self, index: int, segment: Segment) -> int:
@@ -70,12 +70,12 @@ class Compiled:
     def candidates(self, index: int, n: int) -> list[tuple[int, int]]:
         """Return (estimate, simulated cycles) of the chosen plan of a segment and up to `n` others that fit."""
         s, planned = self.program.segments[index], self.planned[index]
-        if isinstance(planned.low, KernelCore):
+        if isinstance(planned.low, KernelCore) or planned.nests:  # a chain has no other plan
             return []
         timer = PlanTimer(planned.low, self.machine)
         out = []
         for tiling in [planned.tiling, *other_plans(planned, self.machine, n)]:
-            timed = tiling.but(estimate_cycles=timer.cycles(tiling))
+            timed = tiling.but(estimate_cycles=timer.final(tiling))
             made = build_segment(timed, self.machine, s.name, s.ops, s.barrier)
             out.append((segment_cycles(timed.plan, self.machine, s.barrier), self.alone(index, made)))
         return out

@@ -68,7 +68,7 @@ def outputs(directory: Path, case: str, dtype: Any) -> dict[str, np.ndarray]:
     if case in PAIRS:
         return _pair_outputs(model, case, dtype)
     _, part, names = CASES[case]
-    tower = getattr(model, f"{part}_model") if part else model
+    tower = model.vision_encoder if case == "sam" else getattr(model, f"{part}_model") if part else model
     given = {
         k: torch.tensor(v).to(dtype) if v.dtype == np.float32 else torch.tensor(v) for k, v in inputs_of(case).items()
     }

@@ -57,6 +57,11 @@ CASES: dict[str, Case] = {
     "clip-vision": (_CLIP, "vision", ("last_hidden_state", "pooler_output", "embeds")),
     "clip-text": (_CLIP, "text", ("last_hidden_state", "pooler_output", "embeds")),
     "siglip-vision": (_SIGLIP, "vision", ("last_hidden_state", "pooler_output")),
+    "sam": ({"vision_config": {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "mlp_dim": 48, "image_size": 20,
+                               "patch_size": 4, "num_channels": 3, "window_size": 3, "global_attn_indexes": [1], "output_channels": 12},
+             "prompt_encoder_config": {"hidden_size": 12, "image_size": 20, "patch_size": 4},
+             "mask_decoder_config": {"hidden_size": 12, "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}},
+            "vision", ("last_hidden_state",)),
     "siglip-text": (_SIGLIP, "text", ("last_hidden_state", "pooler_output")),
 }  # fmt: skip
 

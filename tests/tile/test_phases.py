@@ -46,7 +46,7 @@ def test_a_product_with_partial_sums() -> None:
     form = ((0, 0, 32), (1, 0, 8), (2, 0, 32), (2, 0, 32))
     phase = dict(phases(MACHINE, {form: 1}))
     assert (phase[0], phase[2]) == (0, 2 * 256)
-    assert buffers._phased(Any, [], [], [], Any, (0, 0)) == []  # all are pinned
+    assert buffers._phased(Any, [[]], [], [], Any, (0, 0)) == []  # all are pinned
 
 
 def test_a_product_beside_a_vector_instruction() -> None:
@@ -126,7 +126,7 @@ def test_what_a_program_loses(monkeypatch, tmp_path) -> None:
     path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString())
     make = lambda: api.compile(path, CompileOptions(dtype="bf16")).program  # noqa: E731
     assert max(losses(make())) < 1.02
-    monkeypatch.setattr(buffers, "_phased", lambda tiling, items, first, plain, at, room: plain)
+    monkeypatch.setattr(buffers, "_phased", lambda tiling, ways, first, plain, at, room: plain)
     assert max(losses(make())) > 1.1
 
 
@@ -143,7 +143,7 @@ def test_phases_give_way_to_what_must_fit(monkeypatch) -> None:
 
     def placed(room: int) -> list[int]:
         plain = [0, 4096, 6144, 8192]
-        out = buffers._phased(tiling, items, [0, 1, 2, 3], plain, named, (0, room))
+        out = buffers._phased(tiling, [items], [0, 1, 2, 3], plain, named, (0, room))
         taken = sorted((a, a + i.size_bytes) for a, i in zip(out, items, strict=True))
         assert all(end <= begin for (_, end), (begin, _) in zip(taken, taken[1:])) and taken[-1][1] <= room
         return out

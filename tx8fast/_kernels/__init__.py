@@ -31,6 +31,7 @@ from tx8fast._kernels._facade_pages import extra_pages
 from tx8fast._kernels._facade_plan_cost import BOUNDS, PlanSpace, plan_costs
 from tx8fast._kernels._facade_product import MOST_LANES, single_product
 from tx8fast._kernels._facade_shard_enum import enumerate_shardings
+from tx8fast._kernels._facade_shorts import WIDE, f16_of_f32, looked_up
 from tx8fast._kernels._facade_time_steps import bubble
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "plan_costs",
     "STATUS_ERRORS",
     "STEPS",
+    "WIDE",
     "EventDeadlock",
     "EventInput",
     "EventResult",
@@ -58,9 +60,11 @@ __all__ = [
     "check_status",
     "enumerate_shardings",
     "extra_pages",
+    "f16_of_f32",
     "first_fit",
     "int_array",
     "list_order",
+    "looked_up",
     "longest_paths",
     "number_pairs",
     "overlapping",

@@ -97,12 +97,14 @@ def _preceding(kernel: str, n: int, before: tuple[npt.ArrayLike, npt.ArrayLike])
 class Windows:
     """Register windows of rows (n,), and the core's cycles of a wait for one. own: a row's window, -1: `home`, which is 0 or 2, or
     the other one of these if only that needs no wait; of what the core does: the windows it waits for itself, as a mask. held: how
-    many things the core is to have done before a row goes, as long as it can do them."""
+    many things the core is to have done before a row goes, as long as it can do them. drains: waits take in every window that will
+    be over by their end, not only those that a row is known to need."""
 
     own: npt.ArrayLike
     home: npt.ArrayLike
     held: npt.ArrayLike
     wait_cycles: int
+    drains: bool = False
 
 
 def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayLike],
@@ -129,17 +131,19 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
     require(
         kernel, len(depth_) == ENGINES and 1 <= depth_.min() and depth_.max() < MAX_DEPTH, "queue depths out of range"
     )
-    known = np.isin(own, (-1, 0, 1, 2)) | core & (own >= 0) & (own < 8)
-    require(kernel, bool((known & np.isin(home, (0, 2))).all()), "unknown windows")
+    if windows is not None:
+        known = np.where(core, (own >= 0) & (own < 8), (own >= -1) & (own <= 2)) & ((home == 0) | (home == 2))
+        require(kernel, bool(known.all()), "unknown windows")
     ptr, rows = _preceding(kernel, n, before)
     rank_ = numbers = np.arange(n)
     if rank is not None:
         rank_ = int_array(kernel, "rank", rank)
-        require(kernel, np.array_equal(np.sort(rank_), numbers), "ranks must be a permutation")
+        inside = len(rank_) == n and (n == 0 or 0 <= rank_.min() and rank_.max() < n)
+        require(kernel, inside and bool((np.bincount(rank_, minlength=n) == 1).all()), "ranks must be a permutation")
         rank_ = np.where(core, numbers, rank_)  # the core's own steps keep their order
     order, worker = np.zeros(2 * n, np.int64), np.zeros(n, np.int64)
     status, count = _kernel.list_order(
-        engine_, issue_, cycles_, own, home, held, ptr, rows, rank_, depth_, w.wait_cycles, order, worker
+        engine_, issue_, cycles_, own, home, held, ptr, rows, rank_, depth_, w.wait_cycles, w.drains, order, worker
     )
     check_status(kernel, status)
     return order[:count], worker

@@ -4,14 +4,14 @@
 # Twin: reference/banks.py; door: _facade_banks.py.
 
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 
 from tx8fast._kernels._status cimport OK, OUT_OF_MEMORY
 
 
 cdef struct Stream:
     int64_t lane, step
-    int64_t place  # beat within the period of all banks that comes next
+    int64_t bank, beat  # that comes next: its bank, and which of the bank's beats in a row it is
     int64_t credit, served, before
     int64_t first, last  # the streams of the same lane
 
@@ -26,29 +26,24 @@ cdef inline bint ahead(const Stream* streams, int64_t k, int64_t fifo) noexcept 
     return False
 
 
-cdef void serve(Stream* streams, int64_t* taken, int64_t n, int64_t steps, int64_t period, int64_t per_bank,
+cdef void serve(Stream* streams, int64_t* taken, int64_t cycle, int64_t n, int64_t steps, int64_t banks, int64_t per_bank,
                 int64_t fifo) noexcept nogil:
-    """One cycle: every stream in turn gets the bank it waits for, unless one before it has."""
+    """One cycle: every stream in turn gets the bank it waits for, unless one before it has. taken: of every bank, the last cycle in
+    which it served a stream."""
     cdef Stream* me
-    cdef int64_t k, i, bank, n_taken = 0
+    cdef int64_t k
     for k in range(n):
         me = &streams[k]
         me.credit += me.step
-        if me.credit < steps:
+        if me.credit < steps or taken[me.bank] == cycle or ahead(streams, k, fifo):
             continue
-        bank = me.place // per_bank
-        i = 0
-        while i < n_taken and taken[i] != bank:
-            i += 1
-        if i < n_taken or ahead(streams, k, fifo):
-            continue
-        taken[n_taken] = bank
-        n_taken += 1
+        taken[me.bank] = cycle
         me.served += 1
         me.credit -= steps
-        me.place += 1
-        if me.place == period:
-            me.place = 0
+        me.beat += 1
+        if me.beat == per_bank:
+            me.beat = 0
+            me.bank = me.bank + 1 if me.bank + 1 < banks else 0
 
 
 def shares(
@@ -60,14 +55,14 @@ def shares(
 
     Streams begin[i] to begin[i + 1] are set i, in order of priority, those of a lane beside each other. The facade has
     checked ranges; `out` comes filled with 1."""
-    cdef int64_t i, k, n, cycle, most = 1, period = banks * per_bank
+    cdef int64_t i, k, n, cycle, most = 1, now = 0, place
     cdef Stream* streams
     cdef int64_t* taken
     cdef Stream* me
     for i in range(begin.shape[0] - 1):
         most = max(most, begin[i + 1] - begin[i])
     streams = <Stream*>malloc(most * sizeof(Stream))
-    taken = <int64_t*>malloc(most * sizeof(int64_t))
+    taken = <int64_t*>calloc(banks, sizeof(int64_t))
     try:
         if streams == NULL or taken == NULL:
             return <int>OUT_OF_MEMORY
@@ -77,18 +72,21 @@ def shares(
                 for k in range(n):
                     me = &streams[k]
                     me.lane, me.step = lane[begin[i] + k], step[begin[i] + k]
-                    me.place = beat[begin[i] + k] % period
+                    place = beat[begin[i] + k] % (banks * per_bank)
+                    me.bank, me.beat = place // per_bank, place % per_bank
                     me.credit = me.served = me.before = 0
                     me.first = streams[k - 1].first if k > 0 and streams[k - 1].lane == me.lane else k
                 for k in range(n - 1, -1, -1):
                     me = &streams[k]
                     me.last = streams[k + 1].last if k + 1 < n and streams[k + 1].lane == me.lane else k + 1
                 for cycle in range(warm):
-                    serve(streams, taken, n, steps, period, per_bank, fifo)
+                    now += 1
+                    serve(streams, taken, now, n, steps, banks, per_bank, fifo)
                 for k in range(n):
                     streams[k].before = streams[k].served
                 for cycle in range(window):
-                    serve(streams, taken, n, steps, period, per_bank, fifo)
+                    now += 1
+                    serve(streams, taken, now, n, steps, banks, per_bank, fifo)
                 for k in range(n):
                     me = &streams[k]
                     out[i, me.lane] = min(

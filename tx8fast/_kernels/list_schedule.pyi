@@ -19,6 +19,7 @@ def list_order(
     rank: Ints,
     depth: Ints,
     wait_cycles: int,
+    drains: bool,
     order: Ints,
     worker: Ints,
 ) -> tuple[int, int]: ...

@@ -10,6 +10,9 @@
 # over go first, unless they would make this wait or one of the next steps' waits longer, or would keep their engine from a row of
 # smaller rank that may begin when the core has done its next steps. After the wait and before the step, rows may go that the
 # wait has set free from their window.
+#
+# A wait takes in another window that will be over by its end if a row is known that would else have to wait for it, or leave its
+# usual window: when transfers end is a guess here, and what nobody needs must not hold up the core. drains: it takes in all of them.
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
@@ -85,24 +88,20 @@ def byte_dependences(
             ptr[j + 1] = count
             if not room:
                 break
-    if not room:
-        return OUTPUT_TOO_SMALL, 0
-    return OK, count
+    return (OK if room else OUTPUT_TOO_SMALL), count
 
 
 def longest_paths(
     const int64_t[::1] cycles,   # IN  (n,)
     const int64_t[::1] ptr,      # IN  (n + 1,) CSR: what each must follow, all of smaller number
     const int64_t[::1] before,
-    int64_t[::1] tail,           # OUT (n,) cycles from the begin of a row to the end of the last one that waits for it
+    int64_t[::1] tail,           # IN zeros, OUT (n,) cycles from the begin of a row to the end of the last one that waits for it
 ):
     """Return the status. Complexity: O(n + entries of `before`)."""
     cdef int64_t n = cycles.shape[0], j, e
     if ptr.shape[0] != n + 1 or tail.shape[0] != n:
         return BAD_INPUT
     with nogil:
-        for j in range(n):
-            tail[j] = 0
         for j in range(n - 1, -1, -1):
             tail[j] += cycles[j]
             for e in range(ptr[j], ptr[j + 1]):
@@ -134,8 +133,7 @@ cdef struct Step:  # of the core
 
 
 cdef struct Kept:  # a row that is to come first on its engine
-    int64_t rank     # n: none
-    int64_t ready    # when it could begin
+    int64_t rank, ready  # n: none; when it could begin
 
 
 cdef struct State:
@@ -173,6 +171,10 @@ cdef inline int64_t open_windows(State* s, int64_t j) noexcept nogil:
     return mask
 
 
+cdef inline int64_t usual(State* s, int64_t j) noexcept nogil:  # the window that j takes unless it may take another
+    return s.window[j] if s.window[j] >= 0 else s.home[j]
+
+
 cdef inline int64_t drained(State* s, int64_t mask) noexcept nogil:
     """Return when all rows of these windows are over."""
     cdef int64_t when = s.core
@@ -187,16 +189,9 @@ cdef inline Way way_of(State* s, int64_t j) noexcept nogil:
     cdef Way way
     cdef Queue* own = &s.queue[s.engine[j]]
     cdef int64_t mask = open_windows(s, j), depth = s.depth[s.engine[j]], when
-    if s.window[j] >= 0:
-        way.window = <int>s.window[j]
-    elif mask == 1 or mask == 4:
-        way.window = <int>(mask >> 1)
-    else:
-        way.window = <int>s.home[j]
+    way.window = <int>(mask >> 1) if s.window[j] < 0 and (mask == 1 or mask == 4) else <int>usual(s, j)
     way.mask = mask & ~(1 << way.window)
-    way.core = s.core
-    if way.mask:
-        way.core = drained(s, way.mask) + s.wait_cycles
+    way.core = drained(s, way.mask) + s.wait_cycles if way.mask else s.core
     when = max(own.free, s.ready[j])
     if own.issued >= depth:
         when = max(when, own.start[(own.issued - depth) & (RING - 1)])
@@ -220,12 +215,13 @@ def list_order(
     const int64_t[::1] rank,     # IN  (n,) of rows that could start at the same time the one of smallest rank goes first
     const int64_t[::1] depth,    # IN  (ENGINES,) entries per queue
     int64_t wait_cycles,         # IN  of the core, besides the waiting
+    bint drains,                 # IN  waits take in every window that will be over by then
     int64_t[::1] order,          # OUT (at most 2 * n,) rows; -mask: a wait for these windows
     int64_t[::1] worker,         # OUT (n,) window of each row
 ):
     """Return (status, entries). Complexity: O(n (LOOK + log n) + entries of `before`), insertion into short lists apart."""
     cdef int64_t n = engine.shape[0], e, i, j, k, done = 0, out = 0, best, core_row, mask, over = 0, until = 0, q, entry, turn = 0
-    cdef int64_t n_core = 0, n_steps = 0, end
+    cdef int64_t n_core = 0, n_steps = 0, end, wanted[WINDOWS]  # rows of engines that would have to wait for it, or leave their usual one
     cdef int w
     cdef bint late
     cdef Way way, best_way
@@ -258,7 +254,7 @@ def list_order(
                 s.queue[q].rows = lists + q * n
                 s.queue[q].size = s.queue[q].free = s.queue[q].issued = 0
             for w in range(WINDOWS):
-                s.waited[w] = s.end[w] = 0
+                s.waited[w] = s.end[w] = wanted[w] = 0
             best_way.window = 0
             for e in range(ptr[n]):
                 after_ptr[before[e] + 2] += 1
@@ -293,7 +289,7 @@ def list_order(
                         for e in range(ptr[j], ptr[j + 1]):
                             i = before[e]
                             if missing[i] >= 0 and engine[i] < ENGINES:  # will be issued
-                                mask |= 1 << (window[i] if window[i] >= 0 else home[i])
+                                mask |= 1 << usual(&s, i)
                         steps[q].mask = mask
                         steps[q].until = max(over, drained(&s, mask))
                         over = steps[q].over = steps[q].until + issue[j] + (wait_cycles if mask else 0)
@@ -347,11 +343,10 @@ def list_order(
                         break
                     best_way.mask, best_way.core, best_way.start = mask, over, over
                 mask = best_way.mask
-                if mask:  # what is over by then is waited for as well
+                if mask:
                     until = drained(&s, mask)
                     for w in range(WINDOWS):
-                        if s.end[w] <= until:
-                            mask |= 1 << w
+                        mask |= <int64_t>((wanted[w] or drains) and s.end[w] <= until) << w
                     if out == order.shape[0]:
                         break
                     order[out] = -mask
@@ -359,6 +354,7 @@ def list_order(
                     for w in range(WINDOWS):
                         if mask >> w & 1:
                             s.waited[w] += 1
+                            wanted[w] = 0
                     if engine[best] == ENGINES:  # rows that the wait has set free may go before the step
                         s.core, waits[best] = until + wait_cycles, 0
                         continue
@@ -367,6 +363,8 @@ def list_order(
                 order[out] = best
                 out += 1
                 done += 1
+                for w in range(WINDOWS):
+                    wanted[w] -= s.need[best * WINDOWS + w] == s.waited[w] and engine[best] < ENGINES and usual(&s, best) != w
                 s.core, missing[best] = best_way.core, -1
                 own = &s.queue[engine[best]]
                 k = 0
@@ -388,8 +386,10 @@ def list_order(
                     i = after[e]
                     s.ready[i] = max(s.ready[i], over)
                     if engine[best] < ENGINES and engine[best] != engine[i]:
-                        entry = i * WINDOWS + best_way.window
-                        s.need[entry] = s.waited[best_way.window]
+                        w = best_way.window
+                        entry = i * WINDOWS + w
+                        wanted[w] += s.need[entry] != s.waited[w] and engine[i] < ENGINES and usual(&s, i) != w
+                        s.need[entry] = s.waited[w]
                     missing[i] -= 1
                     if missing[i] == 0:
                         put(&s.queue[engine[i]], rank, i)

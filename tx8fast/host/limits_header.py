@@ -12,9 +12,10 @@ from tx8fast.host.routines_header import listed
 from tx8fast.isa.base import INSTRUCTIONS
 from tx8fast.isa.expand import MAX_ROWS
 from tx8fast.isa.limits import DDR_OFFSET, FORMAT_FIELDS, LIMITS, PRODUCTS, SIZE
-from tx8fast.isa.lookup import INDEX_FORMATS, NUMBER
+from tx8fast.isa.lookup import NUMBER
 from tx8fast.isa.record import MAX_LOOPS
 from tx8fast.machine import DDR_BASE
+from tx8fast.numerics.formats import FORMAT_CODES
 
 HEADER = Path(__file__).with_name("csrc") / "tx8_limits.h"
 
@@ -22,7 +23,7 @@ HEADER = Path(__file__).with_name("csrc") / "tx8_limits.h"
 def text() -> str:
     """Return the header."""
     forms = list(dict.fromkeys(cls.FIELDS_P for cls in INSTRUCTIONS.values()))
-    opcodes = [(cls.OPCODE, name, forms.index(cls.FIELDS_P)) for name, cls in INSTRUCTIONS.items()]
+    opcodes = [(cls.OPCODE, name, forms.index(cls.FIELDS_P), _mask(cls.FORMATS)) for name, cls in INSTRUCTIONS.items()]
     numbers = [(i, p.index(NUMBER[0])) for i, p in enumerate(forms) if NUMBER[0] in p]
     parts = [
         "/* Written by tx8fast.host.limits_header from the declarations of tx8fast.isa. Do not edit. */",
@@ -33,8 +34,8 @@ def text() -> str:
         f"#define TX8_DDR_OFFSET {DDR_OFFSET} /* bytes; offsets, steps and reaches are smaller */",
         f"#define TX8_SIZE {SIZE} /* elements or bytes; products of counts are smaller */",
         f"#define TX8_FORMS {len(forms)} /* of parameters */\n",
-        "/* opcode, name, form of its parameters */",
-        listed("TX8_OPCODES(X)", (f'X({code:#x}, "{name}", {form})' for code, name, form in opcodes)),
+        "/* opcode, name, form of its parameters, a bit for the code of each format that it takes */",
+        listed("TX8_OPCODES(X)", (f'X({code:#x}, "{name}", {form}, {mask:#x})' for code, name, form, mask in opcodes)),
         "/* name of a parameter, lowest value, first that is too high */",
         listed("TX8_LIMITS(X)", (f"X({name}, {low}, {high})" for name, (low, high) in _limited(forms).items())),
         "/* the named parameters of a form, by place */",
@@ -48,12 +49,15 @@ def text() -> str:
             for i, p in enumerate(forms) for names in PRODUCTS if set(names) <= set(p))),
         "/* form, three strides with their counts; -1: none */",
         listed("TX8_REACHES(X)", _reaches(forms)),
-        "/* form, parameter that holds the slot of a row number; codes of formats that row numbers may have */",
+        "/* form, parameter that holds the slot of a row number */",
         listed("TX8_NUMBER_SLOTS(X)", (f"X({i}, {k})" for i, k in numbers)),
-        listed("TX8_NUMBER_FORMATS(X)", (f"X({code})" for code in INDEX_FORMATS)),
         "#endif",
     ]  # fmt: skip
     return "\n".join(parts) + "\n"
+
+
+def _mask(formats: tuple[str, ...]) -> int:
+    return sum(1 << FORMAT_CODES[name] for name in formats)
 
 
 def _places(fields: tuple[str, ...], names: tuple[str, ...], width: int = 5) -> list[int]:

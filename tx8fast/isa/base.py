@@ -17,7 +17,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.isa.record import MAX_LOOPS, N_P, N_SPM, RECORD
-from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES, ITEM_BYTES, np_dtype
+from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES, INTS, ITEM_BYTES, np_dtype
 
 UNITS = ("ct", "ne", "rdma", "wdma", "tdma", "kcore", "sync", "ctrl", "dte", "scalar")
 N_OPCODES = 0x602
@@ -34,6 +34,12 @@ for _code, _name in CODE_TO_DTYPE.items():
     FORMAT_DTYPE[_code] = np_dtype(_name)
     if ITEM_BYTES[_name] == 1:
         BLOCK[_code] = 128
+
+#: formats that the chip names (manual 6.1); an instruction that moves bytes takes any of them, and so does one that reads no format
+NAMED = tuple(name for name, code in FORMAT_CODES.items() if code <= 12)
+#: formats that the vector engine computes with; integers where an instruction says so
+COMPUTED = ("f16", "bf16", "f32", "tf32")
+NUMBERS = COMPUTED + tuple(name for name in NAMED if name in INTS)
 
 _NO_STEPS = (0,) * MAX_LOOPS
 Spans = tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]
@@ -59,7 +65,7 @@ def dtype_of(fmt: int) -> np.dtype:
 class Instruction:
     """One opcode. Subclasses that define `cycles` or `spans` open a family.
 
-    FIELDS_SPM, FIELDS_P: names of the SPM addresses (bytes) and of the integer parameters, in
+    FORMATS: names of the formats that `fmt` may be. FIELDS_SPM, FIELDS_P: names of the SPM addresses (bytes) and of the integer parameters, in
     record order. DEFAULTS: fields that may be left out of `make`. REGS: registers written per issue.
     """
 
@@ -67,6 +73,7 @@ class Instruction:
     NAME: ClassVar[str] = ""
     UNIT: ClassVar[str] = "ct"
     REGS: ClassVar[int] = 6
+    FORMATS: ClassVar[tuple[str, ...]] = NAMED
     FIELDS_SPM: ClassVar[tuple[str, ...]] = ()
     FIELDS_P: ClassVar[tuple[str, ...]] = ()
     DEFAULTS: ClassVar[dict[str, int]] = {}

@@ -8,14 +8,15 @@ wide: a count beyond the bits of a scratchpad cannot be right on any machine; th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.isa.base import BY_OPCODE, Instruction
-from tx8fast.isa.lookup import INDEX_FORMATS, NUMBER, numbers
+from tx8fast.isa.base import BY_OPCODE, N_FORMATS, Instruction
+from tx8fast.isa.lookup import NUMBER, numbers
 from tx8fast.isa.work import WORK
-from tx8fast.numerics.formats import CODE_TO_DTYPE
+from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES
 
 COUNT = (1, 1 << 25)
 STRIDE = (0, 1 << 40)
@@ -44,18 +45,25 @@ DDR_OFFSET = 1 << 44
 _FORMATS = np.array(sorted(CODE_TO_DTYPE))
 
 
+@cache
+def _takes(cls: type[Instruction]) -> np.ndarray:
+    """Return by format code whether `fmt` of an instruction may be that."""
+    return np.isin(np.arange(N_FORMATS), [FORMAT_CODES[name] for name in cls.FORMATS])
+
+
 def field_problems(rows: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
-    """Yield (positions of rows, what is wrong with a field of the first of them); all opcodes are defined."""
+    """Yield (positions of rows, what is wrong with a field of the first of them); all opcodes and format codes are
+    defined."""
     far = (np.abs(rows["ddr"]) >= DDR_OFFSET) | (np.abs(rows["ddr_step"]) >= DDR_OFFSET).any(axis=1)
     if far.any():
         yield np.flatnonzero(far), f"a DDR offset or step of {DDR_OFFSET} bytes or more"
-    at = numbers(rows)[0]
-    if len(bad := at[~np.isin(rows["fmt"][at], INDEX_FORMATS)]):
-        yield bad, f"row numbers of format code {int(rows['fmt'][bad[0]])}, required one of {INDEX_FORMATS}"
     for opcode in np.unique(rows["opcode"]).tolist():
         cls = BY_OPCODE[opcode]
         assert cls is not None
         at = np.flatnonzero(rows["opcode"] == opcode)
+        if len(bad := at[~_takes(cls)[rows["fmt"][at]]]):
+            found = CODE_TO_DTYPE[int(rows["fmt"][bad[0]])]
+            yield bad, f"format {found} of a {cls.NAME}, required {' or '.join(cls.FORMATS)}"
         yield from _class_problems(cls, rows["p"][at], at)
 
 

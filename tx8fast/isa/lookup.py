@@ -18,9 +18,11 @@ from tx8fast.isa.base import FORMAT_BYTES, FORMAT_DTYPE, Instruction, ceil_div, 
 from tx8fast.isa.dma import Dma
 from tx8fast.isa.tdma import Tdma
 from tx8fast.isa.work import NUMBER_WORK
+from tx8fast.numerics.formats import FORMAT_CODES
 
-#: formats of row numbers: INT32, UINT32, INT64, UINT64
-INDEX_FORMATS = (4, 10, 11, 12)
+#: formats of row numbers, and their codes
+NUMBER_FORMATS = ("i32", "u32", "i64", "u64")
+INDEX_FORMATS = tuple(FORMAT_CODES[name] for name in NUMBER_FORMATS)
 #: fields that say where the number lies: a DDR slot and a byte offset in it; `fmt` is the number's format
 NUMBER = ("index_slot", "index_ddr")
 
@@ -45,6 +47,7 @@ class RdmaRow(Dma, Lookup):
 
     The cost is that of the row that fits bursts and pages worst: nobody knows the number before the program runs."""
 
+    FORMATS = NUMBER_FORMATS
     UNIT = "rdma"
     REGS = 5
     FIELDS_SPM = ("dst",)
@@ -86,6 +89,7 @@ class RdmaRow(Dma, Lookup):
 class TdmaRow(Tdma, Lookup):
     """Move one row of a table in scratchpad: runs of `size` bytes, strided on both sides."""
 
+    FORMATS = NUMBER_FORMATS
     FIELDS_SPM = ("src0", "dst")
     FIELDS_P = ("size", "stride", "entries", *NUMBER, "ss0", "sn0", "ds0", "dn0")
     DEFAULTS = {"ss0": 0, "sn0": 1, "ds0": 0, "dn0": 1}

@@ -69,6 +69,7 @@ class Gemm(Instruction):
     """
 
     UNIT = "ne"
+    FORMATS = _LEGAL
     REGS = 16
     FIELDS_SPM = ("left", "right", "out", "psum", "bias", "scale_p")
     FIELDS_P = (
@@ -152,6 +153,7 @@ class Conv(Instruction):
     """
 
     UNIT = "ne"
+    FORMATS = _LEGAL
     REGS = 18
     FIELDS_SPM = ("src", "weight", "out", "psum", "bias", "scale_p")
     FIELDS_P = (

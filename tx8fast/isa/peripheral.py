@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast.isa.base import FORMAT_BYTES, N_OPCODES, Instruction, ceil_div, declare
+from tx8fast.isa.base import COMPUTED, FORMAT_BYTES, N_OPCODES, NAMED, NUMBERS, Instruction, ceil_div, declare
 from tx8fast.isa.vector import FACTOR_KINDS, ct_time, factors
 
 _FACTOR = np.zeros(N_OPCODES, np.int64)
@@ -92,6 +92,7 @@ class Concat(Instruction):
 class Bilinear(Instruction):
     """Sample dense (n, h, w, c) at (y * scale_h, x * scale_w); scales are f32 patterns."""
 
+    FORMATS = COMPUTED
     REGS = 9
     FIELDS_SPM = ("src0", "dst")
     FIELDS_P = ("n", "h", "w", "c", "oh", "ow", "scale_w", "scale_h")
@@ -109,20 +110,20 @@ class Bilinear(Instruction):
         return [(r["spm"][:, 0], n * h * w * c * e)], [(r["spm"][:, 1], n * oh * ow * c * e)]
 
 
-def _add(opcode, name, spm=("src0",), p=("n",), factor="arithmetic"):
-    declare(Peripheral, opcode, name, FIELDS_SPM=spm, FIELDS_P=p)
+def _add(opcode, name, spm=("src0",), p=("n",), factor="arithmetic", formats=NAMED):
+    declare(Peripheral, opcode, name, FIELDS_SPM=spm, FIELDS_P=p, FORMATS=formats)
     _FACTOR[opcode] = FACTOR_KINDS.index(factor)
 
 
 declare(Concat, 131, "concat")
-_add(136, "mask_gather", ("src0", "src1", "dst"))
+_add(136, "mask_gather", ("src0", "src1", "dst"), formats=NUMBERS)
 _add(137, "mask_gather_b", ("src0", "src1", "dst"))
 for _k, _name in enumerate(("count", "bitcount", "argmax", "argmin")):
-    _add(175 + _k, _name)
+    _add(175 + _k, _name, formats={"count": NUMBERS, "bitcount": NAMED}.get(_name, COMPUTED))
 _add(180, "factorize", ("src0", "dst0", "dst1", "dst2"))
-_add(181, "bit2fp", ("src0", "dst"))
+_add(181, "bit2fp", ("src0", "dst"), formats=COMPUTED)
 declare(Bilinear, 182, "bilinear")
 _add(183, "lut16", ("src0", "table", "dst"), ("n", "entries"), "lut")
 _add(184, "lut32", ("src0", "table", "dst"), ("n", "entries"), "lut")
-_add(185, "rand_gen", ("seed0", "seed1", "out_seed0", "out_seed1", "dst"), factor="random")
-_add(186, "elem_mask", ("src0", "scale", "dst"), ("n", "prob"), "random")
+_add(185, "rand_gen", ("seed0", "seed1", "out_seed0", "out_seed1", "dst"), factor="random", formats=COMPUTED)
+_add(186, "elem_mask", ("src0", "scale", "dst"), ("n", "prob"), "random", COMPUTED)

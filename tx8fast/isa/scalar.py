@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from tx8fast.isa import functions as fn
-from tx8fast.isa.base import FORMAT_BYTES, Instruction, declare
+from tx8fast.isa.base import COMPUTED, FORMAT_BYTES, Instruction, declare
 from tx8fast.isa.vector import FACTOR_KINDS, ct_time, factors
 
 FIRST = 0x580
@@ -22,6 +22,7 @@ class Scalar(Instruction):
     """Apply a function to `value`, the raw pattern of a number in the instruction's format (low bits)."""
 
     UNIT = "scalar"
+    FORMATS = COMPUTED
     REGS = 3  # control word, value, destination
     FIELDS_P = ("value",)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast.isa.base import OPERAND_BYTES, Instruction, declare
+from tx8fast.isa.base import COMPUTED, OPERAND_BYTES, Instruction, declare
 from tx8fast.isa.blocked import position_bytes, span_bytes, used_bytes
 from tx8fast.isa.vector import ct_time
 
@@ -19,6 +19,7 @@ class Reduce(Instruction):
     """Reduce one axis (dim 0 C, 1 W, 2 H, 4 HW) of a blocked (n, h, w, c); reduced axes keep extent 1."""
 
     REGS = 9
+    FORMATS = COMPUTED
     FIELDS_SPM = ("src0", "dst")
     FIELDS_P = ("dim", "n", "h", "w", "c")
 
@@ -53,6 +54,7 @@ class Pool(Instruction):
     """Pool windows of a blocked (n, h, w, c); the indexed forms also write ky * kx_size + kx."""
 
     REGS = 9
+    FORMATS = COMPUTED
     FIELDS_SPM = ("src0", "dst")
     FIELDS_P = ("n", "h", "w", "c", "top", "bottom", "left", "right", "kx", "ky", "sx", "sy")
 
@@ -97,6 +99,7 @@ class Unpool(Instruction):
     """Spread a blocked (n, h, w, c) over windows of a zero (n, oh, ow, c); overlaps add."""
 
     REGS = 9
+    FORMATS = COMPUTED
     FIELDS_SPM = ("src0", "dst")
     FIELDS_P = ("n", "h", "w", "c", "oh", "ow", "kx", "ky", "sx", "sy", "index")
     DEFAULTS = {"index": 0}

@@ -10,7 +10,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.isa import functions as fn
-from tx8fast.isa.base import FORMAT_BYTES, N_OPCODES, Instruction, Spans, ceil_div, declare
+from tx8fast.isa.base import COMPUTED, FORMAT_BYTES, N_OPCODES, NAMED, NUMBERS, Instruction, Spans, ceil_div, declare
 
 V, VV, VS, VUV, LOOP = range(5)
 FACTOR_KINDS = ("arithmetic", "division", "transcendental", "two_step", "lut", "random")
@@ -164,8 +164,9 @@ def _add(
     factor: str = "arithmetic",
     bits_in=False,
     bits_out=False,
+    formats: tuple[str, ...] = COMPUTED,
 ) -> None:
-    declare(_CLASS[form], opcode, f"{base}_{_SUFFIX[form]}")
+    declare(_CLASS[form], opcode, f"{base}_{_SUFFIX[form]}", FORMATS=formats)
     _FORM[opcode] = form
     _FACTOR[opcode] = FACTOR_KINDS.index(factor)
     _BITS_IN[opcode], _BITS_OUT[opcode] = bits_in, bits_out
@@ -176,22 +177,23 @@ def _declare_all() -> None:
         _add(opcode, name, V, factor)
     for opcode, name, factor in fn.BINARY:
         for k, form in enumerate((VV, VS, VUV, LOOP)):
-            _add(opcode + k, name, form, factor)
+            _add(opcode + k, name, form, factor, formats=COMPUTED if name == "div" else NUMBERS)
     order = ((VV, 0), (VV, 1), (VS, 0), (VS, 1), (VUV, 0), (LOOP, 0), (VUV, 1), (LOOP, 1))
     for opcode, name in fn.RELATION:
         for k, (form, bits) in enumerate(order):
-            _add(opcode + k, f"bool_{name}" if bits else name, form, bits_out=bool(bits))
+            _add(opcode + k, f"bool_{name}" if bits else name, form, bits_out=bool(bits), formats=NUMBERS)
     for first, prefix in ((78, ""), (88, "bool_")):
         bits = bool(prefix)
-        _add(first, f"{prefix}not", V, bits_in=bits, bits_out=bits)
+        _add(first, f"{prefix}not", V, bits_in=bits, bits_out=bits, formats=NAMED)
         for j, form in enumerate((VV, VUV, LOOP)):
             for k, name in enumerate(fn.LOGIC):
-                _add(first + 1 + 3 * j + k, prefix + name, form, bits_in=bits, bits_out=bits)
+                _add(first + 1 + 3 * j + k, prefix + name, form, bits_in=bits, bits_out=bits, formats=NAMED)
 
 
 class MaskMove(Instruction):
     """dst[i] = src0[i] where the mask value src1[i] is not zero, else unchanged."""
 
+    FORMATS = NUMBERS
     FIELDS_SPM = ("src0", "src1", "dst")
     FIELDS_P = ("n",)
 

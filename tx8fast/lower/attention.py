@@ -1,6 +1,6 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.emitter, lower.contraction, lower.score_ops, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.score_{ops,pieces}, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
     S  = q' K^T (+ mask)                      matrix engine, or f(q K^T) * scale with ops on scores; the mask where it hides something
@@ -10,9 +10,8 @@ May import: lower.base, lower.emitter, lower.contraction, lower.score_ops, graph
     result y / l                              after the last range of keys
 
 A slice is closed: what it rescales and sums needs nothing of a later one. Scores and corrections have two copies, so that the
-matrix engine makes further scores while the vector engine works on the exponential.
-
-Scores never leave scratchpad. Where the mask is known to hide everything in a slice, the slice does not exist.
+matrix engine makes further scores while the vector engine works on the exponential. Scores never leave scratchpad. Where the
+mask is known to hide everything in a slice, the slice does not exist.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Links, through
 from tx8fast.lower.score_ops import ScoreOps, may_cap
+from tx8fast.lower.score_pieces import ENDS, add_values, pieces
 from tx8fast.lower.transfer import Local, Move
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -57,6 +57,7 @@ class Attention(Lowering):
     overlaps = True
     keeps = True
     turns = 2
+    ends: tuple[float, ...] = ENDS  # of pieces of scores; () where other work fills the engines meanwhile
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -227,8 +228,8 @@ class Attention(Lowering):
         return self.slice_form(lo, hi)[:2] if self._hides(lo, hi) == "some" else self._extent(lo, hi)
 
     def may_share(self, k: int) -> bool:
-        """Keys and values; a mask changes with every slice and would make the tiles meet as often."""
-        return self.sharing and k in (1, 2)
+        """Keys and values, if heads are whole blocks: a trial prices others too low. With a mask tiles would meet at every slice."""
+        return self.sharing and k in (1, 2) and not self.reads[k].staggered
 
     def fits(self, lens: Sequence[int]) -> bool:
         return self._extent((0,) * len(lens), lens)[0] <= MAX_COLS
@@ -319,24 +320,27 @@ class Attention(Lowering):
                 em.vv("sub", factor, wide, factor, rows * 4, SUM)
             em.v("exp", factor, factor, rows * 4, SUM)
         em.v("neg", top, spare, rows * 4, fmt)
-        em.gemm(left=spare, right=s.consts[0], out=scores, m=rows, k=1, n=keys, r_trs=1, fmt=fmt, psum=scores,
-                psum_fmt=fmt, psum_en=1)  # fmt: skip
-        em.v("exp" if fmt == SUM else "exp_lp", scores, scores, local.elems, fmt)
+        for at, part in (parts := pieces(scores, local, self.ends, self.depth, self.machine)):
+            em.gemm(left=spare, right=s.consts[0], out=at, m=rows, k=1, n=part.cols, r_trs=1, fmt=fmt, psum=at,
+                    psum_fmt=fmt, psum_en=1)  # fmt: skip
+        for at, part in parts:
+            em.v("exp" if fmt == SUM else "exp_lp", at, at, part.elems, fmt)
 
     def _mix(self, em: Emitter, s: Slice) -> None:
         """Emit what rescales the sums, adds the slice's values, and divides by the sums after the last ones."""
         fmt, more = self.dtype, int(not s.first)
-        rows, keys = self._extent(s.lo, s.hi)
+        (rows, keys), key = self._extent(s.lo, s.hi), 0
         scores, factor = s.scratch[s.parity], s.scratch[4 + s.parity]
         sums, spread, mixed = s.scratch[8:SCRATCH]
         ones = s.consts[2]
         if more:
             em.vv("mul", sums, factor, sums, rows * 4, SUM)
             self._scale_rows(em, mixed, factor, spread, ones, rows)
-        em.gemm(left=scores, right=s.consts[1], out=sums, m=rows, k=keys, n=4, fmt=fmt, out_fmt=SUM, psum=sums,
-                psum_en=more)  # fmt: skip
-        em.gemm(left=scores, right=s.reads[2], out=mixed, m=rows, k=keys, n=self.depth, r_trs=self.second.r_trs, fmt=fmt,
-                out_fmt=SUM, psum=mixed, psum_en=more)  # fmt: skip
+        for at, part in pieces(scores, Local(rows, keys, fmt, True), self.ends[1:], self.depth, self.machine):
+            em.gemm(left=at, right=s.consts[1], out=sums, m=rows, k=part.cols, n=4, fmt=fmt, out_fmt=SUM, psum=sums,
+                    psum_en=more)  # fmt: skip
+            add_values(em, at, part, (s.reads[2], key, keys, self.depth), bool(self.second.r_trs), mixed, more)
+            key, more = key + part.cols, 1
         if not s.last:
             return
         em.v("recip", sums, sums, rows * 4, SUM)

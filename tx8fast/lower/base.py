@@ -10,7 +10,7 @@ The same `emit` prices a candidate: cost and code cannot disagree.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -111,6 +111,8 @@ class Slice:
     last: bool = True
     parity: int = 0  # alternates from one finished result slice to the next, or counts slices (`Lowering.turns`)
     fresh: bool = True  # False: what the lowering prepares is there already, from a slice before
+    addend: int = 0  # what a product adds its sums to, of its result's form; 0: nothing
+    addend_dtype: str = ""  # its format, if not the result's
 
     @property
     def lens(self) -> tuple[int, ...]:
@@ -138,6 +140,13 @@ class Lowering:
     online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
     in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
     prepared = -1  # read access that is worked on in place, in the first slice after it was loaded
+    opening = 0  # scratch buffers, the first ones, that only the preparation of that access uses
+    serial = False  # True: one engine does it all, so that slices take turns in the same scratch
+    #: (access of a result, prepared access) if the result may take its buffer where that is loaded once and partial sums are kept
+    rows_at: tuple[int, int] = (-1, -1)
+    replaced: Mapping[
+        int, int
+    ] = {}  # access of a result -> the read access whose buffers it takes; they change together
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
         """Raises NotLowerable if the record is not one of those it takes; subclasses, whenever they cannot do it."""
@@ -277,7 +286,22 @@ class Lowering:
 
     def least_bytes(self, lens: tuple[int, ...]) -> int:
         """Bytes that no plan with slices of such factor lengths goes below."""
-        return sum(self.slice_bytes(lens)) + self.inner_bytes(lens, False)
+        own = [n for k, n in enumerate(self.slice_bytes(lens)) if k not in self.replaced and k != self.rows_at[0]]
+        return sum(own) + self.inner_bytes(lens, False) - self.turned_bytes(lens)
+
+    @property
+    def opens_with(self) -> frozenset[int]:
+        """Factors with which the prepared access changes."""
+        return self.reads[self.prepared].factors
+
+    def turned_bytes(self, lens: tuple[int, ...]) -> int:
+        """Return by how much less scratch takes where the prepared access is loaded once, in the beginning: what prepares it is not
+        needed any more when slices are worked on."""
+        if not self.opening:
+            return 0
+        lo = (0,) * len(lens)
+        sizes = [round_up(n, ALIGN_BYTES) for n in self.scratch_bytes(lo, lens)]
+        return min(sum(sizes[: self.opening]), sum(sizes[self.opening :]))
 
     def const_bytes(self) -> list[int]:
         """Bytes of buffers that `prologue` fills once per tile."""
@@ -304,6 +328,10 @@ class Lowering:
     def may_share(self, k: int) -> bool:
         """True if tiles may load read access k together."""
         return self.sharing and self.shares
+
+    def may_gather(self, k: int) -> bool:
+        """True if tiles may put read access k together from what each of them has in scratchpad: all go through the same slices."""
+        return self.may_share(k) and not self.keeps and not self.skipping and not self.positional
 
     def fits(self, lens: Sequence[int]) -> bool:
         """True if the instructions' field ranges can hold a slice of these factor lengths."""

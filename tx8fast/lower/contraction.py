@@ -314,7 +314,6 @@ class Contraction(Lowering):
 
     def emit(self, em: Emitter, s: Slice) -> None:
         left, right = self.reads[0].spec.dtype, self.writes[0].spec.dtype
-        whole = s.first and s.last
         access = self.reads[0]
         stay = access.at(s.lo, s.hi) if isinstance(access, ResidentAccess) else 0
         em.gemm(
@@ -322,7 +321,8 @@ class Contraction(Lowering):
             m=_count(self.m, s.lo, s.hi), k=_count(self.k, s.lo, s.hi), n=_count(self.n, s.lo, s.hi),
             batch=_count(self.batch, s.lo, s.hi), l_trs=self.l_trs, r_trs=self.r_trs,
             fmt=left, out_fmt=right if s.last else "f32",
-            psum=0 if whole or s.first else s.acc, psum_en=int(not s.first),
+            psum=s.addend if s.first else s.acc, psum_en=int(not s.first or s.addend > 0),
+            psum_fmt=s.addend_dtype or right if s.first and s.addend else "f32",
             bias=s.reads[2] if self.bias and s.last else 0, bias_en=int(self.bias and s.last),
             bias_fmt=self.reads[2].spec.dtype if self.bias else "f32", act=self.act if s.last else 0,
         )  # fmt: skip

@@ -35,11 +35,9 @@ def merge_dims(out: tuple[int, ...], operands: Sequence[tuple[int, ...]], blocke
     groups: list[list[int]] = [[0]]
     for d in range(1, len(out)):
         kind = [s[d] == out[d] for s in operands]
-        prev = [s[d - 1] == out[d - 1] for s in operands]
-        unit = out[d] == 1 or out[d - 1] == 1
-        same = all(a == b for a, b in zip(kind, prev, strict=True)) or (unit and not blocked)
-        if unit and not blocked:
-            same = all(a == b or out[d] == 1 or out[d - 1] == 1 for a, b in zip(kind, prev, strict=True))
+        # a dense dimension of one joins any group, which goes on as what it was
+        before = next((p for p in reversed(groups[-1]) if out[p] != 1 or blocked), None)
+        same = before is None or (out[d] == 1 and not blocked) or kind == [s[before] == out[before] for s in operands]
         if blocked and (d == len(out) - 1 or (d == 1 and len(out) >= 3)):
             same = False
         if same:
@@ -173,6 +171,10 @@ class Elementwise(Lowering):
     def _first(self, access: Access) -> bool:
         """A short first operand of an op that has no mirrored form is expanded to full size."""
         return access is self.reads[0] and len(self.reads) > 1 and self.op not in SWAPPED
+
+    @cached_property
+    def serial(self) -> bool:  # type: ignore[override]
+        return self.op != "select" and not any(map(self._expands, self.modes, self.reads))
 
     @cached_property
     def in_place(self) -> tuple[int, ...]:  # type: ignore[override]

@@ -16,6 +16,7 @@ from functools import cached_property
 from operator import sub
 
 from tx8fast.graph_table import GroupRecord
+from tx8fast.lower.addends import addends, begin_sums, origin, replaced, take_rows
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
@@ -90,7 +91,7 @@ class Fused(Lowering):
                 inside.link(found[i], self._closed(i, found[i], len(factors)))  # type: ignore[arg-type]
             else:
                 inside.follow(op)
-        self.reads, self.members = inside.reads, [*inside.members, *inside.blocked]
+        self.reads, self.args, self.members = inside.reads, inside.args, [*inside.members, *inside.blocked]
         self.products = [i for i in leaders if is_product(record.ops[i])]
         self.sums = closing or self.products
         if led:
@@ -98,6 +99,12 @@ class Fused(Lowering):
         if closing and not self._behind.issuperset(record.outputs):
             raise NotLowerable("what a closing product sums over leaves the group")
         self.writes = [self.members[i].result(record.ops[i].results[0]) for i in record.outputs]
+        # a product whose slices have all columns adds; else the operand would have to be there early, and costs more than the sum
+        self.addends = addends(record, self.members, self.reads) if closing else {}
+        self.summed = {j for j, _ in self.addends.values()}
+        if led:
+            take_rows(self, self._boxes([lead.sizes[f] for f in factors]))
+        self.replaced = replaced(self)
         most = [lead.max_len[f] for f in factors]
         if len(leaders) < len(record.ops) and isinstance(lead, Contraction):
             # a slice is one matrix of all rows only if its columns are those of the result's last dimension
@@ -211,7 +218,7 @@ class Fused(Lowering):
         return unit, out, whole
 
     def arguments(self) -> list[int]:
-        return self.inside.args
+        return self.args
 
     def fits(self, lens: Sequence[int]) -> bool:
         zero = (0,) * len(lens)
@@ -243,14 +250,14 @@ class Fused(Lowering):
         return -1
 
     @cached_property
-    def _owners(self) -> list[int]:
+    def owners(self) -> list[int]:
         """The owner of every member's result."""
         return [self._owner(i) for i in range(len(self.members))]
 
     @cached_property
     def _inner(self) -> list[int]:
         """Members that need a buffer of their own inside the group."""
-        own = [i for i, owner in enumerate(self._owners) if i not in self.record.outputs and owner == i]
+        own = [i for i, owner in enumerate(self.owners) if i not in self.record.outputs and owner == i]
         return own[1:] if self.prepared >= 0 else own
 
     @cached_property
@@ -259,8 +266,12 @@ class Fused(Lowering):
         zero = (0,) * len(self.units)
         return [(len(m.low.scratch_bytes(*m.ranges(zero, self.units))), len(m.low.const_bytes())) for m in self.members]
 
+    @property
+    def opening(self) -> int:  # type: ignore[override]
+        return self._counts[0][0] if self.prepared >= 0 else 0
+
     def _copies(self, i: int) -> int:
-        """Copies of member i's scratch and of its intermediate result. With a closing product, nothing is under way between
+        """Copies of member i's intermediate result. With a closing product, nothing is under way between
         results."""
         if i == 0 and self.prepared >= 0:
             return 1
@@ -268,13 +279,17 @@ class Fused(Lowering):
             return 1 if i in self._behind else TURNS
         return COPIES
 
+    def _turns(self, i: int) -> int:
+        """Copies of member i's scratch."""
+        return 1 if self.members[i].low.serial else self._copies(i)
+
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return super().slice_form(lo, hi) if self.closing >= 0 else self.lead.slice_form(lo, hi)
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         sizes: list[int] = []
         for i in range(len(self.members)):
-            sizes += self._member_bytes(i, lo, hi)[0] * self._copies(i)
+            sizes += self._member_bytes(i, lo, hi)[0] * self._turns(i)
         for i in self._inner:
             sizes += [self._member_bytes(i, lo, hi)[1]] * self._copies(i)
         return sizes
@@ -289,6 +304,10 @@ class Fused(Lowering):
             size = m.low.writes[0].size_bytes(own_lo, own_hi)
             found = self._known_bytes[key] = m.low.scratch_bytes(own_lo, own_hi), size
         return found
+
+    def result_bytes(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
+        """Bytes of what member i makes of a slice."""
+        return self._member_bytes(i, lo, hi)[1]
 
     def const_bytes(self) -> list[int]:
         return [b for m in self.members for b in m.low.const_bytes()]
@@ -323,19 +342,23 @@ class Fused(Lowering):
         n = len(self.record.ops)
         for i in (*range(n, len(self.members)), *range(n)):
             prepares = i == 0 and self.prepared >= 0
-            if (i in self.products or prepares) != leading:
+            if (i in self.products or prepares) != leading or i in self.summed:
                 continue
             if prepares and not s.fresh or not (leading or s.last) and self._waits(i):
                 continue
             m, (scratch, n_scratch, const, c) = self.members[i], self._places[i]
             lo, hi = m.ranges(s.lo, s.hi)
-            scratch += n_scratch * (s.parity % self._copies(i))
-            reads = [s.reads[k] if kind == "in" else self._home(k, s) for kind, k in m.sources]
-            own = Slice(lo, hi, reads, [self._home(i, s)], s.scratch[scratch : scratch + n_scratch],
+            scratch += n_scratch * (s.parity % self._turns(i))
+            reads = [s.reads[k] if kind == "in" else self.home(k, s) for kind, k in m.sources]
+            own = Slice(lo, hi, reads, [self.home(i, s)], s.scratch[scratch : scratch + n_scratch],
                         s.consts[const : const + c], parity=s.parity)  # fmt: skip
+            if prepares:
+                begin_sums(self, em, s)
             if i in self.sums:
                 own.first, own.last = s.first, s.last
                 own.acc = s.acc + sum(self._acc_sizes(s.lo, s.hi)[: self.sums.index(i)]) if s.acc else 0
+            if i in self.addends:
+                own.addend, own.addend_dtype = origin(self, i, s)
             m.low.emit(em, own)
 
     @cached_property
@@ -344,19 +367,19 @@ class Fused(Lowering):
         out, scratch, const = [], 0, 0
         for i, (n, c) in enumerate(self._counts):
             out.append((scratch, n, const, c))
-            scratch, const = scratch + n * self._copies(i), const + c
+            scratch, const = scratch + n * self._turns(i), const + c
         return out
 
     @cached_property
     def _inner_places(self) -> dict[int, int]:
         """First scratch buffer of every intermediate result."""
-        at = sum(n * self._copies(i) for i, (n, _) in enumerate(self._counts))
+        at = sum(n * self._turns(i) for i, (n, _) in enumerate(self._counts))
         copies = [self._copies(i) for i in self._inner]
         return {i: at + sum(copies[:j]) for j, i in enumerate(self._inner)}
 
-    def _home(self, i: int, s: Slice) -> int:
+    def home(self, i: int, s: Slice) -> int:
         """Return where member i's result is in slice s."""
-        i = self._owners[i]
+        i = self.owners[i]
         if i in self._inner_places:
             return s.scratch[self._inner_places[i] + s.parity % self._copies(i)]
         if i == 0 and self.prepared >= 0:
@@ -368,8 +391,8 @@ class Fused(Lowering):
         closing product, keeps the busier one busy."""
         points = math.prod(self.sizes)
         own = [math.prod(m.low.sizes) / points * m.low.ops_per_point() for m in self.members]
-        matrix = sum([own[i] for i in {*self.products, *self.sums}])
-        vector = sum(
-            [x for i, x in enumerate(own) if i not in {*self.products, *self.sums} and (i or self.prepared < 0)]
-        )
+        products = {*self.products, *self.sums}
+        matrix = sum([own[i] for i in products])
+        rest = products | self.summed | ({0} if self.prepared >= 0 else set())
+        vector = sum([x for i, x in enumerate(own) if i not in rest])
         return max(matrix, vector) if self.closing >= 0 else matrix + vector

@@ -239,7 +239,12 @@ def follower(op: OpRecord, machine: Machine, made: Sequence[Dim]) -> Follower:
     """Return the member that works on dimensions `made`. Raises NotLowerable."""
     if not may_follow(op):
         raise NotLowerable(f"{op.kind} follows nothing in a group")
-    rows = Rows(op.results[0].shape, made)
+    shape = op.results[0].shape
+    rows = Rows(shape, made)
+    if op.kind in NORMS and (
+        rows.flat[1] != shape[-1] or {a % len(shape) for a in op.attr("axes")} != {len(shape) - 1}
+    ):
+        raise NotLowerable("a norm works on rows of its last dimension, and what it follows has other rows")
     if op.kind != "rope" and (op.kind not in NORMS or op.attr("heads") == 1):
         family = Relabelled if op.kind == "channel_norm" else Norm if op.kind in NORMS else Elementwise
         return Follower(family(rows.record(op), machine), rows, True)

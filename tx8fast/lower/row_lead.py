@@ -2,11 +2,14 @@
 
 May import: lower.base, lower.emitter, lower.contraction, lower.rows, lower.transfer, graph_table. Must not: place buffers.
 
-    statistics  of every row, some channels at a time: while the next channels are still being loaded
-    application to the same channels, in place; products of the first channels need not wait for the last ones
+    m = x 1 / C                           matrix engine, some channels at a time: while the next ones are still being loaded
+    d = 1 / sqrt((x - m)^2 1 / C + eps)   x - m 1' is a product that is added to x; the vector engine squares and sums
+    y = (x - m) * (d scale') + 1 shift'   in place; products of the first channels need not wait for the last ones
 
-Rows come with all channels, once per slice of rows. In 16-bit formats a chunk of channels is widened to f32, as in
-`lower.rows`; only the order of the sums over channels differs from there.
+What repeats a value over channels or rows, or adds such a thing, is a product of depth 1 on the matrix engine, which has nothing else
+to do before the rows are normalised; it widens to f32 and narrows on the way. The vector engine, on which all of this would take
+twelve passes, has three. Only the order of the sums over channels and of the factors differs from `lower.rows`.
+Rows come with all channels, once per slice of rows. rmsnorm has no m: 0 is added to x instead.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from tx8fast.lower.rows import WORK, Norm
 from tx8fast.lower.transfer import Descriptor, Local, clip
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.numerics.layout import block_size
+from tx8fast.numerics.layout import block_size, padded_channels
 
 BLOCK = 64  # channels that lie together in the work format
-CHUNK = 4 * BLOCK  # channels that are worked on at a time
+WORK_ELEMS = 1 << 13  # values that are worked on at a time, times the buffers for them,
+MOST = 8 * BLOCK  # and of how many channels
 PIECES = 4  # transfers of a slice of rows: statistics begin with the first one
 
 
@@ -70,71 +74,96 @@ class RowLead(Norm):
     def local(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return self.left.matrix(lo, hi)
 
-    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
-        local = self.local(lo, hi)
-        chunk = Local(local.rows, min(CHUNK, self.channels), WORK, True)
-        vectors = [CHUNK * ITEM_BYTES[WORK]] * (self.wide and self.gamma + self.beta > 0)
-        stats = [
-            self.row_bytes(local),
-            self.block_bytes(local),
-        ]  # of a statistic: a value per row, and spread over lanes
-        return [self.work_bytes(chunk), self.row_bytes(local), *stats, *(stats if self.centred else []), *vectors]
+    def const_bytes(self) -> list[int]:
+        """A row of what a centre is multiplied by; of ones, instead of a scale; four of them, to sum channels."""
+        lanes = self._lanes(min(self.channels, MOST))
+        row = lanes * ITEM_BYTES[WORK]
+        return [row, *[row] * (not self.gamma), *[4 * lanes * ITEM_BYTES[self.dtype]] * self.centred]
 
-    def _chunks(self, local: Local) -> Iterator[tuple[int, Local]]:
-        """Yield (first channel, form) of the channels that are worked on together."""
-        for c in range(0, local.cols, CHUNK):
-            yield c, Local(local.rows, min(CHUNK, local.cols - c), WORK, True)
+    def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
+        lanes = self._lanes(min(self.channels, MOST))
+        em.fill(consts[0], -1.0 if self.centred else 0.0, lanes, WORK)
+        if not self.gamma:
+            em.fill(consts[1], 1.0, lanes, WORK)
+        if self.centred:
+            em.fill(consts[-1], 1.0, 4 * lanes, self.dtype)
+
+    @property
+    def _copies(self) -> int:
+        """Buffers of chunks: two of rows, the second one for factors later; with a mean that the matrix engine takes off, one more."""
+        return 2 + self.centred
+
+    @staticmethod
+    def _lanes(channels: int) -> int:
+        return padded_channels(channels, WORK)
+
+    def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
+        """Four values per row, widened vectors, and chunks."""
+        local, e = self.local(lo, hi), ITEM_BYTES[WORK]
+        most = local.rows * self._lanes(min(self.channels, MOST))
+        chunk = min(max(WORK_ELEMS * self._copies, local.rows * BLOCK), most)
+        vectors = [self._lanes(self.channels) * e] * (self.wide * (self.gamma + self.beta))
+        return [*[self.row_bytes(local)] * 4, *vectors, *[chunk * e] * self._copies]
+
+    def _chunks(self, local: Local) -> Iterator[tuple[int, int, Local]]:
+        """Yield (number, first channel, form) of the channels that are worked on together."""
+        step = min(max(WORK_ELEMS * self._copies // local.rows // BLOCK * BLOCK, BLOCK), MOST)
+        for i, c in enumerate(range(0, local.cols, step)):
+            yield i, c, Local(local.rows, min(step, local.cols - c), WORK, True)
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        local, ones, rows = self.local(s.lo, s.hi), s.consts[0], s.reads[0]
-        work, part, stat, spread, *more = s.scratch
-        mean, mean_spread = more[:2] if self.centred else (0, 0)
+        local, n = self.local(s.lo, s.hi), self._lanes(self.channels)
+        mean, column = s.scratch[:2]
+        if self.beta or not self.centred:
+            em.fill(column, 1.0, local.rows * 4, WORK)
         if self.centred:
-            self._sum(em, local, rows, work, part, mean, None)
-        self._sum(em, local, rows, work, part, stat, (mean, mean_spread, ones))
-        lanes = local.rows * 4
+            for i, c, chunk in self._chunks(local):
+                em.gemm(left=s.reads[0] + local.offset(0, c), right=s.consts[-1], out=mean, m=local.rows, k=chunk.cols, n=4,
+                        fmt=self.dtype, out_fmt=WORK, psum=mean, psum_en=int(i > 0))  # fmt: skip
+            em.vs("mul", mean, 1.0 / self.channels, mean, local.rows * 4, WORK)
+        self._deviation(em, s, local)
+        vectors = [self.widen(em, v, s.scratch[4 + j] if self.wide else 0, n) for j, v in enumerate(s.reads[1:])]
+        self._apply(em, s, local, vectors)
+
+    def _centre(self, em: Emitter, s: Slice, local: Local, channel: int, out: int, chunk: Local) -> None:
+        """out = the rows' values from this channel on, widened, less their mean."""
+        column = s.scratch[0 if self.centred else 1]
+        self._add_row(em, column, s.consts[0], s.reads[0] + local.offset(0, channel), self.dtype, out, WORK, chunk)
+
+    def _deviation(self, em: Emitter, s: Slice, local: Local) -> None:
+        """1 / sqrt(mean of squares + eps) of every row."""
+        stat, part, lanes = s.scratch[2], s.scratch[3], local.rows * 4
+        for i, c, chunk in self._chunks(local):
+            x = s.scratch[i % 2 - 2]
+            self._centre(em, s, local, c, x, chunk)
+            em.v("square", x, x, chunk.elems, WORK)
+            em.reduce("sum", x, part if i else stat, chunk, WORK)
+            if i:
+                em.vv("add", stat, part, stat, lanes, WORK)
+        em.vs("mul", stat, 1.0 / self.channels, stat, lanes, WORK)
         em.vs("add", stat, self.eps, stat, lanes, WORK)
         em.v("rsqrt", stat, stat, lanes, WORK)
-        for c, chunk in self._chunks(local):
-            at = rows + local.offset(0, c)
-            x = self.widen(em, at, work, chunk.elems)
+
+    def _apply(self, em: Emitter, s: Slice, local: Local, vectors: Sequence[int]) -> None:
+        """Multiply centred rows by their deviation and the scale, add the shift. vectors: in the work format."""
+        column, stat, *rows, factors = s.scratch[1], s.scratch[2], *s.scratch[-self._copies :]
+        for i, c, chunk in self._chunks(local):
+            x, at, skip = rows[i % len(rows)], s.reads[0] + local.offset(0, c), c * ITEM_BYTES[WORK]
             if self.centred:
-                self._apply(em, "sub", x, mean, work, mean_spread, ones, chunk, c)
-                x = work
-            y = work if self.wide else at
-            self._apply(em, "mul", x, stat, y, spread, ones, chunk, c)
-            lanes = chunk.elems // chunk.rows
-            for fn, vector in zip(["mul"] * self.gamma + ["add"] * self.beta, s.reads[1:], strict=True):
-                own = self.widen(em, vector + c * ITEM_BYTES[self.dtype], more[-1] if more else 0, lanes)
-                em.vector(fn, y, own, y, chunk, WORK)
-            if self.wide:
+                self._centre(em, s, local, c, x, chunk)
+            else:
+                x = self.widen(em, at, x, chunk.elems)
+            scale = vectors[0] + skip if self.gamma else s.consts[1]
+            em.gemm(left=stat, right=scale, out=factors, m=local.rows, k=1, n=chunk.cols, r_trs=1, fmt=WORK)
+            y = x if self.beta or self.wide else at
+            em.vv("mul", x, factors, y, chunk.elems, WORK)
+            if self.beta:
+                self._add_row(em, column, vectors[-1] + skip, y, WORK, at, self.dtype, chunk)
+            elif self.wide:
                 em.cvt(y, at, chunk.elems, WORK, self.dtype)
 
-    def _sum(self, em: Emitter, local: Local, rows: int, work: int, part: int, total: int,
-             centre: tuple[int, int, int] | None) -> None:  # fmt: skip
-        """total [rows, 1] = the mean over channels, of squares if `centre` (mean, its spread, ones) is given."""
-        lanes = local.rows * 4
-        for c, chunk in self._chunks(local):
-            x = self.widen(em, rows + local.offset(0, c), work, chunk.elems)
-            if centre is not None:
-                if self.centred:
-                    self._apply(em, "sub", x, centre[0], work, centre[1], centre[2], chunk, c)
-                    x = work
-                em.v("square", x, work, chunk.elems, WORK)
-                x = work
-            em.reduce("sum", x, part if c else total, chunk, WORK)
-            if c:
-                em.vv("add", total, part, total, lanes, WORK)
-        em.vs("mul", total, 1.0 / self.channels, total, lanes, WORK)
-
-    def _apply(self, em: Emitter, fn: str, x: int, stat: int, y: int, spread: int, ones: int, chunk: Local,
-               channel: int) -> None:  # fmt: skip
-        """y = fn(x, stat); whole blocks find the statistic spread by the first chunk."""
-        blocks, rest = divmod(chunk.elems // chunk.rows, BLOCK)
-        size = self.block_bytes(chunk)
-        if blocks and not channel:
-            em.broadcast_rows(stat, ones, spread, chunk.rows, BLOCK, WORK)
-        em.vv_each(fn, [(x + j * size, spread, y + j * size) for j in range(blocks)], chunk.rows * BLOCK, WORK)
-        if rest:
-            em.broadcast_rows(stat, ones, spread, chunk.rows, chunk.cols % BLOCK, WORK)
-            em.vv(fn, x + blocks * size, spread, y + blocks * size, chunk.rows * rest, WORK)
+    def _add_row(self, em: Emitter, column: int, row: int, x: int, x_fmt: str, out: int, out_fmt: str, chunk: Local
+                 ) -> None:  # fmt: skip
+        """out = x + column [rows, 1] * row [1, columns]: a product that is added to x."""
+        em.gemm(left=column, right=row, out=out, m=chunk.rows, k=1, n=chunk.cols, r_trs=1, fmt=WORK, out_fmt=out_fmt, psum=x,
+                psum_fmt=x_fmt, psum_en=1)  # fmt: skip

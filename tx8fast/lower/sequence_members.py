@@ -202,6 +202,7 @@ class Members(Stream):
             wires.append(tuple(row))
         group = GroupRecord(tuple(record.ops[t] for t in ops), tuple(wires), tuple(operands), (2,))
         low = Attention(group, self.machine)
+        low.ends = ()
         self._heads(low)
         places = [origin[k] for k in low.arguments()]
         images = {j: self._source(*where) for j, where in enumerate(places[:3])}

@@ -11,7 +11,7 @@ the channel range contributes columns, blocked or dense. All intervals are half-
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -290,3 +290,22 @@ def moves(axes: Sequence[tuple[int, int, int]], run: int, src: int = 0, dst: int
     for s, d, count in rest:
         points = [(x + i * s, y + i * d) for i in range(count) for x, y in points]
     return [Move(x, y, run, tuple(inner)) for x, y in points]
+
+
+def runs(items: Iterable[Descriptor]) -> list[tuple[int, int, int]]:
+    """Return (DDR byte, scratchpad byte, bytes) of every run of transfers, in scratchpad's order, runs that go on merged."""
+    found: list[tuple[int, int, int]] = []
+    for d in items:
+        at = [(d.ddr, d.spm)]
+        inner = d.run_bytes
+        for stride, count in d.loops:
+            at = [(ddr + i * stride, spm + i * inner) for ddr, spm in at for i in range(count)]
+            inner *= count
+        found += [(ddr, spm, d.run_bytes) for ddr, spm in at if d.run_bytes]
+    merged: list[tuple[int, int, int]] = []
+    for ddr, spm, n in sorted(found, key=lambda run: run[1]):
+        if merged and (merged[-1][0] + merged[-1][2], merged[-1][1] + merged[-1][2]) == (ddr, spm):
+            merged[-1] = (merged[-1][0], merged[-1][1], merged[-1][2] + n)
+        else:
+            merged.append((ddr, spm, n))
+    return merged

@@ -163,7 +163,9 @@ SCHEMA = _schema()
 
 #: keys of older files that mean nothing any more, and what took their place
 RETIRED = {
-    "kcore.routine_cycles_per_elem": "kcore.load_cycles, store_cycles, op_cycles, divide_cycles and function_cycles"
+    "kcore.routine_cycles_per_elem": "kcore.load_cycles, store_cycles, op_cycles, divide_cycles and function_cycles",
+    "dma.double_buffer": "`--show groups`, which says how many copies of a buffer a plan has",
+    "noc.packet_bytes": "noc.link_bytes, since links carry whole messages",
 }
 
 

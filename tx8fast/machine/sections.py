@@ -156,7 +156,6 @@ class Dma:
 
     port_bytes: int = whole()
     run_overhead: int = whole(0)
-    double_buffer: int = whole()
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,6 @@ class Noc:
 
     link_bytes: int = whole()
     hop_cycles: int = whole(0)
-    packet_bytes: int = whole()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Number formats: codes, storage sizes, rounding and conversion rules.
 
-May import: numpy, ml_dtypes, tx8fast.errors. Must not: know layouts, instructions or the IR.
+May import: numpy, ml_dtypes, _kernels, errors. Must not: know layouts, instructions or the IR.
 Sources: TX8 hardware manual 6.1 (codes), 6.2 (rounding modes), 10.3 (conversions).
 """
 
@@ -101,6 +101,10 @@ def _nearest_tf32(x: np.ndarray) -> np.ndarray:
 
 
 def _nearest(x: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "f16" and x.size > SHORT_PATTERNS:
+        from tx8fast._kernels import f16_of_f32
+
+        return f16_of_f32(np.ascontiguousarray(x))
     return _nearest_tf32(x) if dtype == "tf32" else x.astype(_NP_DTYPES[dtype])
 
 
@@ -192,8 +196,10 @@ def convert(x: np.ndarray, src: str, dst: str, mode: int = NEAREST, zero_point: 
     """
     x = np.asarray(x)
     if src in SHORT_FLOATS and dst in SHORT_FLOATS and mode == NEAREST and x.size > SHORT_PATTERNS:
+        from tx8fast._kernels import looked_up
+
         found = np.ascontiguousarray(x).view(np.uint16)
-        return np.take(_short_table(src, dst).view(np.uint16), found).view(_NP_DTYPES[dst])
+        return looked_up(found, _short_table(src, dst).view(np.uint16)).view(_NP_DTYPES[dst])
     if src in INTS or src == "pred":
         if dst == "pred":
             return x != 0

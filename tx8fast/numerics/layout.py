@@ -17,8 +17,8 @@ from tx8fast.errors import ConfigError
 from tx8fast.numerics.formats import ITEM_BYTES, np_dtype
 
 BATCH_ALIGN_BYTES = 256
-#: channels that are laid out at a time: of a turned tensor, the lines that so many come from stay in the cache
-LANES = 64
+#: channels of a turned tensor that are laid out at a time: the lines that so many come from stay in the cache
+LANES = 32
 _BLOCKS = {dtype: 128 if size == 1 else 64 for dtype, size in ITEM_BYTES.items()}
 
 
@@ -139,8 +139,9 @@ def place(x: np.ndarray, dtype: str, batches: np.ndarray, positions: int, at: in
     block = block_size(dtype)
     whole, rest = divmod(c, block)
     blocks = x[:, :, : whole * block].reshape(n, rows, whole, block).transpose(0, 2, 1, 3)
-    for lane in range(0, block, LANES):
-        full[:, :whole, :, lane : lane + LANES] = blocks[..., lane : lane + LANES]
+    step = LANES if x.strides[-1] != x.itemsize else block
+    for lane in range(0, block, step):
+        full[:, :whole, :, lane : lane + step] = blocks[..., lane : lane + step]
     if rest and full.shape[1] > whole:
         full[:, whole, :, :rest] = x[:, :, whole * block :]
     elif rest:

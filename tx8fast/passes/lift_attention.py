@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tx8fast.ir.attrs import DENSE_DTYPES
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.equation import bind
 from tx8fast.ir.program import IRProgram
@@ -60,7 +61,7 @@ def _score_product(v: Value) -> Op | None:
         op = v.op
         if op is None or op.kind in _PRODUCTS:
             return op
-        if op.kind not in ("mul", "div", "tanh", "reshape", "convert"):
+        if op.kind not in ("mul", "div", "tanh", "reshape", "transpose", "convert"):
             return None
         v = op.operands[0]
     return None
@@ -117,6 +118,41 @@ def _scaled_operands(op: Op, rw: Rewriter) -> bool:
     if factor == 1.0:
         return False
     _rebuild(op, rw, op.operands[0], _mask_of(op), op.attrs["scale"] * factor)
+    return True
+
+
+def _narrow(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """A softmax in f32 of scores in a half format, between two conversions: the engine computes in f32 anyhow."""
+        soft, dtype = made_by(op.operands[0], "softmax"), op.result.dtype
+        if soft is None or not used_once(soft.result) or dtype not in ("bf16", "f16") or soft.result.dtype != "f32":
+            return False
+        widened, mask = made_by(soft.operands[0], "convert"), _mask_of(soft)
+        if widened is None or widened.operands[0].dtype != dtype:
+            return False
+        operands = [widened.operands[0]]
+        if mask is not None:
+            if not _keeps_its_meaning(mask, dtype, constants):
+                return False
+            operands.append(rw.insert("convert", mask, before=op, dtype=dtype).result)
+        rw.replace_with(op, "softmax", *operands, **{n: soft.attrs[n] for n in ("axis", "scale", "log", "visible")})
+        return True
+
+    return Pattern("narrow", ("tx8be.convert",), apply)
+
+
+def _keeps_its_meaning(mask: Value, dtype: str, constants: Constants) -> bool:
+    """True if a known mask has only numbers that `dtype` holds, and finite ones that hide in either format."""
+    chosen = made_by(mask, "select")
+    found = [splat(b) for b in chosen.operands[1:]] if chosen is not None else [constants.array(mask)]
+    for known in found:
+        if known is None:
+            return False
+        wide = np.asarray(known).astype(np.float32)
+        with np.errstate(over="ignore"):
+            narrow = wide.astype(DENSE_DTYPES[dtype][1]).astype(np.float32)
+        if not ((narrow == wide) | ((wide <= _HIDDEN) & np.isfinite(narrow))).all():
+            return False
     return True
 
 
@@ -281,7 +317,7 @@ class LiftAttention(CompilerPass):
 
     def run(self, program: IRProgram) -> PassResult:
         constants = Constants(program, self.limit_bytes)
-        patterns = (_mask, _scale, _scaled_operands, _guard(constants), _always_seen(constants))
+        patterns = (_mask, _scale, _scaled_operands, _narrow(constants), _guard(constants), _always_seen(constants))
         result = rewrite_greedily(program.ctx, program.module, patterns)
         return PassResult(result.changed, {**result.applied, "dead": result.dead})
 

@@ -109,6 +109,10 @@ class Factors:
         ends = {names[-1] for names in (k, m, columns) if names}
         return all(last in ends for last in lasts) and lasts[OUT] not in k
 
+    def rows_last(self) -> bool:
+        """True if the result's columns come from lhs: the product is stored transposed."""
+        return any(self.tensors[OUT][-1][-1] in d for d in self.tensors[LHS])
+
     def equation(self) -> tuple[str, tuple]:
         """Return the text with names by role, and the sizes it needs."""
         lhs, rhs, out = ([n for d in t for n in d] for t in self.tensors)
@@ -252,6 +256,8 @@ def _contract(op: Op, rw: Rewriter) -> bool:
             break
     else:
         return False
+    if f.rows_last() and not is_parameter(rhs):
+        f.tensors[:OUT], lhs, rhs = f.tensors[1::-1], rhs, lhs
     equation, sizes = f.equation()
     macs = op.attrs["useful_macs"]
     made = rw.insert("contract", lhs, rhs, before=op, equation=equation, sizes=sizes, useful_macs=macs)

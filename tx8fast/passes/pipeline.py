@@ -72,7 +72,7 @@ def lifting_passes() -> list[CompilerPass]:
     """The passes that recognise idioms which exporters spell out in primitives."""
     return [
         LiftStablehlo(), LiftNorm(), LiftActivation(), LiftRope(), Canonicalize(), FoldConstants(), LiftCache(), LiftAttention(),
-        Canonicalize(), RaiseViews(), LiftContract(), CountCausalWork(), SinkTransposes(),
+        FoldConstants(), Canonicalize(), RaiseViews(), LiftContract(), CountCausalWork(), SinkTransposes(),
         CanonicalForm(), LiftConv(), FoldConstants(),
     ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Parameter bytes: from where a tensor's source says they are to how they lie in DDR.
 
 May import: numpy, weights, numerics, errors, program.model, program.io. Must not: hold more than one
-parameter at a time.
+parameter at a time, or one per thread.
 
 A `Tensor.source` is what `WeightTable.describe` returns (`{"kind": "file", "file", "offset", "nbytes", "dtype",
 "shape"}` or `{"kind": "derived", ...}`), optionally with "key" (name in the checkpoint) and "transform": steps
@@ -12,10 +12,11 @@ is `{"kind": "chips", "sources": [one per chip]}`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from tx8fast.numerics.layout import LANES, image_bytes, npc, place
 from tx8fast.program.io import check_data
 from tx8fast.program.model import Program, Tensor
 from tx8fast.weights import resolve
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 SHOWN = 10
 SLAB = 1 << 17  # elements that are laid out at a time: what is converted stays in the cache
@@ -138,9 +142,10 @@ def param_arrays(
     program: Program,
     weights_dir: str | os.PathLike[str] | None = None,
     room: Callable[[Tensor], np.ndarray | None] = lambda tensor: None,
+    threads: int = 1,
 ) -> Iterator[tuple[Tensor, np.ndarray]]:
-    """Yield every parameter with its DDR image (size_bytes,) uint8, read-only or fresh, one at a time; (chips, size_bytes)
-    if chips hold different bytes. room: where a tensor's image may be made, as many zeros.
+    """Yield every parameter with its DDR image (size_bytes,) uint8, read-only or fresh, in the program's order; (chips, size_bytes)
+    if chips hold different bytes. room: where a tensor's image may be made, as many zeros. threads: so many are made at a time.
 
     All sources are looked up before the first one is read. Raises ProgramError naming the parameters whose files
     are not in `weights_dir` or beside the file it names (default: the working directory), or one whose bytes do not fit.
@@ -166,7 +171,30 @@ def param_arrays(
         )
     if len(outside) < len(program.params):
         check_data(program)
-    return ((t, _image(program, t, root, room)) for t in program.params)
+    return _in_order(lambda t: (t, _image(program, t, root, room)), program.params, threads)
+
+
+def _in_order(
+    make: Callable[[Tensor], tuple[Tensor, np.ndarray]], params: Sequence[Tensor], threads: int
+) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """Yield what is made of each parameter; in several threads, no more of them are ahead than there are threads."""
+    if threads < 2 or len(params) < 2:
+        yield from map(make, params)
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[tuple[Tensor, np.ndarray]]] = deque()
+        try:
+            for t in params:
+                if len(waiting) == threads:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(make, t))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def with_images(

@@ -61,17 +61,21 @@ def _is_wide(segment: Segment) -> bool:
 def _losses(rows: np.ndarray, wide: bool) -> Counter[tuple[int, str]]:
     """Count the losses of one tile's rows by (op, kind); wide: nothing of 16 bits comes in or goes out."""
     found: Counter[tuple[int, str]] = Counter()
+    products: set[int] = set()  # where results of 16 bits of the matrix engine begin
     narrowed: dict[tuple[int, int], str] = {}  # scratchpad range of a narrowed value -> format
     for row in rows:
         cls = isa.class_of(int(row["opcode"]))
         op = int(row["op"])
         fields = dict(zip(cls.FIELDS_P, row["p"].tolist()))
-        if (
-            fields.get("psum_en")
-            and NAMES.get(fields["psum_fmt"]) in NARROW
-            and (fields.get("k", fields.get("c", 2)) > 1)
-        ):
-            found[op, f"partial sums in {NAMES[fields['psum_fmt']]}"] += 1
+        if cls.UNIT == "ne":
+            places = dict(zip(cls.FIELDS_SPM, row["spm"].tolist()))
+            adds = fields.get("psum_en") and NAMES.get(fields["psum_fmt"]) in NARROW
+            # a residual is no partial sum: no product has made it
+            if adds and fields.get("k", fields.get("c", 2)) > 1 and places["psum"] in products:
+                found[op, f"partial sums in {NAMES[fields['psum_fmt']]}"] += 1
+            (products.add if NAMES.get(fields["out_fmt"]) in NARROW else products.discard)(places["out"])
+        else:
+            products.difference_update(_starts(cls, row))
         fmt = NAMES.get(int(row["fmt"]), "")
         if cls.NAME in SUMS and fmt in NARROW:
             found[op, f"sum in {fmt}"] += 1
@@ -108,3 +112,9 @@ def _written(cls, row: np.ndarray, fields: dict[str, int], narrowed: dict[tuple[
         b = a + int(np.broadcast_to(size, (1,))[0])
         for span in [s for s in narrowed if a < s[1] and s[0] < b]:
             del narrowed[span]
+
+
+def _starts(cls, row: np.ndarray) -> list[int]:
+    """Return where the scratchpad ranges begin that a row writes."""
+    _, writes = cls.FAMILY.spans(row.reshape(1))
+    return [int(np.asarray(start)[0]) for start, size in writes if int(np.broadcast_to(size, (1,))[0]) > 0]

@@ -14,6 +14,7 @@ import numpy as np
 from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.errors import AllocationError
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
+from tx8fast.machine import Machine
 from tx8fast.program.model import SCRATCH
 from tx8fast.tile.emit import Addresses
 from tx8fast.tile.phases import beside, forms, phases, slice_rows, turn_bytes
@@ -32,81 +33,108 @@ def buffer_table(buffers: Iterable[tuple[int, int, int]]) -> np.ndarray:
 
 class Buffers:
     """Scratchpad addresses of every buffer copy of a group; equal for all tiles. Pinned buffers lie at either end of
-    the scratchpad, the others between them."""
+    the scratchpad, the others between them; a result that takes an operand's buffers has none that could be pinned. So does
+    what the nest before has left of operands that are gathered: `left`, address and bytes by access."""
 
-    def __init__(self, tiling: Tiling, pinned: Mapping[int, int] | None = None) -> None:
-        pinned = pinned or {}
+    def __init__(self, tiling: Tiling, pinned: Mapping[int, int] | None = None,
+                 left: Mapping[int, tuple[int, int]] | None = None) -> None:  # fmt: skip
+        pinned, left = pinned or {}, left or {}
         low, plan, machine, size_bytes = tiling.low, tiling.plan, tiling.low.machine, tiling.slice_bytes
         zero = (0,) * len(plan.shard)
         items: list[Buffer] = []
         first: list[int] = []  # of every kind of buffer, its first copy: copies are alike
         once = all(t == 1 for t in tiling.trips)
         # load at step 0, compute at 1, store at 2; in a loop every buffer is alive throughout
-        life = {"load": (0, 2), "scratch": (1, 2), "store": (1, 3), "const": (0, 2)}
+        life = {"load": (0, 2), "opening": (1, 2), "scratch": (1, 2), "sums": (1, 2), "store": (1, 3), "const": (0, 2)}
+        if not once:
+            life = dict.fromkeys(life, (0, 2))
 
         owners: list[tuple[int, ...]] = []  # of every item, the arguments whose slices it holds
 
         def want(kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,)) -> None:
-            lives = life[kind] if once else (0, 1)
             first.append(len(items))
             for _ in range(copies):
-                items.append(Buffer(f"{kind}{len(items)}", (lives,), max(size, 1), ALIGN_BYTES))
+                items.append(Buffer(f"{kind}{len(items)}", (life[kind],), max(size, 1), ALIGN_BYTES))
                 owners.append(of)
 
         argument = access_arguments(low)
+        both = {taken: (argument[taken], argument[k]) for k, taken in tiling.replaced.items()}
         for k, n in enumerate(tiling.copies):
-            if k not in pinned:
-                want("load" if k < len(low.reads) else "store", size_bytes[k], n, (argument[k],))
+            if k not in pinned and k not in tiling.replaced:
+                want("load" if k < len(low.reads) else "store", size_bytes[k], n, both.get(k, (argument[k],)))
         for reads, size, n in tiling.staging:
             want("load", size, n, tuple([argument[k] for k in reads]))
         scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
-        for size in scratch:
-            want("scratch", size)
+        for i, size in enumerate(scratch):
+            want("opening" if i < low.opening else "scratch", size)
         for size in consts:
             want("const", size)
         if tiling.sums:
-            want("scratch", low.acc_bytes(zero, plan.slices))
-        room = self._room(tiling, pinned)
+            want("sums", low.acc_bytes(zero, plan.slices))
+        bytes_of = {k: tiling.copies[k] * round_up(size_bytes[k], ALIGN_BYTES) for k in pinned}
+        room = _room(machine, [*[(a, bytes_of[k]) for k, a in pinned.items()], *left.values()])
+        ways = [items]
+        if tiling.opens:  # where there is no other room, what prepares an operand is over when slices begin
+            # first fit stacks those two, which begin later than all others, on top of these
+            part = {"opening": ((1, 2),), "scratch": ((2, 3),)}
+            ways.append([replace(i, lifetimes=part.get(i.label.rstrip("0123456789"), ((0, 3),))) for i in items])
 
         def named(addresses: Sequence[int]) -> Addresses:
             it = iter(addresses)
-            access = [[pinned[k]] if k in pinned else [next(it) for _ in range(n)] for k, n in enumerate(tiling.copies)]
+            access: list[list[int]] = []
+            for k, n in enumerate(tiling.copies):
+                own = k not in pinned and k not in tiling.replaced
+                access.append(
+                    [next(it) for _ in range(n)]
+                    if own
+                    else [pinned[k] + c * bytes_of[k] // n for c in range(n)]
+                    if k in pinned
+                    else access[tiling.replaced[k]]
+                )
             staging: dict[int, list[int]] = {}
             for reads, _, n in tiling.staging:
                 staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
             inner, fixed = [next(it) for _ in scratch], [next(it) for _ in consts]
-            return Addresses(access, staging, inner, fixed, next(it) if tiling.sums else 0)
+            return Addresses(access, staging, inner, fixed, next(it) if tiling.sums else 0,
+                             {k: a for k, (a, _) in left.items()})  # fmt: skip
 
-        addresses = _placed(items, room)
-        addresses = _phased(tiling, items, first, addresses, named(addresses), room)
+        addresses = _placed(ways, room)
+        addresses = _phased(tiling, ways, first, addresses, named(addresses), room)
         self.at = named(addresses)
         table = [(a, i.size_bytes, o) for a, i, own in zip(addresses, items, owners, strict=True) for o in own]
-        table += [(a, size_bytes[k], argument[k]) for k, a in pinned.items()]
+        table += [(a, bytes_of[k], of) for k, a in pinned.items() for of in both.get(k, (argument[k],))]
+        table += [(a, size, argument[k]) for k, (a, size) in left.items()]
         self.table = buffer_table(table)
         self.peak = max([a + size for a, size, _ in table], default=machine.spm_base) - machine.spm_base
 
-    def _room(self, tiling: Tiling, pinned: Mapping[int, int]) -> tuple[int, int]:
-        """Return the addresses between which nothing is pinned."""
-        machine = tiling.low.machine
-        low_end, high_end = machine.spm_base, machine.spm_limit
-        for k, address in pinned.items():
-            end = address + round_up(tiling.slice_bytes[k], ALIGN_BYTES)
-            if address == machine.spm_base:
-                low_end = max(low_end, end)
-            else:
-                high_end = min(high_end, address)
-        return low_end, high_end
+
+def _room(machine: Machine, taken: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Return the addresses between which nothing is pinned. taken: addresses and bytes at either end."""
+    low_end, high_end = machine.spm_base, machine.spm_limit
+    for address, size in taken:
+        if address == machine.spm_base:
+            low_end = max(low_end, address + round_up(size, ALIGN_BYTES))
+        else:
+            high_end = min(high_end, address)
+    return low_end, high_end
 
 
-def _placed(items: Sequence[Buffer], room: tuple[int, int]) -> list[int]:
-    """Return the address of every buffer."""
-    return [o + room[0] for o in solve(Problem(tuple(items), room[1] - room[0])).offsets]
+def _placed(ways: Sequence[Sequence[Buffer]], room: tuple[int, int]) -> list[int]:
+    """Return the address of every buffer, alive as the first of several ways says that leaves room for all. Raises AllocationError."""
+    for n, items in enumerate(ways):
+        try:
+            return [o + room[0] for o in solve(Problem(tuple(items), room[1] - room[0])).offsets]
+        except AllocationError:
+            if n + 1 == len(ways):
+                raise
+    return []
 
 
-def _phased(tiling: Tiling, items: Sequence[Buffer], first: Sequence[int], plain: list[int], at: Addresses,
+def _phased(tiling: Tiling, ways: Sequence[Sequence[Buffer]], first: Sequence[int], plain: list[int], at: Addresses,
             room: tuple[int, int]) -> list[int]:  # fmt: skip
     """Return addresses at which the streams of one instruction meet least in the banks; those of `plain` (named `at`) where
     the bytes that this takes are not there: the buffers with the least traffic go without a phase first."""
+    items = ways[0]
     if not items:
         return plain
     machine = tiling.low.machine
@@ -119,8 +147,11 @@ def _phased(tiling: Tiling, items: Sequence[Buffer], first: Sequence[int], plain
         phase = {k: p for k, p in chosen[:wanted]}
         own = [phase.get(int(kind), -1) for kind in kind_of]
         wide = [
-            i if p < 0 else replace(i, size_bytes=p + i.size_bytes, align_bytes=whole)
-            for i, p in zip(items, own, strict=True)
+            [
+                i if p < 0 else replace(i, size_bytes=p + i.size_bytes, align_bytes=whole)
+                for i, p in zip(way, own, strict=True)
+            ]
+            for way in ways
         ]
         try:
             return [a + max(p, 0) for a, p in zip(_placed(wide, room), own, strict=True)]

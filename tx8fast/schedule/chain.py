@@ -19,7 +19,7 @@ from tx8fast.lower.base import ALIGN_BYTES, round_up
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.buffers import buffer_table
-from tx8fast.schedule.segment import build_segment, idle_tiles_wait
+from tx8fast.schedule.segment import build_segment, idle_tiles_wait, terms
 from tx8fast.tile.tiling import Planned, segment_cycles
 
 
@@ -29,8 +29,8 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     record = step.record
     assert isinstance(record, ChainRecord)
     parts = [
-        build_segment(n.tiling, machine, step.name, (), False, meet or i > 0, pinned, order)
-        for i, (n, pinned) in enumerate(zip(p.nests, pinned_buffers(p, machine), strict=True))
+        build_segment(n.tiling, machine, step.name, (), False, meet or i > 0, pinned, left, order)
+        for i, (n, (pinned, left)) in enumerate(zip(p.nests, pinned_buffers(p, machine), strict=True))
     ]
     slots = np.cumsum([0, *(len(s.slot_arg) for s in parts)])
     names = _first_names(record, len(step.op_names))
@@ -51,7 +51,7 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     arg = [np.array(a, np.int32)[s.slot_arg] for a, s in zip(_arguments(record), parts, strict=True)]
     info = {"op": record.kind, "engine": "chain", "bound": p.plan.bound, "parts": [], "slices": [], "order": [],
-            "nests": [s.info for s in parts], "runner_up_cycles": p.plan.runner_up_cycles}  # fmt: skip
+            "nests": [s.info for s in parts], "runner_up_cycles": p.plan.runner_up_cycles, **terms(record)}  # fmt: skip
     return Segment(step.name, codes, tile_code, np.concatenate(arg), np.concatenate([s.tile_offset for s in parts], axis=1),
                    len(record.operands) + len(record.results), list(step.op_names), [], step.barrier,
                    max(s.spm_peak_bytes for s in parts), segment_cycles(p.plan, machine, step.barrier), info,
@@ -67,21 +67,27 @@ def _table(parts: Sequence[Segment], arguments: Sequence[Sequence[int]]) -> np.n
     )
 
 
-def pinned_buffers(p: Planned, machine: Machine) -> list[dict[int, int]]:
-    """Return per nest the accesses whose buffers are handed over, with their scratchpad addresses."""
+def pinned_buffers(p: Planned, machine: Machine) -> list[tuple[dict[int, int], dict[int, tuple[int, int]]]]:
+    """Return per nest the accesses whose buffers are handed over, with their scratchpad addresses, and those that are gathered,
+    with address and bytes of what the nest before has left."""
     pinned: list[dict[int, int]] = [{} for _ in p.nests]
+    left: list[dict[int, tuple[int, int]]] = [{} for _ in p.nests]
     top = machine.spm_limit // ALIGN_BYTES * ALIGN_BYTES
     low_end = True
     for i, hold in enumerate(p.holds):
         if hold is None:
             continue
-        source, target = hold
+        source, target = (n.tiling.replaced.get(k, k) for n, k in zip(p.nests[i : i + 2], hold, strict=True))
+        made = p.nests[i].tiling
+        size = made.copies[source] * round_up(made.slice_bytes[source], ALIGN_BYTES)
         if source not in pinned[i]:  # else it is handed on where it lies
-            size = round_up(p.nests[i].tiling.slice_bytes[source], ALIGN_BYTES)
             pinned[i][source] = machine.spm_base if low_end else top - size
             low_end = not low_end
-        pinned[i + 1][target] = pinned[i][source]
-    return pinned
+        if target in dict(p.nests[i + 1].plan.gathered):
+            left[i + 1][target] = pinned[i][source], size
+        else:
+            pinned[i + 1][target] = pinned[i][source]
+    return list(zip(pinned, left, strict=True))
 
 
 def _first_names(record: ChainRecord, n_names: int) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.graph_table import GroupRecord, OpRecord
+from tx8fast.graph_table import GroupRecord, OpRecord, Record
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.lookup import bytes_read
 from tx8fast.lower.rounds import Stream
@@ -33,12 +33,13 @@ from tx8fast.tile.tiling import Plan, Tiling, segment_cycles
 
 
 def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str], barrier: bool, meet: bool = False,
-                  pinned: Mapping[int, int] | None = None, order: str = "best") -> Segment:  # fmt: skip
+                  pinned: Mapping[int, int] | None = None, left: Mapping[int, tuple[int, int]] | None = None,
+                  order: str = "best") -> Segment:  # fmt: skip
     """Return the position-independent code of one group for all tiles.
 
     `meet`: other tiles may still be at work on the launch before, so nothing may be sent to them at once.
-    `pinned`: accesses (reads, then writes) whose buffers are not free to choose, with their addresses. `order`: one of
-    `tile.schedule.ORDERS`.
+    `pinned`: accesses (reads, then writes) whose buffers are not free to choose, with their addresses. `left`: read
+    accesses that are gathered, with address and bytes of what the nest before has left. `order`: one of `tile.schedule.ORDERS`.
     """
     low, plan, ranges = tiling.low, tiling.plan, tiling.ranges
     if isinstance(low, KernelCore):
@@ -47,7 +48,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     info = {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
             "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
             "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": tiling.steps,
-            "runner_up": _choices(plan.runner_up), **_terms(low.record)}  # fmt: skip
+            "runner_up": _choices(plan.runner_up), **terms(low.record)}  # fmt: skip
     if isinstance(low, Stream):
         stream_phases(low)
         codes, tile_code, slot_arg, offsets = stream_codes(low, tiling, barrier, meet)
@@ -56,7 +57,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
             codes, tile_code = idle_tiles_wait(codes, tile_code)
         return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, low.spm_bytes,
                        segment_cycles(plan, machine, barrier), info, buffers=table)  # fmt: skip
-    buffers = Buffers(tiling, pinned)
+    buffers = Buffers(tiling, pinned, left)
     accesses = tiling.accesses
     arg_of = access_arguments(low)
     tile_code = np.full(machine.n_tiles, -1, np.int16)
@@ -68,6 +69,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     first: dict[tuple, tuple[np.ndarray, tuple[Share, ...]]] = {}  # code of the first tile of a form, and its shares
     ends = isa.rows([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
     orders = TileOrder(machine, order, machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in ranges)))
+    gathered = dict(plan.gathered)
     behind, late_tiles = sharing.stagger(tiling), sharing.late_tiles(tiling)
     for t, r in enumerate(ranges):
         if r.idle:
@@ -82,7 +84,13 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
         like, aliased = code_key(low, r), _aliased(low.record, arg_of, offsets[t])
         # an order is right for tiles whose slots of one tensor lie alike
         apart = () if aliased is None else tuple((aliased[aliased >= 0] - aliased.max()).tolist())
-        form = (like, apart, late, tuple((s.access, s.tiles, s.rank < 0) for s in shares))
+        # what tiles have of a gathered operand lies elsewhere in each slice, so their codes differ by more than offsets
+        form = (
+            like,
+            apart,
+            late,
+            tuple((s.access, s.tiles, s.rank if s.access in gathered else s.rank < 0) for s in shares),
+        )
         key = (form, shares)
         if key not in known:
             known[key] = len(codes)
@@ -102,7 +110,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     if barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
-    info |= orders.facts()
+    info |= orders.facts() | ({"gathered": [list(g) for g in plan.gathered]} if gathered else {})
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
                    segment_cycles(plan, machine, barrier), info, buffers=buffers.table)  # fmt: skip
 
@@ -124,7 +132,7 @@ def _choices(plan: Plan | None) -> dict[str, Any]:
             "cycles": plan.estimate_cycles}  # fmt: skip
 
 
-def _terms(record: OpRecord | GroupRecord) -> dict[str, int]:
+def terms(record: Record) -> dict[str, int]:
     """Return the terms of the roofline bound: multiplications, and bytes of operands and results, each once."""
     moved = [*(bytes_read(record, k) for k in range(len(record.operands))), *map(spec_bytes, record.results)]
     return {"useful_macs": record.useful_macs, "operand_bytes": sum(moved)}
@@ -170,7 +178,7 @@ def _kernel_core_segment(low: KernelCore, tiling: Tiling, machine: Machine, name
         "engine": "kernel core",
         "parts": list(plan.parts),
         "bound": "kernel core",
-        **_terms(low.record),
+        **terms(low.record),
     }
     return Segment(name, codes, tile_code, np.arange(n_args, dtype=np.int32), np.zeros((machine.n_tiles, n_args), np.int64),
                    n_args, list(ops), routines, barrier, 0, segment_cycles(plan, machine, barrier), info)  # fmt: skip

@@ -12,143 +12,30 @@ hand-over, the best plan that does is tried for one side.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tx8fast import isa
-from tx8fast._kernels import BOUNDS
-from tx8fast.graph_table import ChainRecord, FunctionTable, Record, Step
-from tx8fast.lower import variants
-from tx8fast.lower.base import Lowering
-from tx8fast.search.fitting import make_tiling
+from tx8fast.graph_table import ChainRecord, FunctionTable, Step
 from tx8fast.search.grouping import uses
-from tx8fast.search.handover import Nest, can_hand_over, common, handed, is_local, may_chain, same_parts
+from tx8fast.search.handover import (
+    Nest,
+    common,
+    handed,
+    may_chain,
+    may_gather,
+)
+from tx8fast.search.memory import Memory
 from tx8fast.search.partition import Edge, closure, items_of, mask_of
-from tx8fast.search.planning import Planner
-from tx8fast.search.prices import priced
-from tx8fast.search.trial import PlanTimer
 from tx8fast.tile import sharing
 from tx8fast.tile.tiling import Plan, Planned, Tiling
 
 MAX_NESTS = 5  # of one chain
-TRIES = 3  # plans tried for one hand-over
-MAX_TRIES = 400  # of them in all functions together; equal ones count once
 MAX_PATHS = 120  # chains looked at from one first nest
 MAX_FOUND = 1500  # chains of one function among which the integer program chooses: those that save most
-LOOKS_PER_SECOND = 10_000  # chains, and plans for hand-overs, that are looked at per second of the search's limit
 NEAR = 8  # groups before and behind one that reads the same, of which it may share the buffer
 
 Items = tuple[int, ...]
 Hold = tuple[int, int] | None
-
-
-class Memory:
-    """What is known of planned lowerings, wherever they stand: equal layers ask nothing twice. seconds: limit of the search;
-    work is counted, so that what is found does not depend on the machine. limited: True if something of the function at hand
-    was left out."""
-
-    def __init__(self, planner: Planner, seconds: float = 0.0) -> None:
-        self.looks = int(seconds * LOOKS_PER_SECOND)
-        self.limited = False
-        self.planner, self.machine = planner, planner.machine
-        self.barrier_cycles = isa.sequence_cycles(self.machine, isa.make("barrier"))
-        self.tries = MAX_TRIES
-        self.tilings: dict[tuple[int, Plan], Tiling] = {}
-        self.timers: dict[int, PlanTimer] = {}
-        self.costs: dict[tuple[Tiling, frozenset[int]], int] = {}
-        self.formulas: dict[int, tuple[np.ndarray, ...]] = {}
-        self.answers: dict[tuple, bool] = {}
-        self.fits: dict[tuple, Tiling | None] = {}
-        self.options: dict[Record, list[Lowering]] = {}
-
-    def look(self) -> bool:
-        """Return whether one more chain or plan may be looked at."""
-        if not self.looks:
-            self.limited = True
-            return False
-        self.looks -= 1
-        return True
-
-    def tiling(self, low: Lowering, plan: Plan) -> Tiling:
-        """Return the one object for a lowering and a plan."""
-        key = id(low), plan
-        if key not in self.tilings:
-            self.tilings[key] = Tiling(low, plan)
-        return self.tilings[key]
-
-    def local(self, a: Nest, b: Nest) -> bool:
-        """True if b reads nothing of a's results that another tile wrote."""
-        return self._ask(is_local, a.how, b.how, handed(a, b))
-
-    def hands_over(self, a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
-        """True if b may use the buffer of a's access ka as that of its read kb."""
-        return self._ask(can_hand_over, a, ka, b, kb)
-
-    def _ask(self, question: Callable[..., bool], *what: Any) -> bool:
-        key = (question, *what)
-        if key not in self.answers:
-            self.answers[key] = question(*what)
-        return self.answers[key]
-
-    def cycles(self, how: Tiling, held: frozenset[int]) -> int:
-        """Return the cycles of a nest with its final wait, without moving what is held."""
-        if (how, held) not in self.costs:
-            timer = self.timers.get(id(how.low))
-            if timer is None:
-                timer = self.timers[id(how.low)] = PlanTimer(how.low, self.machine)
-            self.costs[how, held] = timer.cycles(how.but(held=held)) - self.barrier_cycles
-        return self.costs[how, held]
-
-    def fit(self, a: Tiling, ka: int, b: Nest, kb: int, before: bool = False) -> Tiling | None:
-        """Return the best plan of b's group whose access kb has the buffer of a's access ka, None if there is none or the
-        limit of tries is reached. `before`: b is to hand it to a."""
-        key = a, ka, b.step.record, kb, before
-        if key not in self.fits:
-            found = [how for low in self._lowerings(b) for how in self._fitting(a, ka, low, kb, before)]
-            held = frozenset(() if before else {kb})
-            self.fits[key] = min(found, key=lambda how: self.cycles(how, held), default=None)
-        return self.fits[key]
-
-    def _lowerings(self, b: Nest) -> list[Lowering]:
-        record = b.step.record
-        assert record is not None and not isinstance(record, ChainRecord)
-        if record not in self.options:
-            n_read = len(b.how.low.reads)
-            more = [low for low in variants(record, self.machine) if low.chains and len(low.reads) == n_read]
-            for low in more:
-                low.sharing = self.planner.sharing
-            self.options[record] = [b.how.low, *more]
-        return self.options[record]
-
-    def _fitting(self, a: Tiling, ka: int, low: Lowering, kb: int, before: bool) -> Iterator[Tiling]:
-        """Yield the first few plans in the order of the formulas whose access kb has the buffer of a's access ka."""
-        if id(low) not in self.formulas:
-            self.formulas[id(low)] = priced(low, self.machine)
-        parts, slices, inner, cycles, _, bound = self.formulas[id(low)]
-        capacity = self.machine.spm_limit - self.machine.spm_base
-        same: dict[bytes, bool] = {}
-        tried = 0
-        for i in np.argsort(cycles, kind="stable"):
-            if tried == TRIES or not self.tries:
-                return
-            sharding = parts[i].tobytes()
-            if not same.get(sharding, True):
-                continue
-            if not self.look():
-                return
-            how = make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
-            if sharding not in same:
-                same[sharding] = same_parts(a, ka, how, kb)
-                if not same[sharding]:
-                    continue
-            if not how.fills_once(kb) or not low.fits(how.plan.slices) or how.demand_bytes() > capacity:
-                continue
-            if can_hand_over(how, kb, a, ka) if before else can_hand_over(a, ka, how, kb):
-                tried += 1
-                self.tries -= 1
-                yield self.tiling(low, how.plan)
 
 
 class Chains:
@@ -175,8 +62,11 @@ class Chains:
         for path, holds in self._paths():
             items = tuple(sorted(i for n in path for i in n.items))
             alone = sum(groups[n.items][1] for n in path)
+            most = min(alone, found[items][1] if items in found else alone)
             held, cost = self._cost(path, holds)
-            if cost < min(alone, found[items][1] if items in found else alone):
+            if cost < most:
+                held, cost = self._cost(path, holds, closely=True)
+            if cost < most:
                 found[items] = self._chain(path, holds, held, cost)
                 saved[items] = alone - cost
         self.memory.limited |= len(found) > MAX_FOUND
@@ -187,16 +77,19 @@ class Chains:
         """Return nests with hand-overs that were found before as one step, None if they are no chain."""
         if not 2 <= len(path) <= MAX_NESTS or len(holds) != len(path) - 1:
             return None
-        if not all(may_chain(n.how.low, n.step) for n in path):
+        if not all(may_chain(n.how.low, n.step) for n in path) or path[0].how.plan.gathered:
             return None
         for i, (hold, a, b) in enumerate(zip(holds, path, path[1:], strict=False)):
-            if not (self._may_follow(path[: i + 1], b) and self.memory.local(a, b)):
+            gathered = dict(b.how.plan.gathered)
+            if not (self._may_follow(path[: i + 1], b) and self.memory.local(a, b, [*gathered])):
+                return None
+            if gathered and (hold is None or hold[1] not in gathered):
                 return None
             if hold is not None and not (
                 hold in (*handed(a, b), *common(a, b)) and self.memory.hands_over(a.how, hold[0], b.how, hold[1])
             ):
                 return None
-        held, cycles = self._cost(path, holds)
+        held, cycles = self._cost(path, holds, closely=True)
         step, _, planned = self._chain(path, holds, held, cycles)
         return step, planned
 
@@ -263,6 +156,16 @@ class Chains:
                 other = Nest(b.items, b.step, how)
                 if memory.local(a, other):
                     yield other, (ka, kb)
+        for ka, kb in handed(a, b):
+            for leaves in [(), *self._wanted(b)] if ka in a.how.plan.kept else ():
+                how = memory.gathered(a.how, ka, b, kb, leaves)
+                if how is not None and memory.local(a, other := Nest(b.items, b.step, how), [kb]):
+                    yield other, (ka, kb)
+
+    def _wanted(self, a: Nest) -> list[Items]:
+        """Return the results of a that another group may gather, each by itself."""
+        return sorted({(ka,) for b in self._related(a) for ka, kb in handed(a, b)
+                       if may_gather(a.how.low, ka, b.how.low, kb)})  # fmt: skip
 
     def _before(self) -> Iterator[Nest]:
         """Yield groups with plans that leave something for another group's own plan."""
@@ -271,6 +174,12 @@ class Chains:
             for a in self._related(b):
                 if self._reach(b.items) & mask_of(a.items):
                     continue
+                for ka, kb in handed(a, b):
+                    waits = a.how.plan.waits or b.how.plan.waits
+                    for how in self.memory.leaving(a, ka) if waits and may_gather(a.how.low, ka, b.how.low, kb) else ():
+                        if (a.items, how) not in seen and self.memory.gathered(how, ka, b, kb) is not None:
+                            seen.add((a.items, how))
+                            yield Nest(a.items, a.step, how)
                 for ka, kb in (*handed(a, b), *common(a, b)):
                     if b.how.fills_once(kb) and not self.memory.hands_over(a.how, ka, b.how, kb):
                         how = self.memory.fit(b.how, kb, a, ka, before=True)
@@ -295,19 +204,22 @@ class Chains:
 
     # -- cost ----------------------------------------------------------------------------------------------------
 
-    def _cost(self, path: Sequence[Nest], holds: Sequence[Hold]) -> tuple[list[frozenset[int]], int]:
-        """Return the accesses of every nest that are not moved, and the cycles of the chain."""
+    def _cost(
+        self, path: Sequence[Nest], holds: Sequence[Hold], closely: bool = False
+    ) -> tuple[list[frozenset[int]], int]:
+        """Return the accesses of every nest that are not moved, and the cycles of the chain; closely: timed as what is chosen is."""
         unstored = self._unstored(path, holds)
         cycles = self.memory.barrier_cycles
         out = []
         for i, nest in enumerate(path):
             n_read = len(nest.how.low.reads)
             hold = holds[i - 1] if i else None
-            held = frozenset(
-                {n_read + j for j, v in enumerate(nest.step.outputs) if v in unstored} | {*(hold or ())[1:]}
-            )
+            there = {*(hold or ())[1:]} - {*dict(nest.how.plan.gathered)}
+            held = frozenset({n_read + j for j, v in enumerate(nest.step.outputs) if v in unstored} | there)
             out.append(held)
-            cycles += self.memory.cycles(nest.how, held) + (self._meeting(nest.how) if i else 0)
+            cycles += self.memory.cycles(nest.how, held, closely)
+            if i:  # one launch runs all
+                cycles += self._meeting(nest.how) - self.memory.machine.kcore.launch_cycles
         return out, cycles
 
     def _meeting(self, how: Tiling) -> int:
@@ -337,7 +249,7 @@ class Chains:
         """Return a chain as one step, with its cycles and its plan."""
         nests = []
         for nest, h in zip(path, held, strict=True):
-            cost, demand = self.memory.cycles(nest.how, h), nest.how.demand_bytes()
+            cost, demand = self.memory.cycles(nest.how, h, True), nest.how.demand_bytes()
             nests.append(Planned(nest.how.but(held=h, estimate_cycles=cost, spm_bytes=demand), ""))
         longest = max(nests, key=lambda n: n.plan.estimate_cycles)
         plan = Plan((), (), (), (), 1, cycles, max(n.plan.spm_bytes for n in nests), longest.plan.bound,

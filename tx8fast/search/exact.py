@@ -18,8 +18,10 @@ from typing import Any
 from tx8fast.errors import SearchLimitWarning
 from tx8fast.graph_table import FunctionTable, GraphTable, Step
 from tx8fast.search.candidates import candidates, edges_of
-from tx8fast.search.chains import Chains, Memory
+from tx8fast.search.chained import saving_most
+from tx8fast.search.chains import Chains
 from tx8fast.search.grouping import NO_PLAN, Option, best_cuts, cost_of, place_barriers
+from tx8fast.search.memory import Memory
 from tx8fast.search.partition import NODES, SECONDS, Choice, Limits, Problem, choose, in_line
 from tx8fast.search.planning import Planner
 
@@ -115,17 +117,20 @@ def _cover(
     choice = solver.choose(problem)
     groups = {*start, *(problem.columns[j] for j in choice.columns)}
     groups |= {half for items in groups for half in _halves(items, pool)}
+    opt2 = sum(pool[k][1] for k in start if pool[k][1] < NO_PLAN)
     chains = Chains(fn, steps, edges, memory).find({k: pool[k] for k in sorted(groups) if pool[k][1] < NO_PLAN})
     if chains:
-        before = [problem.columns[j] for j in choice.columns]
+        before = [start, [problem.columns[j] for j in choice.columns]]
         for items, (step, cost, planned) in chains.items():
             if items not in pool or cost < pool[items][1]:
                 assert step.record is not None
                 pool[items] = step, cost
                 planner.known[step.record] = planned
-        problem = _problem(len(steps), pool, edges, before)
+        cost = {k: found[1] for k, found in pool.items()}
+        before = [saving_most(groups, cost, {k: cost[k] for k in chains}, edges) for groups in before]
+        opt2 = sum(cost[k] for k in before[0] if cost[k] < NO_PLAN)
+        problem = _problem(len(steps), pool, edges, min(before, key=lambda groups: sum(cost[k] for k in groups)))
         choice = solver.choose(problem)
-    opt2 = sum(pool[k][1] for k in start if pool[k][1] < NO_PLAN)
     if memory.limited and choice.status == "optimal":
         choice = replace(choice, status=WORK_LIMIT)
     report.functions.append(_row(fn, problem, choice, int(opt2)))

@@ -5,14 +5,12 @@ May import: lower, machine, _kernels, tile, search.trial. Must not: price or try
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from tx8fast._kernels import BOUNDS
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
-from tx8fast.search.trial import MAX_KEPT
+from tx8fast.search.keeping import keep
 from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import BUFS, Plan, Tiling
 
@@ -49,25 +47,20 @@ class Fitting:
         low = self.low
         parts, _, inner, cycles, _, bound = self.prices
         made = _tiling(low, parts[i], shard, lens, int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
-        if low.keeps:
-            made = self._keep(made)
-        work, moved = made.work_bytes(), made.moved_bytes()
-        if work + moved > self.capacity and low.overlaps and not low.keeps:
+        made = keep(made, self.capacity)
+        demand = made.demand_bytes()
+        if demand > self.capacity and low.keeps and max(made.plan.shared, default=1) > 1:
+            made = self.alone(made)
+            demand = made.demand_bytes()
+        if demand > self.capacity and low.overlaps and not low.keeps:
             # a group streams more operands than a single op; one copy each may still beat finer slices
             made = made.but(bufs=1)
-            moved = made.moved_bytes()
-        return made.but(spm_bytes=work + moved)
+            demand = made.demand_bytes()
+        return made.but(spm_bytes=demand)
 
-    def _keep(self, made: Tiling) -> Tiling:
-        """Return the plan with its reduction's operands kept in scratchpad if there is room and a second use."""
-        red = frozenset(f for f, r in enumerate(self.low.reduce) if r)
-        pieces = math.prod(made.trips[f] for f in red)
-        if not 1 < pieces <= MAX_KEPT:
-            return made
-        again = [k for k, a in enumerate(self.low.reads)
-                 if red & a.factors and k not in self.low.rare and made.fills(a.factors) > pieces]  # fmt: skip
-        kept = made.but(kept=tuple(again))
-        return kept if kept.demand_bytes() <= self.capacity else made
+    def alone(self, made: Tiling) -> Tiling:
+        """Return the plan with every tile loading for itself, and keeping what it then has room for."""
+        return keep(made.but(shared=(), kept=()), self.capacity)
 
 
 def make_tiling(low: Lowering, parts: np.ndarray, slices: np.ndarray, inner: int, bound: str, n: int) -> Tiling:

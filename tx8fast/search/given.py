@@ -17,11 +17,12 @@ from tx8fast.errors import ConfigError, InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, Record, Step
 from tx8fast.lower import NotLowerable
 from tx8fast.search.candidates import edges_of
-from tx8fast.search.chains import Chains, Memory
+from tx8fast.search.chains import Chains
 from tx8fast.search.exact import FunctionReport
 from tx8fast.search.grouping import groupable, join, place_barriers, uses
 from tx8fast.search.handover import Nest
 from tx8fast.search.members import record_key
+from tx8fast.search.memory import Memory
 from tx8fast.search.planning import Planner
 from tx8fast.search.read_nest import Unusable, read_nest
 from tx8fast.search.results_file import read_results, stop
@@ -189,6 +190,8 @@ class _Function:
                     self.planner.plan(step.record, step.name)
             elif step.record is not None and not step.is_empty:
                 plan = self._found(step.record, row["plan"], 1)
+                if plan["nests"][0]["gathered"]:
+                    raise Unusable("an operand is gathered, and nothing stands before it in its chain")
                 if not isinstance(known.get(step.record), Planned):
                     known[step.record] = self._timed(self._nest(step.record, step.name, plan["nests"][0]))
             return replace(step, fixed=True)
@@ -232,5 +235,5 @@ class _Function:
     def _timed(self, p: Planned) -> Planned:
         if p.plan.estimate_cycles:
             return p
-        cycles = PlanTimer(p.low, self.planner.machine).cycles(p.tiling)
+        cycles = PlanTimer(p.low, self.planner.machine).final(p.tiling)
         return replace(p, tiling=p.tiling.but(estimate_cycles=cycles, spm_bytes=p.tiling.demand_bytes()))

@@ -29,16 +29,35 @@ MAX_GROUP = 4  # ops of a group with one product
 MAX_LED = 8  # of one with several: a norm before three of them, norms and rotations of heads behind two; or with none, on rows of tables
 MAX_CHAIN = 24  # ops of a chain of convolutions and pools by bands of rows
 Option = tuple[int, int, Step]  # steps [start, end) as one group
+Parts = tuple[Step, ...]
 CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 
 
-def group_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]]) -> None:
+def group_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]]
+                ) -> dict[str, dict[tuple[int, ...], Parts]]:  # fmt: skip
     """Replace steps, ordered by `order_steps`, by groups where that is cheaper, and set the barriers anew. options: by
-    function, further groups to choose from."""
+    function, further groups to choose from. Return by function, of a group by its results, what may be nests of a chain in its place."""
+    parts = {}
     for fn in table.functions.values():
         steps, given = fn.steps, options.get(fn.name, ())
-        fn.steps = [step for _, _, step in best_cuts(fn, steps, planner, given)]
+        chosen = best_cuts(fn, steps, planner, given)
+        parts[fn.name] = {option[2].outputs: _parts(fn, steps, option, planner) for option in chosen}
+        fn.steps = [step for _, _, step in chosen]
         place_barriers(fn)
+    return parts
+
+
+def _parts(fn: FunctionTable, steps: Sequence[Step], option: Option, planner: Planner) -> Parts:
+    """Return a norm and the group that it leads as two steps, if the whole waits for transfers: as part of a chain that group may be
+    cheaper without it. Else nothing."""
+    start, end, step = option
+    lead = steps[start].record
+    if step.record is None or end - start < 3 or lead is None or lead.kind not in NORMS:
+        return ()
+    if not planner.plan(step.record, step.name).plan.waits:
+        return ()
+    rest = merge(fn, steps[start + 1 : end], set(range(start + 1, end)), uses(fn, steps))
+    return () if rest is None else (steps[start], rest)
 
 
 def order_steps(fn: FunctionTable) -> list[Step]:

@@ -9,6 +9,7 @@ which the transfers between DDR and scratchpad tell - and nothing computes over 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +18,13 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import Step
-from tx8fast.lower.base import Access, Lowering, Slice
+from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, Slice, round_up
 from tx8fast.lower.emitter import Emitter
-from tx8fast.tile.nest import loop_steps
+from tx8fast.lower.transfer import runs
+from tx8fast.machine.topology import mask_tiles
+from tx8fast.numerics.layout import block_size
+from tx8fast.tile import sharing
+from tx8fast.tile.nest import loop_slices, loop_steps
 from tx8fast.tile.tiling import TileRange, Tiling
 
 SPACE = 1 << 22  # bytes between buffers of which only the writes count; more than any buffer
@@ -112,6 +117,69 @@ def _same(a: Access, x: TileRange, b: Access, y: TileRange) -> bool:
     return _bytes(a, x) == _bytes(b, y)
 
 
+def columns_left(a: Tiling, ka: int, b: Tiling, kb: int) -> int:
+    """Return how many columns of a's result ka every tile has in scratchpad, of those from which sets of tiles gather b's operand kb;
+    0 if they cannot.
+
+    The tiles of a set have all rows of a matrix that they read, and the columns one behind the other."""
+    made, read, plan = a.accesses[ka], b.accesses[kb], b.plan
+    if not may_gather(a.low, ka, b.low, kb) or ka not in a.plan.kept or ka in a.replaced:
+        return 0
+    if kb >= len(plan.shared) or plan.shared[kb] < 2 or not _whole_rows(a, ka) or not _whole_rows(b, kb):
+        return 0
+    block, (n_columns,) = block_size(made.spec.dtype), made.spec.shape[-1:]
+    zero = (0,) * len(a.low.sizes)
+    lens = [access.box((0,) * len(how.low.sizes), how.plan.slices) for how, access in ((a, made), (b, read))]
+    columns = made.box(a.ranges[0].lo, a.ranges[0].hi)[-1][1]
+    if any(n % block for n in (n_columns, columns, lens[0][-1][1], lens[1][-1][1])):
+        return 0
+    if (
+        a.copies[ka] > 1
+        and round_up(a.slice_bytes[ka], ALIGN_BYTES) != made.local(made.box(zero, a.plan.slices)).size_bytes
+    ):
+        return 0  # what several slices have is one run of bytes
+    most = _points(made.box(a.ranges[0].lo, a.ranges[0].hi)[:-1])
+    for mask in sharing.groups(b, kb):
+        for rank, tile in enumerate(mask_tiles(mask)):
+            have, want = a.ranges[tile], b.ranges[tile]
+            if have.idle or want.idle or not (made.is_solid(have.lo, have.hi) and read.is_solid(want.lo, want.hi)):
+                return 0
+            (*own, part), (*rows, whole) = made.box(have.lo, have.hi), read.box(want.lo, want.hi)
+            if a.copies[ka] > 1 and _points(own) != most:  # slices lie as far apart as those of the most rows
+                return 0
+            if own != rows or part != (rank * columns, min((rank + 1) * columns, n_columns)) or whole != (0, n_columns):
+                return 0
+    room = a.low.machine.spm_limit - a.low.machine.spm_base
+    kept = a.copies[ka] * a.slice_bytes[ka]
+    fits = a.moved_bytes() + a.work_bytes() <= room and kept + b.moved_bytes() + b.work_bytes() <= room
+    return columns if fits else 0
+
+
+def _points(box: Sequence[tuple[int, int]]) -> int:
+    return math.prod(b - a for a, b in box)
+
+
+def may_gather(a: Lowering, ka: int, b: Lowering, kb: int) -> bool:
+    """True if operand kb of b may be gathered from what tiles have of result ka of a, whatever their plans are."""
+    made, read = a.writes[ka - len(a.reads)], b.reads[kb]
+    if not made.dims or not _alike(made, read) or made.spec.shape[-1] % block_size(made.spec.dtype):
+        return False
+    return made.blocked and read.blocked and read.loaded and not a.positional and b.may_gather(kb)
+
+
+def _whole_rows(how: Tiling, k: int) -> bool:
+    """True if every slice of an access has all rows that a tile has, and slices of columns are moved once, one after the other."""
+    access, low, tile = how.accesses[k], how.low, how.ranges[0]
+    rows = {f for d in access.dims[:-1] for f, _ in d.terms}
+    columns = [f for f in access.factors - rows if how.trips[f] > 1]
+    if not access.is_solid((0,) * len(low.sizes), how.plan.slices) or any(how.trips[f] > 1 for f in rows):
+        return False
+    first, *_ = next(loop_slices(how, tile.lo, tile.hi))
+    if len(columns) > 1 or any(first[f] != tile.lo[f] for f in columns):
+        return False
+    return k < len(low.reads) or how.fills(access.factors) == math.prod(how.trips[f] for f in columns)
+
+
 def can_hand_over(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
     """True if b may use access ka's buffer as it is for its read kb."""
     if not (a.fills_once(ka) and b.fills_once(kb) and same_parts(a, ka, b, kb)):
@@ -134,7 +202,9 @@ def _keeps(a: Tiling, k: int) -> bool:
     zero = (0,) * len(plan.shard)
     spaces = itertools.count(1)
     at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
-    reads, writes = at(len(low.reads)), at(len(low.writes))
+    places = at(len(a.accesses))
+    places = [places[a.replaced.get(j, j)] for j in range(len(places))]
+    reads, writes = places[: len(low.reads)], places[len(low.reads) :]
     scratch, consts = at(len(low.scratch_bytes(zero, plan.slices))), at(len(low.const_bytes()))
     acc = at(1)[0]
     em = Emitter()
@@ -152,18 +222,4 @@ def _keeps(a: Tiling, k: int) -> bool:
 
 def _moves(access: Access, r: TileRange) -> list[tuple[int, int, int]]:
     """Return (DDR byte, scratchpad byte, bytes) of every run that a tile moves, runs that go on merged."""
-    runs: list[tuple[int, int, int]] = []
-    for d in access.transfers(r.lo, r.hi):
-        at = [(d.ddr, d.spm)]
-        inner = d.run_bytes
-        for stride, count in d.loops:
-            at = [(ddr + i * stride, spm + i * inner) for ddr, spm in at for i in range(count)]
-            inner *= count
-        runs += [(ddr, spm, d.run_bytes) for ddr, spm in at if d.run_bytes]
-    merged: list[tuple[int, int, int]] = []
-    for ddr, spm, n in sorted(runs, key=lambda run: run[1]):
-        if merged and (merged[-1][0] + merged[-1][2], merged[-1][1] + merged[-1][2]) == (ddr, spm):
-            merged[-1] = (merged[-1][0], merged[-1][1], merged[-1][2] + n)
-        else:
-            merged.append((ddr, spm, n))
-    return merged
+    return runs(access.transfers(r.lo, r.hi))

@@ -9,7 +9,7 @@ import math
 
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
-from tx8fast.search.trial import MAX_KEPT
+from tx8fast.search.keeping import MAX_KEPT
 from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import MAX_SLICES, Plan, Tiling
 
@@ -36,7 +36,7 @@ def plan_problems(tiling: Tiling, machine: Machine) -> list[str]:
     together = sharers(tiling)
     if plan.shared not in ((), together):
         problems.append(f"operands shared by {list(plan.shared)} tiles, required {list(together)} or none")
-    problems += _kept(tiling)
+    problems += _kept(tiling) + _gathered(plan)
     if problems:
         return problems
     used, capacity = tiling.demand_bytes(), machine.spm_limit - machine.spm_base
@@ -74,14 +74,27 @@ def _order(low: Lowering, plan: Plan) -> list[str]:
 
 def _kept(tiling: Tiling) -> list[str]:
     low, plan = tiling.low, tiling.plan
-    if not plan.kept:
+    kept = [k for k in plan.kept if k < len(low.reads)]
+    results = [k for k in plan.kept if k not in kept]
+    if any(k >= len(tiling.accesses) or k in tiling.replaced for k in results):
+        return [f"results {results} cannot stay: the nest has {len(low.writes)} with buffers of their own"]
+    if not kept:
         return []
     summed = {f for f, r in enumerate(low.reduce) if r}
     pieces = math.prod(tiling.trips[f] for f in summed)
     right = (
         low.keeps
         and 1 < pieces <= MAX_KEPT
-        and sorted(set(plan.kept)) == list(plan.kept)
-        and all(0 <= k < len(low.reads) and k not in low.rare and summed & low.reads[k].factors for k in plan.kept)
+        and sorted(set(kept)) == kept
+        and all(0 <= k and k not in low.rare and summed & low.reads[k].factors for k in kept)
     )
-    return [] if right else [f"operands {list(plan.kept)} cannot be kept for all slices of the sum"]
+    return [] if right else [f"operands {kept} cannot be kept for all slices of the sum"]
+
+
+def _gathered(plan: Plan) -> list[str]:
+    if not plan.gathered:
+        return []
+    right = len(plan.gathered) == 1 and all(
+        len(g) == 2 and 0 <= g[0] < len(plan.shared) and plan.shared[g[0]] > 1 and g[1] > 0 for g in plan.gathered
+    )
+    return [] if right else [f"gathered {list(map(list, plan.gathered))}, required one shared operand and its columns"]

@@ -15,11 +15,11 @@ MIN_TRIPS = 4  # what is left of a loop at least, and
 MIN_INNER = 8  # of the innermost: loads run ahead of it until its buffers are full
 
 
-def shortened(trips: Sequence[int]) -> list[int]:
+def shortened(trips: Sequence[int], most: int = MAX_STEPS) -> list[int]:
     """Return the trips to try of nested loops, outermost first: the longest are cut until few steps are left."""
     out = list(trips)
     least = [MIN_TRIPS] * (len(out) - 1) + [MIN_INNER]
-    while math.prod(out) > MAX_STEPS and any(n > m for n, m in zip(out, least, strict=True)):
+    while math.prod(out) > most and any(n > m for n, m in zip(out, least, strict=True)):
         j = max(range(len(out)), key=lambda i: out[i] / least[i])
         out[j] = max(least[j], out[j] // 2)
     return out
@@ -28,18 +28,30 @@ def shortened(trips: Sequence[int]) -> list[int]:
 def left_out(tried: Sequence[int], full: Sequence[int], ends: np.ndarray) -> float:
     """Return the cycles that the trips left out of nested loops add; ends: of every step that was tried.
 
-    A trip of a loop takes the trips of the loop inside it, and what changes between two of its own: measured here
-    with the shortened loop inside, then put together with the full one. The last trip is often a shorter one.
+    A trip of a loop takes what is measured with the shortened loops inside, and what the trips left out of these add. Trips
+    of a loop that was tried whole differ: operands may stay after the first one.
     """
     grid = ends.reshape(tuple(tried))
-    usual = [n - 2 if n > 2 else n - 1 for n in tried]
-    measured = longer = 0.0  # cycles of one trip of the loop at hand, with shortened and full loops inside
-    inner = inner_full = 0
-    for j in reversed(range(len(tried))):
-        span = max(1, (tried[j] - 1) // 4 * 2)  # even: buffers take turns
-        after = (-1,) * (len(tried) - j - 1)
-        at = lambda i: float(grid[(*usual[:j], i, *after)])  # noqa: B023, E731
-        took = (at(usual[j]) - at(usual[j] - span)) / span
-        longer = took + inner_full * longer - inner * measured
-        measured, inner, inner_full = took, tried[j], full[j]
-    return inner_full * longer - inner * measured
+
+    def added(outer: tuple[int, ...]) -> float:
+        """The cycles that are left out of one trip of the outer loops."""
+        j = len(outer)
+        if j == len(tried):
+            return 0.0
+        inside = (
+            [added((*outer, i)) for i in range(tried[j])]
+            if list(tried[j + 1 :]) != list(full[j + 1 :])
+            else [0.0] * tried[j]
+        )
+        left = full[j] - tried[j]
+        if not left:
+            return sum(inside)
+        n = tried[j]
+        usual, last = n - 2 if n > 2 else n - 1, (-1,) * (len(tried) - j - 1)
+        done = [float(grid[(*outer, i, *last)]) for i in range(n)]
+        # buffers take turns, so that two trips are one measure; the first and last ones, and what the loop outside does between, are none
+        pairs = [(b - a) / 2 for a, b in zip(done, done[2:-1], strict=False)]
+        took = float(np.median(pairs)) if n > 4 else done[usual] - done[usual - 1]
+        return sum(inside) + left * (took + inside[usual])
+
+    return added(())

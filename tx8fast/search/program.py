@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from tx8fast.errors import InfeasibleError, raise_all
 from tx8fast.graph_table import GraphTable, Record
 from tx8fast.machine import Machine
+from tx8fast.search.chained import chain_table
 from tx8fast.search.exact import SearchReport, exact_table
 from tx8fast.search.given import Given, take_given
 from tx8fast.search.grouping import group_table
@@ -75,7 +76,7 @@ def _plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, in
     if given is None or only:
         options = stream_table(table, planner) if opt >= 2 else {}
         if opt == 2:
-            group_table(table, planner, options)
+            chain_table(table, planner, group_table(table, planner, options))
         elif opt == 3:
             exact_table(table, planner, options, report, seconds)
     else:

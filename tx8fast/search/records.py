@@ -20,6 +20,7 @@ from tx8fast.machine import Machine
 from tx8fast.search.borders import Cuts
 from tx8fast.search.fitting import make_tiling
 from tx8fast.search.members import check_patterns, record_key, selects
+from tx8fast.search.planner import only_plan
 from tx8fast.search.planning import Planner
 from tx8fast.search.prices import priced
 from tx8fast.search.results import plan_row
@@ -93,13 +94,13 @@ class Records:
             record = nest.low.record
             for low in (lower(record, self.machine)[0], *variants(record, self.machine)):
                 low.sharing = self.sharing
-                if isinstance(low, KernelCore | Stream):
-                    continue
-                timer = PlanTimer(low, self.machine)
                 try:
+                    if only_plan(low, self.machine) is not None:
+                        continue
                     parts, slices, inner, cycles, _, bound = priced(low, self.machine)
                 except InfeasibleError:
                     continue
+                timer = PlanTimer(low, self.machine)
                 for i in np.argsort(cycles, kind="stable")[:FIRST]:
                     made = make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
                     plan, used = made.plan, made.demand_bytes()
@@ -107,7 +108,7 @@ class Records:
                     yield {"record": "candidate", **where, "variant": low.variant, "parts": list(plan.parts),
                            "slices": list(plan.slices), "order": list(plan.order), "shared": list(plan.shared),
                            "price_cycles": int(cycles[i]), "bound": plan.bound, "spm_bytes": used, "fits": fits,
-                           "cycles": timer.cycles(made) if fits else None}  # fmt: skip
+                           "cycles": timer.final(made) if fits else None}  # fmt: skip
 
 
 CATEGORIES: dict[str, Callable[[Records], Iterator[Row]]] = {

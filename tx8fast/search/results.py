@@ -22,7 +22,7 @@ from tx8fast.search.members import record_key
 from tx8fast.search.planning import Planner
 from tx8fast.tile.tiling import Plan, Planned
 
-FORMAT, VERSION = "tx8fast plans", 1
+FORMAT, VERSION = "tx8fast plans", 2
 WIDTH = 150  # of a line
 
 Plans = Mapping[Record, Planned]
@@ -67,6 +67,7 @@ def nest_row(p: Planned) -> dict[str, Any]:
         "op": low.record.kind, "engine": "kernel core" if isinstance(low, KernelCore) else low.kind, "variant": low.variant,
         "sizes": list(low.sizes), "parts": list(plan.parts), "slices": list(plan.slices), "order": list(plan.order),
         "bufs": plan.bufs, "shared": list(plan.shared), "held": sorted(plan.held), "kept": list(plan.kept),
+        "gathered": [list(g) for g in plan.gathered],
         "copies": list(p.tiling.copies) if buffered else [],
         "spm_bytes": plan.spm_bytes, "estimate_cycles": plan.estimate_cycles, "bound": plan.bound,
         "candidates": plan.candidates, "runner_up": _runner_up(plan.runner_up),

@@ -37,7 +37,7 @@ TYPES = {
     dict: "an object",
 }
 CHOICE = {"parts": [int], "slices": [int], "order": [int], "shared": [int], "estimate_cycles": int}
-NEST = {**CHOICE, "op": str, "engine": str, "variant": int, "sizes": [int], "bufs": int, "held": [int], "kept": [int],
+NEST = {**CHOICE, "op": str, "engine": str, "variant": int, "sizes": [int], "bufs": int, "held": [int], "kept": [int], "gathered": [[int]],
         "copies": [int], "spm_bytes": int, "bound": str, "candidates": int, "runner_up": Maybe(CHOICE)}  # fmt: skip
 PLAN = {"op": str, "estimate_cycles": int, "bound": str, "nests": [NEST], "holds": [Maybe([int])]}
 STEP = {"kind": str, "nests": [[str]], "plan": Maybe(str)}

@@ -18,6 +18,8 @@ from tx8fast import isa
 from tx8fast.lower.base import Lowering, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.machine import Machine
+from tx8fast.search.keeping import keep
+from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import Plan, Tiling
 
 NEVER = 1 << 40  # cycles of a slice that no scratchpad holds
@@ -116,7 +118,6 @@ class Traffic:
         self.room = machine.spm_limit - machine.spm_base
         self.red = frozenset(f for f, r in enumerate(low.reduce) if r)
         self.accesses = [(k, a) for k, a in enumerate((*low.reads, *low.writes)) if k not in low.rare]
-        self.common = [a for k, a in self.accesses if k < len(low.reads) and self.red & a.factors]
         self.scratch: dict[tuple[int, ...], int] = {}
         self.parts: dict[tuple[int, ...], float] = {}  # shard -> tiles times the part of their points that have work
 
@@ -129,13 +130,11 @@ class Traffic:
         """Return the cycles of a plan."""
         low, plan, hi = self.low, tiling.plan, tiling.plan.slices
         long = tuple([d if r else s for d, s, r in zip(plan.shard, hi, low.reduce, strict=True)])
-        keeps = sum([low.access_bytes(a, long) for a in self.common]) + self._scratch(hi) <= self.room
-        total = 0
-        for _, a in self.accesses:
-            if keeps and a in self.common:
-                total += low.access_bytes(a, long) * tiling.fills(a.factors - self.red)
-            else:
-                total += low.access_bytes(a, hi) * tiling.fills(a.factors)
+        tiling = keep(tiling.but(shared=sharers(tiling)), self.room)
+        kept, shared, total = tiling.plan.kept, tiling.plan.shared, 0.0
+        for k, a in self.accesses:
+            size, fills = (long, a.factors - self.red) if k in kept else (hi, a.factors)
+            total += low.access_bytes(a, size) * tiling.fills(fills) / (shared[k] if k < len(shared) else 1)
         if plan.shard not in self.parts:
             self.parts[plan.shard] = math.prod(tiling.pieces) * low.density(*tiling.busiest)
         return total * self.parts[plan.shard] / self.machine.ddr_bytes_per_cycle

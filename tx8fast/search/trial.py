@@ -28,13 +28,14 @@ from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor, part_bytes
 from tx8fast.machine import Machine
 from tx8fast.search.blocks import Pool
-from tx8fast.search.nests import left_out, shortened
-from tx8fast.tile import sharing
+from tx8fast.search.keeping import MAX_KEPT
+from tx8fast.search.nests import MAX_STEPS, left_out, shortened
+from tx8fast.tile import gathers, sharing
 from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.nodes import Multicast, Nodes
 from tx8fast.tile.order import Fill, Order, tile_order
-from tx8fast.tile.schedule import COMPARED, better, free_ranks, list_orders, measured
+from tx8fast.tile.schedule import TRIED, better, free_ranks, list_orders, measured
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
@@ -42,9 +43,9 @@ from tx8fast.tile.transfers import dma_rows, part_of
 LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
 MAX_COPIES = 4  # of one operand
-MAX_KEPT = 64  # slices of a reduction that have buffers of their own
 WAITS = 9  # rows behind those of a plan that list scheduling puts between them
-MAX_RAGGED = 64  # steps tried of a loop nest in which slices without work are left out
+CLOSER_STEPS = 128  # steps tried of those few plans among which the choice is close
+MAX_RAGGED = 128  # steps tried of a loop nest in which slices without work are left out
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,19 @@ class Trial:
                         parts=[(r, sent) for at, sent in m.parts for r in range(begin[at], end[at])]) for m in self.multicasts]  # fmt: skip
 
 
+def closely_timed(tiling: Tiling) -> bool:
+    """True for a plan of a shared nest of which many trips are left out: what is chosen is timed with more of them."""
+    return math.prod(tiling.trips) > MAX_STEPS and max(tiling.plan.shared, default=1) > 1
+
+
 class PlanTimer:
     """Times plans of one lowering; blocks of rows that several plans have in common are made once. uncut: cycles of plans
     whose reduction is whole, which the lowering has in common with its twin."""
 
-    def __init__(self, low: Lowering, machine: Machine, uncut: dict[tuple, int] | None = None) -> None:
+    def __init__(
+        self, low: Lowering, machine: Machine, uncut: dict[tuple, int] | None = None, most: int = MAX_STEPS
+    ) -> None:
+        self.most = most
         self.low, self.machine = low, machine
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
@@ -82,7 +91,9 @@ class PlanTimer:
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
         spaces = itertools.count(1)  # 0 is where rows without a range are
         at = lambda n: [next(spaces) * SPACE for _ in range(n)]  # noqa: E731
-        self.base = [at(MAX_KEPT if low.keeps else MAX_COPIES)[0] for _ in self.accesses]
+        self.most_copies = MAX_KEPT if low.keeps else MAX_COPIES  # slices of a result that stays take turns here
+        base = [at(self.most_copies)[0] for _ in self.accesses]
+        self.base = [base[low.replaced.get(k, k)] for k in range(len(base))]
         self.staging = [at(MAX_COPIES) for _ in low.reads]
         self.scratch = at(len(low.scratch_bytes((0,) * len(low.sizes), low.units)))
         self.consts = at(len(low.const_bytes()))
@@ -98,6 +109,14 @@ class PlanTimer:
             {} for _ in self.accesses
         ]  # lengths of a slice, or where it lies -> block
 
+    def closer(self) -> PlanTimer:
+        """Return a timer that leaves out fewer trips."""
+        return PlanTimer(self.low, self.machine, most=CLOSER_STEPS)
+
+    def final(self, tiling: Tiling) -> int:
+        """Return the cycles that a plan has where it was chosen, so that a plan from a file has the same."""
+        return (self.closer() if closely_timed(tiling) else self).cycles(tiling)
+
     def cycles(self, tiling: Tiling) -> int:
         """Return the cycles of a plan, from the first load to the final wait and barrier."""
         return self.all_cycles([tiling])[0]
@@ -106,7 +125,7 @@ class PlanTimer:
         """Return the cycles of plans; the rows of all that are not known yet are made together."""
         loops = [tuple([f for f in t.plan.order if t.trips[f] > 1]) for t in tilings]
         # plans that differ in the order of loops without trips are the same
-        same = [(p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held)
+        same = [(p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held, p.gathered)
                 for p, nest in zip([t.plan for t in tilings], loops, strict=True)]  # fmt: skip
         trials: dict[tuple, Trial] = {}
         known = [self.known if any(map(self.low.reduce.__getitem__, nest)) else self.uncut for nest in loops]
@@ -123,12 +142,12 @@ class PlanTimer:
         low, plan = self.low, tiling.plan
         ragged = bool(low.skipping)
         full = [] if ragged else [tiling.trips[f] for f in loops]
-        short = shortened(full)
+        short = shortened(full, self.most)
         lo, hi = tiling.busiest if ragged else self._range(tiling, dict(zip(loops, short, strict=False)))
         shared = [k for k, g in enumerate(plan.shared) if g > 1]
         groups = {k: (sharing.groups(tiling, k), tiling.loaders[k]) for k in shared}
         order = tile_order(tiling, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
-        return Trial(tiling, (short, full), order, *self._blocks(order, groups, plan.held))
+        return Trial(tiling, (short, full), order, *self._blocks(tiling, order, groups))
 
     def _run(self, trial: Trial) -> int:
         tiling, pool = trial.tiling, self.pool
@@ -143,7 +162,10 @@ class PlanTimer:
             ranges += distance[moved, ranges[..., 0] // SPACE][..., None]
         share, port = self.machine.ddr_bytes_per_cycle / self._busy_tiles(tiling), float(self.machine.dma.port_bytes)
         if sharing.stagger(tiling):
-            rows.fixed[:] -= np.repeat(hidden, count) * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
+            # tiles are behind by one setup: those of a part's further transfers meet
+            first = np.zeros(len(at), np.int64)
+            first[(last - count)[count > 0]] = hidden[count > 0]
+            rows.fixed[:] -= first * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
         rate = min(share, port)
         if trial.multicasts:
             begins = [fill.step for fill in trial.order.fills]
@@ -151,7 +173,7 @@ class PlanTimer:
             nodes = Nodes(
                 self.machine, rows, (rows.read, rows.write, np.arange(len(at))), trial.in_rows(last - count, last), fill
             )
-            orders = [nodes.seen(*nodes.ordered(rate, *way)) for way in COMPARED]
+            orders = [nodes.seen(*nodes.ordered(rate, way)) for way in TRIED]
             found = [measured(nodes.costs, own, share, port, windows) for own, windows in orders]
         else:
             took, before = rows.took(rate), byte_dependences(rows.read, rows.write)
@@ -161,9 +183,10 @@ class PlanTimer:
         best = better([f.cycles for f in found])
         result, place = found[best], np.zeros(len(rows.kind) + WAITS, np.int64)
         place[orders[best][0]] = np.arange(len(orders[best][0]))
-        # a later step's work may be over before an earlier one's
-        ends = np.maximum.accumulate(result.end[place[last[trial.computes] - 1]])
+        # the last step of a result ends late, when steps of the next one are over: steps alike are compared
+        ends = result.end[place[last[trial.computes] - 1]]
         if self.low.skipping:
+            ends = np.maximum.accumulate(ends)
             half = max(1, len(ends) // 2)
             left = tiling.steps - len(ends)
             missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
@@ -175,7 +198,10 @@ class PlanTimer:
         """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share
         of the DDR to the others."""
         low, plan, of, total, own = self.low, tiling.plan, tiling.loaders, 0.0, 0.0
+        gathered = dict(plan.gathered)
         for k, access in enumerate(self.accesses):
+            if k in gathered:
+                continue
             tiles = [s / d if f in access.factors else n
                      for f, (s, d, n) in enumerate(zip(low.sizes, plan.shard, tiling.pieces, strict=True))]  # fmt: skip
             size = tiling.slice_bytes[k] * tiling.fills(access.factors)
@@ -198,14 +224,14 @@ class PlanTimer:
             hi[f] -= (tiling.trips[f] - n) * plan.slices[f]
         return tuple(lo), tuple(hi)
 
-    def _blocks(self, order: Order, groups: dict[int, tuple[Groups, Loaders]],
-                held: frozenset[int]) -> tuple[list[int], list[int], list[Multicast]]:  # fmt: skip
+    def _blocks(self, tiling: Tiling, order: Order, groups: dict[int, tuple[Groups, Loaders]]
+                ) -> tuple[list[int], list[int], list[Multicast]]:  # fmt: skip
         """Return block, shift, step and "is a load that other tiles' loads overlap with" of every action, one
         after the other, per step the number of the action that computes it, and the multicasts."""
         out = [self._prologue(), 0, 0, 0]
         computes: list[int] = []
         low, n_read = self.low, len(self.low.reads)
-        stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in held]
+        stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in tiling.plan.held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
         shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
@@ -235,26 +261,28 @@ class PlanTimer:
                 parts[f].append((len(out) // 4, before[0] if len(before) == 2 else -1))
                 out += block, 0, 0, int(f > 0)
             elif kind == "exchange":
-                multicasts.append(self._multicast(order, f, groups, len(out) // 4, parts[f]))
+                multicasts.append(self._multicast(tiling, order, f, groups, len(out) // 4, parts[f]))
                 out += self._row("wait_worker", workers=0), 0, 0, 0
             elif kind == "emit":
                 computes.append(len(out) // 4)
                 out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0
         return out, computes, multicasts
 
-    def _multicast(self, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]], at: int,
+    def _multicast(self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]], at: int,
                    parts: list[tuple[int, int]]) -> Multicast:  # fmt: skip
         """Return the multicast of a fill, which is action `at`."""
         fill, read, write = order.fills[f], [], []
         step = order.steps[fill.step]
         sizes = [max(d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)) for k in fill.changed]
+        gathered = dict(tiling.plan.gathered)
         for k, size in zip(fill.changed, sizes, strict=True):
             first, tiles = groups[k][1]
+            first = 1 if k in gathered else first  # has no part in staging
             staged, target = self.staging[k][fill.version[k] % 2], self.base[k] + step.copy[k] * SPACE
             read += [] if first else [(staged, staged + part_bytes(size, tiles))]
             write.append((target, target + size))
-        sets, loaders = zip(*[groups[k] for k in fill.changed], strict=True)
-        made = self.exchanges.of(sets, loaders)
+        sets = tuple([groups[k][0] for k in fill.changed])
+        made = self.exchanges.of(sets, tuple([gathers.loaders(tiling, k, step) for k in fill.changed]))
         return Multicast(at, at, made.cycles(sizes, f > 0), read, write, parts)
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
@@ -271,7 +299,7 @@ class PlanTimer:
             found = self.shifts[moves] = len(self.distances)
             distance = np.zeros(self.n_spaces, np.int64)
             for k, c in moves:
-                distance[self.base[k] // SPACE] = c * SPACE
+                distance[self.base[k] // SPACE] = c % self.most_copies * SPACE
             self.distances.append(distance)
         return found
 

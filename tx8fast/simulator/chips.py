@@ -52,6 +52,11 @@ class ChipsSimulator:
             ) from None
         self.machine = self.chips[0].machine
 
+    def release(self) -> None:
+        """Forget the last launch on all chips."""
+        for chip in self.chips:
+            chip.release()
+
     def room(self, tensor: Tensor) -> None:
         """Parameters are made outside of DDR, of which every chip has its own."""
 

@@ -143,6 +143,11 @@ class FunctionalSimulator:
             bits |= state.status
         return [name for k, name in enumerate(STATUS) if bits >> k & 1]
 
+    def release(self) -> None:
+        """Forget the last launch, whose tiles know this simulator: its memory is free as soon as nobody holds it."""
+        for state in self.states.values():
+            state.leave()
+
     # --- execution -----------------------------------------------------------------------------
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> None:

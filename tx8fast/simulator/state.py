@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from tx8fast.simulator.exchange import Exchange
 
 
+def _no_remark(index: int) -> str:
+    return ""
+
+
 class TileState:
     """`spm` of tile `tile`, `ddr`, and register results `wb` = (pattern or count, index). `chip`: among those that exchange data."""
 
@@ -30,7 +34,7 @@ class TileState:
         self.position = 0
         self.calls = NO_CALLS  # of the running segment's kernel-core routines
         self.routine: Callable[[int], None] | None = None  # executes one of them as its oracle does, for exact runs
-        self.remark: Callable[[int], str] = lambda index: ""  # on what it was given, should it fail
+        self.remark: Callable[[int], str] = _no_remark  # on what it was given, should it fail
         self.slots: Sequence[int] = ()  # DDR addresses of the running segment's slots
         self.exchange: Exchange | None = None
         self.status = 0  # the CT's sticky exception byte; exact runs set it
@@ -40,6 +44,10 @@ class TileState:
         """Say which of the chips that exchange data in the next launch this tile's is."""
         self.chip = chip
         self.core.tile.place(self.tile, chip)
+
+    def leave(self) -> None:
+        """Let go of what the last launch has lent."""
+        self.routine, self.remark, self.exchange = None, _no_remark, None
 
     def note(self, bits: int) -> None:
         """Add bits of the running row to the exception byte (`exact_values.STATUS`)."""

@@ -19,11 +19,11 @@ from tx8fast.lower.base import Access, Lowering, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
-from tx8fast.tile import multicast, sharing
+from tx8fast.tile import gathers, multicast, sharing
 from tx8fast.tile.blocks import Blocks
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.nodes import Multicast, Range
-from tx8fast.tile.order import Action, Order
+from tx8fast.tile.order import Action, Fill, Order
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import dma_rows, part_of
@@ -42,6 +42,7 @@ class Addresses:
     scratch: list[int]
     consts: list[int]
     acc: int
+    gathered: dict[int, int]  # read access -> what the tile itself has of it
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class NestCode:
         ] = {}  # of every form the access, and the whole slice's
         self.forms = [self.low.slice_form(s.lo, s.hi) for s in order.steps]
         n_read = len(self.low.reads)
+        self.gathered = dict(tiling.plan.gathered)
         self.stored = [n_read + j for j in range(len(self.low.writes)) if n_read + j not in tiling.plan.held]
         em = Emitter()
         self.low.prologue(em, at.consts)
@@ -141,18 +143,19 @@ class NestCode:
         made = []
         for f, fill in enumerate(fills):
             read, write = reach[f]
-            cycles = self._cycles(fill.changed, f in met, write)
+            cycles = self._cycles(fill, f in met, write)
             made.append(Multicast(span[f][0], span[f][1], cycles, read, write, parts[f]))
         step_fill = np.searchsorted([fill.step for fill in fills], np.arange(len(self.order.steps)), "right") - 1
         return made, np.repeat(step_fill[self.step], np.diff(begin))
 
-    def _cycles(self, changed: tuple[int, ...], met: bool, arrived: Sequence[Range]) -> int:
-        """Return the cycles from the meeting, if tiles meet, to the arrival of these reads' slices everywhere."""
-        key = changed, met, tuple([b - a for a, b in arrived])
+    def _cycles(self, fill: Fill, met: bool, arrived: Sequence[Range]) -> int:
+        """Return the cycles from the meeting, if tiles meet, to the arrival of all slices of a fill everywhere."""
+        loaders = tuple([gathers.loaders(self.tiling, k, self.order.steps[fill.step]) for k in fill.changed])
+        key = fill.changed, loaders, met, tuple([b - a for a, b in arrived])
         if key not in self.known_cycles:
-            groups = tuple([sharing.groups(self.tiling, k) for k in changed])
-            of = multicast.exchanges(self.low.machine).of(groups, tuple([self.tiling.loaders[k] for k in changed]))
-            self.known_cycles[key] = of.cycles(key[2], met)
+            groups = tuple([sharing.groups(self.tiling, k) for k in fill.changed])
+            of = multicast.exchanges(self.low.machine).of(groups, loaders)
+            self.known_cycles[key] = of.cycles(key[-1], met)
         return self.known_cycles[key]
 
     # -- actions -------------------------------------------------------------------------------------------------
@@ -308,34 +311,44 @@ class NestCode:
             meet = lambda own, _: self.blocks.of(("meet", *masks(own)), lambda: isa.rows(multicast.meet(masks(own))))  # noqa: E731
             self._later(("meet", *fill.changed), meet)
             return
-        forms = [self._moves(k, self.order.steps[fill.step])[:2] for k in fill.changed]
+        s = self.order.steps[fill.step]
+        forms = [self._moves(k, s)[:2] for k in fill.changed]
+        sources: list[tuple] = []  # of a gathered read the slice, of another one its staging buffer
         for k, form in zip(fill.changed, forms, strict=True):
-            self.part_forms.setdefault(form[0], (k, form[1]))
-        copy = [
-            (fill.version[k] % self.tiling.copies[k], fill.version[k] % len(self.at.staging[k])) for k in fill.changed
-        ]
-        key = ("exchange", turn, *fill.changed, *copy, *[form for form, _ in forms])
+            if k in self.gathered:
+                sources.append((s.lo, s.hi))
+            else:
+                self.part_forms.setdefault(form[0], (k, form[1]))
+                sources.append((self.at.staging[k][fill.version[k] % len(self.at.staging[k])],))
+        targets = [self.at.access[k][s.copy[k]] for k in fill.changed]
+        key = ("exchange", turn, *fill.changed, *targets, *sources, *[form for form, _ in forms])
 
         def make(own: dict[int, Share], late: int) -> int:
-            parts = [self._cut(*form, own[k]) for k, form in zip(fill.changed, forms, strict=True)]
+            parts = [
+                self._sent(own[k], form, source) for k, form, source in zip(fill.changed, forms, sources, strict=True)
+            ]
 
             def rows() -> np.ndarray:
                 out: list[tuple] = []
-                for k, (_, start, size, _), (to, staged) in zip(fill.changed, parts, copy, strict=True):
-                    out += multicast.send(
-                        self.at.staging[k][staged], self.at.access[k][to] + start, size, own[k].mask, turn
-                    )
+                for k, (at, start, size, _), to in zip(fill.changed, parts, targets, strict=True):
+                    out += multicast.send(at, to + start, size, own[k].mask, turn)
                 return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
 
             number = self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
-            sizes = [(size, total) for _, _, size, total in parts]
-            staging = [self.at.staging[k][c] for k, (_, c) in zip(fill.changed, copy, strict=True)]
-            target = [self.at.access[k][c] for k, (c, _) in zip(fill.changed, copy, strict=True)]
-            self.reach[number] = ([(a, a + n) for a, (n, _) in zip(staging, sizes, strict=True) if n],
-                                  [(a, a + n) for a, (_, n) in zip(target, sizes, strict=True)])  # fmt: skip
+            self.reach[number] = ([(at, at + n) for at, _, n, _ in parts if n],
+                                  [(to, to + total) for to, (*_, total) in zip(targets, parts, strict=True)])  # fmt: skip
             return number
 
         self._later(key, make)
+
+    def _sent(self, own: Share, form: tuple[tuple, list[Descriptor]], source: tuple) -> tuple[int, int, int, int]:
+        """Return what a tile sends of a slice: from where, its start in the slice, its bytes, and those of the whole slice."""
+        _, start, size, total = self._cut(*form, own)
+        if own.access not in self.gathered:
+            return source[0], start, size, total
+        access, columns = self.low.reads[own.access], self.gathered[own.access]
+        at, start, size = gathers.piece(access, columns, own.rank, *source)
+        return self.at.gathered[own.access] + at, start, size, total
 
     def fitted(
         self, code: np.ndarray, shares: Sequence[Share], others: Sequence[Share]
@@ -361,8 +374,10 @@ class NestCode:
         code = code.copy()
         source = {at: k for k, copies in self.at.staging.items() if own[k].rank >= 0 for at in copies}
         for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["send"].OPCODE):
-            k = source[int(code["spm"][n, 0])]
-            code["spm"][n, 1] += moved[k, int(code["p"][n, 0])]
+            k = source.get(int(code["spm"][n, 0]))
+            if k is not None:
+                code["spm"][n, 1] += moved[k, int(code["p"][n, 0])]
+            (k,) = self.gathered if k is None else (k,)  # of equal ranks, pieces are equal
             code["p"][n, 1] = other[k].mask
         masks = {own[k].mask: other[k].mask for k in own}
         for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["barrier_sub"].OPCODE):

@@ -50,32 +50,43 @@ def loop_slices(tiling: Tiling, lo: Sequence[int], hi: Sequence[int]) -> Iterato
 
 def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int | None = None) -> list[LoopStep]:
     """Return the steps of a tile's range [lo, hi), at most `limit`."""
-    low, plan, copies = tiling.low, tiling.plan, tiling.copies
+    low, plan, copies, rare = tiling.low, tiling.plan, tiling.copies, tiling.low.rare
     n_read = len(low.reads)
     filled = [0] * len(copies)
     held: dict[tuple[int, int], Any] = {}  # (access that is kept, copy) -> what it holds
     before: list[Any] = [None] * n_read  # what the others hold
+    there: dict[int, dict[Any, int]] = {
+        k: {} for k in rare
+    }  # of what few slices need: contents -> the copy that has them
+    used: dict[int, int] = {}  # the copy that is used
     summed = [f for f in plan.order if low.reduce[f]]
+    kept = [k for k in plan.kept if k < n_read]
     several = [(k, n) for k, n in enumerate(copies) if n > 1]
     steps: list[LoopStep] = []
     for a, b, first, last, done in itertools.islice(loop_slices(tiling, lo, hi), limit):
         turn = 0  # of the reduction
-        for f in summed if plan.kept else ():
+        for f in summed if kept else ():
             turn = turn * tiling.trips[f] + (a[f] - lo[f]) // plan.slices[f]
         keys = low.contents(a, b)
-        for k in low.rare:
+        for k in rare:
             if not low.needs(k, a, b):
                 keys[k] = before[k]
-        for k in plan.kept:
+        for k in kept:
             before[k], held[k, turn] = held.get((k, turn)), keys[k]
         new = [k for k, (old, key) in enumerate(zip(before, keys, strict=True)) if key != old]
         before = keys
+        for k in rare.intersection(new):
+            used[k] = there[k].get(keys[k], filled[k] % copies[k])
+            if keys[k] in there[k]:
+                new.remove(k)
+            else:
+                there[k] = {key: c for key, c in there[k].items() if c != used[k]} | {keys[k]: used[k]}
         for k in new:
             filled[k] += 1
         copy = [0] * len(copies)
         for k, n in several:
-            copy[k] = max(0, filled[k] - (k < n_read)) % n
-        for k in plan.kept:
+            copy[k] = used[k] if k in used else max(0, filled[k] - (k < n_read)) % n
+        for k in kept:
             copy[k] = turn
         load = tuple([k for k in new if k not in plan.held]) if plan.held else tuple(new)
         steps.append(LoopStep(a, b, load, tuple(copy), first, last, done, tuple(new)))

@@ -23,8 +23,10 @@ from tx8fast.tile.blocks import Columns
 from tx8fast.tile.epochs import STORES, by_steps
 from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
 from tx8fast.tile.multicast import LOADS
+from tx8fast.tile.ranks import Way, by_path, improved
 
 CORE = len(QUEUE_DEPTH)  # behind the engines
+TDMA = 4  # the engine that moves data in scratchpad
 MASKS = 8  # of three windows
 #: steps of the core from the last one before a fill is used until stores of what it makes go, if they are to stay behind loads
 BEHIND = 4
@@ -142,18 +144,18 @@ class Nodes:
         timed = self.timed[at]
         return at[timed], worker[timed]
 
-    def ordered(self, rate: float, policy: str, behind: bool = False, reach: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of rows in the order of list scheduling, and the window of each. policy: of rows that could start at
-        the same time, that of the earlier time step goes first if "stepped", else the older one; behind: stores stay behind the loads
-        of the fill after next, which hold up all tiles; reach: places by which a row may go earlier than it stands, 0: any."""
-        held = np.where(behind & (self.kind == STORES), 2 * self.fill + BEHIND + 1, 0)
-        windows = Windows(self.window, self.home, held, self.wait_cycles)
+    def ordered(self, rate: float, way: Way) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows in the order of list scheduling, and the window of each. rate: bytes per cycle of a transfer."""
+        stay = np.where(way.behind & (self.kind == STORES), 2 * self.fill + BEHIND + 1, 0)
+        windows = Windows(self.window, self.home, stay, self.wait_cycles, way.drains)
         cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], 0)
-        before = within_reach(self.before, reach) if reach else self.before
+        before = within_reach(self.before, way.reach) if way.reach else self.before
         rank = None
-        if policy == "stepped":
+        if way.policy == "stepped":
             busy = np.where(self.row >= 0, cycles, self.issue)
             rank = by_steps(self.kind, busy, self.fill, before)
+        elif way.better_than:
+            rank = self._better(cycles, before, way)
         order, worker = list_order(self.kind, self.issue, cycles, before, QUEUE_DEPTH, windows, rank)
         wait, node = order < 0, np.maximum(order, 0)
         first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
@@ -161,3 +163,17 @@ class Nodes:
         at = np.arange(end[-1]) + np.repeat(first - end + size, size)
         own = np.repeat(np.where(wait | (self.row[node] < 0), 0, worker[node]), size)
         return np.append(at, self.sent_row), np.append(own, 0)  # at the end all messages are sent
+
+    def _better(self, cycles: np.ndarray, before: Csr, way: Way) -> np.ndarray:
+        """Return the rank of every node for an order that is better than another one. Backwards nobody knows what a wait will
+        take in: without windows, multicasts are work of an engine that nests with them hardly use, and the core, unless it is
+        held up by them, goes on meanwhile."""
+        core, beside = self.row < 0, (self.row < 0) & (not way.held)
+        kind, issue, took = (
+            np.where(core, TDMA, self.kind),
+            np.where(beside, 0, self.issue),
+            np.where(beside, self.issue, cycles),
+        )
+        rank = by_path(took, before) if way.better_than == "path" else None
+        first, _ = list_order(kind, issue, took, before, QUEUE_DEPTH, rank=rank)
+        return improved(kind, issue, took, before, first)

@@ -14,7 +14,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tx8fast.lower.base import Lowering
 from tx8fast.tile.nest import LoopStep, loop_steps
 from tx8fast.tile.tiling import Tiling
 
@@ -58,7 +57,7 @@ def tile_order(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], shared: Col
     steps = loop_steps(tiling, lo, hi, limit)
     parity = [i % low.turns if low.turns else s.done % 2 for i, s in enumerate(steps)]
     fills = _fills(steps, shared)
-    return Order(steps, parity, fills, _actions(low, steps, fills, shared, meet))
+    return Order(steps, parity, fills, _actions(tiling, steps, fills, shared, meet))
 
 
 def _fills(steps: Sequence[LoopStep], shared: Collection[int]) -> list[Fill]:
@@ -73,13 +72,16 @@ def _fills(steps: Sequence[LoopStep], shared: Collection[int]) -> list[Fill]:
     return fills
 
 
-def _actions(low: Lowering, steps: Sequence[LoopStep], fills: Sequence[Fill], shared: Collection[int], meet: bool
+def _actions(tiling: Tiling, steps: Sequence[LoopStep], fills: Sequence[Fill], shared: Collection[int], meet: bool
              ) -> list[Action]:  # fmt: skip
     """Loads of the next step stand before the compute of the present one, unless it reads the buffer that they fill; behind it and
     behind the parts of the fill after next, where tiles share: these hold up all tiles."""
+    low, gathered = tiling.low, dict(tiling.plan.gathered)
     begins = {fill.step: f for f, fill in enumerate(fills)}
     loads = [[Action("load", i, k) for k in s.load if k not in shared] for i, s in enumerate(steps)]
-    parts = [[Action("part", access=k, fill=f) for k in fill.changed] for f, fill in enumerate(fills)]
+    parts = [
+        [Action("part", access=k, fill=f) for k in fill.changed if k not in gathered] for f, fill in enumerate(fills)
+    ]
     together = [[Action("meet", fill=f)] * (f > 0 or meet) + [Action("exchange", fill=f)] for f in range(len(fills))]
     out = [*sum(parts[:1], []), *loads[0]] if low.prepares(steps[0].new) else [*loads[0], *sum(parts[:1], [])]
     out += sum([*parts[1:2], *together[:1]], [])

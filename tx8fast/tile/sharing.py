@@ -35,8 +35,6 @@ def sharers(tiling: Tiling) -> tuple[int, ...]:
     alone = (1,) * len(low.reads)
     if any([pieces[f] > 1 for f in low.skipping]):  # tiles that skip different slices are not in step
         return alone
-    if low.keeps and tiling.sums:
-        return alone  # buffers that stay do not take turns, as those of a multicast do
     for f, n in enumerate(pieces):
         rest = low.sizes[f] - (n - 1) * plan.shard[f]
         if n != plan.parts[f] or -(-rest // plan.slices[f]) != tiling.trips[f]:
@@ -68,12 +66,12 @@ def loaders(tiling: Tiling) -> dict[int, Loaders]:
     """Return which of the tiles that share a read load it, per shared read.
 
     Reads that change together are loaded by different tiles, in numbers that suit their sizes: one part to load and one
-    message to send is cheaper for a tile than several small ones."""
+    message to send is cheaper for a tile than several small ones. What is gathered nobody loads: every tile has a part of it."""
     together: dict[frozenset[int], list[int]] = {}
+    found: dict[int, Loaders] = {k: (0, tiling.plan.shared[k]) for k, _ in tiling.plan.gathered}
     for k, g in enumerate(tiling.plan.shared):
-        if g > 1:
+        if g > 1 and k not in found:
             together.setdefault(tiling.low.reads[k].factors, []).append(k)
-    found: dict[int, Loaders] = {}
     for reads in together.values():
         tiles = tiling.plan.shared[reads[0]]
         if len(reads) > tiles:
@@ -97,8 +95,10 @@ def staging(tiling: Tiling) -> list[tuple[tuple[int, ...], int, int]]:
     """Return the buffers of own parts: (the shared reads that take turns in them, bytes, copies). A tile loads a part of
     one of these reads."""
     parts: dict[tuple, list[int]] = {}
-    reads, of = tiling.low.reads, tiling.loaders
+    reads, of, gathered = tiling.low.reads, tiling.loaders, dict(tiling.plan.gathered)
     for k, (first, count) in of.items():
+        if k in gathered:
+            continue
         key = (reads[k].factors,) if count < tiling.plan.shared[k] else (k, first)
         parts.setdefault(key, []).append(k)
     out = []
@@ -114,7 +114,8 @@ def stagger(tiling: Tiling) -> int:
 
     Tiles in step set up their transfers all at the same time, and the DDR idles. Tiles that are behind by the longest
     setup load meanwhile; in a long nest this pays."""
-    of, machine = tiling.loaders, tiling.low.machine
+    machine = tiling.low.machine
+    of = {k: loaders for k, loaders in tiling.loaders.items() if k not in dict(tiling.plan.gathered)}
     often = [k for k, a in enumerate(tiling.low.reads) if tiling.fills(a.factors) >= STAGGERED]
     if not any(k in of for k in often):
         return 0

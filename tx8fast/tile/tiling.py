@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -45,12 +45,21 @@ class Plan:
     shared: tuple[int, ...] = ()  # per read access: tiles that load it together and pass it on (1: alone)
     runner_up: Plan | None = None  # the second best of those that were tried
     held: frozenset[int] = frozenset()  # accesses (reads, then writes) that stay in scratchpad: not loaded, not stored
-    kept: tuple[int, ...] = ()  # read accesses with a buffer per slice of the reduction: loaded when first needed
+    kept: tuple[
+        int, ...
+    ] = ()  # accesses with a buffer per slice: of a reduction, loaded when first needed; of a result
+    #: (read access, columns) of operands of which every tile that needs them has so many columns from the nest before
+    gathered: tuple[tuple[int, int], ...] = ()
 
     @property
     def runner_up_cycles(self) -> int:
         """Cycles of the second best plan, 0 if there is none."""
         return self.runner_up.estimate_cycles if self.runner_up is not None else 0
+
+    @property
+    def waits(self) -> bool:
+        """True if it is transfers that it waits for: a plan that waits for an engine gains nothing by moving less."""
+        return self.bound in ("ddr", "load")
 
     def but(self, **fields: Any) -> Plan:
         """Return the plan with other fields; searches ask for thousands, so the rest is not looked at again."""
@@ -164,16 +173,27 @@ class Tiling:
     @cached_property
     def copies(self) -> tuple[int, ...]:
         """How many scratchpad buffers every access has: one if it is moved only once."""
-        return tuple([self._copies(k, self.fills(a.factors)) for k, a in enumerate(self.accesses)])
+        found = [self._copies(k, self.fills(a.factors)) for k, a in enumerate(self.accesses)]
+        for k, taken in self.replaced.items():
+            found[k] = found[taken] = max(found[k], found[taken])
+        return tuple(found)
 
     def _copies(self, k: int, times: int) -> int:
         low, plan = self.low, self.plan
         if k in plan.kept:
-            return math.prod(n for n, r in zip(self.trips, low.reduce, strict=True) if r)
+            return (
+                times if k >= len(low.reads) else math.prod(n for n, r in zip(self.trips, low.reduce, strict=True) if r)
+            )
         if times == 1:
             return 1
         shared = k < len(plan.shared) and plan.shared[k] > 1
         return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
+
+    @cached_property
+    def replaced(self) -> Mapping[int, int]:
+        """Accesses of results that have no buffers of their own, with the read accesses whose buffers they take."""
+        (write, read), known = self.low.rows_at, self.low.replaced
+        return {**known, write: read} if write >= 0 and self.opens and self.sums else known
 
     def fills_once(self, k: int) -> bool:
         """True if access k has one buffer that holds all of the tile's bytes during the whole nest. A nest that keeps operands may
@@ -188,7 +208,7 @@ class Tiling:
         items += [(f"constant {i}", b) for i, b in enumerate(low.const_bytes())]
         items = [(name, round_up(b, ALIGN_BYTES)) for name, b in items]
         n_read = len(low.reads)
-        for k, (n, size) in enumerate(self._buffers()):
+        for k, n, size in self._buffers():
             name = f"operand {k}" if k < n_read else f"result {k - n_read}"
             items.append((f"{name} ({n} copies)" if n > 1 else name, n * size))
         for reads, size, stages in self.staging:
@@ -197,18 +217,28 @@ class Tiling:
             items.append(("partial sums", round_up(low.acc_bytes(lo, hi), ALIGN_BYTES)))
         return items
 
-    def _buffers(self) -> Iterator[tuple[int, int]]:
-        """Yield of every access its copies, and bytes of a copy."""
-        for n, size in zip(self.copies, self.slice_bytes, strict=True):
-            yield n, round_up(size, ALIGN_BYTES)
+    def _buffers(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the accesses that have buffers of their own, with their copies, and bytes of a copy."""
+        for k, (n, size) in enumerate(zip(self.copies, self.slice_bytes, strict=True)):
+            if k not in self.replaced:
+                yield k, n, round_up(size, ALIGN_BYTES)
+
+    @cached_property
+    def opens(self) -> bool:
+        """True if scratch of what prepares an access is used in the beginning only (`Lowering.opening`)."""
+        return self.low.opening > 0 and self.fills(self.low.opens_with) == 1
 
     def demand_bytes(self) -> int:
-        """Bytes that the buffers take when all of them are alive at once: the sum of `items`."""
-        return self.moved_bytes() + self.work_bytes()
+        """Bytes that the buffers take: the sum of `items`, less where only buffers that are not alive at once leave room."""
+        machine = self.low.machine
+        every = self.moved_bytes() + self.work_bytes()
+        if every <= machine.spm_limit - machine.spm_base or not self.opens:
+            return every
+        return every - self.low.turned_bytes(self.plan.slices)
 
     def moved_bytes(self) -> int:
         """Bytes of the buffers from and to which slices are moved; `bufs` matters to these alone."""
-        return sum([n * size for n, size in self._buffers()])
+        return sum([n * size for _, n, size in self._buffers()])
 
     def work_bytes(self) -> int:
         """Bytes of all other buffers."""

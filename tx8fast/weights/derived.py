@@ -133,6 +133,20 @@ def _spread(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape
     return np.repeat(np.eye(shape[0], dtype=np.int8), shape[1] // shape[0], axis=1)
 
 
+def _rows_by_distance(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """The row of every distance of two places of n, shape [n, n, width], of a table of 2 n - 1 rows from 1 - n on."""
+    n = shape[0]
+    return inputs[0][np.arange(n)[:, None] - np.arange(n)[None, :] + n - 1]
+
+
+def _own_place(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Ones at the row and, behind the `rows`, at the column of every patch of an image, shape [patches, 1, rows + columns]."""
+    rows = attrs["rows"]
+    columns = shape[-1] - rows
+    place = np.arange(rows * columns)
+    return np.concatenate([np.eye(rows)[place // columns], np.eye(columns)[place % columns]], axis=1)[:, None]
+
+
 def _triangle(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     """Ones where row >= column ("lower"), row < column ("after"), row > column ("upto", "below"), row = column ("one"), or, of blocks of
     `block` rows and columns, right below those of even number on the diagonal ("blocks"); or where a column is between the row and the
@@ -173,10 +187,12 @@ EXPRESSIONS: dict[str, Expression] = {
     "fp4_groups": fp4_groups,
     "gguf_blocks": unpack_blocks,
     "mxfp4": mxfp4,
+    "own_place": _own_place,
     "relative_bias": _relative_bias,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
     "rope_cos": rope_cos,
     "rope_sin": rope_sin,
+    "rows_by_distance": _rows_by_distance,
     "shift": _shift,
     "slice": _slice,
     "spread": _spread,

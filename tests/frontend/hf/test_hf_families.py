@@ -143,6 +143,17 @@ def test_number_of_ops_does_not_depend_on_the_experts(tmp_path):
     assert sizes[0] == sizes[1]
 
 
+@pytest.mark.parametrize("case", ["deepseek_v2", "deepseek_v3"])
+def test_scores_of_latent_attention_are_one_product(tmp_path, case):
+    """Of a prompt, so that they need not leave the scratchpad."""
+    config, _ = make_family(tmp_path, case)
+    program = import_hf(tmp_path, HfOptions(seq=SEQ))
+    products = [op for op in program.main.body if op.kind == "contract"]
+    assert len(products) == 2 * config["num_hidden_layers"]
+    softmaxes = [op for op in program.main.body if op.kind == "softmax" and "self_attn" in (op.loc or "")]
+    assert [op.operands[0].op.kind for op in softmaxes] == ["contract"] * config["num_hidden_layers"]
+
+
 def test_text_half_of_an_image_text_model(tmp_path):
     config, weights = make_family(tmp_path, "gemma3_text")
     wanted = FamilyReference(config, weights).prefill(IDS)

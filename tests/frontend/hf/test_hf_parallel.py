@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 
 import numpy as np
@@ -16,7 +17,9 @@ from tests.support.family_checkpoints import CONFIGS, ENCODERS, VOCAB, make_fami
 from tests.support.family_reference import FamilyReference
 from tests.support.recorded_families import make_recorded, token_ids
 from tx8fast.errors import ConfigError, InfeasibleError, UnsupportedError
+from tx8fast.frontend.hf import HfOptions, import_hf
 from tx8fast.machine import load_machine
+from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.program.verify import verify
 
 BATCH, SEQ, PAST = 2, 12, 16
@@ -173,3 +176,14 @@ def test_layers_that_keep_a_state_are_whole_on_every_chip(tmp_path, case):
     check(found, {"logits": record["prefill"]}, 2e-6)
     states = [name for name in found if name.endswith(("conv", "state", "row", "numerator"))]
     assert states and all(np.array_equal(found[name][0], found[name][1]) for name in states)
+
+
+@pytest.mark.parametrize("case", recorded.CONFIGS)
+def test_a_model_that_is_not_cut_is_held_whole(tmp_path, case):
+    """What `check` counts for one chip, for every kind of weight that a family has: all that belongs to a place of the model, once."""
+    (tmp_path / "config.json").write_text(json.dumps(recorded.config_of(case)))
+    program = import_hf(tmp_path / "config.json", HfOptions(seq=6))
+    assert program.shares is not None
+    held, cut = program.shares(1)
+    stored = sum(math.prod(w.shape) * ITEM_BYTES[w.dtype] for k, w in program.weights.items() if not k.startswith("%"))
+    assert 0.5 * stored <= held <= 1.5 * stored and cut == 1

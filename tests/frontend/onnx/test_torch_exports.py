@@ -52,3 +52,86 @@ def test_prefill(family, opset, tmp_path):
         got = program.run(feed)["logits"]
         assert np.abs(got - want).max() <= limit * np.abs(want).max()
         assert len(program.program.launches) <= LAUNCHES[family]
+
+
+def _sam():
+    vision = {"hidden_size": 32, "output_channels": 16, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 40, "patch_size": 4,
+              "window_size": 4, "global_attn_indexes": [1], "mlp_dim": 64, "num_pos_feats": 8}  # fmt: skip
+    prompts = {"hidden_size": 16, "image_size": 40, "patch_size": 4, "mask_input_channels": 4}
+    masks = {
+        "hidden_size": 16,
+        "mlp_dim": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "iou_head_hidden_dim": 16,
+    }
+    config = transformers.SamConfig(vision_config=vision, prompt_encoder_config=prompts, mask_decoder_config=masks)
+    return transformers.SamModel(config)
+
+
+def _sam_encoder():
+    model = _sam()
+    return model, lambda pixels: model.get_image_embeddings(pixels), (torch.randn(1, 3, 40, 40),)
+
+
+def _sam_decoder():
+    model = _sam()
+
+    def masks(image, points, labels):
+        found = model(image_embeddings=image, input_points=points, input_labels=labels)
+        return found.iou_scores, found.pred_masks
+
+    return (
+        model,
+        masks,
+        (torch.randn(1, 16, 10, 10), torch.rand(1, 1, 2, 2) * 40, torch.ones(1, 1, 2, dtype=torch.int64)),
+    )
+
+
+def _detr():
+    backbone = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1], out_features=["stage4"]
+    )
+    sides = {
+        f"{side}_{k}": n
+        for side in ("encoder", "decoder")
+        for k, n in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 48))
+    }
+    config = transformers.DetrConfig(backbone_config=backbone, d_model=32, num_queries=7, num_labels=5, **sides)
+    model = transformers.DetrForObjectDetection(config)
+
+    def boxes(pixels):
+        found = model(pixels)
+        return found.logits, found.pred_boxes
+
+    return model, boxes, (torch.randn(1, 3, 64, 96),)
+
+
+@pytest.mark.parametrize("opset", [20, 23])
+@pytest.mark.parametrize("make", [_sam_encoder, _sam_decoder, _detr], ids=lambda f: f.__name__[1:])
+def test_images(make, opset, tmp_path):
+    torch.manual_seed(0)
+    model, run, inputs = make()
+    model.eval()
+    for parameter in model.parameters():
+        if not parameter.abs().sum():  # what training begins with at zero
+            torch.nn.init.normal_(parameter, std=0.3)
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *given):
+            return run(*given)
+
+    path = tmp_path / "model.onnx"
+    with torch.no_grad():
+        torch.onnx.export(
+            Whole(), inputs, str(path), dynamo=True, opset_version=opset, external_data=False, verbose=False
+        )
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    feed = {given.name: x.numpy() for given, x in zip(session.get_inputs(), inputs, strict=True)}
+    found = tx8fast.compile(path, dtype="fp32").run(feed)
+    for result, want in zip(session.get_outputs(), session.run(None, feed), strict=True):
+        assert np.abs(found[result.name] - want).max() <= 2e-5 * np.abs(want).max()

@@ -45,12 +45,14 @@ def longest_paths(cycles: Sequence[int], before: Sequence[Sequence[int]]) -> lis
 
 def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int], before: Sequence[Sequence[int]],
                depth: Sequence[int], own: Sequence[int] | None = None, home: Sequence[int] | None = None,
-               held: Sequence[int] | None = None, wait_cycles: int = 0, rank: Sequence[int] | None = None
-               ) -> tuple[list[int], list[int]]:  # fmt: skip
+               held: Sequence[int] | None = None, wait_cycles: int = 0, rank: Sequence[int] | None = None,
+               drains: bool = False) -> tuple[list[int], list[int]]:  # fmt: skip
     """Return order and windows; arguments as in the facade, `before` as lists, own, home and held of its `Windows`."""
     n = len(engine)
     rank = range(n) if rank is None else rank
     own, home, held = (x or [0] * n for x in (own, home, held))
+    # windows that rows take unless they are free to take others
+    usual = [w if w >= 0 else h for w, h in zip(own, home, strict=True)]
     tile = _Tile()
     cores = [j for j in range(n) if engine[j] == CORE]
     order: list[int] = []
@@ -75,6 +77,11 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
         issued = max(core + issue[j], slot)
         return max(core, soonest), max(issued, soonest), issued, window, waiting
 
+    def wanted(w: int) -> bool:
+        """Whether a row of an engine would have to wait for window w, or leave its usual one."""
+        rows = [j for j in range(n) if j not in done and engine[j] < CORE and usual[j] != w]
+        return any(w in tile.open(waits[j]) for j in rows)
+
     def steps() -> list[tuple[int, set[int], int, int]]:
         """What the core does next: step, windows it waits for, when these are free, when it has done it."""
         out, over = [], tile.core
@@ -82,7 +89,7 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
             mask = tile.open(waits[j]) | {w for w in range(WINDOWS) if own[j] >> w & 1 and j not in drained}
             for i in before[j]:
                 if i not in done and engine[i] < CORE:
-                    mask |= {own[i] if own[i] >= 0 else home[i]}
+                    mask |= {usual[i]}
             until = max(over, tile.drained(mask))
             over = until + issue[j] + (wait_cycles if mask else 0)
             out.append((j, mask, until, over))
@@ -140,7 +147,7 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
             start, window = issued, 0
         if waiting:
             until = tile.drained(waiting)
-            waiting = waiting | {w for w in range(WINDOWS) if tile.end[w] <= until}
+            waiting = waiting | {w for w in range(WINDOWS) if (drains or wanted(w)) and tile.end[w] <= until}
             order.append(-sum(1 << w for w in waiting))
             for w in waiting:
                 tile.waited[w] += 1

@@ -206,45 +206,60 @@ def _latent(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     rows = m.norm(m.linear(x, at + ".kv_a_proj"), at + ".kv_a_layernorm", eps=1e-6)
     turned = m.rope(m.linear(x, at + ".k_rope"), c.rope_of[i], 1, at + ".k_rotated")
     rows, turned = made = remember(m, i, (rows, turned), past, at)
-    pairs = -1 if past else _pairs(m, i, x)
-    if past is None:
-        keys, values = m.linear(rows, at + ".k_nope"), m.linear(rows, at + ".v")
-        near = m.b("contract", q, keys, equation=SCORES, sizes=_sizes(c.heads, 1, latent.nope),
-                   useful_macs=_times(pairs, c.heads * latent.nope), loc=at + ".scores")  # fmt: skip
-    else:
-        up = m.param(at + ".k_nope.weight")
-        q = m.b("contract", q, up, equation="b s (h d), (h d) r -> b s (h r)",
-                sizes=("h", c.heads, "d", latent.nope), loc=at + ".q_latent")  # fmt: skip
-        near = m.b(
-            "contract",
-            q,
-            rows,
-            equation=SCORES,
-            sizes=_sizes(1, c.heads, latent.kv_rank),
-            loc=at + ".scores",
-        )
-    far = m.b("contract", q_rope, turned, equation=SCORES, sizes=_sizes(1, c.heads, latent.rope),
-              useful_macs=_times(pairs, c.heads * latent.rope), loc=at + ".rope_scores")  # fmt: skip
-    p = _softmax(m, i, m.b("add", near, far, loc=at + ".scores"), past, at)
-    if past is None:
-        o = m.b("contract", p, values, equation=MIXED, sizes=_sizes(c.heads, 1, latent.value),
-                useful_macs=_times(pairs, c.heads * latent.value), loc=at + ".mix")  # fmt: skip
-    else:
-        o = m.b(
-            "contract",
-            p,
-            rows,
-            equation=MIXED,
-            sizes=_sizes(1, c.heads, latent.kv_rank),
-            loc=at + ".mix",
-        )
-        o = m.b("contract", o, m.param(at + ".v.weight"), equation="b s (h r), (h d) r -> b s (h d)",
-                sizes=("h", c.heads, "d", latent.value), loc=at + ".values")  # fmt: skip
+    attend_to = _expanded if past is None else _in_latent_space
+    o = attend_to(m, i, (q, q_rope), (rows, turned), past, at)
     return m.out_linear(o, at + ".o_proj"), results(m, i, made)
 
 
-def _times(pairs: int, width: int) -> int:
-    return pairs if pairs < 0 else pairs * width
+def _expanded(
+    m: Blocks, i: int, queries: tuple[Value, Value], remembered: tuple[Value, Value], past: Past, at: str
+) -> Value:
+    """Attention to keys and values of every head: lanes that are turned stand behind the others, so that a score is one product."""
+    c, b, latent, (rows, turned) = m.c, m.b, m.c.latent, remembered
+    assert latent is not None
+    keys, values, (batch, seq, _) = m.linear(rows, at + ".k_nope"), m.linear(rows, at + ".v"), rows.shape
+
+    def heads(x: Value, width: int) -> Value:
+        return b("reshape", x, shape=(batch, seq, c.heads, width), loc=at + ".lanes")
+
+    def joined(x: Value, y: Value) -> Value:
+        both = b("concat", heads(x, latent.nope), y, axis=3, loc=at + ".lanes")
+        return b("reshape", both, shape=(batch, seq, c.heads * both.shape[3]), loc=at + ".lanes")
+
+    own = b("reshape", turned, shape=(batch, seq, 1, latent.rope), loc=at + ".lanes")
+    own = b("broadcast", own, shape=(batch, seq, c.heads, latent.rope), loc=at + ".lanes")
+    q, k = joined(queries[0], heads(queries[1], latent.rope)), joined(keys, own)
+    pairs, width = _pairs(m, i, rows) * c.heads, latent.nope + latent.rope
+    s = b(
+        "contract",
+        q,
+        k,
+        equation=SCORES,
+        sizes=_sizes(c.heads, 1, width),
+        useful_macs=pairs * width,
+        loc=at + ".scores",
+    )
+    p = _softmax(m, i, s, past, at)
+    return b("contract", p, values, equation=MIXED, sizes=_sizes(c.heads, 1, latent.value), useful_macs=pairs * latent.value,
+             loc=at + ".mix")  # fmt: skip
+
+
+def _in_latent_space(
+    m: Blocks, i: int, queries: tuple[Value, Value], remembered: tuple[Value, Value], past: Past, at: str
+) -> Value:
+    """Attention to the latent rows themselves, one key and value for all heads."""
+    c, b, latent, (rows, turned) = m.c, m.b, m.c.latent, remembered
+    assert latent is not None
+    q = b("contract", queries[0], m.param(at + ".k_nope.weight"), equation="b s (h d), (h d) r -> b s (h r)",
+          sizes=("h", c.heads, "d", latent.nope), loc=at + ".q_latent")  # fmt: skip
+    near = b("contract", q, rows, equation=SCORES, sizes=_sizes(1, c.heads, latent.kv_rank), loc=at + ".scores")
+    far = b(
+        "contract", queries[1], turned, equation=SCORES, sizes=_sizes(1, c.heads, latent.rope), loc=at + ".rope_scores"
+    )
+    p = _softmax(m, i, b("add", near, far, loc=at + ".scores"), past, at)
+    o = b("contract", p, rows, equation=MIXED, sizes=_sizes(1, c.heads, latent.kv_rank), loc=at + ".mix")
+    return b("contract", o, m.param(at + ".v.weight"), equation="b s (h r), (h d) r -> b s (h d)",
+             sizes=("h", c.heads, "d", latent.value), loc=at + ".values")  # fmt: skip
 
 
 def _pairs(m: Blocks, i: int, x: Value) -> int:

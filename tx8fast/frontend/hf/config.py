@@ -94,7 +94,7 @@ def _common(r: Reader, kind: str, family: Family) -> dict[str, Any]:
         "head_dim": head_dim, "intermediate": inner, "vocab": r.size("vocab_size"),
         "norm_eps": r.number("layer_norm_eps", 1e-5) if layer_norm else r.number("rms_norm_eps", 1e-6),
         "activation": r.text("hidden_act", "silu", ACTIVATIONS), "tied": r.flag("tie_word_embeddings"),
-        "dtype": r.text("torch_dtype" if r.value("torch_dtype") is not None else "dtype", None, DTYPES),
+        "dtype": r.text("dtype" if r.value("dtype") is not None else "torch_dtype", None, DTYPES),
         "attention_scale": (head_dim or 1) ** -0.5, "encoder": family.encoder,
         "windows": (0,) * (layers or 0), "sparse": (False,) * (layers or 0), "rope_of": (-1,) * (layers or 0),
         **({"norm": "layer", "norm_bias": True} if layer_norm else {}),

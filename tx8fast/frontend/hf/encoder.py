@@ -12,6 +12,7 @@ from tx8fast.frontend.hf.attention import attend
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.feed_forward import activated
 from tx8fast.frontend.hf.layer import layer
+from tx8fast.frontend.hf.squares import mapped
 from tx8fast.ir.core import Value
 
 
@@ -27,7 +28,7 @@ def encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
         x, _ = layer(m, i, x, None)
     if c.pool != "first_normed":
         x = m.norm(x, "norm")
-    results = {"last_hidden_state": x}
+    results = {"last_hidden_state": x if c.squares is None else mapped(m, x)}
     if c.pool:
         results["pooler_output"] = pooled = POOLS[c.pool](m, x, args)
         if m.has("projection.weight"):
@@ -80,7 +81,8 @@ def _patches(m: Blocks, pixels: Value) -> Value:
     if image.class_token:
         token = b("broadcast", m.param("class_token"), shape=(batch, 1, c.hidden), loc="class_token")
         x = b("concat", token, x, axis=1, loc="patches")
-    return m.norm(b("add", x, m.param("positions"), loc="positions"), "embed_norm")
+    x = b("add", x, m.param("positions"), loc="positions") if m.has("positions") else x
+    return m.norm(x, "embed_norm")
 
 
 def _heard(m: Blocks, sound: Value) -> Value:

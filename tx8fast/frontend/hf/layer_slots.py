@@ -124,7 +124,21 @@ def _image(s: SlotList, image: Image) -> Iterator[Slot]:
         yield s.outer("patches", (c.hidden,), ".bias")
     if image.class_token:
         yield s.outer("class_token", (*lead, *lead, c.hidden), "")
-    yield s.outer("positions", (*lead, c.positions, c.hidden), "")
+    if c.squares is None:
+        yield s.outer("positions", (*lead, c.positions, c.hidden), "")
+        return
+    if c.positions:
+        yield s.outer("positions", (1, *image.patches, c.hidden), "", steps=(("reshape", [1, c.positions, c.hidden]),))
+    yield from _map(s, c.squares.channels)
+
+
+def _map(s: SlotList, channels: int) -> Iterator[Slot]:
+    """Two convolutions without biases, stored [out, in, row, column], and the norms behind them."""
+    h = s.c.hidden
+    yield s.outer("map1", (channels, h, 1, 1), steps=(("reshape", [channels, h]),))
+    yield s.outer("map2", (channels, channels, 3, 3), steps=(("transpose", [2, 3, 0, 1]),))
+    for module in ("map1_norm", "map2_norm"):
+        yield from (s.outer(module, (channels,), side) for side in (".weight", ".bias"))
 
 
 def _sound(s: SlotList, channels: int) -> Iterator[Slot]:
@@ -182,6 +196,16 @@ def _disentangled(s: SlotList, i: int) -> Iterator[Slot]:
         for module, there in (("pos_k_proj", kind.to_places), ("pos_q_proj", kind.from_places)):
             if there:
                 yield from s.linear(i, "self_attn." + module, c.heads * c.head_dim, c.hidden, True)
+
+
+def _squares(s: SlotList, i: int) -> Iterator[Slot]:
+    c = s.c
+    assert c.squares is not None and c.image is not None
+    yield from _attention(s, i)
+    for module, n in zip(("row_places", "column_places"), c.image.patches, strict=True):
+        if c.squares.places:
+            n = c.squares.sides[i] or n
+            yield Slot(f"layers.{i}.{module}.weight", (s.key(i, module),), (2 * n - 1, c.head_dim))
 
 
 def _projections(s: SlotList, i: int, at: str, source: int) -> Iterator[Slot]:
@@ -311,7 +335,7 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
 #: the slots of what mixes tokens, by its name
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
     "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
-    "selective": mixer_slots.selective, "disentangled": _disentangled, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
+    "selective": mixer_slots.selective, "disentangled": _disentangled, "squares": _squares, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
     "shared+scan": lambda s, i: chain(mixer_slots.shared(s, i), mixer_slots.scan(s, i)),
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
 }  # fmt: skip

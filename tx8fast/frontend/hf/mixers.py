@@ -16,6 +16,7 @@ from tx8fast.frontend.hf.disentangled import disentangled
 from tx8fast.frontend.hf.lightning import lightning
 from tx8fast.frontend.hf.scan import scan
 from tx8fast.frontend.hf.selective import lru, selective
+from tx8fast.frontend.hf.squares import squares
 from tx8fast.frontend.hf.time_mix import time_mix
 from tx8fast.ir.core import Value
 
@@ -29,4 +30,5 @@ def _both(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
 MIXERS: dict[str, Callable[[Blocks, int, Value, Past], tuple[Value, Made]]] = {
     "attention": attention, "conv": short_conv, "scan": scan, "delta": delta, "attention+scan": _both, "shared+scan": scan,
     "selective": selective, "disentangled": disentangled, "lru": lru, "lightning": lightning, "channel_delta": channel_delta, "time_mix": time_mix,
+    "squares": squares,
 }  # fmt: skip

@@ -110,14 +110,18 @@ def share(c: ModelConfig, weights: ModelWeights, n: int) -> tuple[int, int]:
 
 def _what(c: ModelConfig, n: int, name: str) -> str | None:
     """Return by what a slot is cut over `n` chips, None if every chip has the whole of it."""
-    module, _, kind = name.rpartition(".")
-    if name.startswith("layers."):
-        module = module.split(".", 2)[2]
+    module, kind = _place(name)
     if module == "lm_head" and c.vocab % n == 0:
         return "vocabulary"
     if c.qk_norm == "heads" and module in HEAD_GAINS:
         return HEAD_GAINS[module]
     return None if module in ROWS and kind == "bias" else ROWS.get(module) or COLUMNS.get(module)
+
+
+def _place(name: str) -> tuple[str, str]:
+    """Return a slot's module inside its layer, empty for what is the layer's own, and which of the module's weights it is."""
+    module, _, kind = (name.split(".", 2)[2] if name.startswith("layers.") else name).rpartition(".")
+    return module, kind
 
 
 def _attends(c: ModelConfig) -> bool:
@@ -144,9 +148,7 @@ def _sizes(c: ModelConfig) -> dict[str, int]:
 
 def _cut(c: ModelConfig, weights: ModelWeights, p: Parallel, name: str, bound: Bound) -> Bound:
     """Return the slot's entry as the chips hold it."""
-    module, _, kind = name.rpartition(".")
-    if name.startswith("layers."):
-        module = module.split(".", 2)[2]
+    module, kind = _place(name)
     by_rows = module in ROWS
     what = _what(c, p.parts, name)
     if what is None:

@@ -69,6 +69,7 @@ COMPOSITES: dict[str, Composite] = {
     "qwen2_vl": _image_text("qwen2_vl_text"), "qwen2_5_vl": _image_text("qwen2_5_vl_text"), "qwen3_vl": _image_text("qwen3_vl_text"),
     "qwen3_vl_moe": _image_text("qwen3_vl_moe_text"),
     "clip": _towers("clip_text_model", "clip_vision_model"), "siglip": _towers("siglip_text_model", "siglip_vision_model"),
+    "sam": Composite({"vision": Piece("vision_config", "sam_vision_model", ("torch_dtype", "dtype"))}, "vision"),
     **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "whisper")},
 }  # fmt: skip
 
@@ -98,6 +99,6 @@ def piece_of(kind: str, raw: dict[str, Any], part: str | None, doing: str) -> tu
         return (piece.family if kind.endswith("_vl") else kind, raw) if part in (None, "text") else (piece.family, {})
     outer: dict[str, Any] = {k: raw[k] for k in piece.shared if k in raw}
     inner_kind = inner.get("model_type")
-    inner_kind = inner_kind if type(inner_kind) is str else piece.family
+    inner_kind = inner_kind if type(inner_kind) is str and inner_kind else piece.family
     given = {k: v for k, v in inner.items() if v is not None or k not in outer}
     return inner_kind, {**SECTION_DEFAULTS.get(inner_kind, {}), **outer, **given}

@@ -17,8 +17,9 @@ _YARN_OPTIONS = ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale
 
 
 def section_of(r: Reader) -> tuple[str, dict[str, Any]]:
-    """Return the name and content of the section that describes the rotation; newer files nest all of it."""
-    section = "rope_parameters" if r.raw.get("rope_parameters") else "rope_scaling"
+    """Return the name and content of the section that describes the rotation; newer files nest all of it. The library takes the older
+    one if a file has both."""
+    section = "rope_scaling" if r.raw.get("rope_scaling") or not r.raw.get("rope_parameters") else "rope_parameters"
     raw = r.raw.get(section) or {}
     if not isinstance(raw, dict):
         r.problems.append(f"key '{section}' is {raw!r}, required: an object")
@@ -49,8 +50,8 @@ def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, A
     else:
         wanted = dict.fromkeys(ROPE_TYPES[kind])
         given = dict(raw)
-        if kind == "yarn":
-            given.setdefault("original_max_position_embeddings", r.value("max_position_embeddings"))
+        if "original_max_position_embeddings" in wanted:
+            given["original_max_position_embeddings"] = _trained_length(r, raw)
         for key in wanted:
             if not positive(given.get(key)):
                 r.problems.append(f"{section}: key '{key}' is {given.get(key)!r}, required for {kind}: a number > 0")
@@ -148,6 +149,13 @@ def softmax_gain(rope: Rope) -> float:
     return _temperature(rope.scaling["factor"], every) ** 2 if every else 1.0
 
 
+def _trained_length(r: Reader, raw: dict[str, Any]) -> Any:
+    """Return the length before it was scaled: as the library does, of the file before that of the section, else the longest."""
+    key = "original_max_position_embeddings"
+    own, nested = r.value(key), raw.get(key)
+    return own if own is not None else nested if nested is not None else r.value("max_position_embeddings")
+
+
 def _yarn(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any]) -> float:
     for key in _YARN_OPTIONS:
         value = raw.get(key)
@@ -186,7 +194,7 @@ def _dynamic(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, An
 
 
 def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, Any]) -> float:
-    trained = raw.get("original_max_position_embeddings", r.raw.get("original_max_position_embeddings"))
+    trained = _trained_length(r, raw)
     longest = r.value("max_position_embeddings")
     if not positive(trained):
         r.problems.append(f"{section}: key 'original_max_position_embeddings' is {trained!r}, "

@@ -11,7 +11,7 @@ from typing import Any
 from tx8fast.frontend.hf.states import Cache, Keeper
 
 #: mixers of tokens that remember nothing
-STATELESS = ("none", "disentangled")
+STATELESS = ("none", "disentangled", "squares")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +157,16 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class Squares:
+    """Attention among the patches of squares of an image (SAM). Per layer: `sides` in patches, 0 = the whole image. `places`: scores know how
+    far apart rows and columns are; `channels` of the map that is made of the result."""
+
+    sides: tuple[int, ...]
+    places: bool
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes in elements. Per layer: `windows` in tokens (0 = unlimited), `rope_of` index into `ropes` (-1 = none),
     `sparse` whether the feed-forward part is made of experts."""
@@ -266,6 +276,7 @@ class ModelConfig:
     latent: Latent | None = None
     token_types: int = 0
     image: Image | None = None
+    squares: Squares | None = None
     quantization: dict[str, Any] | None = field(default=None, hash=False)
 
     @property

@@ -21,10 +21,11 @@ bool tx8_packed_check(const tx8_packed *packed, int64_t words, tx8_problem *p) {
 typedef struct {
     const char *name;
     int form;
+    uint32_t formats;
 } opcode_info;
 
 static const opcode_info OPCODES[] = {
-#define X(code, text, number) [code] = {text, number},
+#define X(code, text, number, mask) [code] = {text, number, mask},
     TX8_OPCODES(X)
 #undef X
 };
@@ -100,19 +101,17 @@ static bool check_row(const tx8_row *r, int64_t at, int64_t n_slots, tx8_problem
     int form = OPCODES[r->opcode].form;
     const char *name = OPCODES[r->opcode].name;
     if (!known_code(r->fmt)) return tx8_complain(problem, TX8_ERROR_FILE, "instruction %lld: format code %d does not exist", row, r->fmt);
+    if (!(OPCODES[r->opcode].formats >> r->fmt & 1))
+        return tx8_complain(problem, TX8_ERROR_FILE, "instruction %lld: format code %d of a %s, which takes others", row, r->fmt, name);
     if (r->slot < -1 || r->slot >= n_slots)
         return tx8_complain(problem, TX8_ERROR_FILE, "instruction %lld: found slot %d, required -1 to %lld", row, r->slot, (long long)n_slots - 1);
     if (far(r->ddr) || far(r->ddr_step[0]) || far(r->ddr_step[1]))
         return tx8_complain(problem, TX8_ERROR_FILE, "instruction %lld: found a DDR offset or step of %lld bytes or more", row, (long long)TX8_DDR_OFFSET);
-#define X(code) &&r->fmt != code
 #define Y(own, k) \
     if (form == own && (p[k] < 0 || p[k] >= n_slots)) \
-        return tx8_complain(problem, TX8_ERROR_FILE, "instruction %lld: found row numbers in slot %lld, required 0 to %lld", row, (long long)p[k], (long long)n_slots - 1); \
-    if (form == own && (1 TX8_NUMBER_FORMATS(X))) \
-        return tx8_complain(problem, TX8_ERROR_FILE, "instruction %lld: found row numbers of format code %d", row, r->fmt);
+        return tx8_complain(problem, TX8_ERROR_FILE, "instruction %lld: found row numbers in slot %lld, required 0 to %lld", row, (long long)p[k], (long long)n_slots - 1);
     TX8_NUMBER_SLOTS(Y)
 #undef Y
-#undef X
     for (int k = 0; k < PARAMETERS; k++) {
         const bound *b = BOUNDS + FIELDS[form][k];
         if (b->name && (p[k] < b->low || p[k] >= b->high))

@@ -62,7 +62,8 @@ FAMILIES: dict[str, Family] = {
     "qwen3_vl_text": _PLAIN.like("a qwen3 whose rotation has places of images, of which text uses one", defaults={"head_dim": 128},
                                  fields={**biases(), "qk_norm": "head"}),
     "phi3": _PLAIN.like("fused query-key-value and gate-up matrices, longrope",
-                        names=FUSED_MLP.but(self_attn__qkv="self_attn.qkv_proj"), defaults={"rms_norm_eps": 1e-5},
+                        names=FUSED_MLP.but(self_attn__qkv="self_attn.qkv_proj"),
+                        defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
                         fields={"windows": all_layers()}),
     "granite": _LLAMA.like("multipliers of embedding, attention, residual and logits", fields={
         "attention_scale": number("attention_multiplier", 1.0), "embedding_scale": number("embedding_multiplier", 1.0),

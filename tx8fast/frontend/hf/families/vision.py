@@ -10,7 +10,7 @@ from typing import Any
 from tx8fast.frontend.hf.families.encoders import BIASED, EMBED
 from tx8fast.frontend.hf.family import Family, Fields, Names, Part, flag, size, when
 from tx8fast.frontend.hf.reader import Reader
-from tx8fast.frontend.hf.spec import Image
+from tx8fast.frontend.hf.spec import Image, Squares
 
 
 def _image(whole: bool = True, **options: Any) -> Part:
@@ -47,6 +47,26 @@ def _dinov2_units(r: Reader, f: Fields) -> Fields:
             "renamed": (("mlp.gate_up", "mlp.weights_in"), ("mlp.down_proj", "mlp.weights_out")),
         }
     return fields
+
+
+def _sam(r: Reader, f: Fields) -> Fields:
+    side, layers = r.count("window_size", 14), f["layers"]
+    whole = r.get("global_attn_indexes", [2, 5, 8, 11], "a list of layer numbers", _numbers) or []
+    sides = tuple(0 if i in whole or not side else side for i in range(layers))
+    found = Squares(sides, r.flag("use_rel_pos", True), r.size("output_channels", 256) or 1)
+    return {
+        "squares": found,
+        "mixers": ("squares",) * layers,
+        "positions": f["positions"] if r.flag("use_abs_pos", True) else 0,
+    }
+
+
+def _numbers(v: Any) -> bool:
+    return type(v) is list and all(type(n) is int and n >= 0 for n in v)
+
+
+def _sam_units(r: Reader, f: Fields) -> Fields:
+    return {"intermediate": r.size("mlp_dim", int((f["hidden"] or 1) * (r.number("mlp_ratio", 4.0) or 4.0)))}
 
 
 _SEES = {
@@ -128,8 +148,19 @@ _SIGLIP_TEXT = Family(
      "projection": lambda r, f: r.size("projection_size", f["hidden"])},
     defaults={**_SIGLIP, "vocab_size": 32000}, norm="layer", encoder=True,
 )  # fmt: skip
+_SAM = Family(
+    "an encoder of images whose layers see squares or everything; learned products with distances of rows and columns, a map of the result",
+    Names(("vision_encoder.", "sam.vision_encoder.", ""), "layers.{}.",
+          {"self_attn.qkv": "attn.qkv", "self_attn.o_proj": "attn.proj", "row_places": "attn.rel_pos_h", "column_places": "attn.rel_pos_w",
+           "mlp.up_proj": "mlp.lin1", "mlp.down_proj": "mlp.lin2", "attn_norm": "layer_norm1", "mlp_norm": "layer_norm2"},
+          {"patches": "patch_embed.projection", "positions": "pos_embed", "map1": "neck.conv1", "map1_norm": "neck.layer_norm1",
+           "map2": "neck.conv2", "map2_norm": "neck.layer_norm2"}),
+    {**BIASED, "qkv_bias": flag("qkv_bias", True), "final_norm": False}, (_image(class_token=False), _sam, _sam_units),
+    defaults={**_SEES, "layer_norm_eps": 1e-6, "image_size": 1024, "intermediate_size": 1, "hidden_size": 768, "num_hidden_layers": 12,
+              "num_attention_heads": 12}, norm="layer", encoder=True,
+)  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
     "vit": _VIT, "dinov2": _DINOV2, "clip_vision_model": _CLIP_VISION, "clip_text_model": _CLIP_TEXT,
-    "siglip_vision_model": _SIGLIP_VISION, "siglip_text_model": _SIGLIP_TEXT,
+    "siglip_vision_model": _SIGLIP_VISION, "siglip_text_model": _SIGLIP_TEXT, "sam_vision_model": _SAM,
 }  # fmt: skip

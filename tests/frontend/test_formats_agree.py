@@ -1,0 +1,26 @@
+"""One Llama as a configuration, GGUF, ONNX and StableHLO gives programs of nearly the same cycles."""
+
+import pytest
+
+import tx8fast
+from tests.support.llama_formats import TOKENS, write_config, write_gguf, write_onnx, write_stablehlo
+
+#: of the cycles of the configuration's program
+WITHIN = 0.03
+
+
+def cycles(path, **options):
+    return tx8fast.compile(path, embed_limit_bytes=0, **options).simulate().cycles
+
+
+@pytest.mark.parametrize("phase, sizes", [("prefill", {"seq": TOKENS}), ("decode", {"past": TOKENS})])
+def test_every_format_takes_as_long(tmp_path, phase, sizes):
+    pytest.importorskip("gguf")
+    pytest.importorskip("jax")
+    found = {
+        "config": cycles(write_config(tmp_path), phase=phase, **sizes),
+        "gguf": cycles(write_gguf(tmp_path), phase=phase, **sizes),
+        "onnx": cycles(write_onnx(tmp_path, phase)),
+        "stablehlo": cycles(write_stablehlo(tmp_path, phase)),
+    }
+    assert max(found.values()) <= (1 + WITHIN) * min(found.values()), found

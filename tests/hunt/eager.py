@@ -1,0 +1,39 @@
+"""Programs whose tiles hand results to each other although the model is too small for it to pay.
+
+Operands of a few KiB are loaded by every tile for itself, and what costs most to move decides what stays in scratchpad. A hunted model is
+small, so that plans in which tiles share operands, and gather what a nest before has left in them, come of it only when they seem cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tx8fast.api import CompiledProgram
+from tx8fast.search.memory import Memory
+from tx8fast.tile import sharing
+from tx8fast.tile.tiling import Tiling
+
+#: bytes of an operand from which on tiles share it, and the divisor of the cycles of what gathers or is left to be gathered
+SHARED_BYTES, CHEAPER = 256, 16
+
+
+@contextmanager
+def eager_plans() -> Iterator[None]:
+    """Share small operands, and prefer plans that gather, in what is compiled meanwhile in this process."""
+    least, cycles = sharing.SHARE_MIN_BYTES, Memory.cycles
+
+    def cheap(self: Memory, how: Tiling, held: frozenset[int], closely: bool = False) -> int:
+        left = any(k >= len(how.low.reads) for k in how.plan.kept)
+        return cycles(self, how, held, closely) // (CHEAPER if how.plan.gathered or left else 1)
+
+    sharing.SHARE_MIN_BYTES, Memory.cycles = SHARED_BYTES, cheap
+    try:
+        yield
+    finally:
+        sharing.SHARE_MIN_BYTES, Memory.cycles = least, cycles
+
+
+def gathers(program: CompiledProgram) -> bool:
+    """True if a nest of the program gathers what the one before it has left."""
+    return any(nest.get("gathered") for s in program.program.segments for nest in s.info.get("nests", ()))

@@ -1,0 +1,167 @@
+"""What is known of planned lowerings that may be nests of chains: what they cost, hand over, leave and gather.
+
+May import: graph_table, isa, lower, machine, _kernels, search.*, tile. Must not: build chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast._kernels import BOUNDS
+from tx8fast.graph_table import ChainRecord, Record
+from tx8fast.lower import lower, variants
+from tx8fast.lower.base import Lowering
+from tx8fast.search.fitting import make_tiling
+from tx8fast.search.gathering import gathered, leaving
+from tx8fast.search.handover import Nest, can_hand_over, columns_left, handed, is_local, same_parts
+from tx8fast.search.planning import Planner
+from tx8fast.search.prices import priced
+from tx8fast.search.trial import PlanTimer, closely_timed
+from tx8fast.tile.tiling import Plan, Tiling
+
+TRIES = 3  # plans tried for one hand-over
+MAX_TRIES = 400  # of them in all functions together; equal ones count once
+LOOKS_PER_SECOND = 10_000  # chains, and plans for hand-overs, that are looked at per second of the search's limit
+
+
+class Memory:
+    """What is known of planned lowerings, wherever they stand: equal layers ask nothing twice. seconds: limit of the search;
+    work is counted, so that what is found does not depend on the machine. limited: True if something of the function at hand
+    was left out."""
+
+    def __init__(self, planner: Planner, seconds: float = 0.0) -> None:
+        self.looks = int(seconds * LOOKS_PER_SECOND)
+        self.limited = False
+        self.planner, self.machine = planner, planner.machine
+        self.barrier_cycles = isa.sequence_cycles(self.machine, isa.make("barrier"))
+        self.tries = MAX_TRIES
+        self.tilings: dict[tuple[int, Plan], Tiling] = {}
+        self.timers: dict[tuple[int, bool], PlanTimer] = {}
+        self.costs: dict[tuple[Tiling, frozenset[int], bool], int] = {}
+        self.formulas: dict[int, tuple[np.ndarray, ...]] = {}
+        self.answers: dict[tuple, int] = {}
+        self.fits: dict[tuple, Tiling | None] = {}
+        self.options: dict[Record, list[Lowering]] = {}
+        self.left: dict[tuple, list[Tiling]] = {}
+        self.pairs: dict[tuple, Tiling | None] = {}
+
+    def look(self) -> bool:
+        """Return whether one more chain or plan may be looked at."""
+        if not self.looks:
+            self.limited = True
+            return False
+        self.looks -= 1
+        return True
+
+    def tiling(self, low: Lowering, plan: Plan) -> Tiling:
+        """Return the one object for a lowering and a plan."""
+        key = id(low), plan
+        if key not in self.tilings:
+            self.tilings[key] = Tiling(low, plan)
+        return self.tilings[key]
+
+    def local(self, a: Nest, b: Nest, gathered: Sequence[int] = ()) -> bool:
+        """True if b reads nothing of a's results that another tile wrote; gathered: read accesses that do not count."""
+        return bool(self._ask(is_local, a.how, b.how, tuple([p for p in handed(a, b) if p[1] not in gathered])))
+
+    def hands_over(self, a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
+        """True if b may use the buffer of a's access ka as that of its read kb, or gather it from what tiles have."""
+        columns = dict(b.plan.gathered).get(kb, 0)
+        return (
+            self._ask(columns_left, a, ka, b, kb) == columns
+            if columns
+            else bool(self._ask(can_hand_over, a, ka, b, kb))
+        )
+
+    def _ask(self, question: Callable[..., int], *what: Any) -> int:
+        key = (question, *what)
+        if key not in self.answers:
+            self.answers[key] = question(*what)
+        return self.answers[key]
+
+    def cycles(self, how: Tiling, held: frozenset[int], closely: bool = False) -> int:
+        """Return the cycles of a nest with its final wait, without moving what is held; closely: timed as what is chosen is."""
+        closely = closely and closely_timed(how)
+        if (how, held, closely) not in self.costs:
+            timer = self.timers.get((id(how.low), closely))
+            if timer is None:
+                plain = PlanTimer(how.low, self.machine)
+                timer = self.timers[id(how.low), closely] = plain.closer() if closely else plain
+            self.costs[how, held, closely] = timer.cycles(how.but(held=held)) - self.barrier_cycles
+        return self.costs[how, held, closely]
+
+    def fit(self, a: Tiling, ka: int, b: Nest, kb: int, before: bool = False) -> Tiling | None:
+        """Return the best plan of b's group whose access kb has the buffer of a's access ka, None if there is none or the
+        limit of tries is reached. `before`: b is to hand it to a."""
+        key = a, ka, b.step.record, kb, before
+        if key not in self.fits:
+            found = [how for low in self.lowerings(b) for how in self._fitting(a, ka, low, kb, before)]
+            held = frozenset(() if before else {kb})
+            self.fits[key] = min(found, key=lambda how: self.cycles(how, held), default=None)
+        return self.fits[key]
+
+    def leaving(self, a: Nest, ka: int) -> list[Tiling]:
+        """Return plans that leave a's result ka where others may gather it."""
+        key = a.step.record, ka
+        if key not in self.left:
+            self.left[key] = leaving(self, a, ka)
+        return self.left[key]
+
+    def gathered(self, first: Tiling, ka: int, b: Nest, kb: int, leaves: Sequence[int] = ()) -> Tiling | None:
+        """Return the plan with which b gathers as operand kb what a plan leaves of its result ka, None if there is none. leaves:
+        results that it leaves in turn."""
+        key = first, ka, b.step.record, kb, *leaves
+        if key not in self.pairs:
+            self.pairs[key] = gathered(self, first, ka, b, kb, leaves)
+        return self.pairs[key]
+
+    def prices(self, low: Lowering) -> tuple[np.ndarray, ...]:
+        """Return what the formulas say of a lowering's candidates."""
+        if id(low) not in self.formulas:
+            self.formulas[id(low)] = priced(low, self.machine)
+        return self.formulas[id(low)]
+
+    def lowerings(self, b: Nest) -> list[Lowering]:
+        record = b.step.record
+        assert record is not None and not isinstance(record, ChainRecord)
+        if record not in self.options:
+            n_read = len(b.how.low.reads)
+            more = [low for low in (lower(record, self.machine)[0], *variants(record, self.machine))
+                    if low.chains and len(low.reads) == n_read and low.variant != b.how.low.variant]  # fmt: skip
+            for low in more:
+                low.sharing = self.planner.sharing
+            self.options[record] = [b.how.low, *more]
+        return self.options[record]
+
+    def _fitting(self, a: Tiling, ka: int, low: Lowering, kb: int, before: bool) -> Iterator[Tiling]:
+        """Yield the first few plans in the order of the formulas whose access kb has the buffer of a's access ka."""
+        parts, slices, inner, cycles, _, bound = self.prices(low)
+        capacity = self.machine.spm_limit - self.machine.spm_base
+        same: dict[bytes, bool] = {}
+        tried = 0
+        whole = np.ones(len(cycles), bool)
+        for f in (*low.reads, *low.writes)[kb].factors:  # a buffer that is handed over holds all of a tile's bytes
+            whole &= parts[:, f] * slices[:, f] >= low.sizes[f]
+        for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")]:
+            if tried == TRIES or not self.tries:
+                return
+            sharding = parts[i].tobytes()
+            if not same.get(sharding, True):
+                continue
+            if not self.look():
+                return
+            how = make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+            if sharding not in same:
+                same[sharding] = same_parts(a, ka, how, kb)
+                if not same[sharding]:
+                    continue
+            if not how.fills_once(kb) or not low.fits(how.plan.slices) or how.demand_bytes() > capacity:
+                continue
+            if can_hand_over(how, kb, a, ka) if before else can_hand_over(a, ka, how, kb):
+                tried += 1
+                self.tries -= 1
+                yield self.tiling(low, how.plan)
