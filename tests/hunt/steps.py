@@ -12,16 +12,21 @@ give what it gives of equal numbers. How far rounding may take a value is measur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from hunt.formats import F32, F64, I64, code_of
 from hunt.reference import NoReference
 from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 
-#: where an op jumps, or is equal to its operand: at whole numbers and these. So does a cast to whole numbers
-STEPS = {"Ceil": (0.0,), "Floor": (0.0,), "Round": (0.0, 0.5)}
-PARTS = (0.0, 0.5)
+#: numbers nearest to some that ops jump at
+NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "whole": np.round,
+    "half": lambda x: np.round(x - 0.5) + 0.5,
+    "pole": lambda x: (np.round(x / np.pi - 0.5) + 0.5) * np.pi,
+}
+#: where an op jumps, or is equal to its operand. A cast to whole numbers does so at these
+STEPS = {"Ceil": ("whole",), "Floor": ("whole",), "Round": ("whole", "half"), "Tan": ("pole",)}
 #: what comparisons give of equal numbers. A cast to bool compares with nothing
 OF_EQUALS = {"Equal": True, "GreaterOrEqual": True, "LessOrEqual": True, "Greater": False, "Less": False}
 #: ops whose whole numbers are places of numbers: none lies between two of them
@@ -38,7 +43,7 @@ class Steps:
 
     def __init__(self, graph: GraphProto, rounded: set[str], values: Arrays) -> None:
         self.values = values
-        self.parts: dict[str, frozenset[float]] = {}  # floats -> the parts of whole numbers that a reader jumps at
+        self.floats: dict[str, frozenset[str]] = {}  # values -> the keys of `NEAREST` that a reader jumps at
         self.whole: list[str] = []  # whole numbers made of floats
         self.compared: dict[str, tuple[str, str, bool]] = {}  # result -> operands ("": nothing), what equal ones give
         numbers: set[str] = set()  # those, and what is made of them
@@ -46,9 +51,9 @@ class Steps:
             floats = [n for n in node.input if n in values and values[n].dtype == np.float32]
             whole = [n for n in node.output if n in rounded and n in values and values[n].dtype.kind in "iu"]
             cast, x = node.op_type in ("Cast", "CastLike"), node.input[0] if node.input else ""
-            parts = (0.0,) if cast and whole else STEPS.get(node.op_type, ())
-            if parts and x in rounded and x in floats:
-                self.parts[x] = self.parts.get(x, frozenset()).union(parts)
+            steps = ("whole",) if cast and whole else STEPS.get(node.op_type, ())
+            if steps and x in rounded and x in floats:
+                self.floats[x] = self.floats.get(x, frozenset()).union(steps)
             if floats and node.op_type not in PLACES:
                 self.whole += whole
             if (floats and node.op_type not in PLACES) or not numbers.isdisjoint(node.input):
@@ -68,8 +73,8 @@ class Steps:
 
     def measured(self) -> Iterator[ValueInfoProto]:
         """Yield the results that `met` reads: values in front of their choices, and what compared numbers are apart."""
-        for name in (*self.parts, *self.whole):
-            code = F32 if name in self.parts else I64
+        for name in (*self.floats, *self.whole):
+            code = F32 if name in self.floats else I64
             yield helper.make_tensor_value_info(_raw(name), code, None)
         for name in self.compared:
             yield helper.make_tensor_value_info(_apart(name), F64, None)
@@ -77,25 +82,29 @@ class Steps:
     def none(self) -> dict[str, np.ndarray]:
         """Return the inputs that choose nothing: scalars, as some values have shapes that roundings decide."""
         found: dict[str, np.ndarray] = {}
-        for names, dtype in ((self.parts, np.float32), (self.whole, np.int64)):
+        for names, dtype in ((self.floats, np.float32), (self.whole, np.int64)):
             for name in names:
                 found |= {_is(name): np.zeros((), bool), _as(name): np.zeros((), dtype)}
         return found | {_as(name): np.asarray(not given) for name, (_, _, given) in self.compared.items()}
 
     def met(self, small: Sequence[Arrays], large: Sequence[Arrays], slack: float) -> Iterator[dict[str, np.ndarray]]:
-        """Yield inputs that take values to where runs with small and with large disturbances say that rounding may take them."""
-        for part in PARTS:
-            yield self._on_steps(part, small, large, slack)
+        """Yield inputs that take values to where runs with small and with large disturbances say that rounding may take them. Raises
+        NoReference where that is any number at all."""
+        if self._on_steps("pole", small, large, slack):
+            raise NoReference("roundings decide on which side of a pole a number is")
+        for kind in NEAREST:
+            yield self._on_steps(kind, small, large, slack)
         yield self._equals(small, large, slack)
         yield from self._between([*small, *large])
 
     def _on_steps(
-        self, part: float, small: Sequence[Arrays], large: Sequence[Arrays], slack: float
+        self, kind: str, small: Sequence[Arrays], large: Sequence[Arrays], slack: float
     ) -> dict[str, np.ndarray]:
         found = {}
-        for name in (n for n, parts in self.parts.items() if part in parts):
+        for name in (n for n, kinds in self.floats.items() if kind in kinds):
             plain = self.values[name].astype(np.float64)
-            step = np.asarray(np.round(plain - part) + part)
+            with np.errstate(all="ignore"):
+                step = np.asarray(NEAREST[kind](plain))
             # a remainder goes half of the way to nothing in half of the runs
             meets = _reaches(_raw(name), plain, step, small, large, slack, 1 + (step == 0))
             if meets.any():
@@ -137,11 +146,11 @@ class Steps:
         """Yield the nodes, and behind each that makes such a value the choice between it and another."""
         make = helper.make_node
         for node in nodes:
-            made = [name for name in node.output if name in self.parts or name in self.whole or name in self.compared]
+            made = [name for name in node.output if name in self.floats or name in self.whole or name in self.compared]
             node.output[:] = [f"{name} found" if name in made else name for name in node.output]
             yield node
             for name in made:
-                if name in self.parts:
+                if name in self.floats:
                     yield make("Identity", [f"{name} found"], [_raw(name)])
                     yield make("Where", [_is(name), _as(name), _raw(name)], [name])
                 elif name in self.whole:

@@ -161,6 +161,18 @@ def test_a_rounded_number_may_be_just_where_an_op_rounds():
     assert whole.unsure[0] and halves.unsure[1] and not whole.unsure[2] and not halves.unsure[2]
 
 
+def test_a_tangent_beside_its_pole_has_no_reference():
+    """One step of bf16 from the pole the tangent is 2,000, two steps from it 120: a softmax behind it says nothing."""
+    for root, near in ((2.46875, True), (1.90625, False)):
+        d = Draft(np.random.default_rng(0), BF16)
+        d.op("Softmax", d.op("Tan", d.op("Sqrt", d.input(np.asarray([root, 1.0, 0.5], np.float32)))))
+        if near:
+            with pytest.raises(NoReference, match="side of a pole"):
+                Oracle(*d.model()).expected()
+        else:
+            assert not next(iter(Oracle(*d.model()).expected().values())).unsure[0]
+
+
 @pytest.mark.parametrize("kind", ["Floor", "Ceil", "Sign", "Cast", "Greater"])
 @pytest.mark.parametrize(("code", "factors"), [(BF16, (-1e-20, 1e-23)), (F16, (-1e-4, 1e-4))])
 def test_a_number_below_the_least_of_its_format_may_be_nothing(kind, code, factors):
