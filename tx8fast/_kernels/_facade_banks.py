@@ -44,5 +44,7 @@ def bank_shares(
     require(KERNEL, banks > 0 and 0 < per_bank and deep, "banks, beats or buffers out of range")
     out = np.ones((len(fifos), len(begin) - 1, lanes))
     depths = int_array(KERNEL, "fifos", sorted(fifos))
-    check_status(KERNEL, _banks.shares(begin, lane, beat, step, banks, per_bank, depths, STEPS, WARM, WINDOW, JITTER, out))
+    check_status(
+        KERNEL, _banks.shares(begin, lane, beat, step, banks, per_bank, depths, STEPS, WARM, WINDOW, JITTER, out)
+    )
     return out[np.searchsorted(depths, np.asarray(fifos, np.int64))]
