@@ -20,6 +20,7 @@ from hunt.nearly import (
     lost_of_products,
     nearly_largest,
     norm_of_single_numbers,
+    sizes_in_norm,
     ties_decide,
 )
 from hunt.reference import Arrays, NoReference, Session, differs, with_all_values
@@ -320,6 +321,7 @@ class Oracle:
                     left = norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
                     left = left + lost_of_products(node, self.values | self.stored)
                     inside = inner and inner * self._inside(node, self.values[name])
+                    inside = inside + (sizes_in_norm(node, self.values | self.stored) if k == 0 else 0.0)
                     disturb(name, name + "?" if wraps else name, 1 + terms / 2, inside, name + "@", left)
                     if wraps:
                         keep(name, name + "?", name + "?", name)
