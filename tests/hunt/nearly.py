@@ -78,6 +78,18 @@ def sizes_in_norm(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | 
     return scale * (np.abs(wide) + np.abs(mean)) / np.sqrt(variance + attrs.get("epsilon", 1e-5)) + bias
 
 
+def sizes_in_window(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:
+    """Return what a local response normalisation changes by where its sum of squares is off by the largest square of all channels:
+    the reference adds what comes into a window and takes off what leaves it. values: those that are known."""
+    x = values.get(node.input[0])
+    if node.op_type != "LRN" or x is None:
+        return 0.0
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    squares = attrs.get("alpha", 1e-4) / attrs["size"] * np.square(x, dtype=np.float64)
+    share = squares.max(axis=1, keepdims=True) / (attrs.get("bias", 1.0) + squares)
+    return np.abs(values[node.output[0]]) * attrs.get("beta", 0.75) * share
+
+
 def lost_of_products(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:
     """What products of many numbers may lose in some order of them: all where partial products leave the range above, and what numbers
     below the smallest normal one are rounded by times all factors above 1. values: those that are known."""

@@ -21,6 +21,7 @@ from hunt.nearly import (
     nearly_largest,
     norm_of_single_numbers,
     sizes_in_norm,
+    sizes_in_window,
     ties_decide,
 )
 from hunt.reference import Arrays, NoReference, Session, differs, with_all_values
@@ -133,7 +134,7 @@ class Oracle:
         for _ in range(ROUNDS):
             met = [
                 m
-                for m in (self._nothing(*runs), *self._steps.met(*runs, SLACK))
+                for m in (*self._nothing(*runs), *self._steps.met(*runs, SLACK))
                 if m and not any(_same(m, t) for t in tried)
             ]
             tried += met
@@ -209,10 +210,10 @@ class Oracle:
             return not any(self.codes.get(v) in FLOATS for v in node.input) or node.op_type in EXACT
         return node.op_type in EXACT
 
-    def _nothing(self, small: list[Arrays], large: list[Arrays]) -> Arrays:
+    def _nothing(self, small: list[Arrays], large: list[Arrays]) -> tuple[Arrays, Arrays]:
         """Return, of values that something is divided by and of remainders, factors of 0 where rounding may leave nothing of them,
-        as all disturbances come near and none of them meets exactly 0."""
-        found = {}
+        as all disturbances come near and none of them meets exactly 0; and factors of -0, as nothing may have either sign."""
+        found: dict[str, np.ndarray] = {}
         for value, name in self._kept.items():
             plain = self.values[value].astype(np.float64)
             near, far = (farthest(runs, name, plain) for runs in (small, large))
@@ -220,7 +221,7 @@ class Oracle:
             factor = np.where(np.maximum(SLACK * near, 2 * far) >= np.abs(plain), 0, 1).astype(np.float32)
             if not factor.all():
                 found[f"{value} or nothing"] = factor
-        return found
+        return found, {k: np.where(factor == 0, np.float32(-0.0), factor) for k, factor in found.items()}
 
     def _disturbed(self, compute: int | None, seed: int, size: float, met: Arrays | None = None) -> Arrays | None:
         if self._noisy is None:
@@ -305,6 +306,8 @@ class Oracle:
             whole = bool(node.domain) or self.values.keys().isdisjoint(node.input)
             known = self.values | self.stored if whole else self.values
             for k, name in enumerate(node.input):
+                if name in self._steps.floats:
+                    continue  # rounded before, and where it meets what its reader jumps at, exactly that
                 if name in known and known[name].dtype == np.float32 and k < 4:
                     source, new.input[k] = new.input[k], f"{name}@{len(places)}"
                     floor = NORMAL ** (1 / _exponent(node)) if node.op_type in ROOTS else 0.0
@@ -321,7 +324,9 @@ class Oracle:
                     left = norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
                     left = left + lost_of_products(node, self.values | self.stored)
                     inside = inner and inner * self._inside(node, self.values[name])
-                    inside = inside + (sizes_in_norm(node, self.values | self.stored) if k == 0 else 0.0)
+                    if k == 0:
+                        for sizes in (sizes_in_norm, sizes_in_window):
+                            inside = inside + sizes(node, self.values | self.stored)
                     disturb(name, name + "?" if wraps else name, 1 + terms / 2, inside, name + "@", left)
                     if wraps:
                         keep(name, name + "?", name + "?", name)
@@ -357,7 +362,7 @@ class Oracle:
 
 
 def _same(a: Arrays, b: Arrays) -> bool:
-    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
+    return a.keys() == b.keys() and all(a[k].tobytes() == b[k].tobytes() for k in a)
 
 
 def _exponent(node: NodeProto) -> float:
