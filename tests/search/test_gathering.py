@@ -212,3 +212,19 @@ def test_slices_with_gaps_between_them_do_not_stay(rows: int) -> None:
     case = build((x, first, second), body, machine="test_2x2", opt=3)
     check(case, tolerance=0.05)
     assert not findings(case.program)
+
+
+@pytest.mark.parametrize("rows", [256, 255, 511])
+def test_heads_that_begin_apart_are_not_gathered(rows: int, small: None, eager: None) -> None:
+    """In scratchpad every head of an operand begins at an address of its own: odd rows leave gaps between them."""
+    x, w, q = (Arg(shape, "bf16", "blocked", -0.1, 0.1) for shape in ((1, rows, 1024), (1024, 1024), (1, 256, 1024)))
+
+    def body(b, x, w, q):
+        keys = b.op("gemm", x, w, mem_layout="blocked").results[0]
+        equation = "b s (h g d), b t (h d) -> b (h g) s t"
+        made = b.op("contract", q, keys, equation=equation, sizes=("h", 16, "d", 64), mem_layout="blocked")
+        return [made.results[0]]
+
+    case = build((x, w, q), body, machine="tx8", opt=3)
+    check(case, tolerance=0.05)
+    assert not findings(case.program)

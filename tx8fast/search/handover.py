@@ -127,6 +127,8 @@ def columns_left(a: Tiling, ka: int, b: Tiling, kb: int) -> int:
         return 0
     if kb >= len(plan.shared) or plan.shared[kb] < 2 or not _whole_rows(a, ka) or not _whole_rows(b, kb):
         return 0
+    if not _in_one_run(a, ka) or not _in_one_run(b, kb):
+        return 0
     block, (n_columns,) = block_size(made.spec.dtype), made.spec.shape[-1:]
     zero = (0,) * len(a.low.sizes)
     lens = [access.box((0,) * len(how.low.sizes), how.plan.slices) for how, access in ((a, made), (b, read))]
@@ -178,6 +180,14 @@ def _whole_rows(how: Tiling, k: int) -> bool:
     if len(columns) > 1 or any(first[f] != tile.lo[f] for f in columns):
         return False
     return k < len(low.reads) or how.fills(access.factors) == math.prod(how.trips[f] for f in columns)
+
+
+def _in_one_run(how: Tiling, k: int) -> bool:
+    """True if a slice of an access is one matrix in scratchpad, its columns without gaps: heads may each begin at an address of
+    their own."""
+    access, zero = how.accesses[k], (0,) * len(how.low.sizes)
+    ends = [d.spm + d.size_bytes for d in access.transfers(zero, how.plan.slices) if d.run_bytes]
+    return max(ends, default=0) == access.local(access.box(zero, how.plan.slices)).size_bytes
 
 
 def can_hand_over(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
