@@ -93,6 +93,8 @@ def _distances(r: Reader, f: Fields) -> Fields:
     buckets = r.raw.get("position_buckets", -1)
     buckets = buckets if type(buckets) is int and buckets >= 1 else 0
     normed = "layer_norm" in str(r.raw.get("norm_rel_ebd", "none")).lower()
+    if r.size("embedding_size", f["hidden"]) != f["hidden"]:
+        r.problems.append(f"key 'embedding_size' is {r.raw['embedding_size']!r}, supported: that of hidden_size")
     found = Distances(
         buckets or farthest, buckets, farthest, "c2p" in kinds, "p2c" in kinds, r.flag("share_att_key"), normed
     )
