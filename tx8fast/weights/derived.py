@@ -1,6 +1,6 @@
 """Tensors computed from a formula or from other weights, evaluated only when somebody needs the bytes.
 
-May import: numpy, ml_dtypes, errors, weights.distances, weights.rope, weights.quantized, weights.gguf_blocks. Must not: read files; know the table. `EXPRESSIONS` maps the name
+May import: numpy, ml_dtypes, errors, weights.cells, weights.distances, weights.rope, weights.quantized, weights.gguf_blocks. Must not: read files; know the table. `EXPRESSIONS` maps the name
 of an expression to `f(inputs, attrs, shape) -> array` of any float or integer type; the caller rounds to
 the entry's dtype. `attrs` is JSON-able, so an expression can be stored by name in a program file.
 """
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ImportModelError, Tx8Error
+from tx8fast.weights.cells import cell_cos, cell_mask, cell_places, cell_sin
 from tx8fast.weights.distances import wave_cos, wave_rows, wave_sin, waves
 from tx8fast.weights.gguf_blocks import unpack_blocks
 from tx8fast.weights.quantized import code_book, dequantize, fp4_groups, mxfp4, unpack_bits
@@ -96,7 +97,7 @@ def _slice(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape)
 
 
 def _view(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """A part of a stored tensor: `steps` of ["reshape", shape], ["slice", start, size] and ["transpose", perm]."""
+    """A part of a stored tensor: `steps` of ["reshape", shape], ["slice", start, size], ["transpose", perm] and ["sum", axis]."""
     array = inputs[0]
     for kind, *args in attrs["steps"]:
         if kind == "reshape":
@@ -105,6 +106,8 @@ def _view(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) 
             array = array[tuple(slice(a, a + n) for a, n in zip(*args, strict=True))]
         elif kind == "transpose":
             array = array.transpose(args[0])
+        elif kind == "sum":
+            array = array.astype(np.float32).sum(axis=args[0])
         else:
             raise ImportModelError(f"weight expression 'view': unknown step '{kind}'")
     return array
@@ -163,6 +166,10 @@ EXPRESSIONS: dict[str, Expression] = {
     "alibi": _alibi,
     "arange": _arange,
     "causal_mask": _causal_mask,
+    "cell_cos": cell_cos,
+    "cell_mask": cell_mask,
+    "cell_places": cell_places,
+    "cell_sin": cell_sin,
     "chunk_first": _chunk_first,
     "code_book": code_book,
     "concat": lambda inputs, attrs, shape: np.concatenate(list(inputs), axis=attrs.get("axis", 0)),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from tx8fast.errors import ImportModelError
 from tx8fast.frontend.hf.attention import attend
 from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.frontend.hf.cells import in_cells, merged
 from tx8fast.frontend.hf.feed_forward import activated
 from tx8fast.frontend.hf.layer import layer
 from tx8fast.frontend.hf.squares import mapped
@@ -24,8 +25,13 @@ def encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
     else:
         x = _heard(m, args["input_features"]) if c.frames is not None else _tokens(m, args)
     m.encoder_inputs(x.shape[1])
+    deep: list[Value] = []
     for i in range(c.layers):
         x, _ = layer(m, i, x, None)
+        if c.cells is not None and i in c.cells.deep:
+            deep.append(x)
+    if c.cells is not None:
+        return merged(m, x, deep)
     if c.pool != "first_normed":
         x = m.norm(x, "norm")
     results = {"last_hidden_state": x if c.squares is None else mapped(m, x)}
@@ -78,6 +84,7 @@ def _patches(m: Blocks, pixels: Value) -> Value:
     bias = (m.param("patches.bias"),) if image.bias else ()
     x = b("conv", x, m.param("patches.weight"), *bias, stride=(image.patch_height, image.patch_width), loc="patches")
     x = b("reshape", x, shape=(batch, rows * columns, c.hidden), loc="patches")
+    x = in_cells(m, x) if c.cells is not None else x
     if image.class_token:
         token = b("broadcast", m.param("class_token"), shape=(batch, 1, c.hidden), loc="class_token")
         x = b("concat", token, x, axis=1, loc="patches")

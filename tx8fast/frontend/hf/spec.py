@@ -11,7 +11,7 @@ from typing import Any
 from tx8fast.frontend.hf.states import Cache, Keeper
 
 #: mixers of tokens that remember nothing
-STATELESS = ("none", "disentangled", "squares")
+STATELESS = ("none", "disentangled", "squares", "cells")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,7 @@ class Image:
     bias: bool = True  # of the patches' product
     class_token: bool = True
     flat: bool = False
+    frames: int = 1  # that the patches' product tells apart; of a still image all are the same
 
     @property
     def patches(self) -> tuple[int, int]:
@@ -164,6 +165,21 @@ class Squares:
     sides: tuple[int, ...]
     places: bool
     channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Patches of an image stand cell by cell, `merge` in a row and `merge` rows, and a cell becomes one row of the result, `width` wide (Qwen-VL).
+    `near`: per layer, attention sees a window of `side` x `side` cells. Queries and keys turn by row and column, by `theta`. `deep`: layers whose
+    result is merged, too. `table`: rows and columns of a learned square of positions, which is stretched to the image; 0 = none."""
+
+    merge: int
+    width: int
+    theta: float
+    side: int = 0
+    near: tuple[bool, ...] = ()
+    deep: tuple[int, ...] = ()
+    table: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +293,7 @@ class ModelConfig:
     token_types: int = 0
     image: Image | None = None
     squares: Squares | None = None
+    cells: Cells | None = None
     quantization: dict[str, Any] | None = field(default=None, hash=False)
 
     @property
