@@ -289,7 +289,7 @@ def test_what_no_block_computes_is_refused_by_name():
     deberta = json.loads((configs / "deberta-v3-large.json").read_text())
     for more in (
         {"embedding_size": 128},
-        {"conv_kernel_size": 3},
+        {"conv_kernel_size": 4},
         {"relative_attention": False},
         {"pos_att_type": "p2p"},
     ):

@@ -27,7 +27,10 @@ def encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
     m.encoder_inputs(x.shape[1])
     deep: list[Value] = []
     for i in range(c.layers):
+        first = x
         x, _ = layer(m, i, x, None)
+        if i == 0 and c.taps:
+            x = _tapped(m, first, x)
         if c.cells is not None and i in c.cells.deep:
             deep.append(x)
     if c.cells is not None:
@@ -60,6 +63,16 @@ def _tokens(m: Blocks, args: dict[str, Value]) -> Value:
     if c.positions:
         x = m.b("add", x, position_rows(m, ids.shape[1]), loc="positions")
     return m.norm(x, "embed_norm")
+
+
+def _tapped(m: Blocks, x: Value, y: Value) -> Value:
+    """Return the norm of what the first layer made, y, and a convolution of what went into it, x, both [batch, seq, hidden]."""
+    b, c, (batch, seq, hidden) = m.b, m.c, x.shape
+    z = b("reshape", x, shape=(batch, seq, 1, hidden), loc="taps")
+    reach = c.taps // 2
+    z = b("conv", z, m.param("taps.weight"), m.param("taps.bias"), pad_lo=(reach, 0), pad_hi=(reach, 0), loc="taps")
+    z = b(c.taps_activation, b("reshape", z, shape=x.shape, loc="taps"), loc="taps.act")
+    return m.norm(b("add", y, z, loc="taps.residual"), "taps_norm")
 
 
 def position_rows(m: Blocks, length: int) -> Value:

@@ -41,6 +41,11 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield s.outer("embed_norm", (c.hidden,), ".bias")
     if c.embedding_width:
         yield s.outer("project_in", (c.hidden, c.embedding_width))
+    if c.taps:  # stored [out, in, taps], that of an image one pixel wide
+        steps = (("transpose", [2, 0, 1]), ("reshape", [c.taps, 1, c.hidden, c.hidden]))
+        yield s.outer("taps", (c.hidden, c.hidden, c.taps), steps=steps)
+        yield s.outer("taps", (c.hidden,), ".bias")
+        yield from (s.outer("taps_norm", (c.hidden,), side) for side in (".weight", ".bias"))
     if c.distances is not None:
         yield s.outer("distances", (2 * c.distances.span, c.hidden))
         if c.distances.normed:

@@ -234,6 +234,8 @@ class ModelConfig:
     laurel: int = 0  # rank of a second residual around attention, 0 = none
     sparsity: tuple[float, ...] = ()  # per layer: gates less than the mean and so many deviations are zero; 0 = none
     distances: Distances | None = None
+    taps: int = 0  # of a convolution of the embeddings that is added behind the first layer; 0 = none
+    taps_activation: str = "tanh"  # of what it gives
     unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
     fused: str = (
