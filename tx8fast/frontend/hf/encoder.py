@@ -166,7 +166,8 @@ def _probe(m: Blocks, x: Value, args: dict[str, Value]) -> Value:
     batch, _, hidden = x.shape
     query = m.b("broadcast", m.param("probe"), shape=(batch, 1, hidden), loc="probe")
     q, k, v = (m.linear(y, f"probe.{side}_proj") for y, side in ((query, "q"), (x, "k"), (x, "v")))
-    y = m.linear(attend(m, q, k, v, "probe"), "probe.o_proj")
+    whole = m.c.heads * m.parallel.parts, m.c.head_dim  # every chip has all heads of the probe
+    y = m.linear(attend(m, q, k, v, "probe", form=whole), "probe.o_proj")
     z = activated(m, "probe.", m.linear(m.norm(y, "probe.norm"), "probe.up_proj"))
     return _flat(m, m.b("add", y, m.linear(z, "probe.down_proj"), loc="probe"), "pooler")
 
