@@ -97,6 +97,10 @@ CASES: dict[str, Case] = {
     "qwen3_vl-vision": (_eye({"head_dim": 8}, **_EYE, hidden_size=32, intermediate_size=48, num_position_embeddings=25, out_hidden_size=16,
                              deepstack_visual_indexes=[0, 1], image_size=[8, 12]), "vision",
                         ("last_hidden_state", "pooler_output", "deepstack.0", "deepstack.1")),
+    "qwen3_5-vision": (_eye({"head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+                             "linear_value_head_dim": 8, "layer_types": ["full_attention"]}, **_EYE, hidden_size=32, intermediate_size=48,
+                            num_position_embeddings=16, out_hidden_size=16, image_size=[12, 8]), "vision",
+                       ("last_hidden_state", "pooler_output")),
     "siglip-text": (_SIGLIP, "text", ("last_hidden_state", "pooler_output")),
 }  # fmt: skip
 

@@ -61,7 +61,7 @@ def _learned(r: Reader, f: Fields) -> Fields:
     side = round(count**0.5)
     if side * side != count:
         r.problems.append(f"num_position_embeddings is {count}, required: those of a square")
-    deep = r.get("deepstack_visual_indexes", [8, 16, 24], "a list of layer numbers", numbers) or []
+    deep = r.get("deepstack_visual_indexes", [], "a list of layer numbers", numbers) or []
     if any(i >= f["layers"] for i in deep) or list(deep) != sorted(set(deep)):
         r.problems.append(f"key 'deepstack_visual_indexes' is {deep!r}, required: layer numbers, ascending")
     return {"table": side, "deep": tuple(deep)}
@@ -101,11 +101,16 @@ _QWEN3_VL = Family(
     {**BIASED, "final_norm": False, "norm_eps": 1e-6}, (_cells(bias=True),), norm="layer", encoder=True, sized=True,
     keys=_KEYS,
     defaults={**_SEES, "hidden_act": "gelu_pytorch_tanh", "patch_size": 16, "depth": 27, "hidden_size": 1152, "intermediate_size": 4304,
-              "num_position_embeddings": 2304, "out_hidden_size": 3584},
+              "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24], "out_hidden_size": 3584},
+)  # fmt: skip
+_QWEN3_5 = _QWEN3_VL.like(
+    "an encoder of images of any size; a square of positions stretched to the image, patches turn by row and column, cells of four are merged",
+    defaults={"deepstack_visual_indexes": []}, fixed={"deepstack_visual_indexes": ([],)},
 )  # fmt: skip
 
 FAMILIES: dict[str, Family] = {
     "qwen2_vl_vision": _QWEN2_VL,
     "qwen2_5_vl_vision": _QWEN2_5_VL,
     "qwen3_vl_vision": _QWEN3_VL,
+    "qwen3_5_vision": _QWEN3_5,
 }
