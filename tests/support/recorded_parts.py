@@ -94,6 +94,8 @@ CASES: dict[str, Case] = {
                         ("last_hidden_state", "pooler_output")),
     "qwen2_5_vl-vision": (_eye({}, **_WINDOWS, image_size=[16, 24]), "vision", ("last_hidden_state", "pooler_output")),
     "qwen2_5_vl-vision-edges": (_eye({}, **_WINDOWS, image_size=[12, 20]), "vision", ("last_hidden_state", "pooler_output")),
+    "qwen2_5_vl-vision-rows": (_eye({}, **_WINDOWS, image_size=[16, 12]), "vision", ("last_hidden_state", "pooler_output")),
+    "qwen2_5_vl-vision-columns": (_eye({}, **_WINDOWS, image_size=[12, 16]), "vision", ("last_hidden_state", "pooler_output")),
     "qwen3_vl-vision": (_eye({"head_dim": 8}, **_EYE, hidden_size=32, intermediate_size=48, num_position_embeddings=25, out_hidden_size=16,
                              deepstack_visual_indexes=[0, 1], image_size=[8, 12]), "vision",
                         ("last_hidden_state", "pooler_output", "deepstack.0", "deepstack.1")),

@@ -3,7 +3,7 @@
 May import: numpy. Must not: read files; know the table.
 
 `attrs` of all: `grid`, rows and columns of patches, and `merge`, those of a cell; `side`, where cells stand window by window, those of a window in
-cells, 0 = row by row of cells.
+cells, 0 = row by row of cells; `turned`: column by column of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Shape = tuple[int, ...]
 def _places(attrs: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return row and column of every patch, in the order in which patches stand."""
     (rows, columns), merge, side = attrs["grid"], attrs["merge"], attrs.get("side") or 0
-    place = np.arange(rows * columns).reshape(rows // merge, merge, columns // merge, merge).transpose(0, 2, 1, 3)
+    place = np.arange(rows * columns).reshape(rows // merge, merge, columns // merge, merge)
+    place = place.transpose((2, 0, 1, 3) if attrs.get("turned") else (0, 2, 1, 3))
     if side:
         shape = (rows // merge // side, side, columns // merge // side, side, merge, merge)
         place = place.reshape(shape).transpose(0, 2, 1, 3, 4, 5)
