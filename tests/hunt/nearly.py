@@ -55,6 +55,41 @@ def norm_of_single_numbers(node: NodeProto, values: Mapping[str, np.ndarray], un
     return unit * float(np.abs(x).max(initial=0)) * scale / root
 
 
+def sizes_in_norm(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:
+    """Return the size of what a norm adds, scale * (|x| + |mean|) / deviation + |bias|, where disturbances do not show what roundings
+    leave of it: those of many x cancel in their mean, and nothing disturbs an x of nothing. values: those that are known."""
+    x = values.get(node.input[0])
+    if x is None or node.op_type not in NORMS or x.ndim < 2:
+        return 0.0
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    wide = x.astype(np.float64)
+    along = {"LayerNormalization": range(attrs.get("axis", -1) % x.ndim, x.ndim), "InstanceNormalization": range(2, x.ndim),
+             "MeanVarianceNormalization": attrs.get("axes", (0, 2, 3))}  # fmt: skip
+    if node.op_type == "GroupNormalization":
+        groups = wide.reshape(len(wide), attrs["num_groups"], -1)
+        channels, shape = x.shape[1] // attrs["num_groups"], (*x.shape[:2], *[1] * (x.ndim - 2))
+        mean, variance = (np.repeat(f(groups, axis=2), channels, axis=1).reshape(shape) for f in (np.mean, np.var))
+    else:
+        mean, variance = (f(wide, axis=tuple(along[node.op_type]), keepdims=True) for f in (np.mean, np.var))
+    given = [np.abs(values[n]) if n in values else None for n in (*node.input[1:3], "", "")][:2]
+    if node.op_type in ("InstanceNormalization", "GroupNormalization"):
+        given = [a if a is None else np.repeat(a, x.shape[1] // len(a)).reshape(-1, *[1] * (x.ndim - 2)) for a in given]
+    scale, bias = (default if a is None else a for a, default in zip(given, (1.0, 0.0), strict=True))
+    return scale * (np.abs(wide) + np.abs(mean)) / np.sqrt(variance + attrs.get("epsilon", 1e-5)) + bias
+
+
+def sizes_in_window(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:
+    """Return what a local response normalisation changes by where its sum of squares is off by the largest square of all channels:
+    the reference adds what comes into a window and takes off what leaves it. values: those that are known."""
+    x = values.get(node.input[0])
+    if node.op_type != "LRN" or x is None:
+        return 0.0
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    squares = attrs.get("alpha", 1e-4) / attrs["size"] * np.square(x, dtype=np.float64)
+    share = squares.max(axis=1, keepdims=True) / (attrs.get("bias", 1.0) + squares)
+    return np.abs(values[node.output[0]]) * attrs.get("beta", 0.75) * share
+
+
 def lost_of_products(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:
     """What products of many numbers may lose in some order of them: all where partial products leave the range above, and what numbers
     below the smallest normal one are rounded by times all factors above 1. values: those that are known."""

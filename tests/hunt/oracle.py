@@ -20,6 +20,8 @@ from hunt.nearly import (
     lost_of_products,
     nearly_largest,
     norm_of_single_numbers,
+    sizes_in_norm,
+    sizes_in_window,
     ties_decide,
 )
 from hunt.reference import Arrays, NoReference, Session, differs, with_all_values
@@ -49,7 +51,7 @@ ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
 #: which operand of an op must not be nothing, or makes the op jump there: then all such elements may be nothing at once
-DIVISORS = {"Reciprocal": 0, "Div": 1, "Log": 0, "Pow": 0, "Sign": 0, "Abs": 0, "NonZero": 0}
+DIVISORS = {"Reciprocal": 0, "Div": 1, "Mod": 1, "Log": 0, "Pow": 0, "Sign": 0, "Abs": 0, "NonZero": 0}
 #: ops whose small change gives nothing at all, on both sides of which are numbers far from it
 WRAPS = frozenset({"Mod"})
 #: ops whose results are each made of a few operands; all others may add up many numbers
@@ -132,7 +134,7 @@ class Oracle:
         for _ in range(ROUNDS):
             met = [
                 m
-                for m in (self._nothing(*runs), *self._steps.met(*runs, SLACK))
+                for m in (*self._nothing(*runs), *self._steps.met(*runs, SLACK))
                 if m and not any(_same(m, t) for t in tried)
             ]
             tried += met
@@ -208,10 +210,10 @@ class Oracle:
             return not any(self.codes.get(v) in FLOATS for v in node.input) or node.op_type in EXACT
         return node.op_type in EXACT
 
-    def _nothing(self, small: list[Arrays], large: list[Arrays]) -> Arrays:
+    def _nothing(self, small: list[Arrays], large: list[Arrays]) -> tuple[Arrays, Arrays]:
         """Return, of values that something is divided by and of remainders, factors of 0 where rounding may leave nothing of them,
-        as all disturbances come near and none of them meets exactly 0."""
-        found = {}
+        as all disturbances come near and none of them meets exactly 0; and factors of -0, as nothing may have either sign."""
+        found: dict[str, np.ndarray] = {}
         for value, name in self._kept.items():
             plain = self.values[value].astype(np.float64)
             near, far = (farthest(runs, name, plain) for runs in (small, large))
@@ -219,7 +221,7 @@ class Oracle:
             factor = np.where(np.maximum(SLACK * near, 2 * far) >= np.abs(plain), 0, 1).astype(np.float32)
             if not factor.all():
                 found[f"{value} or nothing"] = factor
-        return found
+        return found, {k: np.where(factor == 0, np.float32(-0.0), factor) for k, factor in found.items()}
 
     def _disturbed(self, compute: int | None, seed: int, size: float, met: Arrays | None = None) -> Arrays | None:
         if self._noisy is None:
@@ -270,38 +272,47 @@ class Oracle:
             nodes.append(helper.make_node("Mul", [source, factor], [factor + "*"]))
             nodes.append(helper.make_node("Add", [factor + "*", factor + "+"], [into]))
 
-        def keep(value: str, name: str, into: str) -> None:
-            self._kept[value] = name
-            g.input.append(helper.make_tensor_value_info(f"{value} or nothing", F32, self.values[value].shape))
-            if name not in {o.name for o in g.output}:
-                g.output.append(helper.make_tensor_value_info(name, F32, self.values[value].shape))
-            nodes.append(helper.make_node("Mul", [name, f"{value} or nothing"], [into]))
+        def keep(value: str, name: str, source: str, into: str) -> None:
+            """Put `source`, or nothing, into `into`: the choice is made by where `name` may come to nothing."""
+            if value not in self._kept:
+                self._kept[value] = name
+                g.input.append(helper.make_tensor_value_info(f"{value} or nothing", F32, self.values[value].shape))
+                if name not in {o.name for o in g.output}:
+                    g.output.append(helper.make_tensor_value_info(name, F32, self.values[value].shape))
+            nodes.append(helper.make_node("Mul", [source, f"{value} or nothing"], [into]))
+
+        def divide(node: NodeProto, new: NodeProto) -> None:
+            """Let what a node divides by be nothing, behind its disturbance: nothing added to it."""
+            by = DIVISORS.get(node.op_type)
+            if by is None or (value := node.input[by]) not in tainted or self.values[value].dtype != np.float32:
+                return
+            if self._kept.get(value, value) == value:  # not a remainder, all of whose readers see the choice
+                source, new.input[by] = new.input[by], f"{value} or nothing of it {len(nodes)}"
+                keep(value, value, source, new.input[by])
 
         tainted = self.tainted()
         for node in self.wide.graph.node:
             new = type(node)()
             new.CopyFrom(node)
-            by = DIVISORS.get(node.op_type)
-            if by is not None and (value := node.input[by]) in tainted and self.values[value].dtype == np.float32:
-                if value not in self._kept:
-                    keep(value, value, f"{value} or nothing of it")
-                if self._kept[value] == value:  # not a remainder, all of whose readers see the choice
-                    new.input[by] = f"{value} or nothing of it"
             if node.op_type == "Hardmax" and node.input[0] in tainted:
                 nodes += nearly_largest(node)
                 continue
             if self._is_exact(node):
+                divide(node, new)
                 nodes.append(new)
                 continue
             terms = self._terms(node)
+            # of several steps, which round in between; or of nothing but what the model stores, whose sums round like all others
+            whole = bool(node.domain) or self.values.keys().isdisjoint(node.input)
+            known = self.values | self.stored if whole else self.values
             for k, name in enumerate(node.input):
-                known = (
-                    self.values if not node.domain else self.values | self.stored
-                )  # of several steps, which round in between
+                if name in self._steps.floats:
+                    continue  # rounded before, and where it meets what its reader jumps at, exactly that
                 if name in known and known[name].dtype == np.float32 and k < 4:
                     source, new.input[k] = new.input[k], f"{name}@{len(places)}"
                     floor = NORMAL ** (1 / _exponent(node)) if node.op_type in ROOTS else 0.0
                     disturb(name, new.input[k], terms**0.5, 0.0, source, floor)
+            divide(node, new)
             nodes.append(new)
             inner = FORMULAS.get(node.op_type, 1.0 if node.op_type in INNER else 0.0)
             if node.op_type in COORDINATES and node.output[0] in self.values:
@@ -313,9 +324,12 @@ class Oracle:
                     left = norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
                     left = left + lost_of_products(node, self.values | self.stored)
                     inside = inner and inner * self._inside(node, self.values[name])
+                    if k == 0:
+                        for sizes in (sizes_in_norm, sizes_in_window):
+                            inside = inside + sizes(node, self.values | self.stored)
                     disturb(name, name + "?" if wraps else name, 1 + terms / 2, inside, name + "@", left)
                     if wraps:
-                        keep(name, name + "?", name)
+                        keep(name, name + "?", name + "?", name)
         g.input.append(helper.make_tensor_value_info(NEAR, F32, ()))
         g.input.extend(self._steps.inputs())
         g.output.extend(self._steps.measured())
@@ -340,14 +354,15 @@ class Oracle:
         """How many numbers an element of the result may be the sum of, roughly."""
         if node.op_type in ELEMENTWISE:
             return 1.0
-        shapes = [self.values[n].shape for n in node.input if n in self.values]
+        known = self.values if not self.values.keys().isdisjoint(node.input) else self.stored
+        shapes = [known[n].shape for n in node.input if n in known]
         sizes = [float(np.prod(s)) for s in shapes] or [1.0]
         out = float(np.prod(self.values[node.output[0]].shape)) if node.output[0] in self.values else 1.0
         return max([1.0, sizes[0] / max(out, 1.0), *(float(max(s, default=1)) for s in shapes[:1])])
 
 
 def _same(a: Arrays, b: Arrays) -> bool:
-    return a.keys() == b.keys() and all(np.array_equal(a[k], b[k]) for k in a)
+    return a.keys() == b.keys() and all(a[k].tobytes() == b[k].tobytes() for k in a)
 
 
 def _exponent(node: NodeProto) -> float:

@@ -181,7 +181,7 @@ def eye_like(d: Draft, x: Value, op: str) -> Value:
 
 @recipe("ConstantOfShape")
 def constant_of_shape(d: Draft, x: Value, op: str) -> Value:
-    if x.rank != 1 or x.code != I64 or x.array.size > 4 or (x.array < 0).any():
+    if x.rank != 1 or x.code != I64 or x.array.size > 4 or (x.array < 0).any() or x.array.prod() > d.at_most:
         raise Unfit("no shape")
     return d.op(op, x, value=tensor("value", np.asarray([0.5], np.float32), d.code))
 

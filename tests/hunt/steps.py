@@ -23,10 +23,12 @@ from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "whole": np.round,
     "half": lambda x: np.round(x - 0.5) + 0.5,
+    "one": np.sign,
     "pole": lambda x: (np.round(x / np.pi - 0.5) + 0.5) * np.pi,
 }
 #: where an op jumps, or is equal to its operand. A cast to whole numbers does so at these
-STEPS = {"Ceil": ("whole",), "Floor": ("whole",), "Round": ("whole", "half"), "Tan": ("pole",)}
+STEPS = {"Ceil": ("whole",), "Floor": ("whole",), "Round": ("whole", "half"), "Tan": ("pole",),
+         **dict.fromkeys(("Asin", "Acos", "Acosh", "Atanh"), ("one",))}  # fmt: skip
 #: what comparisons give of equal numbers. A cast to bool compares with nothing
 OF_EQUALS = {"Equal": True, "GreaterOrEqual": True, "LessOrEqual": True, "Greater": False, "Less": False}
 #: ops whose whole numbers are places of numbers: none lies between two of them

@@ -117,6 +117,23 @@ def test_what_is_left_of_a_single_number_less_its_mean():
     assert differences(np.full((1, 1, 1, 1), 0.5, np.float32), want)[1] == 0
 
 
+@pytest.mark.parametrize("kind", ["LayerNormalization", "InstanceNormalization", "GroupNormalization"])
+def test_a_norm_may_be_off_by_what_its_mean_is_rounded_by(kind):
+    """Of numbers that are nothing the norm is the mean's alone, and next to nothing remains of it beside the bias."""
+    rng = np.random.default_rng(0)
+    d = Draft(rng, F32)
+    x = np.where(rng.random((1, 4, 512)) < 0.5, 0, np.abs(rng.standard_normal((1, 4, 512)))).astype(np.float32)
+    low, high = x.min(), x.mean(-1, dtype=np.float64)[0]
+    left = -(low - high) / x.std(-1, dtype=np.float64)[0]
+    bias = np.full(512, left[0]) if kind == "LayerNormalization" else left
+    attrs = {"num_groups": 4} if kind == "GroupNormalization" else {}
+    d.op(kind, d.input(x), d.weight(np.ones_like(bias, np.float32)), d.weight(bias.astype(np.float32)), **attrs)
+    (want,) = Oracle(*d.model()).expected().values()
+    nothing = (x == 0) & (np.arange(4)[:, None] < (1 if kind == "LayerNormalization" else 4))
+    assert (np.abs(want.values[nothing]) < 1e-4).all() and (want.allowed[nothing] > 1e-7).all()
+    assert (want.allowed[nothing] < 1e-4).all()
+
+
 def test_how_many_rounded_numbers_differ_is_not_judged():
     for values, judged in (([1.0, 1.000001, 2.0], False), ([1.0, 1.5, 2.0], True)):
         d = Draft(np.random.default_rng(0), F32)

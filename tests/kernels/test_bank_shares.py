@@ -17,10 +17,14 @@ SETS = st.lists(st.lists(st.lists(STREAM, max_size=6), min_size=3, max_size=3), 
 
 
 def ask(sets, lanes, banks, per_bank, fifo):
+    return ask_all(sets, lanes, banks, per_bank, [fifo])[0]
+
+
+def ask_all(sets, lanes, banks, per_bank, fifos):
     streams = [[(lane, *s) for lane, own in enumerate(asked) for s in own] for asked in sets]
     begin = np.cumsum([0, *map(len, streams)])
     lane, beat, step = np.array([s for own in streams for s in own], np.int64).reshape(-1, 3).T
-    return bank_shares(begin, lane, beat, step, lanes, banks, per_bank, [fifo])[0]
+    return bank_shares(begin, lane, beat, step, lanes, banks, per_bank, fifos)
 
 
 @settings(max_examples=60, deadline=None)
@@ -29,6 +33,15 @@ def test_kernel_and_twin_agree(sets, banks, per_bank, fifo):
     found = ask(sets, 3, banks, per_bank, fifo)
     expected = [shares(asked, banks, per_bank, fifo, STEPS, WARM, WINDOW, JITTER) for asked in sets]
     assert found.tolist() == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(SETS, st.lists(st.integers(1, 40), max_size=5))
+def test_many_depths_are_each_alone(sets, fifos):
+    """Deeper buffers are not looked at where no shallower one was full."""
+    found = ask_all(sets, 3, 8, 2, fifos)
+    assert found.shape == (len(fifos), len(sets), 3)
+    assert all((own == ask(sets, 3, 8, 2, fifo)).all() for own, fifo in zip(found, fifos, strict=True))
 
 
 def test_depths_of_buffers_matter():

@@ -37,6 +37,19 @@ def test_ones_of_the_matrix_engine_repeat_what_hides(turned):
     assert (tile.load_blocked(1024, 1, 4, 8, "f32").p == np.repeat(most.p, 8, -1)).all()
 
 
+@pytest.mark.parametrize("turned", [0, 1])
+def test_ones_of_the_matrix_engine_repeat_maxima(turned):
+    """A maximum that ones have brought to all places is still made of its operands: a further one joins them."""
+    field = Field(1)
+    tile = _tile(field)
+    x, y, z = (field.random(name, (1, 4, 1)) for name in "xyz")
+    tile.store_blocked(0, field.maximum(x, y), "f32")
+    tile.store_blocked(512, field.numbers(np.ones((1, 1, 8) if turned else (1, 8, 1), int)), "f32")
+    _run(tile, "gemm", [0, 512, 1024], [4, 1, 8, 1, 1, 0, turned, 5, 5, 0, 0, 0, 5])
+    joined = field.maximum(z.broadcast_to((1, 4, 8)), tile.load_blocked(1024, 1, 4, 8, "f32"))
+    assert (joined.p == np.repeat(field.maximum(x, field.maximum(y, z)).p, 8, -1)).all()
+
+
 def test_a_negative_factor_of_what_hides_is_undefined():
     """It would be larger than all others."""
     field = Field(1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from itertools import combinations, product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,7 @@ from lower.test_cnn import blocked, grouped
 from onnx import TensorProto, helper
 from support.one_op import build
 
+import tx8fast
 from tx8fast import api, isa
 from tx8fast._kernels._facade_banks import JITTER, STEPS, WARM, WINDOW
 from tx8fast._kernels.reference import banks as twin
@@ -26,6 +29,7 @@ from tx8fast.options import CompileOptions
 from tx8fast.schedule import buffers
 from tx8fast.search.stream_trial import stream_plan
 from tx8fast.simulator.cycle import simulate
+from tx8fast.simulator.stretch import total_cycles
 from tx8fast.tile.phases import DEPTHS, FREE, beside, forms, phases, stream_phases, turn_bytes
 
 MACHINE = load_machine("tx8")
@@ -113,6 +117,18 @@ def losses(program) -> list[float]:
         return simulate(program).cycles
 
     return [cycles(3, d) / cycles(1) for d in (12, 16, 17, 24)]
+
+
+def test_the_default_depth_is_the_worst_one(tmp_path) -> None:
+    """Of the depths that phases are chosen for, whatever the true one is: a figure should not be better than the chip."""
+    config = json.loads((Path(tx8fast.__file__).parent / "zoo" / "llama-3.2-1b.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    program = tx8fast.compile(tmp_path, phase="prefill", seq=2048).program
+    cycles = {
+        d: total_cycles(program, changed(Machine.from_dict(program.machine), {"tile.spm_fifo_beats": d}))
+        for d in DEPTHS
+    }
+    assert cycles[MACHINE.tile.spm_fifo_beats] == max(cycles.values()) <= 1.025 * min(cycles.values())
 
 
 def test_what_a_program_loses(monkeypatch, tmp_path) -> None:

@@ -43,7 +43,8 @@ def bank_shares(
     deep = all(0 < fifo <= MOST_BEATS for fifo in fifos)
     require(KERNEL, banks > 0 and 0 < per_bank and deep, "banks, beats or buffers out of range")
     out = np.ones((len(fifos), len(begin) - 1, lanes))
-    for own, fifo in zip(out, fifos, strict=True):
-        status = _banks.shares(begin, lane, beat, step, banks, per_bank, fifo, STEPS, WARM, WINDOW, JITTER, own)
-        check_status(KERNEL, status)
-    return out
+    depths = int_array(KERNEL, "fifos", sorted(fifos))
+    check_status(
+        KERNEL, _banks.shares(begin, lane, beat, step, banks, per_bank, depths, STEPS, WARM, WINDOW, JITTER, out)
+    )
+    return out[np.searchsorted(depths, np.asarray(fifos, np.int64))]

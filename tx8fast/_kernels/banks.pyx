@@ -26,16 +26,20 @@ cdef inline bint ahead(const Stream* streams, int64_t k, int64_t fifo) noexcept 
     return False
 
 
-cdef void serve(Stream* streams, int64_t* taken, int64_t cycle, int64_t n, int64_t steps, int64_t banks, int64_t per_bank,
+cdef bint serve(Stream* streams, int64_t* taken, int64_t cycle, int64_t n, int64_t steps, int64_t banks, int64_t per_bank,
                 int64_t fifo) noexcept nogil:
     """One cycle: every stream in turn gets the bank it waits for, unless one before it has. taken: of every bank, the last cycle in
-    which it served a stream."""
+    which it served a stream. Return whether a full buffer made one wait."""
     cdef Stream* me
     cdef int64_t k
+    cdef bint full = False
     for k in range(n):
         me = &streams[k]
         me.credit += me.step
-        if me.credit < steps or taken[me.bank] == cycle or ahead(streams, k, fifo):
+        if me.credit < steps or taken[me.bank] == cycle:
+            continue
+        if ahead(streams, k, fifo):
+            full = True
             continue
         taken[me.bank] = cycle
         me.served += 1
@@ -44,18 +48,21 @@ cdef void serve(Stream* streams, int64_t* taken, int64_t cycle, int64_t n, int64
         if me.beat == per_bank:
             me.beat = 0
             me.bank = me.bank + 1 if me.bank + 1 < banks else 0
+    return full
 
 
 def shares(
     const int64_t[::1] begin, const int64_t[::1] lane, const int64_t[::1] beat, const int64_t[::1] step,
-    int64_t banks, int64_t per_bank, int64_t fifo, int64_t steps, int64_t warm, int64_t window, int64_t jitter,
-    double[:, ::1] out,
+    int64_t banks, int64_t per_bank, const int64_t[::1] fifos, int64_t steps, int64_t warm, int64_t window, int64_t jitter,
+    double[:, :, ::1] out,
 ):
-    """Set out[i, l] to the share of its rate that lane l of set i gets; 1 where the lane has no stream.
+    """Set out[d, i, l] to the share of its rate that lane l of set i gets with buffers of fifos[d] beats; 1 where the lane has no
+    stream.
 
     Streams begin[i] to begin[i + 1] are set i, in order of priority, those of a lane beside each other. The facade has
-    checked ranges; `out` comes filled with 1."""
-    cdef int64_t i, k, n, cycle, most = 1, now = 0, place
+    checked ranges; `fifos` ascend; `out` comes filled with 1. Where no buffer was full, deeper ones change nothing."""
+    cdef int64_t i, k, n, cycle, d, most = 1, now = 0, place, n_fifos = fifos.shape[0]
+    cdef bint full
     cdef Stream* streams
     cdef int64_t* taken
     cdef Stream* me
@@ -69,30 +76,36 @@ def shares(
         with nogil:
             for i in range(begin.shape[0] - 1):
                 n = begin[i + 1] - begin[i]
-                for k in range(n):
-                    me = &streams[k]
-                    me.lane, me.step = lane[begin[i] + k], step[begin[i] + k]
-                    place = beat[begin[i] + k] % (banks * per_bank)
-                    me.bank, me.beat = place // per_bank, place % per_bank
-                    me.credit = me.served = me.before = 0
-                    me.first = streams[k - 1].first if k > 0 and streams[k - 1].lane == me.lane else k
-                for k in range(n - 1, -1, -1):
-                    me = &streams[k]
-                    me.last = streams[k + 1].last if k + 1 < n and streams[k + 1].lane == me.lane else k + 1
-                for cycle in range(warm):
-                    now += 1
-                    serve(streams, taken, now, n, steps, banks, per_bank, fifo)
-                for k in range(n):
-                    streams[k].before = streams[k].served
-                for cycle in range(window):
-                    now += 1
-                    serve(streams, taken, now, n, steps, banks, per_bank, fifo)
-                for k in range(n):
-                    me = &streams[k]
-                    out[i, me.lane] = min(
-                        out[i, me.lane],
-                        <double>(me.served - me.before + jitter) / (<double>(window * me.step) / <double>steps),
-                    )
+                full = True
+                for d in range(n_fifos):
+                    if not full:
+                        out[d, i, :] = out[d - 1, i, :]
+                        continue
+                    full = False
+                    for k in range(n):
+                        me = &streams[k]
+                        me.lane, me.step = lane[begin[i] + k], step[begin[i] + k]
+                        place = beat[begin[i] + k] % (banks * per_bank)
+                        me.bank, me.beat = place // per_bank, place % per_bank
+                        me.credit = me.served = me.before = 0
+                        me.first = streams[k - 1].first if k > 0 and streams[k - 1].lane == me.lane else k
+                    for k in range(n - 1, -1, -1):
+                        me = &streams[k]
+                        me.last = streams[k + 1].last if k + 1 < n and streams[k + 1].lane == me.lane else k + 1
+                    for cycle in range(warm):
+                        now += 1
+                        full |= serve(streams, taken, now, n, steps, banks, per_bank, fifos[d])
+                    for k in range(n):
+                        streams[k].before = streams[k].served
+                    for cycle in range(window):
+                        now += 1
+                        full |= serve(streams, taken, now, n, steps, banks, per_bank, fifos[d])
+                    for k in range(n):
+                        me = &streams[k]
+                        out[d, i, me.lane] = min(
+                            out[d, i, me.lane],
+                            <double>(me.served - me.before + jitter) / (<double>(window * me.step) / <double>steps),
+                        )
     finally:
         free(streams)
         free(taken)

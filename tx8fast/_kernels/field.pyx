@@ -47,6 +47,11 @@ cdef void mul_row(Words a, Words b, Py_ssize_t one, uint32_t* out, Py_ssize_t n,
     for i in range(n):
         x, y = a[i], b[i * one]
         s = mul_mod(x & RESIDUE, y & RESIDUE, r)
+        # one times a maximum is that maximum
+        if y == 1:
+            s |= x & (MAXIMUM | MINIMUM)
+        elif x == 1:
+            s |= y & (MAXIMUM | MINIMUM)
         special = (x | y) & (HIDDEN | UNDEFINED)
         if special:
             if special & UNDEFINED:

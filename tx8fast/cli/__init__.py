@@ -13,7 +13,7 @@ from types import FrameType
 #: how long a signal waits while a native module is loaded
 AGAIN_SECONDS = 0.01
 #: new objects after which the collector looks for garbage, instead of 700: what a command loads and builds lives until its end
-COLLECT_EVERY = 100_000
+COLLECT_EVERY = 500_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -120,8 +120,8 @@ def row_forms(code: np.ndarray) -> np.ndarray:
     plain = code.copy()
     plain["ddr"] = 0
     words = plain.view(np.uint64).reshape(len(code), -1)
-    rng = np.random.default_rng(20240229)
-    odd = rng.integers(1, 2**63, words.shape[1], dtype=np.uint64) | np.uint64(1)
+    # odd numbers without a pattern: multiples of 2^64 over the golden ratio
+    odd = np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
     # mixing each word before the sum keeps small differences from cancelling
     mixed = words * odd
     mixed ^= mixed >> np.uint64(29)

@@ -1,6 +1,6 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.emitter, lower.contraction, lower.score_{ops,pieces}, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,ops,pieces}, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
     S  = q' K^T (+ mask)                      matrix engine, or f(q K^T) * scale with ops on scores; the mask where it hides something
@@ -28,18 +28,18 @@ from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Links, through
+from tx8fast.lower.score_bands import Band, add_whole
 from tx8fast.lower.score_ops import ScoreOps, may_cap
 from tx8fast.lower.score_pieces import ENDS, add_values, pieces
 from tx8fast.lower.transfer import Local, Move
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
-from tx8fast.numerics.layout import block_size, blocked_params, padded_channels
+from tx8fast.numerics.layout import block_size, padded_channels
 
 SUM = "f32"
 MAX_COLS = 16384  # field range of the reduction and of matrix dimensions
 SCRATCH = 11  # buffers besides those of heads that are packed
 MAX_KEYS = 4096  # keys of a slice: bounds the rows of ones
-LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.0e38}
 PRODUCTS = ("gemm", "contract")
 
 
@@ -219,13 +219,14 @@ class Attention(Lowering):
         return (lo[self.band], hi[self.band]) if self.visible else ()
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        heads = [self._access(j) for j in self.lanes]
-        return super().slice_form(lo, hi), self._hides(lo, hi), *[
+        hides, heads = self._hides(lo, hi), [self._access(j) for j in self.lanes]
+        diagonal = lo[self.band] - lo[self.range] if hides == "some" and self.visible else 0
+        return (super().slice_form(lo, hi), hides, diagonal), *[
             a.box(lo, hi)[-1][0] % block_size(self.dtype) for a in heads]  # fmt: skip
 
     def cost_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         """Rows of grouped heads are rows like others, unless they have a mask in common."""
-        return self.slice_form(lo, hi)[:2] if self._hides(lo, hi) == "some" else self._extent(lo, hi)
+        return self.slice_form(lo, hi)[:1] if self._hides(lo, hi) == "some" else self._extent(lo, hi)
 
     def may_share(self, k: int) -> bool:
         """Keys and values, if heads are whole blocks: a trial prices others too low. With a mask tiles would meet at every slice."""
@@ -305,8 +306,7 @@ class Attention(Lowering):
             self.between.emit_factors(em, q, queries, s.reads[self.given :])
         em.gemm(left=q, right=s.reads[1], out=scores, m=rows, k=depth, n=keys, r_trs=self.first.r_trs, fmt=fmt)
         self.between.emit(em, scores, local, s.reads[self.given :], s.scratch[-1])
-        if self._hides(s.lo, s.hi) == "some":
-            self._add_masked(em, s, scores, local)
+        band = self._add_masked(em, s, scores, local) if self._hides(s.lo, s.hi) == "some" else None
         if s.first:
             em.reduce("max", scores, top, local, fmt)
         else:
@@ -324,7 +324,13 @@ class Attention(Lowering):
             em.gemm(left=spare, right=s.consts[0], out=at, m=rows, k=1, n=part.cols, r_trs=1, fmt=fmt, psum=at,
                     psum_fmt=fmt, psum_en=1)  # fmt: skip
         for at, part in parts:
-            em.v("exp" if fmt == SUM else "exp_lp", at, at, part.elems, fmt)
+            begin = (at - scores) // ITEM_BYTES[fmt]
+            within = begin, begin + part.elems
+            for a, b in [within] if band is None else band.shown_of(within):
+                place = scores + a * ITEM_BYTES[fmt]
+                em.v("exp" if fmt == SUM else "exp_lp", place, place, b - a, fmt)
+            if band is not None:
+                band.fill(em, scores, 0.0, within)
 
     def _mix(self, em: Emitter, s: Slice) -> None:
         """Emit what rescales the sums, adds the slice's values, and divides by the sums after the last ones."""
@@ -351,33 +357,17 @@ class Attention(Lowering):
         else:
             em.cvt(mixed, s.writes[0], n, SUM, fmt)
 
-    def _add_masked(self, em: Emitter, s: Slice, scores: int, local: Local) -> None:
-        """Add the slice's mask to the scores of every grouped head."""
-        fmt, mask = self.dtype, s.reads[3]
+    def _add_masked(self, em: Emitter, s: Slice, scores: int, local: Local) -> Band | None:
+        """Add the slice's mask to the scores of every grouped head; return what it hides, if nothing more is done with that."""
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
-        if fmt != "f16":  # no sum with a score overflows
-            em.vs("max", mask, LOWEST[fmt], mask, seen.elems, fmt)
-        if seen.rows == 1:
-            em.vector("add", scores, mask, scores, local, fmt)
-        elif seen.rows == local.rows:
-            em.vv("add", scores, mask, scores, local.elems, fmt)
-        else:
-            self._add_to_heads(em, scores, mask, seen, local)
-        if fmt == "f16":  # scores may be as large as the mask's numbers, so that it is their sum which has an end
-            em.vs("max", scores, LOWEST[fmt], scores, local.elems, fmt)
-
-    def _add_to_heads(self, em: Emitter, scores: int, mask: int, seen: Local, local: Local) -> None:
-        """Add the mask of one head's rows to those of every head, block of columns by block of columns."""
-        fmt, e = self.dtype, ITEM_BYTES[self.dtype]
-        cx, c0 = blocked_params(local.cols, fmt)
-        at = under = 0
-        for width in [64] * cx + [c0] * bool(c0):
-            part = seen.rows * width
-            n = local.rows // seen.rows
-            blocks = range(scores + at * e, scores + (at + n * part) * e, part * e)
-            em.vv_each("add", [(x, mask + under * e, x) for x in blocks], part, fmt)
-            at += n * part
-            under += part
+        if self.visible is not None:
+            rows, keys = ((s.lo[f], s.hi[f]) for f in (self.band, self.range))
+            band = Band.of(rows, keys, self.visible, local, seen)
+            if band.pays(self.machine):
+                band.mask(em, scores, s.reads[3])
+                return band
+        add_whole(em, scores, s.reads[3], local, seen)
+        return None
 
     def _scale_rows(self, em: Emitter, mixed: int, factor: int, spread: int, ones: int, rows: int) -> None:
         """Multiply every row of the mixed values by its factor."""

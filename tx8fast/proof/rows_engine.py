@@ -79,12 +79,13 @@ def gemm(tile: Tile, row: Row) -> None:
         a = a.turned()
     if not r_trs:
         b = b.turned()
-    if _is_plain(row) and not a.special and not b.special:
+    alone = row.p[1] == 1  # no sums: ones repeat a maximum, also one of nothing but what hides
+    if _is_plain(row) and not alone and not a.special and not b.special:
         p = products.sums(a.p, b.p, tile.field.p)
         q = None if a.q is None or b.q is None or not tile.spm.with_q else products.sums(a.q, b.q, tile.field.q)
         _store_sums(tile, p, q, row)
         return
-    if row.p[1] == 1:  # no sums: ones repeat a maximum, also one of nothing but what hides
+    if alone:
         x, y = tile.spm.elements(row.spm[0], left), tile.spm.elements(row.spm[1], right)
         acc = tile.field.mul(x.reshape(x.shape[0], -1, 1), y.reshape(y.shape[0], 1, -1))
     else:
@@ -104,7 +105,7 @@ def gemms(stacks: Stacks, rows: Rows) -> list[Callable[[], None]]:
     alike: dict[tuple, list[int]] = {}
     for i, (tile, row) in enumerate(rows):
         size = tuple(row.p[:7])
-        alone = not _is_plain(row) or size[3:5] != (1, 1) or size[0] * size[1] * size[2] < WORTH
+        alone = not _is_plain(row) or size[1] == 1 or size[3:5] != (1, 1) or size[0] * size[1] * size[2] < WORTH
         alike.setdefault((tile.number,) if alone else (row.fmt, *size), []).append(i)
     done: list[Callable[[], None]] = [partial(gemm, tile, row) for tile, row in rows]
     for some in alike.values():

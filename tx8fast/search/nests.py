@@ -51,7 +51,13 @@ def left_out(tried: Sequence[int], full: Sequence[int], ends: np.ndarray) -> flo
         done = [float(grid[(*outer, i, *last)]) for i in range(n)]
         # buffers take turns, so that two trips are one measure; the first and last ones, and what the loop outside does between, are none
         pairs = [(b - a) / 2 for a, b in zip(done, done[2:-1], strict=False)]
-        took = float(np.median(pairs)) if n > 4 else done[usual] - done[usual - 1]
+        took = _median(pairs) if n > 4 else done[usual] - done[usual - 1]
         return sum(inside) + left * (took + inside[usual])
 
     return added(())
+
+
+def _median(values: Sequence[float]) -> float:
+    """Return the median; numpy's loads its masked arrays, which takes longer than a plan is tried."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

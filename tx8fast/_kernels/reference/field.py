@@ -61,7 +61,8 @@ def sub_p(a, b, p):
 def mul_p(a, b, p):
     undefined, hidden = (a | b) & UNDEFINED != 0, (a | b) & HIDDEN != 0
     zero = (a & (RESIDUE | HIDDEN) == 0) | (b & (RESIDUE | HIDDEN) == 0)
-    return _put((_wide(a & RESIDUE) * _wide(b & RESIDUE)) % p, undefined, hidden & ~zero)
+    marks = np.where(b == 1, a, np.where(a == 1, b, 0)) & (MAXIMUM | MINIMUM)
+    return _put((_wide(a & RESIDUE) * _wide(b & RESIDUE)) % p | marks, undefined, hidden & ~zero)
 
 
 def _q(f, a, b, q):

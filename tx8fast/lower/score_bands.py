@@ -1,0 +1,148 @@
+"""Scores of attention beside a band of visible keys: what the mask hides takes no vector work, block of columns by block of columns.
+
+May import: lower.emitter, lower.transfer, machine, numerics. Must not: place buffers, know how scores are made.
+
+Row i sees the keys (i + offset - window, i + offset]. In a block of columns the rows of a head are hidden, or see all of it, or some
+of it: only the last ones need the mask. What is hidden is filled by the engine that moves data: before the maximum with the lowest
+number, and instead of its exponential with nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.transfer import Local
+from tx8fast.machine import Machine
+from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.layout import block_size, blocked_params
+
+LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.0e38}
+
+#: ranges [begin, end) of elements or rows
+Ranges = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Band:
+    """The scores of a slice, [heads * rows, keys] as `local` says, of rows [a, b) and keys [c, d) beside a mask that lies as `seen` says:
+    elements that are hidden, those that are not, and (mask's first element, elements, score's first element of every head) of
+    what needs the mask."""
+
+    hidden: Ranges
+    shown: Ranges
+    masked: list[tuple[int, int, list[int]]]
+    local: Local
+    seen: Local
+
+    @classmethod
+    def of(
+        cls, rows: tuple[int, int], keys: tuple[int, int], visible: tuple[int, int], local: Local, seen: Local
+    ) -> Band:
+        """Return the band; visible: offset and window."""
+        hidden: Ranges = []
+        shown: Ranges = []
+        masked = []
+        n = rows[1] - rows[0]
+        heads = local.rows // n
+        for column, width, begin in _blocks(local):
+            ends = keys[0] + column, keys[0] + min(column + width, keys[1] - keys[0]) - 1
+            out, some = _parts(rows, ends, *visible)
+            inside = [
+                (a, b) for a, b in zip([0, *[b for _, b in out]], [*[a for a, _ in out], n], strict=True) if a < b
+            ]
+            at = [begin + h * n * width for h in range(heads)]
+            hidden += [(x + a * width, x + b * width) for x in at for a, b in out]
+            shown += [(x + a * width, x + b * width) for x in at for a, b in inside]
+            under = begin // heads
+            masked += [(under + a * width, (b - a) * width, [x + a * width for x in at]) for a, b in some]
+        return cls(_merged(hidden), _merged(shown), masked, local, seen)
+
+    def pays(self, machine: Machine) -> bool:
+        """True if instructions on parts take the vector engine less time than the whole mask and the exponential of all scores.
+        In cycles as the hardware manual counts them (16.2, 16.3)."""
+        ct, item = machine.ct, ITEM_BYTES[self.local.dtype]
+
+        def cycles(elems: int, factor: int = 1) -> float:
+            return ct.startup + elems * item * factor / ct.bytes_per_cycle
+
+        dear = ct.factor.transcendental
+        whole = cycles(self.seen.elems) + cycles(self.local.elems) + cycles(self.local.elems, dear)
+        parts = sum([cycles(n) * (1 + len(heads)) for _, n, heads in self.masked])
+        return parts + sum([cycles(b - a, dear) for a, b in self.shown]) < whole
+
+    def mask(self, em: Emitter, scores: int, mask: int) -> None:
+        """Add the mask to the scores that need it, and make the hidden ones the lowest number."""
+        fmt, e = self.local.dtype, ITEM_BYTES[self.local.dtype]
+        for under, n, heads in self.masked:
+            at = mask + under * e
+            if fmt != "f16":  # as in `add_whole`
+                em.vs("max", at, LOWEST[fmt], at, n, fmt)
+            em.vv_each("add", [(scores + x * e, at, scores + x * e) for x in heads], n, fmt)
+            for x in heads if fmt == "f16" else ():
+                em.vs("max", scores + x * e, LOWEST[fmt], scores + x * e, n, fmt)
+        self.fill(em, scores, LOWEST[fmt], (0, self.local.elems))
+
+    def fill(self, em: Emitter, scores: int, value: float, within: tuple[int, int]) -> None:
+        """Make the hidden scores among elements [begin, end) a number."""
+        e = ITEM_BYTES[self.local.dtype]
+        for a, b in _clipped(self.hidden, within):
+            em.fill(scores + a * e, value, b - a, self.local.dtype)
+
+    def shown_of(self, within: tuple[int, int]) -> Ranges:
+        """Return the scores among elements [begin, end) that are not hidden."""
+        return list(_clipped(self.shown, within))
+
+
+def add_whole(em: Emitter, scores: int, mask: int, local: Local, seen: Local) -> None:
+    """Add the mask of one head's rows, or of one row, to the scores of every head."""
+    fmt, e = local.dtype, ITEM_BYTES[local.dtype]
+    if fmt != "f16":  # no sum with a score overflows
+        em.vs("max", mask, LOWEST[fmt], mask, seen.elems, fmt)
+    if seen.rows == 1:
+        em.vector("add", scores, mask, scores, local, fmt)
+    elif seen.rows == local.rows:
+        em.vv("add", scores, mask, scores, local.elems, fmt)
+    else:
+        for _, width, begin in _blocks(local):
+            under, n = begin * seen.rows // local.rows, seen.rows * width
+            heads = range(scores + begin * e, scores + (begin + local.rows * width) * e, n * e)
+            em.vv_each("add", [(x, mask + under * e, x) for x in heads], n, fmt)
+    if fmt == "f16":  # scores may be as large as the mask's numbers, so that it is their sum which has an end
+        em.vs("max", scores, LOWEST[fmt], scores, local.elems, fmt)
+
+
+def _blocks(local: Local) -> Iterator[tuple[int, int, int]]:
+    """Yield first column, columns with those of the padding, and first element of every block."""
+    (full, tail), block = blocked_params(local.cols, local.dtype), block_size(local.dtype)
+    for k in range(full + (tail > 0)):
+        yield k * block, block if k < full else tail, k * block * local.rows
+
+
+def _parts(rows: tuple[int, int], keys: tuple[int, int], offset: int, window: int) -> tuple[Ranges, Ranges]:
+    """Return the rows, from 0, that see none of the keys from the first to the last one, and those that see some but not all."""
+    first, last = keys
+    a, b = rows
+    place = lambda i: min(max(i, a), b) - a  # noqa: E731
+    begin, end = place(first - offset), place(last - offset + window)  # before and from where on all is hidden
+    low, high = place(last - offset), place(first - offset + window)  # between which all is seen
+    some = [(begin, low), (high, end)] if low < high else [(begin, end)]
+    return [(x, y) for x, y in ((0, begin), (end, b - a)) if x < y], [(x, y) for x, y in some if x < y]
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    out: Ranges = []
+    for a, b in sorted(ranges):
+        if out and out[-1][1] == a:
+            out[-1] = out[-1][0], b
+        else:
+            out.append((a, b))
+    return out
+
+
+def _clipped(ranges: Ranges, within: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    for a, b in ranges:
+        a, b = max(a, within[0]), min(b, within[1])
+        if a < b:
+            yield a, b
