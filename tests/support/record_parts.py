@@ -57,6 +57,27 @@ def _pair_outputs(model: Any, case: str, dtype: Any) -> dict[str, np.ndarray]:
     return {n: v.float().numpy() for n, v in found.items()}
 
 
+def _cell_outputs(tower: Any, pixels: Any, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """What a tower makes of images [batch, channels, height, width] whose patches it wants cell by cell, and twice for a still image."""
+    torch, c = import_module("torch"), tower.config
+    patch, merge, (batch, channels, height, width) = c.patch_size, c.spatial_merge_size, pixels.shape
+    rows, columns = height // patch, width // patch
+    x = pixels.reshape(batch, channels, rows // merge, merge, patch, columns // merge, merge, patch).permute(
+        0, 2, 5, 3, 6, 1, 4, 7
+    )
+    x = x.unsqueeze(6).expand(*x.shape[:6], c.temporal_patch_size, patch, patch).reshape(batch * rows * columns, -1)
+    grid = torch.tensor([[1, rows, columns]] * batch)
+    with torch.no_grad():
+        found = tower(x, grid_thw=grid)
+    last = found["last_hidden_state"]
+    if hasattr(c, "window_size"):  # in the order of the windows
+        order, _ = import_module("transformers.vision_utils").get_vision_window_index(grid, merge, c.window_size, patch)
+        last = last.reshape(len(order), merge**2, -1)[torch.argsort(order)]
+    every = {"last_hidden_state": last.reshape(batch, rows * columns, -1), "pooler_output": found["pooler_output"]}
+    every |= {f"deepstack.{n}": y for n, y in enumerate(found.get("deepstack_features") or ())}
+    return {n: every[n].reshape(batch, -1, every[n].shape[-1]).float().numpy() for n in names}
+
+
 def outputs(directory: Path, case: str, dtype: Any) -> dict[str, np.ndarray]:
     torch = import_module("torch")
     model, info = _auto(case).from_pretrained(
@@ -68,6 +89,8 @@ def outputs(directory: Path, case: str, dtype: Any) -> dict[str, np.ndarray]:
     if case in PAIRS:
         return _pair_outputs(model, case, dtype)
     _, part, names = CASES[case]
+    if hasattr(model, "visual"):
+        return _cell_outputs(model.visual, torch.tensor(inputs_of(case)["pixel_values"]).to(dtype), names)
     tower = model.vision_encoder if case == "sam" else getattr(model, f"{part}_model") if part else model
     given = {
         k: torch.tensor(v).to(dtype) if v.dtype == np.float32 else torch.tensor(v) for k, v in inputs_of(case).items()

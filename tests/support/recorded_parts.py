@@ -25,6 +25,31 @@ _CLIP = {"text_config": {**_TEXT, "eos_token_id": 7, "bos_token_id": 1, "pad_tok
          "vision_config": {**_VISION, "projection_dim": 20}, "projection_dim": 20}  # fmt: skip
 _SIGLIP = {"text_config": {**_TEXT, "projection_size": 32}, "vision_config": _VISION}
 
+_READS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 16,
+          "vocab_size": 40}  # fmt: skip
+_EYE = {
+    "depth": 3,
+    "num_heads": 4,
+    "patch_size": 2,
+    "in_channels": 3,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+_WINDOWS = {
+    **_EYE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "window_size": 8,
+    "fullatt_block_indexes": [1],
+    "out_hidden_size": 16,
+}
+
+
+def _eye(text: dict[str, Any], **vision: Any) -> dict[str, Any]:
+    turns = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]}}
+    return {"text_config": {**_READS, **turns, **text}, "vision_config": vision}
+
+
 _END = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
 _T5 = {"d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "vocab_size": 37,
        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9, **_END}  # fmt: skip
@@ -51,6 +76,9 @@ CASES: dict[str, Case] = {
     "deberta-v2-apart": ({**_BERT, "max_position_embeddings": 24, "relative_attention": True, "max_relative_positions": 7,
                           "share_att_key": False, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 1, "num_hidden_layers": 1,
                           "pad_token_id": 0}, "", ("last_hidden_state",)),
+    "deberta-v2-taps": ({**_BERT, "max_position_embeddings": 24, "relative_attention": True, "position_buckets": 6, "norm_rel_ebd": "layer_norm",
+                         "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False, "type_vocab_size": 0,
+                         "pad_token_id": 0, "conv_kernel_size": 3, "conv_act": "gelu", "attention_head_size": 8}, "", ("last_hidden_state",)),
     "dinov2": ({**_SIDE, "image_size": 20, "patch_size": 5, "mlp_ratio": 2}, "", ("last_hidden_state", "pooler_output")),
     "dinov2-gated": ({**_SIDE, "image_size": 20, "patch_size": 5, "mlp_ratio": 2, "use_swiglu_ffn": True}, "",
                      ("last_hidden_state", "pooler_output")),
@@ -62,6 +90,19 @@ CASES: dict[str, Case] = {
              "prompt_encoder_config": {"hidden_size": 12, "image_size": 20, "patch_size": 4},
              "mask_decoder_config": {"hidden_size": 12, "mlp_dim": 16, "num_hidden_layers": 1, "num_attention_heads": 2}},
             "vision", ("last_hidden_state",)),
+    "qwen2_vl-vision": (_eye({}, **_EYE, embed_dim=32, mlp_ratio=2, hidden_size=16, image_size=[8, 12]), "vision",
+                        ("last_hidden_state", "pooler_output")),
+    "qwen2_5_vl-vision": (_eye({}, **_WINDOWS, image_size=[16, 24]), "vision", ("last_hidden_state", "pooler_output")),
+    "qwen2_5_vl-vision-edges": (_eye({}, **_WINDOWS, image_size=[12, 20]), "vision", ("last_hidden_state", "pooler_output")),
+    "qwen2_5_vl-vision-rows": (_eye({}, **_WINDOWS, image_size=[16, 12]), "vision", ("last_hidden_state", "pooler_output")),
+    "qwen2_5_vl-vision-columns": (_eye({}, **_WINDOWS, image_size=[12, 16]), "vision", ("last_hidden_state", "pooler_output")),
+    "qwen3_vl-vision": (_eye({"head_dim": 8}, **_EYE, hidden_size=32, intermediate_size=48, num_position_embeddings=25, out_hidden_size=16,
+                             deepstack_visual_indexes=[0, 1], image_size=[8, 12]), "vision",
+                        ("last_hidden_state", "pooler_output", "deepstack.0", "deepstack.1")),
+    "qwen3_5-vision": (_eye({"head_dim": 8, "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+                             "linear_value_head_dim": 8, "layer_types": ["full_attention"]}, **_EYE, hidden_size=32, intermediate_size=48,
+                            num_position_embeddings=16, out_hidden_size=16, image_size=[12, 8]), "vision",
+                       ("last_hidden_state", "pooler_output")),
     "siglip-text": (_SIGLIP, "text", ("last_hidden_state", "pooler_output")),
 }  # fmt: skip
 
@@ -107,8 +148,9 @@ def inputs_of(case: str) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     seen = config.get("vision_config", config) if part != "text" else {}
     if "image_size" in seen:
-        side = seen["image_size"]
-        return {"pixel_values": rng.standard_normal((BATCH, 3, side, side)).astype(np.float32)}
+        size = seen["image_size"]
+        height, width = size if isinstance(size, list) else (size, size)
+        return {"pixel_values": rng.standard_normal((BATCH, 3, height, width)).astype(np.float32)}
     ids = rng.integers(8, 37, (BATCH, SEQ))
     ids[0, 4], ids[1, 7] = 7, 7
     ids[1, 9] = 7

@@ -153,10 +153,9 @@ def _open_hf(path: Path, options: dict[str, Any]):
     from tx8fast.frontend.hf import HfOptions, import_hf
 
     known = {f.name for f in fields(HfOptions)}
-    unused = [f"{n} ({', '.join(options[n])})" for n in ("dims", "constants") if options.get(n)]
-    if unused:
+    if options.get("constants"):
         raise ConfigError(
-            f"opening model {path}: {' and '.join(unused)} cannot be bound, models of this kind have no symbolic dimensions; "
+            f"opening model {path}: constants ({', '.join(options['constants'])}) cannot be bound, models of this kind have no symbolic dimensions; "
             "give batch, seq and past instead"
         )
     if options.get("kernels"):

@@ -1,6 +1,6 @@
 """Tensors computed from a formula or from other weights, evaluated only when somebody needs the bytes.
 
-May import: numpy, ml_dtypes, errors, weights.rope, weights.quantized, weights.gguf_blocks. Must not: read files; know the table. `EXPRESSIONS` maps the name
+May import: numpy, ml_dtypes, errors, weights.cells, weights.distances, weights.rope, weights.quantized, weights.gguf_blocks. Must not: read files; know the table. `EXPRESSIONS` maps the name
 of an expression to `f(inputs, attrs, shape) -> array` of any float or integer type; the caller rounds to
 the entry's dtype. `attrs` is JSON-able, so an expression can be stored by name in a program file.
 """
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ImportModelError, Tx8Error
+from tx8fast.weights.cells import cell_cos, cell_mask, cell_places, cell_sin
+from tx8fast.weights.distances import wave_cos, wave_rows, wave_sin, waves
 from tx8fast.weights.gguf_blocks import unpack_blocks
 from tx8fast.weights.quantized import code_book, dequantize, fp4_groups, mxfp4, unpack_bits
 from tx8fast.weights.rope import rope_cos, rope_sin
@@ -81,21 +83,6 @@ def _relative_bias(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape
     return bias if len(shape) == 3 else bias.transpose(1, 0, 2).reshape(n, heads * n)
 
 
-def _distance_rows(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """The row of every distance of query and key, from n - 1 down to 1 - n or (`rising`) up, shape [1, 2 n - 1, width], of a table of 2 * `span`
-    rows. Near distances have rows of their own, from half of the `buckets` on they share them by their logarithm (He et al. 2021)."""
-    n, span, buckets = (shape[1] + 1) // 2, attrs["span"], attrs["buckets"]
-    far = np.arange(1 - n, n) if attrs["rising"] else np.arange(n - 1, -n, -1)
-    row = far
-    if buckets:  # in f32, as the models were trained
-        middle = buckets // 2
-        size = np.where(np.abs(far) < middle, middle - 1, np.abs(far)).astype(np.float32)
-        widest = np.log(np.float32((attrs["farthest"] - 1) / middle))
-        shared = np.ceil(np.log(size / np.float32(middle)) / widest * np.float32(middle - 1)) + middle
-        row = np.where(size <= middle, far, shared * np.sign(far)).astype(np.int64)
-    return inputs[0][np.clip(row + span, 0, 2 * span - 1)][None]
-
-
 def _fill(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
     return np.broadcast_to(np.asarray(attrs.get("value", 0)), shape)
 
@@ -110,7 +97,7 @@ def _slice(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape)
 
 
 def _view(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """A part of a stored tensor: `steps` of ["reshape", shape], ["slice", start, size] and ["transpose", perm]."""
+    """A part of a stored tensor: `steps` of ["reshape", shape], ["slice", start, size], ["transpose", perm] and ["sum", axis]."""
     array = inputs[0]
     for kind, *args in attrs["steps"]:
         if kind == "reshape":
@@ -119,6 +106,8 @@ def _view(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) 
             array = array[tuple(slice(a, a + n) for a, n in zip(*args, strict=True))]
         elif kind == "transpose":
             array = array.transpose(args[0])
+        elif kind == "sum":
+            array = array.astype(np.float32).sum(axis=args[0])
         else:
             raise ImportModelError(f"weight expression 'view': unknown step '{kind}'")
     return array
@@ -177,12 +166,15 @@ EXPRESSIONS: dict[str, Expression] = {
     "alibi": _alibi,
     "arange": _arange,
     "causal_mask": _causal_mask,
+    "cell_cos": cell_cos,
+    "cell_mask": cell_mask,
+    "cell_places": cell_places,
+    "cell_sin": cell_sin,
     "chunk_first": _chunk_first,
     "code_book": code_book,
     "concat": lambda inputs, attrs, shape: np.concatenate(list(inputs), axis=attrs.get("axis", 0)),
     "convert": lambda inputs, attrs, shape: inputs[0],
     "dequantize": dequantize,
-    "distance_rows": _distance_rows,
     "fill": _fill,
     "fp4_groups": fp4_groups,
     "gguf_blocks": unpack_blocks,
@@ -200,6 +192,10 @@ EXPRESSIONS: dict[str, Expression] = {
     "triangle": _triangle,
     "unpack_bits": unpack_bits,
     "view": _view,
+    "wave_cos": wave_cos,
+    "wave_rows": wave_rows,
+    "wave_sin": wave_sin,
+    "waves": waves,
 }
 
 

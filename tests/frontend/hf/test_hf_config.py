@@ -252,6 +252,60 @@ def test_damaged_values_of_the_families_own_keys_are_told():
     assert 0 < read < 30 * len(names)
 
 
+def test_damaged_values_of_an_eye_are_told():
+    rng = random.Random(1)
+    bad = [
+        None,
+        0,
+        -1,
+        1,
+        3,
+        True,
+        "x",
+        [],
+        [1],
+        [5, -2],
+        {},
+        1.5,
+        10**12,
+        {"rope_theta": "x"},
+        {"rope_type": "yarn"},
+        float("inf"),
+    ]
+    read = 0
+    for name in ("qwen2-vl-7b", "qwen2.5-vl-7b", "qwen3-vl-8b") * 60:
+        config = json.loads((Path(__file__).parents[2] / "data" / "configs" / f"{name}.json").read_text())
+        seen = config["vision_config"]
+        for key in rng.sample([*sorted(seen.keys() - {"model_type"}), "image_size", "rope_parameters"], 2):
+            seen[key] = rng.choice(bad)
+        with contextlib.suppress(Tx8Error):
+            parse_config(config, "config.json", part="vision")
+            read += 1
+    assert 0 < read < 180
+
+
+def test_what_no_block_computes_is_refused_by_name():
+    configs = Path(__file__).parents[2] / "data" / "configs"
+    deberta = json.loads((configs / "deberta-v3-large.json").read_text())
+    for more in (
+        {"embedding_size": 128},
+        {"conv_kernel_size": 4},
+        {"relative_attention": False},
+        {"pos_att_type": "p2p"},
+    ):
+        with pytest.raises(ImportModelError, match=f"key '{next(iter(more))}' is "):
+            parse_config({**deberta, **more}, "config.json")
+    eye = json.loads((configs / "qwen3-vl-8b.json").read_text())
+    for more in (
+        {"num_position_embeddings": 2300},
+        {"deepstack_visual_indexes": [24, 8]},
+        {"num_heads": 64},
+        {"image_size": 440},
+    ):
+        with pytest.raises(ImportModelError):
+            parse_config({**eye, "vision_config": {**eye["vision_config"], **more}}, "config.json", part="vision")
+
+
 def test_a_number_that_no_float_holds_is_refused() -> None:
     from tx8fast.frontend.hf.reader import positive
 

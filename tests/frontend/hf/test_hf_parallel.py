@@ -11,6 +11,7 @@ import pytest
 
 import tx8fast
 from tests.support import recorded_families as recorded
+from tests.support import recorded_parts
 from tests.support.checkpoints import make_checkpoint, model_config
 from tests.support.encoder_reference import EncoderReference
 from tests.support.family_checkpoints import CONFIGS, ENCODERS, VOCAB, make_family
@@ -88,6 +89,16 @@ def test_encoders_over_two_chips(tmp_path, case):
     options = {"batch": BATCH, "tp": 2, **({} if case == "vit" else {"seq": SEQ})}
     found = compiled(tmp_path, **options).run(feed)
     check({k: found[k] for k in wanted}, wanted)
+
+
+@pytest.mark.parametrize("case", recorded_parts.CASES if ALL else ("sam", "qwen2_5_vl-vision", "deberta-v2"))
+def test_recorded_encoders_over_two_chips(tmp_path, case):
+    """Every chip has the whole result, that of one chip."""
+    record, (_, part, names) = recorded_parts.make_part(tmp_path, case), recorded_parts.CASES[case]
+    feed = recorded_parts.inputs_of(case)
+    sizes = {"seq": recorded_parts.SEQ} if "input_ids" in feed else {}
+    found = compiled(tmp_path, batch=BATCH, dtype="fp32", part=part or None, tp=2, **sizes).run(feed)
+    check(found, {name: record[name] for name in names}, 2e-6)
 
 
 @pytest.mark.parametrize(("tp", "chips"), [(4, None), (2, (2, 2))])

@@ -10,7 +10,7 @@ import tx8fast
 from tests.support.recorded_parts import BATCH, CASES, PAIRS, SEQ, SOURCE, inputs_of, make_part, pair_inputs
 from tests.support.run_graph import run_graph
 from tx8fast import api
-from tx8fast.errors import ConfigError
+from tx8fast.errors import ConfigError, ImportModelError
 from tx8fast.frontend.hf import HfOptions, import_hf
 
 #: of the largest value, against f32 outputs of the library
@@ -120,6 +120,36 @@ def test_parts_are_asked_for_by_name(tmp_path):
     make_part(tmp_path, "roberta")
     with pytest.raises(ConfigError, match="has no parts; drop --part"):
         import_hf(tmp_path, HfOptions(seq=SEQ, part="text"))
+
+
+def test_the_caller_chooses_the_size_of_an_image_that_may_have_any(tmp_path):
+    """A size that --dim gives is as good as one of the config; other towers have their own."""
+    case = "qwen2_5_vl-vision-edges"
+    record = make_part(tmp_path, case)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["vision_config"]["image_size"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    sizes = {"height": 12, "width": 20}
+    found = tx8fast.compile(tmp_path, batch=BATCH, dtype="fp32", part="vision", dims=sizes).run(inputs_of(case))
+    assert error(found["pooler_output"], record["pooler_output"]) <= TOLERANCE
+    with pytest.raises(ImportModelError, match="an image of 10x448 is not a multiple of cells of 4x4"):
+        import_hf(tmp_path, HfOptions(part="vision", dims={"height": 10}))
+    with pytest.raises(ConfigError, match=r"dims \(depth\) cannot be bound, .* has height and width"):
+        import_hf(tmp_path, HfOptions(part="vision", dims={"depth": 10}))
+    make_part(tmp_path, "siglip-vision")
+    with pytest.raises(ConfigError, match=r"dims \(height\) cannot be bound, .* has no symbolic dimensions"):
+        import_hf(tmp_path, HfOptions(part="vision", dims={"height": 10}))
+
+
+def test_a_section_may_be_called_as_the_whole(tmp_path):
+    """Published files name the model in the section of its eye, and its tensors without an outer name."""
+    record = make_part(tmp_path, "qwen3_vl-vision")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["vision_config"]["model_type"] = "qwen3_vl"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    program = import_hf(tmp_path, HfOptions(batch=BATCH, part="vision"))
+    assert program.family == "qwen3_vl_vision" and not program.weights.missing()
+    assert any("visual" in name for name, _ in json.loads(str(record["shapes"])))
 
 
 def test_a_language_model_s_eye_is_that_of_its_tower(tmp_path):

@@ -96,11 +96,11 @@ def _rows(m: Blocks, i: int) -> list[Cache]:
 
 def attend(m: Blocks, q: Value, k: Value, v: Value, at: str, softmax: Callable[[Value], Value] | None = None,
            macs: int = -1, form: tuple[int, int] | None = None) -> Value:  # fmt: skip
-    """Return what queries gather of keys and values; `softmax` of the scores, None: every query sees every key; `form` of the heads, None:
-    as the model says."""
+    """Return what queries gather of keys and values; `softmax` of the scores, None: every query sees every key; `form` of the heads: how
+    many keys have, and their width, None: as the model says."""
     c = m.c
     kv_heads, width = form or (c.kv_heads, c.head_dim)
-    sizes = _sizes(kv_heads, c.heads // kv_heads, width)
+    sizes = _sizes(kv_heads, max(1, c.heads // kv_heads), width)
     s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=macs, loc=at + ".scores")
     p = softmax(s) if softmax is not None else m.b("softmax", s, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
     return m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=macs, loc=at + ".mix")

@@ -31,7 +31,6 @@ class Blocks:
         self.ropes: dict[int, tuple[Value, Value]] = {}
         self.masks: dict[tuple[int, int], Value] = {}  # by window and chunk
         self.leaning: dict[int, Value] = {}  # masks with learned summands, of the layers that have tables
-        self.distances: dict[bool, Value] = {}  # learned rows per distance, falling and rising
         self.kept: dict[int, tuple[Value, Value]] = {}  # keys and values by layer, for layers that have none
         self.embedded: Value | None = None  # what went into the first layer
         self.aside: Value | None = None  # rows of the second table for all layers

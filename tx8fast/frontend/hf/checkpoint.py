@@ -179,6 +179,8 @@ def _shape_after(slot: Slot) -> tuple[int, ...]:
             shape = tuple(args[0])
         elif kind == "slice":
             shape = tuple(args[1])
+        elif kind == "sum":
+            shape = tuple(n for axis, n in enumerate(shape) if axis != args[0])
         else:
             shape = tuple(shape[a] for a in args[0])
     return shape

@@ -5,9 +5,10 @@ May import: errors, frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
+from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.families import FAMILIES
 from tx8fast.frontend.hf.family import Family
 from tx8fast.frontend.hf.lookalike import look_alike
@@ -18,6 +19,8 @@ from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader, Watched
 from tx8fast.frontend.hf.spec import ModelConfig
 
 MODEL_TYPES = tuple(FAMILIES)
+#: of an image, by --dim
+SIZES = ("height", "width")
 #: hidden_act of the config -> name of the op, also the activation of `swiglu`
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
@@ -26,11 +29,12 @@ ACTIVATIONS = {
 }  # fmt: skip
 
 
-def parse_config(raw: Any, where: str, as_family: str | None = None, part: str | None = None) -> ModelConfig:
+def parse_config(raw: Any, where: str, as_family: str | None = None, part: str | None = None,
+                 dims: Mapping[str, int] | None = None) -> ModelConfig:  # fmt: skip
     """Return the checked config of the JSON object `raw`; `where` names the file in messages, `as_family` the family to
-    take it for, whatever it says, `part` the part of a model of several.
+    take it for, whatever it says, `part` the part of a model of several, `dims` the size of its image where that is free: height, width.
 
-    Raises ConfigError for a part that it has not, UnsupportedError for another family, ImportModelError that lists every bad key and unsupported feature.
+    Raises ConfigError for a part that it has not or sizes that are not free, UnsupportedError for another family, ImportModelError that lists every bad key and unsupported feature.
     """
     doing = f"reading model config {where}"
     if not isinstance(raw, dict):
@@ -41,6 +45,8 @@ def parse_config(raw: Any, where: str, as_family: str | None = None, part: str |
     if as_family is not None and as_family not in FAMILIES:
         raise UnsupportedError(f"{doing}: --as {as_family} is no family, supported are {', '.join(MODEL_TYPES)}")
     kind, raw = piece_of(kind, raw, part, doing)
+    if dims:
+        raw = _sized(kind, raw, dims, doing)
     if kind in FAMILIES:
         return _read(kind, raw, doing, set())
     like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen))
@@ -53,6 +59,21 @@ def parse_config(raw: Any, where: str, as_family: str | None = None, part: str |
         f"{doing}: model_type '{kind}' is not supported, supported are {', '.join((*MODEL_TYPES, *COMPOSITES))}; "
         "export the model to ONNX and compile that"
     )
+
+
+def _sized(kind: str, raw: dict[str, Any], dims: Mapping[str, int], doing: str) -> dict[str, Any]:
+    """Return the config of an image of the size that the caller chooses."""
+    family = FAMILIES.get(kind)
+    free = SIZES if family is not None and family.sized else ()
+    if strangers := [n for n in dims if n not in free]:
+        has = f"has {' and '.join(free)}" if free else "has no symbolic dimensions"
+        raise ConfigError(
+            f"{doing}: dims ({', '.join(strangers)}) cannot be bound, a model of type '{kind}' {has}; give batch, seq and past instead"
+        )
+    assert family is not None
+    size = raw.get("image_size", family.defaults["image_size"])
+    usual = dict(zip(SIZES, size if isinstance(size, list) else (size, size), strict=False))
+    return {**raw, "image_size": [{**usual, **dims}[n] for n in SIZES]}
 
 
 def _read(kind: str, raw: dict[str, Any], doing: str, seen: set[str]) -> ModelConfig:

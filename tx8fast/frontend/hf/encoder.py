@@ -10,6 +10,7 @@ from collections.abc import Callable
 from tx8fast.errors import ImportModelError
 from tx8fast.frontend.hf.attention import attend
 from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.frontend.hf.cells import in_cells, merged
 from tx8fast.frontend.hf.feed_forward import activated
 from tx8fast.frontend.hf.layer import layer
 from tx8fast.frontend.hf.squares import mapped
@@ -24,8 +25,16 @@ def encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
     else:
         x = _heard(m, args["input_features"]) if c.frames is not None else _tokens(m, args)
     m.encoder_inputs(x.shape[1])
+    deep: list[Value] = []
     for i in range(c.layers):
+        first = x
         x, _ = layer(m, i, x, None)
+        if i == 0 and c.taps:
+            x = _tapped(m, first, x)
+        if c.cells is not None and i in c.cells.deep:
+            deep.append(x)
+    if c.cells is not None:
+        return merged(m, x, deep)
     if c.pool != "first_normed":
         x = m.norm(x, "norm")
     results = {"last_hidden_state": x if c.squares is None else mapped(m, x)}
@@ -56,6 +65,16 @@ def _tokens(m: Blocks, args: dict[str, Value]) -> Value:
     return m.norm(x, "embed_norm")
 
 
+def _tapped(m: Blocks, x: Value, y: Value) -> Value:
+    """Return the norm of what the first layer made, y, and a convolution of what went into it, x, both [batch, seq, hidden]."""
+    b, c, (batch, seq, hidden) = m.b, m.c, x.shape
+    z = b("reshape", x, shape=(batch, seq, 1, hidden), loc="taps")
+    reach = c.taps // 2
+    z = b("conv", z, m.param("taps.weight"), m.param("taps.bias"), pad_lo=(reach, 0), pad_hi=(reach, 0), loc="taps")
+    z = b(c.taps_activation, b("reshape", z, shape=x.shape, loc="taps"), loc="taps.act")
+    return m.norm(b("add", y, z, loc="taps.residual"), "taps_norm")
+
+
 def position_rows(m: Blocks, length: int) -> Value:
     """Return the table's rows of positions [0, length)."""
     c = m.c
@@ -78,6 +97,7 @@ def _patches(m: Blocks, pixels: Value) -> Value:
     bias = (m.param("patches.bias"),) if image.bias else ()
     x = b("conv", x, m.param("patches.weight"), *bias, stride=(image.patch_height, image.patch_width), loc="patches")
     x = b("reshape", x, shape=(batch, rows * columns, c.hidden), loc="patches")
+    x = in_cells(m, x) if c.cells is not None else x
     if image.class_token:
         token = b("broadcast", m.param("class_token"), shape=(batch, 1, c.hidden), loc="class_token")
         x = b("concat", token, x, axis=1, loc="patches")
@@ -146,7 +166,8 @@ def _probe(m: Blocks, x: Value, args: dict[str, Value]) -> Value:
     batch, _, hidden = x.shape
     query = m.b("broadcast", m.param("probe"), shape=(batch, 1, hidden), loc="probe")
     q, k, v = (m.linear(y, f"probe.{side}_proj") for y, side in ((query, "q"), (x, "k"), (x, "v")))
-    y = m.linear(attend(m, q, k, v, "probe"), "probe.o_proj")
+    whole = m.c.heads * m.parallel.parts, m.c.head_dim  # every chip has all heads of the probe
+    y = m.linear(attend(m, q, k, v, "probe", form=whole), "probe.o_proj")
     z = activated(m, "probe.", m.linear(m.norm(y, "probe.norm"), "probe.up_proj"))
     return _flat(m, m.b("add", y, m.linear(z, "probe.down_proj"), loc="probe"), "pooler")
 

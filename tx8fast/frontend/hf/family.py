@@ -64,7 +64,8 @@ class Family:
     `sections`: nested objects whose keys count as the config's own. `defaults`: keys that published files leave out. `aliases`:
     newer spelling -> the one read here. `fixed`: keys of which only these values are supported. `inner`: hidden units per
     column of the model where the config does not say. `fields`: field of ModelConfig -> its value, or a function that reads
-    it; `parts`: functions that read several fields at once, after those. `pairs_lanes`: converters to GGUF reorder queries and keys.
+    it; `parts`: functions that read several fields at once, after those. `sized`: the caller chooses the
+    size of the image. `pairs_lanes`: converters to GGUF reorder queries and keys.
     """
 
     honours: str
@@ -79,6 +80,7 @@ class Family:
     norm: str = "rms"
     inner: float = 0.0
     encoder: bool = False
+    sized: bool = False
     pairs_lanes: bool = False
 
     def like(self, honours: str, **changes: Any) -> Family:

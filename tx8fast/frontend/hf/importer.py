@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -62,10 +63,15 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         checkpoint = path
         if options.part is not None:
             raise ConfigError(f"importing {path}: a GGUF file holds one model; drop --part")
+        if options.dims:
+            raise ConfigError(
+                f"importing {path}: dims ({', '.join(options.dims)}) cannot be bound, a GGUF file has no symbolic dimensions; give "
+                "batch, seq and past instead"
+            )
         config, entries = read_gguf(path)
     else:
         root = directory
-        config = read_config(path / CONFIG_NAME if directory else path, options.as_family, options.part)
+        config = read_config(path / CONFIG_NAME if directory else path, options.as_family, options.part, options.dims)
         checkpoint, entries = find_entries(directory)
         for stored in path.parent.glob("*.safetensors*") if directory is None else ():
             refer(stored)  # what a program that is made of the config alone will be run with
@@ -119,8 +125,9 @@ def _donated(args: list[str], results: list[str]) -> tuple[int, ...]:
     return tuple(n for i, a in enumerate(args) if a in kept for n in (i, kept[a]))
 
 
-def read_config(path: Path, as_family: str | None = None, part: str | None = None) -> ModelConfig:
-    """Return the checked config file, or that of a `part` of the model, read as one of `as_family`. Raises ImportModelError if it is not readable JSON."""
+def read_config(path: Path, as_family: str | None = None, part: str | None = None,
+                dims: Mapping[str, int] | None = None) -> ModelConfig:  # fmt: skip
+    """Return the checked config file, or that of a `part` of the model, read as one of `as_family`; `dims`: of its image, where that has any size. Raises ImportModelError if it is not readable JSON."""
     try:
         raw = json.loads(read_input(path, MAX_CONFIG_BYTES))
     except OSError as e:
@@ -129,7 +136,7 @@ def read_config(path: Path, as_family: str | None = None, part: str | None = Non
         ) from e
     except (ValueError, RecursionError) as e:
         raise ImportModelError(f"reading model config {path}: not valid JSON: {e}") from e
-    return parse_config(raw, str(path), as_family, part)
+    return parse_config(raw, str(path), as_family, part, dims)
 
 
 def _arguments(

@@ -11,7 +11,7 @@ from itertools import chain
 from tx8fast.frontend.hf import mixer_slots
 from tx8fast.frontend.hf.expert_slots import experts
 from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, outer_key, part
-from tx8fast.frontend.hf.spec import Image, ModelConfig
+from tx8fast.frontend.hf.spec import Cells, Image, ModelConfig
 
 
 def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
@@ -41,6 +41,11 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
             yield s.outer("embed_norm", (c.hidden,), ".bias")
     if c.embedding_width:
         yield s.outer("project_in", (c.hidden, c.embedding_width))
+    if c.taps:  # stored [out, in, taps], that of an image one pixel wide
+        steps = (("transpose", [2, 0, 1]), ("reshape", [c.taps, 1, c.hidden, c.hidden]))
+        yield s.outer("taps", (c.hidden, c.hidden, c.taps), steps=steps)
+        yield s.outer("taps", (c.hidden,), ".bias")
+        yield from (s.outer("taps_norm", (c.hidden,), side) for side in (".weight", ".bias"))
     if c.distances is not None:
         yield s.outer("distances", (2 * c.distances.span, c.hidden))
         if c.distances.normed:
@@ -118,18 +123,41 @@ def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
 def _image(s: SlotList, image: Image) -> Iterator[Slot]:
     c, lead = s.c, () if image.flat else (1,)
     # stored [out, channel, row, column]; the convolution wants [row, column, out, channel]
-    yield s.outer("patches", (c.hidden, image.channels, image.patch_height, image.patch_width),
-                  steps=(("transpose", [2, 3, 0, 1]),))  # fmt: skip
+    shape, steps = (image.channels, image.patch_height, image.patch_width), [("transpose", [2, 3, 0, 1])]
+    if image.frames > 1:
+        shape, steps = (image.channels, image.frames, *shape[1:]), [("sum", 2), *steps]
+    yield s.outer("patches", (c.hidden, *shape), steps=tuple(steps))
     if image.bias:
         yield s.outer("patches", (c.hidden,), ".bias")
     if image.class_token:
         yield s.outer("class_token", (*lead, *lead, c.hidden), "")
+    if c.cells is not None:
+        yield from _cells(s, c.cells)
+        return
     if c.squares is None:
         yield s.outer("positions", (*lead, c.positions, c.hidden), "")
         return
     if c.positions:
         yield s.outer("positions", (1, *image.patches, c.hidden), "", steps=(("reshape", [1, c.positions, c.hidden]),))
     yield from _map(s, c.squares.channels)
+
+
+def _cells(s: SlotList, kind: Cells) -> Iterator[Slot]:
+    """A square of positions, and what merges a cell into a row: a norm and two products, of the result and of single layers."""
+    h = s.c.hidden
+    if kind.table:
+        yield s.outer("places", (kind.table**2, h))
+    wide = kind.merge**2 * h
+    for name, stored, normed in (
+        ("merger", "merger", h),
+        *((f"deep.{n}", "deep", wide) for n in range(len(kind.deep))),
+    ):
+        shapes = {"norm": (normed,), "in": (wide, wide), "out": (kind.width, wide)}
+        for module, shape in shapes.items():
+            key = outer_key(s.names, f"{stored}.{module}", s.prefix).format(name.removeprefix("deep."))
+            yield Slot(f"{name}.{module}.weight", (key + ".weight",), shape)
+            if module != "norm" or s.c.norm_bias:
+                yield Slot(f"{name}.{module}.bias", (key + ".bias",), shape[:1])
 
 
 def _map(s: SlotList, channels: int) -> Iterator[Slot]:
@@ -335,7 +363,7 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
 #: the slots of what mixes tokens, by its name
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
     "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
-    "selective": mixer_slots.selective, "disentangled": _disentangled, "squares": _squares, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
+    "selective": mixer_slots.selective, "disentangled": _disentangled, "squares": _squares, "cells": _attention, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
     "shared+scan": lambda s, i: chain(mixer_slots.shared(s, i), mixer_slots.scan(s, i)),
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tx8fast.frontend.hf.attention import Made, Past, attention
 from tx8fast.frontend.hf.blocks import Blocks
+from tx8fast.frontend.hf.cells import cells
 from tx8fast.frontend.hf.channel_delta import channel_delta
 from tx8fast.frontend.hf.convolution import short_conv
 from tx8fast.frontend.hf.delta import delta
@@ -30,5 +31,5 @@ def _both(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
 MIXERS: dict[str, Callable[[Blocks, int, Value, Past], tuple[Value, Made]]] = {
     "attention": attention, "conv": short_conv, "scan": scan, "delta": delta, "attention+scan": _both, "shared+scan": scan,
     "selective": selective, "disentangled": disentangled, "lru": lru, "lightning": lightning, "channel_delta": channel_delta, "time_mix": time_mix,
-    "squares": squares,
+    "squares": squares, "cells": cells,
 }  # fmt: skip

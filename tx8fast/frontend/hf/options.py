@@ -5,7 +5,8 @@ May import: ir.chips, errors. Must not: know config files or graphs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tx8fast.errors import ConfigError, raise_all
 from tx8fast.ir.chips import MAX_CHIPS
@@ -34,6 +35,9 @@ class HfOptions:
     part: str | None = None  # of a model of several: the one to compile
     tp: int = 1  # chips that share every layer
     chips: int = 1  # that run the program
+    dims: Mapping[str, int] = field(
+        default_factory=dict
+    )  # height and width of an image, for encoders of images of any size
     as_family: str | None = None  # the family to take the config for, whatever it says
 
     def check(self, encoder: str = "", fixed: bool = False, source: int = -1) -> None:

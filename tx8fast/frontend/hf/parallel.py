@@ -19,6 +19,8 @@ from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.weights import DerivedSource
 from tx8fast.weights.dtypes import ITEM_BYTES
 
+#: parts of a layer whose heads chips share
+HEADED = ("attention", "disentangled", "squares", "cells")
 #: modules of a layer that are cut by their outputs (rows of a matrix [out, in], elements of a bias), by what the outputs are
 HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
 COLUMNS = {
@@ -125,7 +127,7 @@ def _place(name: str) -> tuple[str, str]:
 
 
 def _attends(c: ModelConfig) -> bool:
-    return any("attention" in c.mixer(i) or c.distances for i in range(c.layers))
+    return any(part in HEADED for i in range(c.layers) for part in c.mixer(i).split("+"))
 
 
 def _held(c: ModelConfig, n: int, what: str) -> int:

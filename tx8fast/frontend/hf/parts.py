@@ -64,10 +64,10 @@ COMPOSITES: dict[str, Composite] = {
     "llava": _image_text("llama", "clip_vision_model"), "llava_next": _image_text("llama", "clip_vision_model"),
     "llava_onevision": _image_text("qwen2", "siglip_vision_model"), "vipllava": _image_text("llama", "clip_vision_model"),
     "idefics3": _image_text("llama"), "smolvlm": _image_text("llama"), "aya_vision": _image_text("cohere2", "siglip_vision_model"),
-    "internvl": _image_text("qwen2"), "qwen3_5": _image_text("qwen3_5_text"),
-    "qwen3_5_moe": _image_text("qwen3_5_moe_text"), "mllama": _image_text("mllama_text_model"), "lfm2_vl": _image_text("lfm2"),
-    "qwen2_vl": _image_text("qwen2_vl_text"), "qwen2_5_vl": _image_text("qwen2_5_vl_text"), "qwen3_vl": _image_text("qwen3_vl_text"),
-    "qwen3_vl_moe": _image_text("qwen3_vl_moe_text"),
+    "internvl": _image_text("qwen2"), "qwen3_5": _image_text("qwen3_5_text", "qwen3_5_vision"),
+    "qwen3_5_moe": _image_text("qwen3_5_moe_text", "qwen3_5_vision"), "mllama": _image_text("mllama_text_model"), "lfm2_vl": _image_text("lfm2"),
+    "qwen2_vl": _image_text("qwen2_vl_text", "qwen2_vl_vision"), "qwen2_5_vl": _image_text("qwen2_5_vl_text", "qwen2_5_vl_vision"),
+    "qwen3_vl": _image_text("qwen3_vl_text", "qwen3_vl_vision"), "qwen3_vl_moe": _image_text("qwen3_vl_moe_text", "qwen3_vl_vision"),
     "clip": _towers("clip_text_model", "clip_vision_model"), "siglip": _towers("siglip_text_model", "siglip_vision_model"),
     "sam": Composite({"vision": Piece("vision_config", "sam_vision_model", ("torch_dtype", "dtype"))}, "vision"),
     **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "whisper")},
@@ -100,5 +100,7 @@ def piece_of(kind: str, raw: dict[str, Any], part: str | None, doing: str) -> tu
     outer: dict[str, Any] = {k: raw[k] for k in piece.shared if k in raw}
     inner_kind = inner.get("model_type")
     inner_kind = inner_kind if type(inner_kind) is str and inner_kind else piece.family
+    if inner_kind in (kind, f"{kind}_vision") and part == "vision":  # some files call a section as they call the whole
+        inner_kind = piece.family
     given = {k: v for k, v in inner.items() if v is not None or k not in outer}
     return inner_kind, {**SECTION_DEFAULTS.get(inner_kind, {}), **outer, **given}

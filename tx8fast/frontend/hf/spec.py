@@ -11,7 +11,7 @@ from typing import Any
 from tx8fast.frontend.hf.states import Cache, Keeper
 
 #: mixers of tokens that remember nothing
-STATELESS = ("none", "disentangled", "squares")
+STATELESS = ("none", "disentangled", "squares", "cells")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,7 @@ class Image:
     bias: bool = True  # of the patches' product
     class_token: bool = True
     flat: bool = False
+    frames: int = 1  # that the patches' product tells apart; of a still image all are the same
 
     @property
     def patches(self) -> tuple[int, int]:
@@ -164,6 +165,21 @@ class Squares:
     sides: tuple[int, ...]
     places: bool
     channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Patches of an image stand cell by cell, `merge` in a row and `merge` rows, and a cell becomes one row of the result, `width` wide (Qwen-VL).
+    `near`: per layer, attention sees a window of `side` x `side` cells. Queries and keys turn by row and column, by `theta`. `deep`: layers whose
+    result is merged, too. `table`: rows and columns of a learned square of positions, which is stretched to the image; 0 = none."""
+
+    merge: int
+    width: int
+    theta: float
+    side: int = 0
+    near: tuple[bool, ...] = ()
+    deep: tuple[int, ...] = ()
+    table: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +234,8 @@ class ModelConfig:
     laurel: int = 0  # rank of a second residual around attention, 0 = none
     sparsity: tuple[float, ...] = ()  # per layer: gates less than the mean and so many deviations are zero; 0 = none
     distances: Distances | None = None
+    taps: int = 0  # of a convolution of the embeddings that is added behind the first layer; 0 = none
+    taps_activation: str = "tanh"  # of what it gives
     unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
     fused: str = (
@@ -277,6 +295,7 @@ class ModelConfig:
     token_types: int = 0
     image: Image | None = None
     squares: Squares | None = None
+    cells: Cells | None = None
     quantization: dict[str, Any] | None = field(default=None, hash=False)
 
     @property

@@ -24,9 +24,9 @@ def squares(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     assert c.image is not None and c.squares is not None
     (rows, columns), side = c.image.patches, c.squares.sides[i]
     if not side:
-        return m.linear(_attended(m, i, x, rows, columns), at + ".o_proj"), {}
+        return m.out_linear(_attended(m, i, x, rows, columns), at + ".o_proj"), {}
     y = _attended(m, i, _cut(m, x, rows, columns, side, at), side, side)
-    return m.linear(_joined(m, y, x.shape[0], rows, columns, side, at), at + ".o_proj"), {}
+    return m.out_linear(_joined(m, y, x.shape[0], rows, columns, side, at), at + ".o_proj"), {}
 
 
 def _attended(m: Blocks, i: int, x: Value, rows: int, columns: int) -> Value:

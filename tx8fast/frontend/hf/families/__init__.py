@@ -4,6 +4,7 @@ May import: frontend.hf. Must not: know the IR or weights.
 """
 
 from tx8fast.frontend.hf.families import (
+    cells,
     encoders,
     experts,
     gemma,
@@ -32,6 +33,7 @@ FAMILIES: dict[str, Family] = {
         experts,
         encoders,
         vision,
+        cells,
         seq2seq,
         hybrid,
         recurrent,

@@ -93,28 +93,38 @@ def _distances(r: Reader, f: Fields) -> Fields:
     buckets = r.raw.get("position_buckets", -1)
     buckets = buckets if type(buckets) is int and buckets >= 1 else 0
     normed = "layer_norm" in str(r.raw.get("norm_rel_ebd", "none")).lower()
+    if r.size("embedding_size", f["hidden"]) != f["hidden"]:
+        r.problems.append(f"key 'embedding_size' is {r.raw['embedding_size']!r}, supported: that of hidden_size")
     found = Distances(
         buckets or farthest, buckets, farthest, "c2p" in kinds, "p2c" in kinds, r.flag("share_att_key"), normed
     )
+    if (f["heads"] or 1) * (f["head_dim"] or 1) != f["hidden"]:
+        r.problems.append(
+            f"{f['heads']} heads of attention_head_size {f['head_dim']} do not make up hidden_size {f['hidden']}"
+        )
+    taps = r.count("conv_kernel_size", 0)
+    if taps and not taps % 2:
+        r.problems.append(f"key 'conv_kernel_size' is {taps}, supported: odd numbers and 0")
     biased = r.flag("position_biased_input", True)
     return {"distances": found, "mixers": ("disentangled",) * f["layers"], "token_types": r.count("type_vocab_size", 0),
+            "taps": taps, "taps_activation": r.text("conv_act", "tanh", {n: n for n in ("tanh", "gelu", "relu")}) if taps else "tanh",
             "positions": (r.size("max_position_embeddings", 512) or 1) if biased else 0,
             "attention_scale": ((f["head_dim"] or 1) * (1 + len(set(kinds)))) ** -0.5}  # fmt: skip
 
 
 _DEBERTA = replace(
     _BERT.like(
-        "an encoder whose scores compare contents with distances, too, in both directions",
+        "an encoder whose scores compare contents with distances, too, in both directions; a convolution of the embeddings behind the first layer",
         names=Names(("deberta.", ""), "encoder.layer.{}.",
                     {**{k: v for k, v in _BERT.names.modules.items() if k[-6:-4] not in ("q_", "k_", "v_")},
                      **{f"self_attn.{p[0]}_proj": f"attention.self.{p}_proj" for p in ("query", "key", "value")},
                      "self_attn.o_proj": "attention.output.dense",
                      "self_attn.pos_k_proj": "attention.self.pos_key_proj", "self_attn.pos_q_proj": "attention.self.pos_query_proj"},
                     {k: v for k, v in _BERT.names.outer.items() if k != "pooler"}
-                    | {"distances": "encoder.rel_embeddings", "distance_norm": "encoder.LayerNorm"}),
+                    | {"distances": "encoder.rel_embeddings", "distance_norm": "encoder.LayerNorm", "taps": "encoder.conv.conv", "taps_norm": "encoder.conv.LayerNorm"}),
         parts=(_distances,)),
     fields={k: v for k, v in _BERT.fields.items() if k not in ("positions", "token_types")},
-    fixed={"relative_attention": (True,), "conv_kernel_size": (0,), "attention_head_size": ()},
+    fixed={"relative_attention": (True,), "conv_groups": (1,)}, keys={"head_dim": "attention_head_size"},
     defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-7, "type_vocab_size": 0, "relative_attention": False},
 )  # fmt: skip
 

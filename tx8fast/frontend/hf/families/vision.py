@@ -13,7 +13,7 @@ from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.spec import Image, Squares
 
 
-def _image(whole: bool = True, **options: Any) -> Part:
+def image(whole: bool = True, **options: Any) -> Part:
     """`whole`: patches must fill the image, else what is over at its edges is not seen; `options` of `Image`."""
 
     def read(r: Reader, f: Fields) -> Fields:
@@ -51,7 +51,7 @@ def _dinov2_units(r: Reader, f: Fields) -> Fields:
 
 def _sam(r: Reader, f: Fields) -> Fields:
     side, layers = r.count("window_size", 14), f["layers"]
-    whole = r.get("global_attn_indexes", [2, 5, 8, 11], "a list of layer numbers", _numbers) or []
+    whole = r.get("global_attn_indexes", [2, 5, 8, 11], "a list of layer numbers", numbers) or []
     sides = tuple(0 if i in whole or not side else side for i in range(layers))
     found = Squares(sides, r.flag("use_rel_pos", True), r.size("output_channels", 256) or 1)
     return {
@@ -61,7 +61,7 @@ def _sam(r: Reader, f: Fields) -> Fields:
     }
 
 
-def _numbers(v: Any) -> bool:
+def numbers(v: Any) -> bool:
     return type(v) is list and all(type(n) is int and n >= 0 for n in v)
 
 
@@ -87,14 +87,14 @@ _VIT = Family(
           {**_VIT_LAYER, "mlp.up_proj": "intermediate.dense", "mlp.down_proj": "output.dense", "attn_norm": "layernorm_before",
            "mlp_norm": "layernorm_after"},
           {**_VIT_OUTER, "pooler": "pooler.dense", "classifier": "^classifier"}),
-    {**BIASED, "qkv_bias": flag("qkv_bias", True)}, (_image(),), defaults=_SEES, norm="layer", encoder=True,
+    {**BIASED, "qkv_bias": flag("qkv_bias", True)}, (image(),), defaults=_SEES, norm="layer", encoder=True,
 )  # fmt: skip
 _DINOV2 = Family(
     "an encoder of images; factors per channel behind both parts, plain or gated feed-forward parts",
     Names(("dinov2.", ""), "encoder.layer.{}.",
           {**_VIT_LAYER, "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2", "attn_norm": "norm1", "mlp_norm": "norm2",
            "attn_scale": "layer_scale1.lambda1", "mlp_scale": "layer_scale2.lambda1"}, _VIT_OUTER),
-    {**BIASED, "qkv_bias": flag("qkv_bias", True), "layer_scale": True, "pool": "first"}, (_image(whole=False), _dinov2_units),
+    {**BIASED, "qkv_bias": flag("qkv_bias", True), "layer_scale": True, "pool": "first"}, (image(whole=False), _dinov2_units),
     defaults={**_SEES, "layer_norm_eps": 1e-6, "patch_size": 14, "intermediate_size": 1}, norm="layer", encoder=True,
 )  # fmt: skip
 _CLIP_LAYER = {**{f"self_attn.{p}_proj": f"self_attn.{p}_proj" for p in "qkv"}, "self_attn.o_proj": "self_attn.out_proj",
@@ -121,7 +121,7 @@ _CLIP_VISION = Family(
     "an encoder of images; a norm of the embeddings, pools its class token, projects it where the checkpoint says how",
     Names(_TOWERS, "encoder.layers.{}.", _CLIP_LAYER,
           {**_TOWER_OUTER, "class_token": EMBED + "class_embedding", "embed_norm": "pre_layrnorm", "projection": "^visual_projection"}),
-    {**BIASED, "embedding_norm": True, "pool": "first_normed"}, (_image(whole=False, bias=False, flat=True),),
+    {**BIASED, "embedding_norm": True, "pool": "first_normed"}, (image(whole=False, bias=False, flat=True),),
     defaults={**_SEES, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 32, "hidden_size": 768,
               "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}, norm="layer", encoder=True,
 )  # fmt: skip
@@ -138,7 +138,7 @@ _SIGLIP = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "hidden_si
 _SIGLIP_VISION = Family(
     "an encoder of images without a class token; a learned query pools",
     Names(_TOWERS, "encoder.layers.{}.", _CLIP_LAYER, {**_TOWER_OUTER, "probe": "head"}),
-    {**BIASED, "pool": when("vision_use_head", "probe", True)}, (_image(whole=False, class_token=False, flat=True),),
+    {**BIASED, "pool": when("vision_use_head", "probe", True)}, (image(whole=False, class_token=False, flat=True),),
     defaults={**_SEES, **_SIGLIP}, norm="layer", encoder=True,
 )  # fmt: skip
 _SIGLIP_TEXT = Family(
@@ -155,7 +155,7 @@ _SAM = Family(
            "mlp.up_proj": "mlp.lin1", "mlp.down_proj": "mlp.lin2", "attn_norm": "layer_norm1", "mlp_norm": "layer_norm2"},
           {"patches": "patch_embed.projection", "positions": "pos_embed", "map1": "neck.conv1", "map1_norm": "neck.layer_norm1",
            "map2": "neck.conv2", "map2_norm": "neck.layer_norm2"}),
-    {**BIASED, "qkv_bias": flag("qkv_bias", True), "final_norm": False}, (_image(class_token=False), _sam, _sam_units),
+    {**BIASED, "qkv_bias": flag("qkv_bias", True), "final_norm": False}, (image(class_token=False), _sam, _sam_units),
     defaults={**_SEES, "layer_norm_eps": 1e-6, "image_size": 1024, "intermediate_size": 1, "hidden_size": 768, "num_hidden_layers": 12,
               "num_attention_heads": 12}, norm="layer", encoder=True,
 )  # fmt: skip
