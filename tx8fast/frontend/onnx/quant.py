@@ -87,7 +87,8 @@ def _dynamic_quantize(n: Node):
     hi = n.op("max", n.reduce(x, "max", axes, False), 0.0)
     lo = n.op("min", n.reduce(x, "min", axes, False), 0.0)
     scale = n.op("div", n.op("sub", hi, lo), 255.0)
-    scale = n.op("select", n.op("eq", scale, 0.0), n.const(1.0, "f32"), scale)  # of nothing but zeros, as onnxruntime has it
+    one = n.const(1.0, "f32")  # the scale of nothing but zeros, as onnxruntime has it
+    scale = n.op("select", n.op("eq", scale, 0.0), one, scale)
     zero = n.op("clamp", n.op("round", n.op("div", n.op("neg", lo), scale)), lo=0.0, hi=255.0)
     zero = n.cast(zero, "u8")
     return [n.op("quantize", x, scale, zero, axis=0, dtype="u8"), scale, zero]
