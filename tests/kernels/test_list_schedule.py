@@ -73,6 +73,9 @@ def agree(rng: np.random.Generator, multicasts: bool) -> None:
     order, worker = (x.tolist() for x in _kernels.list_order(engine, issue, cycles, before, depth, windows, rank))
     assert (order, worker) == twin.list_order(engine.tolist(), issue.tolist(), cycles.tolist(), want, depth, own, home, held,
                                               w.wait_cycles, None if rank is None else rank.tolist(), w.drains)  # fmt: skip
+    if not multicasts:
+        rank = _kernels.improved(engine, issue, cycles, before, order, depth).tolist()
+        assert rank == twin.improved(engine.tolist(), issue.tolist(), cycles.tolist(), want, order, depth)
     assert _kernels.longest_paths(cycles, before).tolist() == twin.longest_paths(cycles.tolist(), want)
     rows = [row for row in order if row >= 0]
     place = {row: at for at, row in enumerate(rows)}
@@ -108,11 +111,13 @@ def test_of_rows_that_start_together_the_smaller_rank_goes_first() -> None:
     assert order.tolist() == [1, 2, 0]
 
 
-def test_backwards_every_row_follows_what_followed_it() -> None:
-    assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [0], [], [0, 2]])))] == [[], [0], [], [0, 2]]
-    assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [0], [1]])))] == [[], [0], [1]]
-    assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [], [0]])))] == [[], [], [0]]
-    assert [sorted(row) for row in lists(_kernels.backwards(csr([[], [0], [0], []])))] == [[], [], [], [1, 2]]
+def test_what_went_last_goes_first_backwards() -> None:
+    """Row 2 waits for row 0 and goes on longest: from the end on it goes before row 1, and so does what it waits for."""
+    before = csr([[], [], [0]])
+    first, _ = _kernels.list_order([0, 0, 1], [0] * 3, [10, 10, 90], before, DEPTH, rank=[1, 0, 2])
+    assert first.tolist() == [1, 0, 2]
+    rank = _kernels.improved([0, 0, 1], [0] * 3, [10, 10, 90], before, first, DEPTH)
+    assert _kernels.list_order([0, 0, 1], [0] * 3, [10, 10, 90], before, DEPTH, rank=rank)[0].tolist() == [0, 1, 2]
 
 
 def test_within_reach_no_row_comes_before_one_far_in_front() -> None:
@@ -203,3 +208,9 @@ def test_broken_arguments_are_refused(change, message) -> None:
 def test_ranges_must_be_pairs() -> None:
     with pytest.raises(InternalError, match="ranges must be"):
         _kernels.byte_dependences(np.zeros((2, 1, 3), int), np.zeros((2, 1, 2), int))
+
+
+def test_only_an_order_of_all_rows_is_improved() -> None:
+    for first in ([0, 0], [0, 2], [1, -1]):
+        with pytest.raises(InternalError, match="ranks must be a permutation"):
+            _kernels.improved([0, 1], [1, 1], [1, 1], csr([[], [0]]), first, DEPTH)

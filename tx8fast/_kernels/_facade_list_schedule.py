@@ -16,6 +16,9 @@ from tx8fast._kernels._checks import Ints, check_status, int_array, require
 
 ENGINES = 5  # of a tile, each with a queue of its own
 MAX_DEPTH = 16  # entries of a queue that the kernel remembers
+#: what is wrong with an argument, by the kernel's negative status
+UNSOUND = ("", "before: ptr does not partition the entries", "a row follows a later one", f"engines must be at most {ENGINES}",
+           "negative cycles", f"queue depths out of range 1 to {MAX_DEPTH - 1}", "unknown windows", "ranks must be a permutation")  # fmt: skip
 Csr = tuple[Ints, Ints]  # row i holds entries ptr[i] .. ptr[i + 1]
 
 
@@ -34,10 +37,13 @@ def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike, at: npt.ArrayLik
     require(kernel, not which.size or 0 <= which.min() and which.max() < len(read_), "at: number out of range")
     both = np.concatenate([read_, write_], axis=1)
     both[both[..., 1] <= both[..., 0]] = 0
-    ends, place = np.unique(both, return_inverse=True)
-    place, n = place.reshape(both.shape)[which], len(which)
+    some = np.flatnonzero(both)  # most ranges are empty
+    ends, place = np.unique(both.ravel()[some], return_inverse=True)
+    at_ends = np.zeros(both.size, np.int64)
+    at_ends[some] = place + 1
+    place, n = at_ends.reshape(both.shape)[which], len(which)
     read_, write_ = np.ascontiguousarray(place[:, : read_.shape[1]]), np.ascontiguousarray(place[:, read_.shape[1] :])
-    none = np.full(len(ends), -1, np.int64)
+    none = np.full(len(ends) + 1, -1, np.int64)
     cells = np.zeros((int((read_[..., 1] - read_[..., 0]).sum()), 2), np.int64)
     room = 8 * n + 16
     while True:
@@ -56,20 +62,11 @@ def longest_paths(cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayL
 
     cycles (n,); before: CSR, what each must follow (smaller numbers)."""
     kernel = "longest_paths"
-    cycles_, ptr, rows = int_array(kernel, "cycles", cycles), *_preceding(kernel, len(np.asarray(cycles)), before)
+    cycles_ = int_array(kernel, "cycles", cycles)
+    ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])
     tail = np.zeros(len(cycles_), np.int64)
-    check_status(kernel, _kernel.longest_paths(cycles_, ptr, rows, tail))
+    _check(kernel, _kernel.longest_paths(cycles_, ptr, rows, tail))
     return tail
-
-
-def backwards(before: Csr) -> Csr:
-    """Return what each row must follow when time runs backwards, and row i of n is number n - 1 - i. before: CSR, what each must
-    follow."""
-    ptr, rows = before
-    n = len(ptr) - 1
-    after = np.repeat(np.arange(n), np.diff(ptr))
-    back = np.concatenate([[0], np.cumsum(np.bincount(n - 1 - rows, minlength=n))])
-    return back, (n - 1 - after)[np.argsort(-rows, kind="stable")]
 
 
 def within_reach(before: Csr, reach: int) -> Csr:
@@ -81,16 +78,6 @@ def within_reach(before: Csr, reach: int) -> Csr:
     after = np.concatenate([np.repeat(np.arange(n), np.diff(ptr)), late])
     own = np.concatenate([[0], np.cumsum(np.bincount(after, minlength=n))])
     return own, np.concatenate([rows, late - reach])[np.argsort(after, kind="stable")]
-
-
-def _preceding(kernel: str, n: int, before: tuple[npt.ArrayLike, npt.ArrayLike]) -> Csr:
-    """Return what each of n rows must follow, checked."""
-    ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])
-    sound = len(ptr) == n + 1 and ptr[0] == 0 and ptr[-1] == len(rows) and bool((np.diff(ptr) >= 0).all())
-    require(kernel, sound, "before: ptr does not partition the entries")
-    owner = np.repeat(np.arange(n, dtype=np.int64), np.diff(ptr))
-    require(kernel, bool(((rows >= 0) & (rows < owner)).all()), "a row follows a later one")
-    return ptr, rows
 
 
 @dataclass(frozen=True)
@@ -125,25 +112,30 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
     own, home, held = (int_array(kernel, name, x) for name, x in (("own", w.own), ("home", w.home), ("held", w.held)))
     require(kernel, len(issue_) == len(cycles_) == n, f"{len(issue_)} issues and {len(cycles_)} cycles for {n} rows")
     require(kernel, len(own) == len(home) == len(held) == n, f"windows of {len(own)} rows for {n}")
-    core = engine_ == ENGINES
-    require(kernel, n == 0 or (0 <= engine_.min() and engine_.max() <= ENGINES), f"engines must be at most {ENGINES}")
-    require(kernel, n == 0 or (issue_.min() >= 0 and cycles_.min() >= 0), "negative cycles")
-    require(
-        kernel, len(depth_) == ENGINES and 1 <= depth_.min() and depth_.max() < MAX_DEPTH, "queue depths out of range"
-    )
-    if windows is not None:
-        known = np.where(core, (own >= 0) & (own < 8), (own >= -1) & (own <= 2)) & ((home == 0) | (home == 2))
-        require(kernel, bool(known.all()), "unknown windows")
-    ptr, rows = _preceding(kernel, n, before)
-    rank_ = numbers = np.arange(n)
-    if rank is not None:
-        rank_ = int_array(kernel, "rank", rank)
-        inside = len(rank_) == n and (n == 0 or 0 <= rank_.min() and rank_.max() < n)
-        require(kernel, inside and bool((np.bincount(rank_, minlength=n) == 1).all()), "ranks must be a permutation")
-        rank_ = np.where(core, numbers, rank_)  # the core's own steps keep their order
-    order, worker = np.zeros(2 * n, np.int64), np.zeros(n, np.int64)
+    rank_ = np.arange(n) if rank is None else int_array(kernel, "rank", rank)
+    ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])
+    order, worker = np.empty(2 * n, np.int64), np.zeros(n, np.int64)
     status, count = _kernel.list_order(
         engine_, issue_, cycles_, own, home, held, ptr, rows, rank_, depth_, w.wait_cycles, w.drains, order, worker
     )
-    check_status(kernel, status)
+    _check(kernel, status)
     return order[:count], worker
+
+
+def improved(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayLike],
+             first: npt.ArrayLike, depth: Sequence[int]) -> Ints:  # fmt: skip
+    """Return the rank (n,) of every row for an order better than `first` (n,), one of all rows: rows are ordered backwards from its
+    end, what went last first, and ranked by the begins found. Arguments as for `list_order`; no row is the core's."""
+    kernel = "improved"
+    engine_, issue_ = int_array(kernel, "engine", engine), int_array(kernel, "issue", issue)
+    cycles_, depth_ = int_array(kernel, "cycles", cycles), int_array(kernel, "depth", depth)
+    ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])
+    rank = np.empty(len(engine_), np.int64)
+    first_ = int_array(kernel, "first", first)
+    _check(kernel, _kernel.improved_ranks(engine_, issue_, cycles_, ptr, rows, first_, depth_, rank))
+    return rank
+
+
+def _check(kernel: str, status: int) -> None:
+    require(kernel, status >= 0, UNSOUND[-min(status, 0)])
+    check_status(kernel, status)

@@ -11,6 +11,9 @@
 # smaller rank that may begin when the core has done its next steps. After the wait and before the step, rows may go that the
 # wait has set free from their window.
 #
+# An order becomes better when it is made backwards from its end, and forwards again in the order of the begins found
+# (forward-backward improvement: Li and Willis, An iterative scheduling technique for resource-constrained project scheduling, 1992).
+#
 # A wait takes in another window that will be over by its end if a row is known that would else have to wait for it, or leave its
 # usual window: when transfers end is a guess here, and what nobody needs must not hold up the core. drains: it takes in all of them.
 
@@ -91,22 +94,49 @@ def byte_dependences(
     return (OK if room else OUTPUT_TOO_SMALL), count
 
 
+cdef enum Unsound:  # what is wrong with an argument, as a negative status
+    PARTITION = 1
+    LATER
+    ENGINE
+    NEGATIVE
+    DEPTH
+    WINDOW
+    RANK
+
+
+cdef int unsound_before(int64_t n, const int64_t[::1] ptr, const int64_t[::1] before) noexcept nogil:
+    """Return what is wrong with what n rows must follow, 0 if nothing is. Complexity: O(n + entries of `before`)."""
+    cdef int64_t i, e
+    if ptr.shape[0] != n + 1 or ptr[0] != 0 or ptr[n] != before.shape[0]:
+        return PARTITION
+    for i in range(n):
+        if ptr[i + 1] < ptr[i] or ptr[i + 1] > ptr[n]:
+            return PARTITION
+        for e in range(ptr[i], ptr[i + 1]):
+            if not 0 <= before[e] < i:
+                return LATER
+    return 0
+
+
 def longest_paths(
     const int64_t[::1] cycles,   # IN  (n,)
     const int64_t[::1] ptr,      # IN  (n + 1,) CSR: what each must follow, all of smaller number
     const int64_t[::1] before,
     int64_t[::1] tail,           # IN zeros, OUT (n,) cycles from the begin of a row to the end of the last one that waits for it
 ):
-    """Return the status. Complexity: O(n + entries of `before`)."""
+    """Return the status; a negative one says what is wrong with an argument (`Unsound`). Complexity: O(n + entries of `before`)."""
     cdef int64_t n = cycles.shape[0], j, e
-    if ptr.shape[0] != n + 1 or tail.shape[0] != n:
+    cdef int wrong
+    if tail.shape[0] != n:
         return BAD_INPUT
     with nogil:
-        for j in range(n - 1, -1, -1):
-            tail[j] += cycles[j]
-            for e in range(ptr[j], ptr[j + 1]):
-                tail[before[e]] = max(tail[before[e]], tail[j])
-    return OK
+        wrong = unsound_before(n, ptr, before)
+        if not wrong:
+            for j in range(n - 1, -1, -1):
+                tail[j] += cycles[j]
+                for e in range(ptr[j], ptr[j + 1]):
+                    tail[before[e]] = max(tail[before[e]], tail[j])
+    return -wrong
 
 
 cdef struct Queue:
@@ -152,7 +182,7 @@ cdef struct State:
     Queue queue[ENGINES + 1]  # the last one: of the core
 
 
-cdef inline void put(Queue* own, const int64_t[::1] rank, int64_t j) noexcept nogil:
+cdef inline void put(Queue* own, const int64_t* rank, int64_t j) noexcept nogil:
     cdef int64_t k = own.size
     while k > 0 and rank[own.rows[k - 1]] > rank[j]:
         own.rows[k] = own.rows[k - 1]
@@ -203,6 +233,222 @@ cdef inline Way way_of(State* s, int64_t j) noexcept nogil:
     return way
 
 
+cdef int ordered(
+    int64_t n, const int64_t* engine, const int64_t* issue, const int64_t* cycles, const int64_t* window, const int64_t* home,
+    const int64_t* held, const int64_t* ptr, const int64_t* before, const int64_t* rank, const int64_t* depth,
+    int64_t wait_cycles, bint drains, int64_t* order, int64_t room, int64_t* worker, int64_t* entries,
+) noexcept nogil:
+    """Write the order, see `list_order`; all arguments are sound. room: of `order`; entries: what is written there."""
+    cdef int64_t e, i, j, k, done = 0, out = 0, best, core_row, mask, over = 0, until = 0, q, entry, turn = 0
+    cdef int64_t n_core = 0, n_steps = 0, end, wanted[WINDOWS]  # rows of engines that would have to wait for it, or leave their usual one
+    cdef int w
+    cdef bint late
+    cdef Way way, best_way
+    cdef Step steps[AHEAD + 1]
+    cdef Kept kept[ENGINES][AHEAD + 1]  # behind the next step, behind the one after it, and behind this wait
+    cdef State s
+    cdef Queue* own
+    cdef Kept* first
+    # cores: steps of the core, one after the other; seen: when a row was last found to follow the core's next step; waits: windows
+    # that a step of the core has still to wait for itself
+    cdef Ints memory, missing, after_ptr, after, lists, cores, seen, waits
+    entries[0] = 0
+    if n == 0:
+        return OK
+    s.engine, s.issue, s.cycles, s.window = engine, issue, cycles, window
+    s.home, s.depth, s.wait_cycles, s.core = home, depth, wait_cycles, 0
+    memory = <Ints>calloc((7 + WINDOWS + ENGINES) * n + ptr[n] + 2, sizeof(int64_t))
+    if memory == NULL:
+        return OUT_OF_MEMORY
+    s.ready, missing, seen, waits, cores = memory, memory + n, memory + 2 * n, memory + 3 * n, memory + 4 * n
+    s.need, lists, after_ptr = memory + 5 * n, memory + (5 + WINDOWS) * n, memory + (6 + WINDOWS + ENGINES) * n
+    after = after_ptr + n + 2
+    for q in range(ENGINES + 1):
+        s.queue[q].rows = lists + q * n
+        s.queue[q].size = s.queue[q].free = s.queue[q].issued = 0
+    for w in range(WINDOWS):
+        s.waited[w] = s.end[w] = wanted[w] = 0
+    best_way.window = 0
+    for e in range(ptr[n]):
+        after_ptr[before[e] + 2] += 1
+    for i in range(n):
+        after_ptr[i + 2] += after_ptr[i + 1]
+    for j in range(n):
+        waits[j] = window[j]
+        if engine[j] == ENGINES:
+            cores[n_steps] = j
+            n_steps += 1
+        for w in range(WINDOWS):
+            s.need[j * WINDOWS + w] = -1
+        missing[j] = ptr[j + 1] - ptr[j]
+        for e in range(ptr[j], ptr[j + 1]):
+            i = before[e]
+            after[after_ptr[i + 1]] = j
+            after_ptr[i + 1] += 1
+        if missing[j] == 0:
+            put(&s.queue[engine[j]], rank, j)
+    while done < n:
+        best, mask, turn = -1, 0, turn + 1
+        core_row = cores[n_core] if n_core < n_steps and missing[cores[n_core]] == 0 else -1
+        if core_row >= 0:
+            over = s.core
+            for q in range(AHEAD + 1):
+                j = cores[n_core + q] if n_core + q < n_steps else -1
+                steps[q].row = j
+                if j < 0:
+                    steps[q].mask = 0
+                    continue
+                mask = open_windows(&s, j) | waits[j]
+                for e in range(ptr[j], ptr[j + 1]):
+                    i = before[e]
+                    if missing[i] >= 0 and engine[i] < ENGINES:  # will be issued
+                        mask |= 1 << usual(&s, i)
+                steps[q].mask = mask
+                steps[q].until = max(over, drained(&s, mask))
+                over = steps[q].over = steps[q].until + issue[j] + (wait_cycles if mask else 0)
+            mask, until, over = steps[0].mask, steps[0].until, steps[0].over
+            for e in range(ENGINES):
+                for q in range(AHEAD + 1):
+                    kept[e][q].rank = n
+            for q in range(2):
+                j = steps[q].row
+                if j < 0:
+                    break
+                for e in range(after_ptr[j], after_ptr[j + 1]):
+                    i = after[e]
+                    if engine[i] == ENGINES:
+                        continue
+                    late = seen[i] == turn  # the step before is another one that it follows
+                    if q == 0:
+                        seen[i] = turn
+                    first = &kept[engine[i]][q]
+                    if missing[i] == 1 + late and rank[i] < first.rank:
+                        first.rank, first.ready = rank[i], max(steps[q].over, s.ready[i])
+        for q in range(ENGINES):
+            for k in range(min(s.queue[q].size, <int64_t>LOOK)):
+                j = s.queue[q].rows[k]
+                way = way_of(&s, j)
+                if core_row >= 0:
+                    if held[j] > n_core or way.start >= over or way.core > max(until, s.core + issue[j]):
+                        continue
+                    end = way.start + cycles[j]
+                    if mask >> way.window & 1 and end > until:  # the wait would become longer
+                        first = &kept[q][AHEAD]
+                        if rank[j] < first.rank:
+                            first.rank, first.ready = rank[j], max(over, s.ready[j])
+                        continue
+                    late = False
+                    for e in range(1, AHEAD + 1):
+                        if steps[e].mask >> way.window & 1 and end > steps[e].until:
+                            entry = after_ptr[j]
+                            while entry < after_ptr[j + 1] and after[entry] != steps[e].row:
+                                entry += 1
+                            late |= entry == after_ptr[j + 1]  # else the step waits for this row itself
+                    for e in range(AHEAD + 1):
+                        late |= kept[q][e].rank < rank[j] and end > kept[q][e].ready
+                    if late:
+                        continue
+                if best < 0 or way.key < best_way.key or (way.key == best_way.key and rank[j] < rank[best]):
+                    best, best_way = j, way
+        if best < 0:
+            best = core_row
+            if best < 0:
+                break
+            best_way.mask, best_way.core, best_way.start = mask, over, over
+        mask = best_way.mask
+        if mask:
+            until = drained(&s, mask)
+            for w in range(WINDOWS):
+                mask |= <int64_t>((wanted[w] or drains) and s.end[w] <= until) << w
+            if out == room:
+                break
+            order[out] = -mask
+            out += 1
+            for w in range(WINDOWS):
+                if mask >> w & 1:
+                    s.waited[w] += 1
+                    wanted[w] = 0
+            if engine[best] == ENGINES:  # rows that the wait has set free may go before the step
+                s.core, waits[best] = until + wait_cycles, 0
+                continue
+        if out == room:
+            break
+        order[out] = best
+        out += 1
+        done += 1
+        for w in range(WINDOWS):
+            wanted[w] -= s.need[best * WINDOWS + w] == s.waited[w] and engine[best] < ENGINES and usual(&s, best) != w
+        s.core, missing[best] = best_way.core, -1
+        own = &s.queue[engine[best]]
+        k = 0
+        while own.rows[k] != best:
+            k += 1
+        own.size -= 1
+        for i in range(k, own.size):
+            own.rows[i] = own.rows[i + 1]
+        over = best_way.start
+        n_core += engine[best] == ENGINES
+        if engine[best] < ENGINES:
+            over = best_way.start + cycles[best]
+            own.start[own.issued & (RING - 1)] = best_way.start
+            own.issued += 1
+            own.free = over
+            worker[best] = best_way.window
+            s.end[best_way.window] = max(s.end[best_way.window], over)
+        for e in range(after_ptr[best], after_ptr[best + 1]):
+            i = after[e]
+            s.ready[i] = max(s.ready[i], over)
+            if engine[best] < ENGINES and engine[best] != engine[i]:
+                w = best_way.window
+                entry = i * WINDOWS + w
+                wanted[w] += s.need[entry] != s.waited[w] and engine[i] < ENGINES and usual(&s, i) != w
+                s.need[entry] = s.waited[w]
+            missing[i] -= 1
+            if missing[i] == 0:
+                put(&s.queue[engine[i]], rank, i)
+    free(memory)
+    entries[0] = out
+    if done < n:
+        return OUTPUT_TOO_SMALL if out >= room else DEADLOCK
+    return OK
+
+
+cdef int unsound_rows(
+    const int64_t[::1] engine, const int64_t[::1] issue, const int64_t[::1] cycles, const int64_t[::1] ptr,
+    const int64_t[::1] before, const int64_t[::1] depth,
+) noexcept nogil:
+    """Return what is wrong with rows, 0 if nothing is. Complexity: O(n + entries of `before`)."""
+    cdef int64_t n = engine.shape[0], i
+    for i in range(n):
+        if not 0 <= engine[i] <= ENGINES:
+            return ENGINE
+        if issue[i] < 0 or cycles[i] < 0:
+            return NEGATIVE
+    for i in range(ENGINES):
+        if not 1 <= depth[i] < RING:
+            return DEPTH
+    return unsound_before(n, ptr, before)
+
+
+cdef int unsound_windows(
+    const int64_t[::1] engine, const int64_t[::1] window, const int64_t[::1] home, const int64_t[::1] rank, int64_t* turn
+) noexcept nogil:
+    """Return what is wrong with windows and ranks, 0 if nothing is; turn (n,) zeros, OUT the rank of every row: the core's own steps
+    keep their order."""
+    cdef int64_t n = engine.shape[0], i
+    cdef bint core
+    for i in range(n):
+        core = engine[i] == ENGINES
+        if not (0 if core else -1) <= window[i] <= (7 if core else WINDOWS - 1) or (home[i] != 0 and home[i] != 2):
+            return WINDOW
+        if not 0 <= rank[i] < n or turn[rank[i]]:
+            return RANK
+        turn[rank[i]] = 1
+    for i in range(n):
+        turn[i] = i if engine[i] == ENGINES else rank[i]
+    return 0
+
+
 def list_order(
     const int64_t[::1] engine,   # IN  (n,) in [0, ENGINES); ENGINES: the core itself
     const int64_t[::1] issue,    # IN  (n,) cycles of the core
@@ -219,182 +465,83 @@ def list_order(
     int64_t[::1] order,          # OUT (at most 2 * n,) rows; -mask: a wait for these windows
     int64_t[::1] worker,         # OUT (n,) window of each row
 ):
-    """Return (status, entries). Complexity: O(n (LOOK + log n) + entries of `before`), insertion into short lists apart."""
-    cdef int64_t n = engine.shape[0], e, i, j, k, done = 0, out = 0, best, core_row, mask, over = 0, until = 0, q, entry, turn = 0
-    cdef int64_t n_core = 0, n_steps = 0, end, wanted[WINDOWS]  # rows of engines that would have to wait for it, or leave their usual one
-    cdef int w
-    cdef bint late
-    cdef Way way, best_way
-    cdef Step steps[AHEAD + 1]
-    cdef Kept kept[ENGINES][AHEAD + 1]  # behind the next step, behind the one after it, and behind this wait
-    cdef State s
-    cdef Queue* own
-    cdef Kept* first
-    # cores: steps of the core, one after the other; seen: when a row was last found to follow the core's next step; waits: windows
-    # that a step of the core has still to wait for itself
-    cdef Ints memory, missing, after_ptr, after, lists, cores, seen, waits
+    """Return (status, entries); a negative status says what is wrong with an argument (`Unsound`). Complexity: O(n (LOOK + log n) +
+    entries of `before`), insertion into short lists apart."""
+    cdef int64_t n = engine.shape[0], entries = 0
+    cdef int status
+    cdef Ints turn
     if (
         issue.shape[0] != n or cycles.shape[0] != n or window.shape[0] != n or home.shape[0] != n or held.shape[0] != n
-        or ptr.shape[0] != n + 1 or worker.shape[0] != n or rank.shape[0] != n
+        or worker.shape[0] != n or rank.shape[0] != n or depth.shape[0] != ENGINES
     ):
         return BAD_INPUT, 0
-    if n == 0:
-        return OK, 0
-    s.engine, s.issue, s.cycles, s.window = &engine[0], &issue[0], &cycles[0], &window[0]
-    s.home, s.depth, s.wait_cycles, s.core = &home[0], &depth[0], wait_cycles, 0
-    memory = <Ints>calloc((7 + WINDOWS + ENGINES) * n + ptr[n] + 2, sizeof(int64_t))
-    if memory == NULL:
+    turn = <Ints>calloc(n + 1, sizeof(int64_t))
+    if turn == NULL:
         return OUT_OF_MEMORY, 0
-    s.ready, missing, seen, waits, cores = memory, memory + n, memory + 2 * n, memory + 3 * n, memory + 4 * n
-    s.need, lists, after_ptr = memory + 5 * n, memory + (5 + WINDOWS) * n, memory + (6 + WINDOWS + ENGINES) * n
-    after = after_ptr + n + 2
-    try:
-        with nogil:
-            for q in range(ENGINES + 1):
-                s.queue[q].rows = lists + q * n
-                s.queue[q].size = s.queue[q].free = s.queue[q].issued = 0
-            for w in range(WINDOWS):
-                s.waited[w] = s.end[w] = wanted[w] = 0
-            best_way.window = 0
-            for e in range(ptr[n]):
-                after_ptr[before[e] + 2] += 1
+    with nogil:
+        status = -unsound_rows(engine, issue, cycles, ptr, before, depth)
+        if status == 0:
+            status = -unsound_windows(engine, window, home, rank, turn)
+        if status == 0 and n > 0:
+            status = ordered(
+                n, &engine[0], &issue[0], &cycles[0], &window[0], &home[0], &held[0], &ptr[0], &before[0] if ptr[n] else NULL, turn,
+                &depth[0], wait_cycles, drains, &order[0], order.shape[0], &worker[0], &entries,
+            )
+        free(turn)
+    return status, entries
+
+
+def improved_ranks(
+    const int64_t[::1] engine,   # IN  (n,) in [0, ENGINES)
+    const int64_t[::1] issue,    # IN  (n,) cycles of the core
+    const int64_t[::1] cycles,   # IN  (n,) of the engine
+    const int64_t[::1] ptr,      # IN  (n + 1,) CSR: what each must follow, all of smaller number
+    const int64_t[::1] before,
+    const int64_t[::1] first,    # IN  (n,) an order of the rows
+    const int64_t[::1] depth,    # IN  (ENGINES,) entries per queue
+    int64_t[::1] rank,           # OUT (n,)
+):
+    """Write by what rows are chosen for a better order: rows are ordered backwards, what went last first, and then by the begins
+    found. Return the status, negative as in `list_order`. Complexity: that of one order."""
+    cdef int64_t n = engine.shape[0], i, j, e, entries = 0
+    cdef int status
+    cdef Ints memory, engine_, issue_, cycles_, zero, turn, ptr_, before_, order, worker
+    if issue.shape[0] != n or cycles.shape[0] != n or first.shape[0] != n or rank.shape[0] != n or depth.shape[0] != ENGINES:
+        return BAD_INPUT
+    memory = <Ints>calloc(9 * n + 2 + before.shape[0], sizeof(int64_t))
+    if memory == NULL:
+        return OUT_OF_MEMORY
+    engine_, issue_, cycles_, zero, turn = memory, memory + n, memory + 2 * n, memory + 3 * n, memory + 4 * n
+    order, worker, ptr_, before_ = memory + 5 * n, memory + 7 * n, memory + 8 * n, memory + 9 * n + 2
+    with nogil:
+        status = -unsound_rows(engine, issue, cycles, ptr, before, depth)
+        for i in range(n):  # every row once
+            j = first[i]
+            if not 0 <= j < n or order[j] or engine[j] == ENGINES:
+                status = status if status else -RANK
+                break
+            order[j] = 1
+        if status == 0 and n > 0:
+            # backwards row i is number n - 1 - i, and follows what followed it
             for i in range(n):
-                after_ptr[i + 2] += after_ptr[i + 1]
-            for j in range(n):
-                waits[j] = window[j]
-                if engine[j] == ENGINES:
-                    cores[n_steps] = j
-                    n_steps += 1
-                for w in range(WINDOWS):
-                    s.need[j * WINDOWS + w] = -1
-                missing[j] = ptr[j + 1] - ptr[j]
-                for e in range(ptr[j], ptr[j + 1]):
-                    i = before[e]
-                    after[after_ptr[i + 1]] = j
-                    after_ptr[i + 1] += 1
-                if missing[j] == 0:
-                    put(&s.queue[engine[j]], rank, j)
-            while done < n:
-                best, mask, turn = -1, 0, turn + 1
-                core_row = cores[n_core] if n_core < n_steps and missing[cores[n_core]] == 0 else -1
-                if core_row >= 0:
-                    over = s.core
-                    for q in range(AHEAD + 1):
-                        j = cores[n_core + q] if n_core + q < n_steps else -1
-                        steps[q].row = j
-                        if j < 0:
-                            steps[q].mask = 0
-                            continue
-                        mask = open_windows(&s, j) | waits[j]
-                        for e in range(ptr[j], ptr[j + 1]):
-                            i = before[e]
-                            if missing[i] >= 0 and engine[i] < ENGINES:  # will be issued
-                                mask |= 1 << usual(&s, i)
-                        steps[q].mask = mask
-                        steps[q].until = max(over, drained(&s, mask))
-                        over = steps[q].over = steps[q].until + issue[j] + (wait_cycles if mask else 0)
-                    mask, until, over = steps[0].mask, steps[0].until, steps[0].over
-                    for e in range(ENGINES):
-                        for q in range(AHEAD + 1):
-                            kept[e][q].rank = n
-                    for q in range(2):
-                        j = steps[q].row
-                        if j < 0:
-                            break
-                        for e in range(after_ptr[j], after_ptr[j + 1]):
-                            i = after[e]
-                            if engine[i] == ENGINES:
-                                continue
-                            late = seen[i] == turn  # the step before is another one that it follows
-                            if q == 0:
-                                seen[i] = turn
-                            first = &kept[engine[i]][q]
-                            if missing[i] == 1 + late and rank[i] < first.rank:
-                                first.rank, first.ready = rank[i], max(steps[q].over, s.ready[i])
-                for q in range(ENGINES):
-                    for k in range(min(s.queue[q].size, <int64_t>LOOK)):
-                        j = s.queue[q].rows[k]
-                        way = way_of(&s, j)
-                        if core_row >= 0:
-                            if held[j] > n_core or way.start >= over or way.core > max(until, s.core + issue[j]):
-                                continue
-                            end = way.start + cycles[j]
-                            if mask >> way.window & 1 and end > until:  # the wait would become longer
-                                first = &kept[q][AHEAD]
-                                if rank[j] < first.rank:
-                                    first.rank, first.ready = rank[j], max(over, s.ready[j])
-                                continue
-                            late = False
-                            for e in range(1, AHEAD + 1):
-                                if steps[e].mask >> way.window & 1 and end > steps[e].until:
-                                    entry = after_ptr[j]
-                                    while entry < after_ptr[j + 1] and after[entry] != steps[e].row:
-                                        entry += 1
-                                    late |= entry == after_ptr[j + 1]  # else the step waits for this row itself
-                            for e in range(AHEAD + 1):
-                                late |= kept[q][e].rank < rank[j] and end > kept[q][e].ready
-                            if late:
-                                continue
-                        if best < 0 or way.key < best_way.key or (way.key == best_way.key and rank[j] < rank[best]):
-                            best, best_way = j, way
-                if best < 0:
-                    best = core_row
-                    if best < 0:
-                        break
-                    best_way.mask, best_way.core, best_way.start = mask, over, over
-                mask = best_way.mask
-                if mask:
-                    until = drained(&s, mask)
-                    for w in range(WINDOWS):
-                        mask |= <int64_t>((wanted[w] or drains) and s.end[w] <= until) << w
-                    if out == order.shape[0]:
-                        break
-                    order[out] = -mask
-                    out += 1
-                    for w in range(WINDOWS):
-                        if mask >> w & 1:
-                            s.waited[w] += 1
-                            wanted[w] = 0
-                    if engine[best] == ENGINES:  # rows that the wait has set free may go before the step
-                        s.core, waits[best] = until + wait_cycles, 0
-                        continue
-                if out == order.shape[0]:
-                    break
-                order[out] = best
-                out += 1
-                done += 1
-                for w in range(WINDOWS):
-                    wanted[w] -= s.need[best * WINDOWS + w] == s.waited[w] and engine[best] < ENGINES and usual(&s, best) != w
-                s.core, missing[best] = best_way.core, -1
-                own = &s.queue[engine[best]]
-                k = 0
-                while own.rows[k] != best:
-                    k += 1
-                own.size -= 1
-                for i in range(k, own.size):
-                    own.rows[i] = own.rows[i + 1]
-                over = best_way.start
-                n_core += engine[best] == ENGINES
-                if engine[best] < ENGINES:
-                    over = best_way.start + cycles[best]
-                    own.start[own.issued & (RING - 1)] = best_way.start
-                    own.issued += 1
-                    own.free = over
-                    worker[best] = best_way.window
-                    s.end[best_way.window] = max(s.end[best_way.window], over)
-                for e in range(after_ptr[best], after_ptr[best + 1]):
-                    i = after[e]
-                    s.ready[i] = max(s.ready[i], over)
-                    if engine[best] < ENGINES and engine[best] != engine[i]:
-                        w = best_way.window
-                        entry = i * WINDOWS + w
-                        wanted[w] += s.need[entry] != s.waited[w] and engine[i] < ENGINES and usual(&s, i) != w
-                        s.need[entry] = s.waited[w]
-                    missing[i] -= 1
-                    if missing[i] == 0:
-                        put(&s.queue[engine[i]], rank, i)
-    finally:
+                j = n - 1 - i
+                engine_[j], issue_[j], cycles_[j] = engine[i], issue[i], cycles[i]
+                turn[n - 1 - first[i]] = n - 1 - i
+                order[i] = 0
+            for e in range(ptr[n]):
+                ptr_[n - 1 - before[e] + 2] += 1
+            for i in range(n):
+                ptr_[i + 2] += ptr_[i + 1]
+            for i in range(n):
+                for e in range(ptr[i], ptr[i + 1]):
+                    j = n - 1 - before[e]
+                    before_[ptr_[j + 1]] = n - 1 - i
+                    ptr_[j + 1] += 1
+            status = ordered(
+                n, engine_, issue_, cycles_, zero, zero, zero, ptr_, before_, turn, &depth[0], 0, False, order, 2 * n, worker, &entries
+            )
+            if status == OK:
+                for i in range(n):
+                    rank[n - 1 - order[i]] = n - 1 - i
         free(memory)
-    if done < n:
-        return (OUTPUT_TOO_SMALL if out >= order.shape[0] else DEADLOCK), out
-    return OK, out
+    return status

@@ -16,14 +16,14 @@ from functools import lru_cache
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import Csr, Windows, byte_dependences, list_order, within_reach
+from tx8fast._kernels import Csr, Windows, byte_dependences, improved, list_order, within_reach
 from tx8fast._kernels._facade_events import KIND_WAIT_WORKER
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Columns
 from tx8fast.tile.epochs import STORES, by_steps
 from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
 from tx8fast.tile.multicast import LOADS
-from tx8fast.tile.ranks import Way, by_path, improved
+from tx8fast.tile.ranks import Way, by_path
 
 CORE = len(QUEUE_DEPTH)  # behind the engines
 TDMA = 4  # the engine that moves data in scratchpad
@@ -176,4 +176,4 @@ class Nodes:
         )
         rank = by_path(took, before) if way.better_than == "path" else None
         first, _ = list_order(kind, issue, took, before, QUEUE_DEPTH, rank=rank)
-        return improved(kind, issue, took, before, first)
+        return improved(kind, issue, took, before, first, QUEUE_DEPTH)

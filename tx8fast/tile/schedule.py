@@ -22,6 +22,7 @@ from tx8fast._kernels import (
     EventInput,
     EventResult,
     byte_dependences,
+    improved,
     list_order,
     simulate_events,
 )
@@ -29,7 +30,7 @@ from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.epochs import by_steps
 from tx8fast.tile.nodes import Multicast, Nodes, Touched, waits
-from tx8fast.tile.ranks import Way, by_path, improved
+from tx8fast.tile.ranks import Way, by_path
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest, and the same by time steps
 POLICIES = ("nest", "free", "stepped")
@@ -76,9 +77,8 @@ def list_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before:
     found = []
     for rank in ranks:
         first, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=rank)
-        then, _ = list_order(
-            kind, issue, cycles, before, QUEUE_DEPTH, rank=improved(kind, issue, cycles, before, first)
-        )
+        better_rank = improved(kind, issue, cycles, before, first, QUEUE_DEPTH)
+        then, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=better_rank)
         found += [first, then]
     return list({order.tobytes(): order for order in found}.values())
 

@@ -173,6 +173,16 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
     return order, worker
 
 
+def improved(engine: list[int], issue: list[int], cycles: list[int], before: list[list[int]], first: list[int], depth: list[int]
+             ) -> list[int]:  # fmt: skip
+    """See the kernel."""
+    n, none = len(engine), [0] * len(engine)
+    follows = [sorted(n - 1 - i for i in range(n) if n - 1 - j in before[i]) for j in range(n)]
+    late = [n - 1 - first.index(n - 1 - j) for j in range(n)]
+    last, _ = list_order(engine[::-1], issue[::-1], cycles[::-1], follows, depth, none, none, none, 0, late, False)
+    return [n - 1 - last.index(n - 1 - i) for i in range(n)]
+
+
 class _Tile:
     """The state of a tile: when its core and engines are free, what every window has under way, and how often it was
     waited for."""
