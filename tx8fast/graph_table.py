@@ -44,8 +44,11 @@ class Dim:
             else:
                 a += c * (hi[f] - 1)
                 b += c * lo[f]
-        a, b = max(a // self.den, 0), min(b // self.den + 1, self.size)
-        return a, max(a, b)
+        if self.den != 1:
+            a, b = a // self.den, b // self.den
+        a = a if a > 0 else 0  # asked for thousands of boxes, without calls
+        b = b + 1 if b < self.size else self.size
+        return a, b if b > a else a
 
     def is_solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
         """True if the factor box [lo, hi) touches every coordinate of its range; several factors may leave gaps."""

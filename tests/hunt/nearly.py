@@ -15,7 +15,8 @@ from onnx import NodeProto, helper
 NEAR = "noise of equality"
 #: the smallest normal number of f32 and bf16, and the distance of numbers below it in f32
 NORMAL, STEP = 2.0**-126, 2.0**-149
-NORMS = frozenset("LayerNormalization InstanceNormalization GroupNormalization MeanVarianceNormalization".split())
+SKIPS = "SkipLayerNormalization"  # normalises the sum of its operands
+NORMS = frozenset(f"LayerNormalization InstanceNormalization GroupNormalization MeanVarianceNormalization {SKIPS}".split())
 
 
 def nearly_largest(node: NodeProto) -> list[NodeProto]:
@@ -41,41 +42,56 @@ def norm_of_single_numbers(node: NodeProto, values: Mapping[str, np.ndarray], un
     """What may be left of x - mean(x), times scale / sqrt(epsilon), where x is a single number: no disturbance of x shows it.
     values: those that are known."""
     attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    x = values.get(node.input[0])
+    x, named = _normed(node, values)
     if x is None or node.op_type not in NORMS or x.ndim == 0:
         return 0.0
     rows = {"LayerNormalization": np.prod(x.shape[: attrs.get("axis", -1) % x.ndim]), "InstanceNormalization": np.prod(x.shape[:2]),
+            SKIPS: np.prod(x.shape[:-1]),
             "GroupNormalization": x.shape[0] * attrs.get("num_groups", 1),
             "MeanVarianceNormalization": np.prod([n for a, n in enumerate(x.shape) if a not in attrs.get("axes", (0, 2, 3))])}  # fmt: skip
     if x.size != rows[node.op_type]:
         return 0.0
-    given = values.get(node.input[1]) if len(node.input) > 1 else None
+    given = values.get(named[0])
     scale = 1.0 if given is None else float(np.abs(given).max(initial=0))
-    root = 1e-9 if node.op_type == "MeanVarianceNormalization" else attrs.get("epsilon", 1e-5) ** 0.5
+    root = 1e-9 if node.op_type == "MeanVarianceNormalization" else _epsilon(node, attrs) ** 0.5
     return unit * float(np.abs(x).max(initial=0)) * scale / root
 
 
 def sizes_in_norm(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:
     """Return the size of what a norm adds, scale * (|x| + |mean|) / deviation + |bias|, where disturbances do not show what roundings
     leave of it: those of many x cancel in their mean, and nothing disturbs an x of nothing. values: those that are known."""
-    x = values.get(node.input[0])
+    x, named = _normed(node, values)
     if x is None or node.op_type not in NORMS or x.ndim < 2:
         return 0.0
     attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     wide = x.astype(np.float64)
     along = {"LayerNormalization": range(attrs.get("axis", -1) % x.ndim, x.ndim), "InstanceNormalization": range(2, x.ndim),
-             "MeanVarianceNormalization": attrs.get("axes", (0, 2, 3))}  # fmt: skip
+             "MeanVarianceNormalization": attrs.get("axes", (0, 2, 3)), SKIPS: (x.ndim - 1,)}  # fmt: skip
     if node.op_type == "GroupNormalization":
         groups = wide.reshape(len(wide), attrs["num_groups"], -1)
         channels, shape = x.shape[1] // attrs["num_groups"], (*x.shape[:2], *[1] * (x.ndim - 2))
         mean, variance = (np.repeat(f(groups, axis=2), channels, axis=1).reshape(shape) for f in (np.mean, np.var))
     else:
         mean, variance = (f(wide, axis=tuple(along[node.op_type]), keepdims=True) for f in (np.mean, np.var))
-    given = [np.abs(values[n]) if n in values else None for n in (*node.input[1:3], "", "")][:2]
+    given = [np.abs(values[n]) if n in values else None for n in named]
     if node.op_type in ("InstanceNormalization", "GroupNormalization"):
         given = [a if a is None else np.repeat(a, x.shape[1] // len(a)).reshape(-1, *[1] * (x.ndim - 2)) for a in given]
     scale, bias = (default if a is None else a for a, default in zip(given, (1.0, 0.0), strict=True))
-    return scale * (np.abs(wide) + np.abs(mean)) / np.sqrt(variance + attrs.get("epsilon", 1e-5)) + bias
+    return scale * (np.abs(wide) + np.abs(mean)) / np.sqrt(variance + _epsilon(node, attrs)) + bias
+
+
+def _normed(node: NodeProto, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray | None, list[str]]:
+    """Return what a norm normalises, None if it is not known, and the names of its scale and bias."""
+    names = [*node.input, *[""] * 5]
+    if node.op_type != SKIPS:
+        return values.get(names[0]), names[1:3]
+    parts = [values.get(n) for n in (names[0], names[1], names[4]) if n]
+    known = [p for p in parts if p is not None]
+    return sum(known[1:], known[0]) if known and len(known) == len(parts) else None, names[2:4]
+
+
+def _epsilon(node: NodeProto, attrs: Mapping[str, float]) -> float:
+    return attrs.get("epsilon", 1e-12 if node.op_type == SKIPS else 1e-5)
 
 
 def sizes_in_window(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:

@@ -7,11 +7,13 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from hunt.checks import differences
-from hunt.draft import Draft, Value
-from hunt.formats import BF16, BOOL, F16, F32, I64, widen
+from hunt.draft import MICROSOFT, Draft, Value
+from hunt.formats import BF16, BOOL, EPS, F16, F32, I64, widen
+from hunt.nearly import sizes_in_norm
 from hunt.oracle import Expected, Oracle
 from hunt.recipes import apply
 from hunt.reference import NoReference, Session
+from onnx import helper
 
 
 def model_of(code: int, *ops: str, shape=(3, 65)):
@@ -132,6 +134,15 @@ def test_a_norm_may_be_off_by_what_its_mean_is_rounded_by(kind):
     nothing = (x == 0) & (np.arange(4)[:, None] < (1 if kind == "LayerNormalization" else 4))
     assert (np.abs(want.values[nothing]) < 1e-4).all() and (want.allowed[nothing] > 1e-7).all()
     assert (want.allowed[nothing] < 1e-4).all()
+
+
+def test_a_norm_of_a_sum_is_as_uncertain_as_the_sum_beside_its_deviation():
+    """Rounded to f16 these sums are three equal numbers, whose norm is nothing: no random disturbance makes numbers equal."""
+    x, y = np.asarray([[[1.3535156, 1.2734375, 1.2734375]]]), np.asarray([[[0.21557617, 0.29345703, 0.29345703]]])
+    assert len(np.unique((x + y).astype(np.float16))) == 1
+    node = helper.make_node("SkipLayerNormalization", ["x", "y", "gain"], ["z"], domain=MICROSOFT)
+    sizes = sizes_in_norm(node, {"x": x, "y": y, "gain": np.full(3, 0.5)})
+    assert (sizes * EPS[F16] > 1).all() and (sizes * EPS[F32] < 0.01).all()
 
 
 def test_how_many_rounded_numbers_differ_is_not_judged():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from tx8fast.errors import InternalError, VerifyError
@@ -92,6 +93,11 @@ class OpInfo:
     since: tuple[int, int] = (1, 0)
     impl: dict[tuple[str, str], Callable] = field(default_factory=dict)
 
+    @cached_property
+    def kind(self) -> str:
+        """The name without its dialect: "gemm"."""
+        return self.name.partition(".")[2]
+
 
 class Op:
     """One operation. Operand and result counts are fixed at creation."""
@@ -120,7 +126,7 @@ class Op:
     @property
     def kind(self) -> str:
         """The name without its dialect: "gemm"."""
-        return self.info.name.partition(".")[2]
+        return self.info.kind
 
     @property
     def result(self) -> Value:

@@ -15,6 +15,7 @@ from tx8fast.isa.base import (
     by_family,
     class_of,
     decode,
+    distinct,
     finish,
     instruction,
     make,
@@ -33,7 +34,7 @@ finish()
 
 __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
-    "by_family", "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "dma", "durations", "execution", "expand", "field_problems", "instruction",
+    "by_family", "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "distinct", "dma", "durations", "execution", "expand", "field_problems", "instruction",
     "issue_cycles", "lookup", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "row_forms", "rows",
     "scalar", "scalar_pattern", "sequence_cycles", "spm_ranges", "tdma", "tensor", "units", "vector",
 ]  # fmt: skip

@@ -266,8 +266,14 @@ def finish() -> None:
         Tables.family[cls.OPCODE] = Tables.families.index(cls.FAMILY)
 
 
+def distinct(values: np.ndarray) -> list[int]:
+    """Return the different numbers of an array, ascending."""
+    # asked for counts, numpy does not load its masked arrays, which takes longer than compiling a small graph's segment
+    return np.unique(values, return_counts=True)[0].tolist()
+
+
 def by_family(r: np.ndarray):
-    """Yield (family class, row indices) for the families present in RECORD array `r`."""
+    """Yield (family class, row indices, these rows) for the families present in RECORD array `r`."""
     if not len(r):
         return
     fam = Tables.family[np.minimum(r["opcode"], N_OPCODES - 1)]
@@ -276,8 +282,9 @@ def by_family(r: np.ndarray):
         bad = int(np.argmin(fam))
         raise SimulationError(f"reading code: row {bad} has undefined opcode {int(r['opcode'][bad]):#x}")
     if low == int(fam.max()):
-        yield Tables.families[low], slice(None)
+        yield Tables.families[low], slice(None), r
         return
     present = np.flatnonzero(np.bincount(fam))
-    for f in present:
-        yield Tables.families[f], np.flatnonzero(fam == f)
+    for f in present.tolist():
+        at = np.flatnonzero(fam == f)
+        yield Tables.families[f], at, r[at]

@@ -188,15 +188,18 @@ def _folds_of(period, ids, ddr, level, free) -> list[tuple[int, int, int]]:
     good &= step[:m] == step[period:]
     good &= free[:m] & free[period : period + m] & free[2 * period :]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], good.view(np.int8), [0]])))
+    least = max(MIN_REPEATS, 1 + -(-(MIN_SAVING + 2) // period))  # repeats that are worth a loop
+    begin, end = edges[::2], edges[1::2]
+    long = 2 + (end - begin) // period >= least
     out = []
     taken = 0
-    for lo, hi in zip(edges[::2].tolist(), edges[1::2].tolist()):
+    for lo, hi in zip(begin[long].tolist(), end[long].tolist()):
         lo = max(lo, taken)
         # a loop must start at a whole item; rows one period apart stand equally deep
         while lo < hi and not _starts_item(level, lo):
             lo += 1
         repeats = 2 + (hi - lo) // period
-        if lo >= hi or repeats < MIN_REPEATS or (repeats - 1) * period - 2 < MIN_SAVING:
+        if lo >= hi or repeats < least:
             continue
         out.append((lo, period, repeats))
         taken = lo + repeats * period

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.isa.base import BY_OPCODE, N_FORMATS, Instruction
+from tx8fast.isa.base import BY_OPCODE, N_FORMATS, Instruction, distinct
 from tx8fast.isa.lookup import NUMBER, numbers
 from tx8fast.isa.work import WORK
 from tx8fast.numerics.formats import CODE_TO_DTYPE, FORMAT_CODES
@@ -57,7 +57,7 @@ def field_problems(rows: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
     far = (np.abs(rows["ddr"]) >= DDR_OFFSET) | (np.abs(rows["ddr_step"]) >= DDR_OFFSET).any(axis=1)
     if far.any():
         yield np.flatnonzero(far), f"a DDR offset or step of {DDR_OFFSET} bytes or more"
-    for opcode in np.unique(rows["opcode"]).tolist():
+    for opcode in distinct(rows["opcode"]):
         cls = BY_OPCODE[opcode]
         assert cls is not None
         at = np.flatnonzero(rows["opcode"] == opcode)

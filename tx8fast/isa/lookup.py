@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.isa.base import FORMAT_BYTES, FORMAT_DTYPE, Instruction, ceil_div, class_of, declare, instruction
+from tx8fast.isa.base import FORMAT_BYTES, FORMAT_DTYPE, Instruction, ceil_div, class_of, declare, distinct, instruction
 from tx8fast.isa.dma import Dma
 from tx8fast.isa.tdma import Tdma
 from tx8fast.isa.work import NUMBER_WORK
@@ -128,7 +128,7 @@ def numbers(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
 def place_numbers(rows: np.ndarray, slots: Callable[[int], int]) -> list[tuple[int, np.ndarray]]:
     """Put the numbers of `rows`, in place, into slots `slots(old slot)`; return old slots with the positions of their rows."""
     at, slot, _, _ = numbers(rows)
-    found = [(k, at[slot == k]) for k in np.unique(slot).tolist()]
+    found = [(k, at[slot == k]) for k in distinct(slot)]
     for k, own in found:
         rows["p"][own, RdmaRow.FIELDS_P.index(NUMBER[0])] = slots(k)
     return found

@@ -18,7 +18,7 @@ from tx8fast.isa.dma import Dma
 N_READ, N_WRITE = 4, 2
 DTE = UNITS.index("dte")
 #: what `by_family` found in the rows, for callers that ask several questions about them
-Families = Sequence[tuple[type[Instruction], Any]] | None
+Families = Sequence[tuple[type[Instruction], Any, np.ndarray]] | None
 
 
 def units(rows: np.ndarray) -> np.ndarray:
@@ -33,8 +33,8 @@ def issue_cycles(machine, rows: np.ndarray, families: Families = None) -> np.nda
     """
     regs = Tables.regs[rows["opcode"]].copy()
     setup = np.where(Tables.unit[rows["opcode"]] == DTE, machine.dte.setup_sw, 0)
-    for family, index in families or by_family(rows):
-        own, before = family.registers(rows[index]), family.prepare(machine, rows[index])
+    for family, index, r in families or by_family(rows):
+        own, before = family.registers(r), family.prepare(machine, r)
         if own is not None:
             regs[index] = own
         if before is not None:
@@ -53,8 +53,7 @@ def durations(
     """
     cycles = np.zeros(len(rows), np.int64)
     charged = np.zeros(len(rows), np.int64)
-    for family, index in families or by_family(rows):
-        r = rows[index]
+    for family, index, r in families or by_family(rows):
         if issubclass(family, Dma):
             cycles[index], charged[index] = family.transfer(machine, r, np.asarray(ddr_addr)[index])
         else:
@@ -71,8 +70,8 @@ def sequence_cycles(machine, *made: tuple) -> int:
 def rereads(machine, rows: np.ndarray) -> np.ndarray:
     """Return how often each read operand of `ranges` goes through a port of the scratchpad, (n, 4) int64."""
     out = np.ones((len(rows), N_READ), np.int64)
-    for family, index in by_family(rows):
-        own = family.rereads(machine, rows[index])
+    for family, index, r in by_family(rows):
+        own = family.rereads(machine, r)
         if own is not None:
             out[index] = own
     return out
@@ -82,8 +81,8 @@ def spm_ranges(rows: np.ndarray, families: Families = None) -> tuple[np.ndarray,
     """Return half-open byte envelopes in scratchpad, read (n, 4, 2) and written (n, 2, 2), int64; (0, 0) = none."""
     read = np.zeros((len(rows), N_READ, 2), np.int64)
     written = np.zeros((len(rows), N_WRITE, 2), np.int64)
-    for family, index in families or by_family(rows):
-        for out, spans in zip((read, written), family.spans(rows[index]), strict=True):
+    for family, index, r in families or by_family(rows):
+        for out, spans in zip((read, written), family.spans(r), strict=True):
             for k, (start, size) in enumerate(spans):
                 present = np.asarray(size) > 0
                 out[index, k, 0] = start * present
@@ -100,9 +99,8 @@ def ranges(rows: np.ndarray, ddr_addr: np.ndarray) -> dict[str, np.ndarray]:
     read, written = spm_ranges(rows, families)
     out = {"spm_read": read, "spm_write": written}
     out |= {name: np.zeros((len(rows), 2), np.int64) for name in ("ddr_read", "ddr_write")}
-    for family, index in families:
+    for family, index, r in families:
         if issubclass(family, Dma):
-            r = rows[index]
             start = np.asarray(ddr_addr, np.int64)[index]
             span = np.stack([start, start + family.ddr_span(r)], axis=1)
             store = (r["opcode"] == 0x301)[:, None]

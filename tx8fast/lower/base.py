@@ -19,7 +19,7 @@ from typing import Any
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.loops import Loops, Runs
-from tx8fast.lower.transfer import Box, Descriptor, Local, ddr_offset, descriptors
+from tx8fast.lower.transfer import Box, Descriptor, Local, Strides, ddr_offset, ddr_strides, descriptors
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
 
@@ -54,6 +54,11 @@ class Access:
         return tuple(sorted(self.factors))
 
     @cached_property
+    def strides(self) -> Strides:
+        """Those of the tensor in DDR."""
+        return ddr_strides(self.spec)
+
+    @cached_property
     def place(self) -> Callable[[Sequence[int]], Any]:
         """What picks, of a value per factor, those of the access's own factors."""
         return itemgetter(*self.sorted_factors) if self.factors else lambda _: ()
@@ -82,7 +87,7 @@ class Access:
 
     def origin(self, box: Box, piece: int) -> int:
         """Return the byte offset in the DDR tensor where the box begins in that piece of it."""
-        return ddr_offset(self.spec, [a for a, _ in box], piece)
+        return ddr_offset(self.spec, [a for a, _ in box], piece, self.strides)
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         box = self.box(lo, hi)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
 from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Access, Lowering, NotLowerable, Slice, round_up
@@ -77,7 +76,7 @@ class MatrixAccess(Access):
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         local, strides = self.matrix(lo, hi), self.row_strides(lo, hi)
-        out = [replace(d, spm=d.spm + at) for box, row0, col0, at in self.points(lo, hi)
+        out = [d._replace(spm=d.spm + at) for box, row0, col0, at in self.points(lo, hi)
                for d in descriptors(self.spec, box, local, strides, row0, col0)]  # fmt: skip
         return merge_runs(out)
 
@@ -109,7 +108,7 @@ class LaneAccess(MatrixAccess):
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         strides = self.row_strides(lo, hi)
-        return [replace(d, spm=d.spm + at) for box, at, rows, _, _ in self.runs(lo, hi)
+        return [d._replace(spm=d.spm + at) for box, at, rows, _, _ in self.runs(lo, hi)
                 for d in descriptors(self.spec, box, Local(rows, box[-1][1] - box[-1][0], self.spec.dtype, False), strides)]  # fmt: skip
 
     def packing(self, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[int, int, list[Move]]]:

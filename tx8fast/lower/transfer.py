@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from operator import mul
+from typing import NamedTuple
 
 from tx8fast.graph_table import TensorSpec
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -26,12 +27,12 @@ from tx8fast.numerics.layout import (
 )
 
 Box = tuple[tuple[int, int], ...]
+Strides = tuple[tuple[int, ...], tuple[int, ...], int, int, int]  # `ddr_strides`
 PIECES = 2  # parts of a tensor with bases of their own: dense or full blocks, and the channel tail
 LINE_BYTES = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(NamedTuple):
     """`piece` 0 = dense or full blocks, 1 = channel tail. `loops`: (ddr stride, count), innermost first."""
 
     piece: int
@@ -45,8 +46,7 @@ class Descriptor:
         return self.run_bytes * math.prod(n for _, n in self.loops)
 
 
-@dataclass(frozen=True, slots=True)
-class Local:
+class Local(NamedTuple):
     """A matrix of `rows` x `cols` in scratchpad; `blocked` as the channel-blocked form, else row-major."""
 
     rows: int
@@ -89,7 +89,7 @@ def spec_bytes(spec: TensorSpec) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _ddr_strides(spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...], int, int, int]:
+def ddr_strides(spec: TensorSpec) -> Strides:
     """Byte strides of the leading dims in piece 0 and piece 1, block stride, tail base, first tail channel."""
     e = ITEM_BYTES[spec.dtype]
     shape = spec.shape or (1,)
@@ -117,15 +117,14 @@ def _ddr_strides(spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...], in
     return tuple(main), tuple(tail), p * b * e, cx * b * p * e, cx * b
 
 
-def ddr_offset(spec: TensorSpec, starts: Sequence[int], piece: int) -> int:
+def ddr_offset(spec: TensorSpec, starts: Sequence[int], piece: int, strides: Strides | None = None) -> int:
     """Byte offset of the element at `starts` inside `piece`; linear in every leading coordinate, and in the
-    channel over whole blocks. Used as the base that tiles of one class differ by."""
-    main, tail, block, tail_base, first_tail = _ddr_strides(spec)
+    channel over whole blocks. Used as the base that tiles of one class differ by. strides: `ddr_strides` where they are known."""
+    main, tail, block, tail_base, _ = strides or ddr_strides(spec)
     e = ITEM_BYTES[spec.dtype]
     starts = starts or (0,)
     c = starts[-1]
-    strides = tail if piece else main
-    off = sum(s * x for s, x in zip(strides, starts, strict=False))
+    off = sum(map(mul, tail if piece else main, starts))
     if spec.layout != "blocked":
         return off + c * e
     b = block_size(spec.dtype)
@@ -134,12 +133,12 @@ def ddr_offset(spec: TensorSpec, starts: Sequence[int], piece: int) -> int:
     return off + c // b * block + c % b * e
 
 
-def channel_form(spec: TensorSpec, lo: int, hi: int) -> tuple[int, int, bool]:
+def channel_form(spec: TensorSpec, strides: Strides, lo: int, hi: int) -> tuple[int, int, bool]:
     """Return what the descriptors of channels [lo, hi) depend on besides their number: the lane of the first, how
-    many lie before the tail region, and whether the last one is the tensor's last."""
+    many lie before the tail region, and whether the last one is the tensor's last. strides: `ddr_strides`."""
     if spec.layout != "blocked":
         return 0, 0, False
-    before_tail = _ddr_strides(spec)[4] - lo
+    before_tail = strides[4] - lo
     whole = spec.shape[-1] if spec.shape else 1
     return lo % block_size(spec.dtype), min(max(before_tail, 0), hi - lo), hi == whole
 
@@ -151,7 +150,7 @@ def _segments(spec: TensorSpec, lo: int, hi: int, local: Local, col0: int):
     if not ddr_blocked and not loc_blocked:
         yield lo, hi - lo, 1, 0, col0
         return
-    ddr_full = _ddr_strides(spec)[4] if ddr_blocked else 1 << 62
+    ddr_full = ddr_strides(spec)[4] if ddr_blocked else 1 << 62
     loc_full = blocked_params(local.cols, local.dtype)[0] * b if loc_blocked else 1 << 62
     aligned = (not ddr_blocked or lo % b == 0) and (not loc_blocked or col0 % b == 0)
     c = lo
@@ -185,7 +184,7 @@ def descriptors(spec: TensorSpec, box: Box, local: Local, row_strides: Sequence[
     shape = spec.shape or (1,)
     if not spec.shape:
         box = ((0, 1),)
-    main, tail, block, _, _ = _ddr_strides(spec)
+    main, tail, block, _, _ = ddr_strides(spec)
     lo, hi = box[-1]
     b = block_size(spec.dtype)
     starts = [x for x, _ in box]
@@ -195,7 +194,7 @@ def descriptors(spec: TensorSpec, box: Box, local: Local, row_strides: Sequence[
         starts[-1] = c
         ddr = ddr_offset(spec, starts, piece)
         if piece:
-            ddr += (c - _ddr_strides(spec)[4]) * e
+            ddr += (c - ddr_strides(spec)[4]) * e
         row_bytes = local.offset(1, col) - local.offset(0, col) if local.rows > 1 else 0
         axes = [(box[i][1] - box[i][0], strides[i], row_strides[i] * row_bytes) for i in range(len(shape) - 1)]
         if blocks > 1:
@@ -263,8 +262,7 @@ def part_bytes(size_bytes: int, tiles: int) -> int:
     return -(-size_bytes // (tiles * LINE_BYTES)) * LINE_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """One gatherScatter: byte offsets, run size and up to three (source stride, destination stride, count)."""
 
     src: int

@@ -218,7 +218,7 @@ def _routines(s: Segment, extent: _Extent, found: Problems) -> None:
     for c, code in enumerate(s.codes):
         tiles = np.flatnonzero(s.tile_code == c)
         called = code["p"][code["opcode"] == KCORE, isa.INSTRUCTIONS["kcore"].FIELDS_P.index("routine")]
-        for r in np.unique(called).tolist():
+        for r in isa.distinct(called):
             for side, slot, lo, hi, moved in spans[r]:
                 sides, slots, first, last = (np.array([v], np.int64) for v in (side, slot, lo, hi))
                 extent.add(s, tiles, sides, slots, first, last, np.array([float(moved)]))

@@ -84,7 +84,7 @@ class Batch:
     def report(self, bad: np.ndarray, what: str, *, fatal: bool = False) -> None:
         """Report rows of one kind, a mask or positions, once per code; `fatal`: nothing else of the code can be checked."""
         at = np.flatnonzero(bad) if bad.dtype == bool else bad
-        for c in np.unique(self.of[at]).tolist() if len(at) else ():
+        for c in isa.distinct(self.of[at]) if len(at) else ():
             self.found.rows(self.codes[c].where, at[self.of[at] == c] - self.begin[c], what)
             self.codes[c].good &= not fatal
 
@@ -123,7 +123,7 @@ class Batch:
             (kcore[(routine < 0) | (routine >= routines[kcore])], lambda b: f"routine outside [0, {routines[b]})"),
         ):  # fmt: skip
             at_all = np.flatnonzero(bad) if bad.dtype == bool else bad
-            for c in np.unique(self.of[at_all]).tolist():
+            for c in isa.distinct(self.of[at_all]):
                 own = at_all[self.of[at_all] == c]
                 self.report(own, text(own[0]), fatal=True)
 
@@ -184,10 +184,8 @@ class Batch:
     def check_operands(self) -> None:
         """Check where scratchpad operands lie, their alignment, and what must hold between fields."""
         rows = self.rows
-        families = list(by_family(rows))
         everywhere = np.arange(len(rows))
-        for family, index in families:
-            own = rows[index]
+        for family, index, own in by_family(rows):
             at = everywhere[index]
             for bad, text in family.rules(own):
                 if bad.any():
@@ -198,7 +196,7 @@ class Batch:
                 r, k = np.argwhere(off)[0].tolist()
                 text = f"{isa.class_of(int(own['opcode'][r])).NAME} operand at SPM {own['spm'][r, k]:#x}, required a multiple of {need[r, k]}"
                 self.report(at[off.any(axis=1)], text)
-        read, written = isa.spm_ranges(rows, families)
+        read, written = isa.spm_ranges(rows)
         table = _Places([c.segment for c in self.codes])
         home = self.each(table.number)
         argument = self._arguments()
@@ -227,7 +225,7 @@ class Batch:
         for bad, why in ((beyond, f"outside [{low:#x}, {high:#x})"), (lost, "which do not lie in one of its buffers")):
             if not bad.any():
                 continue
-            for c in np.unique(self.of[bad.any(axis=1)]).tolist():
+            for c in isa.distinct(self.of[bad.any(axis=1)]):
                 own = np.flatnonzero(bad.any(axis=1) & (self.of == c))
                 text = ", ".join(f"[{a:#x}, {b:#x})" for a, b in span[own[0]][bad[own[0]]].tolist())
                 op, segment = int(self.rows["op"][own[0]]), self.codes[c].segment
@@ -261,9 +259,8 @@ class Batch:
         before, behind = np.minimum(steps, 0).sum(axis=1), np.maximum(steps, 0).sum(axis=1)
         units = isa.units(rows)
         span, moved = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.float64)
-        for family, index in by_family(rows):
+        for family, index, own in by_family(rows):
             if issubclass(family, isa.dma.Dma):
-                own = rows[index]
                 span[index] = family.ddr_span(own)
                 moved[index] = own["p"][:, 0] * (family.runs(own) if family is isa.dma.Dma else 1)
         at = np.flatnonzero(span > 0)
@@ -327,7 +324,7 @@ class Flow:
         self.last = np.zeros(len(some), np.int64)
         self.last[index] = np.arange(len(run))  # of equal places the last one stays
         own = rows["opcode"][self.row]
-        self.at = {op: np.flatnonzero(own == op) for op in np.unique(own).tolist()}
+        self.at = {op: np.flatnonzero(own == op) for op in isa.distinct(own)}
         self.waits = np.zeros(self.barriers + 1, np.int64) - 1
         sends = self.at.get(SEND_WAIT, np.zeros(0, np.int64))
         np.maximum.at(self.waits, self.interval[sends], self.last[sends])
@@ -342,7 +339,7 @@ class Flow:
         some_join = opcode == WAIT_WORKER
         at = np.arange(1, len(run) + 1)
         pending = np.zeros(len(at), bool)
-        for w in np.unique(worker[engine]).tolist():
+        for w in isa.distinct(worker[engine]):
             joins = all_joins | (some_join & (masks >> w & 1 == 1))
             last_engine = np.maximum.accumulate(np.where(engine & (worker == w), at, 0))
             pending |= last_engine > np.maximum.accumulate(np.where(joins, at, 0))

@@ -95,6 +95,7 @@ class _Linker:
         self.frames, self.describe = frames, describe
         self.arena = Arena(DDR_BASE)
         self.params: dict[tuple[str, TensorSpec], Tensor] = {}
+        self.named: set[str] = set()  # keys of `params`
         self.launches: list[Launch] = []
 
     def program(self, meta: dict[str, Any]) -> Program:
@@ -128,11 +129,8 @@ class _Linker:
     def _param(self, key: str, spec: TensorSpec) -> Tensor:
         found = self.params.get((key, spec))
         if found is None:
-            name = (
-                key
-                if (key, spec) not in self.params and all(k != key for k, _ in self.params)
-                else f"{key}#{len(self.params)}"
-            )
+            name = f"{key}#{len(self.params)}" if key in self.named else key
+            self.named.add(key)
             source = self.describe(key)
             shape, dtype = tuple(source.get("shape", spec.shape)), source.get("dtype", spec.dtype)
             found = Tensor(name, spec.shape, dtype, spec.dtype, spec.layout, self.arena.take(spec), spec_bytes(spec),

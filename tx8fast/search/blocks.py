@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.machine import Machine
-from tx8fast.tile.blocks import Columns
-
-
-@lru_cache(maxsize=4)
-def _no_rows(machine: Machine) -> Columns:
-    return Columns(machine, isa.rows([]))
+from tx8fast.tile.blocks import Columns, no_rows
 
 
 class Pool:
@@ -30,7 +24,7 @@ class Pool:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.rows = _no_rows(machine)
+        self.rows = no_rows(machine)
         self.place = self.begin = self.size = np.zeros(0, np.int64)
         self.number: dict[tuple, int] = {}
         self.wanted: list[Sequence[tuple]] = []

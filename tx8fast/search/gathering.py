@@ -17,7 +17,7 @@ import numpy as np
 from tx8fast._kernels import BOUNDS
 from tx8fast.lower.base import Access, Lowering
 from tx8fast.lower.transfer import spec_bytes
-from tx8fast.search.fitting import make_tiling
+from tx8fast.search.fitting import cut, make_tiling
 from tx8fast.search.handover import Nest, columns_left, may_gather
 from tx8fast.tile.tiling import Tiling
 
@@ -107,8 +107,10 @@ def _candidates(memory: Memory, low: Lowering, rows: Sequence[int], wanted: Call
     whole = (np.prod(parts, axis=1) == memory.machine.n_tiles) & wanted(parts)
     for f in rows:
         whole &= parts[:, f] * slices[:, f] >= low.sizes[f]
+    capacity = memory.machine.spm_limit - memory.machine.spm_base
     for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")][:LOOKED]:
-        yield make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+        if low.least_bytes(cut(low, parts[i], slices[i])[1]) <= capacity:
+            yield make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
 
 
 def _fits(memory: Memory, how: Tiling) -> bool:

@@ -12,9 +12,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-
-import numpy as np
+from functools import cached_property, lru_cache
 
 from tx8fast import isa
 from tx8fast.graph_table import Step
@@ -203,11 +201,12 @@ def can_hand_over(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
         have, want = _moves(a.accesses[ka], x), _moves(b.accesses[kb], y)
         if have != want or written and sum(run for *_, run in have) != a.accesses[ka].size_bytes(x.lo, x.hi):
             return False
-    return written or _keeps(a, ka)
+    return written or ka not in _overwritten(a)
 
 
-def _keeps(a: Tiling, k: int) -> bool:
-    """True if no instruction of the nest writes to the buffer of read access k."""
+@lru_cache(maxsize=16)
+def _overwritten(a: Tiling) -> frozenset[int]:
+    """Return the read accesses to whose buffers some instruction of the nest writes."""
     low, plan = a.low, a.plan
     zero = (0,) * len(plan.shard)
     spaces = itertools.count(1)
@@ -225,9 +224,8 @@ def _keeps(a: Tiling, k: int) -> bool:
         if key not in seen:
             seen.add(key)
             low.emit(em, Slice(s.lo, s.hi, reads, writes, scratch, consts, acc, s.first, s.last, s.done % 2))
-    rows = isa.rows(em.rows)
-    written = isa.ranges(rows, np.maximum(rows["ddr"], 0))["spm_write"]
-    return not ((written[..., 0] < reads[k] + SPACE) & (written[..., 1] > reads[k])).any()
+    written = isa.spm_ranges(isa.rows(em.rows))[1]
+    return frozenset(k for k, at in enumerate(reads) if ((written[..., 0] < at + SPACE) & (written[..., 1] > at)).any())
 
 
 def _moves(access: Access, r: TileRange) -> list[tuple[int, int, int]]:

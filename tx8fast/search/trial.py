@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import sub
 
 import numpy as np
@@ -63,8 +63,8 @@ class Trial:
 
     def in_rows(self, begin: np.ndarray, end: np.ndarray) -> list[Multicast]:
         """Return the multicasts counted in rows. begin, end: of every action."""
-        return [replace(m, begin=int(begin[m.begin]), end=int(end[m.begin]),
-                        parts=[(r, sent) for at, sent in m.parts for r in range(begin[at], end[at])]) for m in self.multicasts]  # fmt: skip
+        return [m._replace(begin=int(begin[m.begin]), end=int(end[m.begin]),
+                           parts=[(r, sent) for at, sent in m.parts for r in range(begin[at], end[at])]) for m in self.multicasts]  # fmt: skip
 
 
 def closely_timed(tiling: Tiling) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -52,6 +52,12 @@ class Columns:
     def took(self, rate: float) -> np.ndarray:
         """Return the cycles of every row when transfers move at a rate in bytes per cycle."""
         return self.fixed + np.ceil(self.ddr_bytes / rate).astype(np.int64)
+
+
+@lru_cache(maxsize=4)
+def no_rows(machine: Machine) -> Columns:
+    """Return the columns of no rows."""
+    return Columns(machine, isa.rows([]))
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ class Blocks:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.rows = [isa.rows([])]
-        self.columns = Columns(machine, self.rows[0])
+        self.columns = no_rows(machine)
         self.number: dict[tuple, int] = {}
 
     def of(self, key: tuple, make: Callable[[], np.ndarray]) -> int:

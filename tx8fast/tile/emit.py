@@ -63,7 +63,7 @@ def code_key(low: Lowering, r: TileRange) -> tuple:
     lens = tuple(b - a for a, b in zip(r.lo, r.hi, strict=True))
     lanes = []
     for a in (*low.reads, *low.writes):
-        lanes.append(channel_form(a.spec, *(a.box(r.lo, r.hi)[-1] if a.dims else (0, 1))))
+        lanes.append(channel_form(a.spec, a.strides, *(a.box(r.lo, r.hi)[-1] if a.dims else (0, 1))))
     return (lens, tuple(lanes), low.place(r.lo, r.hi))
 
 
@@ -97,6 +97,7 @@ class NestCode:
             int, tuple[list[Range], list[Range]]
         ] = {}  # bytes that a block sends, and that then have arrived
         self.known_cycles: dict[tuple, int] = {}  # of multicasts
+        self.loaders: dict[int, tuple] = {}  # step of a fill -> which tiles load it
         for action in order.actions:
             if action.kind in ("part", "meet", "exchange"):
                 self.fill_places.append((len(self.block), action))
@@ -150,7 +151,10 @@ class NestCode:
 
     def _cycles(self, fill: Fill, met: bool, arrived: Sequence[Range]) -> int:
         """Return the cycles from the meeting, if tiles meet, to the arrival of all slices of a fill everywhere."""
-        loaders = tuple([gathers.loaders(self.tiling, k, self.order.steps[fill.step]) for k in fill.changed])
+        loaders = self.loaders.get(fill.step)
+        if loaders is None:
+            step = self.order.steps[fill.step]
+            loaders = self.loaders[fill.step] = tuple([gathers.loaders(self.tiling, k, step) for k in fill.changed])
         key = fill.changed, loaders, met, tuple([b - a for a, b in arrived])
         if key not in self.known_cycles:
             groups = tuple([sharing.groups(self.tiling, k) for k in fill.changed])
@@ -256,7 +260,7 @@ class NestCode:
 
     def _new_moves(self, k: int, access: Access, s: LoopStep) -> tuple[tuple, list[Descriptor], tuple[int, ...]]:
         box = access.box(s.lo, s.hi)
-        form = channel_form(access.spec, *(box[-1] if box else (0, 1)))
+        form = channel_form(access.spec, access.strides, *(box[-1] if box else (0, 1)))
         key = (k, tuple([s.hi[f] - s.lo[f] for f in access.sorted_factors]), form)
         base = [access.origin(box, piece) for piece in range(PIECES)]
         known = self.first_moves.get(key)

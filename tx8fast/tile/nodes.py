@@ -10,8 +10,8 @@ receives. What rows of two register windows need of each other is waited for whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,8 +36,7 @@ Range = tuple[int, int]
 Touched = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Multicast:
+class Multicast(NamedTuple):
     """Rows [begin, end) that bring one fill, in the nest's order. cycles: of the core, from the meeting to the last byte; read,
     write: bytes of the parts and of the targets; parts: rows that load the own parts, with the number of the multicast that
     used their bytes before, -1: none."""
@@ -73,7 +72,7 @@ class Nodes:
             np.array([(r, f, sent) for f, m in enumerate(multicasts) for r, sent in m.parts], np.int64).reshape(-1, 3).T
         )
         own = np.flatnonzero(costs.kind[:n] < CORE)
-        begin, end = (np.array([getattr(m, side) for m in multicasts], np.int64) for side in ("begin", "end"))
+        begin, end = np.array([m[:2] for m in multicasts], np.int64).reshape(-1, 2).T
         # a multicast's first half stands before the parts of the next one, which may then be loaded
         parts = [min((r for r, _ in m.parts), default=n) for m in multicasts[1:]] + [n]
         place = np.concatenate([3 * own + 2, 3 * np.minimum(begin, parts), 3 * begin + 1])
@@ -106,13 +105,13 @@ class Nodes:
         """Return what every node must follow."""
         n = len(self.kind)
         known: dict[tuple, int] = {}  # what multicasts read and write -> number
-        number = [known.setdefault((*m.read, 0, *m.write), len(known)) for m in multicasts]
+        number = [known.setdefault((tuple(m.read), tuple(m.write)), len(known)) for m in multicasts]
         n_plain, more = len(touched[0]), 1 + len(known)  # the last one touches nothing
-        read = np.zeros((n_plain + more, max(4, *(len(m.read) for m in multicasts)), 2), np.int64)
-        write = np.zeros((n_plain + more, max(2, *(len(m.write) for m in multicasts)), 2), np.int64)
+        read = np.zeros((n_plain + more, max(4, *[len(r) for r, _ in known]), 2), np.int64)
+        write = np.zeros((n_plain + more, max(2, *[len(w) for _, w in known]), 2), np.int64)
         read[:n_plain, :4], write[:n_plain, :2] = touched[:2]
-        for m, i in zip(multicasts, number, strict=True):
-            read[n_plain + i, : len(m.read)], write[n_plain + i, : len(m.write)] = m.read or 0, m.write
+        for (r, w), i in known.items():
+            read[n_plain + i, : len(r)], write[n_plain + i, : len(w)] = r or 0, w
         at = np.where(self.row >= 0, touched[2][np.maximum(self.row, 0)], n_plain + more - 1)
         at[self.meeting] = n_plain + np.array(number)
         ptr, before = byte_dependences(read, write, at)

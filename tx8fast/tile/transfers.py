@@ -6,7 +6,6 @@ May import: lower.transfer, isa. Must not: choose what is moved, or where to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tx8fast import isa
 from tx8fast.lower.transfer import PIECES, Descriptor, clip, part_bytes
@@ -37,5 +36,5 @@ def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[De
         return [], 0, 0, total
     size = part_bytes(total, tiles)
     a, b = min(total, rank * size), min(total, (rank + 1) * size)
-    moved = [replace(c, spm=c.spm - a) for d in found for c in clip(d, a, b)]
+    moved = [c._replace(spm=c.spm - a) for d in found for c in clip(d, a, b)]
     return moved, a, b - a, total

@@ -6,7 +6,6 @@ May import: frontend.hf. Must not: know the IR or weights.
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import NormalDist
 from typing import Any
 
 from tx8fast.frontend.hf.families.names import SANDWICH
@@ -124,6 +123,8 @@ def _gemma3n(r: Reader, f: Fields) -> Fields:
         r.problems.append(
             f"num_kv_shared_layers leaves {first} layers with keys of their own, among them not every kind of layer"
         )
+    from statistics import NormalDist  # loads fractions and decimals, which no other family needs
+
     return {
         "windows": tuple(window if kind == _NEAR else 0 for kind in kinds), "units": tuple(units), "intermediate": max(units),
         "sparsity": tuple(NormalDist().inv_cdf(v) if v else 0.0 for v in shares),
