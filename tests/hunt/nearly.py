@@ -16,7 +16,9 @@ NEAR = "noise of equality"
 #: the smallest normal number of f32 and bf16, and the distance of numbers below it in f32
 NORMAL, STEP = 2.0**-126, 2.0**-149
 SKIPS = "SkipLayerNormalization"  # normalises the sum of its operands
-NORMS = frozenset(f"LayerNormalization InstanceNormalization GroupNormalization MeanVarianceNormalization {SKIPS}".split())
+NORMS = frozenset(
+    f"LayerNormalization InstanceNormalization GroupNormalization MeanVarianceNormalization {SKIPS}".split()
+)
 
 
 def nearly_largest(node: NodeProto) -> list[NodeProto]:

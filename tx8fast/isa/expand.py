@@ -180,13 +180,15 @@ def _folds_of(period, ids, ddr, level, free) -> list[tuple[int, int, int]]:
     m = len(ids) - 2 * period
     if m <= 0:
         return []
+    good = free[:m] & free[period : period + m] & free[2 * period :]
+    if not good.any():
+        return []
     like = ids[period:] == ids[:-period]
-    good = like[:m] & like[period:]
+    good &= like[:m] & like[period:]
     if not good.any():
         return []
     step = ddr[period:] - ddr[:-period]
     good &= step[:m] == step[period:]
-    good &= free[:m] & free[period : period + m] & free[2 * period :]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], good.view(np.int8), [0]])))
     least = max(MIN_REPEATS, 1 + -(-(MIN_SAVING + 2) // period))  # repeats that are worth a loop
     begin, end = edges[::2], edges[1::2]

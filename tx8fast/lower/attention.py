@@ -181,7 +181,7 @@ class Attention(Lowering):
         if self.visible is None:
             return "some" if self.masked else "none"
         offset, window = self.visible
-        (a, b), (c, d) = ((lo[f], hi[f] - 1) for f in (self.band, self.range))
+        a, b, c, d = lo[self.band], hi[self.band] - 1, lo[self.range], hi[self.range] - 1
         if c > b + offset or d <= a + offset - window:
             return "all"
         return "none" if d <= a + offset and c > b + offset - window else "some"

@@ -184,8 +184,9 @@ class Batch:
     def check_operands(self) -> None:
         """Check where scratchpad operands lie, their alignment, and what must hold between fields."""
         rows = self.rows
+        families = list(by_family(rows))
         everywhere = np.arange(len(rows))
-        for family, index, own in by_family(rows):
+        for family, index, own in families:
             at = everywhere[index]
             for bad, text in family.rules(own):
                 if bad.any():
@@ -196,7 +197,7 @@ class Batch:
                 r, k = np.argwhere(off)[0].tolist()
                 text = f"{isa.class_of(int(own['opcode'][r])).NAME} operand at SPM {own['spm'][r, k]:#x}, required a multiple of {need[r, k]}"
                 self.report(at[off.any(axis=1)], text)
-        read, written = isa.spm_ranges(rows)
+        read, written = isa.spm_ranges(rows, families)
         table = _Places([c.segment for c in self.codes])
         home = self.each(table.number)
         argument = self._arguments()
@@ -259,10 +260,11 @@ class Batch:
         before, behind = np.minimum(steps, 0).sum(axis=1), np.maximum(steps, 0).sum(axis=1)
         units = isa.units(rows)
         span, moved = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.float64)
-        for family, index, own in by_family(rows):
+        dma = np.flatnonzero(np.isin(units, DMA_UNITS))
+        for family, index, own in by_family(rows[dma]):
             if issubclass(family, isa.dma.Dma):
-                span[index] = family.ddr_span(own)
-                moved[index] = own["p"][:, 0] * (family.runs(own) if family is isa.dma.Dma else 1)
+                span[dma[index]] = family.ddr_span(own)
+                moved[dma[index]] = own["p"][:, 0] * (family.runs(own) if family is isa.dma.Dma else 1)
         at = np.flatnonzero(span > 0)
         lo = rows["ddr"] + before
         hi = rows["ddr"] + behind + span

@@ -123,6 +123,9 @@ def columns_left(a: Tiling, ka: int, b: Tiling, kb: int) -> int:
     made, read, plan = a.accesses[ka], b.accesses[kb], b.plan
     if not may_gather(a.low, ka, b.low, kb) or ka not in a.plan.kept or ka in a.replaced:
         return 0
+    room, kept = a.low.machine.spm_limit - a.low.machine.spm_base, a.copies[ka] * a.slice_bytes[ka]
+    if a.moved_bytes() + a.work_bytes() > room or kept + b.moved_bytes() + b.work_bytes() > room:
+        return 0
     if kb >= len(plan.shared) or plan.shared[kb] < 2 or not _whole_rows(a, ka) or not _whole_rows(b, kb):
         return 0
     if not _in_one_run(a, ka) or not _in_one_run(b, kb):
@@ -149,10 +152,7 @@ def columns_left(a: Tiling, ka: int, b: Tiling, kb: int) -> int:
                 return 0
             if own != rows or part != (rank * columns, min((rank + 1) * columns, n_columns)) or whole != (0, n_columns):
                 return 0
-    room = a.low.machine.spm_limit - a.low.machine.spm_base
-    kept = a.copies[ka] * a.slice_bytes[ka]
-    fits = a.moved_bytes() + a.work_bytes() <= room and kept + b.moved_bytes() + b.work_bytes() <= room
-    return columns if fits else 0
+    return columns
 
 
 def _points(box: Sequence[tuple[int, int]]) -> int:

@@ -139,28 +139,36 @@ def _apart(machine: Machine, tables: dict[Streams, np.ndarray], found: Mapping[F
     pairs = {p: pairs[p] for p in sorted(pairs, key=lambda p: (-pairs[p], p))[:PAIRS]}
     new = list(dict.fromkeys([k for pair in pairs for f in pair for k, _, _ in f if k not in fixed]))
     phase = {**fixed, **dict.fromkeys(new, 0)}
-    lost = lambda tried, seen: _lost(machine, tables, seen, tried)  # noqa: E731
+    alone = [(f,) for f in found]
+    known: dict[tuple, tuple[Streams, ...]] = {}
+    lost = lambda tried, seen: _lost(machine, tables, seen, tried, known)  # noqa: E731
     if not new or lost(phase, pairs).max() <= WORTH * sum(pairs.values()):
         return {}
     for _ in range(SWEEPS):
+        before = phase
         for k in new:
             seen: dict[Any, int] = {p: n for p, n in pairs.items() if any(x[0] == k for f in p for x in f)}
-            seen |= {(f,): n for f, n in found.items() if any(x[0] == k for x in f) and all(x[0] in phase for x in f)}
+            seen |= {f: found[f[0]] for f in alone if any(x[0] == k for x in f[0]) and all(x[0] in phase for x in f[0])}
             tried = [{**phase, k: spot} for spot in range(0, turn, ALIGN_BYTES)]
             costs = [lost(t, seen) for t in tried]
             phase = min(zip(costs, tried, strict=True), key=lambda x: (x[0].max(), x[0].sum()))[1]
+        if phase == before:
+            break
     return {k: phase[k] for k in new}
 
 
 def _lost(machine: Machine, tables: dict[Any, np.ndarray], seen: Mapping[tuple[Form, ...], int],
-          phase: Mapping[int, int]) -> np.ndarray:  # fmt: skip
-    """Return the cycles that instructions which run at the same time lose, per depth."""
+          phase: Mapping[int, int], known: dict[tuple, tuple[Streams, ...]]) -> np.ndarray:  # fmt: skip
+    """Return the cycles that instructions which run at the same time lose, per depth. known: streams at phases, by what runs together:
+    as an object, since hashing it takes as long as making them."""
     turn, bank = turn_bytes(machine), machine.tile.spm_bank_width
     keys = []
     for together in seen:
-        whole = _streams(tuple([x for f in together for x in f]), phase, turn, bank)
-        cuts = np.cumsum([0, *[len(f) for f in together]]).tolist()
-        keys.append(tuple([whole[a:b] for a, b in itertools.pairwise(cuts)]))
+        at = (id(together), *[phase[k] for f in together for k, _, _ in f])
+        if at not in known:
+            whole = iter(_streams(tuple([x for f in together for x in f]), phase, turn, bank))
+            known[at] = tuple([tuple(itertools.islice(whole, len(f))) for f in together])
+        keys.append(known[at])
     _learn_together(machine, tables, keys)
     return np.array([tables[key] for key in keys]).T @ np.array(list(seen.values()))
 
