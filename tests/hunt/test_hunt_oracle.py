@@ -12,7 +12,7 @@ from hunt.formats import BF16, BOOL, EPS, F16, F32, I64, widen
 from hunt.nearly import sizes_in_norm
 from hunt.oracle import Expected, Oracle
 from hunt.recipes import apply
-from hunt.reference import NoReference, Session
+from hunt.reference import NoReference, Session, differs
 from onnx import helper
 
 
@@ -138,11 +138,19 @@ def test_a_norm_may_be_off_by_what_its_mean_is_rounded_by(kind):
 
 def test_a_norm_of_a_sum_is_as_uncertain_as_the_sum_beside_its_deviation():
     """Rounded to f16 these sums are three equal numbers, whose norm is nothing: no random disturbance makes numbers equal."""
-    x, y = np.asarray([[[1.3535156, 1.2734375, 1.2734375]]]), np.asarray([[[0.21533203, 0.29589844, 0.29589844]]])
+    x, y = np.asarray([[[1.25, 1.0, 1.0]]]), np.asarray([[[0.2502, 0.5001, 0.5001]]])
     assert len(np.unique((x + y).astype(np.float16))) == 1
     node = helper.make_node("SkipLayerNormalization", ["x", "y", "gain"], ["z"], domain=MICROSOFT)
     sizes = sizes_in_norm(node, {"x": x, "y": y, "gain": np.full(3, 0.5)})
     assert (sizes * EPS[F16] > 1).all() and (sizes * EPS[F32] < 0.01).all()
+
+
+def test_attention_of_no_numbers_is_not_judged():
+    node = helper.make_node("GroupQueryAttention", ["q", "k", "v"], ["z"], domain=MICROSOFT)
+    given = {name: np.ones((1, 4, 16), np.float32) for name in "qkv"}
+    assert not differs(node, given)
+    given["q"][0, 1, 3] = np.nan
+    assert differs(node, given)
 
 
 def test_how_many_rounded_numbers_differ_is_not_judged():
