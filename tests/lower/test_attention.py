@@ -11,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
 
+from tx8fast import isa
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import lower
 from tx8fast.lower.attention import Attention
+from tx8fast.lower.base import Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.score_pieces import pieces
 from tx8fast.lower.sequences import BINARY
 from tx8fast.lower.transfer import Local
@@ -148,6 +151,34 @@ def test_heads_that_begin_inside_of_blocks(depth) -> None:
     CompiledProgram(case.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)
     alone = attention("bf16", 1, 4, 1, 64, 256, depth, machine="test_2x2").program
     assert sum(s.estimate_cycles for s in alone.segments) == pytest.approx(simulate(alone).cycles, rel=0.05)
+
+
+def test_keys_and_values_are_packed_once_where_a_slice_has_all_keys() -> None:
+    """With further rows of the same head nothing is moved but queries and results; a range of the keys is packed by every slice."""
+    low = lowering(grouped(attention("bf16", 1, 2, 1, 96, 200, 72, machine="test_2x2")))
+    assert low.prepares((1, 2)) and not low.prepares((0,))
+
+    def moves(keys: tuple[int, int], fresh: bool) -> int:
+        n, em = len(low.sizes), Emitter()
+        lo, hi = (*[0] * (n - 2), 48, keys[0]), (*[1] * (n - 2), 96, keys[1])
+        places = lambda count: [(i + 1) << 20 for i in range(count)]  # noqa: E731
+        low.emit(
+            em,
+            Slice(
+                lo,
+                hi,
+                places(len(low.reads)),
+                places(1),
+                places(len(low.scratch_bytes(lo, hi))),
+                places(3),
+                fresh=fresh,
+            ),
+        )
+        rows = isa.rows(em.rows)
+        return int((rows["opcode"] == isa.INSTRUCTIONS["gather_scatter"].OPCODE).sum())
+
+    assert moves((0, 200), True) > moves((0, 200), False)
+    assert moves((0, 128), True) == moves((0, 128), False)
 
 
 @pytest.mark.parametrize("depth", [64, 72])

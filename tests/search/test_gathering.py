@@ -65,13 +65,14 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small", "eager")
-@pytest.mark.parametrize("rows, width, inner, lead, out", [  # the last three have tiles with fewer rows, which do not leave slices
-    (256, 512, 2048, True, 512), (256, 512, 2048, False, 512), (128, 384, 1280, True, 384), 
+@pytest.mark.parametrize("rows, width, inner, lead, out", [  # then tiles with fewer rows, and columns that are no whole channel blocks
+    (256, 512, 2048, True, 512), (256, 512, 2048, False, 512), (128, 384, 1280, True, 384),
     (320, 640, 1536, True, 512), (64, 448, 1152, False, 448), (77, 256, 1024, False, 256), (200, 256, 2048, False, 256), (104, 192, 1536, True, 256),
+    (256, 512, 1040, True, 512), (77, 256, 1096, True, 256), (121, 192, 2100, True, 192), (91, 256, 1100, False, 256),
 ])  # fmt: skip
 def test_blocks_that_gather_are_right(rows: int, width: int, inner: int, lead: bool, out: int) -> None:
     case = build(*block(rows, width, inner, lead, out), opt=3)
-    assert any(map(gathering, case.program.segments)) == (rows not in (77, 200, 104))
+    assert any(map(gathering, case.program.segments))
     check(case, tolerance=0.05)
     assert not findings(case.program)
 

@@ -44,7 +44,7 @@ class Priced:
     def plan(self, record, name):
         ids, cost = self._known(record, name)
         self.tried.append(ids)
-        return SimpleNamespace(plan=SimpleNamespace(estimate_cycles=cost))
+        return SimpleNamespace(plan=SimpleNamespace(estimate_cycles=cost, waits=False, bound="matrix"))
 
     def bound(self, record, name, tight=False):
         """A tight bound is half as far from the truth."""

@@ -265,13 +265,19 @@ class Attention(Lowering):
     def _matrix(self, j: int, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return self._access(j).inner.matrix(*self.lanes[j].ranges(lo, hi))  # type: ignore[attr-defined]
 
+    def prepares(self, changed: Sequence[int]) -> bool:
+        """Keys and values are packed when their heads change, if a slice has all of them."""
+        return any(j in changed for j in self.lanes if j in (1, 2))
+
     def _packed(self, em: Emitter, s: Slice) -> Slice:
-        """Return the slice with its operands as matrices; that of queries changes with their rows alone."""
+        """Return the slice with its operands as matrices; that of queries changes with their rows alone, those of all keys with heads."""
         places = [*s.reads[:3], *s.writes]
+        every = s.hi[self.range] - s.lo[self.range] == self.keys
         for j in self.lanes:
             copies = [at for at, k in zip(s.scratch[SCRATCH:], self.packed, strict=False) if k == j]
-            places[j] = copies[s.parity % len(copies)]
-            if j < 3 and (j or s.first):
+            stays = every and j in (1, 2)
+            places[j] = copies[0 if stays else s.parity % len(copies)]
+            if j < 3 and (s.fresh if stays else j or s.first):
                 matrix = self._matrix(j, s.lo, s.hi)
                 if matrix.elems > matrix.rows * matrix.cols:
                     em.fill(places[j], 0.0, matrix.elems, self.dtype)

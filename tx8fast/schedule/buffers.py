@@ -18,7 +18,7 @@ from tx8fast.machine import Machine
 from tx8fast.program.model import SCRATCH
 from tx8fast.tile.emit import Addresses
 from tx8fast.tile.phases import beside, forms, phases, slice_rows, turn_bytes
-from tx8fast.tile.tiling import Tiling
+from tx8fast.tile.tiling import TileRange, Tiling
 
 
 def access_arguments(low: Lowering) -> list[int]:
@@ -32,7 +32,7 @@ def buffer_table(buffers: Iterable[tuple[int, int, int]]) -> np.ndarray:
 
 
 class Buffers:
-    """Scratchpad addresses of every buffer copy of a group; equal for all tiles. Pinned buffers lie at either end of
+    """Scratchpad addresses of every buffer copy of a group; equal for all tiles but as `on` says. Pinned buffers lie at either end of
     the scratchpad, the others between them; a result that takes an operand's buffers has none that could be pinned. So does
     what the nest before has left of operands that are gathered: `left`, address and bytes by access."""
 
@@ -101,11 +101,23 @@ class Buffers:
         addresses = _placed(ways, room)
         addresses = _phased(tiling, ways, first, addresses, named(addresses), room)
         self.at = named(addresses)
+        self.tiling = tiling
         table = [(a, i.size_bytes, o) for a, i, own in zip(addresses, items, owners, strict=True) for o in own]
         table += [(a, bytes_of[k], of) for k, a in pinned.items() for of in both.get(k, (argument[k],))]
         table += [(a, size, argument[k]) for k, (a, size) in left.items()]
         self.table = buffer_table(table)
         self.peak = max([a + size for a, size, _ in table], default=machine.spm_base) - machine.spm_base
+
+    def on(self, r: TileRange) -> Addresses:
+        """Return the addresses on a tile with such a range: where it has fewer rows than others, slices of a result that stays lie
+        closer together."""
+        kept = [k for k in self.tiling.plan.kept if k >= len(self.tiling.low.reads)]
+        if not kept:
+            return self.at
+        access = list(self.at.access)
+        for k in kept:
+            access[k] = [access[k][0] + c * self.tiling.pitch(k, r) for c in range(len(access[k]))]
+        return replace(self.at, access=access)
 
 
 def _room(machine: Machine, taken: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
             known[key] = len(codes)
             if like not in nests:
                 nest = tile_order(tiling, r.lo, r.hi, [s.access for s in shares], meet)
-                nests[like] = NestCode(tiling, buffers.at, nest, offsets[t], ends)
+                nests[like] = NestCode(tiling, buffers.on(r), nest, offsets[t], ends)
             fitted = nests[like].fitted(*first[form], shares) if form in first else None
             if fitted is None:
                 orders.aliased = aliased

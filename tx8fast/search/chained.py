@@ -45,33 +45,41 @@ def _chained(fn: FunctionTable, memory: Memory, parts: Mapping[tuple[int, ...], 
     cost = {items: cost_of(step, planner) for items, step in pool.items()}
     edges = edges_of(steps)
     chains = Chains(fn, steps, edges, memory).find({k: (pool[k], cost[k]) for k in pool if cost[k] < NO_PLAN})
-    chosen = saving_most(list(own), cost, {k: c for k, (_, c, _) in chains.items()}, edges)
+    chosen, chained = saving_most(list(own), cost, {k: c for k, (_, c, _) in chains.items()}, edges)
     order, _ = in_line(chosen, edges)
     out = []
     for items in (chosen[j] for j in order):
-        step = pool[items] if items in pool else chains[items][0]
-        if items not in pool and step.record is not None:
+        step = chains[items][0] if items in chained else pool[items]
+        if items in chained and step.record is not None:
             planner.known[step.record] = chains[items][2]
         out.append(step)
     return out
 
 
 def saving_most(groups: Sequence[Items], cost: Mapping[Items, float], chains: Mapping[Items, float], edges: Sequence[Edge]
-                ) -> list[Items]:  # fmt: skip
-    """Return groups, some of them as chains (cycles of both by their steps): of chains that overlap the one that saves most. Steps of
-    a group that a chain leaves out stand alone."""
-    chosen, saved = list(groups), {}
-    alone: dict[Items, list[Items]] = {}  # of every chain, the steps that it leaves out
-    for items, cycles in chains.items():
-        parts = [k for k in groups if set(k) & set(items)]
-        alone[items] = [(i,) for k in parts for i in k if i not in items]
-        if all(k in cost for k in alone[items]):
-            saved[items] = sum(cost[k] for k in parts) - cycles - sum(cost[k] for k in alone[items])
-    for items in sorted(saved, key=lambda items: (-saved[items], items)):
-        new = [*alone[items], items]
-        inside = {i for n in new for i in n}
-        wanted = [k for k in chosen if not inside & set(k)] + new
-        left = [k for k in groups if inside & set(k)]  # of what another chain has taken nothing is left
-        if saved[items] > 0 and all(k in chosen for k in left) and not in_line(wanted, edges)[1]:
-            chosen = wanted
-    return chosen
+                ) -> tuple[list[Items], set[Items]]:  # fmt: skip
+    """Return groups, some of them as chains (cycles of both by their steps), and which are: of chains that overlap the one that saves
+    most, then what saves most of what is left. Steps of a group that a chain leaves out stand alone."""
+    chosen, chained, left = list(groups), set(), dict(chains)
+    while left:
+        owner = {i: k for k in chosen for i in k}
+        saved: dict[Items, tuple[float, list[Items]]] = {}
+        for items, cycles in left.items():
+            parts = dict.fromkeys(owner[i] for i in items)
+            alone = [(i,) for k in parts for i in k if i not in items]
+            if all(k in cost for k in alone):
+                saving = sum(cost[k] for k in parts) - cycles - sum(cost[k] for k in alone)
+                if saving > 0:
+                    saved[items] = saving, alone
+        for items in sorted(saved, key=lambda items: (-saved[items][0], items)):
+            inside = {i for k in (items, *saved[items][1]) for i in k}
+            wanted = [*(k for k in chosen if not inside & set(k)), *saved[items][1], items]
+            del left[items]
+            if not in_line(wanted, edges)[1]:
+                chosen = wanted
+                chained.add(items)
+                left = {k: c for k, c in left.items() if not {*items} & {*k}}
+                break
+        else:
+            break
+    return chosen, chained

@@ -127,7 +127,7 @@ def _cover(
                 pool[items] = step, cost
                 planner.known[step.record] = planned
         cost = {k: found[1] for k, found in pool.items()}
-        before = [saving_most(groups, cost, {k: cost[k] for k in chains}, edges) for groups in before]
+        before = [saving_most(groups, cost, {k: cost[k] for k in chains}, edges)[0] for groups in before]
         opt2 = sum(cost[k] for k in before[0] if cost[k] < NO_PLAN)
         problem = _problem(len(steps), pool, edges, min(before, key=lambda groups: sum(cost[k] for k in groups)))
         choice = solver.choose(problem)

@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tx8fast._kernels import BOUNDS
-from tx8fast.lower.base import Access, Lowering
+from tx8fast.lower.base import Access, Lowering, round_up
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.search.fitting import cut, make_tiling
-from tx8fast.search.handover import Nest, columns_left, may_gather
+from tx8fast.search.handover import Nest, begins_right, columns_left, may_gather
+from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import Tiling
 
 if TYPE_CHECKING:
     from tx8fast.search.memory import Memory
 
 GRIDS = 3  # ways in which the group that leaves its result is cut over tiles
-TRIES = 2  # plans of the one that gathers it, of every lowering
+EACH = 2  # plans of each of them, of every lowering
+TRIES = 3  # plans of the one that gathers it, of every lowering
 LOOKED = 400  # plans looked at for either
 
 
@@ -34,15 +36,16 @@ def leaving(memory: Memory, a: Nest, ka: int) -> list[Tiling]:
     machine = memory.machine
     if spec_bytes(a.how.accesses[ka].spec) > (machine.spm_limit - machine.spm_base) * machine.n_tiles:
         return []
-    own = leave(a.how, ka)
+    own = aligned(leave(a.how, ka), ka)
     found = [own] if cut_columns(own, ka) and _fits(memory, own) else []
     for low in memory.lowerings(a):
         rows, columns = _factors(low.writes[ka - len(low.reads)])
         for how in _candidates(memory, low, rows, lambda parts: np.prod(parts[:, columns], axis=1) > 1):  # noqa: B023
-            how = leave(how, ka)
+            how = aligned(leave(how, ka), ka)
             if len({x.plan.parts for x in found}) == GRIDS or not memory.look():
                 break
-            if all(how.plan.parts != x.plan.parts for x in found) and _fits(memory, how):
+            alike = [x.plan.slices for x in found if x.plan.parts == how.plan.parts]
+            if len(alike) < EACH and how.plan.slices not in alike and _fits(memory, how):
                 found.append(how)
     return [memory.tiling(how.low, how.plan) for how in found]
 
@@ -50,6 +53,20 @@ def leaving(memory: Memory, a: Nest, ka: int) -> list[Tiling]:
 def leave(how: Tiling, k: int) -> Tiling:
     """Return a plan with a buffer for every slice of its result k."""
     return how.but(kept=(*how.plan.kept, k))
+
+
+def aligned(how: Tiling, k: int) -> Tiling:
+    """Return the plan with slices of the columns of result k so long that each begins where an operand may, on every tile: of an odd
+    number of rows, an even number of channel blocks."""
+    slices, units = how.plan.slices, how.low.units
+    cut = [f for f in how.accesses[k].factors if how.trips[f] > 1]
+    if len(cut) != 1 or begins_right(how, k):
+        return how
+    (f,) = cut
+    length = min(round_up(slices[f], 2 * units[f]), how.plan.shard[f])
+    other = how.but(slices=(*slices[:f], length, *slices[f + 1 :]))
+    other = other.but(shared=sharers(other))
+    return other if begins_right(other, k) else how
 
 
 def cut_columns(how: Tiling, k: int) -> bool:
@@ -87,6 +104,8 @@ def _gathering(memory: Memory, first: Tiling, ka: int, b: Nest, kb: int, leaves:
             if len(seen) == TRIES or not memory.look():
                 break
             how = how.but(gathered=((kb, columns),), kept=(*how.plan.kept, *leaves))
+            for k in leaves:
+                how = aligned(how, k)
             form = how.plan.parts, how.plan.slices
             if form not in seen and _fits(memory, how) and columns_left(first, ka, how, kb) == columns:
                 seen.add(form)

@@ -48,16 +48,45 @@ def group_table(table: GraphTable, planner: Planner, options: Mapping[str, Seque
 
 
 def _parts(fn: FunctionTable, steps: Sequence[Step], option: Option, planner: Planner) -> Parts:
-    """Return a norm and the group that it leads as two steps, if the whole waits for transfers: as part of a chain that group may be
-    cheaper without it. Else nothing."""
+    """Return steps that a chain may have in place of a group, or nothing.
+
+    If the whole waits for transfers, a norm and the group that it leads, which may be cheaper without it. If it waits for operands that
+    tiles pass on, what a closing product sums over, and that product: apart, tiles may be cut by columns too, so that an operand goes to
+    fewer of them, and send each other what they have of the sums."""
     start, end, step = option
-    lead = steps[start].record
-    if step.record is None or end - start < 3 or lead is None or lead.kind not in NORMS:
+    if step.record is None or end - start < 3:
         return ()
-    if not planner.plan(step.record, step.name).plan.waits:
+    used = uses(fn, steps)
+    alone = [start + 1] if _kind(steps[start]) in NORMS else []
+    closing = _around_closing(steps, start, end, used)
+    if not alone and not closing:
         return ()
-    rest = merge(fn, steps[start + 1 : end], set(range(start + 1, end)), uses(fn, steps))
-    return () if rest is None else (steps[start], rest)
+    plan = planner.plan(step.record, step.name).plan
+    cuts = alone if plan.waits else closing if plan.bound == "noc" else []
+    ends = [start, *cuts, end]
+    found = [merge(fn, steps[a:b], set(range(a, b)), used) if b - a > 1 else steps[a]
+             for a, b in zip(ends, ends[1:], strict=False)]  # fmt: skip
+    return tuple(s for s in found if s is not None) if cuts and None not in found else ()
+
+
+def _around_closing(steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]]) -> list[int]:
+    """Return where the steps [start, end) of a group are cut before the one product that sums over what others made, and about norms:
+    of its result, whose rows stay whole, and of the first rows, if what is normalised is needed by more than the products that it leads."""
+    behind = {v for s in steps[start:end] if _kind(s) not in NORMS for v in s.outputs}
+    closing = [i for i in range(start + 1, end) if _is_product(steps[i]) and behind & {*steps[i].inputs}]
+    if len(closing) != 1:
+        return []
+    lead = _kind(steps[start]) in NORMS and not used.get(steps[start].outputs[0], set()) <= {*range(start, closing[0])}
+    norms = [i for i in range(closing[0] + 1, end) if _kind(steps[i]) in NORMS]
+    return [*([start + 1] * lead), *closing, *norms[:1]]
+
+
+def _kind(step: Step) -> str:
+    return step.record.kind if step.record is not None else ""
+
+
+def _is_product(step: Step) -> bool:
+    return isinstance(step.record, OpRecord) and is_product(step.record)
 
 
 def order_steps(fn: FunctionTable) -> list[Step]:

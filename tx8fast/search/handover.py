@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 
 from tx8fast import isa
 from tx8fast.graph_table import Step
-from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, Slice, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import runs
 from tx8fast.machine.topology import mask_tiles
@@ -131,38 +131,32 @@ def columns_left(a: Tiling, ka: int, b: Tiling, kb: int) -> int:
     if not _in_one_run(a, ka) or not _in_one_run(b, kb):
         return 0
     block, (n_columns,) = block_size(made.spec.dtype), made.spec.shape[-1:]
-    zero = (0,) * len(a.low.sizes)
     lens = [access.box((0,) * len(how.low.sizes), how.plan.slices) for how, access in ((a, made), (b, read))]
     columns = made.box(a.ranges[0].lo, a.ranges[0].hi)[-1][1]
-    if any(n % block for n in (n_columns, columns, lens[0][-1][1], lens[1][-1][1])):
+    if columns % block or any(n % block and n != n_columns for n in (lens[0][-1][1], lens[1][-1][1])):
         return 0
-    if (
-        a.copies[ka] > 1
-        and round_up(a.slice_bytes[ka], ALIGN_BYTES) != made.local(made.box(zero, a.plan.slices)).size_bytes
-    ):
+    if a.copies[ka] > 1 and not begins_right(a, ka):
         return 0  # what several slices have is one run of bytes
-    most = _points(made.box(a.ranges[0].lo, a.ranges[0].hi)[:-1])
     for mask in sharing.groups(b, kb):
         for rank, tile in enumerate(mask_tiles(mask)):
             have, want = a.ranges[tile], b.ranges[tile]
             if have.idle or want.idle or not (made.is_solid(have.lo, have.hi) and read.is_solid(want.lo, want.hi)):
                 return 0
             (*own, part), (*rows, whole) = made.box(have.lo, have.hi), read.box(want.lo, want.hi)
-            if a.copies[ka] > 1 and _points(own) != most:  # slices lie as far apart as those of the most rows
-                return 0
             if own != rows or part != (rank * columns, min((rank + 1) * columns, n_columns)) or whole != (0, n_columns):
                 return 0
     return columns
 
 
-def _points(box: Sequence[tuple[int, int]]) -> int:
-    return math.prod(b - a for a, b in box)
+def begins_right(how: Tiling, k: int) -> bool:
+    """True if slices of result k that lie one right behind the other begin where operands may, on every tile."""
+    return all(r.idle or how.pitch(k, r) % ALIGN_BYTES == 0 for r in how.ranges)
 
 
 def may_gather(a: Lowering, ka: int, b: Lowering, kb: int) -> bool:
     """True if operand kb of b may be gathered from what tiles have of result ka of a, whatever their plans are."""
     made, read = a.writes[ka - len(a.reads)], b.reads[kb]
-    if not made.dims or not _alike(made, read) or made.spec.shape[-1] % block_size(made.spec.dtype):
+    if not made.dims or not _alike(made, read):
         return False
     return made.blocked and read.blocked and read.loaded and not a.positional and b.may_gather(kb)
 

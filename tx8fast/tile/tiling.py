@@ -195,6 +195,14 @@ class Tiling:
         (write, read), known = self.low.rows_at, self.low.replaced
         return {**known, write: read} if write >= 0 and self.opens and self.sums else known
 
+    def pitch(self, k: int, r: TileRange) -> int:
+        """Return the bytes from one slice of a result that stays to the next one, on a tile with such a range: those of a slice alone, so
+        that what tiles have is one run whatever rows they have."""
+        access, slices = self.accesses[k], self.plan.slices
+        return access.local(
+            access.box(r.lo, [min(a + n, b) for a, n, b in zip(r.lo, slices, r.hi, strict=True)])
+        ).size_bytes
+
     def fills_once(self, k: int) -> bool:
         """True if access k has one buffer that holds all of the tile's bytes during the whole nest. A nest that keeps operands may
         leave out loads that no slice needs."""
