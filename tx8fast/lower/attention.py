@@ -28,7 +28,7 @@ from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Links, through
-from tx8fast.lower.score_bands import Band, add_whole
+from tx8fast.lower.score_bands import Band, BandAccess, add_whole
 from tx8fast.lower.score_ops import ScoreOps, may_cap
 from tx8fast.lower.score_pieces import ENDS, add_values, pieces
 from tx8fast.lower.transfer import Local, Move
@@ -102,7 +102,9 @@ class Attention(Lowering):
             self._add_mask(record, index)
             if softmax.attr("visible") and self.mask_rows:
                 offset, window = softmax.attr("visible")
-                self.visible = offset, window or self.keys + self.sizes[self.band] + offset
+                self.visible = offset, window or 2 * self.keys + self.sizes[self.band] + offset
+                self.seen = BandAccess(self.reads[3].spec, self.reads[3].dims, self.visible, self.band, self.range)
+                self.reads[3] = self.seen
                 self.skipping = frozenset((self.band, self.range))
                 self.rare = frozenset((3,))
                 self.backward = (self.band,)  # the longest rows first: the short ones find their keys loaded
@@ -190,18 +192,29 @@ class Attention(Lowering):
         return self._hides(lo, hi) == "all"
 
     def working(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> int:
+        begins, ends = self._keys_seen(lo, hi, slices)
+        return int((-(-ends // slices[self.range]) - begins // slices[self.range]).sum())
+
+    def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
+        begins, ends = self._keys_seen(lo, hi, slices)
+        step, block = slices[self.range], block_size(self.dtype)
+        ends = np.minimum(-(-ends // block) * block, -(-ends // step) * step)
+        return float((ends - begins // step * step).sum()) / step
+
+    def _keys_seen(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return of the slices of rows in [lo, hi) the first key that some row sees, and the end of those that some see."""
         offset, window = self.visible or (0, 0)
         first = np.arange(lo[self.band], hi[self.band], slices[self.band])
         last = np.minimum(first + slices[self.band], hi[self.band]) - 1
-        step = slices[self.range]
-        ends = np.minimum((last + offset) // step, (self.keys - 1) // step)
-        return int((ends - np.maximum(first + offset - window + 1, 0) // step + 1).sum())
+        return np.maximum(first + offset - window + 1, 0), np.minimum(last + offset + 1, self.keys)
 
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Of a known band the place along the diagonal does not matter."""
         found = super().contents(lo, hi)
         if self.visible is not None:
-            found[3] = tuple([x[f] - lo[self.range] for x in (lo, hi) for f in (self.band, self.range)])
+            begin, end = self.seen.columns(lo, hi)
+            at = lo[self.range] + begin
+            found[3] = lo[self.band] - at, hi[self.band] - at, end - begin
         return found
 
     def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
@@ -301,10 +314,12 @@ class Attention(Lowering):
         factor, spare, wide = s.scratch[4 + s.parity], s.scratch[6], s.scratch[7]
         q = s.reads[0]
         depth = math.prod(self.first.sizes[f] for f in self.first.k)
-        local, queries = Local(rows, keys, fmt, True), rows * padded_channels(depth, fmt)
+        shown, queries = self._shown(s), rows * padded_channels(depth, fmt)
+        local = Local(rows, shown, fmt, True)
         if s.first:
             self.between.emit_factors(em, q, queries, s.reads[self.given :])
-        em.gemm(left=q, right=s.reads[1], out=scores, m=rows, k=depth, n=keys, r_trs=self.first.r_trs, fmt=fmt)
+        solid = self.first.r_trs or depth <= block_size(fmt)  # the first keys are the first bytes
+        em.gemm(left=q, right=s.reads[1], out=scores, m=rows, k=depth, n=shown if solid else keys, r_trs=self.first.r_trs, fmt=fmt)
         self.between.emit(em, scores, local, s.reads[self.given :], s.scratch[-1])
         band = self._add_masked(em, s, scores, local) if self._hides(s.lo, s.hi) == "some" else None
         if s.first:
@@ -342,7 +357,7 @@ class Attention(Lowering):
         if more:
             em.vv("mul", sums, factor, sums, rows * 4, SUM)
             self._scale_rows(em, mixed, factor, spread, ones, rows)
-        for at, part in pieces(scores, Local(rows, keys, fmt, True), self.ends[1:], self.depth, self.machine):
+        for at, part in pieces(scores, Local(rows, self._shown(s), fmt, True), self.ends[1:], self.depth, self.machine):
             em.gemm(left=at, right=s.consts[1], out=sums, m=rows, k=part.cols, n=4, fmt=fmt, out_fmt=SUM, psum=sums,
                     psum_en=more)  # fmt: skip
             add_values(em, at, part, (s.reads[2], key, keys, self.depth), bool(self.second.r_trs), mixed, more)
@@ -361,13 +376,18 @@ class Attention(Lowering):
         """Add the slice's mask to the scores of every grouped head; return what it hides, if nothing more is done with that."""
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
         if self.visible is not None:
-            rows, keys = ((s.lo[f], s.hi[f]) for f in (self.band, self.range))
-            band = Band.of(rows, keys, self.visible, local, seen)
+            rows, key, begin = (s.lo[self.band], s.hi[self.band]), s.lo[self.range], self.seen.columns(s.lo, s.hi)[0]
+            band = Band.of(rows, (key, key + local.cols), self.visible, local, seen, begin)
             if band.pays(self.machine):
                 band.mask(em, scores, s.reads[3])
                 return band
+            scores, local = scores + local.offset(0, begin), replace(local, cols=seen.cols)
         add_whole(em, scores, s.reads[3], local, seen)
         return None
+
+    def _shown(self, s: Slice) -> int:
+        """Return the keys of a slice that are looked at."""
+        return self.seen.shown(s.lo, s.hi) if self.visible else self._extent(s.lo, s.hi)[1]
 
     def _scale_rows(self, em: Emitter, mixed: int, factor: int, spread: int, ones: int, rows: int) -> None:
         """Multiply every row of the mixed values by its factor."""

@@ -72,6 +72,14 @@ class Access:
         """True if the factor ranges mean every element of the box, not only some of its rows."""
         return all(d.is_solid(lo, hi) for d in self.dims)
 
+    def form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """Return what a slice's box has besides its place: lengths."""
+        return tuple([hi[f] - lo[f] for f in self.sorted_factors])
+
+    def most_bytes(self, lens: Sequence[int]) -> int:
+        """Return the bytes of the largest slice of such factor lengths."""
+        return self.size_bytes((0,) * len(lens), lens)
+
     def local(self, box: Box) -> Local:
         rows = math.prod([b - a for a, b in box[:-1]])
         cols = box[-1][1] - box[-1][0] if box else 1
@@ -222,6 +230,10 @@ class Lowering:
         """Return how many slices of the `skipping` factors in [lo, hi) have work."""
         return 1
 
+    def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
+        """Return how many whole slices of these factors have as much work as those in [lo, hi)."""
+        return self.working(lo, hi, slices)
+
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Return per read access what its bytes depend on: slices with equal contents share a load."""
         return [access.place(lo) for access in self.reads]
@@ -262,7 +274,7 @@ class Lowering:
             if self.positional:
                 found = access.local(tuple((0, d.extent(lens)) for d in access.dims)).size_bytes
             else:
-                found = access.size_bytes((0,) * len(lens), lens)
+                found = access.most_bytes(lens)
             access.known_bytes[own] = found
         return found
 

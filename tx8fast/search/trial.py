@@ -233,7 +233,8 @@ class PlanTimer:
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in tiling.plan.held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
-        shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
+        placed = low.positional or self.staggered or low.rare
+        shapes = [(s.lo, s.hi) if placed else tuple(map(sub, s.hi, s.lo)) for s in steps]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
@@ -318,7 +319,7 @@ class PlanTimer:
 
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
-        lens = tuple([step.hi[f] - step.lo[f] for f in self.accesses[k].sorted_factors])
+        lens = self.accesses[k].form(step.lo, step.hi)
         box = self.accesses[k].box(step.lo, step.hi) if self.low.positional or self.accesses[k].staggered else ()
         clipped = tuple([b - a for a, b in box]) if self.low.positional else ()
         lane = box[-1][0] % LANES if box and self.accesses[k].staggered else 0
