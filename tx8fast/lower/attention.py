@@ -29,6 +29,7 @@ from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Links, through
 from tx8fast.lower.score_bands import Band, BandAccess, add_whole
+from tx8fast.lower.score_keys import CHUNK, KeyChunks, scores_with
 from tx8fast.lower.score_ops import ScoreOps, may_cap
 from tx8fast.lower.score_pieces import ENDS, add_values, pieces
 from tx8fast.lower.transfer import Local, Move
@@ -95,7 +96,7 @@ class Attention(Lowering):
         self.reads = [*made[:3]]
         self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
                      self._wire(-1, second.arguments()[1])]  # fmt: skip
-        self.mask_rows = False
+        self.chunked = self.mask_rows = False
         self.masked = len(softmax.operands) > 1 and softmax.operands[1] is not None
         self.visible: tuple[int, int] | None = None  # row i sees keys (i + offset - window, i + offset]
         if self.masked:
@@ -105,6 +106,9 @@ class Attention(Lowering):
                 self.visible = offset, window or 2 * self.keys + self.sizes[self.band] + offset
                 self.seen = BandAccess(self.reads[3].spec, self.reads[3].dims, self.visible, self.band, self.range)
                 self.reads[3] = self.seen
+                depth = math.prod(first.sizes[f] for f in first.k)
+                if not (first.r_trs or 1 in self.lanes) and depth > block_size(self.dtype) and self.keys > CHUNK:
+                    self.chunked, self.reads[1] = True, KeyChunks(first.reads[1], own, self.range)
                 self.skipping = frozenset((self.band, self.range))
                 self.rare = frozenset((3,))
                 self.backward = (self.band,)  # the longest rows first: the short ones find their keys loaded
@@ -318,8 +322,7 @@ class Attention(Lowering):
         local = Local(rows, shown, fmt, True)
         if s.first:
             self.between.emit_factors(em, q, queries, s.reads[self.given :])
-        solid = self.first.r_trs or depth <= block_size(fmt)  # the first keys are the first bytes
-        em.gemm(left=q, right=s.reads[1], out=scores, m=rows, k=depth, n=shown if solid else keys, r_trs=self.first.r_trs, fmt=fmt)
+        scores_with(em, q, s.reads[1], scores, rows, depth, keys, shown, self.chunked, bool(self.first.r_trs), fmt)
         self.between.emit(em, scores, local, s.reads[self.given :], s.scratch[-1])
         band = self._add_masked(em, s, scores, local) if self._hides(s.lo, s.hi) == "some" else None
         if s.first:
