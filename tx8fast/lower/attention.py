@@ -1,6 +1,6 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,ops,pieces}, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,keys,ops,pieces}, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
     S  = q' K^T (+ mask)                      matrix engine, or f(q K^T) * scale with ops on scores; the mask where it hides something
@@ -20,8 +20,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord
 from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
@@ -60,7 +58,8 @@ class Attention(Lowering):
     turns = 2
     ends: tuple[float, ...] = ENDS  # of pieces of scores; () where other work fills the engines meanwhile
 
-    def __init__(self, record: GroupRecord, machine: Machine) -> None:
+    def __init__(self, record: GroupRecord, machine: Machine, loads: bool = True) -> None:
+        """loads: False: operands are in scratchpad, keys and values one matrix each, and masks whole."""
         super().__init__(record, machine)
         if not is_attention(record.ops):
             raise NotLowerable("attention is a matrix product, a softmax and a matrix product")
@@ -104,14 +103,18 @@ class Attention(Lowering):
             if softmax.attr("visible") and self.mask_rows:
                 offset, window = softmax.attr("visible")
                 self.visible = offset, window or 2 * self.keys + self.sizes[self.band] + offset
-                self.seen = BandAccess(self.reads[3].spec, self.reads[3].dims, self.visible, self.band, self.range)
+                mask, depth = self.reads[3], math.prod(first.sizes[f] for f in first.k)
+                self.seen = BandAccess(mask.spec, mask.dims, self.visible, self.band, self.range, loads)
                 self.reads[3] = self.seen
-                depth = math.prod(first.sizes[f] for f in first.k)
-                if not (first.r_trs or 1 in self.lanes) and depth > block_size(self.dtype) and self.keys > CHUNK:
-                    self.chunked, self.reads[1] = True, KeyChunks(first.reads[1], own, self.range)
+                if loads and not (first.r_trs or 1 in self.lanes):
+                    self.chunked = depth > block_size(self.dtype) and self.keys > CHUNK
+                    self.reads[1] = KeyChunks(first.reads[1], own, self.range, self.chunked)
+                if loads and second.r_trs and 2 not in self.lanes:
+                    self.reads[2] = KeyChunks(second.reads[1], across, self.range, False)
                 self.skipping = frozenset((self.band, self.range))
                 self.rare = frozenset((3,))
-                self.backward = (self.band,)  # the longest rows first: the short ones find their keys loaded
+                # the longest rows first: the short ones find their keys loaded; where a slice has all keys, they come by chunks
+                self.backward = (self.band,)
         self.given = len(self.reads)  # the first of the single elements that ops on the scores take
         self.reads += self.between.reads
         self.args += self.between.args
@@ -184,33 +187,16 @@ class Attention(Lowering):
 
     def _hides(self, lo: Sequence[int], hi: Sequence[int]) -> str:
         """Return what the mask hides of a slice: "all", "some" or "none"."""
-        if self.visible is None:
-            return "some" if self.masked else "none"
-        offset, window = self.visible
-        (a, b), (c, d) = ((lo[f], hi[f] - 1) for f in (self.band, self.range))
-        if c > b + offset or d <= a + offset - window:
-            return "all"
-        return "none" if d <= a + offset and c > b + offset - window else "some"
+        return self.seen.hides(lo, hi) if self.visible else "some" if self.masked else "none"
 
     def skips(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
         return self._hides(lo, hi) == "all"
 
     def working(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> int:
-        begins, ends = self._keys_seen(lo, hi, slices)
-        return int((-(-ends // slices[self.range]) - begins // slices[self.range]).sum())
+        return int(self.seen.whole(lo, hi, slices).sum())
 
     def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
-        begins, ends = self._keys_seen(lo, hi, slices)
-        step, block = slices[self.range], block_size(self.dtype)
-        ends = np.minimum(-(-ends // block) * block, -(-ends // step) * step)
-        return float((ends - begins // step * step).sum()) / step
-
-    def _keys_seen(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return of the slices of rows in [lo, hi) the first key that some row sees, and the end of those that some see."""
-        offset, window = self.visible or (0, 0)
-        first = np.arange(lo[self.band], hi[self.band], slices[self.band])
-        last = np.minimum(first + slices[self.band], hi[self.band]) - 1
-        return np.maximum(first + offset - window + 1, 0), np.minimum(last + offset + 1, self.keys)
+        return float(self.seen.parts(lo, hi, slices).sum())
 
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Of a known band the place along the diagonal does not matter."""
@@ -222,12 +208,7 @@ class Attention(Lowering):
         return found
 
     def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
-        if self.visible is None:
-            return 1.0
-        offset, window = self.visible
-        ends = np.arange(lo[self.band], hi[self.band]) + offset + 1
-        seen = np.minimum(ends, self.keys) - np.maximum(ends - window, 0)
-        return float(seen.sum()) / (len(ends) * self.keys)
+        return self.seen.density(lo, hi) if self.visible else 1.0
 
     def needs(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> bool:
         return k != 3 or not self.masked or self._hides(lo, hi) == "some"
@@ -379,7 +360,12 @@ class Attention(Lowering):
         """Add the slice's mask to the scores of every grouped head; return what it hides, if nothing more is done with that."""
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
         if self.visible is not None:
-            rows, key, begin = (s.lo[self.band], s.hi[self.band]), s.lo[self.range], self.seen.columns(s.lo, s.hi)[0]
+            rows, key, (begin, end) = (
+                (s.lo[self.band], s.hi[self.band]),
+                s.lo[self.range],
+                self.seen.columns(s.lo, s.hi),
+            )
+            seen = replace(seen, cols=end - begin)
             band = Band.of(rows, (key, key + local.cols), self.visible, local, seen, begin)
             if band.pays(self.machine):
                 band.mask(em, scores, s.reads[3])

@@ -39,6 +39,7 @@ def round_up(x: int, a: int) -> int:
 class Access:
     """One operand or result in DDR and how its slice lies in scratchpad: one matrix of all rows."""
 
+    placed = False  # True: how much is loaded for a slice depends on where it lies
     loaded = True  # False: the kernel core reads it where it lies in DDR
 
     def __init__(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool) -> None:
@@ -139,7 +140,7 @@ class Lowering:
     keeps = False  # True: reads may stay for all slices of a reduction, slices may have no work: priced by the slice
     turns = 0  # `Slice.parity` counts slices up to this; 0: finished results, up to 2
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
-    backward: tuple[int, ...] = ()  # factors whose slices come last one first
+    backward: tuple[int, ...] = ()  # factors whose slices come last one first where a reduction takes several slices
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these

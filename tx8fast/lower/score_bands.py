@@ -9,9 +9,10 @@ number, and instead of its exponential with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tx8fast.graph_table import Dim, TensorSpec
 from tx8fast.lower.base import Access, round_up
@@ -29,12 +30,48 @@ Ranges = list[tuple[int, int]]
 
 class BandAccess(Access):
     """A mask of which only the columns are loaded that some of a slice's rows do not see, whole blocks counted from its first key.
-    visible: offset and window; band, range: the factors of rows and keys."""
+    visible: offset and window; band, range: the factors of rows and keys; narrow: False: all columns are there."""
 
-    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], visible: tuple[int, int], band: int, range: int) -> None:
+    placed = True
+
+    def __init__(
+        self, spec: TensorSpec, dims: Sequence[Dim], visible: tuple[int, int], band: int, range: int, narrow: bool
+    ) -> None:
         super().__init__(spec, dims, True)
-        self.visible, self.band, self.range = visible, band, range
+        self.visible, self.band, self.range, self.narrow = visible, band, range, narrow
         self.block = block_size(spec.dtype)
+
+    def hides(self, lo: Sequence[int], hi: Sequence[int]) -> str:
+        """Return what is hidden of a slice: "all", "some" or "none"."""
+        offset, window = self.visible
+        (a, b), (c, d) = ((lo[f], hi[f] - 1) for f in (self.band, self.range))
+        if c > b + offset or d <= a + offset - window:
+            return "all"
+        return "none" if d <= a + offset and c > b + offset - window else "some"
+
+    def whole(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> np.ndarray:
+        """Return of every slice of rows in [lo, hi) how many slices of keys it sees something of."""
+        begins, ends = self._ends(lo, hi, slices[self.band])
+        return -(-ends // slices[self.range]) - begins // slices[self.range]
+
+    def parts(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> np.ndarray:
+        """Return of every slice of rows in [lo, hi) how many slices of keys are as many keys as are looked at."""
+        begins, ends = self._ends(lo, hi, slices[self.band])
+        step = slices[self.range]
+        ends = np.minimum(-(-ends // self.block) * self.block, -(-ends // step) * step)
+        return (ends - begins // step * step) / step
+
+    def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
+        """Return the part of all keys that the rows in [lo, hi) see."""
+        begins, ends = self._ends(lo, hi, 1)
+        return float((ends - begins).sum()) / (len(ends) * self.spec.shape[-1])
+
+    def _ends(self, lo: Sequence[int], hi: Sequence[int], rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return of slices of so many rows in [lo, hi) the first key that some row sees, and the end of those that some see."""
+        (offset, window), end = self.visible, hi[self.band]
+        first = np.arange(lo[self.band], end, rows)
+        last = np.minimum(first + rows, end) - 1
+        return np.maximum(first + offset - window + 1, 0), np.minimum(last + offset + 1, self.spec.shape[-1])
 
     def shown(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         """Return how many keys of a slice are looked at: up to the last one that a row sees, whole blocks."""
@@ -44,14 +81,16 @@ class BandAccess(Access):
     def columns(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
         """Return the columns of a slice, from its first key, that some row does not see; the hull of those at either border."""
         (offset, window), key, end = self.visible, lo[self.range], self.shown(lo, hi)
+        if not self.narrow:
+            return 0, end
         above, below = lo[self.band] + offset + 1 - key, hi[self.band] + offset - window - key
         begin = 0 if below > 0 else max(0, above) // self.block * self.block
         return begin, end if above < end else min(end, round_up(max(0, below), self.block))
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
+        *rows, (key, _) = found = super().box(lo, hi)
         begin, end = self.columns(lo, hi)
-        key = lo[self.range]
-        return (*super().box(lo, hi)[:-1], (key + begin, key + max(begin, end)))
+        return (*rows, (key + begin, key + max(begin, end))) if self.narrow else found
 
     def form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         begin, end = self.columns(lo, hi)
@@ -59,7 +98,11 @@ class BandAccess(Access):
 
     def most_bytes(self, lens: Sequence[int]) -> int:
         rows, keys = lens[self.band], lens[self.range]
-        own = keys if self.visible[1] < rows + keys else min(keys, round_up(rows + self.block - 2, self.block))
+        own = (
+            keys
+            if not self.narrow or self.visible[1] < rows + keys
+            else min(keys, round_up(rows + self.block - 2, self.block))
+        )
         ends = [(0, d.extent(lens)) for d in self.dims[:-1]]
         return self.local((*ends, (0, max(own, 1)))).size_bytes
 
@@ -78,7 +121,13 @@ class Band:
 
     @classmethod
     def of(
-        cls, rows: tuple[int, int], keys: tuple[int, int], visible: tuple[int, int], local: Local, seen: Local, first: int
+        cls,
+        rows: tuple[int, int],
+        keys: tuple[int, int],
+        visible: tuple[int, int],
+        local: Local,
+        seen: Local,
+        first: int = 0,
     ) -> Band:
         """Return the band; visible: offset and window."""
         hidden: Ranges = []

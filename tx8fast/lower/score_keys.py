@@ -14,20 +14,25 @@ from dataclasses import replace
 from tx8fast.lower.base import Access
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess
-from tx8fast.lower.transfer import Descriptor, Local
+from tx8fast.lower.transfer import Descriptor, Local, clip
+from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.layout import block_size
 
 CHUNK = 256  # keys: a product's startup is a fifteenth of its cycles with 128 rows of heads of 128
 
 
 class KeyChunks(LinkedAccess):
-    """An operand with keys as rows, in a slice every `CHUNK` of which are a matrix. factor: the group's that runs over keys."""
+    """An operand with keys as rows, every `CHUNK` of which are loaded for themselves, so that what needs the first ones alone does not
+    wait for the others. factor: the group's that runs over keys; apart: each chunk is a matrix of its own."""
 
-    def __init__(self, inner: Access, links: Sequence[Link], factor: int) -> None:
+    def __init__(self, inner: Access, links: Sequence[Link], factor: int, apart: bool) -> None:
         super().__init__(inner, links)
-        self.factor = factor
+        self.factor, self.apart = factor, apart
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         begin, end = lo[self.factor], hi[self.factor]
+        if not self.apart:
+            return self._cut(super().transfers(lo, hi), end - begin, super().size_bytes(lo, hi))
         out, at = [], 0
         for key in range(begin, end, CHUNK):
             own = [list(x) for x in (lo, hi)]
@@ -36,20 +41,33 @@ class KeyChunks(LinkedAccess):
             at += super().size_bytes(*own)
         return out
 
+    def _cut(self, found: Sequence[Descriptor], keys: int, size: int) -> list[Descriptor]:
+        """Return the transfers of a matrix of so many keys and bytes in pieces of chunks."""
+        block = block_size(self.spec.dtype) * ITEM_BYTES[self.spec.dtype] * keys
+        ends = [(at, min(at + block, size)) for at in range(0, size, block)]
+        out = []
+        for key in range(0, keys, CHUNK):
+            for at, end in ends:
+                row = (end - at) // keys
+                for d in found:
+                    out += clip(d, at + key * row, at + min(key + CHUNK, keys) * row)
+        return out
+
 
 def scores_with(em: Emitter, left: int, right: int, out: int, rows: int, depth: int, keys: int, shown: int, chunked: bool,
                 by_rows: bool, fmt: str) -> None:  # fmt: skip
     """out [rows, keys] = left [rows, depth] x keys, of which the first `shown` are needed: of chunks, whole ones are taken. by_rows:
     keys are columns of the right operand."""
-    one = dict(left=left, m=rows, k=depth, r_trs=int(by_rows), fmt=fmt)
+    turned = int(by_rows)
     if not chunked:
-        solid = by_rows or Local(1, depth, fmt, True).offset(0, depth - 1) < Local(2, depth, fmt, True).offset(1, 0)
-        em.gemm(right=right, out=out, n=shown if solid else keys, **one)
+        solid = by_rows or depth <= block_size(fmt)
+        em.gemm(left=left, right=right, out=out, m=rows, k=depth, n=shown if solid else keys, r_trs=turned, fmt=fmt)
         return
     full = shown // CHUNK
     if full:
-        em.gemm(right=right, out=out, n=CHUNK, batch_r=full, **one)
+        em.gemm(left=left, right=right, out=out, m=rows, k=depth, n=CHUNK, batch_r=full, r_trs=turned, fmt=fmt)
     if full * CHUNK < shown:
         begin = full * CHUNK
-        at, to = Local(begin, depth, fmt, True).size_bytes, Local(rows, keys, fmt, True).offset(0, begin)
-        em.gemm(right=right + at, out=out + to, n=min(CHUNK, keys - begin), **one)
+        right += Local(begin, depth, fmt, True).size_bytes
+        out += Local(rows, keys, fmt, True).offset(0, begin)
+        em.gemm(left=left, right=right, out=out, m=rows, k=depth, n=min(CHUNK, keys - begin), r_trs=turned, fmt=fmt)

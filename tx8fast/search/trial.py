@@ -233,7 +233,7 @@ class PlanTimer:
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in tiling.plan.held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
-        placed = low.positional or self.staggered or low.rare
+        placed = low.positional or self.staggered or any(a.placed for a in self.accesses)
         shapes = [(s.lo, s.hi) if placed else tuple(map(sub, s.hi, s.lo)) for s in steps]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
