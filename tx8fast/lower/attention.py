@@ -360,13 +360,9 @@ class Attention(Lowering):
         """Add the slice's mask to the scores of every grouped head; return what it hides, if nothing more is done with that."""
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
         if self.visible is not None:
-            rows, key, (begin, end) = (
-                (s.lo[self.band], s.hi[self.band]),
-                s.lo[self.range],
-                self.seen.columns(s.lo, s.hi),
-            )
-            seen = replace(seen, cols=end - begin)
-            band = Band.of(rows, (key, key + local.cols), self.visible, local, seen, begin)
+            key, (begin, end) = s.lo[self.range], self.seen.columns(s.lo, s.hi)
+            seen, rows = replace(seen, cols=end - begin), (s.lo[self.band] - key, s.hi[self.band] - key)
+            band = Band.of(rows, (0, local.cols), self.visible, local, seen, begin)
             if band.pays(self.machine):
                 band.mask(em, scores, s.reads[3])
                 return band

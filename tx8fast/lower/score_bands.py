@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -120,6 +121,7 @@ class Band:
     seen: Local
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def of(
         cls,
         rows: tuple[int, int],
@@ -129,13 +131,16 @@ class Band:
         seen: Local,
         first: int = 0,
     ) -> Band:
-        """Return the band; visible: offset and window."""
+        """Return the band; visible: offset and window. The same one for equal slices, of which there are many."""
         hidden: Ranges = []
         shown: Ranges = []
         masked = []
         n = rows[1] - rows[0]
         heads = local.rows // n
         for column, width, begin in _blocks(local):
+            if not first <= column < first + seen.cols:  # all rows see these
+                shown.append((begin, begin + local.rows * width))
+                continue
             ends = keys[0] + column, keys[0] + min(column + width, keys[1] - keys[0]) - 1
             out, some = _parts(rows, ends, *visible)
             inside = [

@@ -29,7 +29,7 @@ WORTH = 2  # candidates whose engines need this many times the least price are n
 def slice_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.ndarray) -> np.ndarray:
     """Return the cycles (n,) of candidates; parts, slices (n, n_factors)."""
     own = sorted(low.skipping)
-    rest = [f for f in range(len(low.sizes)) if f not in low.skipping]
+    rest = [f for f in range(len(low.sizes)) if f not in own]
     size, unit = np.array(low.sizes, np.int64), np.array(low.units, np.int64)
     shards = np.minimum(-(-(-(-size // parts)) // unit) * unit, size)
     lens = np.minimum(slices, shards)
