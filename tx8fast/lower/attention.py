@@ -198,6 +198,10 @@ class Attention(Lowering):
     def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
         return float(self.seen.parts(lo, hi, slices).sum())
 
+    def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
+        f, n = self.band, slices[self.band]
+        return (*lo[:f], lo[f] + max(0, (hi[f] - lo[f]) // n - 1) * n, *lo[f + 1 :]) if self.visible else lo
+
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Of a known band the place along the diagonal does not matter."""
         found = super().contents(lo, hi)

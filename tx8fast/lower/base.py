@@ -235,6 +235,10 @@ class Lowering:
         """Return how many whole slices of these factors have as much work as those in [lo, hi)."""
         return self.working(lo, hi, slices)
 
+    def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
+        """Return from where on in [lo, hi) the first slice is one with most work."""
+        return lo
+
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Return per read access what its bytes depend on: slices with equal contents share a load."""
         return [access.place(lo) for access in self.reads]
