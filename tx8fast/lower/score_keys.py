@@ -31,6 +31,8 @@ class KeyChunks(LinkedAccess):
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         begin, end = lo[self.factor], hi[self.factor]
+        if end - begin <= CHUNK:
+            return super().transfers(lo, hi)
         if not self.apart:
             return self._cut(super().transfers(lo, hi), end - begin, super().size_bytes(lo, hi))
         out, at = [], 0
