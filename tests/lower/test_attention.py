@@ -116,6 +116,22 @@ def test_known_band_of_visible_keys(dtype, heads, rows, offset, window, depth, m
     agrees(case, band(rows, keys, offset, window, dtype), seed)
 
 
+@settings(max_examples=6)
+@given(st.sampled_from([(1, 1, 2), (1, 2, 1)]), st.integers(260, 700), st.sampled_from([0, 0, 70, 300]), st.sampled_from([64, 96, 128]),
+       st.sampled_from([0, 1, 2]), st.integers(0, 1 << 20))  # fmt: skip
+def test_keys_come_by_chunks(heads, rows, window, depth, cuts, seed) -> None:
+    """Slices of all keys, and of several chunks of them."""
+    case = grouped(attention("bf16", *heads, rows, rows, depth, "full", (0, window)))
+    feed = inputs_of(case, np.random.default_rng(seed), band(rows, rows, 0, window, "bf16"))
+    low = lower(case.records[0], case.machine)[0]
+    keys = rows if not cuts else min(rows, -(-rows // (cuts + 1) // 64) * 64)
+    n = len(low.sizes)
+    shard = (*low.sizes[: n - 2], -(-rows // 3), rows)
+    slices = (*[1] * (n - 2), 128 if depth == 64 else 96, keys)
+    plan = Plan((*[1] * (n - 2), 3, 1), shard, slices, tuple(range(n)), 2, 0, 0, "")
+    check(with_plan(case, plan, low), feed, tolerance=LOOSE["bf16"])
+
+
 BETWEEN = [("mul", "tanh"), ("tanh",), ("mul",), ("add", "sigmoid", "mul"), ("gelu_tanh",), ("mul", "softsign", "neg")]
 
 

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tx8fast.graph_table import Dim, TensorSpec
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.score_bands import Band
+from tx8fast.lower.score_bands import Band, BandAccess
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import load_machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -60,3 +61,27 @@ def test_instructions_on_parts_take_less_of_the_vector_engine():
     assert len(em.rows) == 4 + 8 + 2 * len(band.hidden)
     few = Local(32, 256, "bf16", True)
     assert not Band.of((500, 502), (256, 512), (0, 4096), few, Local(2, 256, "bf16", True)).pays(MACHINE)
+
+
+@given(st.tuples(st.integers(0, 700), st.integers(1, 300)), st.tuples(st.integers(0, 8), st.integers(1, 500)), st.integers(-40, 100),
+       st.sampled_from([1, 40, 64, 300, 5000]))  # fmt: skip
+def test_columns_of_a_mask(rows, keys, offset, window):
+    """A slice looks at all keys that its rows see, and its mask has every column of these that some row does not see."""
+    (a, n), (c, size) = rows, keys
+    c *= 64
+    spec = TensorSpec((a + n, c + size), "bf16", "blocked")
+    access = BandAccess(spec, [Dim(a + n, ((0, 1),)), Dim(c + size, ((1, 1),))], (offset, window), 0, 1, True)
+    lo, hi = (a, c), (a + n, c + size)
+    i, j = np.arange(a, a + n)[:, None], np.arange(c, c + size)[None, :]
+    sees = (j > i + offset - window) & (j <= i + offset)
+    assert (access.hides(lo, hi) == "all") == (not sees.any()) and (access.hides(lo, hi) == "none") == sees.all()
+    if not sees.any():
+        return
+    shown, (begin, end) = access.shown(lo, hi), access.columns(lo, hi)
+    assert not sees[:, shown:].any() and (shown == size or shown % 64 == 0)
+    if not sees.all():
+        some = np.flatnonzero(~sees[:, :shown].all(axis=0))
+        assert not len(some) or begin <= some[0] and some[-1] < end <= shown
+        assert begin % 64 == 0 and (end == shown or end % 64 == 0)
+        assert access.box(lo, hi) == ((a, a + n), (c + begin, c + end))
+    assert access.size_bytes(lo, hi) <= access.most_bytes((n, size))

@@ -1,6 +1,6 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,ops,pieces}, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,keys,ops,pieces}, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
     S  = q' K^T (+ mask)                      matrix engine, or f(q K^T) * scale with ops on scores; the mask where it hides something
@@ -21,14 +21,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord
 from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Links, through
-from tx8fast.lower.score_bands import Band, add_whole
+from tx8fast.lower.score_bands import Band, BandAccess, add_whole
+from tx8fast.lower.score_keys import CHUNK, KeyChunks, scores_with
 from tx8fast.lower.score_ops import ScoreOps, may_cap
 from tx8fast.lower.score_pieces import ENDS, add_values, pieces
 from tx8fast.lower.transfer import Local, Move
@@ -59,7 +58,8 @@ class Attention(Lowering):
     turns = 2
     ends: tuple[float, ...] = ENDS  # of pieces of scores; () where other work fills the engines meanwhile
 
-    def __init__(self, record: GroupRecord, machine: Machine) -> None:
+    def __init__(self, record: GroupRecord, machine: Machine, loads: bool = True) -> None:
+        """loads: False: operands are in scratchpad, keys and values one matrix each, and masks whole."""
         super().__init__(record, machine)
         if not is_attention(record.ops):
             raise NotLowerable("attention is a matrix product, a softmax and a matrix product")
@@ -95,17 +95,26 @@ class Attention(Lowering):
         self.reads = [*made[:3]]
         self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
                      self._wire(-1, second.arguments()[1])]  # fmt: skip
-        self.mask_rows = False
+        self.chunked = self.mask_rows = False
         self.masked = len(softmax.operands) > 1 and softmax.operands[1] is not None
         self.visible: tuple[int, int] | None = None  # row i sees keys (i + offset - window, i + offset]
         if self.masked:
             self._add_mask(record, index)
             if softmax.attr("visible") and self.mask_rows:
                 offset, window = softmax.attr("visible")
-                self.visible = offset, window or self.keys + self.sizes[self.band] + offset
+                self.visible = offset, window or 2 * self.keys + self.sizes[self.band] + offset
+                mask, depth = self.reads[3], math.prod(first.sizes[f] for f in first.k)
+                self.seen = BandAccess(mask.spec, mask.dims, self.visible, self.band, self.range, loads)
+                self.reads[3] = self.seen
+                if loads and not (first.r_trs or 1 in self.lanes):
+                    self.chunked = depth > block_size(self.dtype) and self.keys > CHUNK
+                    self.reads[1] = KeyChunks(first.reads[1], own, self.range, self.chunked)
+                if loads and second.r_trs and 2 not in self.lanes:
+                    self.reads[2] = KeyChunks(second.reads[1], across, self.range, False)
                 self.skipping = frozenset((self.band, self.range))
                 self.rare = frozenset((3,))
-                self.backward = (self.band,)  # the longest rows first: the short ones find their keys loaded
+                # the longest rows first: the short ones find their keys loaded; where a slice has all keys, they come by chunks
+                self.backward = (self.band,)
         self.given = len(self.reads)  # the first of the single elements that ops on the scores take
         self.reads += self.between.reads
         self.args += self.between.args
@@ -178,39 +187,32 @@ class Attention(Lowering):
 
     def _hides(self, lo: Sequence[int], hi: Sequence[int]) -> str:
         """Return what the mask hides of a slice: "all", "some" or "none"."""
-        if self.visible is None:
-            return "some" if self.masked else "none"
-        offset, window = self.visible
-        a, b, c, d = lo[self.band], hi[self.band] - 1, lo[self.range], hi[self.range] - 1
-        if c > b + offset or d <= a + offset - window:
-            return "all"
-        return "none" if d <= a + offset and c > b + offset - window else "some"
+        return self.seen.hides(lo, hi) if self.visible else "some" if self.masked else "none"
 
     def skips(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
         return self._hides(lo, hi) == "all"
 
     def working(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> int:
-        offset, window = self.visible or (0, 0)
-        first = np.arange(lo[self.band], hi[self.band], slices[self.band])
-        last = np.minimum(first + slices[self.band], hi[self.band]) - 1
-        step = slices[self.range]
-        ends = np.minimum((last + offset) // step, (self.keys - 1) // step)
-        return int((ends - np.maximum(first + offset - window + 1, 0) // step + 1).sum())
+        return int(self.seen.whole(lo, hi, slices).sum())
+
+    def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
+        return float(self.seen.parts(lo, hi, slices).sum())
+
+    def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
+        f, n = self.band, slices[self.band]
+        return (*lo[:f], lo[f] + max(0, (hi[f] - lo[f]) // n - 1) * n, *lo[f + 1 :]) if self.visible else lo
 
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Of a known band the place along the diagonal does not matter."""
         found = super().contents(lo, hi)
         if self.visible is not None:
-            found[3] = tuple([x[f] - lo[self.range] for x in (lo, hi) for f in (self.band, self.range)])
+            begin, end = self.seen.columns(lo, hi)
+            at = lo[self.range] + begin
+            found[3] = lo[self.band] - at, hi[self.band] - at, end - begin
         return found
 
     def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
-        if self.visible is None:
-            return 1.0
-        offset, window = self.visible
-        ends = np.arange(lo[self.band], hi[self.band]) + offset + 1
-        seen = np.minimum(ends, self.keys) - np.maximum(ends - window, 0)
-        return float(seen.sum()) / (len(ends) * self.keys)
+        return self.seen.density(lo, hi) if self.visible else 1.0
 
     def needs(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> bool:
         return k != 3 or not self.masked or self._hides(lo, hi) == "some"
@@ -307,10 +309,11 @@ class Attention(Lowering):
         factor, spare, wide = s.scratch[4 + s.parity], s.scratch[6], s.scratch[7]
         q = s.reads[0]
         depth = math.prod(self.first.sizes[f] for f in self.first.k)
-        local, queries = Local(rows, keys, fmt, True), rows * padded_channels(depth, fmt)
+        shown, queries = self._shown(s), rows * padded_channels(depth, fmt)
+        local = Local(rows, shown, fmt, True)
         if s.first:
             self.between.emit_factors(em, q, queries, s.reads[self.given :])
-        em.gemm(left=q, right=s.reads[1], out=scores, m=rows, k=depth, n=keys, r_trs=self.first.r_trs, fmt=fmt)
+        scores_with(em, q, s.reads[1], scores, rows, depth, keys, shown, self.chunked, bool(self.first.r_trs), fmt)
         self.between.emit(em, scores, local, s.reads[self.given :], s.scratch[-1])
         band = self._add_masked(em, s, scores, local) if self._hides(s.lo, s.hi) == "some" else None
         if s.first:
@@ -348,7 +351,7 @@ class Attention(Lowering):
         if more:
             em.vv("mul", sums, factor, sums, rows * 4, SUM)
             self._scale_rows(em, mixed, factor, spread, ones, rows)
-        for at, part in pieces(scores, Local(rows, keys, fmt, True), self.ends[1:], self.depth, self.machine):
+        for at, part in pieces(scores, Local(rows, self._shown(s), fmt, True), self.ends[1:], self.depth, self.machine):
             em.gemm(left=at, right=s.consts[1], out=sums, m=rows, k=part.cols, n=4, fmt=fmt, out_fmt=SUM, psum=sums,
                     psum_en=more)  # fmt: skip
             add_values(em, at, part, (s.reads[2], key, keys, self.depth), bool(self.second.r_trs), mixed, more)
@@ -367,13 +370,19 @@ class Attention(Lowering):
         """Add the slice's mask to the scores of every grouped head; return what it hides, if nothing more is done with that."""
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
         if self.visible is not None:
-            rows, keys = ((s.lo[f], s.hi[f]) for f in (self.band, self.range))
-            band = Band.of(rows, keys, self.visible, local, seen)
+            key, (begin, end) = s.lo[self.range], self.seen.columns(s.lo, s.hi)
+            seen, rows = seen._replace(cols=end - begin), (s.lo[self.band] - key, s.hi[self.band] - key)
+            band = Band.of(rows, (0, local.cols), self.visible, local, seen, begin)
             if band.pays(self.machine):
                 band.mask(em, scores, s.reads[3])
                 return band
+            scores, local = scores + local.offset(0, begin), local._replace(cols=seen.cols)
         add_whole(em, scores, s.reads[3], local, seen)
         return None
+
+    def _shown(self, s: Slice) -> int:
+        """Return the keys of a slice that are looked at."""
+        return self.seen.shown(s.lo, s.hi) if self.visible else self._extent(s.lo, s.hi)[1]
 
     def _scale_rows(self, em: Emitter, mixed: int, factor: int, spread: int, ones: int, rows: int) -> None:
         """Multiply every row of the mixed values by its factor."""

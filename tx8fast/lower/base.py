@@ -39,6 +39,7 @@ def round_up(x: int, a: int) -> int:
 class Access:
     """One operand or result in DDR and how its slice lies in scratchpad: one matrix of all rows."""
 
+    placed = False  # True: how much is loaded for a slice depends on where it lies
     loaded = True  # False: the kernel core reads it where it lies in DDR
 
     def __init__(self, spec: TensorSpec, dims: Sequence[Dim], blocked: bool) -> None:
@@ -76,6 +77,14 @@ class Access:
     def is_solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
         """True if the factor ranges mean every element of the box, not only some of its rows."""
         return all(d.is_solid(lo, hi) for d in self.dims)
+
+    def form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        """Return what a slice's box has besides its place: lengths."""
+        return tuple([hi[f] - lo[f] for f in self.sorted_factors])
+
+    def most_bytes(self, lens: Sequence[int]) -> int:
+        """Return the bytes of the largest slice of such factor lengths."""
+        return self.size_bytes((0,) * len(lens), lens)
 
     def local(self, box: Box) -> Local:
         rows = math.prod([b - a for a, b in box[:-1]])
@@ -136,7 +145,7 @@ class Lowering:
     keeps = False  # True: reads may stay for all slices of a reduction, slices may have no work: priced by the slice
     turns = 0  # `Slice.parity` counts slices up to this; 0: finished results, up to 2
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
-    backward: tuple[int, ...] = ()  # factors whose slices come last one first
+    backward: tuple[int, ...] = ()  # factors whose slices come last one first where a reduction takes several slices
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
@@ -227,6 +236,14 @@ class Lowering:
         """Return how many slices of the `skipping` factors in [lo, hi) have work."""
         return 1
 
+    def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
+        """Return how many whole slices of these factors have as much work as those in [lo, hi)."""
+        return self.working(lo, hi, slices)
+
+    def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
+        """Return from where on in [lo, hi) the first slice is one with most work."""
+        return lo
+
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Return per read access what its bytes depend on: slices with equal contents share a load."""
         return [access.place(lo) for access in self.reads]
@@ -267,7 +284,7 @@ class Lowering:
             if self.positional:
                 found = access.local(tuple((0, d.extent(lens)) for d in access.dims)).size_bytes
             else:
-                found = access.size_bytes((0,) * len(lens), lens)
+                found = access.most_bytes(lens)
             access.known_bytes[own] = found
         return found
 

@@ -87,11 +87,11 @@ class Emitter:
             e = ITEM_BYTES[fmt]
             self.gemm(left=src + r * 4 * e, right=ones, out=dst + r * pad * e, m=m, k=1, n=lanes, r_trs=1, fmt=fmt)
 
-    def gemm(self, *, left: int, right: int, out: int, m: int, k: int, n: int, fmt: str, batch: int = 1, l_trs: int = 0,
-             r_trs: int = 0, out_fmt: str | None = None, psum: int = 0, psum_fmt: str = "f32", psum_en: int = 0,
+    def gemm(self, *, left: int, right: int, out: int, m: int, k: int, n: int, fmt: str, batch: int = 1, batch_r: int = 0,
+             l_trs: int = 0, r_trs: int = 0, out_fmt: str | None = None, psum: int = 0, psum_fmt: str = "f32", psum_en: int = 0,
              bias: int = 0, bias_en: int = 0, bias_fmt: str = "f32", act: int = 0) -> None:  # fmt: skip
         self.rows.append(isa.make(
-            "gemm", left=left, right=right, out=out, psum=psum, bias=bias, m=m, k=k, n=n, batch_l=batch, batch_r=batch,
+            "gemm", left=left, right=right, out=out, psum=psum, bias=bias, m=m, k=k, n=n, batch_l=batch, batch_r=batch_r or batch,
             l_trs=l_trs, r_trs=r_trs, out_fmt=FORMAT_CODES[out_fmt or fmt], psum_fmt=FORMAT_CODES[psum_fmt],
             psum_en=psum_en, bias_en=bias_en, bias_fmt=FORMAT_CODES[bias_fmt], act=act, fmt=FORMAT_CODES[fmt],
         ))  # fmt: skip

@@ -1,6 +1,6 @@
 """Scores of attention beside a band of visible keys: what the mask hides takes no vector work, block of columns by block of columns.
 
-May import: lower.emitter, lower.transfer, machine, numerics. Must not: place buffers, know how scores are made.
+May import: graph_table, lower.{base,emitter,transfer}, machine, numerics. Must not: place buffers, know how scores are made.
 
 Row i sees the keys (i + offset - window, i + offset]. In a block of columns the rows of a head are hidden, or see all of it, or some
 of it: only the last ones need the mask. What is hidden is filled by the engine that moves data: before the maximum with the lowest
@@ -9,11 +9,16 @@ number, and instead of its exponential with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
+
+from tx8fast.graph_table import Dim, TensorSpec
+from tx8fast.lower.base import Access, round_up
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.transfer import Local
+from tx8fast.lower.transfer import Box, Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params
@@ -24,11 +29,90 @@ LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.0e38}
 Ranges = list[tuple[int, int]]
 
 
+class BandAccess(Access):
+    """A mask of which only the columns are loaded that some of a slice's rows do not see, whole blocks counted from its first key.
+    visible: offset and window; band, range: the factors of rows and keys; narrow: False: all columns are there."""
+
+    placed = True
+
+    def __init__(
+        self, spec: TensorSpec, dims: Sequence[Dim], visible: tuple[int, int], band: int, range: int, narrow: bool
+    ) -> None:
+        super().__init__(spec, dims, True)
+        self.visible, self.band, self.range, self.narrow = visible, band, range, narrow
+        self.block = block_size(spec.dtype)
+
+    def hides(self, lo: Sequence[int], hi: Sequence[int]) -> str:
+        """Return what is hidden of a slice: "all", "some" or "none"."""
+        offset, window = self.visible
+        (a, b), (c, d) = ((lo[f], hi[f] - 1) for f in (self.band, self.range))
+        if c > b + offset or d <= a + offset - window:
+            return "all"
+        return "none" if d <= a + offset and c > b + offset - window else "some"
+
+    def whole(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> np.ndarray:
+        """Return of every slice of rows in [lo, hi) how many slices of keys it sees something of."""
+        begins, ends = self._ends(lo, hi, slices[self.band])
+        return -(-ends // slices[self.range]) - begins // slices[self.range]
+
+    def parts(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> np.ndarray:
+        """Return of every slice of rows in [lo, hi) how many slices of keys are as many keys as are looked at."""
+        begins, ends = self._ends(lo, hi, slices[self.band])
+        step = slices[self.range]
+        ends = np.minimum(-(-ends // self.block) * self.block, -(-ends // step) * step)
+        return (ends - begins // step * step) / step
+
+    def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
+        """Return the part of all keys that the rows in [lo, hi) see."""
+        begins, ends = self._ends(lo, hi, 1)
+        return float((ends - begins).sum()) / (len(ends) * self.spec.shape[-1])
+
+    def _ends(self, lo: Sequence[int], hi: Sequence[int], rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return of slices of so many rows in [lo, hi) the first key that some row sees, and the end of those that some see."""
+        (offset, window), end = self.visible, hi[self.band]
+        first = np.arange(lo[self.band], end, rows)
+        last = np.minimum(first + rows, end) - 1
+        return np.maximum(first + offset - window + 1, 0), np.minimum(last + offset + 1, self.spec.shape[-1])
+
+    def shown(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Return how many keys of a slice are looked at: up to the last one that a row sees, whole blocks."""
+        keys = hi[self.range] - lo[self.range]
+        return min(keys, round_up(hi[self.band] + self.visible[0] - lo[self.range], self.block))
+
+    def columns(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
+        """Return the columns of a slice, from its first key, that some row does not see; the hull of those at either border."""
+        (offset, window), key, end = self.visible, lo[self.range], self.shown(lo, hi)
+        if not self.narrow:
+            return 0, end
+        above, below = lo[self.band] + offset + 1 - key, hi[self.band] + offset - window - key
+        begin = 0 if below > 0 else max(0, above) // self.block * self.block
+        return begin, end if above < end else min(end, round_up(max(0, below), self.block))
+
+    def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
+        *rows, (key, _) = found = super().box(lo, hi)
+        begin, end = self.columns(lo, hi)
+        return (*rows, (key + begin, key + max(begin, end))) if self.narrow else found
+
+    def form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
+        begin, end = self.columns(lo, hi)
+        return (*super().form(lo, hi), end - begin)
+
+    def most_bytes(self, lens: Sequence[int]) -> int:
+        rows, keys = lens[self.band], lens[self.range]
+        own = (
+            keys
+            if not self.narrow or self.visible[1] < rows + keys
+            else min(keys, round_up(rows + self.block - 2, self.block))
+        )
+        ends = [(0, d.extent(lens)) for d in self.dims[:-1]]
+        return self.local((*ends, (0, max(own, 1)))).size_bytes
+
+
 @dataclass(frozen=True)
 class Band:
     """The scores of a slice, [heads * rows, keys] as `local` says, of rows [a, b) and keys [c, d) beside a mask that lies as `seen` says:
     elements that are hidden, those that are not, and (mask's first element, elements, score's first element of every head) of
-    what needs the mask."""
+    what needs the mask; the mask begins with column `first` of the scores, where a block does."""
 
     hidden: Ranges
     shown: Ranges
@@ -37,16 +121,26 @@ class Band:
     seen: Local
 
     @classmethod
+    @lru_cache(maxsize=1024)
     def of(
-        cls, rows: tuple[int, int], keys: tuple[int, int], visible: tuple[int, int], local: Local, seen: Local
+        cls,
+        rows: tuple[int, int],
+        keys: tuple[int, int],
+        visible: tuple[int, int],
+        local: Local,
+        seen: Local,
+        first: int = 0,
     ) -> Band:
-        """Return the band; visible: offset and window."""
+        """Return the band; visible: offset and window. The same one for equal slices, of which there are many."""
         hidden: Ranges = []
         shown: Ranges = []
         masked = []
         n = rows[1] - rows[0]
         heads = local.rows // n
         for column, width, begin in _blocks(local):
+            if not first <= column < first + seen.cols:  # all rows see these
+                shown.append((begin, begin + local.rows * width))
+                continue
             ends = keys[0] + column, keys[0] + min(column + width, keys[1] - keys[0]) - 1
             out, some = _parts(rows, ends, *visible)
             inside = [
@@ -55,7 +149,7 @@ class Band:
             at = [begin + h * n * width for h in range(heads)]
             hidden += [(x + a * width, x + b * width) for x in at for a, b in out]
             shown += [(x + a * width, x + b * width) for x in at for a, b in inside]
-            under = begin // heads
+            under = begin // heads - first * n
             masked += [(under + a * width, (b - a) * width, [x + a * width for x in at]) for a, b in some]
         return cls(_merged(hidden), _merged(shown), masked, local, seen)
 
@@ -68,7 +162,8 @@ class Band:
             return ct.startup + elems * item * factor / ct.bytes_per_cycle
 
         dear = ct.factor.transcendental
-        whole = cycles(self.seen.elems) + cycles(self.local.elems) + cycles(self.local.elems, dear)
+        under = Local(self.local.rows, self.seen.cols, self.local.dtype, True)
+        whole = cycles(self.seen.elems) + cycles(under.elems) + cycles(self.local.elems, dear)
         parts = sum([cycles(n) * (1 + len(heads)) for _, n, heads in self.masked])
         return parts + sum([cycles(b - a, dear) for a, b in self.shown]) < whole
 

@@ -201,7 +201,7 @@ class Members(Stream):
                     origin.append((t, j))
             wires.append(tuple(row))
         group = GroupRecord(tuple(record.ops[t] for t in ops), tuple(wires), tuple(operands), (2,))
-        low = Attention(group, self.machine)
+        low = Attention(group, self.machine, loads=False)
         low.ends = ()
         self._heads(low)
         places = [origin[k] for k in low.arguments()]

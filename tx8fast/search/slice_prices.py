@@ -29,7 +29,7 @@ WORTH = 2  # candidates whose engines need this many times the least price are n
 def slice_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.ndarray) -> np.ndarray:
     """Return the cycles (n,) of candidates; parts, slices (n, n_factors)."""
     own = sorted(low.skipping)
-    rest = [f for f in range(len(low.sizes)) if f not in low.skipping]
+    rest = [f for f in range(len(low.sizes)) if f not in own]
     size, unit = np.array(low.sizes, np.int64), np.array(low.units, np.int64)
     shards = np.minimum(-(-(-(-size // parts)) // unit) * unit, size)
     lens = np.minimum(slices, shards)
@@ -58,7 +58,7 @@ def slice_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.
     density = np.array([low.density(*tiling(i).busiest) for i in first_of.tolist()])
     # about so many slices of the factors whose place matters have work; they are counted where it may matter
     found = price * trips[:, own].prod(axis=1) * density[tile_of.reshape(-1)]
-    steps: dict[bytes, int] = {}  # shard and lengths of these factors -> slices of them that have work
+    steps: dict[bytes, float] = {}  # shard and lengths of these factors -> slices of them, by their work
     own_cuts = np.hstack([shards[:, own], lens[:, own]])
     least = math.inf
     for i in np.argsort(found, kind="stable").tolist():
@@ -66,7 +66,7 @@ def slice_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.
             break
         key, made = own_cuts[i].tobytes(), tiling(i)
         if key not in steps:
-            steps[key] = made.steps // int(around[i])
+            steps[key] = low.covered(*made.busiest, made.plan.slices) if own else 1
         found[i] = price[i] * steps[key]
         if found[i] <= WORTH * least:
             found[i] = max(found[i], traffic.cycles(made))

@@ -68,8 +68,9 @@ class Trial:
 
 
 def closely_timed(tiling: Tiling) -> bool:
-    """True for a plan of a shared nest of which many trips are left out: what is chosen is timed with more of them."""
-    return math.prod(tiling.trips) > MAX_STEPS and max(tiling.plan.shared, default=1) > 1
+    """True for a plan of a shared nest of which many trips are left out: what is chosen is timed with more of them. Of nests in which
+    slices without work are left out, so many steps are tried in any case."""
+    return not tiling.low.skipping and math.prod(tiling.trips) > MAX_STEPS and max(tiling.plan.shared, default=1) > 1
 
 
 class PlanTimer:
@@ -234,6 +235,7 @@ class PlanTimer:
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in tiling.plan.held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
         shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
+        placed = [a.placed for a in self.accesses]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
@@ -241,8 +243,9 @@ class PlanTimer:
         multicasts: list[Multicast] = []
         for kind, i, access, f in order.actions:
             if kind == "load" or kind == "store":
-                s, shape = steps[i], shapes[i]
+                s = steps[i]
                 for k in stored if kind == "store" else (access,):
+                    shape = (s.lo, s.hi) if placed[k] else shapes[i]
                     block = transfers[k].get(shape)
                     if block is None:
                         block = transfers[k][shape] = self._transfer(k, s)
@@ -318,7 +321,7 @@ class PlanTimer:
 
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""
-        lens = tuple([step.hi[f] - step.lo[f] for f in self.accesses[k].sorted_factors])
+        lens = self.accesses[k].form(step.lo, step.hi)
         box = self.accesses[k].box(step.lo, step.hi) if self.low.positional or self.accesses[k].staggered else ()
         clipped = tuple([b - a for a, b in box]) if self.low.positional else ()
         lane = box[-1][0] % LANES if box and self.accesses[k].staggered else 0

@@ -261,7 +261,7 @@ class NestCode:
     def _new_moves(self, k: int, access: Access, s: LoopStep) -> tuple[tuple, list[Descriptor], tuple[int, ...]]:
         box = access.box(s.lo, s.hi)
         form = channel_form(access.spec, access.strides, *(box[-1] if box else (0, 1)))
-        key = (k, tuple([s.hi[f] - s.lo[f] for f in access.sorted_factors]), form)
+        key = (k, access.form(s.lo, s.hi), form)
         base = [access.origin(box, piece) for piece in range(PIECES)]
         known = self.first_moves.get(key)
         if known is None:

@@ -34,7 +34,7 @@ def loop_slices(tiling: Tiling, lo: Sequence[int], hi: Sequence[int]) -> Iterato
     the first and the last of a reduction, slices completed before."""
     low, plan = tiling.low, tiling.plan
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
-    for f in low.backward:
+    for f in low.backward if tiling.sums else ():
         lists[plan.order.index(f)].reverse()
     n_outer = sum(not low.reduce[f] for f in plan.order)  # reductions come last
     place = [plan.order.index(f) for f in range(len(lists))]

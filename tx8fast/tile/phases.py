@@ -53,11 +53,12 @@ def turn_bytes(machine: Machine) -> int:
 
 
 def slice_rows(tiling: Tiling, at: Addresses) -> np.ndarray:
-    """Return the instructions of slices as most of the nest's are: of the first one a tile has, at every place in a reduction."""
+    """Return the instructions of slices as most of the nest's are: of the first one a tile has with most work, at every place in a
+    reduction."""
     low = tiling.low
     own = next(r for r in tiling.ranges if not r.idle)
     n_read = len(low.reads)
-    step = loop_steps(tiling, own.lo, own.hi, 1)[0]
+    step = loop_steps(tiling, low.fullest(own.lo, own.hi, tiling.plan.slices), own.hi, 1)[0]
     place = [copies[c] for copies, c in zip(at.access, step.copy, strict=True)]
     em = Emitter()
     for first, last in ((False, False), (False, True)) if tiling.sums else ((True, True),):
