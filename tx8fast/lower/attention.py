@@ -21,12 +21,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tx8fast.graph_table import Dim, GroupRecord, OpRecord
+from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess, Links, through
-from tx8fast.lower.score_bands import Band, BandAccess, add_whole
+from tx8fast.lower.score_bands import Band, BandAccess, add_whole, mask_dims
 from tx8fast.lower.score_keys import CHUNK, KeyChunks, scores_with
 from tx8fast.lower.score_ops import ScoreOps, may_cap
 from tx8fast.lower.score_pieces import ENDS, add_values, pieces
@@ -163,15 +163,9 @@ class Attention(Lowering):
         out = rule.outs[0]
         if spec.dtype != self.dtype or spec.shape[-1] != self.keys:
             raise NotLowerable("the mask must have the scores' format and columns")
-        dims: list[Dim] = []
-        for size, d in zip(spec.shape, out[len(out) - len(spec.shape) :], strict=True):
-            if size == 1 and d is not out[-1]:
-                dims.append(Dim(size, full=True))
-            elif d.identity in index and d.identity in (*self.batch, self.rows[-1], self.first.n[0]):
-                dims.append(Dim(size, ((index[d.identity], 1),)))
-                self.mask_rows |= d.identity == self.rows[-1]
-            else:
-                raise NotLowerable("the mask differs between grouped heads")
+        within = {*self.batch, self.rows[-1], self.first.n[0]}
+        dims = mask_dims(spec.shape, out, {f: at for f, at in index.items() if f in within})
+        self.mask_rows = any(dict(d.terms).keys() & {index[self.rows[-1]]} for d in dims)
         self.reads.append(Access(spec, dims, True))
         self.args.append(self._wire(-2, 1))
 

@@ -9,14 +9,14 @@ number, and instead of its exponential with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from tx8fast.graph_table import Dim, TensorSpec
-from tx8fast.lower.base import Access, round_up
+from tx8fast.lower.base import Access, NotLowerable, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Box, Local
 from tx8fast.machine import Machine
@@ -106,6 +106,20 @@ class BandAccess(Access):
         )
         ends = [(0, d.extent(lens)) for d in self.dims[:-1]]
         return self.local((*ends, (0, max(own, 1)))).size_bytes
+
+
+def mask_dims(shape: Sequence[int], out: Sequence[Dim], index: Mapping[int, int]) -> list[Dim]:
+    """Return the dimensions of a mask over a group's factors. out: those of the scores; index: the group's factor of each of the
+    product's factors that a mask may have."""
+    dims: list[Dim] = []
+    for size, d in zip(shape, out[len(out) - len(shape) :], strict=True):
+        if size == 1 and d is not out[-1]:
+            dims.append(Dim(size, full=True))
+        elif d.identity in index:
+            dims.append(Dim(size, ((index[d.identity], 1),)))
+        else:
+            raise NotLowerable("the mask differs between grouped heads")
+    return dims
 
 
 @dataclass(frozen=True)
