@@ -15,6 +15,7 @@ from setuptools.command.build_ext import build_ext
 # A listed kernel whose source is missing stops the build: a wheel without kernels must not exist.
 KERNELS = (
     "banks",
+    "dependences",
     "events",
     "field",
     "fit",

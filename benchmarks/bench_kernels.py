@@ -27,6 +27,7 @@ from support.one_op import MACHINES, Arg, one_op  # noqa: E402
 from tx8fast import _kernels  # noqa: E402
 from tx8fast._kernels import _facade_field, _facade_shadow  # noqa: E402
 from tx8fast._kernels.reference import banks as banks_twin  # noqa: E402
+from tx8fast._kernels.reference import dependences as rows_twin  # noqa: E402
 from tx8fast._kernels.reference import events as events_twin  # noqa: E402
 from tx8fast._kernels.reference import field as field_twin  # noqa: E402
 from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
@@ -181,7 +182,7 @@ def list_schedule() -> Pair:
 
     def twin() -> object:
         small = [[[(a >> 12, b >> 12) for a, b in row] for row in x] for x in spans]
-        return list_twin.list_order(engine, issue, took, list_twin.byte_dependences(*small), DEPTH)
+        return list_twin.list_order(engine, issue, took, rows_twin.byte_dependences(*small), DEPTH)
 
     return kernel, twin
 

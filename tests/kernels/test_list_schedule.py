@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tx8fast import _kernels
+from tx8fast._kernels.reference import dependences as rows_twin
 from tx8fast._kernels.reference import list_schedule as twin
 from tx8fast.errors import InternalError
 
@@ -62,7 +63,7 @@ def agree(rng: np.random.Generator, multicasts: bool) -> None:
     n = int(rng.integers(0, 25))
     read, write = drawn_ranges(rng, n)
     before = _kernels.byte_dependences(read, write)
-    want = twin.byte_dependences(read.tolist(), write.tolist())
+    want = rows_twin.byte_dependences(read.tolist(), write.tolist())
     assert [sorted(row) for row in lists(before)] == want
     engine, issue, cycles = rng.integers(0, 5 + multicasts, n), rng.integers(0, 4, n), rng.integers(0, 30, n)
     depth = rng.integers(1, 7, 5).tolist()
@@ -76,7 +77,7 @@ def agree(rng: np.random.Generator, multicasts: bool) -> None:
     if not multicasts:
         rank = _kernels.improved(engine, issue, cycles, before, order, depth).tolist()
         assert rank == twin.improved(engine.tolist(), issue.tolist(), cycles.tolist(), want, order, depth)
-    assert _kernels.longest_paths(cycles, before).tolist() == twin.longest_paths(cycles.tolist(), want)
+    assert _kernels.longest_paths(cycles, before).tolist() == rows_twin.longest_paths(cycles.tolist(), want)
     rows = [row for row in order if row >= 0]
     place = {row: at for at, row in enumerate(rows)}
     follows = must_follow(read, write)

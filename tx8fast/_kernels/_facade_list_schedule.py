@@ -1,6 +1,6 @@
 """The door to list scheduling: which rows must follow which, and the order in which a tile issues them.
 
-May import: numpy, the checks and the compiled module beside it. Must not: know instructions.
+May import: numpy, the checks and the compiled modules beside it. Must not: know instructions.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from tx8fast._kernels import dependences as _dependences
 from tx8fast._kernels import list_schedule as _kernel
 from tx8fast._kernels._checks import Ints, check_status, int_array, require
 
@@ -48,7 +49,7 @@ def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike, at: npt.ArrayLik
     room = 8 * n + 16
     while True:
         ptr, before = np.zeros(n + 1, np.int64), np.zeros(room, np.int64)
-        status, count = _kernel.byte_dependences(read_, write_, none.copy(), none.copy(), cells, np.full(n, -1, np.int64),
+        status, count = _dependences.byte_dependences(read_, write_, none.copy(), none.copy(), cells, np.full(n, -1, np.int64),
                                                  ptr, before)  # fmt: skip
         if status != 1 or room > n * n:
             break
@@ -65,7 +66,7 @@ def longest_paths(cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayL
     cycles_ = int_array(kernel, "cycles", cycles)
     ptr, rows = int_array(kernel, "before ptr", before[0]), int_array(kernel, "before", before[1])
     tail = np.zeros(len(cycles_), np.int64)
-    _check(kernel, _kernel.longest_paths(cycles_, ptr, rows, tail))
+    _check(kernel, _dependences.longest_paths(cycles_, ptr, rows, tail))
     return tail
 
 

@@ -3,10 +3,6 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-def byte_dependences(
-    read: Ints, write: Ints, writer: Ints, readers: Ints, cell: Ints, mark: Ints, ptr: Ints, before: Ints
-) -> tuple[int, int]: ...
-def longest_paths(cycles: Ints, ptr: Ints, before: Ints, tail: Ints) -> int: ...
 def list_order(
     engine: Ints,
     issue: Ints,
@@ -23,3 +19,6 @@ def list_order(
     order: Ints,
     worker: Ints,
 ) -> tuple[int, int]: ...
+def improved_ranks(
+    engine: Ints, issue: Ints, cycles: Ints, ptr: Ints, before: Ints, first: Ints, depth: Ints, rank: Ints
+) -> int: ...

@@ -1,5 +1,5 @@
-# The order in which a tile issues its instructions: list scheduling over the queues of its engines. Imports _status and
-# the C library. Must not touch Python objects in loops or know instructions.
+# The order in which a tile issues its instructions: list scheduling over the queues of its engines. Imports _queued, _status
+# and the C library. Must not touch Python objects in loops or know instructions.
 #
 # Of the rows whose predecessors are issued, the one that starts first; that of smaller rank on ties. The state is that of the
 # hardware: the core issues one row after the other, every engine works through its own queue in order, and a full queue
@@ -20,124 +20,12 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
+from tx8fast._kernels._queued cimport ENGINES, RANK, RING, WINDOWS, Ints, unsound_rows, unsound_windows
 from tx8fast._kernels._status cimport BAD_INPUT, DEADLOCK, OK, OUT_OF_MEMORY, OUTPUT_TOO_SMALL
 
-ctypedef int64_t* Ints
-
 cdef enum:
-    ENGINES = 5
-    RING = 16  # starts remembered per queue; the queue depth must fit
-    WINDOWS = 3
     LOOK = 16  # rows per engine that are looked at for the next one
     AHEAD = 2  # steps of the core behind the next one whose waits rows do not make longer
-
-cdef inline bint note(
-    int64_t old, int64_t new, int64_t[::1] mark, int64_t[::1] before, int64_t* count
-) noexcept nogil:
-    """Let `new` follow `old`, once; False if there is no room."""
-    if old < 0 or old == new or mark[old] == new:
-        return True
-    mark[old] = new
-    if count[0] == before.shape[0]:
-        return False
-    before[count[0]] = old
-    count[0] += 1
-    return True
-
-
-def byte_dependences(
-    const int64_t[:, :, ::1] read,   # IN  (n, r, 2) half-open ranges of stretches of bytes; empty: none
-    const int64_t[:, :, ::1] write,  # IN  (n, w, 2)
-    int64_t[::1] writer,             # scratch (stretches,) -1: last row that wrote it
-    int64_t[::1] readers,            # scratch (stretches,) -1: list of those that read it since
-    int64_t[:, ::1] cell,            # scratch (reads of all rows and stretches, 2): row, next
-    int64_t[::1] mark,               # scratch (n,) -1
-    int64_t[::1] ptr,                # OUT (n + 1,) CSR
-    int64_t[::1] before,             # OUT rows that each must follow: those that no other one of them follows
-):
-    """Return (status, entries). Complexity: O(stretches touched + entries)."""
-    cdef int64_t n = read.shape[0], n_read = read.shape[1], n_write = write.shape[1]
-    cdef int64_t j, k, s, c, used = 0, count = 0
-    cdef bint room = True
-    if write.shape[0] != n or ptr.shape[0] != n + 1 or mark.shape[0] != n:
-        return BAD_INPUT, 0
-    with nogil:
-        ptr[0] = 0
-        for j in range(n):
-            for k in range(n_read):
-                for s in range(read[j, k, 0], read[j, k, 1]):
-                    room &= note(writer[s], j, mark, before, &count)
-            for k in range(n_write):
-                for s in range(write[j, k, 0], write[j, k, 1]):
-                    c = readers[s]
-                    if c < 0:
-                        room &= note(writer[s], j, mark, before, &count)
-                    while c >= 0:
-                        room &= note(cell[c, 0], j, mark, before, &count)
-                        c = cell[c, 1]
-                    writer[s] = j
-                    readers[s] = -1
-            for k in range(n_read):
-                for s in range(read[j, k, 0], read[j, k, 1]):
-                    if writer[s] == j or (readers[s] >= 0 and cell[readers[s], 0] == j):
-                        continue
-                    if used == cell.shape[0]:
-                        room = False
-                        break
-                    cell[used, 0] = j
-                    cell[used, 1] = readers[s]
-                    readers[s] = used
-                    used += 1
-            ptr[j + 1] = count
-            if not room:
-                break
-    return (OK if room else OUTPUT_TOO_SMALL), count
-
-
-cdef enum Unsound:  # what is wrong with an argument, as a negative status
-    PARTITION = 1
-    LATER
-    ENGINE
-    NEGATIVE
-    DEPTH
-    WINDOW
-    RANK
-
-
-cdef int unsound_before(int64_t n, const int64_t[::1] ptr, const int64_t[::1] before) noexcept nogil:
-    """Return what is wrong with what n rows must follow, 0 if nothing is. Complexity: O(n + entries of `before`)."""
-    cdef int64_t i, e
-    if ptr.shape[0] != n + 1 or ptr[0] != 0 or ptr[n] != before.shape[0]:
-        return PARTITION
-    for i in range(n):
-        if ptr[i + 1] < ptr[i] or ptr[i + 1] > ptr[n]:
-            return PARTITION
-        for e in range(ptr[i], ptr[i + 1]):
-            if not 0 <= before[e] < i:
-                return LATER
-    return 0
-
-
-def longest_paths(
-    const int64_t[::1] cycles,   # IN  (n,)
-    const int64_t[::1] ptr,      # IN  (n + 1,) CSR: what each must follow, all of smaller number
-    const int64_t[::1] before,
-    int64_t[::1] tail,           # IN zeros, OUT (n,) cycles from the begin of a row to the end of the last one that waits for it
-):
-    """Return the status; a negative one says what is wrong with an argument (`Unsound`). Complexity: O(n + entries of `before`)."""
-    cdef int64_t n = cycles.shape[0], j, e
-    cdef int wrong
-    if tail.shape[0] != n:
-        return BAD_INPUT
-    with nogil:
-        wrong = unsound_before(n, ptr, before)
-        if not wrong:
-            for j in range(n - 1, -1, -1):
-                tail[j] += cycles[j]
-                for e in range(ptr[j], ptr[j + 1]):
-                    tail[before[e]] = max(tail[before[e]], tail[j])
-    return -wrong
-
 
 cdef struct Queue:
     int64_t* rows    # that may come next, ascending
@@ -411,42 +299,6 @@ cdef int ordered(
     if done < n:
         return OUTPUT_TOO_SMALL if out >= room else DEADLOCK
     return OK
-
-
-cdef int unsound_rows(
-    const int64_t[::1] engine, const int64_t[::1] issue, const int64_t[::1] cycles, const int64_t[::1] ptr,
-    const int64_t[::1] before, const int64_t[::1] depth,
-) noexcept nogil:
-    """Return what is wrong with rows, 0 if nothing is. Complexity: O(n + entries of `before`)."""
-    cdef int64_t n = engine.shape[0], i
-    for i in range(n):
-        if not 0 <= engine[i] <= ENGINES:
-            return ENGINE
-        if issue[i] < 0 or cycles[i] < 0:
-            return NEGATIVE
-    for i in range(ENGINES):
-        if not 1 <= depth[i] < RING:
-            return DEPTH
-    return unsound_before(n, ptr, before)
-
-
-cdef int unsound_windows(
-    const int64_t[::1] engine, const int64_t[::1] window, const int64_t[::1] home, const int64_t[::1] rank, int64_t* turn
-) noexcept nogil:
-    """Return what is wrong with windows and ranks, 0 if nothing is; turn (n,) zeros, OUT the rank of every row: the core's own steps
-    keep their order."""
-    cdef int64_t n = engine.shape[0], i
-    cdef bint core
-    for i in range(n):
-        core = engine[i] == ENGINES
-        if not (0 if core else -1) <= window[i] <= (7 if core else WINDOWS - 1) or (home[i] != 0 and home[i] != 2):
-            return WINDOW
-        if not 0 <= rank[i] < n or turn[rank[i]]:
-            return RANK
-        turn[rank[i]] = 1
-    for i in range(n):
-        turn[i] = i if engine[i] == ENGINES else rank[i]
-    return 0
 
 
 def list_order(

@@ -1,0 +1,9 @@
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+def byte_dependences(
+    read: Ints, write: Ints, writer: Ints, readers: Ints, cell: Ints, mark: Ints, ptr: Ints, before: Ints
+) -> tuple[int, int]: ...
+def longest_paths(cycles: Ints, ptr: Ints, before: Ints, tail: Ints) -> int: ...
