@@ -131,7 +131,7 @@ def test_orders_are_improved_backwards_and_forwards() -> None:
     columns = Columns(load_machine("tx8"), rows := bound_by_vectors())
     before = byte_dependences(columns.read, columns.write)
     took = columns.took(30.0)
-    orders = list_orders(columns.kind, columns.issue, took, before, free_ranks(took, before))
+    orders = [*list_orders(columns.kind, columns.issue, took, before, free_ranks(took, before))]
     plain, _ = list_order(columns.kind, columns.issue, columns.took(30.0), before, QUEUE_DEPTH)
     assert np.array_equal(orders[0], plain) and all(sorted(o.tolist()) == list(range(len(rows))) for o in orders)
     place = [np.argsort(o) for o in orders]

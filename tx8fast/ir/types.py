@@ -47,7 +47,12 @@ class TensorType(Type):
 
     @property
     def is_static(self) -> bool:
-        return self.shape is not None and all(type(d) is int and d >= 0 for d in self.shape)
+        if self.shape is None:
+            return False
+        for d in self.shape:  # asked thousands of times, without a generator
+            if type(d) is not int or d < 0:
+                return False
+        return True
 
     @property
     def numel(self) -> int:

@@ -233,7 +233,7 @@ class Trials:
         self.waiting, self.alone, self.least = [], [], math.inf
 
     def _time(self, tilings: Sequence[Tiling]) -> None:
-        for tiling, cost in zip(tilings, self.timer.all_cycles(tilings), strict=True):
+        for tiling, cost in zip(tilings, self.timer.all_cycles(tilings, self.least_cycles), strict=True):
             made = tiling.but(estimate_cycles=cost)
             self.all.append(made)
             self.missed = cost >= BETTER * self.least_cycles

@@ -38,7 +38,7 @@ Touched = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 class Multicast(NamedTuple):
     """Rows [begin, end) that bring one fill, in the nest's order. cycles: of the core, from the meeting to the last byte; read,
-    write: bytes of the parts and of the targets; parts: rows that load the own parts, with the number of the multicast that
+    write: bytes of the parts and of the targets; parts: rows that load the own parts, ascending, with the number of the multicast that
     used their bytes before, -1: none."""
 
     begin: int
@@ -74,7 +74,7 @@ class Nodes:
         own = np.flatnonzero(costs.kind[:n] < CORE)
         begin, end = np.array([m[:2] for m in multicasts], np.int64).reshape(-1, 2).T
         # a multicast's first half stands before the parts of the next one, which may then be loaded
-        parts = [min((r for r, _ in m.parts), default=n) for m in multicasts[1:]] + [n]
+        parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n]
         place = np.concatenate([3 * own + 2, 3 * np.minimum(begin, parts), 3 * begin + 1])
         by_place = np.argsort(place, kind="stable")
         node = np.argsort(by_place)  # of own rows, first halves, second halves

@@ -9,8 +9,9 @@ is measured on the event kernel, for one tile with its share of the DDR, to whic
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,15 +73,18 @@ def least_cycles(costs: Columns, rate: float, share: float) -> int:
 
 
 def list_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr, ranks: Sequence[np.ndarray]
-                ) -> list[np.ndarray]:  # fmt: skip
-    """Return orders of list scheduling for rows between which no wait stands, two by every rank, but each once."""
-    found = []
+                ) -> Iterator[np.ndarray]:  # fmt: skip
+    """Yield orders of list scheduling for rows between which no wait stands, two by every rank, but each once."""
+    seen = set()
     for rank in ranks:
         first, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=rank)
-        better_rank = improved(kind, issue, cycles, before, first, QUEUE_DEPTH)
-        then, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=better_rank)
-        found += [first, then]
-    return list({order.tobytes(): order for order in found}.values())
+        for order in (first, None):
+            if order is None:
+                better_rank = improved(kind, issue, cycles, before, first, QUEUE_DEPTH)
+                order, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=better_rank)
+            if (form := order.tobytes()) not in seen:
+                seen.add(form)
+                yield order
 
 
 def free_ranks(cycles: np.ndarray, before: Csr) -> list[np.ndarray]:
@@ -134,7 +138,8 @@ class TileOrder:
             took = costs.took(self.rate)
             stepped = self.wanted == "stepped"
             ranks = [by_steps(costs.kind, took, step, before)] if stepped else free_ranks(took, before)
-            orders = list_orders(costs.kind, costs.issue, took, before, ranks)[: None if self.wanted == "best" else 1]
+            orders = list_orders(costs.kind, costs.issue, took, before, ranks)
+            orders = list(orders if self.wanted == "best" else itertools.islice(orders, 1))
             cycles = [measured(costs, order, self.share, self.port).cycles for order in orders]
             best = better(cycles)
             policy = "stepped" if stepped else "free"
