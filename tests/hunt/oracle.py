@@ -177,7 +177,8 @@ class Oracle:
             allowed = slack * (deviation + common)
             code = self.declared[name]
             if name in tainted:
-                unit = EPS[code if code in FLOATS else F32]
+                # the product stores a result, and what the model stores that is moved there, in the format that it computes in
+                unit = max(EPS[code if code in FLOATS else F32], EPS.get(compute or 0, 0.0))
                 allowed = allowed + unit * np.maximum(np.abs(wide), 2.0**-124)  # below are numbers of fewer bits
                 if code == F16 or compute == F16:
                     allowed = allowed + 2.0**-22

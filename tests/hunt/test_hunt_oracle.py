@@ -145,6 +145,16 @@ def test_a_norm_of_a_sum_is_as_uncertain_as_the_sum_beside_its_deviation():
     assert (sizes * EPS[F16] > 1).all() and (sizes * EPS[F32] < 0.01).all()
 
 
+def test_a_stored_number_that_is_chosen_is_rounded_to_the_format_that_is_computed_in():
+    d = Draft(np.random.default_rng(0), F32)
+    x = d.op("Tanh", d.input(np.zeros(63, np.float32)))
+    d.op("Where", d.weight(np.arange(63) < 30), x, d.weight(np.asarray(-10000.0, np.float32)))
+    oracle = Oracle(*d.model())
+    got = np.where(np.arange(63) < 30, 0, np.float32(-9984.0))
+    assert differences(got, *oracle.expected(BF16).values())[1] == 0
+    assert differences(got, *oracle.expected().values())[1] > 1000
+
+
 def test_attention_of_no_numbers_is_not_judged():
     node = helper.make_node("GroupQueryAttention", ["q", "k", "v"], ["z"], domain=MICROSOFT)
     given = {name: np.ones((1, 4, 16), np.float32) for name in "qkv"}
