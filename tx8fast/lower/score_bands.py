@@ -115,8 +115,8 @@ def mask_dims(shape: Sequence[int], out: Sequence[Dim], index: Mapping[int, int]
     for size, d in zip(shape, out[len(out) - len(shape) :], strict=True):
         if size == 1 and d is not out[-1]:
             dims.append(Dim(size, full=True))
-        elif d.identity in index:
-            dims.append(Dim(size, ((index[d.identity], 1),)))
+        elif (f := d.identity) is not None and f in index:
+            dims.append(Dim(size, ((index[f], 1),)))
         else:
             raise NotLowerable("the mask differs between grouped heads")
     return dims
