@@ -163,8 +163,9 @@ def overlaps() -> Pair:
     return kernel, twin
 
 
-def list_schedule() -> Pair:
-    """Slices of attention: loads, a product, vector steps, a product, every fourth slice a store; two buffers of each."""
+def attention_rows() -> tuple[list, list, list[int], list[int], list[int]]:
+    """Return what rows read and write, their engines, cycles of the core and of the engine. Slices of attention: loads, a product, vector
+    steps, a product, every fourth slice a store; two buffers of each."""
     unit = [RDMA, NE, CT, CT, CT, NE, CT, WDMA]
     cycles = [2200, 640, 810, 60, 2350, 640, 430, 2000]
     read, write = [], []
@@ -174,17 +175,35 @@ def list_schedule() -> Pair:
         write += [[at], [at + 1], [at + 2], [at + 2], [at + 1], [at + 3], [at + 4], []]
     spans = [[[(k << 12, k + 1 << 12) for k in row] + [(0, 0)] * (2 - len(row)) for row in x] for x in (read, write)]
     n = len(read)
-    engine, took, issue = (unit * 60)[:n], (cycles * 60)[:n], [76] * n
-    r, w = (np.array(x, np.int64) for x in spans)
+    return *spans, (unit * 60)[:n], [76] * n, (cycles * 60)[:n]
 
-    def kernel() -> object:
-        return _kernels.list_order(engine, issue, took, _kernels.byte_dependences(r, w), DEPTH)
 
-    def twin() -> object:
-        small = [[[(a >> 12, b >> 12) for a, b in row] for row in x] for x in spans]
-        return list_twin.list_order(engine, issue, took, rows_twin.byte_dependences(*small), DEPTH)
+def dependences() -> Pair:
+    *spans, _, _, _ = attention_rows()
+    read, write = (np.array(x, np.int64) for x in spans)
+    small = [[[(a >> 12, b >> 12) for a, b in row] for row in x] for x in spans]
+    return lambda: _kernels.byte_dependences(read, write), lambda: rows_twin.byte_dependences(*small)
 
-    return kernel, twin
+
+def list_schedule() -> Pair:
+    read, write, engine, issue, took = attention_rows()
+    before = _kernels.byte_dependences(np.array(read), np.array(write))
+    rows = _lists(before)
+    return (lambda: _kernels.list_order(engine, issue, took, before, DEPTH),
+            lambda: list_twin.list_order(engine, issue, took, rows, DEPTH))  # fmt: skip
+
+
+def improved() -> Pair:
+    read, write, engine, issue, took = (x[:120] for x in attention_rows())
+    before = _kernels.byte_dependences(np.array(read), np.array(write))
+    first, rows = _kernels.list_order(engine, issue, took, before, DEPTH)[0], _lists(before)
+    return (lambda: _kernels.improved(engine, issue, took, before, first, DEPTH),
+            lambda: list_twin.improved(engine, issue, took, rows, first.tolist(), DEPTH))  # fmt: skip
+
+
+def _lists(before: _kernels.Csr) -> list[list[int]]:
+    ptr, rows = before
+    return [rows[a:b].tolist() for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
 
 
 def time_steps() -> Pair:
@@ -338,7 +357,9 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,
+    "dependences: 480 rows": dependences,
     "list_schedule: 480 rows": list_schedule,
+    "list_schedule: 120 rows improved": improved,
     "overlaps: 180 rows of a tile": overlaps,
     "time_steps: 400 transfers": time_steps,
 }

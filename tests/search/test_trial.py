@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support.one_op import Arg, one_op, random_plan, with_plan
 
+import tx8fast
 from tx8fast import isa
+from tx8fast.search import trial
 from tx8fast.search.blocks import Pool
-from tx8fast.search.trial import PlanTimer
+from tx8fast.search.trial import HOPELESS, PlanTimer
 from tx8fast.simulator.cycle import simulate
+from tx8fast.tile import schedule
 from tx8fast.tile.blocks import Columns
 from tx8fast.tile.nest import loop_steps
 from tx8fast.tile.tiling import Plan, Tiling
 
 B = "blocked"
+ZOO = Path(tx8fast.__file__).parent / "zoo"
 CASES = {
     "gemm": lambda: one_op("gemm", Arg((1, 512, 1024), "bf16", B), Arg((1024, 2048), "bf16", B), out=B),
     "decode gemm": lambda: one_op("gemm", Arg((1, 1, 2048), "bf16", B), Arg((2048, 4096), "bf16", B), out=B),
@@ -98,3 +104,21 @@ def test_rows_that_blocks_have_in_common_are_those_of_every_block() -> None:
         found = pool.rows.of(pool.place[begin : begin + pool.size[number]])
         for name, column in vars(Columns(machine, isa.rows(rows))).items():
             assert (getattr(found, name) == column).all(), name
+
+
+@pytest.mark.parametrize(
+    ("name", "seq"), [("gpt2", 300), ("bert-base", 77), ("gemma-2-9b", 96), ("llama-3.2-1b", 1000)]
+)
+def test_no_order_of_a_plan_is_far_below_its_first_one(name: str, seq: int, tmp_path: Path, monkeypatch) -> None:
+    """What lets the search stop at the first order of plans far above the best one."""
+    shares: list[float] = []
+
+    def better(cycles: list[int]) -> int:
+        shares.append(min(cycles) / cycles[0])
+        return schedule.better(cycles)
+
+    monkeypatch.setattr(trial, "better", better)
+    monkeypatch.setattr(trial, "HOPELESS", 0.0)  # all orders are tried
+    shutil.copy(ZOO / f"{name}.json", tmp_path / "config.json")
+    tx8fast.compile(tmp_path, seq=seq)
+    assert len(shares) > 20 and HOPELESS <= min(shares) < 1

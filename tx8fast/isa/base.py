@@ -268,7 +268,7 @@ def finish() -> None:
 
 def distinct(values: np.ndarray) -> list[int]:
     """Return the different numbers of an array, ascending."""
-    # asked for counts, numpy does not load its masked arrays, which takes longer than compiling a small graph's segment
+    # asked for counts, numpy does not load its masked arrays, which takes 10 ms
     return np.unique(values, return_counts=True)[0].tolist()
 
 

@@ -59,10 +59,10 @@ def aligned(how: Tiling, k: int) -> Tiling:
     """Return the plan with slices of the columns of result k so long that each begins where an operand may, on every tile: of an odd
     number of rows, an even number of channel blocks."""
     slices, units = how.plan.slices, how.low.units
-    cut = [f for f in how.accesses[k].factors if how.trips[f] > 1]
-    if len(cut) != 1 or begins_right(how, k):
+    sliced = [f for f in how.accesses[k].factors if how.trips[f] > 1]
+    if len(sliced) != 1 or begins_right(how, k):
         return how
-    (f,) = cut
+    (f,) = sliced
     length = min(round_up(slices[f], 2 * units[f]), how.plan.shard[f])
     other = how.but(slices=(*slices[:f], length, *slices[f + 1 :]))
     other = other.but(shared=sharers(other))

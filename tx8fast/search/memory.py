@@ -122,7 +122,7 @@ class Memory:
     def prices(self, low: Lowering) -> tuple[np.ndarray, ...]:
         """Return what the formulas say of a lowering's candidates."""
         if id(low) not in self.formulas:
-            self.formulas[id(low)] = self.planner.prices.get(id(low)) or priced(low, self.machine)
+            self.formulas[id(low)] = self.planner.prices.get(low) or priced(low, self.machine)
         return self.formulas[id(low)]
 
     def lowerings(self, b: Nest) -> list[Lowering]:

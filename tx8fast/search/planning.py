@@ -14,6 +14,7 @@ import numpy as np
 from tx8fast.errors import InfeasibleError, InternalError
 from tx8fast.graph_table import ChainRecord, Record
 from tx8fast.lower import NotLowerable, lower, variants
+from tx8fast.lower.base import Lowering
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -35,7 +36,7 @@ class Planner:
         self.known: dict[Record, Planned | Exception] = {}
         self.drafts: dict[Record, tuple[list[Draft], str]] = {}  # of records without a plan, and why the kernel core
         #: what formulas say of planned lowerings whose operands may stay: few candidates, which are measured
-        self.prices: dict[int, tuple[np.ndarray, ...]] = {}
+        self.prices: dict[Lowering, tuple[np.ndarray, ...]] = {}
 
     def plan(self, record: Record, name: str) -> Planned:
         """Return the plan. Raises NotLowerable (groups only) or InfeasibleError."""
@@ -107,7 +108,7 @@ class Planner:
         if failed is not None and not options:
             raise _fresh(failed)
         best = min(options, key=lambda p: p.plan.estimate_cycles)
-        self.prices |= {id(d.low): d.prices for d in drafts if d.low is best.low and d.only is None and d.stay}
+        self.prices |= {d.low: d.prices for d in drafts if d.low is best.low and d.only is None and d.stay}
         others = [p.plan for p in options if p is not best] + [p for p in [best.plan.runner_up] if p is not None]
         second = min(others, key=lambda p: p.estimate_cycles, default=None)
         return replace(best, tiling=best.tiling.but(runner_up=second and second.but(runner_up=None)))

@@ -75,16 +75,20 @@ def least_cycles(costs: Columns, rate: float, share: float) -> int:
 def list_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr, ranks: Sequence[np.ndarray]
                 ) -> Iterator[np.ndarray]:  # fmt: skip
     """Yield orders of list scheduling for rows between which no wait stands, two by every rank, but each once."""
-    seen = set()
+    seen: set[bytes] = set()
+    for order in _all_orders(kind, issue, cycles, before, ranks):
+        if (form := order.tobytes()) not in seen:
+            seen.add(form)
+            yield order
+
+
+def _all_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr, ranks: Sequence[np.ndarray]
+                ) -> Iterator[np.ndarray]:  # fmt: skip
     for rank in ranks:
         first, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=rank)
-        for order in (first, None):
-            if order is None:
-                better_rank = improved(kind, issue, cycles, before, first, QUEUE_DEPTH)
-                order, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=better_rank)
-            if (form := order.tobytes()) not in seen:
-                seen.add(form)
-                yield order
+        yield first
+        rank = improved(kind, issue, cycles, before, first, QUEUE_DEPTH)
+        yield list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=rank)[0]
 
 
 def free_ranks(cycles: np.ndarray, before: Csr) -> list[np.ndarray]:
