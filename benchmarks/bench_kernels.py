@@ -21,17 +21,16 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import pairs_numbers  # noqa: E402
+import pairs_rows  # noqa: E402
 from simulator.event_rows import BARRIER, CT, DEPTH, NE, RDMA, WDMA, row, to_input  # noqa: E402
 from support.one_op import MACHINES, Arg, one_op  # noqa: E402
 
 from tx8fast import _kernels  # noqa: E402
 from tx8fast._kernels import _facade_field, _facade_shadow  # noqa: E402
 from tx8fast._kernels.reference import banks as banks_twin  # noqa: E402
-from tx8fast._kernels.reference import dependences as rows_twin  # noqa: E402
 from tx8fast._kernels.reference import events as events_twin  # noqa: E402
 from tx8fast._kernels.reference import field as field_twin  # noqa: E402
 from tx8fast._kernels.reference import fit as fit_twin  # noqa: E402
-from tx8fast._kernels.reference import list_schedule as list_twin  # noqa: E402
 from tx8fast._kernels.reference import overlaps as overlaps_twin  # noqa: E402
 from tx8fast._kernels.reference import pack as pack_twin  # noqa: E402
 from tx8fast._kernels.reference import pages as pages_twin  # noqa: E402
@@ -161,49 +160,6 @@ def overlaps() -> Pair:
         return overlaps_twin.stretched(lists[0], lists[2], work.tolist(), knots, state, shares)
 
     return kernel, twin
-
-
-def attention_rows() -> tuple[list, list, list[int], list[int], list[int]]:
-    """Return what rows read and write, their engines, cycles of the core and of the engine. Slices of attention: loads, a product, vector
-    steps, a product, every fourth slice a store; two buffers of each."""
-    unit = [RDMA, NE, CT, CT, CT, NE, CT, WDMA]
-    cycles = [2200, 640, 810, 60, 2350, 640, 430, 2000]
-    read, write = [], []
-    for i in range(60):
-        at = 10 * (i % 2)
-        read += [[], [at], [at + 1], [at + 2], [at + 1, at + 2], [at + 1], [at + 3], [at + 4]]
-        write += [[at], [at + 1], [at + 2], [at + 2], [at + 1], [at + 3], [at + 4], []]
-    spans = [[[(k << 12, k + 1 << 12) for k in row] + [(0, 0)] * (2 - len(row)) for row in x] for x in (read, write)]
-    n = len(read)
-    return *spans, (unit * 60)[:n], [76] * n, (cycles * 60)[:n]
-
-
-def dependences() -> Pair:
-    *spans, _, _, _ = attention_rows()
-    read, write = (np.array(x, np.int64) for x in spans)
-    small = [[[(a >> 12, b >> 12) for a, b in row] for row in x] for x in spans]
-    return lambda: _kernels.byte_dependences(read, write), lambda: rows_twin.byte_dependences(*small)
-
-
-def list_schedule() -> Pair:
-    read, write, engine, issue, took = attention_rows()
-    before = _kernels.byte_dependences(np.array(read), np.array(write))
-    rows = _lists(before)
-    return (lambda: _kernels.list_order(engine, issue, took, before, DEPTH),
-            lambda: list_twin.list_order(engine, issue, took, rows, DEPTH))  # fmt: skip
-
-
-def improved() -> Pair:
-    read, write, engine, issue, took = (x[:120] for x in attention_rows())
-    before = _kernels.byte_dependences(np.array(read), np.array(write))
-    first, rows = _kernels.list_order(engine, issue, took, before, DEPTH)[0], _lists(before)
-    return (lambda: _kernels.improved(engine, issue, took, before, first, DEPTH),
-            lambda: list_twin.improved(engine, issue, took, rows, first.tolist(), DEPTH))  # fmt: skip
-
-
-def _lists(before: _kernels.Csr) -> list[list[int]]:
-    ptr, rows = before
-    return [rows[a:b].tolist() for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
 
 
 def time_steps() -> Pair:
@@ -357,9 +313,7 @@ PAIRS: dict[str, Callable[[], Pair]] = {
     "shard_enum: rank 6, 64 tiles": shardings,
     "plan_cost: 500 candidates": plan_cost,
     "events: 16 tiles, 784 rows": events,
-    "dependences: 480 rows": dependences,
-    "list_schedule: 480 rows": list_schedule,
-    "list_schedule: 120 rows improved": improved,
+    **pairs_rows.PAIRS,
     "overlaps: 180 rows of a tile": overlaps,
     "time_steps: 400 transfers": time_steps,
 }
