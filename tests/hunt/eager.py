@@ -19,11 +19,12 @@ from tx8fast.tile.tiling import Plan, Tiling
 
 #: bytes of an operand from which on tiles share it, and the divisor of the cycles of what gathers or is left to be gathered
 SHARED_BYTES, CHEAPER = 256, 16
+PIECE_BYTES = 2048  # in which results and what is added are moved
 
 
 @contextmanager
 def eager_plans() -> Iterator[None]:
-    """Share small operands, and prefer plans that gather and sums in bands, in what is compiled meanwhile in this process."""
+    """Share small operands, and prefer plans that gather, sums in bands and short transfers, in what is compiled meanwhile in this process."""
     least, cycles, share, longest = sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest
 
     def cheap(self: Memory, how: Tiling, held: frozenset[int], closely: bool = False) -> int:
@@ -37,11 +38,17 @@ def eager_plans() -> Iterator[None]:
         same = Tiling(low, plan)
         return longest(low, plan, room_bytes) or (same if same.demand_bytes() <= room_bytes else None)
 
+    def short(tiling: Tiling, k: int) -> int:
+        shared = max(tiling.plan.shared, default=1) > 1
+        return PIECE_BYTES if shared and (k >= len(tiling.low.reads) or k in tiling.low.late) else 0
+
+    whole, sharing.piece_bytes = sharing.piece_bytes, short
     sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest = SHARED_BYTES, cheap, waits, any_length
     try:
         yield
     finally:
         sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest = least, cycles, share, longest
+        sharing.piece_bytes = whole
 
 
 def gathers(program: CompiledProgram) -> bool:

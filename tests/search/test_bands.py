@@ -71,7 +71,7 @@ def test_the_share_is_what_the_simulator_says(length: int) -> None:
 def test_slices_get_longer_where_products_wait_for_banks() -> None:
     case = product()
     before = planned(case, 128)
-    made = bands.undisturbed(before, CHIP)
+    made = bands.undisturbed(before, (), CHIP)
     assert (
         made.low.variant == in_bands(case.records[0], CHIP).variant and made.plan.slices[:2] == before.plan.slices[:2]
     )
@@ -90,11 +90,11 @@ def test_other_plans_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     case = product()
     for length in (256, 512):
         before = planned(case, length)
-        assert bands.undisturbed(before, CHIP) is before
+        assert bands.undisturbed(before, (), CHIP) is before
     before = planned(case, 128)
     slow = int(before.plan.estimate_cycles * (1.01 + lost_share(before.tiling)))
     monkeypatch.setattr(PlanTimer, "final", lambda timer, tiling: slow)
-    assert bands.undisturbed(before, CHIP) is before
+    assert bands.undisturbed(before, (), CHIP) is before
 
 
 def test_a_plan_with_bands_comes_back_from_a_file(tmp_path: Path) -> None:

@@ -149,6 +149,7 @@ class Lowering:
     backward: tuple[int, ...] = ()  # factors whose slices come last one first where a reduction takes several slices
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
+    late: frozenset[int] = frozenset()  # read accesses that are needed when sums are complete, and not before
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths

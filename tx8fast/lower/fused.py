@@ -105,6 +105,8 @@ class Fused(Lowering):
         if led:
             take_rows(self, self._boxes([lead.sizes[f] for f in factors]))
         self.replaced = replaced(self)
+        early = {k for i in self.products for kind, k in self.members[i].sources if kind == "in"} | {self.prepared}
+        self.late = frozenset(range(len(self.reads))) - early if not closing else frozenset()
         most = [lead.max_len[f] for f in factors]
         if len(leaders) < len(record.ops) and isinstance(lead, Contraction):
             # a slice is one matrix of all rows only if its columns are those of the result's last dimension

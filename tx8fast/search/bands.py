@@ -9,6 +9,8 @@ an operand (`lower.banded`).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tx8fast.lower import in_bands
@@ -19,9 +21,9 @@ from tx8fast.tile.phases import FREE, lost_share
 from tx8fast.tile.tiling import Plan, Planned, Tiling
 
 
-def undisturbed(planned: Planned, machine: Machine) -> Planned:
-    """Return the plan, or that of the same parts and rows and columns of a slice whose products lose less to banks than it takes
-    longer. Products are taken for what a plan with disturbed ones waits for."""
+def undisturbed(planned: Planned, near: Sequence[Tiling], machine: Machine) -> Planned:
+    """Return the plan, or one with the parts, rows and columns of one that takes about as long, whose products lose less to banks than
+    it takes longer. Products are taken for what a plan with disturbed ones waits for."""
     tiling = planned.tiling
     if planned.low.variant or planned.reason or not tiling.sums or tiling.plan.kept:
         return planned
@@ -30,9 +32,13 @@ def undisturbed(planned: Planned, machine: Machine) -> Planned:
     if low is None:
         return planned
     low.sharing = planned.low.sharing
-    made = _longest(low, tiling.plan, machine.spm_limit - machine.spm_base)
-    if made is None:
+    room_bytes = machine.spm_limit - machine.spm_base
+    options = [
+        made for t in (tiling, *near) if not t.plan.kept and (made := _longest(low, t.plan, room_bytes)) is not None
+    ]
+    if not options:
         return planned
+    made = min(options, key=lambda option: math.prod(option.trips))
     made = made.but(estimate_cycles=PlanTimer(low, machine).final(made))
     if made.plan.estimate_cycles * (1 + lost_share(made)) >= tiling.plan.estimate_cycles * (1 + share):
         return planned

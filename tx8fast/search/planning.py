@@ -43,7 +43,7 @@ class Planner:
         """Return the plan. Raises NotLowerable (groups only) or InfeasibleError."""
         if record not in self.known:
             try:
-                self.known[record] = undisturbed(self._best(*self._drafted(record, name)), self.machine)
+                self.known[record] = self._undisturbed(*self._drafted(record, name))
             except (NotLowerable, InfeasibleError) as err:
                 self.known[record] = _fresh(err)
             self.drafts.pop(record, None)
@@ -93,6 +93,10 @@ class Planner:
                 raise _fresh(failed)
             self.drafts[record] = drafts, reason
         return self.drafts[record]
+
+    def _undisturbed(self, drafts: list[Draft], reason: str) -> Planned:
+        best = self._best(drafts, reason)
+        return undisturbed(best, [t for d in drafts if d.low is best.low for t in d.near], self.machine)
 
     def _best(self, drafts: list[Draft], reason: str) -> Planned:
         options: list[Planned] = []

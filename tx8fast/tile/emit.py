@@ -26,7 +26,7 @@ from tx8fast.tile.nodes import Multicast, Range
 from tx8fast.tile.order import Action, Fill, Order
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
-from tx8fast.tile.transfers import dma_rows, part_of
+from tx8fast.tile.transfers import dma_rows, in_pieces, part_of
 
 LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
 STILL = (0, 0)  # a block that moves with no DDR tensor
@@ -240,7 +240,8 @@ class NestCode:
     def _transfer(self, k: int, s: LoopStep, name: str) -> None:
         """Add the DMA rows of one access."""
         key, found, shift = self._moves(k, s)
-        make = lambda: self._dma(name, k, found, self.at.access[k][s.copy[k]], PIECES * k)  # noqa: E731
+        most, to = sharing.piece_bytes(self.tiling, k), self.at.access[k][s.copy[k]]
+        make = lambda: self._dma(name, k, in_pieces(found, most), to, PIECES * k)  # noqa: E731
         self._add(self.blocks.of((key, s.copy[k]), make), shift)
 
     def _dma(self, name: str, k: int, found: Sequence[Descriptor], address: int, slot: int) -> np.ndarray:

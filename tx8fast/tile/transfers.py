@@ -28,6 +28,25 @@ def dma_rows(name: str, found: Sequence[Descriptor], address: int, slot: int = 0
     return rows
 
 
+def in_pieces(found: Sequence[Descriptor], most_bytes: int) -> Sequence[Descriptor]:
+    """Return transfers of at most so many bytes each (0: any), as far as their runs allow it: equal pieces of one of their loops."""
+    out: list[Descriptor] = []
+    for d in found if most_bytes else ():
+        unit, level = d.run_bytes, 0
+        while level < len(d.loops) and unit * d.loops[level][1] <= most_bytes:
+            unit *= d.loops[level][1]
+            level += 1
+        if level == len(d.loops):
+            out.append(d)
+            continue
+        count = d.loops[level][1]
+        step = -(-count // -(-count // max(1, most_bytes // unit))) * unit
+        for begin in range(d.spm, d.spm + d.size_bytes, count * unit):
+            for at in range(begin, begin + count * unit, step):
+                out += clip(d, at, min(at + step, begin + count * unit))
+    return out if most_bytes else found
+
+
 def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[Descriptor], int, int, int]:
     """Return what tile `rank` (negative: none) of those that load a slice together loads of it: transfers to a buffer of
     its own, the part's start in the slice, its bytes, and the bytes of the whole slice."""
