@@ -8,6 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
 
+from tx8fast import isa
+from tx8fast.lower.base import Slice
+from tx8fast.lower.emitter import Emitter
+
 CHANNELS = (1, 3, 4, 5, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193)
 FLOATS = ("bf16", "f16", "f32")
 LAYOUTS = ("dense", "blocked")
@@ -181,3 +185,34 @@ def test_rope(made, seed) -> None:
     plan = random_plan(case, rng)
     if plan is not None:
         check(with_plan(case, plan), [x, cos, sin])
+
+
+@pytest.mark.parametrize("width, batch", [(64, 1), (128, 1), (128, 2), (96, 1)])
+def test_heads_of_whole_blocks_need_the_scratch_of_two(width: int, batch: int) -> None:
+    """Tables that have every row of a head are read where they are; heads that share blocks are turned all at once."""
+    table = Arg((32, width), "bf16", "blocked")
+    case = one_op(
+        "rope",
+        Arg((batch, 32, 8 * width), "bf16", "blocked"),
+        table,
+        table,
+        out="blocked",
+        heads=8,
+        style="half",
+        rotary_dim=-1,
+    )
+    low = case.lowering()
+    head, every = batch * 32 * width * 2, 8 * batch * 32 * width * 2
+    want = [every] * 3 if width == 96 else [head, head, *[head if batch > 1 else 0] * 2]
+    assert low.scratch_bytes((0,) * len(low.sizes), low.sizes) == want
+    rows = isa.rows(emitted(low))
+    copies = np.isin(rows["opcode"], [isa.INSTRUCTIONS["gather_scatter"].OPCODE]).sum()
+    assert width != 128 or copies == 8 * 2 + (2 * 2 if batch > 1 else 0)
+
+
+def emitted(low) -> list[tuple]:
+    """Return the instructions of the whole op as one slice."""
+    zero, em = (0,) * len(low.sizes), Emitter()
+    scratch = [(9 + i) << 20 for i in range(len(low.scratch_bytes(zero, low.sizes)))]
+    low.emit(em, Slice(zero, low.sizes, [1 << 20, 2 << 20, 3 << 20], [4 << 20], scratch, []))
+    return em.rows

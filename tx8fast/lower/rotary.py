@@ -17,6 +17,9 @@ from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 
 
+PARTNERS = 2  # buffers of heads that are turned, so that one is filled while another is worked on
+
+
 class Rope(Lowering):
     """Rotary embedding: y = x * cos + partner(x) * sin per head; the sine table carries the sign."""
 
@@ -53,20 +56,34 @@ class Rope(Lowering):
         seq = 1 if self.row_table else hi[self.head_factor - 1] - lo[self.head_factor - 1]
         return Local(rows, heads * self.dim, self.dtype, True), heads, seq
 
+    @property
+    def apart(self) -> bool:
+        """True if every head is a matrix of its own, of whole channel blocks."""
+        return self.dim % block_size(self.dtype) == 0
+
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
-        return [self._shape(lo, hi)[0].size_bytes] * 3
+        local, heads, seq = self._shape(lo, hi)
+        if not self.apart:
+            return [local.size_bytes] * 3
+        head = local._replace(cols=self.dim).size_bytes
+        return [head] * PARTNERS + [head if seq != local.rows else 0] * 2
 
     def emit(self, em: Emitter, s: Slice) -> None:
         local, heads, seq = self._shape(s.lo, s.hi)
-        x, cos, sin = s.reads
-        partner, big_cos, big_sin = s.scratch
-        n = local.elems
-        self._swap(em, x, partner, local, heads)
-        for table, big in ((cos, big_cos), (sin, big_sin)):
-            self._spread(em, table, big, local, heads, seq)
-        em.vv("mul", partner, big_sin, partner, n, self.dtype)
-        em.vv("mul", x, big_cos, s.writes[0], n, self.dtype)
-        em.vv("add", s.writes[0], partner, s.writes[0], n, self.dtype)
+        own, tables = (local._replace(cols=self.dim), 1) if self.apart else (local, heads)
+        *partners, big_cos, big_sin = s.scratch
+        _, cos, sin = s.reads
+        if not (self.apart and seq == local.rows):  # else the tables are as large as a head, and lie like it
+            for table, big in ((cos, big_cos), (sin, big_sin)):
+                self._spread(em, table, big, own, tables, seq)
+            cos, sin = big_cos, big_sin
+        for h in range(heads // tables):
+            at = h * own.size_bytes
+            x, y, partner = s.reads[0] + at, s.writes[0] + at, partners[h % len(partners)]
+            self._swap(em, x, partner, own, tables)
+            em.vv("mul", partner, sin, partner, own.elems, self.dtype)
+            em.vv("mul", x, cos, y, own.elems, self.dtype)
+            em.vv("add", y, partner, y, own.elems, self.dtype)
 
     def _swap(self, em: Emitter, x: int, y: int, local: Local, heads: int) -> None:
         """y[j] = x[partner(j)]; lanes that do not rotate keep their own value."""

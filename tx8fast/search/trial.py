@@ -38,7 +38,7 @@ from tx8fast.tile.order import Fill, Order, tile_order
 from tx8fast.tile.schedule import TRIED, better, free_ranks, list_orders, measured
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
-from tx8fast.tile.transfers import dma_rows, in_pieces, part_of
+from tx8fast.tile.transfers import dma_rows, part_of
 
 LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
@@ -245,10 +245,7 @@ class PlanTimer:
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in tiling.plan.held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
         shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
-        placed, pieces = (
-            [a.placed for a in self.accesses],
-            [sharing.piece_bytes(tiling, k) for k in range(len(self.accesses))],
-        )
+        placed = [a.placed for a in self.accesses]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
@@ -258,10 +255,10 @@ class PlanTimer:
             if kind == "load" or kind == "store":
                 s = steps[i]
                 for k in stored if kind == "store" else (access,):
-                    shape = (s.lo, s.hi) if placed[k] else shapes[i], pieces[k]
+                    shape = (s.lo, s.hi) if placed[k] else shapes[i]
                     block = transfers[k].get(shape)
                     if block is None:
-                        block = transfers[k][shape] = self._transfer(k, s, pieces[k])
+                        block = transfers[k][shape] = self._transfer(k, s)
                     shift = self._shift(((k, s.copy[k]),)) if s.copy[k] else 0
                     out += block, shift, i, int(kind == "load" and i > 0)
             elif kind == "part":
@@ -346,9 +343,8 @@ class PlanTimer:
             self.moves[form] = [d for d in self.accesses[form[0]].transfers(step.lo, step.hi) if d.run_bytes]
         return self.moves[form]
 
-    def _transfer(self, k: int, step: LoopStep, most_bytes: int) -> int:
-        form = self._form(k, step)
-        key = *form, most_bytes
+    def _transfer(self, k: int, step: LoopStep) -> int:
+        key = self._form(k, step)
         found = self.pool.number.get(key)
         if found is None:
             name = "rdma" if k < len(self.low.reads) else "wdma"
@@ -356,7 +352,7 @@ class PlanTimer:
             if isinstance(access, TableRows):
                 rows = access.load(step.lo, step.hi, self.base[k], slot=0)
             else:
-                rows = dma_rows(name, in_pieces(self._moves(form, step), most_bytes), self.base[k])
+                rows = dma_rows(name, self._moves(key, step), self.base[k])
             found = self.pool.want(key, rows)
         return found
 
