@@ -16,7 +16,6 @@ from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 
-
 PARTNERS = 2  # buffers of heads that are turned, so that one is filled while another is worked on
 
 
