@@ -172,12 +172,12 @@ class Draft:
             raise Unfit(f"{op} does not take these element types")
         codes = output_codes(node, given, found)
         for a in found:
+            if not 0 < a.size <= self.at_most or a.ndim > 6:  # first: what is repeated takes no room until it is looked at
+                raise Unfit(f"{op} gives {a.shape}")
             if a.dtype.kind == "f" and not (np.isfinite(a).all() and np.abs(a).max(initial=0) < 3e4):
                 raise Unfit(f"{op} gives numbers that are not finite")
             if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31 - 1:
                 raise Unfit(f"{op} gives numbers beyond 32 bits")
-            if not 0 < a.size <= self.at_most or a.ndim > 6:
-                raise Unfit(f"{op} gives {a.shape}")
         self.nodes.append(node)
         static = op in ("Shape", "Size") or all(v.static for v in given)
         made = [Value(n, a, c, "node", static) for n, a, c in zip(outputs, found, codes)]
