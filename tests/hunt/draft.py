@@ -172,7 +172,9 @@ class Draft:
             raise Unfit(f"{op} does not take these element types")
         codes = output_codes(node, given, found)
         for a in found:
-            if not 0 < a.size <= self.at_most or a.ndim > 6:  # first: what is repeated takes no room until it is looked at
+            if (
+                not 0 < a.size <= self.at_most or a.ndim > 6
+            ):  # first: what is repeated takes no room until it is looked at
                 raise Unfit(f"{op} gives {a.shape}")
             if a.dtype.kind == "f" and not (np.isfinite(a).all() and np.abs(a).max(initial=0) < 3e4):
                 raise Unfit(f"{op} gives numbers that are not finite")

@@ -34,6 +34,30 @@ def nearly_largest(node: NodeProto) -> list[NodeProto]:
             make("Where", [y + "near", y + "many", y + "one"], [y])]  # fmt: skip
 
 
+def scores_above_f16(node: NodeProto, values: Mapping[str, np.ndarray]) -> bool:
+    """True for attention of which some score may be above what f16 holds; values: those that are known."""
+    if not node.op_type.endswith("Attention"):
+        return False
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    given = [values[n].astype(np.float64) if n in values else None for n in [*node.input, "", ""][:3]]
+    if node.op_type == "Attention" and node.domain:  # makes its queries and keys itself
+        x, w, b = given
+        if x is None or w is None:
+            return False
+        given = np.split(x @ w + (0 if b is None else b), 3, axis=-1)
+    q, k = given[0], given[1] if given[1] is not None else given[0]
+    if q is None or k is None or not q.size or not k.size:
+        return False
+    heads = attrs.get("num_heads", attrs.get("q_num_heads", 1))
+    if q.ndim == 3 and k.ndim == 3 and q.shape[-1] % heads == 0 and k.shape[-1] % (q.shape[-1] // heads) == 0:
+        depth = q.shape[-1] // heads
+        q, k = (t.reshape(*t.shape[:2], -1, depth).transpose(0, 2, 1, 3) for t in (q, k))
+    if q.ndim != 4 or k.ndim != 4 or q.shape[1] % k.shape[1]:
+        return False
+    scores = q @ np.repeat(k, q.shape[1] // k.shape[1], axis=1).swapaxes(2, 3)
+    return bool(np.abs(scores).max() * (attrs.get("scale", 0) or q.shape[-1] ** -0.5) > 65504)
+
+
 def any_may_win(node: NodeProto, runs: Sequence[np.ndarray]) -> np.ndarray:
     """True for ones that may stand anywhere in their row, and for its zeros: of disturbed runs several have different winners there, so
     that more runs would have further ones. runs: the node's result in each."""

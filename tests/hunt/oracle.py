@@ -12,19 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from hunt import nearly
 from hunt.draft import Value, output_codes
 from hunt.formats import EPS, F16, F32, FLOATS, I64, NARROW, SMALLEST, array_of, has_narrow, subgraphs, widen
-from hunt.nearly import (
-    NEAR,
-    NORMAL,
-    any_may_win,
-    lost_of_products,
-    nearly_largest,
-    norm_of_single_numbers,
-    sizes_in_norm,
-    sizes_in_window,
-    ties_decide,
-)
 from hunt.reference import Arrays, NoReference, Session, differs, with_all_values
 from hunt.steps import Steps, farthest
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
@@ -125,6 +115,9 @@ class Oracle:
         """Return what each output may be. compute: the float format that replaces the model's own. Raises NoReference."""
         if compute in NARROW and any(n.op_type == "DynamicQuantizeLinear" for n in self.model.graph.node):
             raise NoReference("the reference takes a scale in f32 that is rounded here")
+        halves = [n for n in self.model.graph.node if n.input and (compute or self.codes.get(n.input[0])) == F16]
+        if any(nearly.scores_above_f16(n, self.values | self.stored) for n in halves):
+            raise NoReference("scores that the reference has in f32")
         small = [self._disturbed(compute, s, 1.0) for s in range(SMALL_RUNS)]
         count = DECISION_RUNS if any(n.op_type in DECISIONS for n in self.model.graph.node) else LARGE_RUNS
         large = [self._disturbed(compute, 100 + s, LARGE) for s in range(count)]
@@ -151,7 +144,7 @@ class Oracle:
             if (
                 values is not None
                 and values.dtype.kind == "f"
-                and ties_decide(values, self._unit(node.input[0], compute))
+                and nearly.ties_decide(values, self._unit(node.input[0], compute))
             ):
                 raise NoReference("roundings decide which numbers are equal")
         winners = {n.output[0]: n for n in self.model.graph.node if n.op_type == "Hardmax"}
@@ -185,7 +178,7 @@ class Oracle:
                 if code == F16 or compute == F16:
                     allowed = allowed + 2.0**-22
             if name in tainted and name in winners:
-                unsure |= any_may_win(winners[name], [run[name] for run in (*runs[0], *runs[1])])
+                unsure |= nearly.any_may_win(winners[name], [run[name] for run in (*runs[0], *runs[1])])
             if (
                 name in poled
             ):  # rounding moves these by more than themselves, far from where the others are: they are anything
@@ -236,7 +229,7 @@ class Oracle:
         rng, side = np.random.default_rng(seed // 2), 1 - seed % 2 * 2
         feeds = dict(self.feeds)
         coarsest = max((EPS.get(c or 0, 0.0) for c in (compute, *self.codes.values())), default=0.0)
-        feeds[NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
+        feeds[nearly.NEAR] = np.asarray(8 * LARGE * coarsest if seed % 2 else -1, np.float32)
         feeds |= {f"{v} or nothing": np.ones(self.values[v].shape, np.float32) for v in self._kept}
         feeds |= self._steps.none() | (met or {})
         for place in places:
@@ -300,7 +293,7 @@ class Oracle:
             new = type(node)()
             new.CopyFrom(node)
             if node.op_type == "Hardmax" and node.input[0] in tainted:
-                nodes += nearly_largest(node)
+                nodes += nearly.nearly_largest(node)
                 continue
             if self._is_exact(node):
                 divide(node, new)
@@ -315,7 +308,7 @@ class Oracle:
                     continue  # rounded before, and where it meets what its reader jumps at, exactly that
                 if name in known and known[name].dtype == np.float32 and k < 4:
                     source, new.input[k] = new.input[k], f"{name}@{len(places)}"
-                    floor = NORMAL ** (1 / _exponent(node)) if node.op_type in ROOTS else 0.0
+                    floor = nearly.NORMAL ** (1 / _exponent(node)) if node.op_type in ROOTS else 0.0
                     disturb(name, new.input[k], terms**0.5, 0.0, source, floor)
             divide(node, new)
             nodes.append(new)
@@ -326,16 +319,16 @@ class Oracle:
                 if name in self.values and self.values[name].dtype == np.float32:
                     new.output[k] = name + "@"
                     wraps = node.op_type in WRAPS
-                    left = norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
-                    left = left + lost_of_products(node, self.values | self.stored)
+                    left = nearly.norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
+                    left = left + nearly.lost_of_products(node, self.values | self.stored)
                     inside = inner and inner * self._inside(node, self.values[name])
                     if k == 0:
-                        for sizes in (sizes_in_norm, sizes_in_window):
+                        for sizes in (nearly.sizes_in_norm, nearly.sizes_in_window):
                             inside = inside + sizes(node, self.values | self.stored)
                     disturb(name, name + "?" if wraps else name, 1 + terms / 2, inside, name + "@", left)
                     if wraps:
                         keep(name, name + "?", name + "?", name)
-        g.input.append(helper.make_tensor_value_info(NEAR, F32, ()))
+        g.input.append(helper.make_tensor_value_info(nearly.NEAR, F32, ()))
         g.input.extend(self._steps.inputs())
         g.output.extend(self._steps.measured())
         del g.node[:]

@@ -9,7 +9,7 @@ import pytest
 from hunt.checks import differences
 from hunt.draft import MICROSOFT, Draft, Value
 from hunt.formats import BF16, BOOL, EPS, F16, F32, I64, widen
-from hunt.nearly import any_may_win, sizes_in_norm
+from hunt.nearly import any_may_win, scores_above_f16, sizes_in_norm
 from hunt.oracle import Expected, Oracle
 from hunt.recipes import apply
 from hunt.reference import NoReference, Session, differs
@@ -134,6 +134,15 @@ def test_a_norm_may_be_off_by_what_its_mean_is_rounded_by(kind):
     nothing = (x == 0) & (np.arange(4)[:, None] < (1 if kind == "LayerNormalization" else 4))
     assert (np.abs(want.values[nothing]) < 1e-4).all() and (want.allowed[nothing] > 1e-7).all()
     assert (want.allowed[nothing] < 1e-4).all()
+
+
+@pytest.mark.parametrize("size, above", [(100.0, False), (400.0, True)])
+def test_scores_beyond_half_precision_are_not_judged(size, above):
+    """Of queries and keys that a model makes, and of those that it is given: two heads of four, scaled by a half."""
+    x, w = np.full((1, 3, 1), size), np.ones((1, 24))
+    own = helper.make_node("Attention", ["x", "w"], ["y"], domain=MICROSOFT, num_heads=2)
+    given = helper.make_node("MultiHeadAttention", ["q", "q", "q"], ["y"], domain=MICROSOFT, num_heads=2)
+    assert scores_above_f16(own, {"x": x, "w": w}) == scores_above_f16(given, {"q": np.full((1, 3, 8), size)}) == above
 
 
 def test_who_wins_by_chance_may_be_anybody_else():
