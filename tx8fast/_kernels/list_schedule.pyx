@@ -129,9 +129,8 @@ cdef int ordered(
 ) noexcept nogil:
     """Write the order, see `list_order`; all arguments are sound. room: of `order`; entries: what is written there."""
     cdef int64_t e, i, j, k, done = 0, out = 0, best, core_row, mask, over = 0, until = 0, q, entry, turn = 0
-    cdef int64_t n_core = 0, n_steps = 0, end, landed, wanted[WINDOWS]  # rows of engines that would have to wait for it, or leave their usual one
+    cdef int64_t n_core = 0, n_steps = 0, end, landed, late, wanted[WINDOWS]  # rows of engines that would have to wait for it, or leave their usual one
     cdef int w
-    cdef int64_t late
     cdef Way way, best_way
     cdef Step steps[AHEAD + 1]
     cdef Kept kept[ENGINES][AHEAD + 1]  # behind the next step, behind the one after it, and behind this wait
