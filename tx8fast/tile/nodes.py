@@ -166,7 +166,10 @@ class Nodes:
             rank = by_steps(self.kind, busy, self.fill, before)
         elif way.better_than:
             rank = self._better(cycles, before, way)
-        order, worker = list_order(self.kind, self.issue, cycles, before, QUEUE_DEPTH, windows, rank)
+        issue = self.issue
+        if way.whole:
+            issue, cycles = self.issue + self.landing, np.where(self.row >= 0, cycles, 0)
+        order, worker = list_order(self.kind, issue, cycles, before, QUEUE_DEPTH, windows, rank)
         wait, node = order < 0, np.maximum(order, 0)
         first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
         end = np.cumsum(size)

@@ -67,7 +67,7 @@ class Ordered:
 #: first of those compared, which equals are decided for, has none
 TRIED = (Way("free", True, drains=True, better_than="age"), Way("free", better_than="age", held=True))
 COMPARED = (Way("free", behind=True, better_than="age"), TRIED[1], Way("free", drains=True, better_than="path"),
-            Way("stepped"), Way("stepped", drains=True))  # fmt: skip
+            Way("stepped"), Way("stepped", drains=True), Way("free", better_than="age", held=True, whole=True))  # fmt: skip
 WAYS = (*COMPARED, Way("nest", reach=1))
 
 
