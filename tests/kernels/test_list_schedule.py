@@ -178,6 +178,17 @@ def test_an_engine_is_left_to_what_a_multicast_lets_go(cycles, want) -> None:
     assert order.tolist() == want
 
 
+@pytest.mark.parametrize(("under_way", "want"), [(0, [0, 1, 2]), (500, [0, 2, 1])])
+def test_rows_go_while_what_the_core_has_begun_is_under_way(under_way, want) -> None:
+    """The core receives what it has sent; row 2, which had to wait for the sending alone, goes before if the message takes time."""
+    core = _kernels.ENGINES
+    windows = _kernels.Windows([0, 0, -1], [0, 0, 0], [0] * 3, 180)
+    order, _ = _kernels.list_order(
+        [core, core, 1], [100, 0, 1], [under_way, 0, 10], csr([[], [0], [0]]), DEPTH, windows
+    )
+    assert order.tolist() == want
+
+
 @pytest.mark.parametrize("held", [0, 1])
 def test_rows_are_held_until_the_core_has_done_so_much(held) -> None:
     core = _kernels.ENGINES

@@ -37,6 +37,17 @@ def both_plans(case, seed: int, **more) -> None:
         check(with_plan(case, plan), inputs, **more)
 
 
+@pytest.mark.parametrize(
+    ("shape", "rows"), [((1, 77, 193), (77, 193)), ((1, 9, 100), (1, 1, 9, 100)), ((1, 1, 50, 64), (50, 64))]
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_blocked_rows_that_lack_leading_dimensions_of_one(shape, rows, first) -> None:
+    args = Arg(shape, "bf16", "blocked"), Arg(rows, "bf16", "blocked")
+    case = one_op("sub", *(args if first else args[::-1]), out="blocked")
+    assert case.segment.info["engine"] == "elementwise"
+    both_plans(case, 3)
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("kind", UNARY)
 def test_unary_on_special_values(kind: str, dtype: str) -> None:

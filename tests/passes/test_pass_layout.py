@@ -144,6 +144,22 @@ def test_reshape_that_keeps_batch_rows_and_channels_follows():
     assert [op.attrs["mem_layout"] for op in ops_of(p, "reshape")] == ["blocked", "dense"]
 
 
+@pytest.mark.parametrize(
+    ("images", "rows", "form"),
+    [(1, (8, 64), "blocked"), (2, (8, 64), "dense"), (1, (1, 8, 64), "blocked"), (1, (2, 4, 64), "dense")],
+)
+def test_rows_that_lack_a_single_batch_fit_blocks(images, rows, form):
+    """Positions that are added to a single image lie in the same blocks as the image's; those of several images, or batches that
+    would become rows, do not."""
+    g = SmallGraph(x=((images, 8, 64) if len(rows) < 3 or rows[0] == 1 else (1, *rows), "f32"))
+    h = g("softmax", g.args["x"])
+    y = g("add", h, g.param("positions", rows))
+    p = g.done(y=g("softmax", y))
+    LayoutAlign().run(p)
+    check_forms(p)
+    assert ops_of(p, "add")[0].attrs["mem_layout"] == form
+
+
 def test_a_fixed_form_stays():
     g = SmallGraph(x=((4, 64), "f32"))
     p = g.done(y=g("relu", g.args["x"], mem_layout="blocked"))

@@ -23,6 +23,13 @@ def test_of_chains_that_overlap_the_one_that_saves_most_is_taken() -> None:
     assert saving_most([*cost], cost, chains, edges(4)) == ([(0,), (3,), (1, 2)], {(1, 2)})
 
 
+def test_of_chains_that_save_nearly_the_same_the_one_of_most_steps_is_taken() -> None:
+    cost = {(0,): 50.0, (1,): 50.0, (2,): 50.0}
+    for saved, longest in ((29.5, True), (29.0, False)):
+        chains = {(1, 2): 70.0, (0, 1, 2): 150.0 - saved}
+        assert (saving_most([*cost], cost, chains, edges(3))[1] == {(0, 1, 2)}) == longest
+
+
 def test_what_a_chain_leaves_over_may_join_another_one() -> None:
     """A part of a group saves nothing by itself, but with its neighbour once the rest of the group is a chain."""
     cost = {(0,): 50.0, (1, 2, 3): 150.0, (1,): 20.0, (2,): 70.0, (3,): 70.0}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tx8fast
-from tests.support.one_op import Arg, one_op, random_plan, with_plan
+from tests.simulator.planting import findings
+from tests.support.one_op import Arg, build, check, one_op, random_plan, with_plan
 from tx8fast import isa
 from tx8fast._kernels import byte_dependences, list_order
 from tx8fast.api import CompiledProgram
@@ -18,6 +19,8 @@ from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.epochs import LOADS, STORES, time_steps
+from tx8fast.tile.nodes import Multicast, Nodes
+from tx8fast.tile.ranks import Way
 from tx8fast.tile.schedule import ORDERS, TileOrder, free_ranks, list_orders, measured
 
 MODEL = Path(__file__).resolve().parent.parent / "data" / "onnx" / "bert-encode-op23.onnx"
@@ -153,6 +156,42 @@ def test_transfers_of_one_place_in_ddr_keep_their_order() -> None:
     ]
     transfers = [[u for u in isa.units(rows).tolist() if u in (2, 3)] for rows in found]
     assert transfers[1] == [2, 3] * 6 != transfers[0]
+
+
+@pytest.mark.parametrize("touches", [False, True])
+def test_a_row_goes_while_messages_are_under_way(touches: bool) -> None:
+    """A tile has sent at 1500 cycles and has all that is sent to it at 9000: meanwhile runs what does not touch the target."""
+    machine, target = load_machine("tx8"), 1 << 20
+    wait = isa.make("wait_worker", workers=0)
+    rows = isa.rows([wait, wait, isa.make("exp_v", src0=target if touches else 256, dst=512, n=64, fmt=F32)])
+    columns = Columns(machine, rows)
+    multicast = Multicast(0, 2, 1500, 9000, [], [(target, target + 4096)], [])
+    nodes = Nodes(machine, columns, (columns.read, columns.write, np.arange(3)), [multicast], np.zeros(3, np.int64))
+    order, windows = nodes.seen(*nodes.ordered(30.0, Way("free", better_than="age")))
+    found = measured(nodes.costs, order, 30.0, 32.0, windows)
+    begin = found.start[order.tolist().index(2)]
+    assert (begin >= 9000) == touches and 9000 <= found.cycles < 9000 + 2 * machine.kcore.wait_cycles + found.end[
+        2
+    ] - found.start[2]
+    assert sorted(order[order < 3].tolist()) == [0, 1, 2]
+
+
+def test_norms_go_on_while_operands_arrive() -> None:
+    """Tiles that normalise rows of their own while weights are sent to all of them: right values, nothing for the sanitizer, and rows of
+    the engines stand between the last sending and the receiving."""
+    wide = Arg((512, 1024), "bf16", "blocked", -0.1, 0.1)
+
+    def body(b, x, weight, gain):
+        y = b.op("rmsnorm", x, gain, mem_layout="blocked").results[0]
+        return [b.op("gemm", y, weight, mem_layout="blocked").results[0]]
+
+    case = build((Arg((512, 512), "bf16", "blocked"), wide, Arg((512,), "bf16")), body, opt=2)
+    check(case, tolerance=0.05)
+    assert not findings(case.program)
+    receive, send = (isa.INSTRUCTIONS[name].OPCODE for name in ("recv", "send"))
+    codes = [isa.expand(c)["opcode"].tolist() for s in case.program.segments for c in s.codes]
+    before = [c[i - 1] for c in codes for i, op in enumerate(c) if op == receive]
+    assert before and any(op != send for op in before)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -102,7 +102,7 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
     window of every row (n,).
 
     engine, issue, cycles (n,): who runs a row (`ENGINES`: the core itself), how long the core takes to issue it and the
-    engine to run it; before: CSR, what each must follow (smaller numbers); depth: entries of every engine's queue; windows:
+    engine to run it, or, of what the core does itself, until the next thing that it does may begin; before: CSR, what each must follow (smaller numbers); depth: entries of every engine's queue; windows:
     None: all rows have window 0, and there is nothing the core does. rank (n,), a permutation: of rows that could start at the
     same time the one of the smallest rank goes first; None: by number."""
     kernel = "list_order"

@@ -9,7 +9,7 @@
 # What the core does itself, a multicast, waits for the windows of what it depends on. Rows that start before it would be
 # over go first, unless they would make this wait or one of the next steps' waits longer, or would keep their engine from a row of
 # smaller rank that may begin when the core has done its next steps. After the wait and before the step, rows may go that the
-# wait has set free from their window.
+# wait has set free from their window. What a step has begun may go on beside the core, for its cycles; then the next step may begin.
 #
 # An order becomes better when it is made backwards from its end, and forwards again in the order of the begins found
 # (forward-backward improvement: Li and Willis, An iterative scheduling technique for resource-constrained project scheduling, 1992).
@@ -25,7 +25,7 @@ from tx8fast._kernels._status cimport BAD_INPUT, DEADLOCK, OK, OUT_OF_MEMORY, OU
 
 cdef enum:
     LOOK = 16  # rows per engine that are looked at for the next one
-    AHEAD = 2  # steps of the core behind the next one whose waits rows do not make longer
+    AHEAD = 3  # steps of the core behind the next one whose waits rows do not make longer
 
 cdef struct Queue:
     int64_t* rows    # that may come next, ascending
@@ -63,6 +63,7 @@ cdef struct State:
     const int64_t* depth
     int64_t wait_cycles
     int64_t core
+    int64_t landed           # when what the core's last step has begun is over
     int64_t waited[WINDOWS]  # waits so far
     int64_t end[WINDOWS]     # of the last row
     int64_t* ready
@@ -128,23 +129,22 @@ cdef int ordered(
 ) noexcept nogil:
     """Write the order, see `list_order`; all arguments are sound. room: of `order`; entries: what is written there."""
     cdef int64_t e, i, j, k, done = 0, out = 0, best, core_row, mask, over = 0, until = 0, q, entry, turn = 0
-    cdef int64_t n_core = 0, n_steps = 0, end, wanted[WINDOWS]  # rows of engines that would have to wait for it, or leave their usual one
+    cdef int64_t n_core = 0, n_steps = 0, end, landed, late, wanted[WINDOWS]  # rows of engines that would have to wait for it, or leave their usual one
     cdef int w
-    cdef bint late
     cdef Way way, best_way
     cdef Step steps[AHEAD + 1]
     cdef Kept kept[ENGINES][AHEAD + 1]  # behind the next step, behind the one after it, and behind this wait
     cdef State s
     cdef Queue* own
     cdef Kept* first
-    # cores: steps of the core, one after the other; seen: when a row was last found to follow the core's next step; waits: windows
-    # that a step of the core has still to wait for itself
+    # cores: steps of the core, one after the other; seen: when a row was last found to follow some of those that come next, and how
+    # many; waits: windows that a step of the core has still to wait for itself
     cdef Ints memory, missing, after_ptr, after, lists, cores, seen, waits
     entries[0] = 0
     if n == 0:
         return OK
     s.engine, s.issue, s.cycles, s.window = engine, issue, cycles, window
-    s.home, s.depth, s.wait_cycles, s.core = home, depth, wait_cycles, 0
+    s.home, s.depth, s.wait_cycles, s.core, s.landed = home, depth, wait_cycles, 0, 0
     memory = <Ints>calloc((7 + WINDOWS + ENGINES) * n + ptr[n] + 2, sizeof(int64_t))
     if memory == NULL:
         return OUT_OF_MEMORY
@@ -179,7 +179,7 @@ cdef int ordered(
         best, mask, turn = -1, 0, turn + 1
         core_row = cores[n_core] if n_core < n_steps and missing[cores[n_core]] == 0 else -1
         if core_row >= 0:
-            over = s.core
+            over, landed = s.core, s.landed
             for q in range(AHEAD + 1):
                 j = cores[n_core + q] if n_core + q < n_steps else -1
                 steps[q].row = j
@@ -192,13 +192,14 @@ cdef int ordered(
                     if missing[i] >= 0 and engine[i] < ENGINES:  # will be issued
                         mask |= 1 << usual(&s, i)
                 steps[q].mask = mask
-                steps[q].until = max(over, drained(&s, mask))
+                steps[q].until = max(max(over, landed), drained(&s, mask))
                 over = steps[q].over = steps[q].until + issue[j] + (wait_cycles if mask else 0)
+                landed = over + cycles[j]
             mask, until, over = steps[0].mask, steps[0].until, steps[0].over
             for e in range(ENGINES):
                 for q in range(AHEAD + 1):
                     kept[e][q].rank = n
-            for q in range(2):
+            for q in range(AHEAD):
                 j = steps[q].row
                 if j < 0:
                     break
@@ -206,9 +207,8 @@ cdef int ordered(
                     i = after[e]
                     if engine[i] == ENGINES:
                         continue
-                    late = seen[i] == turn  # the step before is another one that it follows
-                    if q == 0:
-                        seen[i] = turn
+                    late = seen[i] % (AHEAD + 1) if seen[i] // (AHEAD + 1) == turn else 0  # of the steps before it follows as many
+                    seen[i] = turn * (AHEAD + 1) + late + 1
                     first = &kept[engine[i]][q]
                     if missing[i] == 1 + late and rank[i] < first.rank:
                         first.rank, first.ready = rank[i], max(steps[q].over, s.ready[i])
@@ -275,8 +275,9 @@ cdef int ordered(
         for i in range(k, own.size):
             own.rows[i] = own.rows[i + 1]
         over = best_way.start
-        n_core += engine[best] == ENGINES
-        if engine[best] < ENGINES:
+        if engine[best] == ENGINES:
+            n_core, s.landed = n_core + 1, best_way.core + cycles[best]
+        else:
             over = best_way.start + cycles[best]
             own.start[own.issued & (RING - 1)] = best_way.start
             own.issued += 1
@@ -304,7 +305,7 @@ cdef int ordered(
 def list_order(
     const int64_t[::1] engine,   # IN  (n,) in [0, ENGINES); ENGINES: the core itself
     const int64_t[::1] issue,    # IN  (n,) cycles of the core
-    const int64_t[::1] cycles,   # IN  (n,) of the engine
+    const int64_t[::1] cycles,   # IN  (n,) of the engine; of the core: until its next step may begin
     const int64_t[::1] window,   # IN  (n,) register window, -1: the first or the last one; of the core: mask it waits for
     const int64_t[::1] home,     # IN  (n,) the one of these that a row takes unless the other one needs no wait and this does
     const int64_t[::1] held,     # IN  (n,) steps of the core that are to be over before a row goes, if there is anything else to do

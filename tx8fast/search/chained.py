@@ -18,6 +18,8 @@ from tx8fast.search.memory import Memory
 from tx8fast.search.partition import Edge, in_line
 from tx8fast.search.planning import Planner
 
+#: of the most cycles that a chain saves, what a longer one may save instead: estimates are no better, and it has fewer launches
+NEARLY = 0.98
 SECONDS = 1.0  # of the search for chains, as an amount of work
 
 
@@ -59,7 +61,8 @@ def _chained(fn: FunctionTable, memory: Memory, parts: Mapping[tuple[int, ...], 
 def saving_most(groups: Sequence[Items], cost: Mapping[Items, float], chains: Mapping[Items, float], edges: Sequence[Edge]
                 ) -> tuple[list[Items], set[Items]]:  # fmt: skip
     """Return groups, some of them as chains (cycles of both by their steps), and which are: of chains that overlap the one that saves
-    most, then what saves most of what is left. Steps of a group that a chain leaves out stand alone."""
+    most, of those that save nearly as much that of most steps, then what saves most of what is left. Steps of a group that a chain leaves
+    out stand alone."""
     chosen, chained, left = list(groups), set(), dict(chains)
     while left:
         owner = {i: k for k in chosen for i in k}
@@ -71,7 +74,10 @@ def saving_most(groups: Sequence[Items], cost: Mapping[Items, float], chains: Ma
                 saving = sum(cost[k] for k in parts) - cycles - sum(cost[k] for k in alone)
                 if saving > 0:
                     saved[items] = saving, alone
-        for items in sorted(saved, key=lambda items: (-saved[items][0], items)):
+        nearly = NEARLY * max([saving for saving, _ in saved.values()], default=0.0)
+        for items in sorted(
+            saved, key=lambda items: (-len(items) * (saved[items][0] >= nearly), -saved[items][0], items)
+        ):
             inside = {i for k in (items, *saved[items][1]) for i in k}
             wanted = [*(k for k in chosen if not inside & set(k)), *saved[items][1], items]
             del left[items]

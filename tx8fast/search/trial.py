@@ -275,7 +275,7 @@ class PlanTimer:
                 out += block, 0, 0, int(f > 0)
             elif kind == "exchange":
                 multicasts.append(self._multicast(tiling, order, f, groups, len(out) // 4, parts[f]))
-                out += self._row("wait_worker", workers=0), 0, 0, 0
+                out += self._exchange(), 0, 0, 0
             elif kind == "emit":
                 computes.append(len(out) // 4)
                 out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0
@@ -296,7 +296,7 @@ class PlanTimer:
             write.append((target, target + size))
         sets = tuple([groups[k][0] for k in fill.changed])
         made = self.exchanges.of(sets, tuple([gathers.loaders(tiling, k, step) for k in fill.changed]))
-        return Multicast(at, at, made.cycles(sizes, f > 0), read, write, parts)
+        return Multicast(at, at, *made.times(sizes, f > 0), read, write, parts)
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
         """Return the number of the distances to these copies of all buffers."""
@@ -324,10 +324,10 @@ class PlanTimer:
             found = self.pool.want(("prologue",), em.rows)
         return found
 
-    def _row(self, name: str, **fields: int) -> int:
-        key = (name, *fields.values())
-        found = self.pool.number.get(key)
-        return self.pool.want(key, [isa.make(name, **fields)]) if found is None else found
+    def _exchange(self) -> int:
+        """Return the block of rows that stand for sending and receiving."""
+        found = self.pool.number.get(("exchange",))
+        return self.pool.want(("exchange",), [isa.make("wait_worker", workers=0)] * 2) if found is None else found
 
     def _form(self, k: int, step: LoopStep) -> tuple:
         """Return what a transfer depends on: where a box lies matters little for its time, what is clipped from it does."""

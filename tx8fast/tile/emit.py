@@ -96,7 +96,7 @@ class NestCode:
         self.reach: dict[
             int, tuple[list[Range], list[Range]]
         ] = {}  # bytes that a block sends, and that then have arrived
-        self.known_cycles: dict[tuple, int] = {}  # of multicasts
+        self.known_times: dict[tuple, tuple[int, int]] = {}  # of multicasts
         self.loaders: dict[int, tuple] = {}  # step of a fill -> which tiles load it
         for action in order.actions:
             if action.kind in ("part", "meet", "exchange"):
@@ -144,23 +144,23 @@ class NestCode:
         made = []
         for f, fill in enumerate(fills):
             read, write = reach[f]
-            cycles = self._cycles(fill, f in met, write)
-            made.append(Multicast(span[f][0], span[f][1], cycles, read, write, parts[f]))
+            sending, cycles = self._times(fill, f in met, write)
+            made.append(Multicast(span[f][0], span[f][1], sending, cycles, read, write, parts[f]))
         step_fill = np.searchsorted([fill.step for fill in fills], np.arange(len(self.order.steps)), "right") - 1
         return made, np.repeat(step_fill[self.step], np.diff(begin))
 
-    def _cycles(self, fill: Fill, met: bool, arrived: Sequence[Range]) -> int:
-        """Return the cycles from the meeting, if tiles meet, to the arrival of all slices of a fill everywhere."""
+    def _times(self, fill: Fill, met: bool, arrived: Sequence[Range]) -> tuple[int, int]:
+        """Return the cycles from the meeting, if tiles meet, until all have sent, and to the arrival of all slices of a fill everywhere."""
         loaders = self.loaders.get(fill.step)
         if loaders is None:
             step = self.order.steps[fill.step]
             loaders = self.loaders[fill.step] = tuple([gathers.loaders(self.tiling, k, step) for k in fill.changed])
         key = fill.changed, loaders, met, tuple([b - a for a, b in arrived])
-        if key not in self.known_cycles:
+        if key not in self.known_times:
             groups = tuple([sharing.groups(self.tiling, k) for k in fill.changed])
             of = multicast.exchanges(self.low.machine).of(groups, loaders)
-            self.known_cycles[key] = of.cycles(key[-1], met)
-        return self.known_cycles[key]
+            self.known_times[key] = of.times(key[-1], met)
+        return self.known_times[key]
 
     # -- actions -------------------------------------------------------------------------------------------------
 

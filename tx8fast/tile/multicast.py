@@ -90,17 +90,22 @@ class Exchange:
         self.copies = copies
         self.machine, self.groups, self.loaders = machine, groups, loaders
         self.masks, self.meeting = masks, meeting
-        self.known: dict[tuple, int] = {}
+        self.known: dict[tuple, tuple[int, int]] = {}
         self.rows: dict[bool, tuple[EventInput, np.ndarray]] = {}
 
     def cycles(self, sizes: Sequence[int], meet: bool) -> int:
         """Return the cycles until every tile has slices of `sizes` bytes, read by read. meet: tiles meet before."""
+        return self.times(sizes, meet)[1]
+
+    def times(self, sizes: Sequence[int], meet: bool) -> tuple[int, int]:
+        """Return the cycles until every tile's core has sent, and until every tile has slices of `sizes` bytes, read by read. meet:
+        tiles meet before."""
         key = (meet, *sizes)
         if key not in self.known:
-            self.known[key] = self._cycles(sizes, meet)
+            self.known[key] = self._times(sizes, meet)
         return self.known[key]
 
-    def _cycles(self, sizes: Sequence[int], meet: bool) -> int:
+    def _times(self, sizes: Sequence[int], meet: bool) -> tuple[int, int]:
         if meet not in self.rows:
             self.rows[meet] = self._input(meet)
         events, (row, read, rank, arrival) = self.rows[meet]
@@ -115,7 +120,8 @@ class Exchange:
         if self.copies:  # a tile's own parts do not arrive
             np.subtract.at(arg[:, 0], arrival[rank >= 0], own[rank >= 0])
         port = float(self.machine.dma.port_bytes)
-        return simulate_events(events, QUEUE_DEPTH, port, self.machine.ddr_bytes_per_cycle).cycles
+        found = simulate_events(events, QUEUE_DEPTH, port, self.machine.ddr_bytes_per_cycle)
+        return int(found.start[events.kind == KIND_SEND].max(initial=0)), found.cycles
 
     def _input(self, meet: bool) -> tuple[EventInput, np.ndarray]:
         """Return the rows of all tiles, and what makes up their bytes (4, n): row, read, the rank of the part that is

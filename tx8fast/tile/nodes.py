@@ -2,9 +2,9 @@
 
 May import: isa, machine, _kernels, tile.blocks, tile.epochs, tile.multicast. Must not: choose an order, know ops.
 
-A *multicast* is a step of the core in two halves. It waits until the tile's own parts are there; from then on the parts of the
-next one may be loaded. Then, when nobody on this tile uses the target's bytes any more, it meets the other tiles, sends and
-receives. What rows of two register windows need of each other is waited for where it stands then (hardware manual 15).
+A *multicast* is three steps of the core. It waits until the tile's own parts are there; from then on the parts of the
+next one may be loaded. Then, when nobody on this tile uses the target's bytes any more, it meets the other tiles and sends. While
+messages are under way, the core issues other rows; then it receives. What rows of two register windows need of each other is waited for where it stands then (hardware manual 15).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import Csr, Windows, byte_dependences, improved, list_order, within_reach
-from tx8fast._kernels._facade_events import KIND_WAIT_WORKER
+from tx8fast._kernels._facade_events import KIND_RECV, KIND_SEND, KIND_WAIT_WORKER
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Columns
 from tx8fast.tile.epochs import STORES, by_steps
@@ -28,8 +28,10 @@ from tx8fast.tile.ranks import Way, by_path
 CORE = len(QUEUE_DEPTH)  # behind the engines
 TDMA = 4  # the engine that moves data in scratchpad
 MASKS = 8  # of three windows
+MESSAGE_BYTES = 1  # of the one message that a tile sends itself: how long it takes is its own time
 #: steps of the core from the last one before a fill is used until stores of what it makes go, if they are to stay behind loads
-BEHIND = 4
+BEHIND = 6
+STEPS = 3  # of the core in a multicast
 
 Range = tuple[int, int]
 #: (m, 4, 2) and (m, 2, 2): byte ranges that are read and written; (n,): which of them a row has
@@ -37,12 +39,13 @@ Touched = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Multicast(NamedTuple):
-    """Rows [begin, end) that bring one fill, in the nest's order. cycles: of the core, from the meeting to the last byte; read,
-    write: bytes of the parts and of the targets; parts: rows that load the own parts, ascending, with the number of the multicast that
+    """Rows [begin, end) that bring one fill, in the nest's order, the last of which receives. sending, cycles: of the core, from the
+    meeting until it has sent, and to the last byte; read, write: bytes of the parts and of the targets; parts: rows that load the own parts, ascending, with the number of the multicast that
     used their bytes before, -1: none."""
 
     begin: int
     end: int
+    sending: int
     cycles: int
     read: Sequence[Range]
     write: Sequence[Range]
@@ -57,8 +60,8 @@ def waits(machine: Machine) -> tuple[np.ndarray, Columns]:
 
 
 class Nodes:
-    """An engine's rows each for itself, and two steps of the core per multicast. `costs` are of all rows and, behind them, of those
-    that wait; `timed` says which rows are: the time of a multicast is in its first one. costs: of the rows; touched: by them;
+    """An engine's rows each for itself, and three steps of the core per multicast. `costs` are of all rows and, behind them, of those
+    that wait; `timed` says which rows are: the time of a multicast is in its first one and its last. costs: of the rows; touched: by them;
     fill (n,): the number of the multicast that the row's slice belongs to."""
 
     def __init__(self, machine: Machine, costs: Columns, touched: Touched, multicasts: Sequence[Multicast], fill: np.ndarray
@@ -73,33 +76,41 @@ class Nodes:
         )
         own = np.flatnonzero(costs.kind[:n] < CORE)
         begin, end = np.array([m[:2] for m in multicasts], np.int64).reshape(-1, 2).T
-        # a multicast's first half stands before the parts of the next one, which may then be loaded
+        # a multicast's first step stands before the parts of the next one, which may then be loaded
         parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n]
-        place = np.concatenate([3 * own + 2, 3 * np.minimum(begin, parts), 3 * begin + 1])
+        place = np.concatenate([4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2])
         by_place = np.argsort(place, kind="stable")
-        node = np.argsort(by_place)  # of own rows, first halves, second halves
-        self.waiting, self.meeting = node[len(own) : len(own) + count], node[len(own) + count :]
-        first = np.concatenate([own, np.full(count, self.sent_row), begin])
-        size = np.concatenate([np.ones(len(own) + count, np.int64), end - begin])
+        node = np.argsort(by_place)  # of own rows, first, second and third steps
+        self.waiting, self.meeting, self.receiving = node[len(own) :].reshape(STEPS, count)
+        first = np.concatenate([own, np.full(count, self.sent_row), begin, end - 1])
+        size = np.concatenate([np.ones(len(own) + count, np.int64), end - 1 - begin, np.ones(count, np.int64)])
         size[len(own)] = 0  # before the first one nothing was sent
         self.first, self.size, self.node = first[by_place], size[by_place], np.full(n, -1)
         self.node[own] = node[: len(own)]
-        self.row = np.concatenate([own, np.full(2 * count, -1)])[by_place]  # -1: the core
+        self.row = np.concatenate([own, np.full(STEPS * count, -1)])[by_place]  # -1: the core
         engine, at = self.row >= 0, np.maximum(self.row, 0)
         self.kind = np.where(engine, costs.kind[at], CORE)
         self.issue = np.where(engine, costs.issue[at], 0)
         self.issue[self.waiting] = self.size[self.waiting] * self.wait_cycles
-        self.issue[self.meeting] = [m.cycles for m in multicasts]
+        self.issue[self.meeting] = [m.sending for m in multicasts]
+        self.landing = np.zeros(len(self.row), np.int64)  # cycles from a step of the core until the next one may begin
+        self.landing[self.meeting] = [m.cycles - m.sending for m in multicasts]
         self.window = np.where(engine, -1, 0)
         self.window[self.waiting] = 1 << LOADS
         self.window[self.node[self.loads[0]]] = LOADS
         self.fill = np.where(engine, fill[at], 0)
-        self.fill[self.waiting] = self.fill[self.meeting] = np.arange(count)
+        self.fill[self.waiting] = self.fill[self.meeting] = self.fill[self.receiving] = np.arange(count)
         self.before = self._before(touched, multicasts)
         self.home = self._home()
-        for m in multicasts:  # in their first row the core is busy, and nothing else
-            self.timed[m.begin + 1 : m.end] = False
-            costs.kind[m.begin : m.end], costs.issue[m.begin], costs.fixed[m.begin] = KIND_WAIT_WORKER, m.cycles, 0
+        for m in multicasts:  # of which the tile sees one message, to itself
+            first, last = m.begin, m.end - 1
+            self.timed[first + 1 : last] = False
+            costs.kind[last], costs.issue[last], costs.fixed[last], costs.windows[last] = KIND_RECV, 0, 0, MESSAGE_BYTES
+            if first < last:
+                costs.kind[first], costs.windows[first] = KIND_SEND, MESSAGE_BYTES
+                costs.issue[first], costs.fixed[first] = m.sending, m.cycles - m.sending
+            else:  # it sends nothing, and only waits
+                costs.kind[last], costs.issue[last], costs.windows[last] = KIND_WAIT_WORKER, m.cycles, 0
 
     def _before(self, touched: Touched, multicasts: Sequence[Multicast]) -> Csr:
         """Return what every node must follow."""
@@ -113,11 +124,11 @@ class Nodes:
         for (r, w), i in known.items():
             read[n_plain + i, : len(r)], write[n_plain + i, : len(w)] = r or 0, w
         at = np.where(self.row >= 0, touched[2][np.maximum(self.row, 0)], n_plain + more - 1)
-        at[self.meeting] = n_plain + np.array(number)
+        at[self.meeting] = at[self.receiving] = n_plain + np.array(number)
         ptr, before = byte_dependences(read, write, at)
         after = np.repeat(np.arange(n), np.diff(ptr))
         waiting = self.waiting
-        pairs = [np.stack([waiting, self.meeting]), np.stack([self.meeting[:-1], waiting[1:]])]
+        pairs = [np.stack([waiting, self.meeting]), np.stack([self.receiving[:-1], waiting[1:]])]
         row, own, sent = self.loads
         again = sent >= 0
         pairs += [np.stack([self.node[row], waiting[own]]), np.stack([waiting[sent[again] + 1], self.node[row[again]]])]
@@ -145,17 +156,20 @@ class Nodes:
 
     def ordered(self, rate: float, way: Way) -> tuple[np.ndarray, np.ndarray]:
         """Return the places of rows in the order of list scheduling, and the window of each. rate: bytes per cycle of a transfer."""
-        stay = np.where(way.behind & (self.kind == STORES), 2 * self.fill + BEHIND + 1, 0)
+        stay = np.where(way.behind & (self.kind == STORES), STEPS * self.fill + BEHIND + 1, 0)
         windows = Windows(self.window, self.home, stay, self.wait_cycles, way.drains)
-        cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], 0)
+        cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], self.landing)
         before = within_reach(self.before, way.reach) if way.reach else self.before
         rank = None
         if way.policy == "stepped":
-            busy = np.where(self.row >= 0, cycles, self.issue)
+            busy = np.where(self.row >= 0, cycles, self.issue + self.landing)
             rank = by_steps(self.kind, busy, self.fill, before)
         elif way.better_than:
             rank = self._better(cycles, before, way)
-        order, worker = list_order(self.kind, self.issue, cycles, before, QUEUE_DEPTH, windows, rank)
+        issue = self.issue
+        if way.whole:
+            issue, cycles = self.issue + self.landing, np.where(self.row >= 0, cycles, 0)
+        order, worker = list_order(self.kind, issue, cycles, before, QUEUE_DEPTH, windows, rank)
         wait, node = order < 0, np.maximum(order, 0)
         first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
         end = np.cumsum(size)
@@ -170,8 +184,8 @@ class Nodes:
         core, beside = self.row < 0, (self.row < 0) & (not way.held)
         kind, issue, took = (
             np.where(core, TDMA, self.kind),
-            np.where(beside, 0, self.issue),
-            np.where(beside, self.issue, cycles),
+            np.where(beside, 0, self.issue + self.landing),
+            np.where(core, np.where(beside, self.issue + self.landing, 0), cycles),
         )
         rank = by_path(took, before) if way.better_than == "path" else None
         first, _ = list_order(kind, issue, took, before, QUEUE_DEPTH, rank=rank)

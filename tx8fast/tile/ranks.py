@@ -16,7 +16,8 @@ class Way(NamedTuple):
     """How multicasts and rows are ordered. behind: stores stay behind the loads of the fill after next, which hold up all tiles;
     reach: places by which a row may go earlier than it stands in the nest, 0: any; drains: waits take in every window that will be
     over by their end; better_than: the order that is improved, in which of rows that could start at the same time the older one goes
-    first ("age") or that on which most waits ("path"); held: meanwhile multicasts hold up the core, else rows go on beside them."""
+    first ("age") or that on which most waits ("path"); held: meanwhile multicasts hold up the core, else rows go on beside them;
+    whole: rows that go between sending and receiving are not looked for."""
 
     policy: str
     behind: bool = False
@@ -24,6 +25,7 @@ class Way(NamedTuple):
     drains: bool = False
     better_than: str = ""
     held: bool = False
+    whole: bool = False
 
 
 def by_path(cycles: np.ndarray, before: Csr) -> Ints:

@@ -27,6 +27,7 @@ from tx8fast._kernels import (
     list_order,
     simulate_events,
 )
+from tx8fast._kernels._facade_events import KIND_SEND, NO_ROUTES, Routes
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.epochs import by_steps
@@ -45,6 +46,12 @@ MAX_ROWS = 1 << 15  # of one code; of a longer one no orders are compared
 GAIN = 0.998
 
 
+#: of a tile that sends messages to itself, without a link
+ITSELF = Routes(mask_size=np.ones(1, np.int64), tree_of=np.zeros((1, 1), np.int64), tree_begin=np.zeros(2, np.int64),
+                leaf_begin=np.array([0, 1]), leaf_tile=np.zeros(1, np.int64), leaf_hop=np.full(1, -1), leaf_turn=np.zeros(1, np.int64),
+                engines=3)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Ordered:
     """Which policy ordered a code, the cycles of those that were measured, and those that no order is below."""
@@ -60,7 +67,7 @@ class Ordered:
 #: first of those compared, which equals are decided for, has none
 TRIED = (Way("free", True, drains=True, better_than="age"), Way("free", better_than="age", held=True))
 COMPARED = (Way("free", behind=True, better_than="age"), TRIED[1], Way("free", drains=True, better_than="path"),
-            Way("stepped"), Way("stepped", drains=True))  # fmt: skip
+            Way("stepped"), Way("stepped", drains=True), Way("free", better_than="age", held=True, whole=True))  # fmt: skip
 WAYS = (*COMPARED, Way("nest", reach=1))
 
 
@@ -107,13 +114,14 @@ def measured(
 ) -> EventResult:
     """Return the times of rows in the order `at` on a tile. share, port: bytes per cycle of the DDR that the tile and its port
     get; worker: the window of each row, None: all have the first."""
-    n, none = len(at), np.zeros((len(at), 2), np.int64)
+    n, none, kind = len(at), np.zeros((len(at), 2), np.int64), costs.kind[at]
     arg = np.stack([costs.windows[at], none[:, 0], none[:, 0]], axis=1)
+    sends = bool((kind == KIND_SEND).any())
     return simulate_events(EventInput(
-        kind=costs.kind[at], issue=costs.issue[at], spm_read=costs.read[at], spm_write=costs.write[at],
+        kind=kind, issue=costs.issue[at], spm_read=costs.read[at], spm_write=costs.write[at],
         code_begin=np.zeros(1, np.int64), tile_begin=np.array([0, n], np.int64), fixed=costs.fixed[at],
         ddr_bytes=costs.ddr_bytes[at], ddr_read=none, ddr_write=none, arg=arg,
-        worker=None if worker is None else worker.astype(np.uint8),
+        worker=None if worker is None else worker.astype(np.uint8), routes=ITSELF if sends else NO_ROUTES,
     ), QUEUE_DEPTH, port, share)  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 CORE = 5  # behind the engines
 WINDOWS = 3
 LOOK = 16  # rows per engine that are looked at for the next one
-AHEAD = 2  # steps of the core behind the next one whose waits rows do not make longer
+AHEAD = 3  # steps of the core behind the next one whose waits rows do not make longer
 
 
 def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int], before: Sequence[Sequence[int]],
@@ -54,22 +54,23 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
 
     def steps() -> list[tuple[int, set[int], int, int]]:
         """What the core does next: step, windows it waits for, when these are free, when it has done it."""
-        out, over = [], tile.core
+        out, over, landed = [], tile.core, tile.landed
         for j in [c for c in cores if c not in done][: AHEAD + 1]:
             mask = tile.open(waits[j]) | {w for w in range(WINDOWS) if own[j] >> w & 1 and j not in drained}
             for i in before[j]:
                 if i not in done and engine[i] < CORE:
                     mask |= {usual[i]}
-            until = max(over, tile.drained(mask))
+            until = max(over, landed, tile.drained(mask))
             over = until + issue[j] + (wait_cycles if mask else 0)
+            landed = over + cycles[j]
             out.append((j, mask, until, over))
         return out
 
     def first_after(e: int, coming: Sequence[tuple[int, set[int], int, int]]) -> list[tuple[int, int]]:
-        """Rank of the first row of an engine that waits for nothing but the core's next step, and for that after it; and when it could
+        """Rank of the first row of an engine that waits for nothing but the core's next step, and for those after it; and when it could
         begin."""
         out = []
-        for q in range(len(coming[:2])):
+        for q in range(len(coming[:AHEAD])):
             passed = done | {c for c, *_ in coming[: q + 1]}
             rows = [
                 j
@@ -129,7 +130,9 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
         done.add(j)
         tile.core = issued
         end = start
-        if engine[j] < CORE:
+        if engine[j] == CORE:
+            tile.landed = issued + cycles[j]
+        else:
             end = start + cycles[j]
             tile.starts[engine[j]].append(start)
             tile.free[engine[j]] = end
@@ -158,7 +161,7 @@ class _Tile:
     waited for."""
 
     def __init__(self) -> None:
-        self.core = 0
+        self.core, self.landed = 0, 0
         self.free = [0] * CORE
         self.starts: list[list[int]] = [[] for _ in range(CORE)]
         self.end, self.waited = [0] * WINDOWS, [0] * WINDOWS

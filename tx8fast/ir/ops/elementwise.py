@@ -23,6 +23,7 @@ from tx8fast.ir.ops.base import (
     where,
 )  # fmt: skip
 from tx8fast.ir.types import DTYPE_BITS, FLOAT_DTYPES
+from tx8fast.numerics.layout import npc
 from tx8fast.numerics.steps import parse_steps
 
 EW = COMPUTE | ELEMENTWISE
@@ -144,7 +145,8 @@ def _ew_rule(cost: int, engine: str = "ct"):
 
 
 def broadcast_align(op: Op) -> str:
-    """Return "both" if every operand is of the result's shape, scalar, a last-dim vector or one value per row."""
+    """Return "both" if every operand is of the result's shape, but for leading dimensions of 1 if its blocks lie alike without them, scalar,
+    a last-dim vector or one value per row."""
     out = op.results[0].shape
     for v in op.operands:
         s = getattr(v.type, "shape", None)
@@ -154,6 +156,8 @@ def broadcast_align(op: Op) -> str:
         if all(d == 1 for d in wide[:-1]) and wide[-1] in (1, out[-1]):
             continue
         if wide == out[:-1] + (1,):
+            continue
+        if wide == out and len(s) > 1 and all(type(d) is int for d in s) and npc(s) == npc(wide):
             continue
         return "nalign"
     return "both"
