@@ -150,6 +150,7 @@ class Lowering:
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
+    balanced = False  # True: along these factors no tile has more work than the first one
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
     online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
     in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
@@ -243,6 +244,15 @@ class Lowering:
     def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
         """Return from where on in [lo, hi) the first slice is one with most work."""
         return lo
+
+    def hindmost(self, lens: Sequence[int]) -> tuple[int, ...]:
+        """Return where a slice of such lengths begins that has as much work as any; of a reduction, at its beginning."""
+        place = enumerate(zip(self.sizes, lens, strict=True))
+        return tuple([n - size if f in self.skipping and not self.reduce[f] else 0 for f, (n, size) in place])
+
+    def in_step(self, slices: Sequence[int]) -> bool:
+        """Return whether tiles that divide `skipping` factors go through equally many slices of such lengths all the same."""
+        return False
 
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Return per read access what its bytes depend on: slices with equal contents share a load."""

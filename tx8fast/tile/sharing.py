@@ -33,7 +33,8 @@ def sharers(tiling: Tiling) -> tuple[int, ...]:
     """Return per read access how many tiles need the same slices in the same steps; 1 if they cannot go in step."""
     low, plan, pieces = tiling.low, tiling.plan, tiling.pieces
     alone = (1,) * len(low.reads)
-    if any([pieces[f] > 1 for f in low.skipping]):  # tiles that skip different slices are not in step
+    # tiles that skip different slices are not in step
+    if any([pieces[f] > 1 for f in low.skipping]) and not low.in_step(plan.slices):
         return alone
     for f, n in enumerate(pieces):
         rest = low.sizes[f] - (n - 1) * plan.shard[f]
