@@ -55,6 +55,7 @@ class Attention(Lowering):
         """loads: False: operands are in scratchpad, keys and values one matrix each, and masks whole. folded: rows of a known band are
         in pairs from either end (`links.Folded`)."""
         super().__init__(record, machine)
+        self.balanced = folded
         if not is_attention(record.ops):
             raise NotLowerable("attention is a matrix product, a softmax and a matrix product")
         scores, *between, softmax, mix = record.ops
@@ -69,16 +70,15 @@ class Attention(Lowering):
             raise NotLowerable("scores need a row and one column dimension")
         free = [*self.batch, *self.rows[:-1], *[-1] * folded, self.rows[-1], *first.n]
         index = {f: i for i, f in enumerate(free) if f >= 0}
-        n, n_batch, self.side = len(free), len(self.batch), free.index(-1) if folded else -1
-        sizes, self.balanced = [first.sizes[f] for f in free], folded
+        n, self.side, sizes = len(free), free.index(-1) if folded else -1, [first.sizes[f] for f in free]
         self.keys = first.sizes[first.n[0]]
         self.depth = math.prod(second.sizes[f] for f in second.n)
         if self.depth > MAX_COLS:
             raise NotLowerable(f"heads of {self.depth} values are above the limit of {MAX_COLS}")
         at = {f: Link(i, first.sizes[f]) for f, i in index.items()}
         if folded:
-            if sizes[n - 2] % 2 or not math.prod(sizes[: self.side]) % machine.n_tiles:
-                raise NotLowerable("rows are in pairs where there are pairs, and heads are no equal work for tiles")
+            if not softmax.attr("visible") or sizes[n - 2] % 2 or not math.prod(sizes[: self.side]) % machine.n_tiles:
+                raise NotLowerable("rows are in pairs where these are more equal work for tiles than heads")
             at[self.rows[-1]] = Folded(n - 2, sizes[n - 2], side=self.side)
             sizes[self.side], sizes[n - 2] = 2, sizes[n - 2] // 2
         own = [at.get(f, Link(-1, size)) for f, size in enumerate(first.sizes)]
@@ -86,7 +86,7 @@ class Attention(Lowering):
         self.set_factors(
             sizes, [1] * (n - 1) + [min(64, self.keys)], [i != self.side for i in range(n - 1)] + [False],
             reduce=[False] * (n - 1) + [True],
-            max_len=[1 if i < n_batch or i == self.side else MAX_COLS for i in range(n - 1)] + [MAX_KEYS],
+            max_len=[1 if i < len(self.batch) or i == self.side else MAX_COLS for i in range(n - 1)] + [MAX_KEYS],
         )  # fmt: skip
         self.band, self.range = n - 2, n - 1  # factors: the rows that a mask tells apart, the keys
         self.row = at[self.rows[-1]]
@@ -116,10 +116,8 @@ class Attention(Lowering):
                     self.reads[2] = KeyChunks(second.reads[1], across, self.range, False)
                 self.skipping = frozenset((*self.row.factors, self.range))
                 self.rare = frozenset((3,))
-                # the longest rows first: the short ones find their keys loaded; where a slice has all keys, they come by chunks
+                # the longest rows first: the short ones find their keys loaded; of all keys in a slice, they come by chunks
                 self.backward = () if folded else (self.band,)
-        if folded and self.visible is None:
-            raise NotLowerable("rows that see all keys need no pairs")
         self.given = len(self.reads)  # the first of the single elements that ops on the scores take
         self.reads += self.between.reads
         self.args += self.between.args
@@ -208,6 +206,9 @@ class Attention(Lowering):
 
     def in_step(self, slices: Sequence[int]) -> bool:
         return self.balanced and slices[self.range] >= self.keys
+
+    def arrivals(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
+        return 1 if self.balanced else super().arrivals(reads, lo, hi)
 
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Of a known band the place along the diagonal does not matter."""

@@ -94,6 +94,14 @@ class Access:
     def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         return self.local(self.box(lo, hi)).size_bytes
 
+    def chunks(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Return of how many parts that may arrive one after the other a slice consists."""
+        return 1
+
+    def chunk(self, lo: Sequence[int], hi: Sequence[int], i: int) -> list[tuple[int, int]]:
+        """Return the byte ranges of a slice that are its chunk i, ascending."""
+        return [(0, self.size_bytes(lo, hi))]
+
     def origin(self, box: Box, piece: int) -> int:
         """Return the byte offset in the DDR tensor where the box begins in that piece of it."""
         return ddr_offset(self.spec, [a for a, _ in box], piece, self.strides)
@@ -360,6 +368,11 @@ class Lowering:
     def may_share(self, k: int) -> bool:
         """True if tiles may load read access k together."""
         return self.sharing and self.shares
+
+    def arrivals(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Return in how many chunks shared reads that change together with a slice arrive; 1: each as a whole."""
+        counts = {self.reads[k].chunks(lo, hi) for k in reads}
+        return counts.pop() if len(counts) == 1 else 1
 
     def may_gather(self, k: int) -> bool:
         """True if tiles may put read access k together from what each of them has in scratchpad: all go through the same slices."""

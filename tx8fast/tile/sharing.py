@@ -104,8 +104,11 @@ def staging(tiling: Tiling) -> list[tuple[tuple[int, ...], int, int]]:
         parts.setdefault(key, []).append(k)
     out = []
     for own in parts.values():
-        size = [round_up(tiling.slice_bytes[k], ALIGN_BYTES) for k in own]
-        stages = 2 if tiling.fills(reads[own[0]].factors) > 1 else 1
+        begin, end = (0,) * len(tiling.plan.slices), tiling.plan.slices
+        chunks = tiling.low.arrivals(own, begin, end)
+        spans = [reads[k].chunk(begin, end, 0) if chunks > 1 else [(0, tiling.slice_bytes[k])] for k in own]
+        size = [round_up(sum(b - a for a, b in s), ALIGN_BYTES) for s in spans]
+        stages = 2 if tiling.fills(reads[own[0]].factors) > 1 or chunks > 1 else 1
         out.append((tuple(own), max(part_bytes(n, of[k][1]) for k, n in zip(own, size, strict=True)), stages))
     return out
 
