@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +89,19 @@ def test_columns_of_a_mask(rows, keys, offset, window):
         assert begin % 64 == 0 and (end == shown or end % 64 == 0)
         assert access.box(lo, hi) == ((a, a + n), (c + begin, c + end))
     assert access.size_bytes(lo, hi) <= access.most_bytes((n, size))
+
+
+@pytest.mark.parametrize("window", [700, 1000, 5000])
+def test_masks_fit_wherever_their_slice_lies(window):
+    """Far behind the window's end most columns of a slice are hidden from all its rows, and belong to the mask."""
+    n = 2000
+    spec = TensorSpec((n, n), "bf16", "blocked")
+    access = BandAccess(spec, [Dim(n, ((0, 1),)), Dim(n, ((1, 1),))], (0, window), Link(0, n), 1, True)
+    for row in range(0, n, 64):
+        for key in range(0, n, 256):
+            lo, hi = (row, key), (min(row + 64, n), min(key + 256, n))
+            if access.hides(lo, hi) == "some":
+                assert access.size_bytes(lo, hi) <= access.most_bytes((64, 256)), (lo, hi)
 
 
 @given(st.integers(1, 300), st.data(), st.integers(0, 100), st.integers(1, 700))

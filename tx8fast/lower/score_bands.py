@@ -114,11 +114,9 @@ class BandAccess(Access):
 
     def most_bytes(self, lens: Sequence[int]) -> int:
         rows, keys = lens[self.band], lens[self.range]
-        own = (
-            keys
-            if not self.narrow or self.visible[1] < rows + keys
-            else min(keys, round_up(rows + self.block - 2, self.block))
-        )
+        # before the keys that the first row of a slice sees, any number of them may be hidden from all its rows
+        passed = self.visible[1] < self.rows.size + self.visible[0]
+        own = keys if passed or not self.narrow else min(keys, round_up(rows + self.block - 2, self.block))
         ends = [(0, d.extent(lens)) for d in self.dims[:-1]]
         return self.local((*ends, (0, max(own, 1)))).size_bytes
 
