@@ -13,7 +13,7 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 
 from tx8fast import isa
 from tx8fast.api import CompiledProgram
-from tx8fast.lower import lower, variants
+from tx8fast.lower import lower, score_packing, variants
 from tx8fast.lower.attention import Attention
 from tx8fast.lower.base import Slice
 from tx8fast.lower.emitter import Emitter
@@ -170,8 +170,9 @@ def test_heads_that_begin_inside_of_blocks(depth) -> None:
     assert sum(s.estimate_cycles for s in alone.segments) == pytest.approx(simulate(alone).cycles, rel=0.05)
 
 
-def test_keys_and_values_are_packed_once_where_a_slice_has_all_keys() -> None:
-    """With further rows of the same head nothing is moved but queries and results; a range of the keys is packed by every slice."""
+def test_keys_and_values_are_packed_once(monkeypatch) -> None:
+    """With further rows of the same head nothing is moved but queries and results; a range of the keys is packed by every slice where all
+    of them are too many to stay packed."""
     low = lowering(grouped(attention("bf16", 1, 2, 1, 96, 200, 72, machine="test_2x2")))
     assert low.prepares((1, 2)) and not low.prepares((0,))
 
@@ -195,7 +196,33 @@ def test_keys_and_values_are_packed_once_where_a_slice_has_all_keys() -> None:
         return int((rows["opcode"] == isa.INSTRUCTIONS["gather_scatter"].OPCODE).sum())
 
     assert moves((0, 200), True) > moves((0, 200), False)
-    assert moves((0, 128), True) == moves((0, 128), False)
+    assert moves((0, 128), True) > moves((0, 128), False) == moves((128, 200), False)
+    monkeypatch.setattr(score_packing, "STAYS", 0)
+    assert moves((0, 128), True) == moves((0, 128), False) and moves((0, 200), True) > moves((0, 200), False)
+
+
+@pytest.mark.parametrize("stays", [0, 1 << 19])
+@pytest.mark.parametrize("kept", [(), (1, 2), (2,)])
+@pytest.mark.parametrize("depth", [72, 96])
+def test_packed_keys_lie_where_no_others_do(kept, stays, depth, monkeypatch) -> None:
+    """Several heads, bands of rows and ranges of keys on a tile, the last range a short one."""
+    monkeypatch.setattr(score_packing, "STAYS", stays)
+    case = grouped(attention("bf16", 1, 3, 1, 200, 300, depth, "full", (100, 0), machine="test_2x2"))
+    low = lowering(case)
+    n = len(low.sizes)
+    cuts = {"parts": (1, 2, 1, 1, 1), "shard": (1, 2, 1, 200, 300), "slices": (1, 1, 1, 64, 128)}
+    drop = 5 - n
+    cuts = {name: (cut[0], cut[1], *cut[2 + drop :]) for name, cut in cuts.items()}
+    plan = Plan(**cuts, order=tuple(range(n)), bufs=2, estimate_cycles=0, spm_bytes=0, bound="", kept=kept)
+    feed = inputs_of(case, np.random.default_rng(depth), band(200, 300, 100, 0, "bf16"))
+    made = with_plan(case, plan, low)
+    check(made, feed, tolerance=LOOSE["bf16"])
+    code = made.program.segments[0].codes[0]
+    ran = code[isa.execution(code)[0]]["opcode"] == isa.INSTRUCTIONS["gather_scatter"].OPCODE
+    monkeypatch.setattr(score_packing, "STAYS", 0)
+    twice = with_plan(case, plan, lowering(case)).program.segments[0].codes[0]
+    every = int((twice[isa.execution(twice)[0]]["opcode"] == isa.INSTRUCTIONS["gather_scatter"].OPCODE).sum())
+    assert (ran.sum() < every) == (stays > 0 and kept == (1, 2))
 
 
 @pytest.mark.parametrize("depth", [64, 72])

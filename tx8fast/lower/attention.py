@@ -1,6 +1,6 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,keys,ops,pieces}, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,keys,ops,packing,pieces}, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
     S  = q' K^T (+ mask)                      matrix engine, or f(q K^T) * scale with ops on scores; the mask where it hides something
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from tx8fast.graph_table import GroupRecord
@@ -29,8 +28,9 @@ from tx8fast.lower.links import Folded, Link, LinkedAccess, Links, through
 from tx8fast.lower.score_bands import Band, BandAccess, add_whole, mask_dims
 from tx8fast.lower.score_keys import CHUNK, KeyChunks, scores_with
 from tx8fast.lower.score_ops import ScoreOps, is_attention
+from tx8fast.lower.score_packing import Packing
 from tx8fast.lower.score_pieces import ENDS, add_values, pieces, scale_rows
-from tx8fast.lower.transfer import Local, Move
+from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size, padded_channels
@@ -93,8 +93,8 @@ class Attention(Lowering):
         heads = [(first.reads[0], own), (first.reads[1], own), (second.reads[1], across), (second.writes[0], across)]
         #: queries, keys, values and results whose heads begin inside of blocks: they are packed in scratchpad
         self.lanes = {j: Links(links) for j, (access, links) in enumerate(heads) if access.staggered}
-        self.packed = [*self.lanes, *(j for j in self.lanes if j in (1, 2))]  # two copies of keys and values
         made = [LinkedAccess(LaneAccess(a) if j in self.lanes else a, links) for j, (a, links) in enumerate(heads)]  # type: ignore[arg-type]
+        self.packing = Packing({j: made[j] for j in self.lanes}, self.keys)
         self.reads = [*made[:3]]
         self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
                      self._wire(-1, second.arguments()[1])]  # fmt: skip
@@ -229,9 +229,9 @@ class Attention(Lowering):
         return (lo[self.band], hi[self.band]) if self.visible else ()
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        hides, heads = self._hides(lo, hi), [self._access(j) for j in self.lanes]
+        hides, heads = self._hides(lo, hi), self.packing.lanes.values()
         diagonal = self.row.range(lo, hi)[0] - lo[self.range] if hides == "some" and self.visible else 0
-        return (super().slice_form(lo, hi), hides, diagonal), *[
+        return (super().slice_form(lo, hi), hides, diagonal, self.packing.form(lo)), *[
             a.box(lo, hi)[-1][0] % block_size(self.dtype) for a in heads]  # fmt: skip
 
     def cost_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
@@ -252,8 +252,9 @@ class Attention(Lowering):
         mixed = Local(rows, self.depth, SUM, True).size_bytes
         column, wide = rows * 4 * ITEM_BYTES[self.dtype], rows * 4 * ITEM_BYTES[SUM]
         own = [scores, scores, column, column, wide, wide, column, wide, wide, rows * 64 * ITEM_BYTES[SUM], mixed]
-        packed = [self._matrix(j, lo, hi).size_bytes for j in self.packed]
-        return own + packed + self.between.scratch_bytes(Local(rows, keys, self.dtype, True))
+        return (
+            own + self.packing.scratch_bytes(lo, hi) + self.between.scratch_bytes(Local(rows, keys, self.dtype, True))
+        )
 
     def const_bytes(self) -> list[int]:
         """Ones: one per key, four rows of all keys, and one block of sums."""
@@ -267,47 +268,18 @@ class Attention(Lowering):
         em.fill(consts[1], 1.0, 4 * lanes, self.dtype)
         em.fill(consts[2], 1.0, 64, SUM)
 
-    # -- heads that begin inside of blocks ----------------------------------------------------------------------
-
-    def _access(self, j: int) -> LinkedAccess:
-        return (*self.reads[:3], *self.writes)[j]  # type: ignore[return-value]
-
-    def _matrix(self, j: int, lo: Sequence[int], hi: Sequence[int]) -> Local:
-        return self._access(j).inner.matrix(*self.lanes[j].ranges(lo, hi))  # type: ignore[attr-defined]
-
     def prepares(self, changed: Sequence[int]) -> bool:
         """Keys and values are packed when their heads change, if a slice has all of them."""
         return any(j in changed for j in self.lanes if j in (1, 2))
 
-    def _packed(self, em: Emitter, s: Slice) -> Slice:
-        """Return the slice with its operands as matrices; that of queries changes with their rows alone, those of all keys with heads."""
-        places = [*s.reads[:3], *s.writes]
-        every = s.hi[self.range] - s.lo[self.range] == self.keys
-        for j in self.lanes:
-            copies = [at for at, k in zip(s.scratch[SCRATCH:], self.packed, strict=False) if k == j]
-            stays = every and j in (1, 2)
-            places[j] = copies[0 if stays else s.parity % len(copies)]
-            if j < 3 and (s.fresh if stays else j or s.first):
-                matrix = self._matrix(j, s.lo, s.hi)
-                if matrix.elems > matrix.rows * matrix.cols:
-                    em.fill(places[j], 0.0, matrix.elems, self.dtype)
-                for at, to, moved in self._access(j).inner.packing(*self.lanes[j].ranges(s.lo, s.hi)):  # type: ignore[attr-defined]
-                    em.gather(s.reads[j] + at, places[j] + to, moved)
-        return replace(s, reads=[*places[:3], *s.reads[3:]], writes=places[3:])
-
-    def _unpack(self, em: Emitter, s: Slice, matrix: int) -> None:
-        for at, to, moved in self._access(3).inner.packing(*self.lanes[3].ranges(s.lo, s.hi)):  # type: ignore[attr-defined]
-            back = [Move(m.dst, m.src, m.size, tuple([(b, a, n) for a, b, n in m.loops])) for m in moved]
-            em.gather(matrix + to, s.writes[0] + at, back)
-
     # -- instructions -------------------------------------------------------------------------------------------
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        own = self._packed(em, s) if self.lanes else s
+        own = self.packing.pack(em, s, s.scratch[SCRATCH:], self.dtype) if self.lanes else s
         self._weigh(em, own)
         self._mix(em, own)
         if s.last and 3 in self.lanes:
-            self._unpack(em, s, own.writes[0])
+            self.packing.unpack(em, s, own.writes[0])
 
     def _weigh(self, em: Emitter, s: Slice) -> None:
         """Emit what makes scores and their exponentials, and the correction of what was summed before."""
