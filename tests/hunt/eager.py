@@ -1,7 +1,8 @@
-"""Programs whose tiles hand results to each other although the model is too small for it to pay.
+"""Programs whose tiles hand results to each other, or finish sums in bands, although the model is too small for it to pay.
 
 Operands of a few KiB are loaded by every tile for itself, and what costs most to move decides what stays in scratchpad. A hunted model is
-small, so that plans in which tiles share operands, and gather what a nest before has left in them, come of it only when they seem cheap.
+small, so that plans in which tiles share operands, and gather what a nest before has left in them, come of it only when they seem cheap;
+and products of short sums do not wait for banks unless they seem to.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tx8fast.api import CompiledProgram
+from tx8fast.lower.base import Lowering
+from tx8fast.search import bands
 from tx8fast.search.memory import Memory
 from tx8fast.tile import sharing
-from tx8fast.tile.tiling import Tiling
+from tx8fast.tile.tiling import Plan, Tiling
 
 #: bytes of an operand from which on tiles share it, and the divisor of the cycles of what gathers or is left to be gathered
 SHARED_BYTES, CHEAPER = 256, 16
@@ -20,18 +23,25 @@ SHARED_BYTES, CHEAPER = 256, 16
 
 @contextmanager
 def eager_plans() -> Iterator[None]:
-    """Share small operands, and prefer plans that gather, in what is compiled meanwhile in this process."""
-    least, cycles = sharing.SHARE_MIN_BYTES, Memory.cycles
+    """Share small operands, and prefer plans that gather and sums in bands, in what is compiled meanwhile in this process."""
+    least, cycles, share, longest = sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest
 
     def cheap(self: Memory, how: Tiling, held: frozenset[int], closely: bool = False) -> int:
         left = any(k >= len(how.low.reads) for k in how.plan.kept)
         return cycles(self, how, held, closely) // (CHEAPER if how.plan.gathered or left else 1)
 
-    sharing.SHARE_MIN_BYTES, Memory.cycles = SHARED_BYTES, cheap
+    def waits(tiling: Tiling) -> float:
+        return 0.0 if tiling.low.variant else float(CHEAPER)
+
+    def any_length(low: Lowering, plan: Plan, room_bytes: int) -> Tiling | None:
+        same = Tiling(low, plan)
+        return longest(low, plan, room_bytes) or (same if same.demand_bytes() <= room_bytes else None)
+
+    sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest = SHARED_BYTES, cheap, waits, any_length
     try:
         yield
     finally:
-        sharing.SHARE_MIN_BYTES, Memory.cycles = least, cycles
+        sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest = least, cycles, share, longest
 
 
 def gathers(program: CompiledProgram) -> bool:

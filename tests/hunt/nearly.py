@@ -6,7 +6,7 @@ that cancel or leave the range of normal ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from hunt.formats import F32
@@ -16,6 +16,7 @@ NEAR = "noise of equality"
 #: the smallest normal number of f32 and bf16, and the distance of numbers below it in f32
 NORMAL, STEP = 2.0**-126, 2.0**-149
 SKIPS = "SkipLayerNormalization"  # normalises the sum of its operands
+WINNERS = 3  # in disturbed runs, from which on any number of a row may be its largest
 NORMS = frozenset(
     f"LayerNormalization InstanceNormalization GroupNormalization MeanVarianceNormalization {SKIPS}".split()
 )
@@ -31,6 +32,17 @@ def nearly_largest(node: NodeProto) -> list[NodeProto]:
             make("Cast", [y + "is"], [y + "many"], to=F32), make("Hardmax", [x], [y + "one"], axis=axis[0]),
             make("Sub", [NEAR, NEAR], [y + "0"]), make("Greater", [NEAR, y + "0"], [y + "near"]),
             make("Where", [y + "near", y + "many", y + "one"], [y])]  # fmt: skip
+
+
+def any_may_win(node: NodeProto, runs: Sequence[np.ndarray]) -> np.ndarray:
+    """True for ones that may stand anywhere in their row, and for its zeros: of disturbed runs several have different winners there, so
+    that more runs would have further ones. runs: the node's result in each."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), -1)
+    alone = [
+        (run > 0) & (run.sum(axis=axis, keepdims=True) == 1) for run in runs
+    ]  # in others all that are near have won
+    won = np.any(alone, axis=0).sum(axis=axis, keepdims=True)
+    return np.broadcast_to(won >= WINNERS, runs[0].shape)
 
 
 def ties_decide(values: np.ndarray, unit: float) -> bool:

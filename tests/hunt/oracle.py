@@ -17,6 +17,7 @@ from hunt.formats import EPS, F16, F32, FLOATS, I64, NARROW, SMALLEST, array_of,
 from hunt.nearly import (
     NEAR,
     NORMAL,
+    any_may_win,
     lost_of_products,
     nearly_largest,
     norm_of_single_numbers,
@@ -153,6 +154,7 @@ class Oracle:
                 and ties_decide(values, self._unit(node.input[0], compute))
             ):
                 raise NoReference("roundings decide which numbers are equal")
+        winners = {n.output[0]: n for n in self.model.graph.node if n.op_type == "Hardmax"}
         poled = self.behind(lambda node: node.op_type in POLES)
         found = {}
         for name in self.outputs:
@@ -182,6 +184,8 @@ class Oracle:
                 allowed = allowed + unit * np.maximum(np.abs(wide), 2.0**-124)  # below are numbers of fewer bits
                 if code == F16 or compute == F16:
                     allowed = allowed + 2.0**-22
+            if name in tainted and name in winners:
+                unsure |= any_may_win(winners[name], [run[name] for run in (*runs[0], *runs[1])])
             if (
                 name in poled
             ):  # rounding moves these by more than themselves, far from where the others are: they are anything

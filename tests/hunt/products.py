@@ -9,6 +9,7 @@ ELEMENTS = 260 * 1024
 ROWS = (16, 31, 32, 33, 48, 64, 65, 77, 96, 100, 128, 129, 160, 200, 256, 260)
 #: columns: those of a value that comes in or goes out, and of what is between two products
 OUTER, INNER = (256, 320, 384, 512), (256, 320, 512, 640, 768, 1024)
+LONG = (640, 1000, 1024)  # columns that a product sums over
 BETWEEN = ("Relu", "Sigmoid", "Tanh", "Gelu", "HardSwish", "Abs", "Neg")
 
 
@@ -25,6 +26,15 @@ def products(d: Draft) -> None:
     _joined(d, _product(d, y, x.shape[-1] if d.chance(0.6) else d.pick(OUTER)), x)
     if d.chance(0.15):
         d.op("Neg", d.pick([v for v in d.values if v.kind == "node"]))
+
+
+def long_sums(d: Draft) -> None:
+    """A product of more columns than a small scratchpad holds, something after it, and rows added that another one made."""
+    rows, columns = d.int(16, 260), d.pick(OUTER)
+    beside = _norm(d, _product(d, d.input(d.draw((rows, d.pick(OUTER)))), columns))
+    y = _product(d, d.input(d.draw((rows, d.pick(LONG)))), columns)
+    y = d.op(d.pick(BETWEEN), y) if d.chance(0.4) else y
+    d.op(d.pick(["Add", "Add", "Mul", "Sub"]), *([y, beside] if d.chance(0.5) else [beside, y]))
 
 
 def _product(d: Draft, x: Value, columns: int) -> Value:

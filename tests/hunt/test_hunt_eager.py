@@ -17,9 +17,11 @@ from hunt.formats import F32
 from hunt.generate import Generator
 from hunt.store import setting_of
 
+from tx8fast.lower.banded import Banded
 from tx8fast.numerics.layout import block_size
 from tx8fast.tile import gathers
 
+BANDS = 1880  # a seed of a product whose sums are finished in bands
 GATHERS = 23  # a seed of a small chain of products whose tiles gather what each of them has
 
 
@@ -46,6 +48,23 @@ def test_a_wrong_piece_of_what_tiles_gather_is_found(monkeypatch, end, stages):
         assert failure is None and all(map(eager.gathers, case.programs(eager=True)))
     else:
         assert failure is not None and failure.stage in stages, failure
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_wrong_sums_of_a_band_are_found(monkeypatch, wrong):
+    bands, seen = Banded._bands, []
+
+    def shifted(low, s):
+        """Of every band, the sums that are some rows further on."""
+        for part, sums in bands(low, s):
+            seen.append(part)
+            yield part, sums + 256 * wrong
+
+    monkeypatch.setattr(Banded, "_bands", shifted)
+    program = Generator().products(BANDS)
+    failure = judge(Case(program.model, program.feeds, program.setting, program.seed), runner.due(program))
+    assert seen
+    assert (failure is not None and failure.stage in ("compile", "sanitizer", "wrong")) == wrong, failure
 
 
 def test_plans_of_larger_models_are_compiled_alone():

@@ -9,7 +9,7 @@ import pytest
 from hunt.checks import differences
 from hunt.draft import MICROSOFT, Draft, Value
 from hunt.formats import BF16, BOOL, EPS, F16, F32, I64, widen
-from hunt.nearly import sizes_in_norm
+from hunt.nearly import any_may_win, sizes_in_norm
 from hunt.oracle import Expected, Oracle
 from hunt.recipes import apply
 from hunt.reference import NoReference, Session, differs
@@ -134,6 +134,18 @@ def test_a_norm_may_be_off_by_what_its_mean_is_rounded_by(kind):
     nothing = (x == 0) & (np.arange(4)[:, None] < (1 if kind == "LayerNormalization" else 4))
     assert (np.abs(want.values[nothing]) < 1e-4).all() and (want.allowed[nothing] > 1e-7).all()
     assert (want.allowed[nothing] < 1e-4).all()
+
+
+def test_who_wins_by_chance_may_be_anybody_else():
+    """Three winners in as many runs: the fourth number may win as well. Of a row that two share in turn, the others stay below."""
+    node = helper.make_node("Hardmax", ["x"], ["y"], axis=-1)
+    runs = [
+        np.asarray([[1.0, 0, 0, 0], [1, 0, 0, 0]]),
+        np.asarray([[0, 1.0, 0, 0], [0, 1, 0, 0]]),
+        np.asarray([[0, 0, 1.0, 0], [1, 0, 0, 0]]),
+    ]
+    near = np.asarray([[0, 0, 1.0, 0], [1, 1, 1, 1]])  # all that come near
+    assert any_may_win(node, [*runs, near]).tolist() == [[True] * 4, [False] * 4]
 
 
 def test_a_norm_of_a_sum_is_as_uncertain_as_the_sum_beside_its_deviation():

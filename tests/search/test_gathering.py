@@ -215,6 +215,31 @@ def test_slices_with_gaps_between_them_do_not_stay(rows: int) -> None:
     assert not findings(case.program)
 
 
+@pytest.mark.usefixtures("small", "eager")
+@pytest.mark.parametrize("machine, batch, queries, keys, heads, width, depth", [
+    ("tx8", 2, 76, 16, 2, 128, 192), ("test_2x2", 3, 30, 45, 2, 128, 64), ("test_2x2", 2, 63, 32, 4, 64, 128), ("test_2x2", 2, 21, 16, 4, 96, 64),
+    ("test_2x2", 3, 64, 64, 2, 96, 128), ("test_2x2", 2, 40, 31, 3, 64, 64), ("tx8", 1, 64, 64, 4, 32, 128), ("tx8", 3, 33, 63, 3, 128, 192),
+])  # fmt: skip
+def test_values_of_heads_are_right(
+    machine: str, batch: int, queries: int, keys: int, heads: int, width: int, depth: int
+) -> None:
+    """Several heads of a slice are matrices of their own, of as many bytes as one of all columns."""
+    x, w, weights = (Arg(shape, "bf16", "blocked", -0.3, 0.3)
+                     for shape in ((batch, keys, depth), (depth, heads * width), (batch, heads, queries, keys)))  # fmt: skip
+
+    def body(b, x, w, weights):
+        values = b.op("gemm", x, w, mem_layout="blocked").results[0]
+        equation = "b h s t, b t (h d) -> b s (h d)"
+        made = b.op(
+            "contract", weights, values, equation=equation, sizes=("h", heads, "d", width), mem_layout="blocked"
+        )
+        return [made.results[0]]
+
+    case = build((x, w, weights), body, machine=machine, opt=3)
+    check(case, tolerance=0.05)
+    assert not findings(case.program)
+
+
 @pytest.mark.parametrize("rows", [256, 255, 511])
 def test_heads_that_begin_apart_are_not_gathered(rows: int, small: None, eager: None) -> None:
     """In scratchpad every head of an operand begins at an address of its own: odd rows leave gaps between them."""

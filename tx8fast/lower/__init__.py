@@ -11,6 +11,7 @@ from tx8fast.collectives import KINDS
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.attention import Attention
+from tx8fast.lower.banded import Banded
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.batchnorm import BatchNorm
 from tx8fast.lower.chain import WINDOWS
@@ -122,3 +123,15 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
         return [Fused(record, machine, resident=True)]
     except NotLowerable:
         return []
+
+
+def in_bands(record: OpRecord | GroupRecord, machine: Machine) -> Banded | None:
+    """Return the lowering that finishes a group's sums in bands, None if it has none. Its `variant` is behind those of `variants`."""
+    if not isinstance(record, GroupRecord) or not 1 < len(record.ops) or record.ops[0].kind not in Contraction.takes:
+        return None
+    try:
+        low = Banded(record, machine)
+    except NotLowerable:
+        return None
+    low.variant = 1 + len(variants(record, machine))
+    return low

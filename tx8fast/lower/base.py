@@ -135,6 +135,7 @@ class Slice:
     fresh: bool = True  # False: what the lowering prepares is there already, from a slice before
     addend: int = 0  # what a product adds its sums to, of its result's form; 0: nothing
     addend_dtype: str = ""  # its format, if not the result's
+    stays: bool = False  # complete sums stay where partial ones are, and in their format
 
     @property
     def lens(self) -> tuple[int, ...]:

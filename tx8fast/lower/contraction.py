@@ -313,13 +313,13 @@ class Contraction(Lowering):
 
     def emit(self, em: Emitter, s: Slice) -> None:
         left, right = self.reads[0].spec.dtype, self.writes[0].spec.dtype
-        access = self.reads[0]
+        access, leaves = self.reads[0], s.last and not s.stays
         stay = access.at(s.lo, s.hi) if isinstance(access, ResidentAccess) else 0
         em.gemm(
-            left=s.reads[0] + stay, right=s.reads[1], out=s.writes[0] if s.last else s.acc,
+            left=s.reads[0] + stay, right=s.reads[1], out=s.writes[0] if leaves else s.acc,
             m=_count(self.m, s.lo, s.hi), k=_count(self.k, s.lo, s.hi), n=_count(self.n, s.lo, s.hi),
             batch=_count(self.batch, s.lo, s.hi), l_trs=self.l_trs, r_trs=self.r_trs,
-            fmt=left, out_fmt=right if s.last else "f32",
+            fmt=left, out_fmt=right if leaves else "f32",
             psum=s.addend if s.first else s.acc, psum_en=int(not s.first or s.addend > 0),
             psum_fmt=s.addend_dtype or right if s.first and s.addend else "f32",
             bias=s.reads[2] if self.bias and s.last else 0, bias_en=int(self.bias and s.last),

@@ -355,7 +355,7 @@ class Fused(Lowering):
             if prepares:
                 begin_sums(self, em, s)
             if i in self.sums:
-                own.first, own.last = s.first, s.last
+                own.first, own.last, own.stays = s.first, s.last, s.stays
                 own.acc = s.acc + sum(self._acc_sizes(s.lo, s.hi)[: self.sums.index(i)]) if s.acc else 0
             if i in self.addends:
                 own.addend, own.addend_dtype = origin(self, i, s)

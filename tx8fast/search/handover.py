@@ -175,11 +175,19 @@ def _whole_rows(how: Tiling, k: int) -> bool:
 
 
 def _in_one_run(how: Tiling, k: int) -> bool:
-    """True if a slice of an access is one matrix in scratchpad, its columns without gaps: heads may each begin at an address of
-    their own."""
-    access, zero = how.accesses[k], (0,) * len(how.low.sizes)
-    ends = [d.spm + d.size_bytes for d in access.transfers(zero, how.plan.slices) if d.run_bytes]
-    return max(ends, default=0) == access.local(access.box(zero, how.plan.slices)).size_bytes
+    """True if every slice of an access is one matrix of all rows in scratchpad, whose columns are one behind the other: heads may be
+    matrices of their own, of as many bytes together or with gaps between them where there are fewer rows."""
+    access, slices, zero = how.accesses[k], how.plan.slices, (0,) * len(how.low.sizes)
+    lens: set[tuple[int, ...]] = set()
+    for r in how.ranges:  # of whole slices and of last ones
+        if not r.idle:
+            ends = [{min(n, b - a), (b - a - 1) % n + 1} if f in access.factors else {n}
+                    for f, (a, b, n) in enumerate(zip(r.lo, r.hi, slices, strict=True))]  # fmt: skip
+            lens.update(itertools.product(*ends))
+    for hi in sorted(lens):
+        if runs(access.transfers(zero, hi)) != runs(Access.transfers(access, zero, hi)):
+            return False
+    return True
 
 
 def can_hand_over(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:

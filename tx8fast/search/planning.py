@@ -18,6 +18,7 @@ from tx8fast.lower.base import Lowering
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.search.bands import undisturbed
 from tx8fast.search.planner import Draft
 from tx8fast.tile.tiling import Planned
 
@@ -42,7 +43,7 @@ class Planner:
         """Return the plan. Raises NotLowerable (groups only) or InfeasibleError."""
         if record not in self.known:
             try:
-                self.known[record] = self._best(*self._drafted(record, name))
+                self.known[record] = undisturbed(self._best(*self._drafted(record, name)), self.machine)
             except (NotLowerable, InfeasibleError) as err:
                 self.known[record] = _fresh(err)
             self.drafts.pop(record, None)

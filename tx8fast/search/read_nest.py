@@ -10,7 +10,7 @@ from typing import Any
 
 from tx8fast._kernels import BOUNDS
 from tx8fast.graph_table import GroupRecord, OpRecord, Record
-from tx8fast.lower import lower, variants
+from tx8fast.lower import in_bands, lower, variants
 from tx8fast.machine import Machine
 from tx8fast.search.legal import plan_problems, shard_of
 from tx8fast.search.planner import only_plan
@@ -28,7 +28,7 @@ def read_nest(record: Record, name: str, row: Mapping[str, Any], machine: Machin
         raise Unusable("a chain has no single nest")
     low, reason = lower(record, machine)
     if row["variant"]:
-        options = variants(record, machine)
+        options = [*variants(record, machine), *filter(None, [in_bands(record, machine)])]
         if not 1 <= row["variant"] <= len(options):
             raise Unusable(f"lowering {row['variant']} of {record.kind}, there are 0 to {len(options)}")
         low = options[row["variant"] - 1]

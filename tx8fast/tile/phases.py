@@ -32,6 +32,7 @@ from tx8fast.tile.tiling import Tiling
 BEAT_BYTES = 128  # of one access, the width of an engine's port (pub2)
 #: how deep the buffers of beats may be: nobody has measured it, so a phase must be good for all of these
 DEPTHS = (*range(8, 19), 24)
+ARBITRATED = 3  # the model of banks in which streams wait for each other
 TOGETHER = 3  # buffers whose phases are tried in all combinations
 SWEEPS = 2  # through the buffers of an instruction that has more
 FREE = 0.99  # share of its rate at which an instruction counts as undisturbed
@@ -105,6 +106,31 @@ def _all_forms(machine: Machine, rows: np.ndarray, spans: Sequence[tuple[int, in
         if form:
             out[form] += length
     return out
+
+
+def lost_share(tiling: Tiling) -> float:
+    """Return by what share of their cycles the products of a plan's slices wait for banks, at the worst of DEPTHS, when every buffer
+    begins at its phase; 0 on a machine whose banks are not arbitrated."""
+    if tiling.low.machine.tile.spm_model != ARBITRATED:
+        return 0.0
+    low, machine, apart = tiling.low, tiling.low.machine, tiling.low.machine.tile.spm_bytes
+    spaces = itertools.count(1)
+    at = lambda n: [next(spaces) * apart for _ in range(n)]  # noqa: E731
+    zero = (0,) * len(low.sizes)
+    access = [at(1) * n for n in tiling.copies]
+    for k, taken in tiling.replaced.items():
+        access[k] = access[taken]
+    scratch, consts = at(len(low.scratch_bytes(zero, tiling.plan.slices))), at(len(low.const_bytes()))
+    rows = slice_rows(tiling, Addresses(access, {}, scratch, consts, at(1)[0], {}))
+    spans = [(n * apart, apart) for n in range(1, next(spaces))]
+    found = forms(machine, rows[isa.units(rows) == MATRIX], spans)
+    phase = dict(phases(machine, found))
+    tables = _losses(machine)
+    matter = [f for f in found if all(k in phase for k, _, _ in f)]
+    keys = [_streams(f, phase, turn_bytes(machine), machine.tile.spm_bank_width) for f in matter]
+    _learn(machine, tables, keys)
+    lost = sum([tables[key] * found[f] for key, f in zip(keys, matter, strict=True)], np.zeros(len(DEPTHS)))
+    return float(lost.max()) / max(1, sum(found.values()))
 
 
 def phases(

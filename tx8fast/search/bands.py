@@ -1,0 +1,53 @@
+"""Plans whose slices' sums disturb each other in the banks, made with longer slices of the reduction where there is room.
+
+May import: graph_table, lower, machine, tile, search.trial. Must not: enumerate plans.
+
+A product that reads and writes partial sums at the full rate of a port, beside its operands, waits for banks, whatever phases
+buffers have; with a longer slice of the reduction its sums come at a lower rate. Room for that is where a result's slice takes the place of
+an operand (`lower.banded`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tx8fast.lower import in_bands
+from tx8fast.lower.base import Lowering, round_up
+from tx8fast.machine import Machine
+from tx8fast.search.trial import PlanTimer
+from tx8fast.tile.phases import FREE, lost_share
+from tx8fast.tile.tiling import Plan, Planned, Tiling
+
+
+def undisturbed(planned: Planned, machine: Machine) -> Planned:
+    """Return the plan, or that of the same parts and rows and columns of a slice whose products lose less to banks than it takes
+    longer. Products are taken for what a plan with disturbed ones waits for."""
+    tiling = planned.tiling
+    if planned.low.variant or planned.reason or not tiling.sums or tiling.plan.kept:
+        return planned
+    share = lost_share(tiling)
+    low = in_bands(planned.low.record, machine) if share > 1 - FREE else None
+    if low is None:
+        return planned
+    low.sharing = planned.low.sharing
+    made = _longest(low, tiling.plan, machine.spm_limit - machine.spm_base)
+    if made is None:
+        return planned
+    made = made.but(estimate_cycles=PlanTimer(low, machine).final(made))
+    if made.plan.estimate_cycles * (1 + lost_share(made)) >= tiling.plan.estimate_cycles * (1 + share):
+        return planned
+    return replace(planned, tiling=made.but(runner_up=tiling.plan.but(runner_up=None)))
+
+
+def _longest(low: Lowering, plan: Plan, room_bytes: int) -> Tiling | None:
+    """Return the plan with the longest slices of the reduction for which there is room, all of nearly one length; None if its own are."""
+    f = max((g for g, r in enumerate(low.reduce) if r), key=lambda g: low.sizes[g])
+    best = None
+    for length in range(plan.slices[f] + low.units[f], min(low.sizes[f] - 1, low.max_len[f]) + 1, low.units[f]):
+        made = Tiling(low, plan.but(slices=(*plan.slices[:f], length, *plan.slices[f + 1 :])))
+        if not low.fits(made.plan.slices) or (demand := made.demand_bytes()) > room_bytes:
+            break
+        even = round_up(-(-low.sizes[f] // made.trips[f]), low.units[f])
+        if even == length:
+            best = made.but(spm_bytes=demand)
+    return best
