@@ -2,7 +2,7 @@
 
 Operands of a few KiB are loaded by every tile for itself, and what costs most to move decides what stays in scratchpad. A hunted model is
 small, so that plans in which tiles share operands, and gather what a nest before has left in them, come of it only when they seem cheap;
-and products of short sums do not wait for banks unless they seem to.
+and products of short sums do not wait for banks unless they seem to. Few keys arrive together unless chunks are short.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tx8fast.api import CompiledProgram
+from tx8fast.lower import score_keys
 from tx8fast.lower.base import Lowering
 from tx8fast.search import bands
 from tx8fast.search.memory import Memory
@@ -20,6 +21,7 @@ from tx8fast.tile.tiling import Plan, Tiling
 #: bytes of an operand from which on tiles share it, and the divisor of the cycles of what gathers or is left to be gathered
 SHARED_BYTES, CHEAPER = 256, 16
 PIECE_BYTES = 2048  # in which results and what is added are moved
+CHUNK, FEW = 64, 2  # keys of a chunk, and how many chunks arrive one after the other
 
 
 @contextmanager
@@ -43,12 +45,15 @@ def eager_plans() -> Iterator[None]:
         return PIECE_BYTES if shared and (k >= len(tiling.low.reads) or k in tiling.low.late) else 0
 
     whole, sharing.piece_bytes = sharing.piece_bytes, short
+    chunks = score_keys.CHUNK, score_keys.FEW
+    score_keys.CHUNK, score_keys.FEW = CHUNK, FEW
     sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest = SHARED_BYTES, cheap, waits, any_length
     try:
         yield
     finally:
         sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest = least, cycles, share, longest
         sharing.piece_bytes = whole
+        score_keys.CHUNK, score_keys.FEW = chunks
 
 
 def gathers(program: CompiledProgram) -> bool:

@@ -13,7 +13,7 @@ from support.one_op import Arg, Case, build, check, grouped, random_plan, with_p
 
 from tx8fast import isa
 from tx8fast.api import CompiledProgram
-from tx8fast.lower import lower
+from tx8fast.lower import lower, score_packing, variants
 from tx8fast.lower.attention import Attention
 from tx8fast.lower.base import Slice
 from tx8fast.lower.emitter import Emitter
@@ -23,6 +23,7 @@ from tx8fast.lower.transfer import Local
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.nest import loop_slices, loop_steps
 from tx8fast.tile.order import tile_order
+from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import Plan, Tiling
 
 LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
@@ -169,8 +170,9 @@ def test_heads_that_begin_inside_of_blocks(depth) -> None:
     assert sum(s.estimate_cycles for s in alone.segments) == pytest.approx(simulate(alone).cycles, rel=0.05)
 
 
-def test_keys_and_values_are_packed_once_where_a_slice_has_all_keys() -> None:
-    """With further rows of the same head nothing is moved but queries and results; a range of the keys is packed by every slice."""
+def test_keys_and_values_are_packed_once(monkeypatch) -> None:
+    """With further rows of the same head nothing is moved but queries and results; a range of the keys is packed by every slice where all
+    of them are too many to stay packed."""
     low = lowering(grouped(attention("bf16", 1, 2, 1, 96, 200, 72, machine="test_2x2")))
     assert low.prepares((1, 2)) and not low.prepares((0,))
 
@@ -194,7 +196,33 @@ def test_keys_and_values_are_packed_once_where_a_slice_has_all_keys() -> None:
         return int((rows["opcode"] == isa.INSTRUCTIONS["gather_scatter"].OPCODE).sum())
 
     assert moves((0, 200), True) > moves((0, 200), False)
-    assert moves((0, 128), True) == moves((0, 128), False)
+    assert moves((0, 128), True) > moves((0, 128), False) == moves((128, 200), False)
+    monkeypatch.setattr(score_packing, "STAYS", 0)
+    assert moves((0, 128), True) == moves((0, 128), False) and moves((0, 200), True) > moves((0, 200), False)
+
+
+@pytest.mark.parametrize("stays", [0, 1 << 19])
+@pytest.mark.parametrize("kept", [(), (1, 2), (2,)])
+@pytest.mark.parametrize("depth", [72, 96])
+def test_packed_keys_lie_where_no_others_do(kept, stays, depth, monkeypatch) -> None:
+    """Several heads, bands of rows and ranges of keys on a tile, the last range a short one."""
+    monkeypatch.setattr(score_packing, "STAYS", stays)
+    case = grouped(attention("bf16", 1, 3, 1, 200, 300, depth, "full", (100, 0), machine="test_2x2"))
+    low = lowering(case)
+    n = len(low.sizes)
+    cuts = {"parts": (1, 2, 1, 1, 1), "shard": (1, 2, 1, 200, 300), "slices": (1, 1, 1, 64, 128)}
+    drop = 5 - n
+    cuts = {name: (cut[0], cut[1], *cut[2 + drop :]) for name, cut in cuts.items()}
+    plan = Plan(**cuts, order=tuple(range(n)), bufs=2, estimate_cycles=0, spm_bytes=0, bound="", kept=kept)
+    feed = inputs_of(case, np.random.default_rng(depth), band(200, 300, 100, 0, "bf16"))
+    made = with_plan(case, plan, low)
+    check(made, feed, tolerance=LOOSE["bf16"])
+    code = made.program.segments[0].codes[0]
+    ran = code[isa.execution(code)[0]]["opcode"] == isa.INSTRUCTIONS["gather_scatter"].OPCODE
+    monkeypatch.setattr(score_packing, "STAYS", 0)
+    twice = with_plan(case, plan, lowering(case)).program.segments[0].codes[0]
+    every = int((twice[isa.execution(twice)[0]]["opcode"] == isa.INSTRUCTIONS["gather_scatter"].OPCODE).sum())
+    assert (ran.sum() < every) == (stays > 0 and kept == (1, 2))
 
 
 @pytest.mark.parametrize("depth", [64, 72])
@@ -288,3 +316,74 @@ def test_keys_are_shared_by_the_tiles_whose_heads_have_them_in_common(keys, kept
     assert (
         saved == 3 * 2 * keys * 4 * 64 * 2
     )  # three of four tiles load neither keys nor values, of 4 heads with 64 numbers each
+
+
+def folded(case: Case) -> Attention:
+    (low,) = variants(case.records[0], case.machine)
+    assert isinstance(low, Attention)
+    return low
+
+
+@settings(max_examples=20)
+@given(DTYPES, HEADS, st.integers(1, 75), st.integers(0, 130), st.sampled_from([0, 0, 1, 17, 64]), DEPTHS, MACHINES,
+       st.integers(0, 1 << 20))  # fmt: skip
+def test_rows_in_pairs_from_either_end(dtype, heads, half, offset, window, depth, machine, seed) -> None:
+    """Any cut of rows in pairs gives what the oracle says."""
+    keys = 2 * half + offset
+    case = grouped(attention(dtype, *heads, 2 * half, keys, depth, "full", (offset, window), machine))
+    if not math.prod(heads) % case.machine.n_tiles:
+        assert not variants(case.records[0], case.machine)
+        return
+    low, rng = folded(case), np.random.default_rng(seed)
+    plan = random_plan(case, rng, low)
+    if plan is not None:
+        feed = inputs_of(case, rng, band(2 * half, keys, offset, window, dtype))
+        check(with_plan(case, plan, low), feed, tolerance=LOOSE[dtype])
+
+
+@pytest.mark.parametrize("parts", [(3, 1, 5), (1, 3, 2), (1, 1, 8)])
+def test_pairs_of_rows_are_equal_work(parts) -> None:
+    """Every tile looks at as many scores, and every row is in one slice; what tiles have in common they load together and get in step;
+    the bits are those of rows one after the other."""
+    rows = 480
+    case = grouped(attention("bf16", 1, 3, 3, rows, rows, 64, "full", (0, 0)))
+    low, plain = folded(case), lowering(case)
+    n = len(low.sizes)
+    shard = (1, -(-3 // parts[0]), -(-3 // parts[1]), 2, rows // 2 // parts[2], rows)[-n:]
+    shape = {
+        "parts": (1, parts[0], parts[1], 1, parts[2], 1)[-n:],
+        "shard": shard,
+        "slices": (*[1] * (n - 2), 16, rows),
+    }
+    plan = Plan(**shape, order=tuple(range(n)), bufs=2, estimate_cycles=0, spm_bytes=0, bound="")
+    tiling = Tiling(low, plan)
+    work, seen = [], np.zeros((9, rows), int)
+    for r in tiling.ranges:
+        if r.idle:
+            continue
+        steps = list(loop_slices(tiling, r.lo, r.hi))
+        assert len(steps) == tiling.steps
+        work.append(0)
+        for a, b, *_ in steps:
+            lo, hi = low.row.range(a, b)
+            assert hi - lo == b[-2] - a[-2]
+            seen[a[-5] * 3 + a[-4], lo:hi] += 1
+            work[-1] += sum(range(lo + 1, hi + 1))
+    assert (seen == 1).all() and len(set(work)) == 1
+    assert plain.chains and not low.chains, "no nest behind takes the rows of a tile for one range"
+    assert not low.writes[0].is_solid(*(lambda r: (r.lo, r.hi))(tiling.ranges[0])) or parts[2] == 1
+    feed = inputs_of(case, np.random.default_rng(1), band(rows, rows, 0, 0, "bf16"))
+    tiles = math.prod(parts) // parts[0]
+    assert sharers(tiling)[1:3] == (tiles, tiles)
+    made = check(with_plan(case, plan.but(shared=(1, tiles, tiles, 1)), low), feed, tolerance=LOOSE["bf16"])
+    whole = {"parts": (1, 3, 3, 1, 1), "shard": (1, 1, 1, rows, rows), "slices": (1, 1, 1, 16, rows)}
+    whole = {name: cut[1 - n :] for name, cut in whole.items()}
+    alone = Plan(**whole, order=tuple(range(n - 1)), bufs=2, estimate_cycles=0, spm_bytes=0, bound="")
+    np.testing.assert_array_equal(made, check(with_plan(case, alone, plain), feed, tolerance=LOOSE["bf16"]))
+
+
+def test_heads_that_are_no_equal_work_are_cut_by_rows() -> None:
+    """Of 14 heads, 16 tiles have two without one; the search finds the cut that has none."""
+    case = grouped(attention("bf16", 1, 2, 7, 1024, 1024, 64, "full", (0, 0)))
+    (plan,) = [s.info for s in case.program.segments]
+    assert len(plan["parts"]) == len(lowering(case).sizes) + 1 and math.prod(plan["parts"]) == 16

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tx8fast.graph_table import Dim, TensorSpec
 from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.links import Folded, Link
 from tx8fast.lower.score_bands import Band, BandAccess
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import load_machine
@@ -70,7 +72,9 @@ def test_columns_of_a_mask(rows, keys, offset, window):
     (a, n), (c, size) = rows, keys
     c *= 64
     spec = TensorSpec((a + n, c + size), "bf16", "blocked")
-    access = BandAccess(spec, [Dim(a + n, ((0, 1),)), Dim(c + size, ((1, 1),))], (offset, window), 0, 1, True)
+    access = BandAccess(
+        spec, [Dim(a + n, ((0, 1),)), Dim(c + size, ((1, 1),))], (offset, window), Link(0, a + n), 1, True
+    )
     lo, hi = (a, c), (a + n, c + size)
     i, j = np.arange(a, a + n)[:, None], np.arange(c, c + size)[None, :]
     sees = (j > i + offset - window) & (j <= i + offset)
@@ -85,3 +89,49 @@ def test_columns_of_a_mask(rows, keys, offset, window):
         assert begin % 64 == 0 and (end == shown or end % 64 == 0)
         assert access.box(lo, hi) == ((a, a + n), (c + begin, c + end))
     assert access.size_bytes(lo, hi) <= access.most_bytes((n, size))
+
+
+@pytest.mark.parametrize("window", [700, 1000, 5000])
+def test_masks_fit_wherever_their_slice_lies(window):
+    """Far behind the window's end most columns of a slice are hidden from all its rows, and belong to the mask."""
+    n = 2000
+    spec = TensorSpec((n, n), "bf16", "blocked")
+    access = BandAccess(spec, [Dim(n, ((0, 1),)), Dim(n, ((1, 1),))], (0, window), Link(0, n), 1, True)
+    for row in range(0, n, 64):
+        for key in range(0, n, 256):
+            lo, hi = (row, key), (min(row + 64, n), min(key + 256, n))
+            if access.hides(lo, hi) == "some":
+                assert access.size_bytes(lo, hi) <= access.most_bytes((64, 256)), (lo, hi)
+
+
+@given(st.integers(1, 300), st.data(), st.integers(0, 100), st.integers(1, 700))
+def test_rows_from_either_end(half, data, offset, window):
+    """Of rows in pairs an access says what it says of the same rows one after the other."""
+    n, keys = 2 * half, 2 * half + offset
+    a = data.draw(st.integers(0, half - 1))
+    b, side, c = (
+        data.draw(st.integers(a + 1, half)),
+        data.draw(st.integers(0, 1)),
+        data.draw(st.integers(0, (keys - 1) // 64)) * 64,
+    )
+    spec, column = TensorSpec((n, keys), "bf16", "blocked"), Dim(keys, ((2, 1),))
+    folded = BandAccess(spec, [Dim(n, ((1, 1),)), column], (offset, window), Folded(1, n, side=0), 2, True)
+    plain = BandAccess(spec, [Dim(n, ((1, 1),)), column], (offset, window), Link(1, n), 2, True)
+    rows = (n - b, n - a) if side else (a, b)
+    pair, one = ((side, a, c), (side + 1, b, keys)), ((0, rows[0], c), (1, rows[1], keys))
+    assert folded.factors == {0, 1, 2}
+    for say in (
+        lambda x, at: x.hides(*at),
+        lambda x, at: x.shown(*at),
+        lambda x, at: x.columns(*at),
+        lambda x, at: x.density(*at),
+    ):
+        assert say(folded, pair) == say(plain, one)
+    if folded.hides(*pair) != "all":
+        assert folded.box(*pair) == plain.box(*one)
+    for step in (1, 7, half):
+        both = folded.whole((0, 0, 0), (2, half, keys), (1, step, 64))
+        pieces = [(x, min(x + step, half)) for x in range(0, half, step)]
+        ends = [*pieces, *[(n - y, n - x) for x, y in pieces]]
+        alone = [plain.whole((0, x, 0), (1, y, keys), (1, y - x, 64)).item() for x, y in ends]
+        assert both.tolist() == alone

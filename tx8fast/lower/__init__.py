@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tx8fast.collectives import KINDS
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord, OpRecord
-from tx8fast.lower.attention import Attention, is_attention
+from tx8fast.lower.attention import Attention
 from tx8fast.lower.banded import Banded
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.batchnorm import BatchNorm
@@ -28,6 +28,7 @@ from tx8fast.lower.movement import ChannelNorm, Movement
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rotary import Rope
 from tx8fast.lower.rows import Norm, Reduce, Softmax
+from tx8fast.lower.score_ops import is_attention
 from tx8fast.lower.sequence import SequenceStream
 from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine
@@ -93,8 +94,8 @@ def _chain(record: GroupRecord, machine: Machine) -> Lowering:
 
 
 def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
-    """Return further lowerings worth planning: products whose left operand stays while the reduction is cut, and chains
-    with whole images in scratchpad. Their `variant` counts from 1."""
+    """Return further lowerings worth planning: products whose left operand stays while the reduction is cut, chains
+    with whole images in scratchpad, and attention with rows from either end on a tile. Their `variant` counts from 1."""
     found = _variants(record, machine)
     for i, low in enumerate(found):
         low.variant = i + 1
@@ -115,6 +116,8 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
             return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
         if record.ops[0].kind in NORMS:
             return []
+        if is_attention(record.ops):
+            return [Attention(record, machine, folded=True)]
         if any(op.kind == "softmax" for op in record.ops):
             return []
         return [Fused(record, machine, resident=True)]

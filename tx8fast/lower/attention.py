@@ -1,6 +1,6 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,keys,ops,pieces}, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,keys,ops,packing,pieces}, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
     S  = q' K^T (+ mask)                      matrix engine, or f(q K^T) * scale with ops on scores; the mask where it hides something
@@ -18,19 +18,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from tx8fast.graph_table import GroupRecord, OpRecord
+from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.links import Link, LinkedAccess, Links, through
+from tx8fast.lower.links import Folded, Link, LinkedAccess, Links, through
 from tx8fast.lower.score_bands import Band, BandAccess, add_whole, mask_dims
 from tx8fast.lower.score_keys import CHUNK, KeyChunks, scores_with
-from tx8fast.lower.score_ops import ScoreOps, may_cap
-from tx8fast.lower.score_pieces import ENDS, add_values, pieces
-from tx8fast.lower.transfer import Local, Move
+from tx8fast.lower.score_ops import ScoreOps, is_attention
+from tx8fast.lower.score_packing import Packing
+from tx8fast.lower.score_pieces import ENDS, add_values, pieces, scale_rows
+from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size, padded_channels
@@ -39,13 +39,6 @@ SUM = "f32"
 MAX_COLS = 16384  # field range of the reduction and of matrix dimensions
 SCRATCH = 11  # buffers besides those of heads that are packed
 MAX_KEYS = 4096  # keys of a slice: bounds the rows of ones
-PRODUCTS = ("gemm", "contract")
-
-
-def is_attention(ops: Sequence[OpRecord]) -> bool:
-    """True if these are the kinds of ops, in order, that may be attention."""
-    ends = len(ops) > 2 and ops[0].kind in PRODUCTS and ops[-2].kind == "softmax" and ops[-1].kind in PRODUCTS
-    return ends and all(may_cap(op) for op in ops[1:-2])
 
 
 class Attention(Lowering):
@@ -58,9 +51,11 @@ class Attention(Lowering):
     turns = 2
     ends: tuple[float, ...] = ENDS  # of pieces of scores; () where other work fills the engines meanwhile
 
-    def __init__(self, record: GroupRecord, machine: Machine, loads: bool = True) -> None:
-        """loads: False: operands are in scratchpad, keys and values one matrix each, and masks whole."""
+    def __init__(self, record: GroupRecord, machine: Machine, loads: bool = True, folded: bool = False) -> None:
+        """loads: False: operands are in scratchpad, keys and values one matrix each, and masks whole. folded: rows of a known band are
+        in pairs from either end (`links.Folded`)."""
         super().__init__(record, machine)
+        self.balanced = folded
         if not is_attention(record.ops):
             raise NotLowerable("attention is a matrix product, a softmax and a matrix product")
         scores, *between, softmax, mix = record.ops
@@ -73,25 +68,33 @@ class Attention(Lowering):
         self.batch, self.rows = first.batch, first.m
         if not self.rows or len(first.n) != 1 or len(second.k) != 1:
             raise NotLowerable("scores need a row and one column dimension")
-        free = [*self.batch, *self.rows, *first.n]
-        index = {f: i for i, f in enumerate(free)}
+        free = [*self.batch, *self.rows[:-1], *[-1] * folded, self.rows[-1], *first.n]
+        index = {f: i for i, f in enumerate(free) if f >= 0}
+        n, self.side, sizes = len(free), free.index(-1) if folded else -1, [first.sizes[f] for f in free]
         self.keys = first.sizes[first.n[0]]
         self.depth = math.prod(second.sizes[f] for f in second.n)
         if self.depth > MAX_COLS:
             raise NotLowerable(f"heads of {self.depth} values are above the limit of {MAX_COLS}")
-        own = [Link(index.get(f, -1), n) for f, n in enumerate(first.sizes)]
-        across = self._match(record, index)
-        n = len(free)
+        at = {f: Link(i, first.sizes[f]) for f, i in index.items()}
+        if folded:
+            if not softmax.attr("visible") or sizes[n - 2] % 2 or not math.prod(sizes[: self.side]) % machine.n_tiles:
+                raise NotLowerable("rows are in pairs where these are more equal work for tiles than heads")
+            at[self.rows[-1]] = Folded(n - 2, sizes[n - 2], side=self.side)
+            sizes[self.side], sizes[n - 2] = 2, sizes[n - 2] // 2
+        own = [at.get(f, Link(-1, size)) for f, size in enumerate(first.sizes)]
+        across = self._match(record, at)
         self.set_factors(
-            [first.sizes[f] for f in free], [1] * (n - 1) + [min(64, self.keys)], [True] * (n - 1) + [False],
-            reduce=[False] * (n - 1) + [True], max_len=[1] * len(self.batch) + [MAX_COLS] * len(self.rows) + [MAX_KEYS],
+            sizes, [1] * (n - 1) + [min(64, self.keys)], [i != self.side for i in range(n - 1)] + [False],
+            reduce=[False] * (n - 1) + [True],
+            max_len=[1 if i < len(self.batch) or i == self.side else MAX_COLS for i in range(n - 1)] + [MAX_KEYS],
         )  # fmt: skip
         self.band, self.range = n - 2, n - 1  # factors: the rows that a mask tells apart, the keys
+        self.row = at[self.rows[-1]]
         heads = [(first.reads[0], own), (first.reads[1], own), (second.reads[1], across), (second.writes[0], across)]
         #: queries, keys, values and results whose heads begin inside of blocks: they are packed in scratchpad
         self.lanes = {j: Links(links) for j, (access, links) in enumerate(heads) if access.staggered}
-        self.packed = [*self.lanes, *(j for j in self.lanes if j in (1, 2))]  # two copies of keys and values
         made = [LinkedAccess(LaneAccess(a) if j in self.lanes else a, links) for j, (a, links) in enumerate(heads)]  # type: ignore[arg-type]
+        self.packing = Packing({j: made[j] for j in self.lanes}, self.keys)
         self.reads = [*made[:3]]
         self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
                      self._wire(-1, second.arguments()[1])]  # fmt: skip
@@ -102,19 +105,19 @@ class Attention(Lowering):
             self._add_mask(record, index)
             if softmax.attr("visible") and self.mask_rows:
                 offset, window = softmax.attr("visible")
-                self.visible = offset, window or 2 * self.keys + self.sizes[self.band] + offset
+                self.visible = offset, window or 2 * self.keys + self.row.size + offset
                 mask, depth = self.reads[3], math.prod(first.sizes[f] for f in first.k)
-                self.seen = BandAccess(mask.spec, mask.dims, self.visible, self.band, self.range, loads)
+                self.seen = BandAccess(mask.spec, mask.dims, self.visible, self.row, self.range, loads)
                 self.reads[3] = self.seen
                 if loads and not (first.r_trs or 1 in self.lanes):
                     self.chunked = depth > block_size(self.dtype) and self.keys > CHUNK
                     self.reads[1] = KeyChunks(first.reads[1], own, self.range, self.chunked)
                 if loads and second.r_trs and 2 not in self.lanes:
                     self.reads[2] = KeyChunks(second.reads[1], across, self.range, False)
-                self.skipping = frozenset((self.band, self.range))
+                self.skipping = frozenset((*self.row.factors, self.range))
                 self.rare = frozenset((3,))
-                # the longest rows first: the short ones find their keys loaded; where a slice has all keys, they come by chunks
-                self.backward = (self.band,)
+                # the longest rows first: the short ones find their keys loaded; of all keys in a slice, they come by chunks
+                self.backward = () if folded else (self.band,)
         self.given = len(self.reads)  # the first of the single elements that ops on the scores take
         self.reads += self.between.reads
         self.args += self.between.args
@@ -135,18 +138,18 @@ class Attention(Lowering):
         if self.first.swapped or self.second.swapped:
             raise NotLowerable("operands are in the wrong order")
 
-    def _match(self, record: GroupRecord, index: dict[int, int]) -> list[Link]:
+    def _match(self, record: GroupRecord, index: dict[int, Link]) -> list[Link]:
         """Links of the second product's factors, found through the probabilities' dimensions."""
         links = [Link(-1, n) for n in self.second.sizes]
         for g, f in through(self.first.rule, self.second.rule, "the probabilities").items():
             if f in index:
-                links[g] = Link(index[f], self.second.sizes[g])
-        rows = [index[f] for f in self.rows]
+                links[g] = index[f]
+        rows = [index[f].factor for f in self.rows]
         if [links[g].factor for g in self.second.m] != rows:
             raise NotLowerable("the two products order rows differently")
-        if [links[g].factor for g in self.second.k] != [index[f] for f in self.first.n]:
+        if [links[g].factor for g in self.second.k] != [index[f].factor for f in self.first.n]:
             raise NotLowerable("the mix does not sum over the scores' columns")
-        if {links[g].factor for g in self.second.batch} != {index[f] for f in self.batch}:
+        if {links[g].factor for g in self.second.batch} != {index[f].factor for f in self.batch}:
             raise NotLowerable("the two products have different batches")
         return links
 
@@ -194,15 +197,31 @@ class Attention(Lowering):
 
     def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
         f, n = self.band, slices[self.band]
+        if self.balanced:
+            return (*lo[: self.side], hi[self.side] - 1, *lo[f:])
         return (*lo[:f], lo[f] + max(0, (hi[f] - lo[f]) // n - 1) * n, *lo[f + 1 :]) if self.visible else lo
+
+    def hindmost(self, lens: Sequence[int]) -> tuple[int, ...]:
+        return tuple([int(f == self.side) for f in range(len(lens))]) if self.balanced else super().hindmost(lens)
+
+    def in_step(self, slices: Sequence[int]) -> bool:
+        return self.balanced and slices[self.range] >= self.keys
+
+    @property
+    def chains(self) -> bool:
+        """A tile's rows from either end are no one range, which nests before and behind would take them for."""
+        return not self.balanced and super().chains
+
+    def arrivals(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
+        return 1 if self.balanced else super().arrivals(reads, lo, hi)
 
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Of a known band the place along the diagonal does not matter."""
         found = super().contents(lo, hi)
         if self.visible is not None:
             begin, end = self.seen.columns(lo, hi)
-            at = lo[self.range] + begin
-            found[3] = lo[self.band] - at, hi[self.band] - at, end - begin
+            at, (a, b) = lo[self.range] + begin, self.row.range(lo, hi)
+            found[3] = a - at, b - at, end - begin
         return found
 
     def density(self, lo: Sequence[int], hi: Sequence[int]) -> float:
@@ -215,9 +234,9 @@ class Attention(Lowering):
         return (lo[self.band], hi[self.band]) if self.visible else ()
 
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
-        hides, heads = self._hides(lo, hi), [self._access(j) for j in self.lanes]
-        diagonal = lo[self.band] - lo[self.range] if hides == "some" and self.visible else 0
-        return (super().slice_form(lo, hi), hides, diagonal), *[
+        hides, heads = self._hides(lo, hi), self.packing.lanes.values()
+        diagonal = self.row.range(lo, hi)[0] - lo[self.range] if hides == "some" and self.visible else 0
+        return (super().slice_form(lo, hi), hides, diagonal, self.packing.form(lo)), *[
             a.box(lo, hi)[-1][0] % block_size(self.dtype) for a in heads]  # fmt: skip
 
     def cost_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
@@ -238,8 +257,9 @@ class Attention(Lowering):
         mixed = Local(rows, self.depth, SUM, True).size_bytes
         column, wide = rows * 4 * ITEM_BYTES[self.dtype], rows * 4 * ITEM_BYTES[SUM]
         own = [scores, scores, column, column, wide, wide, column, wide, wide, rows * 64 * ITEM_BYTES[SUM], mixed]
-        packed = [self._matrix(j, lo, hi).size_bytes for j in self.packed]
-        return own + packed + self.between.scratch_bytes(Local(rows, keys, self.dtype, True))
+        return (
+            own + self.packing.scratch_bytes(lo, hi) + self.between.scratch_bytes(Local(rows, keys, self.dtype, True))
+        )
 
     def const_bytes(self) -> list[int]:
         """Ones: one per key, four rows of all keys, and one block of sums."""
@@ -253,47 +273,18 @@ class Attention(Lowering):
         em.fill(consts[1], 1.0, 4 * lanes, self.dtype)
         em.fill(consts[2], 1.0, 64, SUM)
 
-    # -- heads that begin inside of blocks ----------------------------------------------------------------------
-
-    def _access(self, j: int) -> LinkedAccess:
-        return (*self.reads[:3], *self.writes)[j]  # type: ignore[return-value]
-
-    def _matrix(self, j: int, lo: Sequence[int], hi: Sequence[int]) -> Local:
-        return self._access(j).inner.matrix(*self.lanes[j].ranges(lo, hi))  # type: ignore[attr-defined]
-
     def prepares(self, changed: Sequence[int]) -> bool:
         """Keys and values are packed when their heads change, if a slice has all of them."""
         return any(j in changed for j in self.lanes if j in (1, 2))
 
-    def _packed(self, em: Emitter, s: Slice) -> Slice:
-        """Return the slice with its operands as matrices; that of queries changes with their rows alone, those of all keys with heads."""
-        places = [*s.reads[:3], *s.writes]
-        every = s.hi[self.range] - s.lo[self.range] == self.keys
-        for j in self.lanes:
-            copies = [at for at, k in zip(s.scratch[SCRATCH:], self.packed, strict=False) if k == j]
-            stays = every and j in (1, 2)
-            places[j] = copies[0 if stays else s.parity % len(copies)]
-            if j < 3 and (s.fresh if stays else j or s.first):
-                matrix = self._matrix(j, s.lo, s.hi)
-                if matrix.elems > matrix.rows * matrix.cols:
-                    em.fill(places[j], 0.0, matrix.elems, self.dtype)
-                for at, to, moved in self._access(j).inner.packing(*self.lanes[j].ranges(s.lo, s.hi)):  # type: ignore[attr-defined]
-                    em.gather(s.reads[j] + at, places[j] + to, moved)
-        return replace(s, reads=[*places[:3], *s.reads[3:]], writes=places[3:])
-
-    def _unpack(self, em: Emitter, s: Slice, matrix: int) -> None:
-        for at, to, moved in self._access(3).inner.packing(*self.lanes[3].ranges(s.lo, s.hi)):  # type: ignore[attr-defined]
-            back = [Move(m.dst, m.src, m.size, tuple([(b, a, n) for a, b, n in m.loops])) for m in moved]
-            em.gather(matrix + to, s.writes[0] + at, back)
-
     # -- instructions -------------------------------------------------------------------------------------------
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        own = self._packed(em, s) if self.lanes else s
+        own = self.packing.pack(em, s, s.scratch[SCRATCH:], self.dtype) if self.lanes else s
         self._weigh(em, own)
         self._mix(em, own)
         if s.last and 3 in self.lanes:
-            self._unpack(em, s, own.writes[0])
+            self.packing.unpack(em, s, own.writes[0])
 
     def _weigh(self, em: Emitter, s: Slice) -> None:
         """Emit what makes scores and their exponentials, and the correction of what was summed before."""
@@ -344,7 +335,7 @@ class Attention(Lowering):
         ones = s.consts[2]
         if more:
             em.vv("mul", sums, factor, sums, rows * 4, SUM)
-            self._scale_rows(em, mixed, factor, spread, ones, rows)
+            scale_rows(em, mixed, factor, spread, ones, rows, self.depth)
         for at, part in pieces(scores, Local(rows, self._shown(s), fmt, True), self.ends[1:], self.depth, self.machine):
             em.gemm(left=at, right=s.consts[1], out=sums, m=rows, k=part.cols, n=4, fmt=fmt, out_fmt=SUM, psum=sums,
                     psum_en=more)  # fmt: skip
@@ -353,7 +344,7 @@ class Attention(Lowering):
         if not s.last:
             return
         em.v("recip", sums, sums, rows * 4, SUM)
-        self._scale_rows(em, mixed, sums, spread, ones, rows)
+        scale_rows(em, mixed, sums, spread, ones, rows, self.depth)
         n = Local(rows, self.depth, SUM, True).elems
         if fmt == SUM:
             em.copy(mixed, s.writes[0], n * ITEM_BYTES[SUM])
@@ -364,9 +355,9 @@ class Attention(Lowering):
         """Add the slice's mask to the scores of every grouped head; return what it hides, if nothing more is done with that."""
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
         if self.visible is not None:
-            key, (begin, end) = s.lo[self.range], self.seen.columns(s.lo, s.hi)
-            seen, rows = seen._replace(cols=end - begin), (s.lo[self.band] - key, s.hi[self.band] - key)
-            band = Band.of(rows, (0, local.cols), self.visible, local, seen, begin)
+            key, (begin, end), (a, b) = s.lo[self.range], self.seen.columns(s.lo, s.hi), self.row.range(s.lo, s.hi)
+            seen = seen._replace(cols=end - begin)
+            band = Band.of((a - key, b - key), (0, local.cols), self.visible, local, seen, begin)
             if band.pays(self.machine):
                 band.mask(em, scores, s.reads[3])
                 return band
@@ -377,20 +368,6 @@ class Attention(Lowering):
     def _shown(self, s: Slice) -> int:
         """Return the keys of a slice that are looked at."""
         return self.seen.shown(s.lo, s.hi) if self.visible else self._extent(s.lo, s.hi)[1]
-
-    def _scale_rows(self, em: Emitter, mixed: int, factor: int, spread: int, ones: int, rows: int) -> None:
-        """Multiply every row of the mixed values by its factor."""
-        full, tail = divmod(self.depth, 64)
-        if tail > 32:
-            full, tail = full + 1, 0
-        block = rows * 64 * ITEM_BYTES[SUM]
-        if full:
-            em.broadcast_rows(factor, ones, spread, rows, 64, SUM)
-            em.vv_each("mul", [(x, spread, x) for x in range(mixed, mixed + full * block, block)], rows * 64, SUM)
-        if tail:
-            at = mixed + full * block
-            em.broadcast_rows(factor, ones, spread, rows, tail, SUM)
-            em.vv("mul", at, spread, at, rows * padded_channels(tail, SUM), SUM)
 
     def ops_per_point(self) -> float:
         """Vector cycles per score: exponential and maximum dominate. Hidden scores cost nothing."""

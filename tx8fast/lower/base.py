@@ -94,6 +94,14 @@ class Access:
     def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         return self.local(self.box(lo, hi)).size_bytes
 
+    def chunks(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Return of how many parts that may arrive one after the other a slice consists."""
+        return 1
+
+    def chunk(self, lo: Sequence[int], hi: Sequence[int], i: int) -> list[tuple[int, int]]:
+        """Return the byte ranges of a slice that are its chunk i, ascending."""
+        return [(0, self.size_bytes(lo, hi))]
+
     def origin(self, box: Box, piece: int) -> int:
         """Return the byte offset in the DDR tensor where the box begins in that piece of it."""
         return ddr_offset(self.spec, [a for a, _ in box], piece, self.strides)
@@ -152,6 +160,7 @@ class Lowering:
     late: frozenset[int] = frozenset()  # read accesses that are needed when sums are complete, and not before
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
+    balanced = False  # True: along these factors no tile has more work than the first one
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
     online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
     in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
@@ -245,6 +254,15 @@ class Lowering:
     def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
         """Return from where on in [lo, hi) the first slice is one with most work."""
         return lo
+
+    def hindmost(self, lens: Sequence[int]) -> tuple[int, ...]:
+        """Return where a slice of such lengths begins that has as much work as any; of a reduction, at its beginning."""
+        place = enumerate(zip(self.sizes, lens, strict=True))
+        return tuple([n - size if f in self.skipping and not self.reduce[f] else 0 for f, (n, size) in place])
+
+    def in_step(self, slices: Sequence[int]) -> bool:
+        """Return whether tiles that divide `skipping` factors go through equally many slices of such lengths all the same."""
+        return False
 
     def contents(self, lo: Sequence[int], hi: Sequence[int]) -> list[Any]:
         """Return per read access what its bytes depend on: slices with equal contents share a load."""
@@ -352,6 +370,11 @@ class Lowering:
     def may_share(self, k: int) -> bool:
         """True if tiles may load read access k together."""
         return self.sharing and self.shares
+
+    def arrivals(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Return in how many chunks shared reads that change together with a slice arrive; 1: each as a whole."""
+        counts = {self.reads[k].chunks(lo, hi) for k in reads}
+        return counts.pop() if len(counts) == 1 else 1
 
     def may_gather(self, k: int) -> bool:
         """True if tiles may put read access k together from what each of them has in scratchpad: all go through the same slices."""

@@ -35,6 +35,15 @@ class Link:
         a, b = lo[self.factor] * self.width, hi[self.factor] * self.width
         return min(a // self.scale, self.size), min(-(-b // self.scale), self.size)
 
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """The group's factors that say where the member's range lies."""
+        return (self.factor,) if self.factor >= 0 else ()
+
+    def solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        """Return whether the group's range [lo, hi) means every point of `range`, not only some."""
+        return True
+
     def unit(self, own: int) -> int:
         """Return the least number of the group's points that are whole units of `own` points of the member."""
         return own * self.scale // math.gcd(own * self.scale, self.width)
@@ -42,6 +51,27 @@ class Link:
     def most(self, own: int) -> int:
         """Return the most of the group's points of which none are more than `own` points of the member."""
         return own * self.scale // self.width
+
+
+@dataclass(frozen=True)
+class Folded(Link):
+    """A factor of even size that the group has as two: points of `factor` count from the first one up, or, where `side` is 1, from the
+    last one down. A range of `factor` is a range at either end, so that where later points have more work, equal ranges have equal work."""
+
+    side: int = -1
+
+    def range(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
+        a, b = lo[self.factor], hi[self.factor]
+        if hi[self.side] - lo[self.side] > 1:
+            return a, self.size - a
+        return (self.size - b, self.size - a) if lo[self.side] else (a, b)
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        return self.factor, self.side
+
+    def solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        return hi[self.side] - lo[self.side] < 2 or 2 * hi[self.factor] == self.size
 
 
 class Links(list[Link]):
@@ -80,14 +110,15 @@ class LinkedAccess(Access):
     def __init__(self, inner: Access, links: Sequence[Link]) -> None:
         super().__init__(inner.spec, inner.dims, inner.blocked)
         self.inner, self.links = inner, Links(links)
-        self.factors = frozenset(links[f].factor for f in inner.factors if links[f].factor >= 0)
+        self.factors = frozenset(g for f in inner.factors for g in links[f].factors)
         self.dims = tuple(linked_dim(d, links) for d in inner.dims)
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return self.inner.box(*self.links.ranges(lo, hi))
 
     def is_solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
-        return self.inner.is_solid(*self.links.ranges(lo, hi))
+        own = all(self.links[f].solid(lo, hi) for f in self.inner.factors)
+        return own and self.inner.is_solid(*self.links.ranges(lo, hi))
 
     def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         return self.inner.size_bytes(*self.links.ranges(lo, hi))

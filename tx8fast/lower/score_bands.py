@@ -1,6 +1,6 @@
 """Scores of attention beside a band of visible keys: what the mask hides takes no vector work, block of columns by block of columns.
 
-May import: graph_table, lower.{base,emitter,transfer}, machine, numerics. Must not: place buffers, know how scores are made.
+May import: graph_table, lower.{base,emitter,links,transfer}, machine, numerics. Must not: place buffers, know how scores are made.
 
 Row i sees the keys (i + offset - window, i + offset]. In a block of columns the rows of a head are hidden, or see all of it, or some
 of it: only the last ones need the mask. What is hidden is filled by the engine that moves data: before the maximum with the lowest
@@ -18,6 +18,7 @@ import numpy as np
 from tx8fast.graph_table import Dim, TensorSpec
 from tx8fast.lower.base import Access, NotLowerable, round_up
 from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.links import Link
 from tx8fast.lower.transfer import Box, Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -31,21 +32,25 @@ Ranges = list[tuple[int, int]]
 
 class BandAccess(Access):
     """A mask of which only the columns are loaded that some of a slice's rows do not see, whole blocks counted from its first key.
-    visible: offset and window; band, range: the factors of rows and keys; narrow: False: all columns are there."""
+    visible: offset and window; rows: how a tile's factors say which rows; range: the factor of keys; narrow: False: all columns are
+    there."""
 
     placed = True
 
     def __init__(
-        self, spec: TensorSpec, dims: Sequence[Dim], visible: tuple[int, int], band: int, range: int, narrow: bool
+        self, spec: TensorSpec, dims: Sequence[Dim], visible: tuple[int, int], rows: Link, range: int, narrow: bool
     ) -> None:
         super().__init__(spec, dims, True)
-        self.visible, self.band, self.range, self.narrow = visible, band, range, narrow
+        self.visible, self.rows, self.range, self.narrow = visible, rows, range, narrow
+        self.band, self.folded = rows.factor, len(rows.factors) > 1
+        self.factors = self.factors.union(rows.factors if self.band in self.factors else ())
         self.block = block_size(spec.dtype)
 
     def hides(self, lo: Sequence[int], hi: Sequence[int]) -> str:
         """Return what is hidden of a slice: "all", "some" or "none"."""
         offset, window = self.visible
-        (a, b), (c, d) = ((lo[f], hi[f] - 1) for f in (self.band, self.range))
+        (a, b), (c, d) = self.rows.range(lo, hi), (lo[self.range], hi[self.range] - 1)
+        b -= 1
         if c > b + offset or d <= a + offset - window:
             return "all"
         return "none" if d <= a + offset and c > b + offset - window else "some"
@@ -72,26 +77,36 @@ class BandAccess(Access):
         (offset, window), end = self.visible, hi[self.band]
         first = np.arange(lo[self.band], end, rows)
         last = np.minimum(first + rows, end) - 1
+        if self.folded:
+            n, (_, side) = self.rows.size, self.rows.factors
+            sides = ((first, last), (n - 1 - last, n - 1 - first))[lo[side] : hi[side]]
+            first, last = (np.concatenate(ends) for ends in zip(*sides, strict=True))
         return np.maximum(first + offset - window + 1, 0), np.minimum(last + offset + 1, self.spec.shape[-1])
 
     def shown(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         """Return how many keys of a slice are looked at: up to the last one that a row sees, whole blocks."""
         keys = hi[self.range] - lo[self.range]
-        return min(keys, round_up(hi[self.band] + self.visible[0] - lo[self.range], self.block))
+        return min(keys, round_up(self.rows.range(lo, hi)[1] + self.visible[0] - lo[self.range], self.block))
 
     def columns(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[int, int]:
         """Return the columns of a slice, from its first key, that some row does not see; the hull of those at either border."""
         (offset, window), key, end = self.visible, lo[self.range], self.shown(lo, hi)
         if not self.narrow:
             return 0, end
-        above, below = lo[self.band] + offset + 1 - key, hi[self.band] + offset - window - key
+        row, last = self.rows.range(lo, hi)
+        above, below = row + offset + 1 - key, last + offset - window - key
         begin = 0 if below > 0 else max(0, above) // self.block * self.block
         return begin, end if above < end else min(end, round_up(max(0, below), self.block))
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
-        *rows, (key, _) = found = super().box(lo, hi)
+        *rows, (key, _) = found = super().box(*(self._unfolded(lo, hi) if self.folded else (lo, hi)))
         begin, end = self.columns(lo, hi)
         return (*rows, (key + begin, key + max(begin, end))) if self.narrow else found
+
+    def _unfolded(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the range with the rows that it means in place of its own."""
+        f, (a, b) = self.band, self.rows.range(lo, hi)
+        return (*lo[:f], a, *lo[f + 1 :]), (*hi[:f], b, *hi[f + 1 :])
 
     def form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         begin, end = self.columns(lo, hi)
@@ -99,11 +114,9 @@ class BandAccess(Access):
 
     def most_bytes(self, lens: Sequence[int]) -> int:
         rows, keys = lens[self.band], lens[self.range]
-        own = (
-            keys
-            if not self.narrow or self.visible[1] < rows + keys
-            else min(keys, round_up(rows + self.block - 2, self.block))
-        )
+        # before the keys that the first row of a slice sees, any number of them may be hidden from all its rows
+        passed = self.visible[1] < self.rows.size + self.visible[0]
+        own = keys if passed or not self.narrow else min(keys, round_up(rows + self.block - 2, self.block))
         ends = [(0, d.extent(lens)) for d in self.dims[:-1]]
         return self.local((*ends, (0, max(own, 1)))).size_bytes
 

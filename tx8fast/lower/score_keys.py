@@ -18,6 +18,7 @@ from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 
 CHUNK = 256  # keys: a product's startup is a fifteenth of its cycles with 128 rows of heads of 128
+FEW = 5  # fewer chunks of keys that tiles share arrive together: tiles meet for each of them
 
 
 class KeyChunks(LinkedAccess):
@@ -42,11 +43,31 @@ class KeyChunks(LinkedAccess):
             at += super().size_bytes(*own)
         return out
 
+    def chunks(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        count = -(-(hi[self.factor] - lo[self.factor]) // CHUNK)
+        return count if count >= FEW else 1
+
+    def chunk(self, lo: Sequence[int], hi: Sequence[int], i: int) -> list[tuple[int, int]]:
+        begin, end = i * CHUNK, min((i + 1) * CHUNK, hi[self.factor] - lo[self.factor])
+        if not self.apart:
+            size, keys = super().size_bytes(lo, hi), hi[self.factor] - lo[self.factor]
+            rows = [(a, (b - a) // keys) for a, b in self._blocks(keys, size)]
+            return [(a + begin * row, a + end * row) for a, row in rows]
+        first = super().size_bytes(lo, self._until(lo, hi, CHUNK))
+        return [(i * first, i * first + super().size_bytes(lo, self._until(lo, hi, end - begin)))]
+
+    def _until(self, lo: Sequence[int], hi: Sequence[int], keys: int) -> tuple[int, ...]:
+        """Return the end of the range with so many keys."""
+        return (*hi[: self.factor], lo[self.factor] + keys, *hi[self.factor + 1 :])
+
+    def _blocks(self, keys: int, size: int) -> list[tuple[int, int]]:
+        """Return where the channel blocks of a matrix of so many keys and bytes lie."""
+        block = block_size(self.spec.dtype) * ITEM_BYTES[self.spec.dtype] * keys
+        return [(at, min(at + block, size)) for at in range(0, size, block)]
+
     def _cut(self, found: Sequence[Descriptor], keys: int, size: int) -> list[Descriptor]:
         """Return the transfers of a matrix of so many keys and bytes in pieces of chunks."""
-        block = block_size(self.spec.dtype) * ITEM_BYTES[self.spec.dtype] * keys
-        ends = [(at, min(at + block, size)) for at in range(0, size, block)]
-        out = []
+        ends, out = self._blocks(keys, size), []
         for key in range(0, keys, CHUNK):
             for at, end in ends:
                 row = (end - at) // keys

@@ -20,6 +20,14 @@ from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 
+PRODUCTS = ("gemm", "contract")
+
+
+def is_attention(ops: Sequence[OpRecord]) -> bool:
+    """True if these are the kinds of ops, in order, that may be attention."""
+    ends = len(ops) > 2 and ops[0].kind in PRODUCTS and ops[-2].kind == "softmax" and ops[-1].kind in PRODUCTS
+    return ends and all(may_cap(op) for op in ops[1:-2])
+
 
 def may_cap(op: OpRecord) -> bool:
     """True for an op of a kind that may stand between scores and softmax."""

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
-from tx8fast.numerics.layout import block_size
+from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.layout import block_size, padded_channels
 
 SUM = "f32"
 #: Where columns are cut, as parts of them: a fifth's exponential takes about as long as the maximum is spread over the others, and
@@ -66,3 +67,18 @@ def add_values(em: Emitter, left: int, weights: Local, values: tuple[int, int, i
         out = mixed + Local(rows, depth, SUM, True).offset(0, c)
         em.gemm(left=left, right=right, out=out, m=rows, k=weights.cols, n=min(step, depth - c), r_trs=int(by_rows), fmt=fmt,
                 out_fmt=SUM, psum=out, psum_en=more)  # fmt: skip
+
+
+def scale_rows(em: Emitter, mixed: int, factor: int, spread: int, ones: int, rows: int, depth: int) -> None:
+    """Multiply every row of the mixed values [rows, depth] by its factor. spread: room for a block of these; ones: a block of them."""
+    full, tail = divmod(depth, 64)
+    if tail > 32:
+        full, tail = full + 1, 0
+    block = rows * 64 * ITEM_BYTES[SUM]
+    if full:
+        em.broadcast_rows(factor, ones, spread, rows, 64, SUM)
+        em.vv_each("mul", [(x, spread, x) for x in range(mixed, mixed + full * block, block)], rows * 64, SUM)
+    if tail:
+        at = mixed + full * block
+        em.broadcast_rows(factor, ones, spread, rows, tail, SUM)
+        em.vv("mul", at, spread, at, rows * padded_channels(tail, SUM), SUM)

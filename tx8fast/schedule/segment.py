@@ -28,6 +28,7 @@ from tx8fast.tile import sharing
 from tx8fast.tile.emit import NestCode, Share, code_key
 from tx8fast.tile.order import tile_order
 from tx8fast.tile.phases import stream_phases
+from tx8fast.tile.refit import fitted
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import Plan, Tiling, segment_cycles
 
@@ -97,13 +98,13 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
             if like not in nests:
                 nest = tile_order(tiling, r.lo, r.hi, [s.access for s in shares], meet)
                 nests[like] = NestCode(tiling, buffers.on(r), nest, offsets[t], ends)
-            fitted = nests[like].fitted(*first[form], shares) if form in first else None
-            if fitted is None:
+            fit = fitted(nests[like], *first[form], shares) if form in first else None
+            if fit is None:
                 orders.aliased = aliased
                 code = isa.roll(*nests[like].rows(orders, shares, late))
                 first.setdefault(form, (code, shares))
             else:
-                code, shift = fitted
+                code, shift = fit
                 offsets[t, n_slots:] += shift
             codes.append(code)
         tile_code[t] = known[key]

@@ -18,9 +18,9 @@ from dataclasses import replace
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
 from tx8fast.lower import MAX_BANDED, NotLowerable
-from tx8fast.lower.attention import is_attention
 from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.members import NORMS, is_product, may_follow, may_lead, may_lead_rows
+from tx8fast.lower.score_ops import is_attention
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.planning import Planner
 

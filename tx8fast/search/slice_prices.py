@@ -91,9 +91,7 @@ def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]
         if not traffic.fits(lens):
             of.append(-1)
             continue
-        # the last rows with the first keys
-        lo = tuple([n - size if f in low.skipping and not low.reduce[f] else 0
-                    for f, (n, size) in enumerate(zip(low.sizes, lens, strict=True))])  # fmt: skip
+        lo = low.hindmost(lens)  # the last rows with the first keys
         hi = tuple(map(add, lo, lens))
         form = low.cost_form(lo, hi), whole
         if form not in number:

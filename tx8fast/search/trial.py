@@ -38,7 +38,7 @@ from tx8fast.tile.order import Fill, Order, tile_order
 from tx8fast.tile.schedule import TRIED, better, free_ranks, list_orders, measured
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.tiling import Tiling
-from tx8fast.tile.transfers import dma_rows, part_of
+from tx8fast.tile.transfers import chunk_of, dma_rows, part_of
 
 LANES = 64  # of a channel block, in most formats
 SPACE = 1 << 22  # bytes; more than any buffer
@@ -266,10 +266,10 @@ class PlanTimer:
                 if first:
                     continue  # the tile that is tried loads none of it
                 fill = fills[f]
-                key = access, fill.version[access] % 2, shapes[fill.step]
+                key = access, fill.version[access] % 2, shapes[fill.step], fill.chunk
                 block = known.get(key)
                 if block is None:
-                    block = known[key] = self._part(access, fill, steps, tiles)
+                    block = known[key] = self._part(tiling, access, fill, steps, tiles)
                 before = [g for g in range(f) if access in fills[g].changed][-2:]
                 parts[f].append((len(out) // 4, before[0] if len(before) == 2 else -1))
                 out += block, 0, 0, int(f > 0)
@@ -286,14 +286,16 @@ class PlanTimer:
         """Return the multicast of a fill, which is action `at`."""
         fill, read, write = order.fills[f], [], []
         step = order.steps[fill.step]
-        sizes = [max(d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)) for k in fill.changed]
+        spans = [fill.spans(tiling, k, step) or [(0, max(d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)))]
+                 for k in fill.changed]  # fmt: skip
+        sizes = [sum(b - a for a, b in own) for own in spans]
         gathered = dict(tiling.plan.gathered)
-        for k, size in zip(fill.changed, sizes, strict=True):
+        for k, size, own in zip(fill.changed, sizes, spans, strict=True):
             first, tiles = groups[k][1]
             first = 1 if k in gathered else first  # has no part in staging
             staged, target = self.staging[k][fill.version[k] % 2], self.base[k] + step.copy[k] * SPACE
             read += [] if first else [(staged, staged + part_bytes(size, tiles))]
-            write.append((target, target + size))
+            write += [(target + a, target + b) for a, b in own]
         sets = tuple([groups[k][0] for k in fill.changed])
         made = self.exchanges.of(sets, tuple([gathers.loaders(tiling, k, step) for k in fill.changed]))
         return Multicast(at, at, *made.times(sizes, f > 0), read, write, parts)
@@ -356,13 +358,14 @@ class PlanTimer:
             found = self.pool.want(key, rows)
         return found
 
-    def _part(self, k: int, fill: Fill, steps: Sequence[LoopStep], tiles: int) -> int:
+    def _part(self, tiling: Tiling, k: int, fill: Fill, steps: Sequence[LoopStep], tiles: int) -> int:
         step, at = steps[fill.step], self.staging[k][fill.version[k] % 2]
         form = self._form(k, step)
-        key = ("part", at, tiles, form)
+        key = ("part", at, tiles, form, fill.chunk)
         found = self.pool.number.get(key)
         if found is None:
-            moved = part_of(self._moves(form, step), 0, tiles)[0]
+            found, spans = self._moves(form, step), fill.spans(tiling, k, step)
+            moved = part_of(chunk_of(found, spans) if spans else found, 0, tiles)[0]
             found = self.pool.want(key, dma_rows("rdma", moved, at))
         return found
 

@@ -26,7 +26,7 @@ from tx8fast.tile.nodes import Multicast, Range
 from tx8fast.tile.order import Action, Fill, Order
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
-from tx8fast.tile.transfers import dma_rows, in_pieces, part_of
+from tx8fast.tile.transfers import Span, chunk_of, dma_rows, in_pieces, part_of, runs
 
 LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
 STILL = (0, 0)  # a block that moves with no DDR tensor
@@ -80,8 +80,8 @@ class NestCode:
         self.known_moves: dict[tuple, tuple[tuple, list[Descriptor], tuple[int, ...]]] = {}
         self.known_parts: dict[tuple, tuple[list[Descriptor], int, int, int]] = {}
         self.part_forms: dict[
-            tuple, tuple[int, list[Descriptor]]
-        ] = {}  # of every form the access, and the whole slice's
+            tuple, tuple[int, list[Descriptor], list[Span]]
+        ] = {}  # of every form the access, and the whole slice's, or chunk's
         self.forms = [self.low.slice_form(s.lo, s.hi) for s in order.steps]
         n_read = len(self.low.reads)
         self.gathered = dict(tiling.plan.gathered)
@@ -96,6 +96,7 @@ class NestCode:
         self.reach: dict[
             int, tuple[list[Range], list[Range]]
         ] = {}  # bytes that a block sends, and that then have arrived
+        self.arriving: dict[int, tuple[int, ...]] = {}  # bytes of every read that then have arrived
         self.known_times: dict[tuple, tuple[int, int]] = {}  # of multicasts
         self.loaders: dict[int, tuple] = {}  # step of a fill -> which tiles load it
         for action in order.actions:
@@ -129,6 +130,7 @@ class NestCode:
         fills = self.order.fills
         span, parts = [[int(begin[-1]), 0] for _ in fills], [[] for _ in fills]
         reach: list[tuple[list[Range], list[Range]]] = [([], [])] * len(fills)
+        sizes: list[tuple[int, ...]] = [()] * len(fills)
         used: dict[int, int] = {}  # staging buffer -> the last fill whose part it held
         met = set()
         number, first = block.tolist(), begin.tolist()
@@ -136,6 +138,7 @@ class NestCode:
             if kind != "part":
                 span[f] = [min(span[f][0], first[place]), first[place + 1]]
                 reach[f] = self.reach.get(number[place], reach[f])
+                sizes[f] = self.arriving.get(number[place], sizes[f])
                 met |= {f} if kind == "meet" else set()
             elif first[place + 1] > first[place]:
                 at = self.at.staging[k][fills[f].version[k] % len(self.at.staging[k])]
@@ -144,18 +147,19 @@ class NestCode:
         made = []
         for f, fill in enumerate(fills):
             read, write = reach[f]
-            sending, cycles = self._times(fill, f in met, write)
+            sending, cycles = self._times(fill, f in met, sizes[f])
             made.append(Multicast(span[f][0], span[f][1], sending, cycles, read, write, parts[f]))
         step_fill = np.searchsorted([fill.step for fill in fills], np.arange(len(self.order.steps)), "right") - 1
         return made, np.repeat(step_fill[self.step], np.diff(begin))
 
-    def _times(self, fill: Fill, met: bool, arrived: Sequence[Range]) -> tuple[int, int]:
-        """Return the cycles from the meeting, if tiles meet, until all have sent, and to the arrival of all slices of a fill everywhere."""
+    def _times(self, fill: Fill, met: bool, arrived: tuple[int, ...]) -> tuple[int, int]:
+        """Return the cycles from the meeting, if tiles meet, until all have sent, and to the arrival of so many bytes of each read of a
+        fill everywhere."""
         loaders = self.loaders.get(fill.step)
         if loaders is None:
             step = self.order.steps[fill.step]
             loaders = self.loaders[fill.step] = tuple([gathers.loaders(self.tiling, k, step) for k in fill.changed])
-        key = fill.changed, loaders, met, tuple([b - a for a, b in arrived])
+        key = fill.changed, loaders, met, arrived
         if key not in self.known_times:
             groups = tuple([sharing.groups(self.tiling, k) for k in fill.changed])
             of = multicast.exchanges(self.low.machine).of(groups, loaders)
@@ -276,7 +280,7 @@ class NestCode:
         self.open.setdefault(key, ([], make))[0].append(len(self.block))
         self._add(0, shift)
 
-    def _cut(self, key: tuple, found: Sequence[Descriptor], share: Share) -> tuple[list[Descriptor], int, int, int]:
+    def cut(self, key: tuple, found: Sequence[Descriptor], share: Share) -> tuple[list[Descriptor], int, int, int]:
         """Return what `part_of` says of a slice whose transfers are `found`, and of the part of a tile."""
         known = self.known_parts.get((key, share.rank))
         if known is None:
@@ -286,15 +290,15 @@ class NestCode:
     def _part_load(self, action: Action) -> None:
         """Add the load of a tile's part of a shared read into staging."""
         k, fill = action.access, self.order.fills[action.fill]
-        key, found, shift = self._moves(k, self.order.steps[fill.step])
-        self.part_forms.setdefault(key, (k, found))
+        key, found, shift, spans = self._filled(k, fill)
+        self.part_forms.setdefault(key, (k, found, spans))
         at = self.at.staging[k][fill.version[k] % len(self.at.staging[k])]
         early = action.fill == LATE_FILL
 
         def make(own: dict[int, Share], late: int) -> int:
             if own[k].rank < 0:
                 return 0
-            moved, _, size, _ = self._cut(key, found, own[k])
+            moved, _, size, _ = self.cut(key, found, own[k])
             pieces = 1 + late * early
 
             def rows() -> np.ndarray:
@@ -317,84 +321,58 @@ class NestCode:
             self._later(("meet", *fill.changed), meet)
             return
         s = self.order.steps[fill.step]
-        forms = [self._moves(k, s)[:2] for k in fill.changed]
+        forms = [self._filled(k, fill) for k in fill.changed]
         sources: list[tuple] = []  # of a gathered read the slice, of another one its staging buffer
         for k, form in zip(fill.changed, forms, strict=True):
             if k in self.gathered:
                 sources.append((s.lo, s.hi))
             else:
-                self.part_forms.setdefault(form[0], (k, form[1]))
+                self.part_forms.setdefault(form[0], (k, form[1], form[3]))
                 sources.append((self.at.staging[k][fill.version[k] % len(self.at.staging[k])],))
         targets = [self.at.access[k][s.copy[k]] for k in fill.changed]
-        key = ("exchange", turn, *fill.changed, *targets, *sources, *[form for form, _ in forms])
+        key = ("exchange", turn, *fill.changed, *targets, *sources, *[form[0] for form in forms])
 
         def make(own: dict[int, Share], late: int) -> int:
             parts = [
-                self._sent(own[k], form, source) for k, form, source in zip(fill.changed, forms, sources, strict=True)
+                self._sent(own[k], form[:2], source)
+                for k, form, source in zip(fill.changed, forms, sources, strict=True)
             ]
 
             def rows() -> np.ndarray:
                 out: list[tuple] = []
-                for k, (at, start, size, _), to in zip(fill.changed, parts, targets, strict=True):
-                    out += multicast.send(at, to + start, size, own[k].mask, turn)
+                for k, (at, start, size, total), to, form in zip(fill.changed, parts, targets, forms, strict=True):
+                    for staged, place, n in runs(form[3] or [(0, total)], start, size):
+                        out += multicast.send(at + staged, to + place, n, own[k].mask, turn)
                 return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
 
             number = self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
+            spans = [form[3] or [(0, part[3])] for form, part in zip(forms, parts, strict=True)]
             self.reach[number] = ([(at, at + n) for at, _, n, _ in parts if n],
-                                  [(to, to + total) for to, (*_, total) in zip(targets, parts, strict=True)])  # fmt: skip
+                                  [(to + a, to + b) for to, own in zip(targets, spans, strict=True) for a, b in own])  # fmt: skip
+            self.arriving[number] = tuple([part[3] for part in parts])
             return number
 
         self._later(key, make)
 
+    def _filled(self, k: int, fill: Fill) -> tuple[tuple, list[Descriptor], tuple[int, ...], list[Span]]:
+        """Return what `_moves` says of what a fill brings of a read, and the bytes of the slice that this is; none if it is all."""
+        step = self.order.steps[fill.step]
+        key, found, shift = self._moves(k, step)
+        if not (spans := fill.spans(self.tiling, k, step)):
+            return key, found, shift, spans
+        return (*key, fill.chunk), chunk_of(found, spans), shift, spans
+
     def _sent(self, own: Share, form: tuple[tuple, list[Descriptor]], source: tuple) -> tuple[int, int, int, int]:
         """Return what a tile sends of a slice: from where, its start in the slice, its bytes, and those of the whole slice."""
-        _, start, size, total = self._cut(*form, own)
+        _, start, size, total = self.cut(*form, own)
         if own.access not in self.gathered:
             return source[0], start, size, total
         access, columns = self.low.reads[own.access], self.gathered[own.access]
         at, start, size = gathers.piece(access, columns, own.rank, *source)
         return self.at.gathered[own.access] + at, start, size, total
 
-    def fitted(
-        self, code: np.ndarray, shares: Sequence[Share], others: Sequence[Share]
-    ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return a tile's finished code made fit for another tile, and by how many bytes the slots of that tile's part loads are
-        shifted; None if it needs a code of its own. shares, others: how the two tiles take part."""
-        own, other = ({s.access: s for s in both} for both in (shares, others))
-        shift = np.zeros(PIECES * len(self.low.reads), np.int64)
-        seen: dict[int, int] = {}
-        moved: dict[tuple[int, int], int] = {}
-        for key, (k, found) in self.part_forms.items():
-            mine, start, size, _ = self._cut(key, found, own[k])
-            theirs, their_start, their_size, _ = self._cut(key, found, other[k])
-            if size != their_size or [_shape(d) for d in mine] != [_shape(d) for d in theirs]:
-                return None
-            for a, b in zip(mine, theirs, strict=True):
-                if seen.setdefault(PIECES * k + a.piece, b.ddr - a.ddr) != b.ddr - a.ddr:
-                    return None
-            if moved.setdefault((k, size), their_start - start) != their_start - start:
-                return None
-        for slot, value in seen.items():
-            shift[slot] = value
-        code = code.copy()
-        source = {at: k for k, copies in self.at.staging.items() if own[k].rank >= 0 for at in copies}
-        for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["send"].OPCODE):
-            k = source.get(int(code["spm"][n, 0]))
-            if k is not None:
-                code["spm"][n, 1] += moved[k, int(code["p"][n, 0])]
-            (k,) = self.gathered if k is None else (k,)  # of equal ranks, pieces are equal
-            code["p"][n, 1] = other[k].mask
-        masks = {own[k].mask: other[k].mask for k in own}
-        for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["barrier_sub"].OPCODE):
-            code["p"][n, 0] = masks[int(code["p"][n, 0])]
-        return code, shift
-
 
 def _op_rows(made: Sequence[tuple]) -> np.ndarray:
     rows = isa.rows(made)
     rows["op"] = 0
     return rows
-
-
-def _shape(d: Descriptor) -> tuple:
-    return d.piece, d.spm, d.run_bytes, d.loops

@@ -32,11 +32,18 @@ class Action(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """Shared reads that change before step `step`. version: how often each shared read had been filled before."""
+    """Shared reads that change before step `step`, or a chunk of each (-1: the whole of it). version: how often each shared read had
+    been filled before, chunks counted."""
 
     step: int
     changed: tuple[int, ...]
     version: dict[int, int]
+    chunk: int = -1
+
+    def spans(self, tiling: Tiling, k: int, step: LoopStep) -> list[tuple[int, int]]:
+        """Return the byte ranges of the slice of read k that the fill brings."""
+        access = tiling.low.reads[k]
+        return access.chunk(step.lo, step.hi, self.chunk) if self.chunk >= 0 else []
 
 
 @dataclass(frozen=True)
@@ -56,19 +63,20 @@ def tile_order(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], shared: Col
     low = tiling.low
     steps = loop_steps(tiling, lo, hi, limit)
     parity = [i % low.turns if low.turns else s.done % 2 for i, s in enumerate(steps)]
-    fills = _fills(steps, shared)
+    fills = _fills(tiling, steps, shared)
     return Order(steps, parity, fills, _actions(tiling, steps, fills, shared, meet))
 
 
-def _fills(steps: Sequence[LoopStep], shared: Collection[int]) -> list[Fill]:
+def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -> list[Fill]:
     fills: list[Fill] = []
     version = dict.fromkeys(shared, -1)
     for i, s in enumerate(steps if shared else ()):
         changed = tuple([k for k in s.load if k in version])
         if changed:
-            for k in changed:
-                version[k] += 1
-            fills.append(Fill(i, changed, dict(version)))
+            count = tiling.low.arrivals(changed, s.lo, s.hi)
+            for chunk in range(count) if count > 1 else (-1,):
+                version |= {k: version[k] + 1 for k in changed}
+                fills.append(Fill(i, changed, dict(version), chunk))
     return fills
 
 
@@ -77,14 +85,22 @@ def _actions(tiling: Tiling, steps: Sequence[LoopStep], fills: Sequence[Fill], s
     """Loads of the next step stand before the compute of the present one, unless it reads the buffer that they fill; behind it and
     behind the parts of the fill after next, where tiles share: these hold up all tiles."""
     low, gathered = tiling.low, dict(tiling.plan.gathered)
-    begins = {fill.step: f for f, fill in enumerate(fills)}
+    begins: dict[int, list[int]] = {}
+    for f, fill in enumerate(fills):
+        begins.setdefault(fill.step, []).append(f)
     loads = [[Action("load", i, k) for k in s.load if k not in shared] for i, s in enumerate(steps)]
     parts = [
         [Action("part", access=k, fill=f) for k in fill.changed if k not in gathered] for f, fill in enumerate(fills)
     ]
     together = [[Action("meet", fill=f)] * (f > 0 or meet) + [Action("exchange", fill=f)] for f in range(len(fills))]
     out = [*sum(parts[:1], []), *loads[0]] if low.prepares(steps[0].new) else [*loads[0], *sum(parts[:1], [])]
-    out += sum([*parts[1:2], *together[:1]], [])
+
+    def bring(step: int) -> list[Action]:
+        """Return the exchanges of a step's fills, and between them the parts of those after next."""
+        own = begins.get(step, [])
+        return sum([together[f] + (sum(parts[f + 2 : f + 3], []) if f != own[-1] else []) for f in own], [])
+
+    out += [*sum(parts[1:2], []), *bring(0)]
     for i, (s, after) in enumerate(itertools.zip_longest(steps, steps[1:])):
         coming, copy = (loads[i + 1], after.copy) if after is not None else ([], s.copy)
         early = [] if fills else [a for a in coming if copy[a.access] != s.copy[a.access]]
@@ -92,8 +108,6 @@ def _actions(tiling: Tiling, steps: Sequence[LoopStep], fills: Sequence[Fill], s
         if s.last:
             out.append(Action("store", i))
         if i in begins:
-            out += sum(parts[begins[i] + 2 : begins[i] + 3], [])
-        out += [a for a in coming if a not in early]
-        if i + 1 in begins:
-            out += together[begins[i + 1]]
+            out += sum(parts[begins[i][-1] + 2 : begins[i][-1] + 3], [])
+        out += [*[a for a in coming if a not in early], *bring(i + 1)]
     return out

@@ -33,7 +33,8 @@ def sharers(tiling: Tiling) -> tuple[int, ...]:
     """Return per read access how many tiles need the same slices in the same steps; 1 if they cannot go in step."""
     low, plan, pieces = tiling.low, tiling.plan, tiling.pieces
     alone = (1,) * len(low.reads)
-    if any([pieces[f] > 1 for f in low.skipping]):  # tiles that skip different slices are not in step
+    # tiles that skip different slices are not in step
+    if any([pieces[f] > 1 for f in low.skipping]) and not low.in_step(plan.slices):
         return alone
     for f, n in enumerate(pieces):
         rest = low.sizes[f] - (n - 1) * plan.shard[f]
@@ -109,8 +110,11 @@ def staging(tiling: Tiling) -> list[tuple[tuple[int, ...], int, int]]:
         parts.setdefault(key, []).append(k)
     out = []
     for own in parts.values():
-        size = [round_up(tiling.slice_bytes[k], ALIGN_BYTES) for k in own]
-        stages = 2 if tiling.fills(reads[own[0]].factors) > 1 else 1
+        begin, end = (0,) * len(tiling.plan.slices), tiling.plan.slices
+        chunks = tiling.low.arrivals(own, begin, end)
+        spans = [reads[k].chunk(begin, end, 0) if chunks > 1 else [(0, tiling.slice_bytes[k])] for k in own]
+        size = [round_up(sum(b - a for a, b in s), ALIGN_BYTES) for s in spans]
+        stages = 2 if tiling.fills(reads[own[0]].factors) > 1 or chunks > 1 else 1
         out.append((tuple(own), max(part_bytes(n, of[k][1]) for k, n in zip(own, size, strict=True)), stages))
     return out
 

@@ -131,10 +131,11 @@ class Tiling:
     @cached_property
     def busiest(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The factor range of the tile with the most work: the first, or the last along factors of which it depends
-        which slices have work."""
+        which slices have work, unless the lowering balances that."""
         low, shard = self.low, self.plan.shard
+        later = frozenset() if low.balanced else low.skipping
         place = enumerate(zip(self.pieces, shard, strict=True))
-        lo = tuple([(n - 1) * d if f in low.skipping else 0 for f, (n, d) in place])
+        lo = tuple([(n - 1) * d if f in later else 0 for f, (n, d) in place])
         return lo, tuple([min(a + d, s) for a, d, s in zip(lo, shard, low.sizes, strict=True)])
 
     @cached_property

@@ -5,11 +5,13 @@ May import: lower.transfer, isa. Must not: choose what is moved, or where to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 
 from tx8fast import isa
 from tx8fast.lower.transfer import PIECES, Descriptor, clip, part_bytes
 
+Span = tuple[int, int]
 _LOOPS = (("s0", "n0"), ("s1", "n1"), ("s2", "n2"))  # stride and count fields of a transfer, innermost first
 
 
@@ -45,6 +47,30 @@ def in_pieces(found: Sequence[Descriptor], most_bytes: int) -> Sequence[Descript
             for at in range(begin, begin + count * unit, step):
                 out += clip(d, at, min(at + step, begin + count * unit))
     return out if most_bytes else found
+
+
+def chunk_of(found: Sequence[Descriptor], spans: Sequence[Span]) -> list[Descriptor]:
+    """Return the transfers of the byte ranges `spans` of a slice, one range behind the other from 0 on; of two equal runs one, so that
+    none of them is put off for itself."""
+    out, at = [], 0
+    for a, b in spans:
+        out += [c._replace(spm=c.spm - a + at) for d in found for c in clip(d, a, b)]
+        at += b - a
+    run = out[0].run_bytes
+    steps = {y.ddr - x.ddr for x, y in itertools.pairwise(out)}
+    even = all(d[:1] + d[2:] == (out[0].piece, out[0].spm + i * run, run, ()) for i, d in enumerate(out))
+    return [out[0]._replace(loops=((steps.pop(), len(out)),))] if even and len(steps) == 1 and min(steps) > 0 else out
+
+
+def runs(spans: Sequence[Span], start: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield of `size` bytes from `start` on of a chunk that lies in the ranges `spans`: which of them begin a run, where that begins in
+    the slice, and its bytes."""
+    at = 0
+    for a, b in spans:
+        x, y = max(start, at), min(start + size, at + b - a)
+        if x < y:
+            yield x - start, a + x - at, y - x
+        at += b - a
 
 
 def part_of(found: Sequence[Descriptor], rank: int, tiles: int) -> tuple[list[Descriptor], int, int, int]:
