@@ -122,3 +122,35 @@ def test_no_order_of_a_plan_is_far_below_its_first_one(name: str, seq: int, tmp_
     shutil.copy(ZOO / f"{name}.json", tmp_path / "config.json")
     tx8fast.compile(tmp_path, seq=seq)
     assert len(shares) > 20 and HOPELESS <= min(shares) < 1
+
+
+@pytest.mark.parametrize("name, past", [("gemma-3-27b", 2048), ("qwen2.5-7b", 500)])
+def test_steps_that_are_left_out_take_what_they_take_when_tried(
+    name: str, past: int, tmp_path: Path, monkeypatch
+) -> None:
+    """Queries and keys of a decode step, whatever the slices of their sums: an order in which keys come late and catch up is no faster."""
+    seen: dict[str, Tiling] = {}
+    monkeypatch.setattr(PlanTimer, "all_cycles", spied(seen))
+    shutil.copy(ZOO / f"{name}.json", tmp_path / "config.json")
+    tx8fast.compile(tmp_path, phase="decode", past=past)
+    tiling = seen["first"]
+    plan, low = tiling.plan, tiling.low
+    for length in (64, 128, 192, 384):
+        cut = Tiling(low, plan.but(slices=(*plan.slices[:-1], length)))
+        few, many = (PlanTimer(low, low.machine, most=most).cycles(cut) for most in (24, 128))
+        assert few == pytest.approx(many, rel=0.02), length
+
+
+def spied(seen: dict[str, Tiling]):
+    """Return `PlanTimer.all_cycles`, which keeps a plan, with columns on all tiles, of two products with rotations whose left operand stays."""
+    inner = PlanTimer.all_cycles
+
+    def kept(timer: PlanTimer, tilings, *rest):
+        ops = [op.kind for op in getattr(timer.low.record, "ops", ())]
+        if timer.low.variant and ops.count("gemm") == ops.count("rope") == 2:
+            seen.update(
+                {"first": t for t in tilings if t.plan.parts == (1, 1, 16, 1) and max(t.plan.shared, default=1) == 1}
+            )
+        return inner(timer, tilings, *rest)
+
+    return kept

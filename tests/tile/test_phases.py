@@ -119,8 +119,9 @@ def losses(program) -> list[float]:
     return [cycles(3, d) / cycles(1) for d in (12, 16, 17, 24)]
 
 
-def test_the_default_depth_is_the_worst_one(tmp_path) -> None:
-    """Of the depths that phases are chosen for, whatever the true one is: a figure should not be better than the chip."""
+def test_no_depth_is_worse_than_the_default(tmp_path) -> None:
+    """Of the depths that phases are chosen for, whatever the true one is: a figure should not be better than the chip, by more than the
+    depths of most programs differ. `benchmarks/depths.py` finds the worst one over many."""
     config = json.loads((Path(tx8fast.__file__).parent / "zoo" / "llama-3.2-1b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config))
     program = tx8fast.compile(tmp_path, phase="prefill", seq=2048).program
@@ -128,7 +129,8 @@ def test_the_default_depth_is_the_worst_one(tmp_path) -> None:
         d: total_cycles(program, changed(Machine.from_dict(program.machine), {"tile.spm_fifo_beats": d}))
         for d in DEPTHS
     }
-    assert cycles[MACHINE.tile.spm_fifo_beats] == max(cycles.values()) <= 1.025 * min(cycles.values())
+    assert max(cycles.values()) <= 1.002 * cycles[MACHINE.tile.spm_fifo_beats]
+    assert max(cycles.values()) <= 1.01 * min(cycles.values())
 
 
 def test_what_a_program_loses(monkeypatch, tmp_path) -> None:

@@ -186,24 +186,31 @@ class PlanTimer:
             costs, orders = rows, ((order, None) for order in free)
         place, found = np.zeros(len(rows.kind) + WAITS, np.int64), []
         for order, windows in orders:
-            found.append((measured(costs, order, share, port, windows), order))
-            if len(found) == 1 and HOPELESS * self._whole(trial, place, last, *found[0]) > least:
-                break
-        return self._whole(trial, place, last, *found[better([f.cycles for f, _ in found])])
+            result = measured(costs, order, share, port, windows)
+            found.append((result, order))
+            if len(found) == 1:
+                first = result.cycles, self._left_out(trial, place, last, result, order)
+                if HOPELESS * (sum(first) + self.rim_cycles) > least:
+                    break
+        result, order = found[better([f.cycles for f, _ in found])]
+        # an order may put off some rows of all steps to the end of those that are tried: what is left out gains no more than these do
+        missing = max(self._left_out(trial, place, last, result, order), first[1] * result.cycles / first[0])
+        return result.cycles + round(missing) + self.rim_cycles
 
-    def _whole(self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray) -> int:
-        """Return the cycles of all trips. place: room for the rows' places in the order; last (actions,): behind every action's rows."""
+    def _left_out(
+        self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray
+    ) -> float:
+        """Return the cycles of the trips that are not tried. place: room for the rows' places in the order; last (actions,): behind every
+        action's rows."""
         place[order] = np.arange(len(order))
         # the last step of a result ends late, when steps of the next one are over: steps alike are compared
         ends = result.end[place[last[trial.computes] - 1]]
-        if self.low.skipping:
-            ends = np.maximum.accumulate(ends)
-            half = max(1, len(ends) // 2)
-            left = trial.tiling.steps - len(ends)
-            missing = left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
-        else:
-            missing = left_out(*trial.trips, ends)
-        return result.cycles + round(missing) + self.rim_cycles
+        if not self.low.skipping:
+            return left_out(*trial.trips, ends)
+        ends = np.maximum.accumulate(ends)
+        half = max(1, len(ends) // 2)
+        left = trial.tiling.steps - len(ends)
+        return left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
 
     def _busy_tiles(self, tiling: Tiling) -> float:
         """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share
