@@ -7,14 +7,17 @@ and products of short sums do not wait for banks unless they seem to. Few keys a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
 
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import score_keys
 from tx8fast.lower.base import Lowering
 from tx8fast.search import bands
 from tx8fast.search.memory import Memory
+from tx8fast.search.trial import PlanTimer
 from tx8fast.tile import sharing
 from tx8fast.tile.tiling import Plan, Tiling
 
@@ -26,8 +29,12 @@ CHUNK, FEW = 64, 2  # keys of a chunk, and how many chunks arrive one after the 
 
 @contextmanager
 def eager_plans() -> Iterator[None]:
-    """Share small operands, and prefer plans that gather, sums in bands and short transfers, in what is compiled meanwhile in this process."""
-    least, cycles, share, longest = sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest
+    """Share small operands, and prefer plans that gather, rows from either end, sums in bands and short transfers, in what is compiled
+    meanwhile in this process."""
+    cycles, longest, timed = Memory.cycles, bands._longest, PlanTimer.all_cycles
+
+    def paired(self: PlanTimer, tilings: Sequence[Tiling], least: float = math.inf) -> list[int]:
+        return [n // (CHEAPER if self.low.balanced else 1) for n in timed(self, tilings, least)]
 
     def cheap(self: Memory, how: Tiling, held: frozenset[int], closely: bool = False) -> int:
         left = any(k >= len(how.low.reads) for k in how.plan.kept)
@@ -44,16 +51,17 @@ def eager_plans() -> Iterator[None]:
         shared = max(tiling.plan.shared, default=1) > 1
         return PIECE_BYTES if shared and (k >= len(tiling.low.reads) or k in tiling.low.late) else 0
 
-    whole, sharing.piece_bytes = sharing.piece_bytes, short
-    chunks = score_keys.CHUNK, score_keys.FEW
-    score_keys.CHUNK, score_keys.FEW = CHUNK, FEW
-    sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest = SHARED_BYTES, cheap, waits, any_length
-    try:
+    plans = {
+        sharing: {"SHARE_MIN_BYTES": SHARED_BYTES, "piece_bytes": short},
+        Memory: {"cycles": cheap},
+        PlanTimer: {"all_cycles": paired},
+        bands: {"lost_share": waits, "_longest": any_length},
+        score_keys: {"CHUNK": CHUNK, "FEW": FEW},
+    }
+    with ExitStack() as until:
+        for of, values in plans.items():
+            until.enter_context(patch.multiple(of, **values))
         yield
-    finally:
-        sharing.SHARE_MIN_BYTES, Memory.cycles, bands.lost_share, bands._longest = least, cycles, share, longest
-        sharing.piece_bytes = whole
-        score_keys.CHUNK, score_keys.FEW = chunks
 
 
 def gathers(program: CompiledProgram) -> bool:

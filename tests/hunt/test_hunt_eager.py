@@ -18,6 +18,7 @@ from hunt.generate import Generator
 from hunt.store import setting_of
 
 from tx8fast.lower.banded import Banded
+from tx8fast.lower.links import Folded
 from tx8fast.numerics.layout import block_size
 from tx8fast.tile import gathers
 
@@ -64,6 +65,25 @@ def test_wrong_sums_of_a_band_are_found(monkeypatch, wrong):
     program = Generator().products(BANDS)
     failure = judge(Case(program.model, program.feeds, program.setting, program.seed), runner.due(program))
     assert seen
+    assert (failure is not None and failure.stage in ("compile", "sanitizer", "wrong")) == wrong, failure
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_wrong_rows_from_the_far_end_are_found(monkeypatch, wrong):
+    """Causal attention of three heads on four tiles, which have rows from either end: those from the last one taken for others."""
+    rows, seen = Folded.range, []
+
+    def near(link, lo, hi):
+        seen.append(lo[link.side])
+        return (lo[link.factor], hi[link.factor]) if wrong and lo[link.side] else rows(link, lo, hi)
+
+    monkeypatch.setattr(Folded, "range", near)
+    d = Draft(np.random.default_rng(3), F32, at_most=1 << 18)
+    x = d.input(d.draw((1, 256, 96)))
+    q, k, v = (d.op("MatMul", x, d.floats(x, (96, 96), scale=0.1)) for _ in range(3))
+    d.op("MultiHeadAttention", q, k, v, domain="com.microsoft", num_heads=3, unidirectional=1)
+    failure = judge(Case(*d.model(), Setting(2, machine_name="2x2", eager=True)))
+    assert 1 in seen
     assert (failure is not None and failure.stage in ("compile", "sanitizer", "wrong")) == wrong, failure
 
 

@@ -54,7 +54,7 @@ def cut(case: Case, plan: Plan, length: int) -> Plan:
 
 def values(case: Case, plan: Plan, inputs: list[np.ndarray], low: Lowering | None = None) -> list[np.ndarray]:
     """Return the results under a plan, right and proved."""
-    program = with_plan(case, plan, low) if low is not None else with_plan(case, plan)
+    program = with_plan(case, plan, low)
     assert not findings(program.program)
     return check(program, inputs)
 

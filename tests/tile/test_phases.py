@@ -21,6 +21,7 @@ from tx8fast import api, isa
 from tx8fast._kernels._facade_banks import JITTER, STEPS, WARM, WINDOW
 from tx8fast._kernels.reference import banks as twin
 from tx8fast.alloc import Buffer
+from tx8fast.lower.base import ALIGN_BYTES
 from tx8fast.lower.chain import place
 from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine, load_machine
@@ -30,6 +31,7 @@ from tx8fast.schedule import buffers
 from tx8fast.search.stream_trial import stream_plan
 from tx8fast.simulator.cycle import simulate
 from tx8fast.simulator.stretch import total_cycles
+from tx8fast.tile import phases as phases_of
 from tx8fast.tile.phases import DEPTHS, FREE, beside, forms, phases, stream_phases, turn_bytes
 
 MACHINE = load_machine("tx8")
@@ -216,3 +218,16 @@ def residual():
 
     args = [blocked("bf16", 16, 32, 32, 64), blocked("bf16", 1, 1, 64, 64), blocked("bf16", 1, 1, 64, 64)]
     return grouped(build(args, body, "tx8"))
+
+
+def test_sums_below_the_rate_that_is_looked_for_lose_nothing() -> None:
+    """Beside a left operand at the full rate and a right one at a quarter of it; from that rate on they lose at some depth."""
+    turn = phases_of.turn_bytes(MACHINE)
+    spots = range(0, turn, ALIGN_BYTES)
+
+    def least(rate: int) -> float:
+        tried = [((a, STEPS), (b, STEPS // 4), (0, rate), (0, rate)) for a in spots for b in spots]
+        return float(phases_of._shared(MACHINE, [(s,) for s in tried])[:, :, 0].max(axis=0).min())
+
+    assert max(map(least, range(8, phases_of.BUSY))) < 1 - phases_of.FREE
+    assert min(map(least, range(phases_of.BUSY, STEPS + 1))) > 1 - phases_of.FREE

@@ -48,12 +48,14 @@ def undisturbed(planned: Planned, near: Sequence[Tiling], machine: Machine) -> P
 def _longest(low: Lowering, plan: Plan, room_bytes: int) -> Tiling | None:
     """Return the plan with the longest slices of the reduction for which there is room, all of nearly one length; None if its own are."""
     f = max((g for g, r in enumerate(low.reduce) if r), key=lambda g: low.sizes[g])
+    cut = lambda length: Tiling(low, plan.but(slices=(*plan.slices[:f], length, *plan.slices[f + 1 :])))  # noqa: E731
     best = None
     for length in range(plan.slices[f] + low.units[f], min(low.sizes[f] - 1, low.max_len[f]) + 1, low.units[f]):
-        made = Tiling(low, plan.but(slices=(*plan.slices[:f], length, *plan.slices[f + 1 :])))
-        if not low.fits(made.plan.slices) or (demand := made.demand_bytes()) > room_bytes:
+        made = cut(length)
+        if not low.fits(made.plan.slices) or made.demand_bytes() > room_bytes:
             break
-        even = round_up(-(-low.sizes[f] // made.trips[f]), low.units[f])
-        if even == length:
-            best = made.but(spm_bytes=demand)
-    return best
+        best = made
+    if best is None:
+        return None
+    even = cut(round_up(-(-low.sizes[f] // best.trips[f]), low.units[f]))
+    return even.but(spm_bytes=even.demand_bytes()) if even.plan.slices[f] > plan.slices[f] else None

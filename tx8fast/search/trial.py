@@ -192,9 +192,11 @@ class PlanTimer:
                 first = result.cycles, self._left_out(trial, place, last, result, order)
                 if HOPELESS * (sum(first) + self.rim_cycles) > least:
                     break
-        result, order = found[better([f.cycles for f, _ in found])]
-        # an order may put off some rows of all steps to the end of those that are tried: what is left out gains no more than these do
-        missing = max(self._left_out(trial, place, last, result, order), first[1] * result.cycles / first[0])
+        best = better([f.cycles for f, _ in found])
+        (result, order), missing = found[best], first[1]
+        if best:
+            # an order may put off some rows of all steps to the end of those that are tried: what is left out gains no more than these
+            missing = max(self._left_out(trial, place, last, result, order), missing * result.cycles / first[0])
         return result.cycles + round(missing) + self.rim_cycles
 
     def _left_out(

@@ -26,7 +26,7 @@ from tx8fast.tile.nodes import Multicast, Range
 from tx8fast.tile.order import Action, Fill, Order
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
-from tx8fast.tile.transfers import Span, chunk_of, dma_rows, in_pieces, part_of, runs
+from tx8fast.tile.transfers import Span, chunk_of, dma_rows, in_pieces, in_spans, part_of
 
 LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
 STILL = (0, 0)  # a block that moves with no DDR tensor
@@ -85,6 +85,7 @@ class NestCode:
         self.forms = [self.low.slice_form(s.lo, s.hi) for s in order.steps]
         n_read = len(self.low.reads)
         self.gathered = dict(tiling.plan.gathered)
+        self.piece_bytes = [sharing.piece_bytes(tiling, k) for k in range(len(tiling.accesses))]
         self.stored = [n_read + j for j in range(len(self.low.writes)) if n_read + j not in tiling.plan.held]
         em = Emitter()
         self.low.prologue(em, at.consts)
@@ -244,8 +245,8 @@ class NestCode:
     def _transfer(self, k: int, s: LoopStep, name: str) -> None:
         """Add the DMA rows of one access."""
         key, found, shift = self._moves(k, s)
-        most, to = sharing.piece_bytes(self.tiling, k), self.at.access[k][s.copy[k]]
-        make = lambda: self._dma(name, k, in_pieces(found, most), to, PIECES * k)  # noqa: E731
+        to = self.at.access[k][s.copy[k]]
+        make = lambda: self._dma(name, k, in_pieces(found, self.piece_bytes[k]), to, PIECES * k)  # noqa: E731
         self._add(self.blocks.of((key, s.copy[k]), make), shift)
 
     def _dma(self, name: str, k: int, found: Sequence[Descriptor], address: int, slot: int) -> np.ndarray:
@@ -341,7 +342,7 @@ class NestCode:
             def rows() -> np.ndarray:
                 out: list[tuple] = []
                 for k, (at, start, size, total), to, form in zip(fill.changed, parts, targets, forms, strict=True):
-                    for staged, place, n in runs(form[3] or [(0, total)], start, size):
+                    for staged, place, n in in_spans(form[3] or [(0, total)], start, size):
                         out += multicast.send(at + staged, to + place, n, own[k].mask, turn)
                 return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
 

@@ -4,7 +4,8 @@ May import: isa, machine, _kernels, tile.blocks, tile.epochs, tile.multicast. Mu
 
 A *multicast* is three steps of the core. It waits until the tile's own parts are there; from then on the parts of the
 next one may be loaded. Then, when nobody on this tile uses the target's bytes any more, it meets the other tiles and sends. While
-messages are under way, the core issues other rows; then it receives. What rows of two register windows need of each other is waited for where it stands then (hardware manual 15).
+messages are under way, the core issues other rows; then it receives. What rows of two register windows need of each other is waited
+for where it stands then (hardware manual 15).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Touched = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 class Multicast(NamedTuple):
     """Rows [begin, end) that bring one fill, in the nest's order, the last of which receives. sending, cycles: of the core, from the
-    meeting until it has sent, and to the last byte; read, write: bytes of the parts and of the targets; parts: rows that load the own parts, ascending, with the number of the multicast that
-    used their bytes before, -1: none."""
+    meeting until it has sent, and to the last byte; read, write: bytes of the parts and of the targets; parts: rows that load the own
+    parts, ascending, with the number of the multicast that used their bytes before, -1: none."""
 
     begin: int
     end: int

@@ -111,6 +111,12 @@ def _all_forms(machine: Machine, rows: np.ndarray, spans: Sequence[tuple[int, in
     return out
 
 
+def _sums_at_once(form: Form) -> bool:
+    """True if a form reads and writes one buffer, the sums, at nearly the full rate."""
+    busy = [k for k, _, rate in form if rate >= BUSY]
+    return len(busy) > len(set(busy))
+
+
 def lost_share(tiling: Tiling) -> float:
     """Return by what share of their cycles the products of a plan's slices wait for banks, at the worst of DEPTHS, when every buffer
     begins at its phase; 0 on a machine whose banks are not arbitrated."""
@@ -127,9 +133,7 @@ def lost_share(tiling: Tiling) -> float:
     rows = slice_rows(tiling, Addresses(access, {}, scratch, consts, at(1)[0], {}))
     spans = [(n * apart, apart) for n in range(1, next(spaces))]
     found = forms(machine, rows[isa.units(rows) == MATRIX], spans)
-    if not any(
-        both[k] > 1 for form in found for both in [Counter([k for k, _, rate in form if rate >= BUSY])] for k in both
-    ):
+    if not any(map(_sums_at_once, found)):
         return 0.0
     phase = dict(phases(machine, found))
     tables = _losses(machine)

@@ -12,7 +12,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.transfer import PIECES, Descriptor
 from tx8fast.tile.emit import NestCode, Share
-from tx8fast.tile.transfers import runs
+from tx8fast.tile.transfers import in_spans
 
 
 def fitted(
@@ -29,7 +29,7 @@ def fitted(
         mine, start, size, total = nest.cut(key, found, own[k])
         theirs, their_start, their_size, _ = nest.cut(key, found, other[k])
         spans = spans or [(0, total)]
-        sent, others_sent = list(runs(spans, start, size)), list(runs(spans, their_start, their_size))
+        sent, others_sent = list(in_spans(spans, start, size)), list(in_spans(spans, their_start, their_size))
         alike = [(at, n) for at, _, n in sent] == [(at, n) for at, _, n in others_sent]
         if not alike or [_shape(d) for d in mine] != [_shape(d) for d in theirs]:
             return None

@@ -62,7 +62,7 @@ def chunk_of(found: Sequence[Descriptor], spans: Sequence[Span]) -> list[Descrip
     return [out[0]._replace(loops=((steps.pop(), len(out)),))] if even and len(steps) == 1 and min(steps) > 0 else out
 
 
-def runs(spans: Sequence[Span], start: int, size: int) -> Iterator[tuple[int, int, int]]:
+def in_spans(spans: Sequence[Span], start: int, size: int) -> Iterator[tuple[int, int, int]]:
     """Yield of `size` bytes from `start` on of a chunk that lies in the ranges `spans`: which of them begin a run, where that begins in
     the slice, and its bytes."""
     at = 0
