@@ -15,7 +15,7 @@ from tx8fast.lower.transfer import Descriptor
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.order import tile_order
 from tx8fast.tile.tiling import Plan, Tiling
-from tx8fast.tile.transfers import chunk_of, part_of, runs
+from tx8fast.tile.transfers import chunk_of, part_of, in_spans
 
 
 def moved(found: list[Descriptor]) -> dict[int, tuple[int, int]]:
@@ -57,7 +57,7 @@ def test_chunks_are_all_of_a_slice(keys, depth, tiles, data) -> None:
                 part, start, size, total = part_of(own, rank, tiles)
                 assert total == sum(b - a for a, b in spans)
                 staged = moved(part)
-                for at, place, n in runs(spans, start, size):
+                for at, place, n in in_spans(spans, start, size):
                     for b in range(0, n, 2):
                         assert place + b not in found
                         found[place + b] = staged.get(at + b, (-1, -1))
