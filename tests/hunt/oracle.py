@@ -42,7 +42,17 @@ ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
 #: which operand of an op must not be nothing, or makes the op jump there: then all such elements may be nothing at once
-DIVISORS = {"Reciprocal": 0, "Div": 1, "Mod": 1, "Log": 0, "Pow": 0, "Sign": 0, "Abs": 0, "NonZero": 0}
+DIVISORS = {
+    "Reciprocal": 0,
+    "Div": 1,
+    "Mod": 1,
+    "Log": 0,
+    "Pow": 0,
+    "Sign": 0,
+    "Abs": 0,
+    "NonZero": 0,
+    "LpNormalization": 0,
+}
 #: ops whose small change gives nothing at all, on both sides of which are numbers far from it
 WRAPS = frozenset({"Mod"})
 #: ops whose results are each made of a few operands; all others may add up many numbers

@@ -10,7 +10,6 @@ range follow from the counts of the loops around it, and everything else is the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +22,7 @@ from tx8fast.machine import Machine
 from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
 from tx8fast.program.model import SCRATCH, SEVERAL, Segment
 from tx8fast.program.problems import Problems
+from tx8fast.records import dataclass
 
 LOOP, END = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end"))
 KCORE, WAIT, WAIT_WORKER, SEND_WAIT, BARRIER = (

@@ -15,7 +15,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import sub
 
 import numpy as np
@@ -27,6 +26,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor, part_bytes
 from tx8fast.machine import Machine
+from tx8fast.records import dataclass
 from tx8fast.search.blocks import Pool
 from tx8fast.search.keeping import MAX_KEPT
 from tx8fast.search.nests import MAX_STEPS, left_out, shortened

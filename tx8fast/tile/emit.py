@@ -10,7 +10,6 @@ they load parts of shared operands, the parts differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tx8fast.lower.base import Access, Lowering, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
+from tx8fast.records import dataclass
 from tx8fast.tile import gathers, multicast, sharing
 from tx8fast.tile.blocks import Blocks
 from tx8fast.tile.nest import LoopStep
