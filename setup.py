@@ -19,6 +19,7 @@ KERNELS = (
     "events",
     "field",
     "fit",
+    "folds",
     "list_schedule",
     "overlaps",
     "pack",

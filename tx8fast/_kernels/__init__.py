@@ -15,6 +15,7 @@ from tx8fast._kernels._facade_events import (
     simulate_events,
 )
 from tx8fast._kernels._facade_fit import first_fit
+from tx8fast._kernels._facade_folds import find_folds
 from tx8fast._kernels._facade_list_schedule import (
     ENGINES,
     Csr,
@@ -60,6 +61,7 @@ __all__ = [
     "enumerate_shardings",
     "extra_pages",
     "f16_of_f32",
+    "find_folds",
     "first_fit",
     "int_array",
     "improved",

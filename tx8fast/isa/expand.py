@@ -1,6 +1,6 @@
 """Loop folding: `roll` finds repeated stretches of code, `expand` writes them out again.
 
-May import: numpy, isa.record, isa.control. Must not: know any other instruction.
+May import: numpy, _kernels, isa.record, isa.control. Must not: know any other instruction.
 Loops only advance DDR offsets (`ddr_step`, outermost loop first); every other field of a repeated
 row is constant. expand(roll(rows)) == rows, byte for byte.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tx8fast._kernels import find_folds
 from tx8fast.errors import SimulationError
 from tx8fast.isa.control import END, LOOP
 from tx8fast.isa.record import MAX_LOOPS, RECORD
@@ -153,11 +154,7 @@ def _find_folds(code: np.ndarray, ids: np.ndarray) -> list[tuple[int, int, int]]
     level = _level(code)
     # rows that already sit in MAX_LOOPS loops cannot be wrapped once more
     free = _room(code, level)
-    folds: list[tuple[int, int, int]] = []
-    for period in _periods(ids):
-        folds += _folds_of(period, ids, ddr, level, free)
-    folds.sort()
-    return folds
+    return sorted(find_folds(ids, ddr, level, free, _periods(ids), MIN_REPEATS, MIN_SAVING))
 
 
 def _level(code: np.ndarray) -> np.ndarray:
@@ -174,44 +171,6 @@ def _room(code: np.ndarray, level: np.ndarray) -> np.ndarray:
     deepest = np.zeros(int(item[-1]) + 1, np.int64)
     np.maximum.at(deepest, item, level)
     return deepest[item] < MAX_LOOPS
-
-
-def _folds_of(period, ids, ddr, level, free) -> list[tuple[int, int, int]]:
-    m = len(ids) - 2 * period
-    if m <= 0:
-        return []
-    good = free[:m] & free[period : period + m] & free[2 * period :]
-    if not good.any():
-        return []
-    like = ids[period:] == ids[:-period]
-    good &= like[:m] & like[period:]
-    if not good.any():
-        return []
-    step = ddr[period:] - ddr[:-period]
-    good &= step[:m] == step[period:]
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], good.view(np.int8), [0]])))
-    least = max(MIN_REPEATS, 1 + -(-(MIN_SAVING + 2) // period))  # repeats that are worth a loop
-    begin, end = edges[::2], edges[1::2]
-    long = 2 + (end - begin) // period >= least
-    out = []
-    taken = 0
-    for lo, hi in zip(begin[long].tolist(), end[long].tolist()):
-        lo = max(lo, taken)
-        # a loop must start at a whole item; rows one period apart stand equally deep
-        while lo < hi and not _starts_item(level, lo):
-            lo += 1
-        repeats = 2 + (hi - lo) // period
-        if lo >= hi or repeats < least:
-            continue
-        out.append((lo, period, repeats))
-        taken = lo + repeats * period
-        free[lo:taken] = False
-    return out
-
-
-def _starts_item(level, at: int) -> bool:
-    """Return whether row `at` is outside all loops and not the END of one."""
-    return level[at] == 0 and (at == 0 or level[at - 1] == 0)
 
 
 def _apply(code: np.ndarray, folds: list[tuple[int, int, int]]) -> np.ndarray:

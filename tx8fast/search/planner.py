@@ -45,6 +45,9 @@ NEAR, COMPARED = (
     1.1,
     4,
 )  # times the best one: plans of shared nests, at most so many, that are timed again with more trips
+WELL_TIMED = (
+    0.998  # times the cycles of the best one before, from which on its others are taken as they were timed, too
+)
 EQUAL = 1.003  # at most, of the cycles of two plans that count as the same
 BETTER = 0.999  # times the best trial before
 PRICED_ABOVE = 1.15  # times the truth: prices of groups, and of shared loads
@@ -220,8 +223,12 @@ class Trials:
         near = sorted(near, key=lambda t: t.plan.estimate_cycles)[:COMPARED]
         self.best = self.runner_up = None
         self.timer = self.timer.closer()
-        self._time(near)
+        self._time(near[:1])
         assert self.best is not None
+        if not WELL_TIMED <= self.best.plan.estimate_cycles / near[0].plan.estimate_cycles <= 1 / WELL_TIMED:
+            self._time(near[1:])
+        else:
+            self.runner_up = near[1] if len(near) > 1 else None
         if not closely_timed(self.best):
             plain = next(t for t in near if t.plan == self.best.plan.but(estimate_cycles=t.plan.estimate_cycles))
             self.best = plain

@@ -258,6 +258,9 @@ class PlanTimer:
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
+        sent: dict[
+            tuple, tuple[int, int, list, list]
+        ] = {}  # what an exchange depends on -> its times, and what it reads and writes
         parts: list[list[tuple[int, int]]] = [[] for _ in fills]
         multicasts: list[Multicast] = []
         for kind, i, access, f in order.actions:
@@ -283,16 +286,23 @@ class PlanTimer:
                 parts[f].append((len(out) // 4, before[0] if len(before) == 2 else -1))
                 out += block, 0, 0, int(f > 0)
             elif kind == "exchange":
-                multicasts.append(self._multicast(tiling, order, f, groups, len(out) // 4, parts[f]))
+                fill = fills[f]
+                step, at, turns = steps[fill.step], len(out) // 4, fill.version
+                where = (step.lo, step.hi) if tiling.plan.gathered else shapes[fill.step]
+                alike = fill.changed, fill.chunk, f > 0, where, *[(step.copy[k], turns[k] % 2) for k in fill.changed]
+                if alike not in sent:
+                    sent[alike] = self._multicast(tiling, order, f, groups)
+                multicasts.append(Multicast(at, at, *sent[alike], parts[f]))
                 out += self._exchange(), 0, 0, 0
             elif kind == "emit":
                 computes.append(len(out) // 4)
                 out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0
         return out, computes, multicasts
 
-    def _multicast(self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]], at: int,
-                   parts: list[tuple[int, int]]) -> Multicast:  # fmt: skip
-        """Return the multicast of a fill, which is action `at`."""
+    def _multicast(
+        self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]
+    ) -> tuple[int, int, list, list]:
+        """Return the times of a fill's multicast, and what it reads and writes."""
         fill, read, write = order.fills[f], [], []
         step = order.steps[fill.step]
         spans = [fill.spans(tiling, k, step) or [(0, max(d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)))]
@@ -307,7 +317,7 @@ class PlanTimer:
             write += [(target + a, target + b) for a, b in own]
         sets = tuple([groups[k][0] for k in fill.changed])
         made = self.exchanges.of(sets, tuple([gathers.loaders(tiling, k, step) for k in fill.changed]))
-        return Multicast(at, at, *made.times(sizes, f > 0), read, write, parts)
+        return *made.times(sizes, f > 0), read, write
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
         """Return the number of the distances to these copies of all buffers."""
