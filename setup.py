@@ -16,6 +16,7 @@ from setuptools.command.build_ext import build_ext
 KERNELS = (
     "banks",
     "dependences",
+    "distinct",
     "events",
     "field",
     "fit",

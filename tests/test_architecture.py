@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "weights": {"numerics", "files", "errors"},
     "isa": {"machine", "numerics", "_kernels", "errors"},
     "ir": {"numerics", "graph_table", "weights", "collectives", "errors"},
-    "program": {"isa", "machine", "weights", "numerics", "files", "errors"},
+    "program": {"_kernels", "isa", "machine", "weights", "numerics", "files", "errors"},
     "lower": {"graph_table", "collectives", "isa", "machine", "numerics", "alloc", "_kernels", "errors"},
     "frontend": {"ir", "weights", "numerics", "files", "errors"},
     "passes": {"ir", "weights", "machine", "numerics", "graph_table", "files", "errors"},

@@ -7,6 +7,7 @@ first.
 
 from tx8fast._kernels._checks import STATUS_ERRORS, Ints, check_status, int_array, require
 from tx8fast._kernels._facade_banks import STEPS, bank_shares
+from tx8fast._kernels._facade_distinct import distinct_rows
 from tx8fast._kernels._facade_events import (
     EventDeadlock,
     EventInput,
@@ -58,6 +59,7 @@ __all__ = [
     "bubble",
     "byte_dependences",
     "check_status",
+    "distinct_rows",
     "enumerate_shardings",
     "extra_pages",
     "f16_of_f32",

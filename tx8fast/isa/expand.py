@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast._kernels import find_folds
+from tx8fast._kernels import distinct_rows, find_folds
 from tx8fast.errors import SimulationError
 from tx8fast.isa.control import END, LOOP
-from tx8fast.isa.record import MAX_LOOPS, RECORD
+from tx8fast.isa.record import MAX_LOOPS, RECORD, words_but, words_of
 
 #: a fold must repeat at least this often and save at least this many rows
 MIN_REPEATS = 3
@@ -21,6 +21,7 @@ MAX_PERIODS = 64
 #: rows of one code array with its loops written out
 MAX_ROWS = 1 << 24
 _NEIGHBOURS = 4
+WORDS_BUT_OFFSETS = words_but("ddr")
 
 
 def expand(code: np.ndarray) -> np.ndarray:
@@ -114,21 +115,8 @@ def roll(rows: np.ndarray, forms: np.ndarray | None = None) -> np.ndarray:
 
 
 def row_forms(code: np.ndarray) -> np.ndarray:
-    """Return a number (n,) int32 per row, equal for rows that differ in their DDR offset alone: 64-bit hashes of the rest are
-    equal."""
-    if not len(code):
-        return np.zeros(0, np.int32)
-    plain = code.copy()
-    plain["ddr"] = 0
-    words = plain.view(np.uint64).reshape(len(code), -1)
-    # odd numbers without a pattern: multiples of 2^64 over the golden ratio
-    odd = np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
-    # mixing each word before the sum keeps small differences from cancelling
-    mixed = words * odd
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= odd[::-1]
-    mixed ^= mixed >> np.uint64(32)
-    return np.unique(mixed.sum(axis=1, dtype=np.uint64), return_inverse=True)[1].reshape(-1).astype(np.int32)
+    """Return a number (n,) int32 per row, equal for rows that differ in their DDR offset alone."""
+    return distinct_rows(words_of(code), WORDS_BUT_OFFSETS)[0]
 
 
 def _periods(ids: np.ndarray) -> list[int]:
