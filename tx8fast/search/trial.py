@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from copy import copy
 from operator import sub
 
 import numpy as np
@@ -113,8 +114,11 @@ class PlanTimer:
         ]  # lengths of a slice, or where it lies -> block
 
     def closer(self) -> PlanTimer:
-        """Return a timer that leaves out fewer trips."""
-        return PlanTimer(self.low, self.machine, most=CLOSER_STEPS)
+        """Return a timer that leaves out fewer trips; blocks of rows are those of both."""
+        out = copy(self)
+        out.most, out.known = CLOSER_STEPS, {}
+        out.uncut = out.known
+        return out
 
     def final(self, tiling: Tiling) -> int:
         """Return the cycles that a plan has where it was chosen, so that a plan from a file has the same."""
