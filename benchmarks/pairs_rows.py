@@ -9,6 +9,7 @@ from simulator.event_rows import CT, DEPTH, NE, RDMA, WDMA
 
 from tx8fast import _kernels
 from tx8fast._kernels.reference import dependences as rows_twin
+from tx8fast._kernels.reference import distinct as distinct_twin
 from tx8fast._kernels.reference import folds as folds_twin
 from tx8fast._kernels.reference import list_schedule as list_twin
 
@@ -70,8 +71,17 @@ def folds() -> Pair:
     )
 
 
+def distinct() -> Pair:
+    """Rows of 32 words, every thirty-fourth of which is new."""
+    words = np.arange(2000 * 32, dtype=np.uint64).reshape(2000, 32)
+    words[:, 5:] = (np.arange(2000, dtype=np.uint64) // np.uint64(34))[:, None]
+    kept, plain = list(range(5, 32)), words.tolist()
+    return lambda: _kernels.distinct_rows(words, kept), lambda: distinct_twin.distinct(plain, kept, [0] * 2000)
+
+
 PAIRS: dict[str, Callable[[], Pair]] = {
     "dependences: 480 rows": dependences,
+    "distinct: 2,000 rows": distinct,
     "folds: 480 rows": folds,
     "list_schedule: 480 rows": list_schedule,
     "list_schedule: 120 rows improved": improved,

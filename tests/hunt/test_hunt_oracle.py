@@ -145,6 +145,15 @@ def test_scores_beyond_half_precision_are_not_judged(size, above):
     assert scores_above_f16(own, {"x": x, "w": w}) == scores_above_f16(given, {"q": np.full((1, 3, 8), size)}) == above
 
 
+@pytest.mark.parametrize("compute, judged", [(None, True), (F16, False)])
+def test_a_divisor_that_the_format_takes_for_nothing_is_not_judged(compute, judged):
+    d = Draft(np.random.default_rng(0), BF16)
+    x = d.input(np.asarray([1.0, 8e-9], np.float32))
+    d.op("Div", x, x)
+    with nullcontext() if judged else pytest.raises(NoReference, match="nothing in the format"):
+        assert Oracle(*d.model()).expected(compute)
+
+
 def test_who_wins_by_chance_may_be_anybody_else():
     """Three winners in as many runs: the fourth number may win as well. Of a row that two share in turn, the others stay below."""
     node = helper.make_node("Hardmax", ["x"], ["y"], axis=-1)
