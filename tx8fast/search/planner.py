@@ -46,9 +46,6 @@ NEAR, COMPARED = (
     1.1,
     4,
 )  # times the best one: plans of shared nests, at most so many, that are timed again with more trips
-WELL_TIMED = (
-    0.998  # times the cycles of the best one before, from which on its others are taken as they were timed, too
-)
 EQUAL = 1.003  # at most, of the cycles of two plans that count as the same
 BETTER = 0.999  # times the best trial before
 PRICED_ABOVE = 1.15  # times the truth: prices of groups, and of shared loads
@@ -183,9 +180,8 @@ class Trials:
         self.missed = False  # True: the last one was hardly better than those before
         self.waiting: list[Tiling] = []
         self.all: list[Tiling] = []  # that were timed
-        self.alone: list[
-            tuple[int, Tiling]
-        ] = []  # plans of those that wait, by number, that every tile loads for itself
+        #: plans of those that wait, by number, that every tile loads for itself
+        self.alone: list[tuple[int, Tiling]] = []
         self.least = math.inf  # price of the first one that waits
         self.forms: set[tuple] = set()  # of all that were looked at
 
@@ -226,12 +222,8 @@ class Trials:
         near = sorted(near, key=lambda t: t.plan.estimate_cycles)[:COMPARED]
         self.best = self.runner_up = None
         self.timer = self.timer.closer()
-        self._time(near[:1])
+        self._time(near)
         assert self.best is not None
-        if not WELL_TIMED <= self.best.plan.estimate_cycles / near[0].plan.estimate_cycles <= 1 / WELL_TIMED:
-            self._time(near[1:])
-        else:
-            self.runner_up = near[1] if len(near) > 1 else None
         if not closely_timed(self.best):
             plain = next(t for t in near if t.plan == self.best.plan.but(estimate_cycles=t.plan.estimate_cycles))
             self.best = plain
@@ -248,10 +240,8 @@ class Trials:
         alone = [(i, t.but(spm_bytes=t.demand_bytes())) for i, t in self.alone if t.ddr_cycles() < most]
         alone = [t for _, t in sorted(alone, key=lambda x: took[x[0]])]
         self._time(alone[:FIRST_ALONE])
-        if (
-            min([t.plan.estimate_cycles for t in self.all[-len(alone[:FIRST_ALONE]) :]])
-            <= NEAR * self.best.plan.estimate_cycles
-        ):
+        near = NEAR * self.best.plan.estimate_cycles
+        if any(t.plan.estimate_cycles <= near for t in self.all[len(self.all) - len(alone[:FIRST_ALONE]) :]):
             self._time(alone[FIRST_ALONE:])
         self.waiting, self.alone, self.least = [], [], math.inf
 
