@@ -34,6 +34,11 @@ def nearly_largest(node: NodeProto) -> list[NodeProto]:
             make("Where", [y + "near", y + "many", y + "one"], [y])]  # fmt: skip
 
 
+def exponent(node: NodeProto) -> float:
+    """Return the power whose sum an op takes the root of."""
+    return float(next((a.i for a in node.attribute if a.name == "p"), 2)) or 1.0
+
+
 def nothing_in(node: NodeProto, values: Mapping[str, np.ndarray], operand: int | None, smallest: float) -> bool:
     """True for an op that must not be given nothing there, and is given a number that a format whose least one is `smallest` takes for it:
     no disturbance shows what is read as nothing at once. values: those that are known."""

@@ -16,7 +16,7 @@ from hunt import nearly
 from hunt.draft import Value, output_codes
 from hunt.formats import EPS, F16, F32, FLOATS, I64, NARROW, SMALLEST, array_of, has_narrow, subgraphs, widen
 from hunt.reference import Arrays, NoReference, Session, differs, with_all_values
-from hunt.steps import Steps, farthest
+from hunt.steps import Steps, farthest, same
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 #: ops that give one of their operands' elements, a comparison of them, or a whole number
@@ -145,7 +145,7 @@ class Oracle:
             met = [
                 m
                 for m in (*self._nothing(*runs), *self._steps.met(*runs, SLACK))
-                if m and not any(_same(m, t) for t in tried)
+                if m and not any(same(m, t) for t in tried)
             ]
             tried += met
             ends = [self._disturbed(compute, seed, 1.0, given) for given in met for seed in (1000, 1001)]
@@ -324,7 +324,7 @@ class Oracle:
                     continue  # rounded before, and where it meets what its reader jumps at, exactly that
                 if name in known and known[name].dtype == np.float32 and k < 4:
                     source, new.input[k] = new.input[k], f"{name}@{len(places)}"
-                    floor = nearly.NORMAL ** (1 / _exponent(node)) if node.op_type in ROOTS else 0.0
+                    floor = nearly.NORMAL ** (1 / nearly.exponent(node)) if node.op_type in ROOTS else 0.0
                     disturb(name, new.input[k], terms**0.5, 0.0, source, floor)
             divide(node, new)
             nodes.append(new)
@@ -373,14 +373,6 @@ class Oracle:
         sizes = [float(np.prod(s)) for s in shapes] or [1.0]
         out = float(np.prod(self.values[node.output[0]].shape)) if node.output[0] in self.values else 1.0
         return max([1.0, sizes[0] / max(out, 1.0), *(float(max(s, default=1)) for s in shapes[:1])])
-
-
-def _same(a: Arrays, b: Arrays) -> bool:
-    return a.keys() == b.keys() and all(a[k].tobytes() == b[k].tobytes() for k in a)
-
-
-def _exponent(node: NodeProto) -> float:
-    return float(next((a.i for a in node.attribute if a.name == "p"), 2)) or 1.0
 
 
 def _declares_another(output: ValueInfoProto, found: np.ndarray) -> bool:

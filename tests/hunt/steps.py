@@ -187,6 +187,11 @@ def _reaches(name: str, plain: np.ndarray, step: np.ndarray | float, small: Sequ
         return np.asarray(np.maximum(slack * near, far * times) >= np.abs(plain - step))
 
 
+def same(a: Arrays, b: Arrays) -> bool:
+    """True for equal bytes of equal names."""
+    return a.keys() == b.keys() and all(a[k].tobytes() == b[k].tobytes() for k in a)
+
+
 def _is(name: str) -> str:
     return f"{name} is a step"
 

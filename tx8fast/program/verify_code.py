@@ -21,8 +21,9 @@ from tx8fast.isa.expand import MAX_ROWS
 from tx8fast.isa.record import MAX_LOOPS, RECORD
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
-from tx8fast.program.model import SCRATCH, SEVERAL, Segment
+from tx8fast.program.model import Segment
 from tx8fast.program.problems import Problems
+from tx8fast.program.verify_places import Places
 from tx8fast.records import dataclass
 
 LOOP, END = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end"))
@@ -39,9 +40,6 @@ SPARSE = 16  # places for each row that runs, from which on they are sorted inst
 BATCH_ROWS = 1 << 15  # rows that are looked at together
 FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
 OPCODES = np.array(sorted(cls.OPCODE for cls in isa.INSTRUCTIONS.values()))
-PLACE = (
-    1 << 33
-)  # beyond every scratchpad address: arguments of one segment, and segments, are kept apart by multiples of it
 
 
 @dataclass(eq=False)
@@ -224,7 +222,7 @@ class Batch:
                 r, k = np.argwhere(off)[0].tolist()
                 text = f"{isa.class_of(int(own['opcode'][r])).NAME} operand at SPM {own['spm'][r, k]:#x}, required a multiple of {need[r, k]}"
                 self.report(self.of_kind(at[off.any(axis=1)]), text)
-        table = _Places([c.segment for c in self.codes])
+        table = Places([c.segment for c in self.codes])
         home, argument = self.each(table.number)[first], self.arguments[first]
         for span, verb in zip(isa.spm_ranges(rows, families), ("reads", "writes"), strict=True):
             self._check_ranges(span, verb, table, home, argument)
@@ -240,9 +238,7 @@ class Batch:
             out[at] = np.asarray(code.segment.slot_arg, np.int64)[self.rows["slot"][at]]
         return out
 
-    def _check_ranges(
-        self, span: np.ndarray, verb: str, table: _Places, home: np.ndarray, argument: np.ndarray
-    ) -> None:
+    def _check_ranges(self, span: np.ndarray, verb: str, table: Places, home: np.ndarray, argument: np.ndarray) -> None:
         low, high = self.machine.spm_base, self.machine.spm_limit
         some = span[..., 1] > span[..., 0]
         beyond = some & ((span[..., 0] < low) | (span[..., 1] > high))
@@ -381,40 +377,3 @@ class Flow:
             last_engine = np.maximum.accumulate(np.where(engine & (worker == w), at, 0))
             pending |= last_engine > np.maximum.accumulate(np.where(joins, at, 0))
         return pending
-
-
-class _Places:
-    """The buffers of several segments, ordered so that one bisection tells whether some buffer holds a range: of all that
-    begin in front of it, the one that ends last."""
-
-    EVERY, IN_TURN, ARGUMENT = (
-        0,
-        1,
-        2,
-    )  # sets of a segment's buffers: all, those of several arguments, those of each argument
-
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        known: dict[int, int] = {}
-        self.number = [known.setdefault(id(s), len(known)) for s in segments]
-        self.width = max((s.n_args for s in segments), default=0) + self.ARGUMENT
-        begins, ends = [], []
-        for s in {id(s): s for s in segments}.values():
-            start, size, argument = np.asarray(s.buffers, np.int64).reshape(-1, 3).T
-            moved = argument != SCRATCH
-            own = np.where(argument[moved] == SEVERAL, self.IN_TURN, self.ARGUMENT + argument[moved])
-            sets = np.concatenate([np.full(len(start), self.EVERY), own]) + known[id(s)] * self.width
-            begins.append(sets * PLACE + np.concatenate([start, start[moved]]))
-            ends.append(begins[-1] + np.concatenate([size, size[moved]]))
-        begin, end = np.concatenate([*begins, np.zeros(0, np.int64)]), np.concatenate([*ends, np.zeros(0, np.int64)])
-        order = np.argsort(begin, kind="stable")
-        self.begin = begin[order]
-        self.end = np.maximum.accumulate(np.concatenate([[-1], end[order]]))  # of all that begin before a place
-
-    def hold(self, home: np.ndarray, argument: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
-        """Return whether a buffer of segment `home` holds bytes [lo, hi); `argument`: that of a transfer, -1 of other rows."""
-        held = self._in(home, np.where(argument < 0, self.EVERY, self.ARGUMENT + argument), lo, hi)
-        return held | ((argument >= 0) & self._in(home, np.full(len(home), self.IN_TURN), lo, hi))
-
-    def _in(self, home: np.ndarray, which: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> np.ndarray:
-        at = (home * self.width + which) * PLACE
-        return self.end[np.searchsorted(self.begin, at + lo, "right")] >= at + hi

@@ -1,6 +1,6 @@
-"""How a long loop nest is tried with few steps, and what the others add.
+"""How a long loop nest is tried with few steps on one tile, and what the others add.
 
-May import: numpy. Must not: know plans or what a step does.
+May import: numpy, tile.tiling. Must not: know what a step does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from tx8fast.tile.tiling import Tiling
 
 MAX_STEPS = 24  # steps of a loop nest that are tried
 MIN_TRIPS = 4  # what is left of a loop at least, and
@@ -61,3 +63,20 @@ def _median(values: Sequence[float]) -> float:
     """Return the median; numpy's loads its masked arrays, which takes longer than a plan is tried."""
     ordered, half = sorted(values), len(values) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def busy_tiles(tiling: Tiling) -> float:
+    """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share
+    of the DDR to the others."""
+    low, plan, of, total, own = tiling.low, tiling.plan, tiling.loaders, 0.0, 0.0
+    gathered = dict(plan.gathered)
+    for k, access in enumerate(tiling.accesses):
+        if k in gathered:
+            continue
+        tiles = [s / d if f in access.factors else n
+                 for f, (s, d, n) in enumerate(zip(low.sizes, plan.shard, tiling.pieces, strict=True))]  # fmt: skip
+        size = tiling.slice_bytes[k] * tiling.fills(access.factors)
+        first, count = of.get(k, (0, 1))
+        own += 0 if first else size / count
+        total += size * math.prod(tiles) / (plan.shared[k] if k in of else 1)
+    return total / own

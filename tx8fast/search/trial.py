@@ -30,7 +30,7 @@ from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 from tx8fast.search.blocks import Pool
 from tx8fast.search.keeping import MAX_KEPT
-from tx8fast.search.nests import MAX_STEPS, left_out, shortened
+from tx8fast.search.nests import MAX_STEPS, busy_tiles, left_out, shortened
 from tx8fast.tile import gathers, sharing
 from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
@@ -170,7 +170,7 @@ class PlanTimer:
         distance, moved = np.array(self.distances), np.repeat(shift, count)[:, None]
         for ranges in (rows.read, rows.write):
             ranges += distance[moved, ranges[..., 0] // SPACE][..., None]
-        share, port = self.machine.ddr_bytes_per_cycle / self._busy_tiles(tiling), float(self.machine.dma.port_bytes)
+        share, port = self.machine.ddr_bytes_per_cycle / busy_tiles(tiling), float(self.machine.dma.port_bytes)
         if sharing.stagger(tiling):
             # tiles are behind by one setup: those of a part's further transfers meet
             first = np.zeros(len(at), np.int64)
@@ -217,22 +217,6 @@ class PlanTimer:
         half = max(1, len(ends) // 2)
         left = trial.tiling.steps - len(ends)
         return left * float(ends[-1] - ends[-1 - half]) / half if left > 0 else 0.0
-
-    def _busy_tiles(self, tiling: Tiling) -> float:
-        """Return the tiles that load at the same rate as the one that is tried: tiles with less to do leave their share
-        of the DDR to the others."""
-        low, plan, of, total, own = self.low, tiling.plan, tiling.loaders, 0.0, 0.0
-        gathered = dict(plan.gathered)
-        for k, access in enumerate(self.accesses):
-            if k in gathered:
-                continue
-            tiles = [s / d if f in access.factors else n
-                     for f, (s, d, n) in enumerate(zip(low.sizes, plan.shard, tiling.pieces, strict=True))]  # fmt: skip
-            size = tiling.slice_bytes[k] * tiling.fills(access.factors)
-            first, count = of.get(k, (0, 1))
-            own += 0 if first else size / count
-            total += size * math.prod(tiles) / (plan.shared[k] if k in of else 1)
-        return total / own
 
     def _range(self, tiling: Tiling, trips: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the factor range of the tile that is tried, with so many trips of each loop: where code depends on the

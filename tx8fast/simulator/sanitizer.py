@@ -195,9 +195,10 @@ class Sanitizer:
             if unit in (RDMA, WDMA):
                 self._transfer(run, at, row, address, unit == WDMA)
             else:
-                self.shadows[tile].row(
-                    row, reads, writes, state.spm, lambda span, what: self._undefined(run, at, span, what)
-                )
+                shadow = self.shadows[tile]
+                for span, text in shadow.formats.row(row, reads, writes):
+                    self.fault("another format", run, at, text, span)
+                shadow.row(row, reads, writes, state.spm, lambda of, what: self._undefined(run, at, of, what))
         elif unit == DTE:
             self._send(run, at, row)
         elif unit == KCORE:
@@ -298,6 +299,7 @@ class Sanitizer:
         spm = self.shadows[run.tile].spm[addr : addr + ddr.size]
         if not store:
             spm[...] = np.where(ddr.reshape(-1), 0, 0xFF)
+            self.shadows[run.tile].formats.kind[addr : addr + ddr.size] = 0
             if ddr.size and not ddr.any():
                 text = f"reads DDR bytes [{span[0]:#x}, {span[1]:#x}), {self._ddr_history(span, chip)}"
                 self.fault("uninitialised read", run, at, text, span)
@@ -342,6 +344,9 @@ class Sanitizer:
             if home + other in self.shadows:
                 self.shadows[home + other].spm[dst : dst + p[0]] = data
                 self.uses.write(run, at, [(dst, dst + p[0])], home + other)
+        for other, kinds in cls.pieces(self.shadows[run.tile].formats.kind, src, p):  # type: ignore[attr-defined]
+            if home + other in self.shadows:
+                self.shadows[home + other].formats.kind[dst : dst + p[0]] = kinds
 
     def _routine(self, run: Run, at: int, routine: dict[str, Any]) -> None:
         chip = self._chip(run.tile)

@@ -27,13 +27,12 @@ from tx8fast.isa.vector import BinaryVV, MaskMove, ScalarVS, UnaryV, UnitLoop, U
 from tx8fast.numerics.formats import CODE_TO_DTYPE
 from tx8fast.numerics.layout import element_offset
 from tx8fast.simulator.sanitizer_bytes import Range, spm_view
+from tx8fast.simulator.sanitizer_formats import MOVES, Formats
+from tx8fast.simulator.sanitizer_operands import operands
 
 UNDEFINED = 0xFF
 #: unsigned format code by bytes per element: their values are shadows, not numbers
 PLAIN = {1: 8, 2: 9, 4: 10, 8: 12}
-F32, I16 = 5, 1
-MOVES = frozenset({"mirror", "transpose", "rotate90", "rotate180", "rotate270", "nhwc2nchw", "nchw2nhwc", "pad",
-                   "tensor_norm", "gather_scatter", "img2col", "concat"})  # fmt: skip
 #: called with a range of SPM bytes and what the row does with them
 Complain = Callable[[Range, str], None]
 
@@ -44,9 +43,11 @@ class Shadow:
     def __init__(self, n_bytes: int) -> None:
         self.spm = np.full(n_bytes, UNDEFINED, np.uint8)
         self.core = CoreTile(self.spm, np.zeros(0, np.uint8), 0)
+        self.formats = Formats(n_bytes)
 
     def forget(self) -> None:
         self.spm[...] = UNDEFINED
+        self.formats.kind[...] = 0
 
     def lanes(self, addr: int, n: int, size: int) -> np.ndarray:
         """Return per element whether it has an undefined byte."""
@@ -167,7 +168,7 @@ class Shadow:
     def _consume(
         self, cls: Any, opcode: int, fmt: int, spm: Sequence[int], p: Sequence[int], complain: Complain
     ) -> None:
-        for addr, n, pos, c, f in _operands(cls, opcode, fmt, spm, p):
+        for addr, n, pos, c, f in operands(cls, opcode, fmt, spm, p):
             size = int(FORMAT_BYTES[f])
             span = int(blocked.span_bytes(n, pos, c, f))
             if not self.spm[addr : addr + span].any():
@@ -192,35 +193,3 @@ class Shadow:
             return
         for a, b in writes:
             self.spm[a:b] = 0
-
-
-def _operands(cls: Any, opcode: int, fmt: int, spm: Sequence[int], p: Sequence[int]):
-    """Yield (address, n, positions, channels, format) of every operand whose logical lanes a row needs."""
-    if issubclass(cls, Gemm):
-        m, k, n, batch_l, batch_r, l_trs, r_trs = p[:7]
-        yield spm[0], batch_l, *((k, m) if l_trs else (m, k)), fmt
-        yield spm[1], batch_r, *((k, n) if r_trs else (n, k)), fmt
-        yield from _post(spm, p[7:], max(batch_l, batch_r), m, n, p[12], p[13], p[14])
-    elif issubclass(cls, Conv):
-        kind, (n, h, w, c, oh, ow, oc) = opcode - 0x200, p[:7]
-        taps = p[11] * p[12]
-        yield spm[0], n, h * w, c, fmt
-        yield spm[1], 1, (taps * oc, taps, taps * c)[kind], oc if kind == 2 else c, fmt
-        yield from _post(spm, p[17:], n, oh * ow, oc, F32, p[22], p[23])
-    elif issubclass(cls, Reduce):
-        yield spm[0], p[1], p[2] * p[3], p[4], fmt
-    else:
-        yield spm[0], p[0], p[1] * p[2], p[3], fmt
-        if opcode == 123:
-            yield spm[2], p[0], p[1] * p[2], p[3], 9 if FORMAT_BYTES[fmt] == 2 else 10
-
-
-def _post(spm: Sequence[int], p: Sequence[int], n: int, pos: int, c: int, bias_fmt: int, scale_n: int, quant: int):
-    """Yield partial sums, bias and scales; p: fields from `out_fmt` on."""
-    if p[2]:
-        yield spm[3], n, pos, c, p[1]
-    if p[3]:
-        yield spm[4], 1, 1, c, bias_fmt
-    for scale in (spm[5], scale_n):
-        if scale:
-            yield scale, 1, 1, c, I16 if quant & 1 else F32
