@@ -41,12 +41,12 @@ class Session:
 
 def differs(node: NodeProto, values: Arrays) -> bool:
     """True for what the reference does otherwise than ONNX says: aligned corners of an image with a part of an element; attention of
-    no numbers, whose softmax it makes nothing in some rows; numbers so near their mean that the 1e-9 matters which ONNX adds to their
-    deviation."""
+    no numbers, whose softmax it makes nothing in some rows; windows that hold no number beside numbers, of which it takes these; numbers
+    so near their mean that the 1e-9 matters which ONNX adds to their deviation."""
     if node.op_type == "MeanVarianceNormalization" and (x := values.get(node.input[0])) is not None:
         axes = next((tuple(a.ints) for a in node.attribute if a.name == "axes"), (0, 2, 3))
         return bool((x.astype(np.float64).std(axis=axes) < DEVIATION).any())
-    if node.op_type.endswith("Attention"):
+    if node.op_type.endswith("Attention") or node.op_type == "MaxRoiPool":
         given = [values[n] for n in node.input if n in values]
         return any(x.dtype.kind == "f" and bool(np.isnan(x).any()) for x in given)
     if node.op_type != "Resize" or not any(a.s == b"align_corners" for a in node.attribute):

@@ -193,6 +193,13 @@ def test_attention_of_no_numbers_is_not_judged():
     assert differs(node, given)
 
 
+def test_a_window_with_no_number_in_it_is_not_judged():
+    node = helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[1, 1])
+    x = np.asarray([1.0, 2.0], np.float32).reshape(1, 1, 1, 2)
+    assert not differs(node, {"x": x})
+    assert differs(node, {"x": x * np.float32("nan")})
+
+
 def test_how_many_rounded_numbers_differ_is_not_judged():
     for values, judged in (([1.0, 1.000001, 2.0], False), ([1.0, 1.5, 2.0], True)):
         d = Draft(np.random.default_rng(0), F32)
