@@ -158,6 +158,7 @@ class Lowering:
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     late: frozenset[int] = frozenset()  # read accesses that are needed when sums are complete, and not before
+    trailing: frozenset[int] = frozenset()  # read accesses that a slice needs when the next one may have begun
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     balanced = False  # True: along these factors no tile has more work than the first one
@@ -336,14 +337,14 @@ class Lowering:
         """Factors with which the prepared access changes."""
         return self.reads[self.prepared].factors
 
-    def turned_bytes(self, lens: tuple[int, ...]) -> int:
+    def turned_bytes(self, lens: tuple[int, ...], later: int = 0) -> int:
         """Return by how much less scratch takes where the prepared access is loaded once, in the beginning: what prepares it is not
-        needed any more when slices are worked on."""
+        needed any more when slices are worked on. later: bytes of further buffers that are not needed before."""
         if not self.opening:
             return 0
         lo = (0,) * len(lens)
         sizes = [round_up(n, ALIGN_BYTES) for n in self.scratch_bytes(lo, lens)]
-        return min(sum(sizes[: self.opening]), sum(sizes[self.opening :]))
+        return min(sum(sizes[: self.opening]), sum(sizes[self.opening :]) + later)
 
     def const_bytes(self) -> list[int]:
         """Bytes of buffers that `prologue` fills once per tile."""

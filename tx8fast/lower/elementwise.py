@@ -187,7 +187,7 @@ class Elementwise(Lowering):
         if self.op in BINARY:
             return tuple(i for i, mode in enumerate(self.modes) if mode == "full")
         recipe = recipe_of(self.op, self.reads[0].spec.dtype)
-        return (0,) if recipe and recipe.scratch == 0 else ()
+        return (0,) if recipe and recipe.in_place else ()
 
     @cached_property
     def _wide(self) -> bool:

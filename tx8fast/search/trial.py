@@ -174,8 +174,7 @@ class PlanTimer:
             rows.fixed[:] -= first * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
         rate = min(share, port)
         if trial.multicasts:
-            begins = [fill.step for fill in trial.order.fills]
-            fill = np.searchsorted(begins, np.repeat(step, count), "right") - 1
+            fill = trial.order.last_fills()[np.repeat(step, count)]
             nodes = Nodes(
                 self.machine, rows, (rows.read, rows.write, np.arange(len(at))), trial.in_rows(last - count, last), fill
             )
@@ -275,7 +274,7 @@ class PlanTimer:
                 if first:
                     continue  # the tile that is tried loads none of it
                 fill = fills[f]
-                key = access, fill.version[access] % 2, shapes[fill.step], fill.chunk
+                key = access, fill.version[access] % 2, shapes[fill.step_of(access)], fill.chunk
                 block = known.get(key)
                 if block is None:
                     block = known[key] = self._part(tiling, access, fill, steps, tiles)
@@ -294,19 +293,20 @@ class PlanTimer:
                    parts: list[tuple[int, int]]) -> Multicast:  # fmt: skip
         """Return the multicast of a fill, which is action `at`."""
         fill, read, write = order.fills[f], [], []
-        step = order.steps[fill.step]
+        steps = [order.steps[fill.step_of(k)] for k in fill.changed]
         spans = [fill.spans(tiling, k, step) or [(0, max(d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)))]
-                 for k in fill.changed]  # fmt: skip
+                 for k, step in zip(fill.changed, steps, strict=True)]  # fmt: skip
         sizes = [sum(b - a for a, b in own) for own in spans]
         gathered = dict(tiling.plan.gathered)
-        for k, size, own in zip(fill.changed, sizes, spans, strict=True):
+        for k, step, size, own in zip(fill.changed, steps, sizes, spans, strict=True):
             first, tiles = groups[k][1]
             first = 1 if k in gathered else first  # has no part in staging
             staged, target = self.staging[k][fill.version[k] % 2], self.base[k] + step.copy[k] * SPACE
             read += [] if first else [(staged, staged + part_bytes(size, tiles))]
             write += [(target + a, target + b) for a, b in own]
         sets = tuple([groups[k][0] for k in fill.changed])
-        made = self.exchanges.of(sets, tuple([gathers.loaders(tiling, k, step) for k in fill.changed]))
+        bring = tuple([gathers.loaders(tiling, k, step) for k, step in zip(fill.changed, steps, strict=True)])
+        made = self.exchanges.of(sets, bring)
         return Multicast(at, at, *made.times(sizes, f > 0), read, write, parts)
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
@@ -368,7 +368,7 @@ class PlanTimer:
         return found
 
     def _part(self, tiling: Tiling, k: int, fill: Fill, steps: Sequence[LoopStep], tiles: int) -> int:
-        step, at = steps[fill.step], self.staging[k][fill.version[k] % 2]
+        step, at = steps[fill.step_of(k)], self.staging[k][fill.version[k] % 2]
         form = self._form(k, step)
         key = ("part", at, tiles, form, fill.chunk)
         found = self.pool.number.get(key)
