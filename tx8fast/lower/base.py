@@ -165,6 +165,7 @@ class Lowering:
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
     online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
     in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
+    over: tuple[int, ...] = ()  # further ones, of results that are only read again, so that nothing waits for a store
     prepared = -1  # read access that is worked on in place, in the first slice after it was loaded
     opening = 0  # scratch buffers, the first ones, that only the preparation of that access uses
     serial = False  # True: one engine does it all, so that slices take turns in the same scratch

@@ -187,6 +187,11 @@ class Elementwise(Lowering):
         if self.op in BINARY:
             return tuple(i for i, mode in enumerate(self.modes) if mode == "full")
         recipe = recipe_of(self.op, self.reads[0].spec.dtype)
+        return (0,) if recipe and recipe.scratch == 0 else ()
+
+    @cached_property
+    def over(self) -> tuple[int, ...]:  # type: ignore[override]
+        recipe = recipe_of(self.op, self.reads[0].spec.dtype)
         return (0,) if recipe and recipe.in_place else ()
 
     @cached_property

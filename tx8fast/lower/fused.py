@@ -247,7 +247,7 @@ class Fused(Lowering):
     def _overwritten(self, user: Member) -> int:
         """The member whose result a member overwrites, or -1: of several only the first may share."""
         dtype = user.low.writes[0].spec.dtype
-        for j in user.low.in_place:
+        for j in (*user.low.in_place, *(user.low.over if self.closing >= 0 else ())):
             kind, k = user.sources[j]
             users = sum(("op", k) in m.sources for m in self.members)
             if kind == "op" and users == 1 and k not in self.record.outputs \

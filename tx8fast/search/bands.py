@@ -28,18 +28,18 @@ def undisturbed(planned: Planned, near: Sequence[Tiling], machine: Machine) -> P
     if planned.low.variant or planned.reason or not tiling.sums or tiling.plan.kept:
         return planned
     share = lost_share(tiling)
-    low = in_bands(planned.low.record, machine) if share > 1 - FREE else None
-    if low is None:
-        return planned
-    low.sharing = planned.low.sharing
+    banded = in_bands(planned.low.record, machine) if share > 1 - FREE else None
+    lows = [low for low in (banded, planned.low if planned.low.trailing else None) if low is not None]
     room_bytes = machine.spm_limit - machine.spm_base
-    options = [
-        made for t in (tiling, *near) if not t.plan.kept and (made := _longest(low, t.plan, room_bytes)) is not None
-    ]
+    plans = [t.plan for t in (tiling, *near) if not t.plan.kept]
+    options = []
+    for low in lows:
+        low.sharing = planned.low.sharing
+        options += [made for plan in plans if (made := _longest(low, plan, room_bytes)) is not None]
     if not options:
         return planned
     made = min(options, key=lambda option: math.prod(option.trips))
-    made = made.but(estimate_cycles=PlanTimer(low, machine).final(made))
+    made = made.but(estimate_cycles=PlanTimer(made.low, machine).final(made))
     if made.plan.estimate_cycles * (1 + lost_share(made)) >= tiling.plan.estimate_cycles * (1 + share):
         return planned
     return replace(planned, tiling=made.but(runner_up=tiling.plan.but(runner_up=None)))

@@ -92,19 +92,19 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
 
     def add(step: int, changed: Sequence[int], early: bool = False, chunk: int = -1) -> None:
         version.update({k: version[k] + 1 for k in changed})
-        late = frozenset([k for k in changed if k in behind])
+        late = frozenset([k for k in changed if k in behind]) if early else frozenset()
         fills.append(Fill(step, tuple(changed), dict(version), chunk, late, early))
 
     there = False  # what a step begins with stands before the one before
     for i, (s, after) in enumerate(itertools.zip_longest(steps, steps[1:]) if shared else ()):
-        changed = [k for k in s.load if k in version and k not in behind]
+        changed = [k for k in s.load if k in version and (i == 0 or k not in behind)]
         if changed and not there:
             count = tiling.low.arrivals(changed, s.lo, s.hi)
             for chunk in range(count) if count > 1 else (-1,):
                 add(i, changed, chunk=chunk)
         if not behind:
             continue
-        left = [k for k in s.load if k in behind]
+        left = [k for k in s.load if k in behind and i > 0]
         coming = [k for k in after.load if k in version and k not in behind] if after is not None else []
         there = all([after.copy[k] != s.copy[k] for k in coming])
         if left or coming and there:
