@@ -171,9 +171,7 @@ class Lowering:
     serial = False  # True: one engine does it all, so that slices take turns in the same scratch
     #: (access of a result, prepared access) if the result may take its buffer where that is loaded once and partial sums are kept
     rows_at: tuple[int, int] = (-1, -1)
-    replaced: Mapping[
-        int, int
-    ] = {}  # access of a result -> the read access whose buffers it takes; they change together
+    replaced: Mapping[int, int] = {}  # access of a result -> the read access whose buffer it takes, at the same steps
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
         """Raises NotLowerable if the record is not one of those it takes; subclasses, whenever they cannot do it."""
@@ -339,8 +337,8 @@ class Lowering:
         return self.reads[self.prepared].factors
 
     def turned_bytes(self, lens: tuple[int, ...], later: int = 0) -> int:
-        """Return by how much less scratch takes where the prepared access is loaded once, in the beginning: what prepares it is not
-        needed any more when slices are worked on. later: bytes of further buffers that are not needed before."""
+        """Return how many bytes less it takes where the prepared access is loaded once: what prepares it is not needed any more when
+        slices are worked on. later: bytes of buffers, besides scratch, that are not needed before."""
         if not self.opening:
             return 0
         lo = (0,) * len(lens)

@@ -96,19 +96,20 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
         fills.append(Fill(step, tuple(changed), dict(version), chunk, late, early))
 
     there = False  # what a step begins with stands before the one before
-    for i, (s, after) in enumerate(itertools.zip_longest(steps, steps[1:]) if shared else ()):
-        changed = [k for k in s.load if k in version and (i == 0 or k not in behind)]
-        if changed and not there:
-            count = tiling.low.arrivals(changed, s.lo, s.hi)
+    for i, s in enumerate(steps if shared else ()):
+        changed = [k for k in s.load if k in version]
+        first = [k for k in changed if i == 0 or k not in behind]
+        if first and not there:
+            count = tiling.low.arrivals(first, s.lo, s.hi)
             for chunk in range(count) if count > 1 else (-1,):
-                add(i, changed, chunk=chunk)
-        if not behind:
-            continue
-        left = [k for k in s.load if k in behind and i > 0]
-        coming = [k for k in after.load if k in version and k not in behind] if after is not None else []
-        there = all([after.copy[k] != s.copy[k] for k in coming])
-        if left or coming and there:
-            add(i + 1, sorted([*left, *(coming if there else ())]), early=True)
+                add(i, first, chunk=chunk)
+        if behind:
+            after = steps[i + 1] if i + 1 < len(steps) else s._replace(load=())
+            coming = [k for k in after.load if k in version and k not in behind]
+            there = all([after.copy[k] != s.copy[k] for k in coming])
+            both = [*(k for k in changed if k not in first), *(coming if there else ())]
+            if both:
+                add(i + 1, sorted(both), early=True)
     return fills
 
 

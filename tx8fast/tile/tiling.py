@@ -243,7 +243,7 @@ class Tiling:
         every = self.moved_bytes() + self.work_bytes()
         if every <= machine.spm_limit - machine.spm_base or not self.opens:
             return every
-        later = sum([size for k in self.behind for size in [round_up(self.slice_bytes[k], ALIGN_BYTES)] * (self.copies[k] - 1)])
+        later = sum([(self.copies[k] - 1) * round_up(self.slice_bytes[k], ALIGN_BYTES) for k in self.behind])
         return every - self.low.turned_bytes(self.plan.slices, later)
 
     def moved_bytes(self) -> int:
