@@ -88,7 +88,7 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
     """What slices need behind the beginning of the next one comes with what that one begins with: in a fill before the present step,
     if other copies are filled than this step reads."""
     fills: list[Fill] = []
-    version, behind = dict.fromkeys(shared, -1), tiling.behind
+    version, behind, gathered = dict.fromkeys(shared, -1), tiling.behind, dict(tiling.plan.gathered)
 
     def add(step: int, changed: Sequence[int], early: bool = False, chunk: int = -1) -> None:
         version.update({k: version[k] + 1 for k in changed})
@@ -99,6 +99,9 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
     for i, s in enumerate(steps if shared else ()):
         changed = [k for k in s.load if k in version]
         first = [k for k in changed if i == 0 or k not in behind]
+        if tiling.low.prepared in gathered and tiling.low.prepared in first and len(first) > 1 and not there:
+            add(i, [tiling.low.prepared])  # nobody loads it, and work on it begins before anything else
+            first.remove(tiling.low.prepared)
         if first and not there:
             count = tiling.low.arrivals(first, s.lo, s.hi)
             for chunk in range(count) if count > 1 else (-1,):
