@@ -90,7 +90,7 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
     fills: list[Fill] = []
     version, behind, gathered = dict.fromkeys(shared, -1), tiling.behind, dict(tiling.plan.gathered)
 
-    def add(step: int, changed: Sequence[int], early: bool = False, chunk: int = -1) -> None:
+    def put(step: int, changed: Sequence[int], early: bool = False, chunk: int = -1) -> None:
         version.update({k: version[k] + 1 for k in changed})
         late = frozenset([k for k in changed if k in behind]) if early else frozenset()
         fills.append(Fill(step, tuple(changed), dict(version), chunk, late, early))
@@ -98,21 +98,23 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
     there = False  # what a step begins with stands before the one before
     for i, s in enumerate(steps if shared else ()):
         changed = [k for k in s.load if k in version]
-        first = [k for k in changed if i == 0 or k not in behind]
-        if tiling.low.prepared in gathered and tiling.low.prepared in first and len(first) > 1 and not there:
-            add(i, [tiling.low.prepared])  # nobody loads it, and work on it begins before anything else
-            first.remove(tiling.low.prepared)
-        if first and not there:
+        second = [k for k in changed if k in behind and i > 0]
+        first = [k for k in changed if k not in second and not there]
+        # nobody loads what is gathered, and preparing it needs nothing else
+        ready = [k for k in first if k in gathered and tiling.low.prepares((k,))]
+        if ready and len(first) > 1:
+            put(i, ready)
+            first = [k for k in first if k not in ready]
+        if first:
             count = tiling.low.arrivals(first, s.lo, s.hi)
             for chunk in range(count) if count > 1 else (-1,):
-                add(i, first, chunk=chunk)
+                put(i, first, chunk=chunk)
         if behind:
             after = steps[i + 1] if i + 1 < len(steps) else s._replace(load=())
             coming = [k for k in after.load if k in version and k not in behind]
             there = all([after.copy[k] != s.copy[k] for k in coming])
-            both = [*(k for k in changed if k not in first), *(coming if there else ())]
-            if both:
-                add(i + 1, sorted(both), early=True)
+            if both := sorted([*second, *(coming if there else ())]):
+                put(i + 1, both, early=True)
     return fills
 
 
