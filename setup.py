@@ -16,9 +16,11 @@ from setuptools.command.build_ext import build_ext
 KERNELS = (
     "banks",
     "dependences",
+    "distinct",
     "events",
     "field",
     "fit",
+    "folds",
     "list_schedule",
     "overlaps",
     "pack",

@@ -21,7 +21,7 @@ import tx8fast  # noqa: E402
 from tx8fast.machine import Machine  # noqa: E402
 from tx8fast.machine.tags import changed  # noqa: E402
 from tx8fast.simulator.stretch import total_cycles  # noqa: E402
-from tx8fast.tile.phases import DEPTHS as PLACED_FOR  # noqa: E402
+from tx8fast.tile.bank_losses import DEPTHS as PLACED_FOR  # noqa: E402
 
 #: all that are tried; the default is one of those that buffers are placed for, as no placement of the operands of a product whose sums
 #: are read and written, two streams at the full rate and one at a quarter of it, is good for them and for 19 to 23 as well

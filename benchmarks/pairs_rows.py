@@ -9,6 +9,8 @@ from simulator.event_rows import CT, DEPTH, NE, RDMA, WDMA
 
 from tx8fast import _kernels
 from tx8fast._kernels.reference import dependences as rows_twin
+from tx8fast._kernels.reference import distinct as distinct_twin
+from tx8fast._kernels.reference import folds as folds_twin
 from tx8fast._kernels.reference import list_schedule as list_twin
 
 Pair = tuple[Callable[[], object], Callable[[], object]]
@@ -58,8 +60,29 @@ def _lists(before: _kernels.Csr) -> list[list[int]]:
     return [rows[a:b].tolist() for a, b in zip(ptr[:-1], ptr[1:], strict=True)]
 
 
+def folds() -> Pair:
+    """A nest's code: eight rows whose loads and stores move on, in every fourth step other ones."""
+    ids = [8 * (turn % 4 == 3) + k for turn in range(60) for k in range(8)]
+    ddr = [4096 * turn if k in (0, 7) else 0 for turn in range(60) for k in range(8)]
+    n, periods = len(ids), [1, 2, 4, 8, 16, 24, 32, 64]
+    columns = np.array(ids, np.int32), np.array(ddr), np.zeros(n, np.int64), np.ones(n, bool)
+    return lambda: _kernels.find_folds(*columns, periods, 3, 3), lambda: folds_twin.folds(
+        ids, ddr, [0] * n, [True] * n, periods, 3, 3
+    )
+
+
+def distinct() -> Pair:
+    """Rows of 32 words, every thirty-fourth of which is new."""
+    words = np.arange(2000 * 32, dtype=np.uint64).reshape(2000, 32)
+    words[:, 5:] = (np.arange(2000, dtype=np.uint64) // np.uint64(34))[:, None]
+    kept, plain = list(range(5, 32)), words.tolist()
+    return lambda: _kernels.distinct_rows(words, kept), lambda: distinct_twin.distinct(plain, kept, [0] * 2000)
+
+
 PAIRS: dict[str, Callable[[], Pair]] = {
     "dependences: 480 rows": dependences,
+    "distinct: 2,000 rows": distinct,
+    "folds: 480 rows": folds,
     "list_schedule: 480 rows": list_schedule,
     "list_schedule: 120 rows improved": improved,
 }

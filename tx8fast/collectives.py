@@ -5,9 +5,8 @@ May import: errors. Must not: know chips, tensors or instructions. Devices of a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tx8fast.errors import VerifyError
+from tx8fast.records import dataclass
 
 MAX_CHIPS = 128  # that run one program together
 KINDS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "permute", "broadcast_dev")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from tx8fast.machine import Machine
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor, input_shapes
 from tx8fast.program.params import param_arrays, reads_files, with_images
+from tx8fast.records import dataclass
 from tx8fast.search.exact import SearchReport
 from tx8fast.search.program import Plans
 from tx8fast.search.results import results, to_text

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
+
+from tx8fast.records import dataclass
 
 #: attribute of an `OpRecord` that writes its first result over an operand: the index of that operand
 IN_PLACE = "in_place"

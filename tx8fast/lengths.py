@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from tx8fast.passes.padding import analyse_padding
 from tx8fast.passes.pipeline import graph_passes, run_pipeline
 from tx8fast.passes.same_lengths import check_same_model
 from tx8fast.program import bundle
+from tx8fast.records import dataclass
 
 Axes = dict[str, tuple[int, ...]]
 #: the length whose graph is analysed, if no bound is smaller: tables stay small, and few other sizes equal it

@@ -6,10 +6,11 @@ May import: errors. Must not: import anything heavy.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tx8fast.errors import ConfigError, raise_all
+from tx8fast.records import dataclass
 
 DTYPES = {"bf16": "bf16", "fp16": "f16", "fp32": "f32"}
 PHASES = ("prefill", "decode")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tx8fast import api
 from tx8fast.errors import Tx8Error
@@ -21,6 +20,7 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.machine import Machine
 from tx8fast.options import CompileOptions
+from tx8fast.records import dataclass
 
 _NAMES = re.compile(r"""'[^']*'|"[^"]*"|[0-9][0-9,.]*""")
 #: whether a part's text still shows what is looked for

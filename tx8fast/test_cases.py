@@ -7,7 +7,6 @@ Source: TX8 back-end notes 6.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tx8fast.compiled import CompiledProgram
 from tx8fast.errors import ConfigError
 from tx8fast.numerics.formats import np_dtype
 from tx8fast.numerics.steps import STEPS, Step, steps_text
+from tx8fast.records import dataclass
 
 FORMATS = ("f32", "bf16", "f16")
 LAYOUTS = ("dense", "blocked")

@@ -34,6 +34,15 @@ def nearly_largest(node: NodeProto) -> list[NodeProto]:
             make("Where", [y + "near", y + "many", y + "one"], [y])]  # fmt: skip
 
 
+def nothing_in(node: NodeProto, values: Mapping[str, np.ndarray], operand: int | None, smallest: float) -> bool:
+    """True for an op that must not be given nothing there, and is given a number that a format whose least one is `smallest` takes for it:
+    no disturbance shows what is read as nothing at once. values: those that are known."""
+    given = values.get(node.input[operand]) if operand is not None else None
+    return (
+        given is not None and given.dtype.kind == "f" and bool(((given != 0) & (np.abs(given) <= smallest / 2)).any())
+    )
+
+
 def scores_above_f16(node: NodeProto, values: Mapping[str, np.ndarray]) -> bool:
     """True for attention of which some score may be above what f16 holds; values: those that are known."""
     if not node.op_type.endswith("Attention"):

@@ -42,7 +42,17 @@ ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
 #: which operand of an op must not be nothing, or makes the op jump there: then all such elements may be nothing at once
-DIVISORS = {"Reciprocal": 0, "Div": 1, "Mod": 1, "Log": 0, "Pow": 0, "Sign": 0, "Abs": 0, "NonZero": 0}
+DIVISORS = {
+    "Reciprocal": 0,
+    "Div": 1,
+    "Mod": 1,
+    "Log": 0,
+    "Pow": 0,
+    "Sign": 0,
+    "Abs": 0,
+    "NonZero": 0,
+    "LpNormalization": 0,
+}
 #: ops whose small change gives nothing at all, on both sides of which are numbers far from it
 WRAPS = frozenset({"Mod"})
 #: ops whose results are each made of a few operands; all others may add up many numbers
@@ -118,6 +128,12 @@ class Oracle:
         halves = [n for n in self.model.graph.node if n.input and (compute or self.codes.get(n.input[0])) == F16]
         if any(nearly.scores_above_f16(n, self.values | self.stored) for n in halves):
             raise NoReference("scores that the reference has in f32")
+        least = SMALLEST.get(compute or 0, 0.0)
+        if any(
+            nearly.nothing_in(n, self.feeds | self.stored, DIVISORS.get(n.op_type), least)
+            for n in self.model.graph.node
+        ):
+            raise NoReference("what is divided by is nothing in the format")
         small = [self._disturbed(compute, s, 1.0) for s in range(SMALL_RUNS)]
         count = DECISION_RUNS if any(n.op_type in DECISIONS for n in self.model.graph.node) else LARGE_RUNS
         large = [self._disturbed(compute, 100 + s, LARGE) for s in range(count)]

@@ -38,8 +38,8 @@ def gemm(d: Draft, x: Value, op: str) -> Value:
 
 @recipe("Einsum")
 def einsum(d: Draft, x: Value, op: str) -> Value:
-    letters = "abcde"[: x.rank]
-    if x.rank < 2 or not x.is_float:
+    letters = "abcdefgh"[: x.rank]
+    if not 2 <= x.rank <= 8 or not x.is_float:
         raise Unfit("rank")
     way = d.int(0, 3)
     if way == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -63,6 +64,16 @@ def test_operators_come_from_the_importer():
     assert set(kinds()) <= set(supported_ops())
     assert len(kinds()) > 180
     assert possible(("", "Relu"), ("", "Exp")) and not possible(("", "NonZero"), ("", "Conv"))
+
+
+@pytest.mark.parametrize("rank", range(9))
+def test_every_dimension_of_a_sum_has_a_letter(rank):
+    """Or the recipe says that the value does not fit."""
+    for seed in range(8):
+        d = Draft(np.random.default_rng(seed), F32)
+        x = d.input(np.ones((2,) * rank, np.float32))
+        with contextlib.suppress(Unfit):
+            apply(d, x, ("", "Einsum"))
 
 
 def test_an_operator_without_a_recipe_is_called_as_declared():

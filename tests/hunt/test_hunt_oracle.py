@@ -145,6 +145,15 @@ def test_scores_beyond_half_precision_are_not_judged(size, above):
     assert scores_above_f16(own, {"x": x, "w": w}) == scores_above_f16(given, {"q": np.full((1, 3, 8), size)}) == above
 
 
+@pytest.mark.parametrize("compute, judged", [(None, True), (F16, False)])
+def test_a_divisor_that_the_format_takes_for_nothing_is_not_judged(compute, judged):
+    d = Draft(np.random.default_rng(0), BF16)
+    x = d.input(np.asarray([1.0, 8e-9], np.float32))
+    d.op("Div", x, x)
+    with nullcontext() if judged else pytest.raises(NoReference, match="nothing in the format"):
+        assert Oracle(*d.model()).expected(compute)
+
+
 def test_who_wins_by_chance_may_be_anybody_else():
     """Three winners in as many runs: the fourth number may win as well. Of a row that two share in turn, the others stay below."""
     node = helper.make_node("Hardmax", ["x"], ["y"], axis=-1)
@@ -315,3 +324,28 @@ def test_wholes_of_roundings_as_bools_and_remainders_as_divisors_are_judged():
     d.op("Reciprocal", d.op("Mod", root, d.weight(np.asarray(1.0, np.float32)), fmod=1))
     for want in Oracle(*d.model()).expected().values():
         assert not want.unsure.any()
+
+
+def test_a_number_that_may_be_nothing_has_no_direction():
+    """Alone along its axis it is 1 or -1 beside its norm, or nothing."""
+    d = Draft(np.random.default_rng(0), BF16)
+    left = d.op(
+        "Sub",
+        d.op("Exp", d.input(np.asarray([[5.0], [1.0], [2.0], [3.0]], np.float32))),
+        d.weight(np.asarray(148.4, np.float32), BF16),
+    )
+    d.op("LpNormalization", left, axis=1, p=2)
+    want = list(Oracle(*d.model()).expected().values())[-1]
+    assert (want.unsure | (want.allowed >= 1)).ravel().tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("spread, judged", [(1.0, True), (1e-6, False)])
+def test_deviations_of_next_to_nothing_are_not_judged(spread, judged):
+    """ONNX adds 1e-9 to them, the reference does not."""
+    d = Draft(np.random.default_rng(0), F32)
+    d.op("MeanVarianceNormalization", d.input(np.asarray([[0.0, spread]], np.float32)), axes=[1])
+    if judged:
+        assert Oracle(*d.model()).expected()
+    else:
+        with pytest.raises(NoReference, match="does not follow ONNX"):
+            Oracle(*d.model())

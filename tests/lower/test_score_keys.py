@@ -15,7 +15,7 @@ from tx8fast.lower.transfer import Descriptor
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.order import tile_order
 from tx8fast.tile.tiling import Plan, Tiling
-from tx8fast.tile.transfers import chunk_of, part_of, in_spans
+from tx8fast.tile.transfers import chunk_of, in_spans, part_of
 
 
 def moved(found: list[Descriptor]) -> dict[int, tuple[int, int]]:

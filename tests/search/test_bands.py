@@ -17,7 +17,8 @@ from tx8fast.machine.tags import changed
 from tx8fast.search import bands
 from tx8fast.search.trial import PlanTimer
 from tx8fast.simulator.stretch import total_cycles
-from tx8fast.tile.phases import DEPTHS, lost_share
+from tx8fast.tile.bank_losses import DEPTHS
+from tx8fast.tile.phases import lost_share
 from tx8fast.tile.tiling import Plan, Planned, Tiling
 
 CHIP = changed(MACHINES["test_2x2"], {"tile.spm_model": 3})

@@ -17,6 +17,8 @@ from tests.simulator.planting import findings
 from tx8fast import isa
 from tx8fast.cli.app import run
 from tx8fast.program.model import Segment
+from tx8fast.schedule import buffers
+from tx8fast.schedule.buffers import Buffers
 from tx8fast.search import chained, memory
 from tx8fast.search import gathering as gathering_plans
 from tx8fast.search.handover import columns_left
@@ -99,6 +101,17 @@ def test_three_nests_hand_on_what_each_of_them_has() -> None:
     (group,) = [g for g in simulate(case.program).groups if g.roofline.useful_macs]
     assert group.roofline.useful_macs == 256 * (width * width + 3 * width * inner)
     assert group.roofline.unique_ddr_bytes == 2 * (3 * 256 * width + width * width + 3 * width * inner + width)
+
+
+@pytest.mark.usefixtures("small")
+def test_buffers_that_no_nest_finds_are_where_they_were_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bytes between the slices that stay, as where buffers begin at one bank each."""
+    first, ka, _, _ = plans(monkeypatch)[0]
+    monkeypatch.setattr(buffers, "phases", lambda *_: [(k, 512) for k in range(len(first.copies))])
+    alone = Buffers(first)
+    assert first.copies[ka] > 1 and all(alone.on(r).access == alone.at.access for r in first.ranges)
+    found = Buffers(first, {ka: CHIP.spm_base})
+    assert [found.on(r).access[ka][0] for r in first.ranges] == [CHIP.spm_base] * len(first.ranges)
 
 
 def test_parts_of_a_group_are_found_wherever_barriers_put_it(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

@@ -32,7 +32,8 @@ from tx8fast.search.stream_trial import stream_plan
 from tx8fast.simulator.cycle import simulate
 from tx8fast.simulator.stretch import total_cycles
 from tx8fast.tile import phases as phases_of
-from tx8fast.tile.phases import DEPTHS, FREE, beside, forms, phases, stream_phases, turn_bytes
+from tx8fast.tile.bank_losses import DEPTHS, bank_losses
+from tx8fast.tile.phases import FREE, beside, forms, phases, stream_phases, turn_bytes
 
 MACHINE = load_machine("tx8")
 
@@ -227,7 +228,7 @@ def test_sums_below_the_rate_that_is_looked_for_lose_nothing() -> None:
 
     def least(rate: int) -> float:
         tried = [((a, STEPS), (b, STEPS // 4), (0, rate), (0, rate)) for a in spots for b in spots]
-        return float(phases_of._shared(MACHINE, [(s,) for s in tried])[:, :, 0].max(axis=0).min())
+        return float(bank_losses(MACHINE).of([(s,) for s in tried]).max(axis=1).min())
 
     assert max(map(least, range(8, phases_of.BUSY))) < 1 - phases_of.FREE
     assert min(map(least, range(phases_of.BUSY, STEPS + 1))) > 1 - phases_of.FREE

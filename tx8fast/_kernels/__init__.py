@@ -7,6 +7,7 @@ first.
 
 from tx8fast._kernels._checks import STATUS_ERRORS, Ints, check_status, int_array, require
 from tx8fast._kernels._facade_banks import STEPS, bank_shares
+from tx8fast._kernels._facade_distinct import distinct_rows
 from tx8fast._kernels._facade_events import (
     EventDeadlock,
     EventInput,
@@ -15,6 +16,7 @@ from tx8fast._kernels._facade_events import (
     simulate_events,
 )
 from tx8fast._kernels._facade_fit import first_fit
+from tx8fast._kernels._facade_folds import find_folds
 from tx8fast._kernels._facade_list_schedule import (
     ENGINES,
     Csr,
@@ -57,9 +59,11 @@ __all__ = [
     "bubble",
     "byte_dependences",
     "check_status",
+    "distinct_rows",
     "enumerate_shardings",
     "extra_pages",
     "f16_of_f32",
+    "find_folds",
     "first_fit",
     "int_array",
     "improved",

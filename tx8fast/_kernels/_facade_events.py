@@ -6,7 +6,7 @@ May import: numpy, errors, and the package's own door and kernels. Must not: kno
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tx8fast._kernels import events as _events
 from tx8fast._kernels._checks import check_status, int_array, require
 from tx8fast.errors import SimulationError
+from tx8fast.records import dataclass
 
 Ints = npt.NDArray[np.int64]
 RouteColumns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]

@@ -6,7 +6,6 @@ May import: numpy, the checks and the compiled modules beside it. Must not: know
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from tx8fast._kernels import dependences as _dependences
 from tx8fast._kernels import list_schedule as _kernel
 from tx8fast._kernels._checks import Ints, check_status, int_array, require
+from tx8fast.records import dataclass
 
 ENGINES = 5  # of a tile, each with a queue of its own
 MAX_DEPTH = 16  # entries of a queue that the kernel remembers

@@ -5,13 +5,12 @@ May import: numpy, the checks and the compiled module beside it. Must not: know 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from tx8fast._kernels import overlaps as _overlaps
 from tx8fast._kernels._checks import Ints, check_status, int_array, require
+from tx8fast.records import dataclass
 
 KERNEL = "overlaps"
 OUTPUT_TOO_SMALL = 1

@@ -5,7 +5,6 @@ May import: numpy, the checks and the compiled module beside it. Must not: know 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy.typing as npt
 
 from tx8fast._kernels import plan_cost as _plan_cost
 from tx8fast._kernels._checks import check_status, require
+from tx8fast.records import dataclass
 
 Array = npt.NDArray[Any]
 #: order of the scalars in the kernel's `machine` argument

@@ -10,7 +10,6 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from tx8fast.errors import AllocationError, raise_all
 from tx8fast.files import replacing
+from tx8fast.records import dataclass
 
 Ints = npt.NDArray[np.int64]
 Interval = tuple[int, int]

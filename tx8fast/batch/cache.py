@@ -20,7 +20,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tx8fast.batch import group_store, plan_store
 from tx8fast.batch.fingerprint import Read, changed_reads, digest
 from tx8fast.errors import ConfigError
 from tx8fast.files import replacing
+from tx8fast.records import dataclass
 
 LAYOUT = "1"  # of the files below; another one lives in a directory of its own
 LIMIT_BYTES = 8 << 30

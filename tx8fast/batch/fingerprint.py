@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tx8fast import __version__
 from tx8fast.errors import ConfigError
 from tx8fast.machine import load_machine
 from tx8fast.options import CompileOptions
+from tx8fast.records import dataclass
 
 #: files beside a checkpoint that no program depends on
 IRRELEVANT = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "generation_config", "preprocessor_config",

@@ -25,13 +25,14 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from tx8fast import files
 from tx8fast.errors import ConfigError, raise_all
 from tx8fast.options import CompileOptions
+from tx8fast.records import dataclass
 from tx8fast.toml_text import parse_toml
 
 SCHEMA = 1

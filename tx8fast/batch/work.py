@@ -16,7 +16,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tx8fast.errors import CompileWarning, ConfigError, InfeasibleError, Tx8Erro
 from tx8fast.files import replacing
 from tx8fast.options import CompileOptions
 from tx8fast.program.rates import rates
+from tx8fast.records import dataclass
 
 DONE, FAILED = "done", "failed"
 MAX_AUTO_CHIPS = 128

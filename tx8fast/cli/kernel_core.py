@@ -9,13 +9,14 @@ cycles of the whole program: simulated ones, those that the search expects, or (
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tx8fast.cli.output import strict, tell
 from tx8fast.errors import UnsupportedError, raise_all
+from tx8fast.records import dataclass
 
 if TYPE_CHECKING:
     from tx8fast.program.model import Program

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from tx8fast import files
 from tx8fast.cli.output import PATH, replacing, warn_unused
 from tx8fast.cli.unused import STAGES, given
 from tx8fast.options import ORDERS
+from tx8fast.records import dataclass
 
 #: kinds of records that `search.records` makes, and the one of finished programs
 SEARCHED = ("groups", "cuts", "candidates", "buffers")

@@ -6,7 +6,7 @@ simulator.roofline, cli.kernel_core. Must not: search or emit code.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tx8fast.cli.kernel_core import Row, Share, share_of
@@ -18,6 +18,7 @@ from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.program.model import MAX_CHIPS
+from tx8fast.records import dataclass
 from tx8fast.schedule.demand import instances
 from tx8fast.schedule.memory import PAGE, plan_frames
 from tx8fast.search.routine import kernel_core_plan

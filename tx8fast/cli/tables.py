@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tx8fast.cli.output import show, warn_unused
+from tx8fast.records import dataclass
 
 if TYPE_CHECKING:
     from tx8fast.report.grid import Grid

@@ -12,7 +12,6 @@ have parameters beside the manual's, without which they would not say what the i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 from tx8fast import isa
@@ -20,6 +19,7 @@ from tx8fast.isa import functions as fn
 from tx8fast.isa.base import Instruction
 from tx8fast.isa.convert import PAIRS
 from tx8fast.numerics.formats import CODE_TO_DTYPE
+from tx8fast.records import dataclass
 
 #: format code -> name in the enumeration; codes from 14 on are ours, for tensors that only the kernel core touches
 _CHIP_NAMES = {"f16": "FP16", "f32": "FP32", "bf16": "BF16", "tf32": "TF32", "pred": "BOOL", "f64": "FP64"}

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from tx8fast.errors import ConfigError, UnsupportedError
 from tx8fast.ir.core import PURE, Builder, Context, Value
 from tx8fast.ir.ops.base import reference
+from tx8fast.records import dataclass
 from tx8fast.weights import ArraySource, Weight, WeightTable, np_dtype
 from tx8fast.weights.dtypes import dtype_name
 

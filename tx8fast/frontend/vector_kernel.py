@@ -14,7 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -25,6 +25,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tx8fast.errors import ConfigError, ImportModelError, Tx8Error
 from tx8fast.files import read_input
 from tx8fast.numerics.steps import MOST_STEPS, Step, parse_steps, steps_text
+from tx8fast.records import dataclass
 
 MOST_POWER = 16
 MAX_FILE_BYTES = 1 << 20

@@ -8,13 +8,12 @@ first, then results in program order; values of outer blocks follow, at their fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tx8fast.errors import InternalError
 from tx8fast.ir.core import Block, Op, Value
 from tx8fast.ir.types import TensorType
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

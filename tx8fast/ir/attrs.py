@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
 from tx8fast.errors import VerifyError
+from tx8fast.records import dataclass
 
 #: largest constant held inline in the graph, in bytes; larger ones belong to the weight table
 INLINE_LIMIT_BYTES = 1024

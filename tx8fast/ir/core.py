@@ -7,13 +7,14 @@ May import: ir.types, ir.attrs, errors. Must not: know any particular op. An op 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from tx8fast.errors import InternalError, VerifyError
 from tx8fast.ir.attrs import ATTR_CLASSES
 from tx8fast.ir.types import TensorType, Type, TypePool
+from tx8fast.records import dataclass
 
 _GAP = 1 << 20  # order numbers are spaced so that most inserts need no renumbering
 

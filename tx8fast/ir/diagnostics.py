@@ -5,11 +5,10 @@ May import: ir.core, ir.printer, errors. Must not: print a whole module, or fail
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tx8fast.errors import VerifyError
 from tx8fast.ir.core import SYMBOL, SYMBOL_TABLE, Op, Value
 from tx8fast.ir.printer import op_line
+from tx8fast.records import dataclass
 
 MAX_REPORTED = 20
 CONTEXT_LINES = 3

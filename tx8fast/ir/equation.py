@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from tx8fast.errors import VerifyError
 from tx8fast.graph_table import Dim, Rule
+from tx8fast.records import dataclass
 
 _TOKEN = re.compile(r"\(([^()]*)\)|([A-Za-z_]\w*|1)")
 Dims = tuple[tuple[str, ...], ...]

@@ -7,7 +7,6 @@ A kind may override a method through `OpDef.interfaces`; everything has a defaul
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.errors import InternalError
@@ -15,6 +14,7 @@ from tx8fast.ir.core import CONSTANT_LIKE, INPLACE, READ_ONLY, TERMINATOR, VIEW,
 from tx8fast.ir.ops.base import ALL_ONES, OpDef, align_of, engine_of, reference
 from tx8fast.ir.sharding import back_window, temporal_slice, tile_sharding_split
 from tx8fast.ir.types import TensorType
+from tx8fast.records import dataclass
 
 __all__ = [
     "INTERFACES", "OpAttr", "back_window", "check_interfaces", "compute", "contraction_roles", "effects",

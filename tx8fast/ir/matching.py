@@ -11,10 +11,11 @@ share ops the longest wins, then the one of higher priority, then the one nearer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tx8fast.errors import InternalError
 from tx8fast.ir.core import REAL, TERMINATOR, Block, Context, Op, Value
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.errors import InternalError
 from tx8fast.ir.core import CONSTANT_LIKE, PURE, TERMINATOR, Context, Op, Value
 from tx8fast.ir.storage import touches_storage
 from tx8fast.ir.types import Type
+from tx8fast.records import dataclass
 
 BUDGET_PER_OP = 10
 

@@ -10,7 +10,7 @@ value ids with a key.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from tx8fast.ir.ops.base import rule_for
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import REUSE
 from tx8fast.numerics.layout import npc
+from tx8fast.records import dataclass
 
 SKIPPED_ATTRS = frozenset({"layout_str", "mem_layout", "useful_macs"})
 TRANSPARENT = frozenset({"load_var", "store_var"})

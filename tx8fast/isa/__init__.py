@@ -23,9 +23,9 @@ from tx8fast.isa.base import (
 )
 from tx8fast.isa.expand import execution, expand, roll, row_forms
 from tx8fast.isa.lanes import scalar_pattern
-from tx8fast.isa.limits import check_fields, field_problems
+from tx8fast.isa.limits import check_fields, offset_problems, value_problems
 from tx8fast.isa.quant import pack_quant
-from tx8fast.isa.record import MAX_LOOPS, N_P, N_SPM, RECORD, rows
+from tx8fast.isa.record import MAX_LOOPS, N_P, N_SPM, RECORD, rows, words_but, words_of
 from tx8fast.isa.table import durations, issue_cycles, ranges, rereads, sequence_cycles, spm_ranges, units
 from tx8fast.isa.tdma import channel_norm
 
@@ -34,7 +34,7 @@ finish()
 
 __all__ = [
     "BY_OPCODE", "INSTRUCTIONS", "MAX_LOOPS", "N_P", "N_SPM", "RECORD", "UNITS", "Instruction",
-    "by_family", "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "distinct", "dma", "durations", "execution", "expand", "field_problems", "instruction",
-    "issue_cycles", "lookup", "make", "make_rows", "ne", "pack_quant", "peripheral", "ranges", "rereads", "roll", "row_forms", "rows",
-    "scalar", "scalar_pattern", "sequence_cycles", "spm_ranges", "tdma", "tensor", "units", "vector",
+    "by_family", "channel_norm", "check_fields", "class_of", "comm", "control", "convert", "decode", "distinct", "dma", "durations", "execution", "expand", "instruction",
+    "issue_cycles", "lookup", "make", "make_rows", "ne", "offset_problems", "pack_quant", "peripheral", "ranges", "rereads", "roll", "row_forms", "rows",
+    "scalar", "scalar_pattern", "sequence_cycles", "spm_ranges", "tdma", "tensor", "units", "value_problems", "vector", "words_but", "words_of",
 ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Loop folding: `roll` finds repeated stretches of code, `expand` writes them out again.
 
-May import: numpy, isa.record, isa.control. Must not: know any other instruction.
+May import: numpy, _kernels, isa.record, isa.control. Must not: know any other instruction.
 Loops only advance DDR offsets (`ddr_step`, outermost loop first); every other field of a repeated
 row is constant. expand(roll(rows)) == rows, byte for byte.
 """
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tx8fast._kernels import distinct_rows, find_folds
 from tx8fast.errors import SimulationError
 from tx8fast.isa.control import END, LOOP
-from tx8fast.isa.record import MAX_LOOPS, RECORD
+from tx8fast.isa.record import MAX_LOOPS, RECORD, words_but, words_of
 
 #: a fold must repeat at least this often and save at least this many rows
 MIN_REPEATS = 3
@@ -20,6 +21,7 @@ MAX_PERIODS = 64
 #: rows of one code array with its loops written out
 MAX_ROWS = 1 << 24
 _NEIGHBOURS = 4
+WORDS_BUT_OFFSETS = words_but("ddr")
 
 
 def expand(code: np.ndarray) -> np.ndarray:
@@ -113,21 +115,8 @@ def roll(rows: np.ndarray, forms: np.ndarray | None = None) -> np.ndarray:
 
 
 def row_forms(code: np.ndarray) -> np.ndarray:
-    """Return a number (n,) int32 per row, equal for rows that differ in their DDR offset alone: 64-bit hashes of the rest are
-    equal."""
-    if not len(code):
-        return np.zeros(0, np.int32)
-    plain = code.copy()
-    plain["ddr"] = 0
-    words = plain.view(np.uint64).reshape(len(code), -1)
-    # odd numbers without a pattern: multiples of 2^64 over the golden ratio
-    odd = np.arange(1, words.shape[1] + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) | np.uint64(1)
-    # mixing each word before the sum keeps small differences from cancelling
-    mixed = words * odd
-    mixed ^= mixed >> np.uint64(29)
-    mixed *= odd[::-1]
-    mixed ^= mixed >> np.uint64(32)
-    return np.unique(mixed.sum(axis=1, dtype=np.uint64), return_inverse=True)[1].reshape(-1).astype(np.int32)
+    """Return a number (n,) int32 per row, equal for rows that differ in their DDR offset alone."""
+    return distinct_rows(words_of(code), WORDS_BUT_OFFSETS)[0]
 
 
 def _periods(ids: np.ndarray) -> list[int]:
@@ -153,11 +142,7 @@ def _find_folds(code: np.ndarray, ids: np.ndarray) -> list[tuple[int, int, int]]
     level = _level(code)
     # rows that already sit in MAX_LOOPS loops cannot be wrapped once more
     free = _room(code, level)
-    folds: list[tuple[int, int, int]] = []
-    for period in _periods(ids):
-        folds += _folds_of(period, ids, ddr, level, free)
-    folds.sort()
-    return folds
+    return sorted(find_folds(ids, ddr, level, free, _periods(ids), MIN_REPEATS, MIN_SAVING))
 
 
 def _level(code: np.ndarray) -> np.ndarray:
@@ -174,44 +159,6 @@ def _room(code: np.ndarray, level: np.ndarray) -> np.ndarray:
     deepest = np.zeros(int(item[-1]) + 1, np.int64)
     np.maximum.at(deepest, item, level)
     return deepest[item] < MAX_LOOPS
-
-
-def _folds_of(period, ids, ddr, level, free) -> list[tuple[int, int, int]]:
-    m = len(ids) - 2 * period
-    if m <= 0:
-        return []
-    good = free[:m] & free[period : period + m] & free[2 * period :]
-    if not good.any():
-        return []
-    like = ids[period:] == ids[:-period]
-    good &= like[:m] & like[period:]
-    if not good.any():
-        return []
-    step = ddr[period:] - ddr[:-period]
-    good &= step[:m] == step[period:]
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], good.view(np.int8), [0]])))
-    least = max(MIN_REPEATS, 1 + -(-(MIN_SAVING + 2) // period))  # repeats that are worth a loop
-    begin, end = edges[::2], edges[1::2]
-    long = 2 + (end - begin) // period >= least
-    out = []
-    taken = 0
-    for lo, hi in zip(begin[long].tolist(), end[long].tolist()):
-        lo = max(lo, taken)
-        # a loop must start at a whole item; rows one period apart stand equally deep
-        while lo < hi and not _starts_item(level, lo):
-            lo += 1
-        repeats = 2 + (hi - lo) // period
-        if lo >= hi or repeats < least:
-            continue
-        out.append((lo, period, repeats))
-        taken = lo + repeats * period
-        free[lo:taken] = False
-    return out
-
-
-def _starts_item(level, at: int) -> bool:
-    """Return whether row `at` is outside all loops and not the END of one."""
-    return level[at] == 0 and (at == 0 or level[at - 1] == 0)
 
 
 def _apply(code: np.ndarray, folds: list[tuple[int, int, int]]) -> np.ndarray:

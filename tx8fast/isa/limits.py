@@ -51,12 +51,16 @@ def _takes(cls: type[Instruction]) -> np.ndarray:
     return np.isin(np.arange(N_FORMATS), [FORMAT_CODES[name] for name in cls.FORMATS])
 
 
-def field_problems(rows: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
-    """Yield (positions of rows, what is wrong with a field of the first of them); all opcodes and format codes are
-    defined."""
+def offset_problems(rows: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
+    """Yield (positions of rows, what is wrong with the DDR offset or a step of the first of them)."""
     far = (np.abs(rows["ddr"]) >= DDR_OFFSET) | (np.abs(rows["ddr_step"]) >= DDR_OFFSET).any(axis=1)
     if far.any():
         yield np.flatnonzero(far), f"a DDR offset or step of {DDR_OFFSET} bytes or more"
+
+
+def value_problems(rows: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
+    """Yield (positions of rows, what is wrong with another field of the first of them); all opcodes and format codes are
+    defined."""
     for opcode in distinct(rows["opcode"]):
         cls = BY_OPCODE[opcode]
         assert cls is not None
@@ -119,5 +123,5 @@ def check_fields(rows: np.ndarray, n_slots: int, where: str) -> None:
             f"{where}, instruction {int(where_index[far[0]])}: found row numbers in slot {int(slot[far[0]])}, required 0 to "
             f"{n_slots - 1}"
         )
-    for bad, text in field_problems(rows):
+    for bad, text in (*offset_problems(rows), *value_problems(rows)):
         raise SimulationError(f"{where}, instruction {int(bad[0])}: found {text}")

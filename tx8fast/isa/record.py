@@ -33,6 +33,23 @@ RECORD = np.dtype(
 )
 
 
+WORD_BYTES = 8
+
+
+def words_of(rows: np.ndarray) -> np.ndarray:
+    """Return the words of rows, (n, RECORD.itemsize // WORD_BYTES) uint64."""
+    return np.ascontiguousarray(rows, RECORD).view(np.uint64).reshape(len(rows), RECORD.itemsize // WORD_BYTES)
+
+
+def words_but(*names: str) -> list[int]:
+    """Return the words of a row that hold no part of these fields, each of which is of whole words."""
+    left = set(range(RECORD.itemsize // WORD_BYTES))
+    for name in names:
+        of, begin = RECORD.fields[name][:2]  # type: ignore[index]
+        left -= set(range(begin // WORD_BYTES, (begin + of.itemsize) // WORD_BYTES))
+    return sorted(left)
+
+
 def rows(items) -> np.ndarray:
     """Return a RECORD array of the tuples made by `isa.make`, in column order."""
     return np.array(list(items), dtype=RECORD)

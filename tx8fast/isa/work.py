@@ -5,7 +5,9 @@ May import: the standard library. Must not: know routines, instructions or machi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
+
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

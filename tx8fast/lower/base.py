@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -22,6 +21,7 @@ from tx8fast.lower.loops import Loops, Runs
 from tx8fast.lower.transfer import Box, Descriptor, Local, Strides, ddr_offset, ddr_strides, descriptors
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
+from tx8fast.records import dataclass
 
 ALIGN_BYTES = 256  # scratchpad operand alignment (hardware manual 3.1)
 FLOATS = ("bf16", "f16", "f32")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
@@ -21,6 +21,7 @@ from tx8fast.lower.intake import Intake
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.thin import Thin
 from tx8fast.machine import Machine
+from tx8fast.records import dataclass
 
 WINDOWS = ("conv", "max_pool", "avg_pool")
 PSUM = -1  # the image a convolution adds its sums to, as if it were an operand

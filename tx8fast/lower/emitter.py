@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tx8fast import isa
 from tx8fast.lower.transfer import Local
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES, np_dtype
 from tx8fast.numerics.layout import padded_channels
+from tx8fast.records import dataclass
 
 #: fields of a strided move: stride and count of the source's and the destination's levels, innermost first
 _MOVE_LEVELS = tuple((f"ss{i}", f"sn{i}", f"ds{i}", f"dn{i}") for i in range(3))

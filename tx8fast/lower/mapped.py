@@ -6,13 +6,13 @@ May import: lower.emitter, lower.sequences, numerics. Must not: know slices or l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.sequences import SWAPPED, UNARY
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.steps import ONE, Step, parse_steps
+from tx8fast.records import dataclass
 
 WIDE = "f32"
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
 from tx8fast.lower.base import Access, Lowering, NotLowerable
@@ -27,6 +27,7 @@ from tx8fast.lower.rotary import Rope
 from tx8fast.lower.rows import Norm
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import npc
+from tx8fast.records import dataclass
 
 NORMS = ("layernorm", "rmsnorm")
 PRODUCTS = ("gemm", "contract", "conv")

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from tx8fast.lower.base import Lowering
 from tx8fast.lower.transfer import Descriptor, part_bytes
+from tx8fast.records import dataclass
 
 SHARE_MIN_BYTES = 16384  # weights below this are cheaper to load by every tile than to agree on
 FEWEST_ROUNDS = 3  # for several images in a row: what round r + 2 needs is on its way during round r

@@ -10,7 +10,6 @@ number, and instead of its exponential with nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +22,7 @@ from tx8fast.lower.transfer import Box, Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params
+from tx8fast.records import dataclass
 
 LOWEST = {"bf16": -3.3895313892515355e38, "f16": -65504.0, "f32": -3.0e38}
 

@@ -13,7 +13,6 @@ weights and scratch lie in one arena for as long as instructions touch them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from tx8fast.lower.sequence_parts import Parts
 from tx8fast.lower.transfer import Descriptor, Local
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.numerics.layout import block_size
+from tx8fast.records import dataclass
 
 ROUND_BYTES = (448 << 10, 320 << 10)  # of weights that arrive together
 MAX_BANDS = 8

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tx8fast.lower.rounds import Stream
 from tx8fast.lower.rows import Norm
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
+from tx8fast.records import dataclass
 
 NORMS = ("layernorm", "rmsnorm")
 PRODUCTS = ("gemm", "contract")

@@ -9,7 +9,6 @@ after the other, what follows band by band, so that only one band's hidden value
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.rounds import Fill
 from tx8fast.lower.sequence_members import Member, Members
 from tx8fast.lower.transfer import Local
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

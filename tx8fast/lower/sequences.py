@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tx8fast.lower.emitter import Emitter
+from tx8fast.records import dataclass
 
 Unary = Callable[[Emitter, int, int, int, str, Sequence[int], dict], None]
 

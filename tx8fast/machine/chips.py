@@ -9,13 +9,13 @@ each direction. A route goes along X over all chips, then along Y.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from tx8fast.machine.topology import Topology, topology
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import json
 import math
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tx8fast.errors import ConfigError, raise_all
 from tx8fast.files import read_input
 from tx8fast.machine import sections as s
 from tx8fast.machine.sections import SECTIONS
+from tx8fast.records import dataclass
 from tx8fast.toml_text import parse_toml
 
 #: first DDR byte address that the DMA engines see (TX8 hardware manual 3.2)

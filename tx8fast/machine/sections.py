@@ -7,8 +7,10 @@ differs from the attribute name, the key inside the TOML table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from tx8fast.records import dataclass
 
 #: the largest whole number, and what a rate may be: an instruction's cycles stay below 2**40, which the event kernel
 #: requires, and products with counts within 64 bits

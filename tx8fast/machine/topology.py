@@ -6,10 +6,11 @@ Source: TX8 hardware manual 4.1. Tile id t = tiles_x * y + x; routes go along X 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
+
+from tx8fast.records import dataclass
 
 _RING_4X4 = (0, 1, 2, 3, 7, 11, 15, 14, 13, 12, 8, 9, 10, 6, 5, 4)
 

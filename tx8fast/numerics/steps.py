@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from tx8fast.errors import ConfigError
+from tx8fast.records import dataclass
 
 ONE = ("neg", "abs", "square", "sqrt", "rsqrt", "recip", "exp", "log", "sin", "cos", "tanh", "sigmoid")
 TWO = ("add", "sub", "mul", "div", "max", "min")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, ClassVar
 
 from tx8fast.errors import ConfigError
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, rewrite_greedily
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

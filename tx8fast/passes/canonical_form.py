@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,6 +34,7 @@ from tx8fast.passes.lift_match import (
     static,
     used_once,
 )
+from tx8fast.records import dataclass
 
 #: weight-table keys of a weight stored the other way round, and of rows [a, b) of one: "%part/a:b/<key>"
 TRANSPOSED_PREFIX, PART_PREFIX = "%transposed/", "%part/"

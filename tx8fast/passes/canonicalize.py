@@ -7,7 +7,6 @@ Every rule removes an op, bypasses one, or orders operands, so the set comes to 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tx8fast.errors import VerifyError
@@ -16,6 +15,7 @@ from tx8fast.ir.core import COMMUTATIVE, CONSTANT_LIKE, ELEMENTWISE, IDEMPOTENT,
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import PatternPass
+from tx8fast.records import dataclass
 
 _SIGNED = {"i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 _UNSIGNED = {"u4": 4, "u8": 8, "u16": 16, "u32": 32, "u64": 64}

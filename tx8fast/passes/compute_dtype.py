@@ -9,7 +9,6 @@ the format of the source, and packing the parameter image converts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
+from tx8fast.records import dataclass
 
 TARGETS = ("bf16", "f16", "f32", "keep")
 #: formats that are converted into one another; f64 stays what it is and runs on the kernel core

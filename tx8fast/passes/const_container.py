@@ -6,13 +6,14 @@ May import: ir.attrs, ir.program, numerics.layout, passes.layout_forms. Must not
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tx8fast.errors import InternalError
 from tx8fast.ir.core import Op
 from tx8fast.ir.program import IRProgram
 from tx8fast.numerics.layout import blocked_bytes, dense_bytes, npc
 from tx8fast.passes.layout_forms import BLOCKED, CONSTANTS, DENSE
+from tx8fast.records import dataclass
 
 #: one DDR bank row per tile; larger payloads come first
 BANK_BYTES = 4096

@@ -8,7 +8,6 @@ two reads of one key with different mem_layout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.clone import clone_op
@@ -18,6 +17,7 @@ from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.const_container import form_bytes
 from tx8fast.passes.effects import written_states
 from tx8fast.passes.layout_forms import BLOCKED, CONSTANTS, DENSE
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

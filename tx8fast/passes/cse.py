@@ -6,7 +6,6 @@ Run it after outlining: sharing values between layers destroys the repetition ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tx8fast.ir.core import COMMUTATIVE, CONSTANT_LIKE, ISOLATED, PURE, Block, Op
@@ -14,6 +13,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import touches_storage
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import AttrKeys, reads_only_state, states_written_by
+from tx8fast.records import dataclass
 
 Key = tuple[Any, ...]
 _PURE_BITS = PURE | CONSTANT_LIKE

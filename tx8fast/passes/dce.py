@@ -5,7 +5,6 @@ May import: ir, passes.base, passes.effects. Must not: remove an entry function 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import SYMBOL, Op
@@ -13,6 +12,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.symbols import SymbolTable
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import has_no_effect
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ f16 ends at 65504, the square of 256. Two formulas run over on the way although 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Block, Op, Value
@@ -22,6 +21,7 @@ from tx8fast.ir.rewrite import Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import is_parameter, made_by, scalar, scaled, static, used_once
+from tx8fast.records import dataclass
 
 _NARROW, _WIDE = "f16", "f32"
 #: a product of single numbers is a `mul`

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import reads_only_state, states_written_by
+from tx8fast.records import dataclass
 
 #: prefix of the weight-table keys that compilation adds
 CONSTANT_PREFIX = "%const/"

@@ -8,7 +8,6 @@ A walk through each block keeps, per buffer, the value tensor that equals its pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Block, Op, Value
@@ -16,6 +15,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import Storage, is_aliasable
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import state_effects
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

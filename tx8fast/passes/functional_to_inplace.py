@@ -17,7 +17,7 @@ A function may write over an argument if all its callers can spare it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tx8fast.ir.core import REAL, TERMINATOR, Block, Op, Value
@@ -27,6 +27,7 @@ from tx8fast.ir.symbols import SymbolTable
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.inplace_to_functional import at_level_of
 from tx8fast.passes.layout_forms import CONSTANTS, callees_first, donated_pairs, form_of, is_alias
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ a barrier (back-end notes 15.1). A call is a border: nothing moves across it, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import TERMINATOR, Block, Op
@@ -16,6 +15,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.layout_forms import is_alias
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ per result of the op concerned, by its own bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Context, Op, Value
@@ -16,6 +15,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.symbols import SymbolTable
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.layout_forms import BLOCKED, DENSE, exempt, form_of
+from tx8fast.records import dataclass
 
 #: kinds that bring a vector operand into the form of the other one while loading it
 _UNIFYING = frozenset({"add", "sub", "mul", "div"})

@@ -5,12 +5,12 @@ May import: ir, passes.base. Must not: look inside groups. Smaller rectangles wo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.attrs import RegionAttr
 from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

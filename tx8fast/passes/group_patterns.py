@@ -10,7 +10,6 @@ wins, then the longer, then the earlier. A candidate must be convex: no value ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.errors import ConfigError
@@ -22,6 +21,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.group_single import make_group, needs_group
 from tx8fast.passes.pattern_table import TrieNode, build_trie, parse_table
+from tx8fast.records import dataclass
 
 MAX_TABLE_BYTES = 1 << 20
 #: built-in tables by number: matrix products and convolutions with what usually follows them

@@ -8,7 +8,6 @@ in as copies. Reshapes move no bytes and stay outside, as do parameter reads and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.clone import clone_op
@@ -17,6 +16,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import NoneType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.layout_forms import is_alias
+from tx8fast.records import dataclass
 
 
 def needs_group(op: Op) -> bool:

@@ -6,7 +6,6 @@ passes.inplace_to_functional. Must not: inline entry functions away.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.errors import VerifyError
@@ -19,6 +18,7 @@ from tx8fast.passes.dce import remove_uncalled
 from tx8fast.passes.effects import is_parameter
 from tx8fast.passes.inplace_to_functional import at_level_of
 from tx8fast.passes.outline import BEFORE
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

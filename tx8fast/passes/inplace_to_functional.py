@@ -8,13 +8,13 @@ would show the write, so such an op stays. A view of a buffer that nothing write
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import INPLACE, VIEW, Block, Context, Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import Storage, is_aliasable
 from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.records import dataclass
 
 VIEW_SUFFIX = "_view"
 

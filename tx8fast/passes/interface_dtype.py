@@ -5,7 +5,6 @@ May import: ir, passes.base, passes.compute_dtype. Must not: choose what is comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.errors import ConfigError
@@ -14,6 +13,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.compute_dtype import FLOATS, TARGETS
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ follow their producers. Deviations and their reasons: docs/layouts.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.errors import ConfigError
@@ -33,6 +32,7 @@ from tx8fast.passes.layout_forms import (
     mode_of,
     needed_form,
 )
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ keeps it between runs and packs it once, so it takes the form that its users wan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Block, Op, Value
@@ -27,6 +26,7 @@ from tx8fast.passes.layout_forms import (
     exempt,
     mode_of,
 )
+from tx8fast.records import dataclass
 
 
 def wanted_blocked(block: Block, symbols: SymbolTable) -> set[Value]:

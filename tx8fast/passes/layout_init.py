@@ -5,13 +5,13 @@ May import: ir, passes.base. Must not: choose forms in memory (see passes.layout
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.records import dataclass
 
 UNKNOWN = "Unknown"
 MATRIX = frozenset({"gemm", "contract"})

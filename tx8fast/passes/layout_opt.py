@@ -6,13 +6,13 @@ Every rule erases a channel_norm, so the set comes to an end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.layout_forms import CONSTANTS
+from tx8fast.records import dataclass
 
 
 @pattern("channel_norm", benefit=3)

@@ -6,7 +6,6 @@ May import: ir, passes.base, passes.layout_init. Must not: insert ops. Every op 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
@@ -14,6 +13,7 @@ from tx8fast.ir.interfaces import infer_layout_backward, infer_layout_forward
 from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.layout_init import UNKNOWN, default_name
+from tx8fast.records import dataclass
 
 
 def result_name(v: Value) -> str | None:

@@ -7,7 +7,6 @@ except where a reciprocal or root is exact by definition. Every rule leaves a fo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
+from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
 

@@ -6,7 +6,6 @@ May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tx8fast.ir.core import Op, Value
@@ -14,6 +13,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import close, half_step, is_parameter, made_by, orders, same, used_once
+from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
 _GATES = ("silu", "gelu", "gelu_tanh")

@@ -7,7 +7,6 @@ rounding for finite activations. A row without any visible key gives zeros befor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -31,6 +30,7 @@ from tx8fast.passes.lift_match import (
     static,
     used_once,
 )
+from tx8fast.records import dataclass
 from tx8fast.weights import MASK_VALUE
 
 #: additive masks at or below this hide a position: exp of it is 0 beside any visible score

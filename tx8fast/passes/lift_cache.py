@@ -6,7 +6,6 @@ May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: c
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import Constants, made_by, orders, reshaped, static, used_once
+from tx8fast.records import dataclass
 
 _LIMIT_BYTES = 1 << 16
 

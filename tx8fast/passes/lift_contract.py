@@ -10,7 +10,7 @@ drops them; walking down from the result likewise.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
@@ -18,6 +18,7 @@ from tx8fast.ir.equation import Bound
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.lift_match import is_parameter, leaves, made_by, sole_user, static
+from tx8fast.records import dataclass
 
 LHS, RHS, OUT = 0, 1, 2
 

@@ -6,7 +6,6 @@ a weight above `limit_bytes` would not be folded and keeps its product.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
@@ -15,6 +14,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.fold_constants import nbytes
 from tx8fast.passes.lift_match import is_parameter, made_by, orders, reshaped, static, used_once
+from tx8fast.records import dataclass
 
 FLOATS = ("bf16", "f16", "f32")
 

@@ -7,7 +7,6 @@ Intermediate values that have other users stay; the rest is dead afterwards and 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
@@ -26,6 +25,7 @@ from tx8fast.passes.lift_match import (
     static,
     used_once,
 )
+from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
 

@@ -7,7 +7,6 @@ sine table is multiplied in beforehand, which is exact.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.lift_match import leaves, made_by, orders, reshaped, same, static, used_once
+from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
 

@@ -6,7 +6,6 @@ rounding. Runs before the other lifting passes, which finish what is begun here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
@@ -15,6 +14,7 @@ from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import made_by, orders, same, scalar, static, used_once
 from tx8fast.passes.lift_norm import _mean, _squared
+from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
 #: a score replaced by this or less is hidden beside any visible one

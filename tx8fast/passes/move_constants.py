@@ -8,7 +8,6 @@ or `rt_value`, so `const_container.collect` finds the same payloads before and a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op
@@ -16,6 +15,7 @@ from tx8fast.ir.interfaces import is_loaded, query_op_attr
 from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.const_container import collect, source_of
+from tx8fast.records import dataclass
 
 _UNDECIDED = frozenset({"tuple"})  # users without a load decision of their own
 _IN_DDR = frozenset({"call", "return", "subgraph_return", "set_param"})

@@ -9,7 +9,6 @@ be told of the heads instead, and the view moves behind it, where it meets the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import Op
@@ -17,6 +16,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.numerics.layout import block_size
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.lift_match import made_by, reshaped, static
+from tx8fast.records import dataclass
 
 
 @pattern("rmsnorm", "layernorm")

@@ -10,7 +10,6 @@ Each call remembers in `rt_before` where the parameter reads that stand before i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tx8fast.ir.clone import clone_op, structural_key
@@ -20,6 +19,7 @@ from tx8fast.ir.symbols import SymbolTable
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter
 from tx8fast.passes.repeats import Run, best_cut, equally_wired, find_repeat, tokens_of
+from tx8fast.records import dataclass
 
 #: run-time attribute of a call: body position of each parameter read that stands directly before the call
 BEFORE = "rt_before"

@@ -13,7 +13,7 @@ softmax to have an element that is not hidden: of a row that sees nothing no len
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tx8fast.ir.ops.base import reference, where
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.effects import is_parameter
+from tx8fast.records import dataclass
 
 #: scores this far below the others get a probability of exactly zero
 HIDDEN = -5e3

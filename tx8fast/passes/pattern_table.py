@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tx8fast.errors import ConfigError, raise_all
+from tx8fast.records import dataclass
 
 MAX_REPEATS = 5
 MAX_SEQUENCES = 10_000  # of one table, after expansion

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from tx8fast.errors import ConfigError, VerifyError
 from tx8fast.ir.program import IRProgram
@@ -53,6 +52,7 @@ from tx8fast.passes.sink_transposes import SinkTransposes
 from tx8fast.passes.strip_runtime import StripRuntime
 from tx8fast.passes.values_only import ValuesOnly
 from tx8fast.passes.wrap_value import WrapValue
+from tx8fast.records import dataclass
 
 PASSES: tuple[type[CompilerPass], ...] = (
     Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, InterfaceDtype, ComputeDtype,

@@ -8,13 +8,13 @@ second view meets the first one and both are gone; no op works on anything but w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import ELEMENTWISE, Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.lift_match import reshaped, sole_user, static
+from tx8fast.records import dataclass
 
 _NORMS = ("rmsnorm", "layernorm")
 

@@ -6,7 +6,6 @@ May import: numpy, ir.core, passes.effects. Must not: change the graph (see `pas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.effects import AttrKeys
+from tx8fast.records import dataclass
 
 NORMS = ("layernorm", "rmsnorm")
 

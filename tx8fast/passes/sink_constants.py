@@ -7,13 +7,13 @@ are equal. Merging common subexpressions undoes it inside each body.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.clone import clone_op
 from tx8fast.ir.core import CONSTANT_LIKE
 from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ Convolutions and pools work channel-last; models that are channel-first put a pa
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import ELEMENTWISE, PURE, Op, Value
@@ -17,6 +16,7 @@ from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import PATTERNS as CANONICAL
 from tx8fast.passes.lift_contract import Factors
 from tx8fast.passes.lift_match import is_parameter, made_by, static, used_once
+from tx8fast.records import dataclass
 
 
 def _moved(op: Op, rw: Rewriter, operands: list[Value], perm: tuple[int, ...], **attrs) -> None:

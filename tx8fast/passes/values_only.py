@@ -8,7 +8,6 @@ of writes that the caller or an older view would see. Where nothing writes, a co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.errors import VerifyError, raise_all
@@ -17,6 +16,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import is_aliasable, touches_storage
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.inplace_to_functional import VIEW_SUFFIX
+from tx8fast.records import dataclass
 
 _COPIES = frozenset({"to_tensor", "to_vtensor"})
 

@@ -5,13 +5,13 @@ May import: ir, passes.base. Must not: remove a copy (see `passes/fold_copies.py
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from tx8fast.ir.core import VALUE_SEMANTICS, Context, Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.storage import is_aliasable
 from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

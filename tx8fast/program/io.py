@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tx8fast.program.container import ALIGN, Chunks, Container, write
 from tx8fast.program.model import FORMAT_VERSION, MAX_CHIPS, ROLES, Argument, Launch, Program, Segment, Tensor
 from tx8fast.program.rows import pack_rows, unpack_rows
 from tx8fast.program.sources import SourceTable, read_sources
+from tx8fast.records import dataclass
 
 EAGER_DATA_BYTES = 64 << 20  # embedded data up to this size is checked when a file is loaded
 MAX_SLOTS = 1 << 20

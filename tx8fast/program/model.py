@@ -9,10 +9,12 @@ tiles. A segment that ends in a barrier leaves every tile idle, so launches can 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
+
+from tx8fast.records import dataclass
 
 FORMAT_VERSION = (3, 0)
 MAX_CHIPS = 128

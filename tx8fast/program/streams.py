@@ -7,7 +7,7 @@ a runtime has to attach an engine and initialise monitors for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tx8fast import isa
 from tx8fast.isa.comm import mask_tiles
 from tx8fast.machine import Machine
 from tx8fast.program.model import Program, Segment
+from tx8fast.records import dataclass
 
 DTE = isa.UNITS.index("dte")
 

@@ -1,6 +1,6 @@
 """Checks of instructions, many code arrays at once: fields, structure, scratchpad, alignment, DDR extents.
 
-May import: numpy, isa, machine, numerics, program.model, program.problems. Must not: execute instructions, share code with
+May import: numpy, _kernels, isa, machine, numerics, program.model, program.problems. Must not: execute instructions, share code with
 what produces programs.
 
 Rows are looked at as they are stored: a loop repeats its rows with other DDR offsets only, so that the ends of a row's DDR
@@ -10,12 +10,12 @@ range follow from the counts of the loops around it, and everything else is the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from tx8fast import isa
+from tx8fast._kernels import distinct_rows
 from tx8fast.isa.base import by_family
 from tx8fast.isa.expand import MAX_ROWS
 from tx8fast.isa.record import MAX_LOOPS, RECORD
@@ -23,6 +23,7 @@ from tx8fast.machine import Machine
 from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
 from tx8fast.program.model import SCRATCH, SEVERAL, Segment
 from tx8fast.program.problems import Problems
+from tx8fast.records import dataclass
 
 LOOP, END = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end"))
 KCORE, WAIT, WAIT_WORKER, SEND_WAIT, BARRIER = (
@@ -32,6 +33,9 @@ DMA_UNITS = (2, 3)
 WDMA = 3
 ENGINE_UNITS = 5  # units below this one are engines
 KCORE_UNIT = 5
+WORDS_BUT_OFFSETS = isa.words_but("ddr", "ddr_step")
+NOWHERE = np.zeros(0, np.int64)
+SPARSE = 16  # places for each row that runs, from which on they are sorted instead of counted
 BATCH_ROWS = 1 << 15  # rows that are looked at together
 FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
 OPCODES = np.array(sorted(cls.OPCODE for cls in isa.INSTRUCTIONS.values()))
@@ -76,6 +80,8 @@ class Batch:
             np.concatenate([c.rows.view(np.uint8) for c in codes]).view(RECORD) if sum(lengths) else np.zeros(0, RECORD)
         )
         self.of = np.repeat(np.arange(len(codes)), lengths)  # every row's code
+        known: dict[int, int] = {}
+        self.home = [known.setdefault(id(c.segment), len(known)) for c in codes]  # every code's segment
 
     def each(self, values: Sequence[int]) -> np.ndarray:
         """Return a value per code as a column over rows."""
@@ -88,27 +94,47 @@ class Batch:
             self.found.rows(self.codes[c].where, at[self.of[at] == c] - self.begin[c], what)
             self.codes[c].good &= not fatal
 
+    @cached_property
+    def kinds(self) -> tuple[np.ndarray, np.ndarray]:
+        """A number per row, equal for rows of one segment that differ in their DDR offsets alone, and the first row of each. What
+        does not speak of offsets is checked once for all of a kind: of a language model's rows two or three in a hundred."""
+        return distinct_rows(isa.words_of(self.rows), WORDS_BUT_OFFSETS, self.each(self.home))
+
+    def of_kind(self, bad: np.ndarray) -> np.ndarray:
+        """Return which rows are of these kinds, a mask or numbers."""
+        kinds, first = self.kinds
+        if bad.dtype != bool:
+            some = np.zeros(len(first), bool)
+            some[bad] = True
+            bad = some
+        return bad[kinds]
+
     # -- what must hold before anything is computed from fields -------------------------------------------------------
 
     def check_fields(self) -> None:
         """Check opcodes, formats, fields, loops and indices; codes with a fault are no longer `good`."""
-        rows = self.rows
+        first = self.kinds[1]
+        rows = self.rows[first]
         strange = ~np.isin(rows["opcode"], OPCODES)
         if strange.any():
-            self.report(strange, f"opcode {rows['opcode'][np.argmax(strange)]:#x} does not exist", fatal=True)
+            text = f"opcode {rows['opcode'][np.argmax(strange)]:#x} does not exist"
+            self.report(self.of_kind(strange), text, fatal=True)
             return
         nameless = ~np.isin(rows["fmt"], FORMATS)
         if nameless.any():
-            self.report(nameless, f"format code {rows['fmt'][np.argmax(nameless)]} does not exist", fatal=True)
+            text = f"format code {rows['fmt'][np.argmax(nameless)]} does not exist"
+            self.report(self.of_kind(nameless), text, fatal=True)
             return
-        for bad, text in isa.field_problems(rows):
+        for bad, text in isa.offset_problems(self.rows):
             self.report(bad, text, fatal=True)
+        for bad, text in isa.value_problems(rows):
+            self.report(self.of_kind(bad), text, fatal=True)
         self._check_loops()
-        slots, ops = (
-            self.each([len(c.segment.slot_arg) for c in self.codes]),
-            self.each([len(c.segment.ops) for c in self.codes]),
+        segments = [c.segment for c in self.codes]
+        slots, ops, routines = (
+            self.each(counts)[first]
+            for counts in zip(*[(len(s.slot_arg), len(s.ops), len(s.routines)) for s in segments], strict=True)
         )
-        routines = self.each([len(c.segment.routines) for c in self.codes])
         at, number, _, _ = isa.lookup.numbers(rows)
         kcore = np.flatnonzero(rows["opcode"] == KCORE)
         routine = rows["p"][kcore, isa.INSTRUCTIONS["kcore"].FIELDS_P.index("routine")]
@@ -122,10 +148,10 @@ class Batch:
             (at[(number < 0) | (number >= slots[at])], lambda b: f"row numbers in a slot outside [0, {slots[b]})"),
             (kcore[(routine < 0) | (routine >= routines[kcore])], lambda b: f"routine outside [0, {routines[b]})"),
         ):  # fmt: skip
-            at_all = np.flatnonzero(bad) if bad.dtype == bool else bad
+            at_all = np.flatnonzero(self.of_kind(bad)) if bad.any() or bad.dtype != bool and len(bad) else NOWHERE
             for c in isa.distinct(self.of[at_all]):
                 own = at_all[self.of[at_all] == c]
-                self.report(own, text(own[0]), fatal=True)
+                self.report(own, text(self.kinds[0][own[0]]), fatal=True)
 
     def _check_loops(self) -> None:
         opens, closes = self.rows["opcode"] == LOOP, self.rows["opcode"] == END
@@ -183,29 +209,29 @@ class Batch:
 
     def check_operands(self) -> None:
         """Check where scratchpad operands lie, their alignment, and what must hold between fields."""
-        rows = self.rows
+        first = self.kinds[1]
+        rows = self.rows[first]
         families = list(by_family(rows))
         everywhere = np.arange(len(rows))
         for family, index, own in families:
             at = everywhere[index]
             for bad, text in family.rules(own):
                 if bad.any():
-                    self.report(at[bad], text)
+                    self.report(self.of_kind(at[bad]), text)
             need = np.broadcast_to(family.alignment(own), own["spm"].shape)
-            off = own["spm"] % need != 0
+            off: np.ndarray = own["spm"] % need != 0
             if off.any():
                 r, k = np.argwhere(off)[0].tolist()
                 text = f"{isa.class_of(int(own['opcode'][r])).NAME} operand at SPM {own['spm'][r, k]:#x}, required a multiple of {need[r, k]}"
-                self.report(at[off.any(axis=1)], text)
-        read, written = isa.spm_ranges(rows, families)
+                self.report(self.of_kind(at[off.any(axis=1)]), text)
         table = _Places([c.segment for c in self.codes])
-        home = self.each(table.number)
-        argument = self._arguments()
-        for span, verb in ((read, "reads"), (written, "writes")):
+        home, argument = self.each(table.number)[first], self.arguments[first]
+        for span, verb in zip(isa.spm_ranges(rows, families), ("reads", "writes"), strict=True):
             self._check_ranges(span, verb, table, home, argument)
 
-    def _arguments(self) -> np.ndarray:
-        """Return the argument of each DMA row, -1 of all others."""
+    @cached_property
+    def arguments(self) -> np.ndarray:
+        """The argument of each DMA row, -1 of all others."""
         out = np.full(len(self.rows), -1, np.int64)
         dma = np.isin(isa.units(self.rows), DMA_UNITS)
         for c, code in enumerate(self.codes):
@@ -226,15 +252,17 @@ class Batch:
         for bad, why in ((beyond, f"outside [{low:#x}, {high:#x})"), (lost, "which do not lie in one of its buffers")):
             if not bad.any():
                 continue
-            for c in isa.distinct(self.of[bad.any(axis=1)]):
-                own = np.flatnonzero(bad.any(axis=1) & (self.of == c))
-                text = ", ".join(f"[{a:#x}, {b:#x})" for a, b in span[own[0]][bad[own[0]]].tolist())
+            everywhere = self.of_kind(np.any(bad, axis=1))
+            for c in isa.distinct(self.of[everywhere]):
+                own = np.flatnonzero(everywhere & (self.of == c))
+                kind = self.kinds[0][own[0]]
+                text = ", ".join(f"[{a:#x}, {b:#x})" for a, b in span[kind][bad[kind]].tolist())
                 op, segment = int(self.rows["op"][own[0]]), self.codes[c].segment
                 self.report(own, f"{verb} SPM {text}{f' of op {segment.ops[op]!r}' if op >= 0 else ''}, {why}")
 
     def check_elements(self) -> None:
         """Check that transfers move whole elements of their argument."""
-        argument = self._arguments()
+        argument = self.arguments
         at = np.flatnonzero(argument >= 0)
         size = np.ones(len(at), np.int64)
         for c, code in enumerate(self.codes):
@@ -321,10 +349,17 @@ class Flow:
         behind = np.cumsum(barrier) - barrier
         self.barriers = int(barrier.sum())
         self.ends_in_barrier = bool(len(barrier)) and bool(barrier[-1])
-        some, index, self.times = np.unique(behind * max(1, len(rows)) + run, return_inverse=True, return_counts=True)
-        self.interval, self.row = np.divmod(some, max(1, len(rows)))
-        self.last = np.zeros(len(some), np.int64)
-        self.last[index] = np.arange(len(run))  # of equal places the last one stays
+        key, room = behind * max(1, len(rows)) + run, (self.barriers + 1) * max(1, len(rows))
+        if room > SPARSE * max(1, len(run)):  # too many places to have a counter for each
+            some, key = np.unique(key, return_inverse=True)
+            room = len(some)
+        else:
+            some = np.arange(room)
+        times, last = np.bincount(key, minlength=room), np.zeros(room, np.int64)
+        last[key] = np.arange(len(run))  # of equal places the last one stays
+        there = np.flatnonzero(times)
+        self.times, self.last = times[there], last[there]
+        self.interval, self.row = np.divmod(some[there], max(1, len(rows)))
         own = rows["opcode"][self.row]
         self.at = {op: np.flatnonzero(own == op) for op in isa.distinct(own)}
         self.waits = np.zeros(self.barriers + 1, np.int64) - 1

@@ -186,6 +186,8 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any, n_chips: int) -
         ("wait_worker", "workers", 1, 1 << machine.tile.workers),
     ):
         value = p[name][field]
+        if not len(value):
+            continue
         bad = (value < low) | (value >= high)
         if bad.any():
             text = f"{field} {int(value[np.argmax(bad)])} of a {name} outside [{low}, {high})"

@@ -11,7 +11,6 @@ that the rows around it hold in f32. Each is counted by segment and op.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tx8fast import isa
 from tx8fast.program.model import Program, Segment
 from tx8fast.proof.code import written_out
 from tx8fast.proof.forms import NAMES
+from tx8fast.records import dataclass
 
 NARROW = ("bf16", "f16")
 #: reductions whose result is a sum of many

@@ -9,11 +9,12 @@ written down does not matter; a <= b is another one, as it differs where both ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from tx8fast.proof.cells import ABSENT, HIDDEN, RESIDUE, UNDEFINED, Elements
+from tx8fast.records import dataclass
 
 Words = np.ndarray
 #: stands for a residue of what hides; all residues are smaller

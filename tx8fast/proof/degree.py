@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tx8fast.graph_table import OpRecord
 from tx8fast.numerics.steps import MOST_STEPS
@@ -21,6 +21,7 @@ from tx8fast.proof.expressions_mapped import step_records
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.graph import Graph
+from tx8fast.records import dataclass
 
 #: the launch's own expression is taken to have this many times the graph's degree
 FACTOR = 2

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from tx8fast.proof.expressions_elementwise import activation
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.graph import Graph, Instance
+from tx8fast.records import dataclass
 
 Words = np.ndarray
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tx8fast.proof.expressions_chips import COLLECTIVES
 from tx8fast.proof.families import load
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, Instance
+from tx8fast.records import dataclass
 
 #: most ops that one launch may compute: chains of whole models have some hundred
 MOST_OPS = 4096

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from tx8fast.proof.cells import HIDDEN, Elements
 from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

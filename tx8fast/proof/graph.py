@@ -10,9 +10,10 @@ they stand for: all names of one value have one root, and the same elements in r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, TensorSpec
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

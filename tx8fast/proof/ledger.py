@@ -9,11 +9,11 @@ hold: it follows every store, and forgets a value of which any byte was stored o
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from dataclasses import dataclass
 
 from tx8fast.graph_table import TensorSpec
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import blocked_bytes, dense_bytes, npc
+from tx8fast.records import dataclass
 
 
 def form_of(spec: TensorSpec) -> tuple:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any
@@ -33,6 +32,7 @@ from tx8fast.proof.meaning import Row
 from tx8fast.proof.memory import CELL_BYTES, ONE, Ddr, Memory, Stream, copy
 from tx8fast.proof.stacks import Stacks
 from tx8fast.proof.tile import Tile
+from tx8fast.records import dataclass
 
 __all__ = ["Machine", "View", "routines_index", "rows_engine", "rows_move", "rows_tensor", "rows_vector"]
 N_MONITORS = 4

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +31,7 @@ from tx8fast.proof.graph import Graph, written_out
 from tx8fast.proof.lanes import Lanes, lanes, one_thread_each
 from tx8fast.proof.report import BITS, Failure, Outside, Report
 from tx8fast.proof.work import Arg, Describe, Work, lay_out
+from tx8fast.records import dataclass
 
 #: failed launches after which a proof ends
 MOST_FAILURES = 8

@@ -6,8 +6,10 @@ May import: the standard library. Must not: know how it was found.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
+
+from tx8fast.records import dataclass
 
 #: bits that the default number of seeds reaches: a wrong program passes with probability at most 2^-40
 BITS = 40

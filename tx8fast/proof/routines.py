@@ -9,7 +9,6 @@ their names: the chip runs the op's reference function, and the proof shows that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from tx8fast.proof.families import load
 from tx8fast.proof.forms import FLOATS
 from tx8fast.proof.memory import ONE, Memory
 from tx8fast.proof.tile import Tile
+from tx8fast.records import dataclass
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tx8fast.proof import forms
 from tx8fast.proof.memory import cell_of
 from tx8fast.proof.products import Inner
 from tx8fast.proof.tile import Mark, Tile
+from tx8fast.records import dataclass
 
 #: bytes of stacks that are kept
 KEPT_BYTES = 256 << 20

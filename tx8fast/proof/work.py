@@ -6,7 +6,7 @@ May import: program.model, graph_table, errors, proof.graph, proof.ledger, proof
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tx8fast.errors import ProgramError, raise_all
@@ -16,6 +16,7 @@ from tx8fast.proof.evaluate import Slice, slice_of
 from tx8fast.proof.expression import NotExpressed
 from tx8fast.proof.graph import Graph
 from tx8fast.proof.ledger import Ledger, size_of
+from tx8fast.records import dataclass
 
 #: weight key -> how the model at hand describes the weight, to compare with what the program holds
 Describe = Callable[[str], dict[str, Any]]

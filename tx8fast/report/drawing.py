@@ -6,7 +6,8 @@ May import: nothing. Must not: know where the graph comes from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

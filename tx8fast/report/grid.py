@@ -11,10 +11,11 @@ import csv
 import io
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tx8fast.errors import ConfigError
+from tx8fast.records import dataclass
 from tx8fast.report.markup import plain
 
 Row = Mapping[str, Any]

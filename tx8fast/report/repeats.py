@@ -6,7 +6,8 @@ May import: the standard library. Must not: know what the items are.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+
+from tx8fast.records import dataclass
 
 #: items of the longest body that is looked for; a period of layers with all their groups
 LONGEST = 256

@@ -6,7 +6,7 @@ May import: graph_table, lower.transfer, tile.tiling, schedule, program.model, i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tx8fast.lower.collective import Collective
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.model import Argument, Launch, Program, Segment, Tensor
+from tx8fast.records import dataclass
 from tx8fast.schedule.capacity import model_too_large
 from tx8fast.schedule.chain import build_chain
 from tx8fast.schedule.collective import collective_segment

@@ -104,6 +104,8 @@ class Buffers:
         addresses = _phased(tiling, ways, first, addresses, named(addresses), room)
         self.at = named(addresses)
         self.tiling = tiling
+        #: results that a nest behind this one finds where they are, with all slices in one run
+        self.runs = [k for k in plan.kept if k >= len(low.reads) and k in pinned]
         table = [(a, i.size_bytes, o) for a, i, own in zip(addresses, items, owners, strict=True) for o in own]
         table += [(a, bytes_of[k], of) for k, a in pinned.items() for of in both.get(k, (argument[k],))]
         table += [(a, size, argument[k]) for k, (a, size) in left.items()]
@@ -113,11 +115,10 @@ class Buffers:
     def on(self, r: TileRange) -> Addresses:
         """Return the addresses on a tile with such a range: where it has fewer rows than others, slices of a result that stays lie
         closer together."""
-        kept = [k for k in self.tiling.plan.kept if k >= len(self.tiling.low.reads)]
-        if not kept:
+        if not self.runs:
             return self.at
         access = list(self.at.access)
-        for k in kept:
+        for k in self.runs:
             access[k] = [access[k][0] + c * self.tiling.pitch(k, r) for c in range(len(access[k]))]
         return replace(self.at, access=access)
 

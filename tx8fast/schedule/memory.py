@@ -9,11 +9,12 @@ between barriers) of their first write to that of their last read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tx8fast.alloc import Buffer, allocate_ddr
 from tx8fast.graph_table import FunctionTable, TensorSpec
 from tx8fast.lower.transfer import spec_bytes
+from tx8fast.records import dataclass
 from tx8fast.schedule.capacity import intermediates_too_large
 
 PAGE = 4096

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tx8fast.graph_table import FunctionTable, GraphTable, Step, TensorSpec
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.program.model import Launch, Program, Tensor
+from tx8fast.records import dataclass
 
 
 @dataclass(slots=True)

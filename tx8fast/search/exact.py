@@ -12,11 +12,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tx8fast.errors import SearchLimitWarning
 from tx8fast.graph_table import FunctionTable, GraphTable, Step
+from tx8fast.records import dataclass
 from tx8fast.search.candidates import candidates, edges_of
 from tx8fast.search.chained import saving_most
 from tx8fast.search.chains import Chains

@@ -10,12 +10,13 @@ worked out anew. A group without a plan is planned.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tx8fast.errors import ConfigError, InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, Record, Step
 from tx8fast.lower import NotLowerable
+from tx8fast.records import dataclass
 from tx8fast.search.candidates import edges_of
 from tx8fast.search.chains import Chains
 from tx8fast.search.exact import FunctionReport

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from tx8fast import isa
@@ -21,6 +20,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import runs
 from tx8fast.machine.topology import mask_tiles
 from tx8fast.numerics.layout import block_size
+from tx8fast.records import dataclass
 from tx8fast.tile import sharing
 from tx8fast.tile.nest import loop_slices, loop_steps
 from tx8fast.tile.tiling import TileRange, Tiling

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from tx8fast import highs
+from tx8fast.records import dataclass
 
 NODES = 2_000  # of branch and bound, for one independent problem
 SECONDS = 5.0  # for all problems together, on top: reached only where the counted limits are too large

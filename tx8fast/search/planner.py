@@ -37,6 +37,7 @@ REFINE_BEST = 2  # more with the best sharding
 TRIED_ALONE = (
     2  # of these, plans with shared loads that are also tried without (where operands may stay all of them), unless
 )
+FIRST_ALONE = 3  # of these, those that are tried first
 FAR_BELOW = (
     1.5  # times the best trial is less than what the DDR needs; sizes in scratchpad are somewhat above those in DDR
 )
@@ -179,7 +180,8 @@ class Trials:
         self.missed = False  # True: the last one was hardly better than those before
         self.waiting: list[Tiling] = []
         self.all: list[Tiling] = []  # that were timed
-        self.alone: list[Tiling] = []  # plans of these that every tile loads for itself
+        #: plans of those that wait, by number, that every tile loads for itself
+        self.alone: list[tuple[int, Tiling]] = []
         self.least = math.inf  # price of the first one that waits
         self.forms: set[tuple] = set()  # of all that were looked at
 
@@ -209,7 +211,7 @@ class Trials:
             self.least = price
         self.waiting.append(made)
         if max(made.plan.shared, default=1) > 1 and self.tried <= self.twice:
-            self.alone.append(self.without(made))
+            self.alone.append((len(self.waiting) - 1, self.without(made)))
 
     def compare(self) -> None:
         """Time the plans near the best one again with more of their trips, if others were left out."""
@@ -227,12 +229,20 @@ class Trials:
             self.best = plain
 
     def time(self) -> None:
-        """Time what waits, and of what is loaded by every tile for itself what the DDR does not rule out."""
+        """Time what waits, and of what is loaded by every tile for itself what the DDR does not rule out: of many those that are like
+        the best of what waits, and the others if these come near."""
         if not self.waiting:
             return
         self._time(self.waiting)
-        most = FAR_BELOW * self.best.plan.estimate_cycles if self.best is not None else math.inf
-        self._time([t.but(spm_bytes=t.demand_bytes()) for t in self.alone if t.ddr_cycles() < most])
+        took = [t.plan.estimate_cycles for t in self.all[-len(self.waiting) :]]
+        assert self.best is not None
+        most = FAR_BELOW * self.best.plan.estimate_cycles
+        alone = [(i, t.but(spm_bytes=t.demand_bytes())) for i, t in self.alone if t.ddr_cycles() < most]
+        alone = [t for _, t in sorted(alone, key=lambda x: took[x[0]])]
+        self._time(alone[:FIRST_ALONE])
+        near = NEAR * self.best.plan.estimate_cycles
+        if any(t.plan.estimate_cycles <= near for t in self.all[len(self.all) - len(alone[:FIRST_ALONE]) :]):
+            self._time(alone[FIRST_ALONE:])
         self.waiting, self.alone, self.least = [], [], math.inf
 
     def _time(self, tilings: Sequence[Tiling]) -> None:

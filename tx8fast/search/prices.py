@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -24,6 +23,7 @@ from tx8fast.lower.lookup import looks_up
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
+from tx8fast.records import dataclass
 from tx8fast.search.cuts import candidates
 from tx8fast.search.row_prices import row_prices
 from tx8fast.search.slice_prices import slice_prices

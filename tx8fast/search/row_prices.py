@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tx8fast.lower.base import Lowering, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.machine import QUEUE_DEPTH, Machine
+from tx8fast.records import dataclass
 from tx8fast.tile.tiling import Plan, Tiling
 
 NEVER = float(1 << 40)  # cycles of a slice that no scratchpad holds

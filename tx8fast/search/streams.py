@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
@@ -24,6 +24,7 @@ from tx8fast.lower.sequence_members import NORMS
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
+from tx8fast.records import dataclass
 from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
 from tx8fast.search.planning import Planner
 from tx8fast.tile.tiling import Planned

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
 from operator import sub
 
 import numpy as np
@@ -27,6 +27,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor, part_bytes
 from tx8fast.machine import Machine
+from tx8fast.records import dataclass
 from tx8fast.search.blocks import Pool
 from tx8fast.search.keeping import MAX_KEPT
 from tx8fast.search.nests import MAX_STEPS, left_out, shortened
@@ -48,6 +49,8 @@ CLOSER_STEPS = 128  # steps tried of those few plans among which the choice is c
 #: times the cycles of a plan in its first order, no other order takes less: of 344 plans of three models the best one took 0.82 times as many
 HOPELESS = 0.75
 MAX_RAGGED = 128  # steps tried of a loop nest in which slices without work are left out
+
+Sent = tuple[int, int, list, list]  # times of a multicast, and what it reads and writes
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,11 @@ class PlanTimer:
         ]  # lengths of a slice, or where it lies -> block
 
     def closer(self) -> PlanTimer:
-        """Return a timer that leaves out fewer trips."""
-        return PlanTimer(self.low, self.machine, most=CLOSER_STEPS)
+        """Return a timer that leaves out fewer trips; blocks of rows are those of both."""
+        out = copy(self)
+        out.most, out.known = CLOSER_STEPS, {}
+        out.uncut = out.known
+        return out
 
     def final(self, tiling: Tiling) -> int:
         """Return the cycles that a plan has where it was chosen, so that a plan from a file has the same."""
@@ -198,9 +204,8 @@ class PlanTimer:
             missing = max(self._left_out(trial, place, last, result, order), missing * result.cycles / first[0])
         return result.cycles + round(missing) + self.rim_cycles
 
-    def _left_out(
-        self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray
-    ) -> float:
+    def _left_out(self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray
+                  ) -> float:  # fmt: skip
         """Return the cycles of the trips that are not tried. place: room for the rows' places in the order; last (actions,): behind every
         action's rows."""
         place[order] = np.arange(len(order))
@@ -257,6 +262,7 @@ class PlanTimer:
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
+        sent: dict[tuple, Sent] = {}  # what an exchange depends on -> it
         parts: list[list[tuple[int, int]]] = [[] for _ in fills]
         multicasts: list[Multicast] = []
         for kind, i, access, f in order.actions:
@@ -282,32 +288,34 @@ class PlanTimer:
                 parts[f].append((len(out) // 4, before[0] if len(before) == 2 else -1))
                 out += block, 0, 0, int(f > 0)
             elif kind == "exchange":
-                multicasts.append(self._multicast(tiling, order, f, groups, len(out) // 4, parts[f]))
+                fill, at, same = fills[f], len(out) // 4, not tiling.plan.gathered
+                own = [(k, steps[n], shapes[n] if same else n) for k in fill.changed for n in [fill.step_of(k)]]
+                alike = fill.changed, fill.chunk, f > 0, *[(x, s.copy[k], fill.version[k] % 2) for k, s, x in own]
+                if alike not in sent:
+                    sent[alike] = self._multicast(tiling, order, f, groups)
+                multicasts.append(Multicast(at, at, *sent[alike], parts[f]))
                 out += self._exchange(), 0, 0, 0
             elif kind == "emit":
                 computes.append(len(out) // 4)
                 out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0
         return out, computes, multicasts
 
-    def _multicast(self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]], at: int,
-                   parts: list[tuple[int, int]]) -> Multicast:  # fmt: skip
-        """Return the multicast of a fill, which is action `at`."""
-        fill, read, write = order.fills[f], [], []
-        steps = [order.steps[fill.step_of(k)] for k in fill.changed]
-        spans = [fill.spans(tiling, k, step) or [(0, max(d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)))]
-                 for k, step in zip(fill.changed, steps, strict=True)]  # fmt: skip
-        sizes = [sum(b - a for a, b in own) for own in spans]
+    def _multicast(self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]) -> Sent:
+        """Return the times of a fill's multicast, and what it reads and writes."""
+        fill, read, write, sizes, bring = order.fills[f], [], [], [], []
         gathered = dict(tiling.plan.gathered)
-        for k, step, size, own in zip(fill.changed, steps, sizes, spans, strict=True):
-            first, tiles = groups[k][1]
-            first = 1 if k in gathered else first  # has no part in staging
+        for k in fill.changed:
+            step, (first, tiles) = order.steps[fill.step_of(k)], groups[k][1]
+            own = fill.spans(tiling, k, step)
+            own = own or [(0, max([d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)]))]
+            sizes.append(sum(b - a for a, b in own))
             staged, target = self.staging[k][fill.version[k] % 2], self.base[k] + step.copy[k] * SPACE
-            read += [] if first else [(staged, staged + part_bytes(size, tiles))]
+            # what is gathered has no part in staging
+            read += [] if first or k in gathered else [(staged, staged + part_bytes(sizes[-1], tiles))]
             write += [(target + a, target + b) for a, b in own]
-        sets = tuple([groups[k][0] for k in fill.changed])
-        bring = tuple([gathers.loaders(tiling, k, step) for k, step in zip(fill.changed, steps, strict=True)])
-        made = self.exchanges.of(sets, bring)
-        return Multicast(at, at, *made.times(sizes, f > 0), read, write, parts)
+            bring.append(gathers.loaders(tiling, k, step))
+        made = self.exchanges.of(tuple([groups[k][0] for k in fill.changed]), tuple(bring))
+        return *made.times(sizes, f > 0), read, write
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
         """Return the number of the distances to these copies of all buffers."""
@@ -359,8 +367,7 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             name = "rdma" if k < len(self.low.reads) else "wdma"
-            access = self.accesses[k]
-            if isinstance(access, TableRows):
+            if isinstance(access := self.accesses[k], TableRows):
                 rows = access.load(step.lo, step.hi, self.base[k], slot=0)
             else:
                 rows = dma_rows(name, self._moves(key, step), self.base[k])

@@ -9,13 +9,13 @@ figures that the measurements tell apart are changed; ties go to the figure with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tx8fast.machine import Machine
 from tx8fast.machine.tags import Value, changed, legal, value_of
+from tx8fast.records import dataclass
 from tx8fast.simulator.measurements import Measurement, predicted_cycles
 
 ROUNDS = 20

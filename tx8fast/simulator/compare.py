@@ -6,11 +6,10 @@ Source: TX8 hardware manual 6.5. Units in the last place refer to the result's f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tx8fast.numerics.formats import FLOATS
+from tx8fast.records import dataclass
 
 _MANTISSA_BITS = {
     "f16": 10,

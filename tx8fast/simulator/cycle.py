@@ -10,7 +10,7 @@ simulated once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from tx8fast.errors import ProgramError
 from tx8fast.machine import Machine, noc
 from tx8fast.program.model import Program
+from tx8fast.records import dataclass
 from tx8fast.simulator import counters, losses, timing
 from tx8fast.simulator.roofline import Roofline, group_roofline, roofline
 from tx8fast.simulator.rows import event_input

@@ -6,9 +6,10 @@ May import: numpy. Must not: know instructions.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from tx8fast.records import dataclass
 
 
 def merge(key: np.ndarray, start: np.ndarray, end: np.ndarray, resolution: int) -> tuple[np.ndarray, ...]:

@@ -13,7 +13,6 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +21,7 @@ from tx8fast.machine import DDR_BASE, Machine
 from tx8fast.program.builder import CodeBuilder, make_program, make_segment
 from tx8fast.program.model import Program
 from tx8fast.program.verify import verify
+from tx8fast.records import dataclass
 from tx8fast.simulator.cycle import trace
 
 REQUIRED = ("engine", "size", "cycles")

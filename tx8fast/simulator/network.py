@@ -6,7 +6,7 @@ May import: isa, machine, errors, _kernels. Must not: know segments or launches.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from tx8fast._kernels._facade_events import (
 from tx8fast.errors import SimulationError
 from tx8fast.isa.comm import N_MONITORS
 from tx8fast.machine import ChipGrid, Machine, noc
+from tx8fast.records import dataclass
 
 LARGEST = 1 << 40  # bytes that one row may name; the event kernel adds up in 64 bits
 #: kinds of rows in the event kernel

@@ -7,11 +7,11 @@ program was compiled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.errors import ProgramError
 from tx8fast.machine import Machine
+from tx8fast.records import dataclass
 
 #: most multiplications or bytes that a program file may claim: far above any model, and a number of every format
 MOST = 10**30

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.isa.comm import mask_tiles
 from tx8fast.program.model import Segment
+from tx8fast.records import dataclass
 from tx8fast.simulator.sanitizer_bytes import Range
 
 SENDS, ROUTINES = 3, 4  # agents of a tile behind its three workers

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from tx8fast.records import dataclass
 from tx8fast.simulator.sanitizer_bytes import Range, touched
 from tx8fast.simulator.sanitizer_clock import SENDS, Clocks, Run, meets
 

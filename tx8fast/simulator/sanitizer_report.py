@@ -6,9 +6,9 @@ May import: errors, simulator.sanitizer_bytes. Must not: know how faults are fou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tx8fast.errors import SimulationError
+from tx8fast.records import dataclass
 from tx8fast.simulator.sanitizer_bytes import Range
 
 MAX_FINDINGS = 20

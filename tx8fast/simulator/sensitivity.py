@@ -6,13 +6,13 @@ May import: program.model, machine, errors, simulator.cycle, simulator.stretch. 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.machine import Machine
 from tx8fast.machine.config import SCHEMA
 from tx8fast.machine.tags import Value, assumed_keys, changed, legal, read_tags, value_of
 from tx8fast.program.model import Program
+from tx8fast.records import dataclass
 from tx8fast.simulator.cycle import CycleResult, simulate
 from tx8fast.simulator.stretch import total_cycles
 

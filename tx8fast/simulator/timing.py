@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +23,7 @@ from tx8fast.isa.control import END, LOOP
 from tx8fast.isa.record import rows as make_rows
 from tx8fast.machine import Machine
 from tx8fast.program.model import Launch, Segment
+from tx8fast.records import dataclass
 from tx8fast.simulator import network
 
 ENGINES = ("ct", "ne", "rdma", "wdma", "tdma")

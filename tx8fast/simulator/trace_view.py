@@ -6,7 +6,6 @@ May import: numpy, isa, errors, program.model, program.labels, and cycle, detail
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from tx8fast import isa
 from tx8fast.errors import ConfigError
 from tx8fast.program.labels import Layers, ranges_text
 from tx8fast.program.model import Program
+from tx8fast.records import dataclass
 from tx8fast.simulator.cycle import StretchTrace, traces
 from tx8fast.simulator.detail import Run, join_runs, runs
 

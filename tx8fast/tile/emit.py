@@ -10,7 +10,6 @@ they load parts of shared operands, the parts differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tx8fast.lower.base import Access, Lowering, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
+from tx8fast.records import dataclass
 from tx8fast.tile import gathers, multicast, sharing
 from tx8fast.tile.blocks import Blocks
 from tx8fast.tile.nest import LoopStep
@@ -93,7 +93,9 @@ class NestCode:
         self.shift: list[tuple[int, ...]] = [STILL]
         self.open: dict[tuple, tuple[list[int], Callable[[dict[int, Share], int], int]]] = {}  # `_later`: places, maker
         self.step = [0]  # of every block
-        self.fill_places: list[tuple[int, Action]] = []  # where parts are loaded and tiles pass them on
+        # where parts are loaded, for which fill and to which address; where tiles meet and pass them on, and for which fill
+        self.part_places: list[tuple[int, int, int]] = []
+        self.pass_places: list[tuple[int, int, bool]] = []
         self.reach: dict[
             int, tuple[list[Range], list[Range]]
         ] = {}  # bytes that a block sends, and that then have arrived
@@ -101,8 +103,12 @@ class NestCode:
         self.known_times: dict[tuple, tuple[int, int]] = {}  # of multicasts
         self.loaders: dict[tuple, tuple] = {}  # step and reads of a fill -> which tiles load it
         for action in order.actions:
-            if action.kind in ("part", "meet", "exchange"):
-                self.fill_places.append((len(self.block), action))
+            if action.kind == "part":
+                staging = at.staging[action.access]
+                turn = order.fills[action.fill].version[action.access] % len(staging)
+                self.part_places.append((len(self.block), action.fill, staging[turn]))
+            elif action.kind in ("meet", "exchange"):
+                self.pass_places.append((len(self.block), action.fill, action.kind == "meet"))
             self._act(action)
             self.step += [action.step] * (len(self.block) - len(self.step))
         # every tile of the form takes these
@@ -117,7 +123,7 @@ class NestCode:
         for places, make in self.shared_blocks:
             block[places] = make(own, late)
         code, begin = self.blocks.joined(block, self.shifts)
-        if self.fill_places:
+        if self.pass_places:
             rows, forms = orders.of_shared(code, lambda: self._multicasts(block, begin))
         else:
             rows, forms = orders.of(code, np.repeat(np.array(self.step), np.diff(begin)))
@@ -135,15 +141,16 @@ class NestCode:
         used: dict[int, int] = {}  # staging buffer -> the last fill whose part it held
         met = set()
         number, first = block.tolist(), begin.tolist()
-        for place, (kind, _, k, f) in self.fill_places:
-            if kind != "part":
-                span[f] = [min(span[f][0], first[place]), first[place + 1]]
-                reach[f] = self.reach.get(number[place], reach[f])
-                sizes[f] = self.arriving.get(number[place], sizes[f])
-                met |= {f} if kind == "meet" else set()
-            elif first[place + 1] > first[place]:
-                at = self.at.staging[k][fills[f].version[k] % len(self.at.staging[k])]
-                parts[f] += [(r, used.get(at, -1)) for r in range(first[place], first[place + 1])]
+        for place, f, meets in self.pass_places:
+            span[f] = [min(span[f][0], first[place]), first[place + 1]]
+            if number[place] in self.reach:
+                reach[f], sizes[f] = self.reach[number[place]], self.arriving[number[place]]
+            if meets:
+                met.add(f)
+        for place, f, at in self.part_places:
+            if first[place + 1] > first[place]:
+                sent = used.get(at, -1)
+                parts[f] += [(r, sent) for r in range(first[place], first[place + 1])]
                 used[at] = f
         made = []
         for f, fill in enumerate(fills):

@@ -76,12 +76,13 @@ class Nodes:
             np.array([(r, f, sent) for f, m in enumerate(multicasts) for r, sent in m.parts], np.int64).reshape(-1, 3).T
         )
         own = np.flatnonzero(costs.kind[:n] < CORE)
-        begin, end = np.array([m[:2] for m in multicasts], np.int64).reshape(-1, 2).T
+        begin, end, sending, cycles = np.array([m[:4] for m in multicasts], np.int64).reshape(-1, 4).T
         # a multicast's first step stands before the parts of the next one, which may then be loaded
         parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n]
         place = np.concatenate([4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2])
         by_place = np.argsort(place, kind="stable")
-        node = np.argsort(by_place)  # of own rows, first, second and third steps
+        node = np.empty_like(by_place)  # of own rows, first, second and third steps
+        node[by_place] = np.arange(len(node))
         self.waiting, self.meeting, self.receiving = node[len(own) :].reshape(STEPS, count)
         first = np.concatenate([own, np.full(count, self.sent_row), begin, end - 1])
         size = np.concatenate([np.ones(len(own) + count, np.int64), end - 1 - begin, np.ones(count, np.int64)])
@@ -93,9 +94,9 @@ class Nodes:
         self.kind = np.where(engine, costs.kind[at], CORE)
         self.issue = np.where(engine, costs.issue[at], 0)
         self.issue[self.waiting] = self.size[self.waiting] * self.wait_cycles
-        self.issue[self.meeting] = [m.sending for m in multicasts]
+        self.issue[self.meeting] = sending
         self.landing = np.zeros(len(self.row), np.int64)  # cycles from a step of the core until the next one may begin
-        self.landing[self.meeting] = [m.cycles - m.sending for m in multicasts]
+        self.landing[self.meeting] = cycles - sending
         self.window = np.where(engine, -1, 0)
         self.window[self.waiting] = 1 << LOADS
         self.window[self.node[self.loads[0]]] = LOADS
@@ -103,15 +104,18 @@ class Nodes:
         self.fill[self.waiting] = self.fill[self.meeting] = self.fill[self.receiving] = np.arange(count)
         self.before = self._before(touched, multicasts)
         self.home = self._home()
-        for m in multicasts:  # of which the tile sees one message, to itself
-            first, last = m.begin, m.end - 1
-            self.timed[first + 1 : last] = False
-            costs.kind[last], costs.issue[last], costs.fixed[last], costs.windows[last] = KIND_RECV, 0, 0, MESSAGE_BYTES
-            if first < last:
-                costs.kind[first], costs.windows[first] = KIND_SEND, MESSAGE_BYTES
-                costs.issue[first], costs.fixed[first] = m.sending, m.cycles - m.sending
-            else:  # it sends nothing, and only waits
-                costs.kind[last], costs.issue[last], costs.windows[last] = KIND_WAIT_WORKER, m.cycles, 0
+        # of a multicast the tile sees one message, to itself
+        last, sends = end - 1, end - 1 > begin
+        inside = np.zeros(len(self.timed), np.int64)
+        inside[begin[sends] + 1] += 1
+        inside[last[sends]] -= 1
+        self.timed[:] = np.cumsum(inside) == 0
+        costs.kind[last], costs.issue[last], costs.fixed[last], costs.windows[last] = KIND_RECV, 0, 0, MESSAGE_BYTES
+        first, alone = begin[sends], last[~sends]
+        costs.kind[first], costs.windows[first] = KIND_SEND, MESSAGE_BYTES
+        costs.issue[first], costs.fixed[first] = sending[sends], (cycles - sending)[sends]
+        # it sends nothing, and only waits
+        costs.kind[alone], costs.issue[alone], costs.windows[alone] = KIND_WAIT_WORKER, cycles[~sends], 0
 
     def _before(self, touched: Touched, multicasts: Sequence[Multicast]) -> Csr:
         """Return what every node must follow."""

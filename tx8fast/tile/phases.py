@@ -13,25 +13,22 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import STEPS, bank_shares
+from tx8fast._kernels import STEPS
 from tx8fast.lower.base import ALIGN_BYTES, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
+from tx8fast.tile.bank_losses import BEAT_BYTES, BankLosses, Streams, Together, bank_losses
 from tx8fast.tile.emit import Addresses
 from tx8fast.tile.nest import loop_steps
 from tx8fast.tile.tiling import Tiling
 
-BEAT_BYTES = 128  # of one access, the width of an engine's port (pub2)
-#: how deep the buffers of beats may be: nobody has measured it, so a phase must be good for all of these
-DEPTHS = (*range(8, 19), 24)
 #: parts of a beat per cycle from which on sums that are read and written wait for banks beside a left operand at the full rate, whose
 #: right one moves at a quarter of it: 29 of 32 lose nothing at the best phases, 30 lose 10 % at the worst depth
 BUSY = 30
@@ -42,8 +39,6 @@ FREE = 0.99  # share of its rate at which an instruction counts as undisturbed
 
 #: (buffer, address in it in bytes, STEPS parts of a beat per cycle) of every operand of an instruction
 Form = tuple[tuple[int, int, int], ...]
-#: (bytes behind the bank where the first begins, rate) of every operand
-Streams = tuple[tuple[int, int], ...]
 #: a vector instruction and a product that run at the same time
 Pair = tuple[Form, Form]
 VECTOR, MATRIX = isa.UNITS.index("ct"), isa.UNITS.index("ne")  # in the order in which banks serve them
@@ -136,11 +131,9 @@ def lost_share(tiling: Tiling) -> float:
     if not any(map(_sums_at_once, found)):
         return 0.0
     phase = dict(phases(machine, found))
-    tables = _losses(machine)
     matter = [f for f in found if all(k in phase for k, _, _ in f)]
-    keys = [_streams(f, phase, turn_bytes(machine), machine.tile.spm_bank_width) for f in matter]
-    _learn(machine, tables, keys)
-    lost = sum([tables[key] * found[f] for key, f in zip(keys, matter, strict=True)], np.zeros(len(DEPTHS)))
+    keys = [(_streams(f, phase, turn_bytes(machine), machine.tile.spm_bank_width),) for f in matter]
+    lost = bank_losses(machine).lost(keys, [found[f] for f in matter])
     return float(lost.max()) / max(1, sum(found.values()))
 
 
@@ -153,10 +146,9 @@ def phases(
     Form by form, the buffers that have no phase yet get those at which all forms that are complete with them lose least at
     the worst of DEPTHS; the first of equals. A form has to be seen as a whole: streams that do not disturb each other may do so
     beside a third one."""
-    tables: dict[Streams, np.ndarray] = _losses(machine)
-    alone = [tuple([(0, rate) for _, _, rate in f]) for f in found]
-    _learn(machine, tables, alone)
-    kept = [f for f, a in zip(found, alone, strict=True) if tables[a].max() > 1 / FREE - 1]
+    losses = bank_losses(machine)
+    alone = losses.of([(tuple([(0, rate) for _, _, rate in f]),) for f in found])
+    kept = [f for f, lost in zip(found, alone, strict=True) if lost.max() > 1 / FREE - 1]
     kept.sort(key=lambda f: (-found[f], f))
     phase: dict[int, int] = {}
     for form in kept:
@@ -165,11 +157,11 @@ def phases(
         windows = [new[i : i + TOGETHER] for i in range(max(1, len(new) - TOGETHER + 1)) if new]
         phase |= dict.fromkeys(new, 0) if len(windows) > 1 else {}
         for window in windows * (SWEEPS if len(windows) > 1 else 1):
-            phase |= _best(machine, tables, found, kept, phase, window)
-    return list((phase | _apart(machine, tables, found, pairs or {}, phase)).items())
+            phase |= _best(machine, losses, found, kept, phase, window)
+    return list((phase | _apart(machine, losses, found, pairs or {}, phase)).items())
 
 
-def _apart(machine: Machine, tables: dict[Streams, np.ndarray], found: Mapping[Form, int], pairs: Mapping[Pair, int],
+def _apart(machine: Machine, losses: BankLosses, found: Mapping[Form, int], pairs: Mapping[Pair, int],
            fixed: Mapping[int, int]) -> dict[int, int]:  # fmt: skip
     """Return phases of the buffers that have none in `fixed`, at which instructions that run at the same time meet least: buffer by
     buffer, beside where the others are. {} if they hardly meet where all begin at a bank 0."""
@@ -178,9 +170,10 @@ def _apart(machine: Machine, tables: dict[Streams, np.ndarray], found: Mapping[F
     new = list(dict.fromkeys([k for pair in pairs for f in pair for k, _, _ in f if k not in fixed]))
     phase = {**fixed, **dict.fromkeys(new, 0)}
     alone = [(f,) for f in found]
-    known: dict[tuple, tuple[Streams, ...]] = {}
-    lost = lambda tried, seen: _lost(machine, tables, seen, tried, known)  # noqa: E731
-    if not new or lost(phase, pairs).max() <= WORTH * sum(pairs.values()):
+    known: dict[tuple, Together] = {}
+    if not new or losses.lost(_placed(machine, pairs, phase, known), [*pairs.values()]).max() <= WORTH * sum(
+        pairs.values()
+    ):
         return {}
     for _ in range(SWEEPS):
         before = phase
@@ -188,17 +181,16 @@ def _apart(machine: Machine, tables: dict[Streams, np.ndarray], found: Mapping[F
             seen: dict[Any, int] = {p: n for p, n in pairs.items() if any(x[0] == k for f in p for x in f)}
             seen |= {f: found[f[0]] for f in alone if any(x[0] == k for x in f[0]) and all(x[0] in phase for x in f[0])}
             tried = [{**phase, k: spot} for spot in range(0, turn, ALIGN_BYTES)]
-            costs = [lost(t, seen) for t in tried]
-            phase = min(zip(costs, tried, strict=True), key=lambda x: (x[0].max(), x[0].sum()))[1]
+            phase = tried[losses.least([_placed(machine, seen, t, known) for t in tried], [*seen.values()])]
         if phase == before:
             break
     return {k: phase[k] for k in new}
 
 
-def _lost(machine: Machine, tables: dict[Any, np.ndarray], seen: Mapping[tuple[Form, ...], int],
-          phase: Mapping[int, int], known: dict[tuple, tuple[Streams, ...]]) -> np.ndarray:  # fmt: skip
-    """Return the cycles that instructions which run at the same time lose, per depth. known: streams at phases, by what runs together:
-    as an object, since hashing it takes as long as making them."""
+def _placed(machine: Machine, seen: Iterable[tuple[Form, ...]], phase: Mapping[int, int], known: dict[tuple, Together]
+            ) -> list[Together]:  # fmt: skip
+    """Return the streams of instructions that run at the same time, of each. known: streams at phases, by what runs together: as an
+    object, since hashing it takes as long as making them."""
     turn, bank = turn_bytes(machine), machine.tile.spm_bank_width
     keys = []
     for together in seen:
@@ -207,23 +199,20 @@ def _lost(machine: Machine, tables: dict[Any, np.ndarray], seen: Mapping[tuple[F
             whole = iter(_streams(tuple([x for f in together for x in f]), phase, turn, bank))
             known[at] = tuple([tuple(itertools.islice(whole, len(f))) for f in together])
         keys.append(known[at])
-    _learn_together(machine, tables, keys)
-    return np.array([tables[key] for key in keys]).T @ np.array(list(seen.values()))
+    return keys
 
 
-def _best(machine: Machine, tables: dict[Streams, np.ndarray], found: Mapping[Form, int], kept: Sequence[Form],
+def _best(machine: Machine, losses: BankLosses, found: Mapping[Form, int], kept: Sequence[Form],
           phase: Mapping[int, int], new: Sequence[int]) -> dict[int, int]:  # fmt: skip
     """Return the phases of the buffers `new` beside those of the others. kept: the forms that matter."""
-    turn, spots = turn_bytes(machine), range(0, turn_bytes(machine), ALIGN_BYTES)
+    turn, bank = turn_bytes(machine), machine.tile.spm_bank_width
+    spots = range(0, turn, ALIGN_BYTES)
     known = {*phase, *new}
     seen = [f for f in kept if {k for k, _, _ in f} & {*new} and {k for k, _, _ in f} <= known]
     tried = [dict(zip(new, at, strict=True)) for at in product(*([spots] * len(new)))] if phase else [
         dict(zip(new, (0, *at), strict=True)) for at in product(*([spots] * (len(new) - 1)))]  # fmt: skip
-    keys = [[_streams(f, {**phase, **t}, turn, machine.tile.spm_bank_width) for f in seen] for t in tried]
-    _learn(machine, tables, [key for own in keys for key in own])
-    cycles = np.array([found[f] for f in seen])
-    lost = [np.array([tables[key] for key in own]).T @ cycles for own in keys] if seen else [np.zeros(1)] * len(tried)
-    return min(zip(lost, tried, strict=True), key=lambda x: (x[0].max(), x[0].sum()))[1]
+    keys = [[(_streams(f, {**phase, **t}, turn, bank),) for f in seen] for t in tried]
+    return tried[losses.least(keys, [found[f] for f in seen])]
 
 
 def stream_phases(low: Stream) -> None:
@@ -247,35 +236,3 @@ def _streams(form: Form, phase: Mapping[int, int], turn: int, bank_bytes: int) -
     first = phase[form[0][0]] + form[0][1]
     bank = first - first % bank_bytes
     return tuple([((phase[k] + at - bank) % turn, rate) for k, at, rate in form])
-
-
-@lru_cache(maxsize=2)
-def _losses(machine: Machine) -> dict[Streams, np.ndarray]:
-    """What is known of a machine: the share of its cycles that an instruction waits for banks, per depth."""
-    return {}
-
-
-def _learn(machine: Machine, tables: dict[Streams, np.ndarray], wanted: Iterable[Streams]) -> None:
-    """Add to `tables` the streams that it lacks."""
-    new = [s for s in dict.fromkeys(wanted) if s not in tables]
-    if not new:
-        return
-    tables.update(zip(new, _shared(machine, [(s,) for s in new])[:, :, 0].T, strict=True))
-
-
-def _learn_together(machine: Machine, tables: dict[Any, np.ndarray], wanted: Iterable[tuple[Streams, ...]]) -> None:
-    """Add to `tables` what instructions lose together, all engines added up."""
-    new = [s for s in dict.fromkeys(wanted) if s not in tables]
-    if new:
-        tables.update(zip(new, _shared(machine, new).sum(axis=2).T, strict=True))
-
-
-def _shared(machine: Machine, wanted: Sequence[tuple[Streams, ...]]) -> np.ndarray:
-    """Return what engines wait for banks beyond their work, as shares of it, (depths, sets, engines)."""
-    engines = max(len(s) for s in wanted)
-    flat = [[(lane, *x) for lane, own in enumerate(s) for x in own] for s in wanted]
-    begin = np.cumsum([0, *[len(s) for s in flat]])
-    lane, beat, step = np.array([x for s in flat for x in s], np.int64).T
-    per_bank = machine.tile.spm_bank_width // BEAT_BYTES or 1
-    shares = bank_shares(begin, lane, beat // BEAT_BYTES, step, engines, machine.tile.spm_banks, per_bank, DEPTHS)
-    return 1 / shares - 1

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from tx8fast._kernels import (
 )
 from tx8fast._kernels._facade_events import KIND_SEND, NO_ROUTES, Routes
 from tx8fast.machine import QUEUE_DEPTH, Machine
+from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.epochs import by_steps
 from tx8fast.tile.nodes import Multicast, Nodes, Touched, waits

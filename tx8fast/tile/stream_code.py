@@ -9,13 +9,13 @@ its queue; any other conflict between the two windows is waited for (hardware ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.lower.rounds import Fill, Move, Stream, Work
 from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset
+from tx8fast.records import dataclass
 from tx8fast.tile import multicast
 from tx8fast.tile.multicast import ENGINES, LOADS
 from tx8fast.tile.transfers import dma_rows

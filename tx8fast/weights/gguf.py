@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tx8fast.errors import ImportModelError, UnsupportedError, raise_all
 from tx8fast.files import open_input
+from tx8fast.records import dataclass
 from tx8fast.weights.dtypes import ITEM_BYTES
 from tx8fast.weights.gguf_blocks import BLOCKS
 from tx8fast.weights.gguf_header import MAGIC, Header, TensorInfo, read_gguf_header

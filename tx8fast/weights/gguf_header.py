@@ -11,11 +11,11 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.errors import ImportModelError, UnsupportedError
 from tx8fast.files import open_input
+from tx8fast.records import dataclass
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

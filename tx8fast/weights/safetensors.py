@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard
 
 from tx8fast.errors import ImportModelError, raise_all
 from tx8fast.files import open_input, read_input
+from tx8fast.records import dataclass
 from tx8fast.weights.dtypes import ITEM_BYTES, SAFETENSORS
 
 MAX_HEADER_BYTES = 100_000_000

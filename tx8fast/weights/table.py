@@ -11,7 +11,7 @@ import math
 import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from tx8fast.errors import ImportModelError
 from tx8fast.files import open_input
+from tx8fast.records import dataclass
 from tx8fast.weights.derived import evaluate
 from tx8fast.weights.dtypes import ITEM_BYTES, dtype_name, np_dtype
 

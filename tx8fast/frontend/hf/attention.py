@@ -7,11 +7,11 @@ update writes contiguous bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.states import Cache
 from tx8fast.ir.core import Value
+from tx8fast.records import dataclass
 
 SCORES = "b s (h g d), b t (h d) -> b (h g) s t"
 MIXED = "b (h g) s t, b t (h d) -> b s (h g d)"

@@ -9,12 +9,11 @@ ordered so; a mask hides the other windows of a band. Else the band is the image
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tx8fast.frontend.hf.attention import Made, Past, attend
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.spec import Cells, Image
 from tx8fast.ir.core import Value
+from tx8fast.records import dataclass
 
 #: w windows of s (t) patches
 _SCORES = "b (w s) (h d), b (w t) (h d) -> b w h s t"

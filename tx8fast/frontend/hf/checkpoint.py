@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from tx8fast.errors import ImportModelError, raise_all
@@ -15,6 +15,7 @@ from tx8fast.frontend.hf.layer_slots import all_slots, optional_slots
 from tx8fast.frontend.hf.quantization import FLOATS, add_float
 from tx8fast.frontend.hf.slots import WRAPPED, Slot, names_of, outer_key
 from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.records import dataclass
 from tx8fast.weights import CheckpointEntry, WeightTable, find_checkpoint, open_checkpoint
 from tx8fast.weights.gguf import GgufEntry
 

@@ -6,10 +6,11 @@ May import: frontend.hf.reader. Must not: know the IR, weights or any one family
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from tx8fast.frontend.hf.reader import Reader
+from tx8fast.records import dataclass
 
 Fields = dict[str, Any]
 Read = Callable[[Reader, Fields], Any]

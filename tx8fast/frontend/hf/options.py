@@ -6,10 +6,11 @@ May import: ir.chips, errors. Must not: know config files or graphs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tx8fast.errors import ConfigError, raise_all
 from tx8fast.ir.chips import MAX_CHIPS
+from tx8fast.records import dataclass
 
 #: names accepted on the command line -> our format names
 DTYPES = {

@@ -11,11 +11,12 @@ on every chip.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tx8fast.errors import ConfigError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.checkpoint import Bound, ModelWeights
 from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.records import dataclass
 from tx8fast.weights import DerivedSource
 from tx8fast.weights.dtypes import ITEM_BYTES
 

@@ -6,10 +6,10 @@ May import: errors, frontend.hf.families. Must not: know the IR or weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.errors import ConfigError
+from tx8fast.records import dataclass
 
 _LLAMA_7B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32}
 #: what such configs leave out of a section because the library has it as default, by the section's family

@@ -9,12 +9,13 @@ per expert becomes an expression over the stored tensors, so nothing is read to 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tx8fast.frontend.hf.families import FAMILIES
 from tx8fast.frontend.hf.family import Names
 from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.records import dataclass
 
 Shape = tuple[int, ...]
 

@@ -5,10 +5,11 @@ May import: the standard library, frontend.hf.states. Must not: know config keys
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tx8fast.frontend.hf.states import Cache, Keeper
+from tx8fast.records import dataclass
 
 #: mixers of tokens that remember nothing
 STATELESS = ("none", "disentangled", "squares", "cells")

@@ -5,8 +5,9 @@ May import: the standard library. Must not: know config keys, weights or the IR.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
+
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import partial
 
 from tx8fast.errors import ConfigError, UnusedOptionWarning, raise_all
 from tx8fast.frontend.common import Tensor
 from tx8fast.frontend.onnx.node import Handler, Node
 from tx8fast.frontend.vector_kernel import VectorKernel, load_kernels
+from tx8fast.records import dataclass
 
 Handlers = dict[tuple[str, str], list[Handler]]
 STANDARD = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training"})

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tx8fast.errors import ImportModelError, UnsupportedError
 from tx8fast.frontend.common import NeedConstant, Tensor
+from tx8fast.records import dataclass
 
 if TYPE_CHECKING:
     from tx8fast.frontend.onnx.graph import Scope

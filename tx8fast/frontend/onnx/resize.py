@@ -6,12 +6,12 @@ May import: frontend.onnx.node. Must not: touch protobufs beyond a node's attrib
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from tx8fast.frontend.common import Tensor
 from tx8fast.frontend.onnx.node import Handler, Node
+from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ May import: errors, frontend.onnx.reader, onnx (late). Must not: create ops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from tx8fast.frontend.common import Tensor
 from tx8fast.frontend.onnx.reader import DTYPES
+from tx8fast.records import dataclass
 
 _ONNX_NAMES = {
     "f32": "float", "f16": "float16", "f64": "double", "bf16": "bfloat16", "pred": "bool", "f8e4m3fn": "float8e4m3fn",

@@ -7,12 +7,12 @@ One spatial dimension is carried as a plane of height 1; three or more use the `
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from tx8fast.frontend.common import Tensor
 from tx8fast.frontend.onnx.node import Handler, Node
+from tx8fast.records import dataclass
 
 
 @dataclass

@@ -12,13 +12,14 @@ holds one shape per operand (None: absent) and `outs` one shape per result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 from tx8fast.errors import InternalError, VerifyError
 from tx8fast.graph_table import Rule
 from tx8fast.ir.core import COMPUTE, INPLACE, REAL, Context, Op, OpInfo
 from tx8fast.ir.types import TensorType, Type
+from tx8fast.records import dataclass
 
 ALL_ONES = (1 << 64) - 1
 #: float formats that the vector and matrix engines take

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tx8fast.errors import SimulationError
 from tx8fast.isa.work import Work
 from tx8fast.numerics.formats import FLOATS, FORMAT_CODES, ITEM_BYTES
+from tx8fast.records import dataclass
 
 #: of calls as words in program files: one more whenever a routine's number or what it reads changes (a test tells)
 CALLS_VERSION = 1

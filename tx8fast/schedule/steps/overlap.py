@@ -9,8 +9,9 @@ a border waits for. The result says in which step of the neighbour each of them 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tx8fast.records import dataclass
 from tx8fast.schedule.steps.table import LOAD, STORE, Life, Move, Table
 
 FEW_SLICES = 2  # with so few a group is not long enough to hide anything in

@@ -11,12 +11,13 @@ later; a result that leaves is stored once. In no step may the bytes present exc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from tx8fast import highs
 from tx8fast.errors import ConfigError, InfeasibleError, raise_all
+from tx8fast.records import dataclass
 from tx8fast.schedule.steps.table import LOAD, STORE, Move, StepOp
 
 STAY_GAP, SPILL_GAP = 2, 4  # steps between two uses from which a value must be kept, and from which it may be spilled

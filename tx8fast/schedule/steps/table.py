@@ -8,7 +8,7 @@ lives over the loop's back edge: it is loaded for the next slice, or stored for 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tx8fast.records import dataclass
 
 LOAD, STORE = "load", "store"
 
