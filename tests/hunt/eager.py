@@ -2,7 +2,8 @@
 
 Operands of a few KiB are loaded by every tile for itself, and what costs most to move decides what stays in scratchpad. A hunted model is
 small, so that plans in which tiles share operands, and gather what a nest before has left in them, come of it only when they seem cheap;
-and products of short sums do not wait for banks unless they seem to. Few keys arrive together unless chunks are short.
+and products of short sums do not wait for banks unless they seem to. Few keys arrive together unless chunks are short. Buffers that are not
+needed at one time lie in one place only if there is no other.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
+from tx8fast.alloc import Buffer
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import score_keys
 from tx8fast.lower.base import Lowering
+from tx8fast.schedule import buffers
 from tx8fast.search import bands
 from tx8fast.search.memory import Memory
 from tx8fast.search.trial import PlanTimer
@@ -29,9 +32,9 @@ CHUNK, FEW = 64, 2  # keys of a chunk, and how many chunks arrive one after the 
 
 @contextmanager
 def eager_plans() -> Iterator[None]:
-    """Share small operands, and prefer plans that gather, rows from either end, sums in bands and short transfers, in what is compiled
-    meanwhile in this process."""
-    cycles, longest, timed = Memory.cycles, bands._longest, PlanTimer.all_cycles
+    """Share small operands, and prefer plans that gather, rows from either end, sums in bands, short transfers and buffers in one place,
+    in what is compiled meanwhile in this process."""
+    cycles, longest, timed, placed = Memory.cycles, bands._longest, PlanTimer.all_cycles, buffers._placed
 
     def paired(self: PlanTimer, tilings: Sequence[Tiling], least: float = math.inf) -> list[int]:
         return [n // (CHEAPER if self.low.balanced else 1) for n in timed(self, tilings, least)]
@@ -51,11 +54,15 @@ def eager_plans() -> Iterator[None]:
         shared = max(tiling.plan.shared, default=1) > 1
         return PIECE_BYTES if shared and (k >= len(tiling.low.reads) or k in tiling.low.late) else 0
 
+    def stacked(ways: Sequence[Sequence[Buffer]], room: tuple[int, int]) -> list[int]:
+        return placed(ways[::-1], room)
+
     plans = {
         sharing: {"SHARE_MIN_BYTES": SHARED_BYTES, "piece_bytes": short},
         Memory: {"cycles": cheap},
         PlanTimer: {"all_cycles": paired},
         bands: {"lost_share": waits, "_longest": any_length},
+        buffers: {"_placed": stacked},
         score_keys: {"CHUNK": CHUNK, "FEW": FEW},
     }
     with ExitStack() as until:

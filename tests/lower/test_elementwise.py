@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.one_op import Arg, build, check, one_op, random_plan, with_plan
 
-from tx8fast.lower.sequences import BINARY, COMPARE, UNARY
+from tx8fast import isa
+from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.sequences import BINARY, COMPARE, NARROW, UNARY, Recipe
 from tx8fast.numerics.formats import np_dtype
 
 CHANNELS = (1, 3, 4, 5, 31, 32, 33, 63, 64, 65, 96, 97, 100, 127, 128, 129, 130, 192, 193)
@@ -46,6 +48,16 @@ def test_blocked_rows_that_lack_leading_dimensions_of_one(shape, rows, first) ->
     case = one_op("sub", *(args if first else args[::-1]), out="blocked")
     assert case.segment.info["engine"] == "elementwise"
     both_plans(case, 3)
+
+
+@pytest.mark.parametrize("kind, recipe", [*UNARY.items(), *NARROW.items()])
+def test_what_works_in_place_reads_its_operand_no_more(kind: str, recipe: Recipe) -> None:
+    """Behind the first instruction that writes the result none reads the operand."""
+    em, x, y, n = Emitter(), 1 << 16, 1 << 17, 64
+    recipe.emit(em, x, y, n, "bf16", [k << 18 for k in range(1, 1 + recipe.scratch)], ATTRS.get(kind, {}))
+    read, write = isa.spm_ranges(isa.rows(em.rows))
+    begins = lambda ranges, at: ((ranges[..., 0] == at) & (ranges[..., 1] > at)).any(axis=1).nonzero()[0]  # noqa: E731
+    assert recipe.in_place == (begins(read, x).max() <= begins(write, y).min())
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
 
+from tests.simulator.planting import findings
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import NotLowerable, lower
 from tx8fast.lower.fused import Fused
 from tx8fast.machine import load_machine
+from tx8fast.tile.order import tile_order
 from tx8fast.tile.tiling import Plan, Tiling
 
 LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
@@ -112,9 +114,73 @@ def test_shared_weights_for_any_number_of_slices(norm, bands, trips) -> None:
     assert len(weights) == 2
     plan = Plan((4, 1), (8 * bands, 64 * trips), (8, 64), (0, 1), 2, 0, 0, "", shared=shared)
     made = with_plan(case, plan, low)
+    assert not findings(made.program)
     feed = [a.values(np.random.default_rng(trips)) for a in made.args]
     check(made, feed, tolerance=LOOSE["bf16"])
     CompiledProgram(made.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)
+
+
+@pytest.mark.parametrize("bands", [1, 2])
+@pytest.mark.parametrize("norm", ["", "layernorm"])
+def test_second_weights_come_with_the_next_first_ones(norm, bands) -> None:
+    """Two copies of each are enough, whatever slice comes next; the rows of another slice of rows wait for this one's end."""
+    case = grouped(feed_forward("bf16", (32 * bands,), 256, 320, 256, "gelu", (True, True), (), "test_2x2", norm))
+    low = lower(case.records[0], case.machine)[0]
+    first, second = [k for k, a in enumerate(low.reads) if a.factors == {1} and len(a.spec.shape) == 2]
+    assert low.trailing >= {second} and first not in low.trailing
+    shared = tuple(4 if k in (first, second) else 1 for k in range(len(low.reads)))
+    made = Tiling(low, Plan((4, 1), (8 * bands, 320), (8, 64), (0, 1), 2, 0, 0, "", shared=shared))
+    assert made.behind == {second} and made.copies[first] == made.copies[second] == 2
+    steps = 5 * bands
+    order = tile_order(made, (0, 0), (8 * bands, 320), (first, second))
+    fills = [{k: fill.step_of(k) for k in fill.changed} for fill in order.fills]
+    assert fills == [{first: 0, second: 0}, {first: 1}, *[{first: i + 1, second: i} for i in range(1, steps - 1)],
+                     {second: steps - 1}]  # fmt: skip
+    assert order.last_fills().tolist() == [0, *range(2, steps + 1)]
+    held: dict[tuple[int, int], int] = {}  # (read, copy) -> the step whose slice it has
+    for action in order.actions:
+        if action.kind == "exchange":
+            fill = order.fills[action.fill]
+            held |= {(k, order.steps[fill.step_of(k)].copy[k]): fill.step_of(k) for k in fill.changed}
+        elif action.kind == "emit":
+            assert [held[k, order.steps[action.step].copy[k]] for k in (first, second)] == [action.step] * 2
+    alone = made.but(shared=())
+    assert not alone.behind and not tile_order(alone, (0, 0), (8, 320)).fills
+
+
+def test_rows_that_are_gathered_come_before_weights() -> None:
+    """Of what is shared nobody loads them, and they are normalised while weights are on their way."""
+    case = grouped(feed_forward("bf16", (32,), 256, 320, 256, "gelu", (False, False), (), "test_2x2", "layernorm"))
+    low = lower(case.records[0], case.machine)[0]
+    first, second = [k for k, a in enumerate(low.reads) if a.factors == {1} and len(a.spec.shape) == 2]
+    rows, shared = low.prepared, (low.prepared, first, second)
+    plan = Plan(
+        (4, 1),
+        (8, 320),
+        (8, 64),
+        (0, 1),
+        2,
+        0,
+        0,
+        "",
+        shared=tuple(4 if k in shared else 1 for k in range(len(low.reads))),
+    )
+    for gathered, begin in (((rows, 64),), [(rows,), (first, second)]), ((), [shared]):
+        order = tile_order(Tiling(low, plan.but(gathered=gathered)), (0, 0), (8, 320), shared)
+        assert [f.changed for f in order.fills] == [*begin, (first,), *[(first, second)] * 3, (second,)]
+        places = [a.kind for a in order.actions]
+        assert places.index("emit") > max(
+            i for i, a in enumerate(order.actions) if a.kind == "exchange" and a.fill < len(begin)
+        )
+
+
+def test_hidden_values_are_made_in_the_place_of_sums() -> None:
+    """What the first product makes is read by the activation alone, which writes over it: one buffer in three copies, and scratch."""
+    low = lowering(feed_forward("bf16", (64,), 256, 320, 256, "gelu", (True, True), ("add",)))
+    assert low.owners[0] == low.owners[1] == 1
+    assert low.scratch_bytes((0, 0), (8, 64)) == [8 * 64 * 2] * 4
+    apart = lowering(feed_forward("bf16", (64,), 256, 320, 256, "sign", (True, True), ("add",)))
+    assert apart.owners[0] == 0 and len(apart.scratch_bytes((0, 0), (8, 64))) == 7
 
 
 def test_hidden_values_stay_in_scratchpad() -> None:
@@ -168,18 +234,26 @@ def test_rows_are_what_sums_begin_with() -> None:
     assert not tiling.but(slices=(16, 512)).replaced, "without partial sums the rows are kept where the result will be"
 
 
-@pytest.mark.parametrize("slices", [4, 1])
-def test_what_normalises_gives_its_room_to_slices(slices) -> None:
-    """Of two machines the smaller one has no room for all buffers at once, and the same results."""
+@pytest.mark.parametrize("slices, tiles", [(4, 1), (1, 1), (4, 4), (2, 4)])
+def test_what_normalises_gives_its_room_to_slices(slices, tiles) -> None:
+    """Of two machines the smaller one has no room for all buffers at once, and the same results; weights that tiles share and that the
+    first slice does not need lie there, too."""
     hidden = 64 * slices
-    shape = ((16,), 1024, hidden, 1024, "swiglu", (False, False), ("self",))
-    plan = Plan((1, 1), (16, hidden), (16, 64), (0, 1), 2, 0, 0, "")
+    shape = ((16 * tiles,), 1024, hidden, 1024, "swiglu", (False, False), ("self",))
     results, peaks = [], []
-    for less in (0, 4096):
+    for part in (0, 1):
         case = grouped(feed_forward("bf16", *shape, "test_2x2", "rmsnorm"))
         low = lower(case.records[0], case.machine)[0]
+        weights = [1 < len(a.spec.shape) and low.prepared != k for k, a in enumerate(low.reads)]
+        plan = Plan(
+            (tiles, 1), (16, hidden), (16, 64), (0, 1), 2, 0, 0, "", shared=tuple(tiles if w else 1 for w in weights)
+        )
         tiling = Tiling(low, plan)
         every = tiling.moved_bytes() + tiling.work_bytes()
+        assert bool(tiling.behind) == (tiles > 1 < slices)
+        opening = sum(low.scratch_bytes((0, 0), (16, 64))[: low.opening])
+        assert low.turned_bytes(plan.slices) < opening
+        less = part * (opening if tiling.behind else 4096)
         machine = load_machine(
             "test_2x2", {"tile.spm_bytes": case.machine.spm_base + case.machine.tile.spm_reserved_high + every - less}
         )

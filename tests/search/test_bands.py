@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.one_op import MACHINES, Arg, Case, build, grouped, with_plan
+from support.one_op import MACHINES, Arg, Case, build, check, grouped, with_plan
 
 import tx8fast
 from tests.simulator.planting import findings
@@ -95,6 +96,46 @@ def test_other_plans_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     before = planned(case, 128)
     slow = int(before.plan.estimate_cycles * (1.01 + lost_share(before.tiling)))
     monkeypatch.setattr(PlanTimer, "final", lambda timer, tiling: slow)
+    assert bands.undisturbed(before, (), CHIP) is before
+
+
+def feed_forward(rows: int, hidden: int) -> tuple[Case, Planned]:
+    """Two products in turn, and their plan with slices of 64 hidden columns."""
+    sizes = ((rows, 256), (256, hidden), (hidden, 512))
+    args = [Arg(shape, "bf16", "blocked", -0.3, 0.3) for shape in sizes]
+
+    def body(b, x, w, v):
+        op = lambda kind, *x: b.op(kind, *x, mem_layout="blocked").results[0]  # noqa: E731
+        return [op("gemm", op("gelu", op("gemm", x, w)), v)]
+
+    case = grouped(build(args, body, machine="test_2x2"))
+    low = lower(case.records[0], CHIP)[0]
+    shared = tuple(4 if a.factors == {1} else 1 for a in low.reads)
+    made = Tiling(low, Plan((4, 1), (rows // 4, hidden), (rows // 4, 64), (0, 1), 2, 0, 0, "", shared=shared))
+    return case, Planned(made.but(spm_bytes=made.demand_bytes(), estimate_cycles=PlanTimer(low, CHIP).final(made)), "")
+
+
+def test_two_products_in_turn_get_longer_slices() -> None:
+    """All lengths for which there is room are timed, each as even as the hidden columns allow."""
+    case, before = feed_forward(256, 1216)
+    room = before.plan.spm_bytes * 3
+    longer = bands._longer(before.low, before.plan, room)
+    assert [t.plan.slices[1] for t in longer] == [128, 192, 256]
+    assert all(t.plan.spm_bytes == t.demand_bytes() <= room for t in longer)
+    chip = changed(CHIP, {"tile.spm_bytes": CHIP.spm_base + CHIP.tile.spm_reserved_high + room})
+    made = bands.undisturbed(before, (), chip)
+    cost = {t.plan.slices[1]: PlanTimer(t.low, CHIP).final(t) * (1 + lost_share(t)) for t in longer}
+    assert made.low is before.low and made.plan.slices[1] == min(cost, key=lambda length: cost[length])
+    assert made.plan.runner_up is not None and made.plan.runner_up.slices == before.plan.slices
+    program = with_plan(case, made.plan, made.low)
+    assert not findings(program.program)
+    check(program, [a.values(np.random.default_rng(1)) for a in case.args], tolerance=3e-2)
+    assert total_cycles(program.program, CHIP) < total_cycles(with_plan(case, before.plan).program, CHIP)
+
+
+def test_two_products_in_turn_stay_where_longer_slices_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, before = feed_forward(256, 1216)
+    monkeypatch.setattr(PlanTimer, "final", lambda timer, tiling: 2 * before.plan.estimate_cycles)
     assert bands.undisturbed(before, (), CHIP) is before
 
 

@@ -158,20 +158,20 @@ class Lowering:
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     late: frozenset[int] = frozenset()  # read accesses that are needed when sums are complete, and not before
+    trailing: frozenset[int] = frozenset()  # read accesses that a slice needs when the next one may have begun
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     balanced = False  # True: along these factors no tile has more work than the first one
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
     online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
     in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
+    over: tuple[int, ...] = ()  # further ones, of results that are only read again, so that nothing waits for a store
     prepared = -1  # read access that is worked on in place, in the first slice after it was loaded
     opening = 0  # scratch buffers, the first ones, that only the preparation of that access uses
     serial = False  # True: one engine does it all, so that slices take turns in the same scratch
     #: (access of a result, prepared access) if the result may take its buffer where that is loaded once and partial sums are kept
     rows_at: tuple[int, int] = (-1, -1)
-    replaced: Mapping[
-        int, int
-    ] = {}  # access of a result -> the read access whose buffers it takes; they change together
+    replaced: Mapping[int, int] = {}  # access of a result -> the read access whose buffer it takes, at the same steps
 
     def __init__(self, record: OpRecord | GroupRecord, machine: Machine) -> None:
         """Raises NotLowerable if the record is not one of those it takes; subclasses, whenever they cannot do it."""
@@ -336,14 +336,14 @@ class Lowering:
         """Factors with which the prepared access changes."""
         return self.reads[self.prepared].factors
 
-    def turned_bytes(self, lens: tuple[int, ...]) -> int:
-        """Return by how much less scratch takes where the prepared access is loaded once, in the beginning: what prepares it is not
-        needed any more when slices are worked on."""
+    def turned_bytes(self, lens: tuple[int, ...], later: int = 0) -> int:
+        """Return how many bytes less it takes where the prepared access is loaded once: what prepares it is not needed any more when
+        slices are worked on. later: bytes of buffers, besides scratch, that are not needed before."""
         if not self.opening:
             return 0
         lo = (0,) * len(lens)
         sizes = [round_up(n, ALIGN_BYTES) for n in self.scratch_bytes(lo, lens)]
-        return min(sum(sizes[: self.opening]), sum(sizes[self.opening :]))
+        return min(sum(sizes[: self.opening]), sum(sizes[self.opening :]) + later)
 
     def const_bytes(self) -> list[int]:
         """Bytes of buffers that `prologue` fills once per tile."""

@@ -190,6 +190,11 @@ class Elementwise(Lowering):
         return (0,) if recipe and recipe.scratch == 0 else ()
 
     @cached_property
+    def over(self) -> tuple[int, ...]:  # type: ignore[override]
+        recipe = recipe_of(self.op, self.reads[0].spec.dtype)
+        return (0,) if recipe and recipe.in_place else ()
+
+    @cached_property
     def _wide(self) -> bool:
         if self.op == "map":
             return False  # its buffers are of f32 from the first

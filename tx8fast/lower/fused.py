@@ -107,6 +107,7 @@ class Fused(Lowering):
         self.replaced = replaced(self)
         early = {k for i in self.products for kind, k in self.members[i].sources if kind == "in"} | {self.prepared}
         self.late = frozenset(range(len(self.reads))) - early if not closing else frozenset()
+        self.trailing = frozenset([k for i in closing for kind, k in self.members[i].sources if kind == "in"]) - early
         most = [lead.max_len[f] for f in factors]
         if len(leaders) < len(record.ops) and isinstance(lead, Contraction):
             # a slice is one matrix of all rows only if its columns are those of the result's last dimension
@@ -195,7 +196,8 @@ class Fused(Lowering):
             return bufs
         if k >= len(self.reads) or len(self.sizes) - 1 not in self.reads[k].factors:
             return 1  # changes with the rows, when nothing else is under way
-        return TURNS if any(("in", k) in m.sources for i, m in enumerate(self.members) if i not in self.products) else 2
+        late = any(("in", k) in m.sources for i, m in enumerate(self.members) if i not in self.products)
+        return TURNS if late and not (shared and k in self.trailing) else 2
 
     def _limits(self, units: Sequence[int], most: Sequence[int]) -> tuple[list[int], list[int], set[int]]:
         """Return units and most points of a slice that all members can work on, at least and at most those given, and factors that
@@ -208,9 +210,7 @@ class Fused(Lowering):
             for link, k in m.loops():
                 f = link.factor
                 if f < 0 and low.sizes[k] > low.max_len[k]:
-                    raise NotLowerable(
-                        f"{low.sizes[k]} points stay together, and a member takes {low.max_len[k]} at most"
-                    )
+                    raise NotLowerable(f"{low.sizes[k]} points stay together, a member takes {low.max_len[k]} at most")
                 if f >= 0:
                     out[f] = min(out[f], link.most(low.max_len[k]))
                     unit[f] = max(unit[f], min(link.unit(low.units[k]), link.unit(low.sizes[k])))
@@ -243,7 +243,7 @@ class Fused(Lowering):
     def _overwritten(self, user: Member) -> int:
         """The member whose result a member overwrites, or -1: of several only the first may share."""
         dtype = user.low.writes[0].spec.dtype
-        for j in user.low.in_place:
+        for j in (*user.low.in_place, *(user.low.over if self.closing >= 0 else ())):
             kind, k = user.sources[j]
             users = sum(("op", k) in m.sources for m in self.members)
             if kind == "op" and users == 1 and k not in self.record.outputs \

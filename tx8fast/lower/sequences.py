@@ -22,6 +22,7 @@ class Recipe:
     scratch: int
     wide: bool
     emit: Unary
+    in_place: bool = True  # it reads nothing of its operand when something else of the result is written
 
 
 def _single(fn: str) -> Recipe:
@@ -158,7 +159,7 @@ UNARY: dict[str, Recipe] = {
     "hswish": Recipe(1, True, _hswish),
     "mish": Recipe(1, True, _mish),
     "softsign": Recipe(1, True, _softsign),
-    "sign": Recipe(1, False, _sign),
+    "sign": Recipe(1, False, _sign, in_place=False),
     "clamp": Recipe(0, False, _clamp),
 }  # fmt: skip
 

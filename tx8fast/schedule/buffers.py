@@ -51,17 +51,19 @@ class Buffers:
 
         owners: list[tuple[int, ...]] = []  # of every item, the arguments whose slices it holds
 
-        def want(kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,)) -> None:
+        def want(kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,), later: bool = False) -> None:
             first.append(len(items))
-            for _ in range(copies):
-                items.append(Buffer(f"{kind}{len(items)}", (life[kind],), max(size, 1), ALIGN_BYTES))
+            for i in range(copies):
+                label = "later" if later and i else kind
+                items.append(Buffer(f"{label}{len(items)}", (life[kind],), max(size, 1), ALIGN_BYTES))
                 owners.append(of)
 
         argument = access_arguments(low)
         both = {taken: (argument[taken], argument[k]) for k, taken in tiling.replaced.items()}
         for k, n in enumerate(tiling.copies):
             if k not in pinned and k not in tiling.replaced:
-                want("load" if k < len(low.reads) else "store", size_bytes[k], n, both.get(k, (argument[k],)))
+                kind = "load" if k < len(low.reads) else "store"
+                want(kind, size_bytes[k], n, both.get(k, (argument[k],)), later=k in tiling.behind)
         for reads, size, n in tiling.staging:
             want("load", size, n, tuple([argument[k] for k in reads]))
         scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
@@ -75,8 +77,8 @@ class Buffers:
         room = _room(machine, [*[(a, bytes_of[k]) for k, a in pinned.items()], *left.values()])
         ways = [items]
         if tiling.opens:  # where there is no other room, what prepares an operand is over when slices begin
-            # first fit stacks those two, which begin later than all others, on top of these
-            part = {"opening": ((1, 2),), "scratch": ((2, 3),)}
+            # first fit stacks those, which begin later than all others, on top of these
+            part = {"opening": ((1, 2),), "scratch": ((2, 3),), "later": ((2, 3),)}
             ways.append([replace(i, lifetimes=part.get(i.label.rstrip("0123456789"), ((0, 3),))) for i in items])
 
         def named(addresses: Sequence[int]) -> Addresses:

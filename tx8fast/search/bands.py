@@ -22,40 +22,45 @@ from tx8fast.tile.tiling import Plan, Planned, Tiling
 
 
 def undisturbed(planned: Planned, near: Sequence[Tiling], machine: Machine) -> Planned:
-    """Return the plan, or one with the parts, rows and columns of one that takes about as long, whose products lose less to banks than
-    it takes longer. Products are taken for what a plan with disturbed ones waits for."""
+    """Return the plan, or one with the parts, rows and columns of one that takes about as long, and longer slices of the reduction: in
+    bands, whose products lose less to banks than it takes longer, or of two products in turn, if it takes less with what banks cost."""
     tiling = planned.tiling
     if planned.low.variant or planned.reason or not tiling.sums or tiling.plan.kept:
         return planned
     share = lost_share(tiling)
-    low = in_bands(planned.low.record, machine) if share > 1 - FREE else None
-    if low is None:
-        return planned
-    low.sharing = planned.low.sharing
     room_bytes = machine.spm_limit - machine.spm_base
-    options = [
-        made for t in (tiling, *near) if not t.plan.kept and (made := _longest(low, t.plan, room_bytes)) is not None
-    ]
-    if not options:
+    options = _longer(planned.low, tiling.plan, room_bytes) if planned.low.trailing else []
+    low = in_bands(planned.low.record, machine) if share > 1 - FREE else None
+    if low is not None:
+        low.sharing = planned.low.sharing
+        plans = [t.plan for t in (tiling, *near) if not t.plan.kept]
+        banded = [made for plan in plans if (made := _longest(low, plan, room_bytes)) is not None]
+        options += sorted(banded, key=lambda option: math.prod(option.trips))[:1]
+    timer = {option.low: PlanTimer(option.low, machine) for option in options}
+    timed = [option.but(estimate_cycles=timer[option.low].final(option)) for option in options]
+    cost = lambda t, lost: t.plan.estimate_cycles * (1 + lost)  # noqa: E731
+    best = min(timed, key=lambda option: cost(option, lost_share(option)), default=None)
+    if best is None or cost(best, lost_share(best)) >= cost(tiling, share):
         return planned
-    made = min(options, key=lambda option: math.prod(option.trips))
-    made = made.but(estimate_cycles=PlanTimer(low, machine).final(made))
-    if made.plan.estimate_cycles * (1 + lost_share(made)) >= tiling.plan.estimate_cycles * (1 + share):
-        return planned
-    return replace(planned, tiling=made.but(runner_up=tiling.plan.but(runner_up=None)))
+    return replace(planned, tiling=best.but(runner_up=tiling.plan.but(runner_up=None)))
 
 
 def _longest(low: Lowering, plan: Plan, room_bytes: int) -> Tiling | None:
     """Return the plan with the longest slices of the reduction for which there is room, all of nearly one length; None if its own are."""
+    return next(iter(reversed(_longer(low, plan, room_bytes))), None)
+
+
+def _longer(low: Lowering, plan: Plan, room_bytes: int) -> list[Tiling]:
+    """Return the plans with longer slices of the reduction for which there is room, each of nearly one length, ascending."""
     f = max((g for g, r in enumerate(low.reduce) if r), key=lambda g: low.sizes[g])
     cut = lambda length: Tiling(low, plan.but(slices=(*plan.slices[:f], length, *plan.slices[f + 1 :])))  # noqa: E731
-    best = None
+    found: dict[int, Tiling] = {}
     for length in range(plan.slices[f] + low.units[f], min(low.sizes[f] - 1, low.max_len[f]) + 1, low.units[f]):
         made = cut(length)
         if not low.fits(made.plan.slices) or made.demand_bytes() > room_bytes:
             break
-        best = made
-    if best is None:
-        return None
-    even = cut(round_up(-(-low.sizes[f] // best.trips[f]), low.units[f]))
-    return even.but(spm_bytes=even.demand_bytes()) if even.plan.slices[f] > plan.slices[f] else None
+        even = round_up(-(-low.sizes[f] // made.trips[f]), low.units[f])
+        if even > plan.slices[f] and even not in found:
+            made = cut(even)
+            found[even] = made.but(spm_bytes=made.demand_bytes())
+    return list(found.values())

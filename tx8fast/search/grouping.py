@@ -51,8 +51,8 @@ def _parts(fn: FunctionTable, steps: Sequence[Step], option: Option, planner: Pl
     """Return steps that a chain may have in place of a group, or nothing.
 
     If the whole waits for transfers, a norm and the group that it leads, which may be cheaper without it. If it waits for operands that
-    tiles pass on, what a closing product sums over, and that product: apart, tiles may be cut by columns too, so that an operand goes to
-    fewer of them, and send each other what they have of the sums."""
+    tiles pass on, or no norm leads, what a closing product sums over, and that product: apart, tiles may be cut by columns too, so that
+    an operand goes to fewer of them, and send each other what they have of the sums."""
     start, end, step = option
     if step.record is None or end - start < 3:
         return ()
@@ -62,7 +62,7 @@ def _parts(fn: FunctionTable, steps: Sequence[Step], option: Option, planner: Pl
     if not alone and not closing:
         return ()
     plan = planner.plan(step.record, step.name).plan
-    cuts = alone if plan.waits else closing if plan.bound == "noc" else []
+    cuts = (alone or closing) if plan.waits else closing if plan.bound == "noc" else []
     ends = [start, *cuts, end]
     found = [merge(fn, steps[a:b], set(range(a, b)), used) if b - a > 1 else steps[a]
              for a, b in zip(ends, ends[1:], strict=False)]  # fmt: skip

@@ -50,6 +50,8 @@ CLOSER_STEPS = 128  # steps tried of those few plans among which the choice is c
 HOPELESS = 0.75
 MAX_RAGGED = 128  # steps tried of a loop nest in which slices without work are left out
 
+Sent = tuple[int, int, list, list]  # times of a multicast, and what it reads and writes
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -178,8 +180,7 @@ class PlanTimer:
             rows.fixed[:] -= first * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
         rate = min(share, port)
         if trial.multicasts:
-            begins = [fill.step for fill in trial.order.fills]
-            fill = np.searchsorted(begins, np.repeat(step, count), "right") - 1
+            fill = trial.order.last_fills()[np.repeat(step, count)]
             nodes = Nodes(
                 self.machine, rows, (rows.read, rows.write, np.arange(len(at))), trial.in_rows(last - count, last), fill
             )
@@ -203,9 +204,8 @@ class PlanTimer:
             missing = max(self._left_out(trial, place, last, result, order), missing * result.cycles / first[0])
         return result.cycles + round(missing) + self.rim_cycles
 
-    def _left_out(
-        self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray
-    ) -> float:
+    def _left_out(self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray
+                  ) -> float:  # fmt: skip
         """Return the cycles of the trips that are not tried. place: room for the rows' places in the order; last (actions,): behind every
         action's rows."""
         place[order] = np.arange(len(order))
@@ -246,9 +246,7 @@ class PlanTimer:
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
-        sent: dict[
-            tuple, tuple[int, int, list, list]
-        ] = {}  # what an exchange depends on -> its times, and what it reads and writes
+        sent: dict[tuple, Sent] = {}  # what an exchange depends on -> it
         parts: list[list[tuple[int, int]]] = [[] for _ in fills]
         multicasts: list[Multicast] = []
         for kind, i, access, f in order.actions:
@@ -266,7 +264,7 @@ class PlanTimer:
                 if first:
                     continue  # the tile that is tried loads none of it
                 fill = fills[f]
-                key = access, fill.version[access] % 2, shapes[fill.step], fill.chunk
+                key = access, fill.version[access] % 2, shapes[fill.step_of(access)], fill.chunk
                 block = known.get(key)
                 if block is None:
                     block = known[key] = self._part(tiling, access, fill, steps, tiles)
@@ -274,10 +272,9 @@ class PlanTimer:
                 parts[f].append((len(out) // 4, before[0] if len(before) == 2 else -1))
                 out += block, 0, 0, int(f > 0)
             elif kind == "exchange":
-                fill = fills[f]
-                step, at, turns = steps[fill.step], len(out) // 4, fill.version
-                where = (step.lo, step.hi) if tiling.plan.gathered else shapes[fill.step]
-                alike = fill.changed, fill.chunk, f > 0, where, *[(step.copy[k], turns[k] % 2) for k in fill.changed]
+                fill, at, same = fills[f], len(out) // 4, not tiling.plan.gathered
+                own = [(k, steps[n], shapes[n] if same else n) for k in fill.changed for n in [fill.step_of(k)]]
+                alike = fill.changed, fill.chunk, f > 0, *[(x, s.copy[k], fill.version[k] % 2) for k, s, x in own]
                 if alike not in sent:
                     sent[alike] = self._multicast(tiling, order, f, groups)
                 multicasts.append(Multicast(at, at, *sent[alike], parts[f]))
@@ -287,24 +284,21 @@ class PlanTimer:
                 out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0
         return out, computes, multicasts
 
-    def _multicast(
-        self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]
-    ) -> tuple[int, int, list, list]:
+    def _multicast(self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]) -> Sent:
         """Return the times of a fill's multicast, and what it reads and writes."""
-        fill, read, write = order.fills[f], [], []
-        step = order.steps[fill.step]
-        spans = [fill.spans(tiling, k, step) or [(0, max(d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)))]
-                 for k in fill.changed]  # fmt: skip
-        sizes = [sum(b - a for a, b in own) for own in spans]
+        fill, read, write, sizes, bring = order.fills[f], [], [], [], []
         gathered = dict(tiling.plan.gathered)
-        for k, size, own in zip(fill.changed, sizes, spans, strict=True):
-            first, tiles = groups[k][1]
-            first = 1 if k in gathered else first  # has no part in staging
+        for k in fill.changed:
+            step, (first, tiles) = order.steps[fill.step_of(k)], groups[k][1]
+            own = fill.spans(tiling, k, step)
+            own = own or [(0, max([d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)]))]
+            sizes.append(sum(b - a for a, b in own))
             staged, target = self.staging[k][fill.version[k] % 2], self.base[k] + step.copy[k] * SPACE
-            read += [] if first else [(staged, staged + part_bytes(size, tiles))]
+            # what is gathered has no part in staging
+            read += [] if first or k in gathered else [(staged, staged + part_bytes(sizes[-1], tiles))]
             write += [(target + a, target + b) for a, b in own]
-        sets = tuple([groups[k][0] for k in fill.changed])
-        made = self.exchanges.of(sets, tuple([gathers.loaders(tiling, k, step) for k in fill.changed]))
+            bring.append(gathers.loaders(tiling, k, step))
+        made = self.exchanges.of(tuple([groups[k][0] for k in fill.changed]), tuple(bring))
         return *made.times(sizes, f > 0), read, write
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
@@ -357,8 +351,7 @@ class PlanTimer:
         found = self.pool.number.get(key)
         if found is None:
             name = "rdma" if k < len(self.low.reads) else "wdma"
-            access = self.accesses[k]
-            if isinstance(access, TableRows):
+            if isinstance(access := self.accesses[k], TableRows):
                 rows = access.load(step.lo, step.hi, self.base[k], slot=0)
             else:
                 rows = dma_rows(name, self._moves(key, step), self.base[k])
@@ -366,7 +359,7 @@ class PlanTimer:
         return found
 
     def _part(self, tiling: Tiling, k: int, fill: Fill, steps: Sequence[LoopStep], tiles: int) -> int:
-        step, at = steps[fill.step], self.staging[k][fill.version[k] % 2]
+        step, at = steps[fill.step_of(k)], self.staging[k][fill.version[k] % 2]
         form = self._form(k, step)
         key = ("part", at, tiles, form, fill.chunk)
         found = self.pool.number.get(key)

@@ -101,7 +101,7 @@ class NestCode:
         ] = {}  # bytes that a block sends, and that then have arrived
         self.arriving: dict[int, tuple[int, ...]] = {}  # bytes of every read that then have arrived
         self.known_times: dict[tuple, tuple[int, int]] = {}  # of multicasts
-        self.loaders: dict[int, tuple] = {}  # step of a fill -> which tiles load it
+        self.loaders: dict[tuple, tuple] = {}  # step and reads of a fill -> which tiles load it
         for action in order.actions:
             if action.kind == "part":
                 staging = at.staging[action.access]
@@ -157,16 +157,16 @@ class NestCode:
             read, write = reach[f]
             sending, cycles = self._times(fill, f in met, sizes[f])
             made.append(Multicast(span[f][0], span[f][1], sending, cycles, read, write, parts[f]))
-        step_fill = np.searchsorted([fill.step for fill in fills], np.arange(len(self.order.steps)), "right") - 1
-        return made, np.repeat(step_fill[self.step], np.diff(begin))
+        return made, np.repeat(self.order.last_fills()[self.step], np.diff(begin))
 
     def _times(self, fill: Fill, met: bool, arrived: tuple[int, ...]) -> tuple[int, int]:
         """Return the cycles from the meeting, if tiles meet, until all have sent, and to the arrival of so many bytes of each read of a
         fill everywhere."""
-        loaders = self.loaders.get(fill.step)
+        loaders = self.loaders.get((fill.step, fill.changed))
         if loaders is None:
-            step = self.order.steps[fill.step]
-            loaders = self.loaders[fill.step] = tuple([gathers.loaders(self.tiling, k, step) for k in fill.changed])
+            steps = self.order.steps
+            loaders = tuple([gathers.loaders(self.tiling, k, steps[fill.step_of(k)]) for k in fill.changed])
+            self.loaders[fill.step, fill.changed] = loaders
         key = fill.changed, loaders, met, arrived
         if key not in self.known_times:
             groups = tuple([sharing.groups(self.tiling, k) for k in fill.changed])
@@ -328,16 +328,16 @@ class NestCode:
             meet = lambda own, _: self.blocks.of(("meet", *masks(own)), lambda: isa.rows(multicast.meet(masks(own))))  # noqa: E731
             self._later(("meet", *fill.changed), meet)
             return
-        s = self.order.steps[fill.step]
         forms = [self._filled(k, fill) for k in fill.changed]
         sources: list[tuple] = []  # of a gathered read the slice, of another one its staging buffer
-        for k, form in zip(fill.changed, forms, strict=True):
+        steps = [self.order.steps[fill.step_of(k)] for k in fill.changed]
+        for k, form, s in zip(fill.changed, forms, steps, strict=True):
             if k in self.gathered:
                 sources.append((s.lo, s.hi))
             else:
                 self.part_forms.setdefault(form[0], (k, form[1], form[3]))
                 sources.append((self.at.staging[k][fill.version[k] % len(self.at.staging[k])],))
-        targets = [self.at.access[k][s.copy[k]] for k in fill.changed]
+        targets = [self.at.access[k][s.copy[k]] for k, s in zip(fill.changed, steps, strict=True)]
         key = ("exchange", turn, *fill.changed, *targets, *sources, *[form[0] for form in forms])
 
         def make(own: dict[int, Share], late: int) -> int:
@@ -364,7 +364,7 @@ class NestCode:
 
     def _filled(self, k: int, fill: Fill) -> tuple[tuple, list[Descriptor], tuple[int, ...], list[Span]]:
         """Return what `_moves` says of what a fill brings of a read, and the bytes of the slice that this is; none if it is all."""
-        step = self.order.steps[fill.step]
+        step = self.order.steps[fill.step_of(k)]
         key, found, shift = self._moves(k, step)
         if not (spans := fill.spans(self.tiling, k, step)):
             return key, found, shift, spans

@@ -13,6 +13,8 @@ import itertools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from tx8fast.records import dataclass
 from tx8fast.tile.nest import LoopStep, loop_steps
 from tx8fast.tile.tiling import Tiling
@@ -33,12 +35,19 @@ class Action(NamedTuple):
 
 class Fill(NamedTuple):
     """Shared reads that change before step `step`, or a chunk of each (-1: the whole of it). version: how often each shared read had
-    been filled before, chunks counted."""
+    been filled before, chunks counted. behind: of the reads, those that change for the step before it; early: the fill stands
+    before that step."""
 
     step: int
     changed: tuple[int, ...]
     version: dict[int, int]
     chunk: int = -1
+    behind: frozenset[int] = frozenset()
+    early: bool = False
+
+    def step_of(self, k: int) -> int:
+        """Return the step for which read k changes."""
+        return self.step - (k in self.behind)
 
     def spans(self, tiling: Tiling, k: int, step: LoopStep) -> list[tuple[int, int]]:
         """Return the byte ranges of the slice of read k that the fill brings."""
@@ -55,6 +64,14 @@ class Order:
     fills: list[Fill]
     actions: list[Action]
 
+    def last_fills(self) -> np.ndarray:
+        """Return (steps,): the number of the last fill that each step uses."""
+        last = np.zeros(len(self.steps), np.int64)
+        for f, fill in enumerate(self.fills):
+            at = min(map(fill.step_of, fill.changed))
+            last[at] = max(last[at], f)
+        return np.maximum.accumulate(last)
+
 
 def tile_order(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], shared: Collection[int] = (), meet: bool = False,
                limit: int | None = None) -> Order:  # fmt: skip
@@ -68,15 +85,36 @@ def tile_order(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], shared: Col
 
 
 def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -> list[Fill]:
+    """What slices need behind the beginning of the next one comes with what that one begins with: in a fill before the present step,
+    if other copies are filled than this step reads."""
     fills: list[Fill] = []
-    version = dict.fromkeys(shared, -1)
+    version, behind, gathered = dict.fromkeys(shared, -1), tiling.behind, dict(tiling.plan.gathered)
+
+    def put(step: int, changed: Sequence[int], early: bool = False, chunk: int = -1) -> None:
+        version.update({k: version[k] + 1 for k in changed})
+        late = frozenset([k for k in changed if k in behind]) if early else frozenset()
+        fills.append(Fill(step, tuple(changed), dict(version), chunk, late, early))
+
+    there = False  # what a step begins with stands before the one before
     for i, s in enumerate(steps if shared else ()):
-        changed = tuple([k for k in s.load if k in version])
-        if changed:
-            count = tiling.low.arrivals(changed, s.lo, s.hi)
+        changed = [k for k in s.load if k in version]
+        second = [k for k in changed if k in behind and i > 0]
+        first = [k for k in changed if k not in second and not there]
+        # nobody loads what is gathered, and preparing it needs nothing else
+        ready = [k for k in first if k in gathered and tiling.low.prepares((k,))]
+        if ready and len(first) > 1:
+            put(i, ready)
+            first = [k for k in first if k not in ready]
+        if first:
+            count = tiling.low.arrivals(first, s.lo, s.hi)
             for chunk in range(count) if count > 1 else (-1,):
-                version |= {k: version[k] + 1 for k in changed}
-                fills.append(Fill(i, changed, dict(version), chunk))
+                put(i, first, chunk=chunk)
+        if behind:
+            after = steps[i + 1] if i + 1 < len(steps) else s._replace(load=())
+            coming = [k for k in after.load if k in version and k not in behind]
+            there = all([after.copy[k] != s.copy[k] for k in coming])
+            if both := sorted([*second, *(coming if there else ())]):
+                put(i + 1, both, early=True)
     return fills
 
 
@@ -87,7 +125,7 @@ def _actions(tiling: Tiling, steps: Sequence[LoopStep], fills: Sequence[Fill], s
     low, gathered = tiling.low, dict(tiling.plan.gathered)
     begins: dict[int, list[int]] = {}
     for f, fill in enumerate(fills):
-        begins.setdefault(fill.step, []).append(f)
+        begins.setdefault(fill.step - fill.early, []).append(f)
     loads = [[Action("load", i, k) for k in s.load if k not in shared] for i, s in enumerate(steps)]
     parts = [
         [Action("part", access=k, fill=f) for k in fill.changed if k not in gathered] for f, fill in enumerate(fills)

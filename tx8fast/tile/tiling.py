@@ -243,7 +243,8 @@ class Tiling:
         every = self.moved_bytes() + self.work_bytes()
         if every <= machine.spm_limit - machine.spm_base or not self.opens:
             return every
-        return every - self.low.turned_bytes(self.plan.slices)
+        later = sum([(self.copies[k] - 1) * round_up(self.slice_bytes[k], ALIGN_BYTES) for k in self.behind])
+        return every - self.low.turned_bytes(self.plan.slices, later)
 
     def moved_bytes(self) -> int:
         """Bytes of the buffers from and to which slices are moved; `bufs` matters to these alone."""
@@ -274,6 +275,12 @@ class Tiling:
     def loaders(self) -> dict[int, tuple[int, int]]:
         """Which of the tiles that share a read load it, per shared read: the first one's rank, and how many."""
         return sharing.loaders(self)
+
+    @cached_property
+    def behind(self) -> frozenset[int]:
+        """Shared reads that a slice needs when the next one may have begun: they come with what that one begins with."""
+        shared = [k for k in self.low.trailing if k < len(self.plan.shared) and self.plan.shared[k] > 1]
+        return frozenset([k for k in shared if self.fills(self.accesses[k].factors) > 1])
 
     @cached_property
     def staging(self) -> list[tuple[tuple[int, ...], int, int]]:
