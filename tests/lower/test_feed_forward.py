@@ -148,32 +148,6 @@ def test_second_weights_come_with_the_next_first_ones(norm, bands) -> None:
     assert not alone.behind and not tile_order(alone, (0, 0), (8, 320)).fills
 
 
-def test_rows_that_are_gathered_come_before_weights() -> None:
-    """Of what is shared nobody loads them, and they are normalised while weights are on their way."""
-    case = grouped(feed_forward("bf16", (32,), 256, 320, 256, "gelu", (False, False), (), "test_2x2", "layernorm"))
-    low = lower(case.records[0], case.machine)[0]
-    first, second = [k for k, a in enumerate(low.reads) if a.factors == {1} and len(a.spec.shape) == 2]
-    rows, shared = low.prepared, (low.prepared, first, second)
-    plan = Plan(
-        (4, 1),
-        (8, 320),
-        (8, 64),
-        (0, 1),
-        2,
-        0,
-        0,
-        "",
-        shared=tuple(4 if k in shared else 1 for k in range(len(low.reads))),
-    )
-    for gathered, begin in (((rows, 64),), [(rows,), (first, second)]), ((), [shared]):
-        order = tile_order(Tiling(low, plan.but(gathered=gathered)), (0, 0), (8, 320), shared)
-        assert [f.changed for f in order.fills] == [*begin, (first,), *[(first, second)] * 3, (second,)]
-        places = [a.kind for a in order.actions]
-        assert places.index("emit") > max(
-            i for i, a in enumerate(order.actions) if a.kind == "exchange" and a.fill < len(begin)
-        )
-
-
 def test_hidden_values_are_made_in_the_place_of_sums() -> None:
     """What the first product makes is read by the activation alone, which writes over it: one buffer in three copies, and scratch."""
     low = lowering(feed_forward("bf16", (64,), 256, 320, 256, "gelu", (True, True), ("add",)))

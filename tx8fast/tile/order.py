@@ -88,7 +88,7 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
     """What slices need behind the beginning of the next one comes with what that one begins with: in a fill before the present step,
     if other copies are filled than this step reads."""
     fills: list[Fill] = []
-    version, behind, gathered = dict.fromkeys(shared, -1), tiling.behind, dict(tiling.plan.gathered)
+    version, behind = dict.fromkeys(shared, -1), tiling.behind
 
     def put(step: int, changed: Sequence[int], early: bool = False, chunk: int = -1) -> None:
         version.update({k: version[k] + 1 for k in changed})
@@ -100,11 +100,6 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
         changed = [k for k in s.load if k in version]
         second = [k for k in changed if k in behind and i > 0]
         first = [k for k in changed if k not in second and not there]
-        # nobody loads what is gathered, and preparing it needs nothing else
-        ready = [k for k in first if k in gathered and tiling.low.prepares((k,))]
-        if ready and len(first) > 1:
-            put(i, ready)
-            first = [k for k in first if k not in ready]
         if first:
             count = tiling.low.arrivals(first, s.lo, s.hi)
             for chunk in range(count) if count > 1 else (-1,):
