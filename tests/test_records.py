@@ -170,6 +170,28 @@ def test_fields_of_a_base_come_first() -> None:
         Longer("a").name = "b"  # type: ignore[misc]
 
 
+@pytest.mark.parametrize("decorate", [dataclasses.dataclass, dataclass])
+def test_frozen_classes_are_made_of_frozen_ones(decorate: Any) -> None:
+    @decorate(frozen=True)
+    class More(Key):
+        depth: int = 2
+
+    assert repr(More("a")).endswith("More(name='a', size=(), note='', depth=2)") and hash(More("a")) == hash(
+        More("a", note="x")
+    )
+    with pytest.raises(FrozenInstanceError):
+        More("a").depth = 3
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+
+        @decorate
+        class _Open(Key):
+            depth: int = 2
+
+
+def test_methods_are_of_the_module_of_their_class() -> None:
+    assert Key("a").__init__.__module__ == Longer("a").__init__.__module__ == __name__
+
+
 def test_own_methods_stay() -> None:
     assert Alone(1) == Alone(2) != Alone(4)
     assert (hash(Alone(1)), repr(Alone(1))) == (7, "alone")

@@ -34,7 +34,12 @@ def dataclass(cls: Any = None, /, *, frozen: bool = False, eq: bool = True, slot
 def _made(cls: Any, frozen: bool, eq: bool, slots: bool) -> Any:
     own = {*cls.__dict__}  # a method that the class has itself stays
     cls.__doc__ = cls.__doc__ or cls.__name__  # or its signature would be worked out
-    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+    # of a frozen class a frozen one is made, by this decorator as by that of the standard library
+    inherits = any(
+        getattr(base, "__dataclass_params__", None) and base.__dataclass_params__.frozen for base in cls.__mro__[1:]
+    )
+    cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, frozen=frozen and inherits)(cls)
+    cls.__dataclass_params__.frozen = frozen
     methods: dict[str, Any] = {"__init__": _first_init(cls, frozen), "__repr__": _repr_of(cls)}
     if eq:
         values = _values([f.name for f in fields(cls) if f.compare])
@@ -76,7 +81,7 @@ def _first_init(cls: type, frozen: bool) -> Callable[..., None]:
 
 def _init_of(cls: type, frozen: bool) -> Callable[..., None]:
     """Return the `__init__` that sets the fields and calls `__post_init__`, if there is one."""
-    names: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
+    names: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING, "__name__": cls.__module__}
     taken, body = [], []
     for f in fields(cls):  # type: ignore[arg-type]
         value = f.name

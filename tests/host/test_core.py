@@ -109,7 +109,7 @@ def test_a_format_that_an_instruction_does_not_take_is_told():
         row = isa.make_rows(name, 1, **dict.fromkeys((*cls.FIELDS_SPM, *cls.FIELDS_P), 1))
         for fmt, code in FORMAT_CODES.items():
             row["fmt"] = code
-            found = [text for _, text in isa.field_problems(row)]
+            found = [text for _, text in isa.value_problems(row)]
             assert any(text.startswith(f"format {fmt} of a {name}, required ") for text in found) == (
                 fmt not in cls.FORMATS
             )
