@@ -11,8 +11,12 @@ from support.small_graph import SmallGraph
 
 from tx8fast.api import compile_ir
 from tx8fast.errors import ConfigError, InfeasibleError
+from tx8fast.graph_table import TensorSpec
+from tx8fast.lower.collective import _flat
+from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import ChipGrid, load_machine, topology
-from tx8fast.numerics.formats import np_dtype
+from tx8fast.numerics.formats import ITEM_BYTES, np_dtype
+from tx8fast.numerics.layout import batch_used_bytes, npc
 from tx8fast.options import CompileOptions
 from tx8fast.program.verify import verify
 
@@ -212,3 +216,27 @@ def test_groups_that_do_not_fit_the_chips():
 def test_sums_of_other_formats_have_no_engine():
     with pytest.raises(InfeasibleError, match="all_reduce by add of i32: the vector engine combines bf16, f16, f32"):
         compiled("all_reduce", (8,), "i32", (2, 1), combine="add")
+
+
+@pytest.mark.parametrize("shape", [(11, 64), (1, 64), (3, 5, 36), (3, 8, 64), (2, 7, 200)])
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_bytes_behind_the_last_position_stay_out(shape: tuple[int, ...], dtype: str, n: int) -> None:
+    """All others are in one chunk, and come once, in whatever parts they are moved."""
+    spec = TensorSpec(shape, dtype, "blocked")
+    batches, positions, channels = npc(shape)
+    stride, used = spec_bytes(spec) // batches, batch_used_bytes(positions, channels, dtype)
+    times = np.zeros(spec_bytes(spec), int)
+    for k in range(n):
+        chunk = _flat(spec, k, n, ITEM_BYTES[dtype])
+        for lo in range(0, chunk.nbytes, 384):
+            hi = min(lo + 384, chunk.nbytes)
+            moves = list(chunk.moves(lo, hi))
+            assert [at for _, at, _, _ in moves] == np.cumsum(
+                [0, *[run * runs for *_, run, runs in moves[:-1]]]
+            ).tolist()
+            assert sum(run * runs for *_, run, runs in moves) == hi - lo
+            for ddr, _, run, runs in moves:
+                for i in range(runs):
+                    times[ddr + i * chunk.stride : ddr + i * chunk.stride + run] += 1
+    assert (times.reshape(batches, stride) == (np.arange(stride) < used)).all()

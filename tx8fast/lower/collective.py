@@ -25,6 +25,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import ChipGrid, Machine, topology
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
+from tx8fast.numerics.layout import batch_used_bytes, npc
 from tx8fast.records import dataclass
 
 ADDERS = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
@@ -34,21 +35,22 @@ MAX_ELEMS = 1 << 20  # of one vector instruction
 
 @dataclass(frozen=True)
 class Chunk:
-    """`nbytes` in DDR in runs of `run` bytes, `stride` apart, the first at `base`."""
+    """`nbytes` in DDR in runs of `run` bytes, `stride` apart, the first at `base`, behind the first `begin` bytes of these."""
 
     base: int
     nbytes: int
     run: int
     stride: int
+    begin: int = 0
 
     def moves(self, lo: int, hi: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield (DDR offset, offset behind lo, run bytes, runs) for bytes [lo, hi) of the chunk: a cut run, whole ones, a cut run."""
-        at = lo
-        while at < hi:
+        at, end = self.begin + lo, self.begin + hi
+        while at < end:
             row, inside = divmod(at, self.run)
-            size = min(self.run - inside, hi - at)
-            runs = (hi - at) // self.run if size == self.run else 1
-            yield self.base + row * self.stride + inside, at - lo, size, runs
+            size = min(self.run - inside, end - at)
+            runs = (end - at) // self.run if size == self.run else 1
+            yield self.base + row * self.stride + inside, at - self.begin - lo, size, runs
             at += size * runs
 
 
@@ -330,11 +332,19 @@ class _Round:
 
 
 def _flat(spec: TensorSpec, chunk: int, n: int, item: int) -> Chunk:
-    """Return chunk `chunk` of the bytes as they lie, cut in n; the last ones may be shorter, or empty."""
-    whole = spec_bytes(spec)
+    """Return chunk `chunk` of the bytes as they lie, cut in n; the last ones may be shorter, or empty. What fills up a batch of a
+    channel-blocked tensor behind its last position stays out: nobody has written it."""
+    batches, stride = 1, spec_bytes(spec)
+    run = stride
+    if spec.layout == "blocked":
+        batches, positions, channels = npc(spec.shape)
+        run, stride = batch_used_bytes(positions, channels, spec.dtype), stride // max(1, batches)
+    if run == stride:
+        batches, run, stride = 1, batches * run, batches * stride
+    whole = batches * run
     size = round_up(-(-whole // n), UNIT * item) if n > 1 else whole
     lo, hi = min(whole, chunk * size), min(whole, (chunk + 1) * size)
-    return Chunk(lo, hi - lo, max(1, hi - lo), max(1, hi - lo))
+    return Chunk(0, hi - lo, max(1, run), max(1, stride), lo)
 
 
 def _part(spec: TensorSpec, dim: int, index: int, n: int, item: int) -> Chunk:
