@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -223,3 +224,13 @@ def test_help_imports_nothing_heavy(repo_root):
 def test_module_entry_point(repo_root):
     done = subprocess.run([sys.executable, "-m", "tx8fast", "--version"], capture_output=True, text=True, cwd=repo_root)
     assert done.stdout.split() == ["tx8fast", tx8fast.__version__]
+
+
+@pytest.mark.parametrize("given, found", [({}, "4"), ({"OPENBLAS_THREAD_TIMEOUT": "9"}, "9")])
+def test_threads_of_the_matrix_library_sleep_unless_told_otherwise(given: dict[str, str], found: str) -> None:
+    """The library reads it when it is loaded, which is after the command line has begun."""
+    code = ("import os, sys; from tx8fast.cli import main; before = 'numpy' in sys.modules; sys.argv = ['tx8fast', '--version']; main()\n"
+            "print(before, os.environ['OPENBLAS_THREAD_TIMEOUT'])")  # fmt: skip
+    plain = {k: v for k, v in os.environ.items() if k != "OPENBLAS_THREAD_TIMEOUT"}
+    done = subprocess.run([sys.executable, "-c", code], env=plain | given, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == f"False {found}"

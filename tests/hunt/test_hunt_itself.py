@@ -22,6 +22,7 @@ from hunt.formats import F16, F32
 from hunt.generate import Generator, Program, alone_of, pairs_of
 from hunt.pairs import TRIES, OpenPairs
 from hunt.recipes import apply, declared_call, kinds, name_of, possible
+from hunt.recipes_network import einsum
 from hunt.shrink import shrink
 from hunt.starts import STARTS
 from hunt.store import load, save, setting_of
@@ -66,14 +67,16 @@ def test_operators_come_from_the_importer():
     assert possible(("", "Relu"), ("", "Exp")) and not possible(("", "NonZero"), ("", "Conv"))
 
 
-@pytest.mark.parametrize("rank", range(9))
+@pytest.mark.parametrize("rank", range(7))
 def test_every_dimension_of_a_sum_has_a_letter(rank):
-    """Or the recipe says that the value does not fit."""
-    for seed in range(8):
+    """Of a matrix and more; others do not fit, nor results that are too large for a hunted model."""
+    made = 0
+    for seed in range(24):
         d = Draft(np.random.default_rng(seed), F32)
         x = d.input(np.ones((2,) * rank, np.float32))
         with contextlib.suppress(Unfit):
-            apply(d, x, ("", "Einsum"))
+            made += einsum(d, x, "Einsum").rank > 0
+    assert (made > 0) == (rank >= 2)
 
 
 def test_an_operator_without_a_recipe_is_called_as_declared():

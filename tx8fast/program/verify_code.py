@@ -35,7 +35,6 @@ WDMA = 3
 ENGINE_UNITS = 5  # units below this one are engines
 KCORE_UNIT = 5
 WORDS_BUT_OFFSETS = isa.words_but("ddr", "ddr_step")
-NOWHERE = np.zeros(0, np.int64)
 SPARSE = 16  # places for each row that runs, from which on they are sorted instead of counted
 BATCH_ROWS = 1 << 15  # rows that are looked at together
 FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
@@ -78,8 +77,9 @@ class Batch:
             np.concatenate([c.rows.view(np.uint8) for c in codes]).view(RECORD) if sum(lengths) else np.zeros(0, RECORD)
         )
         self.of = np.repeat(np.arange(len(codes)), lengths)  # every row's code
-        known: dict[int, int] = {}
-        self.home = [known.setdefault(id(c.segment), len(known)) for c in codes]  # every code's segment
+        self.segments = list({id(c.segment): c.segment for c in codes}.values())
+        number = {id(s): n for n, s in enumerate(self.segments)}
+        self.home = self.each([number[id(c.segment)] for c in codes])  # every row's segment
 
     def each(self, values: Sequence[int]) -> np.ndarray:
         """Return a value per code as a column over rows."""
@@ -96,7 +96,7 @@ class Batch:
     def kinds(self) -> tuple[np.ndarray, np.ndarray]:
         """A number per row, equal for rows of one segment that differ in their DDR offsets alone, and the first row of each. What
         does not speak of offsets is checked once for all of a kind: of a language model's rows two or three in a hundred."""
-        return distinct_rows(isa.words_of(self.rows), WORDS_BUT_OFFSETS, self.each(self.home))
+        return distinct_rows(isa.words_of(self.rows), WORDS_BUT_OFFSETS, self.home)
 
     def of_kind(self, bad: np.ndarray) -> np.ndarray:
         """Return which rows are of these kinds, a mask or numbers."""
@@ -146,7 +146,7 @@ class Batch:
             (at[(number < 0) | (number >= slots[at])], lambda b: f"row numbers in a slot outside [0, {slots[b]})"),
             (kcore[(routine < 0) | (routine >= routines[kcore])], lambda b: f"routine outside [0, {routines[b]})"),
         ):  # fmt: skip
-            at_all = np.flatnonzero(self.of_kind(bad)) if bad.any() or bad.dtype != bool and len(bad) else NOWHERE
+            at_all = np.flatnonzero(self.of_kind(bad))
             for c in isa.distinct(self.of[at_all]):
                 own = at_all[self.of[at_all] == c]
                 self.report(own, text(self.kinds[0][own[0]]), fatal=True)
@@ -222,8 +222,7 @@ class Batch:
                 r, k = np.argwhere(off)[0].tolist()
                 text = f"{isa.class_of(int(own['opcode'][r])).NAME} operand at SPM {own['spm'][r, k]:#x}, required a multiple of {need[r, k]}"
                 self.report(self.of_kind(at[off.any(axis=1)]), text)
-        table = Places([c.segment for c in self.codes])
-        home, argument = self.each(table.number)[first], self.arguments[first]
+        table, home, argument = Places(self.segments), self.home[first], self.arguments[first]
         for span, verb in zip(isa.spm_ranges(rows, families), ("reads", "writes"), strict=True):
             self._check_ranges(span, verb, table, home, argument)
 

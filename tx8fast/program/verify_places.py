@@ -16,25 +16,20 @@ PLACE = 1 << 33
 
 
 class Places:
-    """The buffers of several segments, ordered so that one bisection tells whether some buffer holds a range: of all that
+    """The buffers of several segments, each given once and named by its place, ordered so that one bisection tells whether some buffer holds a range: of all that
     begin in front of it, the one that ends last."""
 
-    EVERY, IN_TURN, ARGUMENT = (
-        0,
-        1,
-        2,
-    )  # sets of a segment's buffers: all, those of several arguments, those of each argument
+    # sets of a segment's buffers: all, those of several arguments, those of each argument
+    EVERY, IN_TURN, ARGUMENT = range(3)
 
     def __init__(self, segments: Sequence[Segment]) -> None:
-        known: dict[int, int] = {}
-        self.number = [known.setdefault(id(s), len(known)) for s in segments]
         self.width = max((s.n_args for s in segments), default=0) + self.ARGUMENT
         begins, ends = [], []
-        for s in {id(s): s for s in segments}.values():
+        for number, s in enumerate(segments):
             start, size, argument = np.asarray(s.buffers, np.int64).reshape(-1, 3).T
             moved = argument != SCRATCH
             own = np.where(argument[moved] == SEVERAL, self.IN_TURN, self.ARGUMENT + argument[moved])
-            sets = np.concatenate([np.full(len(start), self.EVERY), own]) + known[id(s)] * self.width
+            sets = np.concatenate([np.full(len(start), self.EVERY), own]) + number * self.width
             begins.append(sets * PLACE + np.concatenate([start, start[moved]]))
             ends.append(begins[-1] + np.concatenate([size, size[moved]]))
         begin, end = np.concatenate([*begins, np.zeros(0, np.int64)]), np.concatenate([*ends, np.zeros(0, np.int64)])

@@ -36,12 +36,12 @@ def undisturbed(planned: Planned, near: Sequence[Tiling], machine: Machine) -> P
         plans = [t.plan for t in (tiling, *near) if not t.plan.kept]
         banded = [made for plan in plans if (made := _longest(low, plan, room_bytes)) is not None]
         options += sorted(banded, key=lambda option: math.prod(option.trips))[:1]
-    timer = {option.low: PlanTimer(option.low, machine) for option in options}
-    timed = [option.but(estimate_cycles=timer[option.low].final(option)) for option in options]
-    cost = lambda t, lost: t.plan.estimate_cycles * (1 + lost)  # noqa: E731
-    best = min(timed, key=lambda option: cost(option, lost_share(option)), default=None)
-    if best is None or cost(best, lost_share(best)) >= cost(tiling, share):
+    timers = {low: PlanTimer(low, machine) for low in dict.fromkeys([option.low for option in options])}
+    timed = [option.but(estimate_cycles=timers[option.low].final(option)) for option in options]
+    costs = [option.plan.estimate_cycles * (1 + lost_share(option)) for option in timed]
+    if min(costs, default=math.inf) >= tiling.plan.estimate_cycles * (1 + share):
         return planned
+    best = timed[costs.index(min(costs))]
     return replace(planned, tiling=best.but(runner_up=tiling.plan.but(runner_up=None)))
 
 

@@ -37,7 +37,7 @@ REFINE_BEST = 2  # more with the best sharding
 TRIED_ALONE = (
     2  # of these, plans with shared loads that are also tried without (where operands may stay all of them), unless
 )
-FIRST_ALONE = 3  # of these, those that are tried first
+FIRST_ALONE = 3  # of these, those that are tried first; no program of the replay corpus takes other cycles than where all are tried
 FAR_BELOW = (
     1.5  # times the best trial is less than what the DDR needs; sizes in scratchpad are somewhat above those in DDR
 )
