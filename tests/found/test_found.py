@@ -17,6 +17,11 @@ import pytest
 from onnx import TensorProto, helper
 from support.whole_model import wrong_values
 
+from tx8fast.api import compile_ir, prove_ir
+from tx8fast.frontend.onnx import import_model
+from tx8fast.machine import load_machine
+from tx8fast.options import CompileOptions
+
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "found"
 #: roundings of the largest value by which a deep model may be off more than its inputs' roundings say
 DEEP = {"apertus": 8.0}
@@ -92,3 +97,32 @@ def test_a_loop_of_many_trips_that_collects_results() -> None:
     made = model([node("Loop", ["n", "t", "x"], ["y", "s"], body=body)], {"x": ((2, 3), F)},
                  {"y": ((2, 3), F), "s": ((130, 2, 3), F)}, {"n": np.int64(130), "t": np.bool_(True)})  # fmt: skip
     assert not wrong_values(made, "fp32", 2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3e4])
+@pytest.mark.parametrize("low", [-1e30, -1e9, -1e4, -8.0])
+@pytest.mark.parametrize("mask", ["band", "rows without any", "added"])
+def test_what_hides_a_score_is_itself_a_score(mask: str, low: float, scale: float) -> None:
+    """A row that sees nothing has equal shares, and scores below -1e4 that are seen are not more than hidden ones."""
+    node, keys = helper.make_node, 130
+    band = np.tri(keys, dtype=bool)
+    if mask == "rows without any":
+        band[[5, 70]] = False
+    nodes = [node("MatMul", ["q", "k"], ["p"]), node("Mul", ["p", "scale"], ["s"])]
+    if mask == "added":
+        nodes += [node("Add", ["s", "hidden"], ["m"])]
+    else:
+        nodes += [node("And", ["some", "band"], ["seen"]), node("Where", ["seen" if mask != "band" else "band", "s", "low"], ["m"])]  # fmt: skip
+    nodes += [node("Softmax", ["m"], ["w"], axis=-1), node("MatMul", ["w", "v"], ["y"])]
+    inputs: dict = {"q": ((2, keys, 16), F), "k": ((2, 16, keys), F), "v": ((2, keys, 16), F)}
+    if mask != "added":
+        inputs["some"] = ((keys, keys), B)
+    made = model(nodes, inputs, {"y": ((2, keys, 16), F)},
+                 {"band": band, "low": np.float32(low), "scale": np.float32(scale),
+                  "hidden": np.where(band, 0, low).astype(np.float32)})  # fmt: skip
+    wrong = {opt: wrong_values(made, "fp32", opt) for opt in (1, 3)}
+    assert not any(wrong.values()), wrong
+    options = CompileOptions(opt=3)
+    program = compile_ir(import_model(made), load_machine("tx8"), options).program
+    report = prove_ir(program, import_model(made), options, quick=True)
+    assert not report.failures and not report.outside

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from hunt.draft import Draft, Value
-from hunt.formats import F32, I64
+from hunt.formats import F16, F32, I64
 
 Idiom = Callable[[Draft], None]
 IDIOMS: dict[str, Idiom] = {}
@@ -98,8 +98,14 @@ def scores(d: Draft) -> None:
         elif step == "mask" and d.chance(0.6):
             y = d.op("Add", y, d.floats(y, d.pick([(s, t), (t,), (s, 1), y.shape])))
         elif step == "mask":
-            seen = d.weight(np.tril(np.ones((s, t), bool), max(0, t - s)))
-            y = d.op("Where", seen, y, d.weight(np.asarray(d.pick([-1e4, -8.0]), np.float32), y.code))
+            band = np.tril(np.ones((s, t), bool), max(0, t - s))
+            low = d.pick([-6.5e4, -1e4, -8.0] if y.code == F16 else [-1e30, -1e9, -1e4, -8.0])
+            if d.chance(0.3):
+                y = d.op("Add", y, d.weight(np.where(band, 0, low).astype(np.float32), y.code))
+            else:
+                if d.chance(0.3):
+                    band[d.int(0, s - 1)] = False  # a row that sees nothing
+                y = d.op("Where", d.weight(band), y, d.weight(np.asarray(low, np.float32), y.code))
         else:
             y = d.op("Softmax", y, axis=d.pick([-1, -1, -1, y.rank - 2 if y.rank > 1 else 0]))
     p = y

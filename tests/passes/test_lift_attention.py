@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from passes.lift_check import constant, lifted
-from support.small_graph import SmallGraph, ops_of
+from support.small_graph import SmallGraph, kinds, ops_of
 
+from tx8fast.ir.attrs import DENSE_DTYPES
+from tx8fast.passes.fold_constants import FoldConstants
 from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
 
 CAUSAL = np.where(np.tri(6, dtype=bool), 0, -np.inf).astype(np.float32)
@@ -42,6 +44,56 @@ def test_scale_and_mask(scale, value, masked):
     assert [k for k in left if k != "transpose"] == ["gemm", "softmax", "gemm"]
     (soft,) = ops_of(p, "softmax")
     assert soft.attrs["scale"] == value and len(soft.operands) == 1 + masked
+
+
+ROWS = np.tri(6, dtype=bool)
+EMPTY = np.where(np.arange(6)[:, None] == 2, False, ROWS)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    "dtype, low, seen, found",
+    [
+        ("f32", -np.inf, EMPTY, "both"),
+        ("f32", -1e30, EMPTY, "both"),
+        ("f32", -1e9, EMPTY, "share"),
+        ("f32", -1e4, ROWS, ""),  # a score, like any other
+        ("f16", -np.inf, EMPTY, "both"),
+        ("f16", -65504.0, ROWS, "share"),
+        ("f16", -65504.0, EMPTY, ""),  # -65504 and a score are not -65504, so that the row's shares would differ
+        ("f16", -65504.0, None, ""),
+        ("f16", -3e4, ROWS, ""),
+    ],
+)
+def test_a_choice_becomes_a_mask_where_it_hides(dtype, low, seen, found, log):
+    g = SmallGraph(x=((2, S, T), dtype), seen=((S, T), "pred"))
+    visible = g.args["seen"] if seen is None else constant(g, seen, np.bool_)
+    y = g("softmax", g("select", visible, g.args["x"], constant(g, low, DENSE_DTYPES[dtype][1])), log=log)
+    inputs = {"seen": EMPTY} if seen is None else {}
+    with np.errstate(invalid="ignore"):
+        left = lifted(g.done(y=y), LiftAttention(), inputs=inputs)
+    lifts = found == "both" or found == "share" and not log
+    assert left == (["select", "add", "softmax"] if lifts else ["select", "softmax"])
+
+
+@pytest.mark.parametrize("low, rows, deep", [(-1e9, ROWS, True), (-1e30, ROWS, False), (-1e4, ROWS, False)])
+def test_a_known_mask_hides_with_what_absorbs(low, rows, deep):
+    g = inputs()
+    _, y = attention(g, g.array("m", np.where(rows, 0, low).astype(np.float32)))
+    p = g.done(y=y)
+    assert lifted(p, LiftAttention(), tolerance=1e-4).count("select") == deep
+    lifted(p, FoldConstants())
+    lifted(p, CountCausalWork(), tolerance=1e-4)
+    (soft,) = ops_of(p, "softmax")
+    assert soft.attrs["visible"] == ((0, 0) if deep or low == -1e30 else ())
+
+
+def test_a_known_mask_with_an_empty_row_stays():
+    g = inputs()
+    _, y = attention(g, g.array("m", np.where(EMPTY, 0, -1e9).astype(np.float32)))
+    p = g.done(y=y)
+    LiftAttention().run(p)
+    assert "select" not in kinds(p)
 
 
 @pytest.mark.parametrize("mask", ["none", "causal", "chosen"])

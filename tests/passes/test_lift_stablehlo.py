@@ -52,15 +52,6 @@ def test_no_softmax(wrong):
     assert "softmax" not in lifted(g.done(y=g("div", e, s)), LiftStablehlo())
 
 
-@pytest.mark.parametrize("low, found", [(-1e30, True), (-3.0, False)])
-def test_choice_becomes_a_mask(low, found):
-    g = SmallGraph(x=((2, 4, 4), "f32"))
-    visible = g("constant", value=constant(g, np.tril(np.ones((4, 4), bool)), bool).op.attrs["value"])
-    y = g("softmax", g("select", visible, g.args["x"], constant(g, low)), axis=-1, scale=1.0, log=False)
-    kinds = lifted(g.done(y=y), LiftStablehlo())
-    assert kinds == (["select", "add", "softmax"] if found else ["select", "softmax"])
-
-
 @pytest.mark.parametrize("one, found", [(1.0, True), (2.0, False)])
 def test_sigmoid(one, found):
     g = SmallGraph(x=((4, 8), "f32"))

@@ -1,6 +1,6 @@
 """Recognises the parts of attention around its softmax: scale, mask, guard against empty rows, causal products.
 
-May import: ir, passes.base, passes.canonicalize, passes.lift_match, weights (mask value). Must not: change numbers beyond
+May import: ir, passes.base, passes.canonicalize, passes.lift_{masks,match}, weights (mask value). Must not: change numbers beyond
 rounding for finite activations. A row without any visible key gives zeros before and after.
 """
 
@@ -16,10 +16,10 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.equation import bind
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
-from tx8fast.ir.types import NoneType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize import mask_fits
+from tx8fast.passes.lift_masks import ABSORBS, HIDDEN, chosen_mask, deep_mask, mask_of
 from tx8fast.passes.lift_match import (
     Constants,
     made_by,
@@ -33,21 +33,15 @@ from tx8fast.passes.lift_match import (
 from tx8fast.records import dataclass
 from tx8fast.weights import MASK_VALUE
 
-#: additive masks at or below this hide a position: exp of it is 0 beside any visible score
-_HIDDEN = -1e4
+#: a mask at or below this may be rounded to a half format
+_LOW = -1e4
 _FLOATS = ("bf16", "f16", "f32")
 _PRODUCTS = ("gemm", "contract")
 
 
-def _mask_of(op: Op) -> Value | None:
-    if len(op.operands) < 2 or type(op.operands[1].type) is NoneType:
-        return None
-    return op.operands[1]
-
-
 def _rebuild(op: Op, rw: Rewriter, x: Value, mask: Value | None, scale: float) -> None:
     operands = [x] if mask is None else [x, mask]
-    visible = op.attrs["visible"] if mask is _mask_of(op) else ()
+    visible = op.attrs["visible"] if mask is mask_of(op) else ()
     rw.replace_with(op, "softmax", *operands, axis=op.attrs["axis"], scale=scale, log=op.attrs["log"], visible=visible)
 
 
@@ -75,7 +69,7 @@ def _is_score(v: Value) -> bool:
 def _mask(op: Op, rw: Rewriter) -> bool:
     """softmax(x + mask)."""
     total = made_by(op.operands[0], "add")
-    if total is None or not used_once(total.result) or _mask_of(op) is not None or op.attrs["scale"] != 1.0:
+    if total is None or not used_once(total.result) or mask_of(op) is not None or op.attrs["scale"] != 1.0:
         return False
     if not _on_rows(op):
         return False
@@ -93,7 +87,7 @@ def _scale(op: Op, rw: Rewriter) -> bool:
     found = scaled(op.operands[0])
     if found is None or not used_once(op.operands[0]) or not _on_rows(op):
         return False
-    _rebuild(op, rw, found[0], _mask_of(op), op.attrs["scale"] * found[1])
+    _rebuild(op, rw, found[0], mask_of(op), op.attrs["scale"] * found[1])
     return True
 
 
@@ -117,7 +111,7 @@ def _scaled_operands(op: Op, rw: Rewriter) -> bool:
         rw.replace(v.op, [found[0]])  # type: ignore[arg-type]
     if factor == 1.0:
         return False
-    _rebuild(op, rw, op.operands[0], _mask_of(op), op.attrs["scale"] * factor)
+    _rebuild(op, rw, op.operands[0], mask_of(op), op.attrs["scale"] * factor)
     return True
 
 
@@ -127,7 +121,7 @@ def _narrow(constants: Constants) -> Pattern:
         soft, dtype = made_by(op.operands[0], "softmax"), op.result.dtype
         if soft is None or not used_once(soft.result) or dtype not in ("bf16", "f16") or soft.result.dtype != "f32":
             return False
-        widened, mask = made_by(soft.operands[0], "convert"), _mask_of(soft)
+        widened, mask = made_by(soft.operands[0], "convert"), mask_of(soft)
         if widened is None or widened.operands[0].dtype != dtype:
             return False
         operands = [widened.operands[0]]
@@ -151,7 +145,7 @@ def _keeps_its_meaning(mask: Value, dtype: str, constants: Constants) -> bool:
         wide = np.asarray(known).astype(np.float32)
         with np.errstate(over="ignore"):
             narrow = wide.astype(DENSE_DTYPES[dtype][1]).astype(np.float32)
-        if not ((narrow == wide) | ((wide <= _HIDDEN) & np.isfinite(narrow))).all():
+        if not ((narrow == wide) | ((wide <= _LOW) & np.isfinite(narrow))).all():
             return False
     return True
 
@@ -194,7 +188,7 @@ def _guard(constants: Constants) -> Pattern:
             return False
         if soft.attrs["log"] or not _on_rows(soft) or soft.result.dtype not in _FLOATS:
             return False
-        mask = _mask_of(soft)
+        mask = mask_of(soft)
         if mask is None:
             if made_by(soft.operands[0], "add") is not None:
                 return False  # a mask that is not recognised
@@ -255,14 +249,14 @@ def _macs(op: Op) -> int:
     return math.prod(bind(op.attrs["equation"], (a, b), op.attrs["sizes"], op).sizes.values())
 
 
-def band_of(mask: np.ndarray) -> tuple[int, int] | None:
+def band_of(mask: np.ndarray, hidden: float) -> tuple[int, int] | None:
     """Return (offset, window) if row i of a mask [..., rows, columns] is 0 in columns (i + offset - window, i + offset]
-    and hides all others, window 0 for no lower end; else None."""
+    and `hidden` or less in all others, window 0 for no lower end; else None."""
     if mask.ndim < 2 or math.prod(mask.shape[:-2]) != 1:
         return None
     x = mask.reshape(mask.shape[-2:]).astype(np.float32)
     seen = x == 0
-    if not np.array_equal(seen, x > _HIDDEN) or not seen[0].any():
+    if not np.array_equal(seen, x > hidden) or not seen[0].any():
         return None
     rows, columns = mask.shape[-2], mask.shape[-1]
     offset = columns - 1 - int(seen[0, ::-1].argmax())
@@ -280,7 +274,7 @@ def _causal(constants: Constants) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
         """A known mask that hides positions: the products around it are needed at the visible ones only, and a plain
         band of visible columns is noted at the softmax."""
-        mask = _mask_of(op)
+        mask = mask_of(op)
         if mask is None or not static(op.result):
             return False
         v = op.result
@@ -293,10 +287,11 @@ def _causal(constants: Constants) -> Pattern:
         known = constants.array(mask) if (products or not op.attrs["visible"]) and mask.shape[-1] != 1 else None
         if known is None or not known.size:
             return False
-        visible = int((known.astype(np.float32) > _HIDDEN).sum())
+        hidden = HIDDEN["f16"] if mask.dtype == "f16" else ABSORBS
+        visible = int((known.astype(np.float32) > hidden).sum())
         if visible == known.size:
             return False
-        band = band_of(known) if _on_rows(op) and not op.attrs["visible"] else None
+        band = band_of(known, hidden) if _on_rows(op) and not op.attrs["visible"] else None
         if band is not None:
             op.attrs["visible"] = band
         elif not products:
@@ -317,7 +312,16 @@ class LiftAttention(CompilerPass):
 
     def run(self, program: IRProgram) -> PassResult:
         constants = Constants(program, self.limit_bytes)
-        patterns = (_mask, _scale, _scaled_operands, _narrow(constants), _guard(constants), _always_seen(constants))
+        patterns = (
+            _mask,
+            chosen_mask(constants),
+            deep_mask(constants),
+            _scale,
+            _scaled_operands,
+            _narrow(constants),
+            _guard(constants),
+            _always_seen(constants),
+        )
         result = rewrite_greedily(program.ctx, program.module, patterns)
         return PassResult(result.changed, {**result.applied, "dead": result.dead})
 

@@ -1,4 +1,4 @@
-"""Recognises what JAX programs spell out in primitives: softmax, its masks, sigmoid, layer norm with the short variance.
+"""Recognises what JAX programs spell out in primitives: softmax, sigmoid, layer norm with the short variance.
 
 May import: ir, passes.base, passes.canonicalize, passes.lift_match, passes.lift_norm. Must not: change numbers beyond
 rounding. Runs before the other lifting passes, which finish what is begun here.
@@ -12,13 +12,11 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_match import made_by, orders, same, scalar, static, used_once
+from tx8fast.passes.lift_match import made_by, orders, same, static, used_once
 from tx8fast.passes.lift_norm import _mean, _squared
 from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
-#: a score replaced by this or less is hidden beside any visible one
-_HIDDEN = -1e4
 
 
 def _seen(v: Value) -> Value:
@@ -96,29 +94,6 @@ def _log_softmax(op: Op, rw: Rewriter) -> bool:
     if not same(_seen(found[0]), _seen(other[0])) or other[0].shape != op.result.shape:
         return False
     rw.replace_with(op, "softmax", _as(rw, other[0], op.result, op), axis=total[1], scale=1.0, log=True)
-    return True
-
-
-@pattern("softmax", benefit=4)
-def _chosen_mask(op: Op, rw: Rewriter) -> bool:
-    """softmax(where(visible, x, -large)): the same as an additive mask, which depends on `visible` alone."""
-    choice = made_by(op.operands[0], "select")
-    if choice is None or len(op.operands) > 1 or op.attrs["scale"] != 1.0:
-        return False
-    visible, x, other = choice.operands
-    low = splat(other)
-    if low is None or low > _HIDDEN or x.type is not choice.result.type or made_by(x, "select") is not None:
-        return False
-    zero, hidden = scalar(rw, 0.0, x.dtype, op), scalar(rw, float(low), x.dtype, op)
-    mask = rw.insert("select", visible, zero, hidden, before=op).result
-    rw.replace_with(
-        op,
-        "softmax",
-        rw.insert("add", x, mask, before=op).result,
-        axis=op.attrs["axis"],
-        scale=1.0,
-        log=op.attrs["log"],
-    )
     return True
 
 
@@ -202,7 +177,7 @@ def _short_layernorm(op: Op, rw: Rewriter) -> bool:
     return False
 
 
-PATTERNS: tuple[Pattern, ...] = (_softmax, _log_softmax, _chosen_mask, _sigmoid, _scale_last, _short_layernorm)
+PATTERNS: tuple[Pattern, ...] = (_softmax, _log_softmax, _sigmoid, _scale_last, _short_layernorm)
 
 
 @dataclass(frozen=True)

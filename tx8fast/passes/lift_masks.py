@@ -1,0 +1,84 @@
+"""Masks of a softmax: a choice between scores and a low number, and known masks that do not hide well.
+
+May import: ir, passes.canonicalize, passes.lift_match, weights (mask value). Must not: take a number that a score may be for one
+that hides, or change the shares of a row that sees nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tx8fast.ir.core import Op, Value
+from tx8fast.ir.rewrite import Pattern, Rewriter
+from tx8fast.ir.types import NoneType
+from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.lift_match import Constants, made_by, scalar
+from tx8fast.weights import MASK_VALUE
+
+#: masks at or below this hide a position: its exponential is 0 beside any visible score. Scores near 1e9 stand 64 apart in
+#: f32 and further in bf16, and none of f16 is below -65504; -1e4, which some models take, is a score that is really met
+HIDDEN = {"f32": -1e9, "bf16": -1e9, "f16": -6e4}
+#: at or below this a sum with any score is the number itself, as half the distance to the next one is 1e22 or more
+ABSORBS = -1e30
+
+
+def mask_of(op: Op) -> Value | None:
+    """Return the mask that a softmax adds, if any."""
+    if len(op.operands) < 2 or type(op.operands[1].type) is NoneType:
+        return None
+    return op.operands[1]
+
+
+def chosen_mask(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """softmax(where(visible, x, low)) for a low that hides: an additive mask, which depends on `visible` alone. A row that sees
+        nothing has equal shares of all positions, which the mask must give, too: it absorbs what it is added to, or there is none."""
+        choice = made_by(op.operands[0], "select")
+        if choice is None or mask_of(op) is not None or op.attrs["scale"] != 1.0:
+            return False
+        visible, x, other = choice.operands
+        low = splat(other)
+        if low is None or x.type is not choice.result.type or made_by(x, "select") is not None:
+            return False
+        if low > ABSORBS:
+            # the logarithm of a share of nothing shows the number itself
+            if op.attrs["log"] or low > HIDDEN.get(x.dtype, -math.inf):
+                return False
+            if x.dtype != "f16":
+                low = MASK_VALUE[x.dtype]
+            elif not _sees_some(constants.array(visible), op):
+                return False
+        zero, hidden = scalar(rw, 0.0, x.dtype, op), scalar(rw, float(low), x.dtype, op)
+        mask = rw.insert("select", visible, zero, hidden, before=op).result
+        total = rw.insert("add", x, mask, before=op).result
+        rw.replace_with(op, "softmax", total, axis=op.attrs["axis"], scale=1.0, log=op.attrs["log"])
+        return True
+
+    return Pattern("chosen-mask", ("tx8be.softmax",), apply, benefit=4)
+
+
+def deep_mask(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """A known mask whose rows all see something hides with what absorbs, instead of with numbers that could be scores."""
+        mask = mask_of(op)
+        known = None if mask is None or op.attrs["log"] or op.attrs["visible"] else constants.array(mask)
+        if mask is None or known is None or mask.dtype not in ("f32", "bf16"):
+            return False
+        hides, wide = HIDDEN[mask.dtype], known.astype(np.float32)
+        if not ((wide <= hides) & (wide > ABSORBS)).any() or not _sees_some(wide > hides, op):
+            return False
+        seen = rw.insert("gt", mask, scalar(rw, hides, mask.dtype, op), before=op).result
+        low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, op)
+        rw.set_operand(op, 1, rw.insert("select", seen, mask, low, before=op).result)
+        return True
+
+    return Pattern("deep-mask", ("tx8be.softmax",), apply)
+
+
+def _sees_some(visible: np.ndarray | None, op: Op) -> bool:
+    """Say whether known truth values have a true one along the axis of the softmax `op` everywhere."""
+    rank = len(op.result.shape)
+    axis = op.attrs["axis"] % rank - rank
+    return visible is not None and bool(visible.any(axis).all() if visible.ndim >= -axis else visible.all())
