@@ -74,9 +74,11 @@ class Stream(Lowering, ABC):
     resident: tuple[Fill, ...] = ()  # loaded once, before the first round
 
     def spread_over_tiles(self) -> None:
-        """Find how many images each tile has. Whether idle tiles are worth it is a matter of price."""
+        """Find how many images each tile has. Whether tiles without one are worth it is a matter of price; they load weights for
+        the others, so that fewer images do not wait longer for these."""
         self.images_per_tile = -(-self.n_images // self.machine.n_tiles)
         self.tiles = -(-self.n_images // self.images_per_tile)
+        self.loaders = self.machine.n_tiles
         self.capacity = self.machine.spm_limit - self.machine.spm_base
 
     @abstractmethod
@@ -112,11 +114,11 @@ class Stream(Lowering, ABC):
 
     def sharable(self, size_bytes: int) -> bool:
         """True for weights that the tiles load together."""
-        return self.tiles > 1 and self.sharing and size_bytes >= SHARE_MIN_BYTES
+        return self.loaders > 1 and self.sharing and size_bytes >= SHARE_MIN_BYTES
 
     def part_of(self, fill: Fill) -> int:
         """Bytes of the part of a shared fill that one tile loads."""
-        return part_bytes(fill.size_bytes, self.tiles)
+        return part_bytes(fill.size_bytes, self.loaders)
 
     @property
     def too_short(self) -> bool:

@@ -26,13 +26,14 @@ def stream_codes(low: Stream, tiling: Tiling, barrier: bool, meet: bool
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     codes: list[np.ndarray] = []
     builders: dict[int, StreamCode] = {}
+    shares = any(here.shared for here in low.rounds)  # tiles without an image load for the others
     for t, r in enumerate(tiling.ranges):
-        if r.idle:
+        if r.idle and not shares:
             continue
         for a, access in enumerate(accesses):
             starts = [x for x, _ in access.box(r.lo, r.hi)]
             offsets[t, PIECES * a : PIECES * a + PIECES] = [ddr_offset(access.spec, starts, q) for q in range(PIECES)]
-        own = r.hi[0] - r.lo[0]
+        own = 0 if r.idle else r.hi[0] - r.lo[0]
         if own not in builders:
             builders[own] = StreamCode(low, machine.spm_base, own, low.images_per_tile, meet, barrier)
         tile_code[t] = len(codes)

@@ -27,7 +27,7 @@ def stream_plan(low: Stream, machine: Machine, name: str) -> Plan:
     """Return the plan. Raises InfeasibleError if images and weights do not fit."""
     low.lay_out(name, lambda: _cycles(low, machine, 1))
     shared = {f.read for r in low.rounds for f in r.shared}
-    tiles = tuple(low.tiles if k in shared else 1 for k in range(len(low.reads)))
+    tiles = tuple(low.loaders if k in shared else 1 for k in range(len(low.reads)))
     n = low.images_per_tile
     known = [_cycles(low, machine, i) for i in range(1, min(n, TRIED_IMAGES) + 1)]
     cycles = known[-1] + (n - len(known)) * (known[-1] - known[-2] if n > len(known) else 0)
@@ -70,6 +70,6 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode) -> int:
 
 def _exchange(low: Stream, machine: Machine, sizes: tuple[int, ...], meet: bool) -> int:
     """Return the cycles from the tiles' meeting until fills of `sizes` bytes have arrived everywhere."""
-    everyone = ((1 << low.tiles) - 1,)
-    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.tiles),) * len(sizes), copies_own(machine))
+    everyone = ((1 << low.loaders) - 1,)
+    of = exchanges(machine).of((everyone,) * len(sizes), ((0, low.loaders),) * len(sizes), copies_own(machine))
     return of.cycles(sizes, meet)

@@ -47,7 +47,7 @@ class StreamCode:
         self.out: list[np.ndarray | _Own] = []
         self.copies = multicast.copies_own(low.machine)
         self.rounds = low.rounds
-        self.mask = (1 << low.tiles) - 1
+        self.mask = (1 << low.loaders) - 1
         self.first = [
             ddr_offset(a.spec, (0,) * len(a.spec.shape), q) for a in (*low.reads, *low.writes) for q in range(PIECES)
         ]
@@ -58,10 +58,11 @@ class StreamCode:
     def _build(self, images: int, meet: bool, barrier: bool) -> None:
         total = images * len(self.rounds)
         self._parts(0)
-        for fill in self.low.resident:
-            at = self.base + self.low.at["fill", fill.key]
-            self._ordered(self._dma(fill.read, self.low.transfers(fill), at, "rdma", ENGINES[0]), ENGINES[0])
-        self._ordered(_through(self.low.first_work(self.base), ENGINES[0]), ENGINES[0])
+        if self.own:
+            for fill in self.low.resident:
+                at = self.base + self.low.at["fill", fill.key]
+                self._ordered(self._dma(fill.read, self.low.transfers(fill), at, "rdma", ENGINES[0]), ENGINES[0])
+            self._ordered(_through(self.low.first_work(self.base), ENGINES[0]), ENGINES[0])
         self._inputs(0)
         self._private(0)
         self._add("wait_worker", workers=1 << LOADS)
