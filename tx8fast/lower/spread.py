@@ -10,8 +10,6 @@ are loaded two epochs ahead, in the order of their use. Images beyond a multiple
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -19,21 +17,18 @@ import numpy as np
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import ALIGN_BYTES, NotLowerable, round_up
-from tx8fast.lower.chain import PSUM, Source, place
-from tx8fast.lower.convolution import ACC
-from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.base import ALIGN_BYTES, Access, NotLowerable, round_up
+from tx8fast.lower.chain import Source, place
 from tx8fast.lower.rounds import Fill, Stream, Wish
-from tx8fast.lower.stream import LAYOUTS, LESS, ConvStream, Part, Ranges
-from tx8fast.lower.transfer import LINE_BYTES, Descriptor, clip, part_bytes
+from tx8fast.lower.spread_parts import Runs, SpreadParts
+from tx8fast.lower.stream import LAYOUTS, LESS, ConvStream
+from tx8fast.lower.transfer import Descriptor, clip, part_bytes
 from tx8fast.machine import Machine
-from tx8fast.numerics.layout import block_size
 from tx8fast.records import dataclass
 
 EPOCH_SHARE = 0.33  # of the room beside images, for the weights of one epoch: those of three are there at a time
-EPOCH_BYTES = 524288  # of them in one epoch, at most
+EPOCH_BYTES = 1048576  # of them in one epoch, at most
 FIRST_BYTES = 65536  # of them in the first one
-LEAST_ROWS = 64  # positions below which an instruction of the matrix engine waits for its weights
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class Epoch:
     end: int
 
 
-class SpreadStream(ConvStream):
+class SpreadStream(SpreadParts):
     kind = "spread stream"
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
@@ -59,9 +54,6 @@ class SpreadStream(ConvStream):
         self.per_image = machine.n_tiles // rest
         self.tiles = self.loaders = rest * self.per_image
         self.images_per_tile = 1
-
-    def _prepared(self, record: GroupRecord) -> GroupRecord:
-        return record
 
     @property
     def in_turn(self) -> list[Stream]:
@@ -78,6 +70,9 @@ class SpreadStream(ConvStream):
         self.image_of = self._images()
         self.by_rows = [self._goes_by_rows(i) for i in range(len(self.stages))]
         self.turned = self._turned()
+        for stage, by_rows in zip(self.stages, self.by_rows, strict=True):
+            if stage.windowed:  # a band of rows is all there is of an image
+                stage.low.window = replace(stage.low.window, resident=not by_rows)  # type: ignore[attr-defined]
         need = 0
         rooms = [EPOCH_SHARE * (self.capacity - n) for n in self._alive()]
         for _ in range(LAYOUTS):
@@ -91,7 +86,6 @@ class SpreadStream(ConvStream):
             if need <= self.capacity:
                 self.spm_bytes = max(need, self.before.spm_bytes if self.before is not None else 0)
                 self.held_bytes = {name: size for name, size, _ in self.wishes}
-                self.gathered = [self._is_gathered(i) for i in range(len(self.stages))]
                 return
             for i in self._crowded(self.wishes):
                 rooms[i] *= LESS
@@ -104,173 +98,6 @@ class SpreadStream(ConvStream):
 
     def move(self, phase: Mapping[tuple, int], turn_bytes: int) -> bool:
         return False
-
-    def _goes_by_rows(self, i: int) -> bool:
-        """True where the matrix engine has less work if tiles have rows of all channels than if they have channels of all rows."""
-        stage, low = self.stages[i], self.stages[i].low
-        lo, hi = stage.ranges((0, stage.shape[1]))
-        if stage.planes >= 0 or not low.shard[2]:
-            return low.shard[1]
-        units = -(-hi[2] // low.units[2])
-        one = (*hi[:2], min(low.units[2], hi[2]), *hi[3:])
-        block = block_size(low.writes[0].spec.dtype)
-        sums = any(low.reduce)  # over channels of the image, one block after the other
-        if not low.shard[1] or any(
-            b - a > block for x in (*([] if sums else low.reads[:1]), low.writes[0]) for a, b in [x.box(lo, one)[-1]]
-        ):
-            return False
-        width = stage.shape[2] if stage.windowed else 1
-        band = self._band(i) * width
-        return max(band, LEAST_ROWS) * units <= max(hi[1] * width, LEAST_ROWS) * -(-units // self.per_image)
-
-    def _turned(self) -> list[int]:
-        """Return by member which tile has the first channels: where these are few, others than of the member before, so that all tiles
-        load weights."""
-        out, at = [], 0
-        for i, stage in enumerate(self.stages):
-            out.append(at)
-            units = self._units(i, *stage.ranges((0, stage.shape[1])))
-            if not self.by_rows[i]:
-                at = (at + -(-units // -(-units // self.per_image))) % self.per_image
-        return out
-
-    def _band(self, i: int) -> int:
-        """Return how many rows of a member's result a tile makes, as positions where its factor is these."""
-        stage = self.stages[i]
-        rows = stage.ranges((0, stage.shape[1]))[1][1]
-        unit = stage.low.units[1] if stage.windowed or stage.planes >= 0 else stage.shape[2]
-        return round_up(-(-rows // self.per_image), unit)
-
-    def _divided(self, i: int, most: float) -> Iterator[Ranges]:
-        """Yield the parts of a member: few enough channels or positions for one instruction, and few enough weights for one epoch."""
-        low = self.stages[i].low
-        lo, hi = self.stages[i].ranges((0, self.stages[i].shape[1]))
-        pieces = 1
-        while True:
-            found = self._pieces(i, lo, hi, pieces)
-            own = [self._own((i, *p), k) for p in found for k in range(self.per_image)]
-            fields = all(b - a <= n for rs in own for r in rs for a, b, n in zip(*r, low.max_len, strict=True))
-            size = max(sum(low.reads[j].size_bytes(*r) for j in self.stages[i].others for r in rs) for rs in own)
-            if fields and (size <= most or self._units(i, *found[0]) <= (1 if self.by_rows[i] else self.per_image)):
-                yield from found
-                return
-            if len(found) < pieces:
-                raise InfeasibleError(f"{low.kind}: instructions take no part of an image that small")
-            pieces += 1
-
-    def _pieces(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...], n: int) -> list[Ranges]:
-        low = self.stages[i].low
-        f = 2 if self._units(i, lo, hi) > 1 else 1
-        step = round_up(-(-hi[f] // n), low.units[f])
-        cut = lambda r, x: (*r[:f], x, *r[f + 1 :])  # noqa: E731
-        return [(cut(lo, a), cut(hi, min(a + step, hi[f]))) for a in range(0, hi[f], step)]
-
-    def _units(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
-        """Return of how many parts of channels a range of a member consists."""
-        low = self.stages[i].low
-        return -(-(hi[2] - lo[2]) // low.units[2]) if low.shard[2] else 1
-
-    def _own(self, part: Part, k: int) -> list[Ranges]:
-        """Return what the k-th tile of an image makes of a part, each one run of bytes: some channels, or some rows of all channels,
-        block by block."""
-        i, lo, hi = part
-        low = self.stages[i].low
-        if not (low.shard[1] or low.shard[2]):
-            return [(lo, hi)]
-        units, unit = self._units(i, lo, hi), low.units[2]
-        if self.by_rows[i]:
-            band = self._band(i)
-            a, b = max(lo[1], k * band), min((k + 1) * band, hi[1])
-            if a >= b:
-                return []
-            if not low.shard[2]:
-                return [((lo[0], a, *lo[2:]), (hi[0], b, *hi[2:]))]
-            ends = [min(lo[2] + n * unit, hi[2]) for n in range(units + 1)]
-            return [((lo[0], a, x, *lo[3:]), (hi[0], b, y, *hi[3:])) for x, y in itertools.pairwise(ends)]
-        each = -(-units // self.per_image) * unit
-        k = (k - self.turned[i]) % self.per_image
-        a, b = lo[2] + k * each, min(lo[2] + (k + 1) * each, hi[2])
-        return [((*lo[:2], a, *lo[3:]), (*hi[:2], b, *hi[3:]))] if a < b else []
-
-    def runs(self, p: int, k: int) -> list[tuple[int, int]]:
-        """Return the runs of bytes [a, b) of the image that the k-th tile makes in part p."""
-        i = self.parts[p][0]
-        low, local = self.stages[i].low, self._local(("op", i))
-        out = []
-        for own in self.owns[p][k]:
-            _, *middle, (first, last) = low.writes[0].box(*own)
-            row, end, step = 0, 0, 1
-            for (a, b), dim in zip(reversed(middle), reversed(low.writes[0].dims[1:-1]), strict=True):
-                row, end, step = row + a * step, end + (b - 1) * step, step * dim.size
-            if not middle or end + 1 - row == local.rows:
-                out.append((local.offset(0, first), local.offset(0, last) if last < local.cols else local.size_bytes))
-            else:
-                out.append((local.offset(row, first), local.offset(end + 1, first)))
-        return out
-
-    def _is_gathered(self, i: int) -> bool:
-        """True if some tile needs more of a member's result than it makes itself."""
-        stage = self.stages[i]
-        users = [(u, j) for u, s in enumerate(self.stages) for j, x in s.images.items() if x == ("op", i)]
-        if not (stage.low.shard[1] or stage.low.shard[2]):
-            return False
-        return not users or not all(self._has(i, u, j) for u, j in users)
-
-    def _has(self, i: int, u: int, j: int) -> bool:
-        """True if every tile makes of member i what it needs of it for member u, as its image j."""
-        user = self.stages[u]
-        if not self.by_rows[i] or not self.by_rows[u]:
-            return False
-        if self.stages[i].windowed != user.windowed and self.stages[i].shape[2] > 1:
-            width = self.stages[i].shape[2]
-        else:
-            width = 1
-        for k in range(self.per_image):
-            band = self._band(u)
-            rows = user.ranges((0, user.shape[1]))[1][1]
-            a, b = min(k * band, rows), min((k + 1) * band, rows)
-            if a >= b:
-                continue
-            c, d = user.needs(j, (a, b))
-            mine = self._band(i)
-            size = self.stages[i].ranges((0, self.stages[i].shape[1]))[1][1]
-            x, y = min(k * mine, size), min((k + 1) * mine, size)
-            if width > 1:  # positions on one side, rows on the other
-                if user.windowed:
-                    c, d = c * width, d * width
-                else:
-                    x, y = x * width, y * width
-            if not x <= c <= d <= y:
-                return False
-        return True
-
-    def emit_own(self, em: Emitter, p: int, k: int, base: int) -> None:
-        """Emit what the k-th tile makes of a part; `base` is the arena's address."""
-        stage = self.stages[self.parts[p][0]]
-        for n, own in enumerate(self.owns[p][k]):
-            s = self.slice_of(p, base, own, {j: self._within(p, j, k, n) for j in stage.others})
-            blocks = self._blocks(p, own)
-            if not blocks:
-                stage.low.emit(em, s)
-                continue
-            weight, sums = stage.low.reads[1].local(stage.low.reads[1].box(*own)), base + self.at["sums", p]
-            for a, b in blocks:
-                lo, hi = (*own[0][:3], a), (*own[1][:3], b)
-                reads = [base + self._address(stage.images[0], stage.low.reads[0], lo, hi),
-                         s.reads[1] + weight.offset(0, a), *s.reads[2:]]  # fmt: skip
-                at = replace(s, lo=lo, hi=hi, reads=reads, last=(a, b) == blocks[-1])
-                if a:
-                    at = replace(at, acc=sums, first=False, addend_dtype=ACC)
-                stage.low.convolve(em, at, "conv", reads[1], s.writes[0] if at.last else sums)  # type: ignore[attr-defined]
-
-    def _blocks(self, p: int, own: Ranges) -> list[tuple[int, int]]:
-        """Return the ranges of channels that are summed one after the other: blocks, of whose rows a tile has some."""
-        i = self.parts[p][0]
-        low = self.stages[i].low
-        (lo, hi), block = own, block_size(low.writes[0].spec.dtype)
-        if not self.by_rows[i] or not any(low.reduce) or hi[3] <= block:
-            return []
-        return [(c, min(c + block, hi[3])) for c in range(0, hi[3], block)]
 
     # -- weights --------------------------------------------------------------------------------------------------
 
@@ -375,9 +202,21 @@ class SpreadStream(ConvStream):
         part = part_bytes(size_bytes, tiles)
         return min(size_bytes, rank * part), min(size_bytes, (rank + 1) * part)
 
-    def image_transfers(self, access: int, image: int, k: int) -> list[Descriptor]:
-        """Return how the k-th tile moves its part of an image between DDR and scratchpad. access: reads, then writes."""
-        a = (*self.reads, *self.writes)[access]
-        box = (image,), (image + 1,)
-        lo, hi = self.share(a.size_bytes(*box), k, self.per_image)
-        return [c for d in a.transfers(*box) if d.run_bytes for c in clip(d, lo, hi)]
+    def loads(self, access: int, image: int, k: int) -> list[Descriptor]:
+        """Return how the k-th tile loads its part of an image."""
+        runs = [self.share(self.reads[access].size_bytes((image,), (image + 1,)), k, self.per_image)]
+        return self._clipped(self.reads[access], image, runs)
+
+    def stores(self, image: int, k: int) -> list[Descriptor]:
+        """Return how the k-th tile stores what it has made of the result."""
+        last = len(self.stages) - 1
+        if not any(self.stages[last].low.shard[1:3]):
+            runs = [self.share(self.image_bytes(("op", last)), k, self.per_image)]
+        else:
+            runs = [r for p, part in enumerate(self.parts) if part[0] == last for r in self.runs(p, k)]
+        return self._clipped(self.writes[0], image, runs)
+
+    @staticmethod
+    def _clipped(access: Access, image: int, runs: Runs) -> list[Descriptor]:
+        found = [d for d in access.transfers((image,), (image + 1,)) if d.run_bytes]
+        return [c for a, b in runs for d in found for c in clip(d, a, b)]

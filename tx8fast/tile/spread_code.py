@@ -12,8 +12,10 @@ from __future__ import annotations
 import numpy as np
 
 from tx8fast import isa
+from tx8fast.lower.chain import Source
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.spread import SpreadStream
+from tx8fast.lower.spread_parts import Runs
 from tx8fast.lower.transfer import PIECES, ddr_offset
 from tx8fast.tile import multicast
 from tx8fast.tile.sharing import Groups, Loaders
@@ -30,6 +32,7 @@ class SpreadCode:
         self.low, self.base, self.starts, self.barrier = low, base, starts, barrier
         each = low.per_image
         self.images = tuple([((1 << each) - 1) << each * m for m in range(low.at_once)])
+        self.known: dict[tuple, list[list[tuple[int, int, tuple[int, ...]]]]] = {}
         self.all = (1 << low.tiles) - 1
 
     def for_tile(self, tile: int) -> np.ndarray:
@@ -55,12 +58,11 @@ class SpreadCode:
         low = self.low
         for source, k in low.inputs.items():
             at = low.at["image", source]
-            self._dma(k, low.image_transfers(k, self.image, self.k), at, "rdma", WORK)
+            self._dma(k, low.loads(k, self.image, self.k), at, "rdma", WORK)
         for e in range(min(2, len(low.epochs))):
             self._load(e)
         for source in low.inputs:
-            parts = [low.share(low.image_bytes(source), k, low.per_image) for k in range(low.per_image)]
-            self._gather(low.at["image", source], [[p] for p in parts])
+            self._gather(source, [[low.share(low.image_bytes(source), k, low.per_image)] for k in range(low.per_image)])
         for e, epoch in enumerate(low.epochs):
             self._add("wait_worker", workers=1 << EPOCHS[e % 2] | 1 << WORK)
             self._pass_on(e)
@@ -70,7 +72,7 @@ class SpreadCode:
                 self._part(p)
         n = len(low.reads)
         at = low.at["image", low.image(("op", len(low.stages) - 1))]
-        self._dma(n, low.image_transfers(n, self.image, self.k), at, "wdma", WORK)
+        self._dma(n, low.stores(self.image, self.k), at, "wdma", WORK)
 
     def _part(self, p: int) -> None:
         low = self.low
@@ -82,23 +84,28 @@ class SpreadCode:
             rows["worker"] = WORK
             self.rows.append(rows)
         i = low.parts[p][0]
-        if low.gathered[i] and (p + 1 == len(low.parts) or low.parts[p + 1][0] != i):
+        if p + 1 == len(low.parts) or low.parts[p + 1][0] != i:
             of = [q for q, part in enumerate(low.parts) if part[0] == i]
-            pieces = [[r for q in of for r in low.runs(q, k)] for k in range(low.per_image)]
-            self._gather(low.at["image", low.image(("op", i))], pieces)
+            self._gather(("op", i), [[r for q in of for r in low.runs(q, k)] for k in range(low.per_image)])
 
-    def _gather(self, at: int, pieces: list[list[tuple[int, int]]]) -> None:
-        """Send the tile's own runs of bytes of what lies at `at` to the others of its image, and wait for theirs. pieces: by tile."""
+    def _gather(self, source: Source, pieces: list[Runs]) -> None:
+        """Send what the tile has of an image to the others that need it, and wait for theirs. pieces: by tile, what it has."""
+        key = source, self.low.image(source)
+        if key not in self.known:
+            self.known[key] = self.low.takers(source, pieces)
+        takers = self.known[key]
+        if not any(takers):
+            return
+        at = self.base + self.low.at["image", self.low.image(source)]
+        each, mask = self.low.per_image, self.images[self.m]
         self._add("wait_worker", workers=1 << WORK)
-        sizes = [sum(b - a for a, b in runs) for runs in pieces]
-        mask = self.images[self.m]
         self.rows.append(isa.rows(multicast.meet([mask])))
-        for a, b in pieces[self.k]:
-            here = self.base + at + a
-            self.rows.append(isa.rows(multicast.send(here, here, b - a, mask & ~(1 << self.tile), self.turn % 2)))
-        n = max(len(runs) for runs in pieces)  # messages of a tile
-        some = sum(size > 0 for size in sizes)
-        self._receive(sum(sizes) - sizes[self.k], (self.images,) * n, ((0, some),) * n, (sum(sizes) // n,) * n)
+        for a, b, to in takers[self.k]:
+            tiles = sum(1 << self.m * each + n for n in to)
+            self.rows.append(isa.rows(multicast.send(at + a, at + a, b - a, tiles, self.turn % 2)))
+        missing = [sum(b - a for runs in takers for a, b, to in runs if k in to) for k in range(each)]
+        n, some = max(len(runs) for runs in takers), sum(bool(runs) for runs in takers)  # messages of a tile, and tiles with any
+        self._receive(missing[self.k], (self.images,) * n, ((0, some),) * n, (max(missing) // n + 1,) * n)
 
     def _receive(
         self, size: int, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...], sizes: tuple[int, ...]
