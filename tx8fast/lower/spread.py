@@ -17,7 +17,7 @@ import numpy as np
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import ALIGN_BYTES, Access, NotLowerable, round_up
+from tx8fast.lower.base import Access, NotLowerable
 from tx8fast.lower.chain import Source, place
 from tx8fast.lower.rounds import Fill, Stream, Wish
 from tx8fast.lower.spread_parts import Runs, SpreadParts
@@ -105,11 +105,6 @@ class SpreadStream(SpreadParts):
         stage = self.stages[self.parts[p][0]]
         size = lambda j: max(self._within(p, j, k, len(own)) for k, own in enumerate(self.owns[p]))  # noqa: E731
         return [Fill((p, j), k, size(j)) for j, k in stage.others.items()]
-
-    def _within(self, p: int, j: int, k: int, n: int) -> int:
-        """Return where in a fill begins what the k-th tile's n-th range of a part needs."""
-        read = self.stages[self.parts[p][0]].low.reads[j]
-        return sum(round_up(read.size_bytes(*own), ALIGN_BYTES) for own in self.owns[p][k][:n])
 
     def _epochs(self, most: Sequence[float]) -> list[Epoch]:
         """Return epochs of as many parts as may have their weights together; the first is short, for engines wait for it. most: by
@@ -210,7 +205,7 @@ class SpreadStream(SpreadParts):
     def stores(self, image: int, k: int) -> list[Descriptor]:
         """Return how the k-th tile stores what it has made of the result."""
         last = len(self.stages) - 1
-        if not any(self.stages[last].low.shard[1:3]):
+        if self.alike(last):
             runs = [self.share(self.image_bytes(("op", last)), k, self.per_image)]
         else:
             runs = [r for p, part in enumerate(self.parts) if part[0] == last for r in self.runs(p, k)]

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import Access, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Access, round_up
 from tx8fast.lower.chain import PSUM, Source
 from tx8fast.lower.convolution import ACC
 from tx8fast.lower.emitter import Emitter
@@ -36,6 +36,11 @@ class SpreadParts(ConvStream):
 
     def _prepared(self, record: GroupRecord) -> GroupRecord:
         return record
+
+    def alike(self, i: int) -> bool:
+        """True for a member that every tile makes whole."""
+        low = self.stages[i].low
+        return low.in_lines or not (low.shard[1] or low.shard[2])
 
     def _goes_by_rows(self, i: int) -> bool:
         """True where the matrix engine has less work if tiles have rows of all channels than if they have channels of all rows."""
@@ -107,7 +112,7 @@ class SpreadParts(ConvStream):
         block by block."""
         i, lo, hi = part
         low = self.stages[i].low
-        if not (low.shard[1] or low.shard[2]):
+        if self.alike(i):
             return [(lo, hi)]
         units, unit = self._units(i, lo, hi), low.units[2]
         if self.by_rows[i]:
@@ -129,7 +134,7 @@ class SpreadParts(ConvStream):
     def runs(self, p: int, k: int) -> Runs:
         """Return the runs of bytes [a, b) of the image that the k-th tile makes in part p."""
         i = self.parts[p][0]
-        return _runs(self._local(("op", i)), [(self.stages[i].low.writes[0], own) for own in self.owns[p][k]])
+        return _runs(self._local(("op", i)), [(self.stages[i].low.writes[0], own, False) for own in self.owns[p][k]])
 
     def needs(self, source: Source, k: int) -> Runs:
         """Return the runs of bytes of an image that the k-th tile reads."""
@@ -139,7 +144,10 @@ class SpreadParts(ConvStream):
             for j in (j for u, j in users if u == i):
                 low = self.stages[i].low
                 access = low.writes[0] if j == PSUM else low.reads[j]
-                found += [(access, own) for own in self.owns[p][k]]
+                behind = (
+                    self.stages[i].windowed and j != PSUM and not self.by_rows[i]
+                )  # rows behind the last window, too
+                found += [(access, own, behind) for own in self.owns[p][k]]
         return _runs(self._local(source), found)
 
     def takers(self, source: Source, pieces: Sequence[Runs]) -> list[list[tuple[int, int, tuple[int, ...]]]]:
@@ -148,6 +156,11 @@ class SpreadParts(ConvStream):
         needs = [self.needs(source, k) for k in range(self.per_image)]
         return [[(a, b, to) for a, b in runs if (to := tuple([n for n, need in enumerate(needs) if n != k and any(
                  a < d and c < b for c, d in need)]))] for k, runs in enumerate(pieces)]  # fmt: skip
+
+    def _within(self, p: int, j: int, k: int, n: int) -> int:
+        """Return where in a fill begins what the k-th tile's n-th range of a part needs."""
+        read = self.stages[self.parts[p][0]].low.reads[j]
+        return sum(round_up(read.size_bytes(*own), ALIGN_BYTES) for own in self.owns[p][k][:n])
 
     # -- code -----------------------------------------------------------------------------------------------------
 
@@ -174,21 +187,22 @@ class SpreadParts(ConvStream):
         """Return the ranges of channels that are summed one after the other: blocks, of whose rows a tile has some."""
         i = self.parts[p][0]
         low = self.stages[i].low
-        (lo, hi), block = own, block_size(low.writes[0].spec.dtype)
+        hi, block = own[1], block_size(low.writes[0].spec.dtype)
         if not self.by_rows[i] or not any(low.reduce) or hi[3] <= block:
             return []
         return [(c, min(c + block, hi[3])) for c in range(0, hi[3], block)]
 
 
-def _runs(local: Local, found: Sequence[tuple[Access, Ranges]]) -> Runs:
-    """Return the bytes of an image that factor ranges of accesses mean, in runs."""
+def _runs(local: Local, found: Sequence[tuple[Access, Ranges, bool]]) -> Runs:
+    """Return the bytes of an image that factor ranges of accesses mean, in runs; with True all rows from the first one on."""
     out: Runs = []
     block = block_size(local.dtype)
-    for access, own in found:
+    for access, own, behind in found:
         _, *middle, (first, last) = access.box(*own)
         row, end, step = 0, 0, 1
         for (a, b), dim in zip(reversed(middle), reversed(access.dims[1:-1]), strict=True):
             row, end, step = row + a * step, end + (b - 1) * step, step * dim.size
+        end = local.rows - 1 if behind else end
         for c in range(first // block * block, last, block):
             out.append((local.offset(row, c), 2 * local.offset(end, c) - local.offset(end - 1, c)))
     merged: Runs = []

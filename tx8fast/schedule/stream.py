@@ -27,9 +27,10 @@ def stream_codes(low: Stream, tiling: Tiling, barrier: bool, meet: bool
     whole, last = low.in_turn[0], low.in_turn[-1]
     each = whole.images_per_tile if whole.per_image == 1 else 0  # images that a tile has for itself
     starts = [t * each if t < whole.tiles else 0 for t in range(machine.n_tiles)]
+    rest = low.sizes[1:]
     for t, first in enumerate(starts):
         for a, access in enumerate(accesses):
-            begin = [x for x, _ in access.box((first,), (first + 1,))]
+            begin = [x for x, _ in access.box((first, *[0] * len(rest)), (first + 1, *rest))]
             offsets[t, PIECES * a : PIECES * a + PIECES] = [ddr_offset(access.spec, begin, q) for q in range(PIECES)]
     parts = [stream_code(s, starts, barrier or s is not last, meet) for s in low.in_turn]
     codes: list[np.ndarray] = []
@@ -47,5 +48,7 @@ def stream_table(low: Stream, machine: Machine) -> np.ndarray:
     found = []
     for s in low.in_turn:
         owner = {(kind, f.key): argument[f.read] for f in s.all_fills() for kind in ("fill", "part")}
-        found += [(machine.spm_base + s.at[name], size, owner.get(name, SEVERAL)) for name, size in s.held_bytes.items()]
+        found += [
+            (machine.spm_base + s.at[name], size, owner.get(name, SEVERAL)) for name, size in s.held_bytes.items()
+        ]
     return buffer_table(found)

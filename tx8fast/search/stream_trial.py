@@ -8,11 +8,14 @@ their parts takes what `tile.multicast` says, as in `search.trial`.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from tx8fast import isa
 from tx8fast._kernels import EventInput, simulate_events
 from tx8fast.lower.rounds import Stream
+from tx8fast.lower.spread import SpreadStream
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import SYNC_KINDS, Columns
 from tx8fast.tile.multicast import copies_own, exchanges
@@ -46,7 +49,7 @@ def _all_cycles(low: Stream, machine: Machine) -> int:
 
 def _cycles(low: Stream, machine: Machine, images: int) -> int:
     if low.per_image > 1:
-        code = SpreadCode(low, machine.spm_base, [0], False)
+        code: StreamCode | SpreadCode = SpreadCode(cast(SpreadStream, low), machine.spm_base, [0], False)
     else:
         code = StreamCode(low, machine.spm_base, images, images, False, False)
     return _simulate(low, machine, code)

@@ -9,6 +9,8 @@ touches is done with when the next one begins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tx8fast import isa
@@ -28,7 +30,7 @@ class SpreadCode:
     """Builds the code of one tile after the other. base: the arena's address; starts: by tile, the first image that its DDR slots
     begin with."""
 
-    def __init__(self, low: SpreadStream, base: int, starts: list[int], barrier: bool) -> None:
+    def __init__(self, low: SpreadStream, base: int, starts: Sequence[int], barrier: bool) -> None:
         self.low, self.base, self.starts, self.barrier = low, base, starts, barrier
         each = low.per_image
         self.images = tuple([((1 << each) - 1) << each * m for m in range(low.at_once)])
@@ -104,7 +106,8 @@ class SpreadCode:
             tiles = sum(1 << self.m * each + n for n in to)
             self.rows.append(isa.rows(multicast.send(at + a, at + a, b - a, tiles, self.turn % 2)))
         missing = [sum(b - a for runs in takers for a, b, to in runs if k in to) for k in range(each)]
-        n, some = max(len(runs) for runs in takers), sum(bool(runs) for runs in takers)  # messages of a tile, and tiles with any
+        n = max(len(runs) for runs in takers)  # messages of a tile
+        some = sum(bool(runs) for runs in takers)
         self._receive(missing[self.k], (self.images,) * n, ((0, some),) * n, (max(missing) // n + 1,) * n)
 
     def _receive(

@@ -6,11 +6,13 @@ May import: lower, tile, isa. Must not: place buffers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.lower.rounds import Stream
+from tx8fast.lower.spread import SpreadStream
 from tx8fast.tile.spread_code import SpreadCode
 from tx8fast.tile.stream_code import StreamCode
 
@@ -20,7 +22,7 @@ def stream_code(low: Stream, starts: Sequence[int], barrier: bool, meet: bool) -
     with."""
     base = low.machine.spm_base
     if low.per_image > 1:
-        return SpreadCode(low, base, starts, barrier).for_tile
+        return SpreadCode(cast(SpreadStream, low), base, starts, barrier).for_tile
     builders: dict[int, StreamCode] = {}
 
     def of(tile: int) -> np.ndarray:
