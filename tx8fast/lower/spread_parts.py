@@ -79,28 +79,23 @@ class SpreadParts(ConvStream):
         return round_up(-(-rows // self.per_image), unit)
 
     def _divided(self, i: int, most: float) -> Iterator[Ranges]:
-        """Yield the parts of a member: few enough channels or positions for one instruction, and few enough weights for one epoch."""
-        low = self.stages[i].low
-        lo, hi = self.stages[i].ranges((0, self.stages[i].shape[1]))
-        pieces = 1
-        while True:
-            found = self._pieces(i, lo, hi, pieces)
+        """Yield the parts of a member: few enough channels or positions for one instruction, and few enough weights for one epoch, as
+        far as channels can be cut."""
+        stage, low = self.stages[i], self.stages[i].low
+        lo, hi = stage.ranges((0, stage.shape[1]))
+        f = 2 if self._units(i, lo, hi) > 1 else 1
+        cut = lambda r, x: (*r[:f], x, *r[f + 1 :])  # noqa: E731
+        steps = -(-hi[f] // low.units[f])
+        for pieces in range(1, steps + 1):
+            step = -(-steps // pieces) * low.units[f]
+            found = [(cut(lo, a), cut(hi, min(a + step, hi[f]))) for a in range(0, hi[f], step)]
             own = [self._own((i, *p), k) for p in found for k in range(self.per_image)]
             fields = all(b - a <= n for rs in own for r in rs for a, b, n in zip(*r, low.max_len, strict=True))
-            size = max(sum(low.reads[j].size_bytes(*r) for j in self.stages[i].others for r in rs) for rs in own)
+            size = max(sum(low.reads[j].size_bytes(*r) for j in stage.others for r in rs) for rs in own)
             if fields and (size <= most or self._units(i, *found[0]) <= (1 if self.by_rows[i] else self.per_image)):
                 yield from found
                 return
-            if len(found) < pieces:
-                raise InfeasibleError(f"{low.kind}: instructions take no part of an image that small")
-            pieces += 1
-
-    def _pieces(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...], n: int) -> list[Ranges]:
-        low = self.stages[i].low
-        f = 2 if self._units(i, lo, hi) > 1 else 1
-        step = round_up(-(-hi[f] // n), low.units[f])
-        cut = lambda r, x: (*r[:f], x, *r[f + 1 :])  # noqa: E731
-        return [(cut(lo, a), cut(hi, min(a + step, hi[f]))) for a in range(0, hi[f], step)]
+        raise InfeasibleError(f"{low.kind}: instructions take no part of an image that small")
 
     def _units(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
         """Return of how many parts of channels a range of a member consists."""
