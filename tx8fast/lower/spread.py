@@ -22,7 +22,7 @@ from tx8fast.lower.chain import Source, place
 from tx8fast.lower.rounds import Fill, Stream, Wish
 from tx8fast.lower.spread_parts import Runs, SpreadParts
 from tx8fast.lower.stream import LAYOUTS, LESS, ConvStream
-from tx8fast.lower.transfer import Descriptor, clip, part_bytes
+from tx8fast.lower.transfer import Descriptor, clip
 from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 
@@ -78,7 +78,7 @@ class SpreadStream(SpreadParts):
         for _ in range(LAYOUTS):
             self.parts = [(i, *r) for i in range(len(self.stages)) for r in self._divided(i, rooms[i])]
             self.filled = {p: p for p in range(len(self.parts))}
-            self.owns = [[self._own(part, k) for k in range(self.per_image)] for part in self.parts]
+            self.owns = self._owns()
             self.fills = [self._fills(p) for p in range(len(self.parts))]
             self.epochs = self._epochs([rooms[i] for i, _, _ in self.parts])
             self.wishes = self._wishes()
@@ -190,12 +190,6 @@ class SpreadStream(SpreadParts):
         """Return how much of a fill the k-th tile of an image needs."""
         p, j = fill.key
         return self._within(p, j, k, len(self.owns[p][k]))
-
-    @staticmethod
-    def share(size_bytes: int, rank: int, tiles: int) -> tuple[int, int]:
-        """Return the bytes [a, b) of `size_bytes` that are one tile's part."""
-        part = part_bytes(size_bytes, tiles)
-        return min(size_bytes, rank * part), min(size_bytes, (rank + 1) * part)
 
     def loads(self, access: int, image: int, k: int) -> list[Descriptor]:
         """Return how the k-th tile loads its part of an image."""

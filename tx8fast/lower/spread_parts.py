@@ -20,7 +20,7 @@ from tx8fast.lower.chain import PSUM, Source
 from tx8fast.lower.convolution import ACC
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.stream import ConvStream, Part, Ranges
-from tx8fast.lower.transfer import Local
+from tx8fast.lower.transfer import Local, part_bytes
 from tx8fast.numerics.layout import block_size
 
 LEAST_ROWS = 64  # positions below which an instruction of the matrix engine waits for its weights
@@ -123,6 +123,29 @@ class SpreadParts(ConvStream):
         k = (k - self.turned[i]) % self.per_image
         a, b = lo[2] + k * each, min(lo[2] + (k + 1) * each, hi[2])
         return [((*lo[:2], a, *lo[3:]), (*hi[:2], b, *hi[3:]))] if a < b else []
+
+    def _owns(self) -> list[list[list[Ranges]]]:
+        """Return what every tile makes of every part; of what all make whole, those that read it or store some of it."""
+        last = len(self.stages) - 1
+        tiles = range(self.per_image)
+        readers: dict[int, set[int]] = {
+            last: {k for k in tiles if len({*self.share(self._size(("op", last)), k, self.per_image)}) > 1}
+        }
+        out = []
+        for part in reversed(self.parts):
+            i = part[0]
+            own = [self._own(part, k) if not self.alike(i) or k in readers.get(i, ()) else [] for k in tiles]
+            for kind, u in self.stages[i].images.values():
+                if kind == "op":
+                    readers.setdefault(u, set()).update([k for k in tiles if own[k]])
+            out.append(own)
+        return out[::-1]
+
+    @staticmethod
+    def share(size_bytes: int, rank: int, tiles: int) -> tuple[int, int]:
+        """Return the bytes [a, b) of `size_bytes` that are one tile's part."""
+        part = part_bytes(size_bytes, tiles)
+        return min(size_bytes, rank * part), min(size_bytes, (rank + 1) * part)
 
     # -- what tiles need of each other ----------------------------------------------------------------------------
 
