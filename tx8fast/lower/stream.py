@@ -116,7 +116,19 @@ class ConvStream(Stream, Chain):
     # -- parts and rounds ---------------------------------------------------------------------------------------
 
     def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
-        """Cut the members so that everything fits: large parts where there is room. Raises InfeasibleError."""
+        """Cut the members so that everything fits: large parts where there is room. All tiles load weights, half of them, or those with
+        an image: many load fast, few agree fast. Raises InfeasibleError."""
+        most = self.machine.n_tiles
+        counts = sorted({n for n in (self.tiles, most // 2, most) if n >= self.tiles}) if self.sharing else [self.tiles]
+        found = []
+        for self.loaders in counts:
+            self._lay_out(name)
+            found.append((cycles() if len(counts) > 1 else 0, -self.loaders))
+        if (best := -min(found)[1]) != self.loaders:
+            self.loaders = best
+            self._lay_out(name)
+
+    def _lay_out(self, name: str) -> None:
         self.image_of = self._images()
         alive = self._alive()
         need = max(alive)

@@ -77,7 +77,7 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode | SpreadCode) -> i
         tile_begin=np.array([0, len(rows)], np.int64), fixed=fixed, ddr_bytes=b.ddr_bytes, ddr_read=none, ddr_write=none,
         worker=rows["worker"].astype(np.uint8), arg=arg,
     )  # fmt: skip
-    share = machine.ddr_bytes_per_cycle / low.tiles
+    share = machine.ddr_bytes_per_cycle / max(low.tiles, low.loaders)
     found = simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share)
     return machine.kcore.launch_cycles + int(found.cycles)
 

@@ -27,7 +27,7 @@ def stream_code(low: Stream, starts: Sequence[int], barrier: bool, meet: bool) -
 
     def of(tile: int) -> np.ndarray:
         own = min(low.images_per_tile, max(0, low.images - tile * low.images_per_tile))
-        if not own and not shares:
+        if not own and (not shares or tile >= low.loaders):
             return isa.rows([isa.make("barrier")] if barrier else [])
         if own not in builders:
             builders[own] = StreamCode(low, base, own, low.images_per_tile, meet, barrier)
