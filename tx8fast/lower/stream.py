@@ -116,10 +116,10 @@ class ConvStream(Stream, Chain):
     # -- parts and rounds ---------------------------------------------------------------------------------------
 
     def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
-        """Cut the members so that everything fits: large parts where there is room. All tiles load weights, half of them, or those with
-        an image: many load fast, few agree fast. Raises InfeasibleError."""
+        """Cut the members so that everything fits: large parts where there is room. All tiles load weights, or half of them if these
+        have the images: many load fast, few agree fast. Raises InfeasibleError."""
         most = self.machine.n_tiles
-        counts = sorted({n for n in (self.tiles, most // 2, most) if n >= self.tiles}) if self.sharing else [self.tiles]
+        counts = [n for n in (most // 2, most) if n >= self.tiles] if self.sharing else [most]
         found = []
         for self.loaders in counts:
             self._lay_out(name)
