@@ -67,7 +67,7 @@ def here(place: Path, tmp_path: Path, monkeypatch) -> Path:
 
 def prepared(tx8: Caller, page: Path) -> None:
     """Make what the pages that build on the tour find there."""
-    if page.name in ("reports.md", "calibration.md", "extending.md"):
+    if page.name in ("reports.md", "calibration.md", "adding.md"):
         assert tx8("bench", "--write-zoo", "zoo").code == 0
         for extra, name in (((), "prefill.tx8"), (("--opt", "1"), "single.tx8")):
             assert tx8("compile", "meta-llama", "--seq", "16", *extra, "-o", name).code == 0
