@@ -109,7 +109,7 @@ def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]
 
 
 class Traffic:
-    """Cycles that all tiles' loads and stores need the DDR; what can stay is loaded once."""
+    """Cycles that all tiles' loads and stores need the DDR, or one tile's loads its own engine; what can stay is loaded once."""
 
     def __init__(self, low: Lowering, machine: Machine) -> None:
         self.low, self.machine = low, machine
@@ -118,6 +118,8 @@ class Traffic:
         self.accesses = [(k, a) for k, a in enumerate((*low.reads, *low.writes)) if k not in low.rare]
         self.scratch: dict[tuple[int, ...], int] = {}
         self.parts: dict[tuple[int, ...], float] = {}  # shard -> tiles times the part of their points that have work
+        #: read access and lengths of its factors -> cycles of a load besides those of its bytes
+        self.starts: dict[tuple[int, ...], int] = {}
 
     def fits(self, lens: tuple[int, ...]) -> bool:
         """True if scratchpad holds one copy of every buffer of such a slice."""
@@ -129,13 +131,31 @@ class Traffic:
         low, plan, hi = self.low, tiling.plan, tiling.plan.slices
         long = tuple([d if r else s for d, s, r in zip(plan.shard, hi, low.reduce, strict=True)])
         tiling = keep(tiling.but(shared=sharers(tiling)), self.room)
-        kept, shared, total = tiling.plan.kept, tiling.plan.shared, 0.0
+        kept, shared, total, starts = tiling.plan.kept, tiling.plan.shared, 0.0, 0.0
         for k, a in self.accesses:
             size, fills = (long, a.factors - self.red) if k in kept else (hi, a.factors)
-            total += low.access_bytes(a, size) * tiling.fills(fills) / (shared[k] if k < len(shared) else 1)
+            times = tiling.fills(fills) / (shared[k] if k < len(shared) else 1)
+            total += low.access_bytes(a, size) * times
+            if k < len(low.reads):
+                starts += self._starts(k, hi) * (times * math.prod([tiling.trips[f] for f in self.red]) if k in kept else times)
+        tiles = math.prod(tiling.pieces)
         if plan.shard not in self.parts:
-            self.parts[plan.shard] = math.prod(tiling.pieces) * low.density(*tiling.busiest)
-        return total * self.parts[plan.shard] / self.machine.ddr_bytes_per_cycle
+            self.parts[plan.shard] = tiles * low.density(*tiling.busiest)
+        part = self.parts[plan.shard]
+        # where the tiles are many all of them need the DDR for longer than one of them its engine
+        own = total / min(self.machine.dma.port_bytes, self.machine.ddr_bytes_per_cycle / tiles)
+        return max(total * part / self.machine.ddr_bytes_per_cycle, (own + starts) * part / tiles)
+
+    def _starts(self, k: int, lens: tuple[int, ...]) -> int:
+        """Return the cycles of a load of access k besides those of its bytes, for a slice of such lengths."""
+        access = self.low.reads[k]
+        key = (k, *[lens[f] for f in access.sorted_factors])
+        if key not in self.starts:
+            lo = self.low.hindmost(lens)
+            moved = access.transfers(lo, tuple(map(add, lo, lens))) if access.loaded else ()
+            runs = sum([math.prod([n for _, n in d.loops]) for d in moved])
+            self.starts[key] = len(moved) * self.machine.rdma.startup + runs * self.machine.dma.run_overhead
+        return self.starts[key]
 
     def _scratch(self, lens: tuple[int, ...]) -> int:
         if lens not in self.scratch:
