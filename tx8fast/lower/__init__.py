@@ -95,7 +95,8 @@ def _chain(record: GroupRecord, machine: Machine) -> Lowering:
 
 def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
     """Return further lowerings worth planning: products whose left operand stays while the reduction is cut, chains
-    with whole images in scratchpad, and attention with rows from either end on a tile. Their `variant` counts from 1."""
+    with whole images in scratchpad, and attention with rows from either end on a tile, or with the heads together that fill whole
+    channel blocks. Their `variant` counts from 1."""
     found = _variants(record, machine)
     for i, low in enumerate(found):
         low.variant = i + 1
@@ -117,10 +118,17 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
         if record.ops[0].kind in NORMS:
             return []
         if is_attention(record.ops):
-            return [Attention(record, machine, folded=True)]
+            return [*_attention(record, machine, folded=True), *_attention(record, machine, together=True)]
         if any(op.kind == "softmax" for op in record.ops):
             return []
         return [Fused(record, machine, resident=True)]
+    except NotLowerable:
+        return []
+
+
+def _attention(record: GroupRecord, machine: Machine, **how: bool) -> list[Lowering]:
+    try:
+        return [Attention(record, machine, **how)]
     except NotLowerable:
         return []
 

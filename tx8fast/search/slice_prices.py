@@ -137,7 +137,9 @@ class Traffic:
             times = tiling.fills(fills) / (shared[k] if k < len(shared) else 1)
             total += low.access_bytes(a, size) * times
             if k < len(low.reads):
-                starts += self._starts(k, hi) * (times * math.prod([tiling.trips[f] for f in self.red]) if k in kept else times)
+                starts += self._starts(k, hi) * (
+                    times * math.prod([tiling.trips[f] for f in self.red]) if k in kept else times
+                )
         tiles = math.prod(tiling.pieces)
         if plan.shard not in self.parts:
             self.parts[plan.shard] = tiles * low.density(*tiling.busiest)
