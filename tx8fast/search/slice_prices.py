@@ -118,8 +118,9 @@ class Traffic:
         self.accesses = [(k, a) for k, a in enumerate((*low.reads, *low.writes)) if k not in low.rare]
         self.scratch: dict[tuple[int, ...], int] = {}
         self.parts: dict[tuple[int, ...], float] = {}  # shard -> tiles times the part of their points that have work
-        #: read access and lengths of its factors -> cycles of a load besides those of its bytes
-        self.starts: dict[tuple[int, ...], int] = {}
+        self.starts: dict[
+            tuple[int, ...], tuple[int, int]
+        ] = {}  # read access, lengths of its factors -> transfers of a load, and runs
 
     def fits(self, lens: tuple[int, ...]) -> bool:
         """True if scratchpad holds one copy of every buffer of such a slice."""
@@ -134,12 +135,11 @@ class Traffic:
         kept, shared, total, starts = tiling.plan.kept, tiling.plan.shared, 0.0, 0.0
         for k, a in self.accesses:
             size, fills = (long, a.factors - self.red) if k in kept else (hi, a.factors)
-            times = tiling.fills(fills) / (shared[k] if k < len(shared) else 1)
-            total += low.access_bytes(a, size) * times
+            times, tiles = tiling.fills(fills), shared[k] if k < len(shared) else 1
+            total += low.access_bytes(a, size) * times / tiles
             if k < len(low.reads):
-                starts += self._starts(k, hi) * (
-                    times * math.prod([tiling.trips[f] for f in self.red]) if k in kept else times
-                )
+                pieces = math.prod([tiling.trips[f] for f in self.red]) if k in kept else 1
+                starts += self._starts(k, hi, tiles) * times * pieces
         tiles = math.prod(tiling.pieces)
         if plan.shard not in self.parts:
             self.parts[plan.shard] = tiles * low.density(*tiling.busiest)
@@ -148,16 +148,16 @@ class Traffic:
         own = total / min(self.machine.dma.port_bytes, self.machine.ddr_bytes_per_cycle / tiles)
         return max(total * part / self.machine.ddr_bytes_per_cycle, (own + starts) * part / tiles)
 
-    def _starts(self, k: int, lens: tuple[int, ...]) -> int:
-        """Return the cycles of a load of access k besides those of its bytes, for a slice of such lengths."""
+    def _starts(self, k: int, lens: tuple[int, ...], tiles: int) -> float:
+        """Return the cycles of a load of access k besides those of its bytes, for a slice of such lengths that so many tiles share."""
         access = self.low.reads[k]
         key = (k, *[lens[f] for f in access.sorted_factors])
         if key not in self.starts:
             lo = self.low.hindmost(lens)
             moved = access.transfers(lo, tuple(map(add, lo, lens))) if access.loaded else ()
-            runs = sum([math.prod([n for _, n in d.loops]) for d in moved])
-            self.starts[key] = len(moved) * self.machine.rdma.startup + runs * self.machine.dma.run_overhead
-        return self.starts[key]
+            self.starts[key] = len(moved), sum([math.prod([n for _, n in d.loops]) for d in moved])
+        count, runs = self.starts[key]
+        return -(-count // tiles) * self.machine.rdma.startup + runs / tiles * self.machine.dma.run_overhead
 
     def _scratch(self, lens: tuple[int, ...]) -> int:
         if lens not in self.scratch:
