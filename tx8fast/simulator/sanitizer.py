@@ -261,10 +261,8 @@ class Sanitizer:
     def end(self, complete: bool = True) -> None:
         """The launch is over; not `complete`: the tiles could not go on."""
         if complete:
-            for run, at in self.uses.unused():
-                self.fault(
-                    "unused result", run, at, "writes bytes of which nothing reads a single one before they are lost"
-                )
+            for kind, run, at, text in self.uses.faults():
+                self.fault(kind, run, at, text)
             self._open_sends("the end of its segment", self.runs)
         for tile, monitors in enumerate(self.order.monitors):
             for number, monitor in enumerate(monitors):
