@@ -99,11 +99,11 @@ class Attention(Lowering):
         #: queries, keys, values and results whose heads begin inside of blocks: they are packed in scratchpad
         self.lanes = {j: Links(links) for j, (access, links) in enumerate(heads) if access.staggered}
         made = [
-            LinkedAccess(LaneAccess(a, together) if j in self.lanes else a, links) for j, (a, links) in enumerate(heads)
-        ]  # type: ignore[arg-type]
-        lanes = {j: made[j] for j in self.lanes}
-        self.packing = Packing(lanes, self.keys)
-        self.heads = HeadUnits(lanes, self.keys, head) if together else None
+            LinkedAccess(LaneAccess(a, together) if j in self.lanes else a, links)  # type: ignore[arg-type]
+            for j, (a, links) in enumerate(heads)
+        ]
+        self.packing = Packing({j: made[j] for j in self.lanes}, self.keys)
+        self.heads = HeadUnits(self.packing.lanes, self.keys, head) if together else None
         self.reads = [*made[:3]]
         self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
                      self._wire(-1, second.arguments()[1])]  # fmt: skip

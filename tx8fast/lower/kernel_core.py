@@ -46,8 +46,8 @@ class KernelCore(Lowering):
         if self.cut:
             factors = range(len(self.rule.sizes))
             whole = self._within_blocks()
-            if beside:
-                whole.add(self.rule.outs[0][int(record.attr("axis"))].identity)
+            if beside and (along := self.rule.outs[0][int(record.attr("axis"))].identity) is not None:
+                whole.add(along)
             self.cut = len(whole) < len(factors)
             self.loop_over([(f,) for f in factors], whole=sorted(whole), uncut=factors)
         self.out = out
