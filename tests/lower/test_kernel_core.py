@@ -58,6 +58,27 @@ def test_cache_update(layout: str, axis: int) -> None:
     check(one_op("kv_update", *args, out=layout, axis=axis))
 
 
+@pytest.mark.parametrize("forms", ["dense dense", "blocked blocked", "dense blocked", "blocked dense"])
+@pytest.mark.parametrize(("shape", "rows", "axis", "tiles"), [
+    ((5, 9, 70), 2, 1, (5, 15)),
+    ((17, 9, 70), 1, 1, (9, 15)),
+    ((64, 9, 72), 1, 1, (16, 16)),
+    ((3, 4, 9, 33), 2, 2, (3, 15)),
+    ((3, 9, 4, 33), 2, 1, (3, 15)),
+    ((6, 5, 129), 2, 0, (1, 15)),
+    ((5, 9, 70), 8, 2, (5, 10)),
+])  # fmt: skip
+def test_cache_update_in_parts(shape, rows, axis, tiles, forms) -> None:
+    """Tiles divide whatever dimension is not the one that rows are put along; of channel blocks the batches."""
+    cache, new = forms.split()
+    fresh = tuple(rows if d == axis else n for d, n in enumerate(shape))
+    args = [Arg(shape, "bf16", cache), Arg(fresh, "bf16", new), Arg((1,), "i64", lo=0, hi=shape[axis] - rows)]
+    case = one_op("kv_update", *args, out=cache, axis=axis)
+    busy = len(case.segment.routines)
+    assert busy == tiles[0] if "blocked" in forms else busy >= tiles[1]
+    check(case)
+
+
 @pytest.mark.parametrize("read_later", [False, True])
 def test_cache_that_is_a_temporary_is_updated_in_place(read_later: bool) -> None:
     def body(b, cache, new, at):

@@ -102,7 +102,8 @@ def _chain(record: GroupRecord, machine: Machine) -> Lowering:
 
 def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
     """Return further lowerings worth planning: products whose left operand stays while the reduction is cut, chains
-    with whole images in scratchpad, and attention with rows from either end on a tile. Their `variant` counts from 1."""
+    with whole images in scratchpad, and attention with rows from either end on a tile, or with the heads together that fill whole
+    channel blocks. Their `variant` counts from 1."""
     found = _variants(record, machine)
     for i, low in enumerate(found):
         low.variant = i + 1
@@ -123,11 +124,12 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
         windows = [op for op in record.ops if op.kind in WINDOWS]
         if len(windows) > 1:
             families = (ConvStream, SpreadStream) if len(windows) <= MAX_BANDED else (SpreadStream,)
-            return [low for make in families if (low := _made(make, record, machine)) is not None]
+            return [low for family in families for low in _made(family, record, machine)]
         if record.ops[0].kind in NORMS:
             return []
         if is_attention(record.ops):
-            return [Attention(record, machine, folded=True)]
+            ways = {"folded": True}, {"together": True}
+            return [low for how in ways for low in _made(Attention, record, machine, **how)]
         if any(op.kind == "softmax" for op in record.ops):
             return []
         return [Fused(record, machine, resident=True)]
@@ -135,11 +137,11 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
         return []
 
 
-def _made(family: Callable[[GroupRecord, Machine], Lowering], record: GroupRecord, machine: Machine) -> Lowering | None:
+def _made(family: Callable[..., Lowering], record: GroupRecord, machine: Machine, **how: bool) -> list[Lowering]:
     try:
-        return family(record, machine)
+        return [family(record, machine, **how)]
     except NotLowerable:
-        return None
+        return []
 
 
 def in_bands(record: OpRecord | GroupRecord, machine: Machine) -> Banded | None:

@@ -21,14 +21,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Folded, Link, LinkedAccess, Links, through
 from tx8fast.lower.score_bands import Band, BandAccess, add_whole, mask_dims
 from tx8fast.lower.score_keys import CHUNK, KeyChunks, scores_with
 from tx8fast.lower.score_ops import ScoreOps, is_attention
-from tx8fast.lower.score_packing import Packing
+from tx8fast.lower.score_packing import HeadUnits, Packing, head_units
 from tx8fast.lower.score_pieces import ENDS, add_values, pieces, scale_rows
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
@@ -51,9 +51,11 @@ class Attention(Lowering):
     turns = 2
     ends: tuple[float, ...] = ENDS  # of pieces of scores; () where other work fills the engines meanwhile
 
-    def __init__(self, record: GroupRecord, machine: Machine, loads: bool = True, folded: bool = False) -> None:
+    def __init__(
+        self, record: GroupRecord, machine: Machine, loads: bool = True, folded: bool = False, together: bool = False
+    ) -> None:
         """loads: False: operands are in scratchpad, keys and values one matrix each, and masks whole. folded: rows of a known band are
-        in pairs from either end (`links.Folded`)."""
+        in pairs from either end (`links.Folded`). together: slices have as many heads as fill whole blocks (`HeadUnits`)."""
         super().__init__(record, machine)
         self.balanced = folded
         if not is_attention(record.ops):
@@ -83,18 +85,25 @@ class Attention(Lowering):
             sizes[self.side], sizes[n - 2] = 2, sizes[n - 2] // 2
         own = [at.get(f, Link(-1, size)) for f, size in enumerate(first.sizes)]
         across = self._match(record, at)
+        units, head = [1] * (n - 1), -1
+        heads = [(first.reads[0], own), (first.reads[1], own), (second.reads[1], across), (second.writes[0], across)]
+        if together:
+            head, units[head] = head_units(heads, sizes, math.prod([first.sizes[f] for f in self.rows]))
         self.set_factors(
-            sizes, [1] * (n - 1) + [min(64, self.keys)], [i != self.side for i in range(n - 1)] + [False],
+            sizes, [*units, min(64, self.keys)], [i != self.side for i in range(n - 1)] + [False],
             reduce=[False] * (n - 1) + [True],
-            max_len=[1 if i < len(self.batch) or i == self.side else MAX_COLS for i in range(n - 1)] + [MAX_KEYS],
+            max_len=[units[i] if i < len(self.batch) or i == self.side else MAX_COLS for i in range(n - 1)] + [MAX_KEYS],
         )  # fmt: skip
         self.band, self.range = n - 2, n - 1  # factors: the rows that a mask tells apart, the keys
         self.row = at[self.rows[-1]]
-        heads = [(first.reads[0], own), (first.reads[1], own), (second.reads[1], across), (second.writes[0], across)]
         #: queries, keys, values and results whose heads begin inside of blocks: they are packed in scratchpad
         self.lanes = {j: Links(links) for j, (access, links) in enumerate(heads) if access.staggered}
-        made = [LinkedAccess(LaneAccess(a) if j in self.lanes else a, links) for j, (a, links) in enumerate(heads)]  # type: ignore[arg-type]
+        made = [
+            LinkedAccess(LaneAccess(a, together) if j in self.lanes else a, links)  # type: ignore[arg-type]
+            for j, (a, links) in enumerate(heads)
+        ]
         self.packing = Packing({j: made[j] for j in self.lanes}, self.keys)
+        self.heads = HeadUnits(self.packing.lanes, self.keys, head) if together else None
         self.reads = [*made[:3]]
         self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
                      self._wire(-1, second.arguments()[1])]  # fmt: skip
@@ -103,6 +112,8 @@ class Attention(Lowering):
         self.visible: tuple[int, int] | None = None  # row i sees keys (i + offset - window, i + offset]
         if self.masked:
             self._add_mask(record, index)
+            if head in self.reads[3].factors:
+                raise NotLowerable("heads of a slice have one mask")
             if softmax.attr("visible") and self.mask_rows:
                 offset, window = softmax.attr("visible")
                 self.visible = offset, window or 2 * self.keys + self.row.size + offset
@@ -236,12 +247,14 @@ class Attention(Lowering):
     def slice_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         hides, heads = self._hides(lo, hi), self.packing.lanes.values()
         diagonal = self.row.range(lo, hi)[0] - lo[self.range] if hides == "some" and self.visible else 0
-        return (super().slice_form(lo, hi), hides, diagonal, self.packing.form(lo)), *[
+        return (super().slice_form(lo, hi), hides, diagonal, self.packing.form(lo) if self.heads is None else 0), *[
             a.box(lo, hi)[-1][0] % block_size(self.dtype) for a in heads]  # fmt: skip
 
     def cost_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         """Rows of grouped heads are rows like others, unless they have a mask in common."""
-        return self.slice_form(lo, hi)[:1] if self._hides(lo, hi) == "some" else self._extent(lo, hi)
+        if self.heads is not None or self._hides(lo, hi) == "some":
+            return self.slice_form(lo, hi)[:1]
+        return self._extent(lo, hi)
 
     def may_share(self, k: int) -> bool:
         """Keys and values, if heads are whole blocks: a trial prices others too low. With a mask tiles would meet at every slice."""
@@ -253,13 +266,17 @@ class Attention(Lowering):
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         """Scores; maxima and corrections, two copies; a spare column, two of sums; one block and the mixed values."""
         rows, keys = self._extent(lo, hi)
+        own, packing = self._own_bytes(rows, keys), self.packing
+        if self.heads is not None:
+            own, packing = [n * self.heads.count(lo, hi) for n in own], self.heads
+        return own + packing.scratch_bytes(lo, hi) + self.between.scratch_bytes(Local(rows, keys, self.dtype, True))
+
+    def _own_bytes(self, rows: int, keys: int) -> list[int]:
         scores = Local(rows, keys, self.dtype, True).size_bytes
         mixed = Local(rows, self.depth, SUM, True).size_bytes
         column, wide = rows * 4 * ITEM_BYTES[self.dtype], rows * 4 * ITEM_BYTES[SUM]
         own = [scores, scores, column, column, wide, wide, column, wide, wide, rows * 64 * ITEM_BYTES[SUM], mixed]
-        return (
-            own + self.packing.scratch_bytes(lo, hi) + self.between.scratch_bytes(Local(rows, keys, self.dtype, True))
-        )
+        return [round_up(n, ALIGN_BYTES) for n in own]
 
     def const_bytes(self) -> list[int]:
         """Ones: one per key, four rows of all keys, and one block of sums."""
@@ -275,16 +292,23 @@ class Attention(Lowering):
 
     def prepares(self, changed: Sequence[int]) -> bool:
         """Keys and values are packed when their heads change, if a slice has all of them."""
-        return any(j in changed for j in self.lanes if j in (1, 2))
+        return self.heads is None and any(j in changed for j in self.lanes if j in (1, 2))
 
     # -- instructions -------------------------------------------------------------------------------------------
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        own = self.packing.pack(em, s, s.scratch[SCRATCH:], self.dtype) if self.lanes else s
+        if self.heads is not None:
+            for i, head in self.heads.each(s, self._own_bytes(*self._extent(s.lo, s.hi))):
+                self._attend(em, head, self.heads.pack_head(em, head, i, s, s.scratch[SCRATCH:], self.dtype), s)
+            return
+        self._attend(em, s, self.packing.pack(em, s, s.scratch[SCRATCH:], self.dtype) if self.lanes else s, s)
+
+    def _attend(self, em: Emitter, s: Slice, own: Slice, whole: Slice) -> None:
+        """own: slice s with matrices; whole: the slice of which it is a head."""
         self._weigh(em, own)
         self._mix(em, own)
         if s.last and 3 in self.lanes:
-            self.packing.unpack(em, s, own.writes[0])
+            self.packing.unpack(em, s, own.writes[0], whole)
 
     def _weigh(self, em: Emitter, s: Slice) -> None:
         """Emit what makes scores and their exponentials, and the correction of what was summed before."""

@@ -87,39 +87,61 @@ class LaneAccess(MatrixAccess):
 
     A transfer's local side is dense, and one that filled lanes of wider rows would be one transfer per row (hardware manual 13)."""
 
-    def __init__(self, inner: MatrixAccess) -> None:
+    def __init__(self, inner: MatrixAccess, together: bool = False) -> None:
+        """together: matrices that lie side by side are loaded as one, so that blocks are whole where all that lie in them are wanted."""
         self.__dict__.update(inner.__dict__)
         self.known_bytes = {}
+        self.together = together
 
     def size_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         return _count((*self.batch_factors, *self.row_factors, *self.col_factors), lo, hi) * ITEM_BYTES[self.spec.dtype]
 
-    def runs(self, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[Box, int, int, int, int]]:
-        """Yield the box of every run of lanes that lie in one block, where its bytes begin, its rows, and the row and column of the
-        matrix where it begins."""
-        block, item, at = block_size(self.spec.dtype), ITEM_BYTES[self.spec.dtype], 0
-        for box, row0, col0, _ in self.points(lo, hi):
-            *lead, (a, b) = box
+    def _spans(self, lo: Sequence[int], hi: Sequence[int]) -> list[tuple[Box, int]]:
+        """Return the boxes that a slice consists of, and where the bytes of each begin."""
+        boxes: list[Box] = []
+        for box, _, _, _ in self.points(lo, hi):
+            last = boxes[-1] if boxes else ()
+            if self.together and last and last[:-1] == box[:-1] and last[-1][1] == box[-1][0]:
+                boxes[-1] = (*box[:-1], (last[-1][0], box[-1][1]))
+            else:
+                boxes.append(box)
+        sizes = [math.prod([b - a for a, b in box]) * ITEM_BYTES[self.spec.dtype] for box in boxes]
+        return list(zip(boxes, itertools.accumulate(sizes, initial=0), strict=False))
+
+    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
+        """One block's lanes of all rows, or whole blocks together."""
+        strides, block, item, out = (
+            self.row_strides(lo, hi),
+            block_size(self.spec.dtype),
+            ITEM_BYTES[self.spec.dtype],
+            [],
+        )
+        for (*lead, (a, b)), at in self._spans(lo, hi):
             rows = math.prod([y - x for x, y in lead])
             for c in (a, *range(a // block * block + block, b, block)):
                 end = min(c // block * block + block, b)
-                yield (*lead, (c, end)), at, rows, row0, col0 + c - a
-                at += rows * (end - c) * item
+                local = Local(rows, end - c, self.spec.dtype, False)
+                out += [d._replace(spm=d.spm + at + (c - a) * rows * item)
+                        for d in descriptors(self.spec, (*lead, (c, end)), local, strides)]  # fmt: skip
+        return merge_runs(out) if self.together else out
 
-    def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
-        strides = self.row_strides(lo, hi)
-        return [d._replace(spm=d.spm + at) for box, at, rows, _, _ in self.runs(lo, hi)
-                for d in descriptors(self.spec, box, Local(rows, box[-1][1] - box[-1][0], self.spec.dtype, False), strides)]  # fmt: skip
-
-    def packing(self, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[int, int, list[Move]]]:
-        """Yield (byte of the slice, byte of the matrix, moves) of what copies the slice into the matrix."""
+    def packing(self, lo: Sequence[int], hi: Sequence[int], within: tuple[Sequence[int], Sequence[int]]
+                ) -> Iterator[tuple[int, int, list[Move]]]:  # fmt: skip
+        """Yield (byte of the slice, byte of the matrix, moves) of what copies the range into its matrix. within: the slice's range."""
         matrix, block, item = self.matrix(lo, hi), block_size(self.spec.dtype), ITEM_BYTES[self.spec.dtype]
-        for box, at, rows, row0, col in self.runs(lo, hi):
-            lanes = box[-1][1] - box[-1][0]
-            for c in (col, *range(col // block * block + block, col + lanes, block)):
-                n = min(c // block * block + block, col + lanes) - c
-                step = matrix.offset(1, c) - matrix.offset(0, c)
-                yield at + (c - col) * item, matrix.offset(row0, c), moves([(rows, lanes * item, step)], n * item)
+        spans = self._spans(*within)
+        for (*lead, (begin, end)), row0, col0, _ in self.points(lo, hi):
+            rows = math.prod([y - x for x, y in lead])
+            a, b, at = next((*box[-1], at) for box, at in spans
+                            if box[:-1] == tuple(lead) and box[-1][0] <= begin < box[-1][1])  # fmt: skip
+            c = begin
+            while c < end:
+                first, last, col = max(a, c // block * block), min(b, c // block * block + block), col0 + c - begin
+                n = min(last, end, c + block - col % block) - c
+                step = matrix.offset(1, col) - matrix.offset(0, col)
+                yield (at + ((first - a) * rows + c - first) * item, matrix.offset(row0, col),
+                       moves([(rows, (last - first) * item, step)], n * item))  # fmt: skip
+                c += n
 
 
 class ResidentAccess(MatrixAccess):

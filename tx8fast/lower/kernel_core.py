@@ -3,7 +3,8 @@
 May import: lower.base, graph_table, isa.routines, numerics. Must not: use scratchpad.
 
 The routine is the C function of the op's name (`isa/routines`). It is cut over tiles along the result's factors where the rule
-allows it (every operand's needed box is then affine in the cut), else tile 0 runs it alone.
+allows it (every operand's needed box is then affine in the cut), else tile 0 runs it alone. Of tensors in channel blocks a part is one
+where it is some of the batches, each of which lies apart from the others.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tx8fast.isa.routines import Work, work_of
 from tx8fast.lower.base import Lowering
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.layout import batch_stride_bytes, npc
 
 #: ops whose reference function may be applied to a part of the result with unchanged attributes, operand boxes
 #: given by the rule; anything whose attributes speak of absolute coordinates is not here
@@ -24,6 +26,8 @@ SLICEABLE = frozenset({
     "le", "gt", "ge", "select", "convert", "neg", "abs", "exp", "log", "sqrt", "erf", "floor", "ceil", "round", "sign",
     "tanh", "sigmoid", "relu", "gelu", "gelu_tanh", "silu", "clamp",
 })  # fmt: skip
+#: ops of which this is so but for one dimension of the result, attribute `axis`, of which their operands speak
+SLICEABLE_BESIDE_AXIS = frozenset({"kv_update", "kv_update_"})
 
 
 class KernelCore(Lowering):
@@ -31,20 +35,28 @@ class KernelCore(Lowering):
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        specs = [s for s in (*record.operands, *record.results) if s is not None]
-        dense = not any(_is_blocked(s) for s in specs)
         out = record.results[0]
+        beside = record.kind in SLICEABLE_BESIDE_AXIS
         self.cut = (
-            dense
-            and record.kind in SLICEABLE
+            (beside or record.kind in SLICEABLE)
             and record.rule is not None
             and len(record.results) == 1
             and all(d.identity is not None for d in record.rule.outs[0])
         )
         if self.cut:
             factors = range(len(self.rule.sizes))
-            self.loop_over([(f,) for f in factors], uncut=factors)
+            whole = self._within_blocks()
+            if beside and (along := self.rule.outs[0][int(record.attr("axis"))].identity) is not None:
+                whole.add(along)
+            self.cut = len(whole) < len(factors)
+            self.loop_over([(f,) for f in factors], whole=sorted(whole), uncut=factors)
         self.out = out
+
+    def _within_blocks(self) -> set[int]:
+        """Return the factors that cut an operand in channel blocks elsewhere than between batches."""
+        seen = zip((*self.record.operands, *self.record.results), (*self.rule.ins, *self.rule.outs), strict=True)
+        return {f for spec, dims in seen if spec is not None and _is_blocked(spec)
+                for d in (dims or ())[len(spec.shape) > 2 :] for f, _ in d.terms}  # fmt: skip
 
     def boxes(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[list[Any], list[Any]]:
         """Return per operand and per result the (spec, box) of one tile's part."""
@@ -83,9 +95,10 @@ def _operand(slot: int, spec: TensorSpec, box: Sequence[tuple[int, int]]) -> dic
         strides.append(acc)
         acc *= n
     strides.reverse()
-    offset = sum(a * s for (a, _), s in zip(box, strides, strict=True))
-    shape = [b - a for a, b in box]
     layout = "blocked" if _is_blocked(spec) else "dense"
+    steps = [batch_stride_bytes(*npc(spec.shape)[1:], spec.dtype)] if layout == "blocked" else strides
+    offset = sum(a * s for (a, _), s in zip(box, steps, strict=layout == "dense"))
+    shape = [b - a for a, b in box]
     return {"slot": slot, "offset": offset, "shape": shape, "strides": strides, "dtype": spec.dtype, "layout": layout}
 
 

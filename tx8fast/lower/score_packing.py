@@ -5,16 +5,38 @@ May import: lower.{base,emitter,links,transfer}. Must not: place buffers, know s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tx8fast.lower.base import ALIGN_BYTES, Slice, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Access, NotLowerable, Slice, round_up
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.links import LinkedAccess
+from tx8fast.lower.links import Link, LinkedAccess
 from tx8fast.lower.transfer import Local, Move
+from tx8fast.numerics.layout import block_size
 
 KEYS = (1, 2)  # the operands that change with keys
+ROWS_ONCE = 64  # rows of scores that one slice of a head has, so that its keys are packed for it alone
 STAYS = 1 << 19  # bytes of a head's keys, or values, that are packed for all slices: a sixth of scratchpad
+
+
+def head_units(operands: Sequence[tuple[Access, Sequence[Link]]], sizes: Sequence[int], rows: int) -> tuple[int, int]:
+    """Return the factor of heads and how many of them fill whole channel blocks of queries, keys, values and results, given with their
+    links. rows: those of a head's scores. Raises NotLowerable where that does not pay."""
+    if rows > ROWS_ONCE:
+        raise NotLowerable("keys and values that many rows look at stay packed")
+    (_, keys, values, _), found = operands, {}
+    for access, links in (keys, values):
+        block = block_size(access.spec.dtype)
+        for f, step in access.staggered.items():
+            factor = links[f].factor
+            found[factor] = max(found.get(factor, 1), block // math.gcd(block, step))
+    if not all(access.staggered for access, _ in operands) or len(found) != 1:
+        raise NotLowerable("not all operands have heads that begin inside of a block")
+    head, unit = found.popitem()
+    if head < 0 or sizes[head] == 1:
+        raise NotLowerable("there is one head")
+    return head, min(unit, sizes[head])
 
 
 class Packing:
@@ -55,18 +77,61 @@ class Packing:
                 before = (*s.lo[:-1], 0), (*s.hi[:-1], s.lo[-1])
                 places[j] += self._bytes(j, *before) if stays else s.parity % 2 * self._bytes(j, s.lo, s.hi)
             if j < 3 and (s.fresh if stays else j or s.first):
-                matrix = self._matrix(j, s.lo, s.hi)
-                if matrix.elems > matrix.rows * matrix.cols:
-                    em.fill(places[j], 0.0, matrix.elems, dtype)
-                for begin, to, moved in self._packing(j, s):
-                    em.gather(s.reads[j] + begin, places[j] + to, moved)
+                self._fill(em, j, s, s, places[j], dtype)
         return replace(s, reads=[*places[:3], *s.reads[3:]], writes=places[3:])
 
-    def unpack(self, em: Emitter, s: Slice, matrix: int) -> None:
-        """Move a result's matrix to where its slice lies."""
-        for at, to, moved in self._packing(3, s):
+    def _fill(self, em: Emitter, j: int, s: Slice, whole: Slice, at: int, dtype: str) -> None:
+        """Make the matrix of what slice s has of operand j. whole: the slice that was loaded."""
+        matrix = self._matrix(j, s.lo, s.hi)
+        if matrix.elems > matrix.rows * matrix.cols:
+            em.fill(at, 0.0, matrix.elems, dtype)
+        for begin, to, moved in self._packing(j, s, whole):
+            em.gather(s.reads[j] + begin, at + to, moved)
+
+    def unpack(self, em: Emitter, s: Slice, matrix: int, whole: Slice) -> None:
+        """Move a result's matrix to where its slice lies. whole: the slice that is stored."""
+        for at, to, moved in self._packing(3, s, whole):
             back = [Move(m.dst, m.src, m.size, tuple([(b, a, n) for a, b, n in m.loops])) for m in moved]
             em.gather(matrix + to, s.writes[0] + at, back)
 
-    def _packing(self, j: int, s: Slice) -> Iterator[tuple[int, int, list[Move]]]:
-        return self.lanes[j].inner.packing(*self.lanes[j].links.ranges(s.lo, s.hi))  # type: ignore[attr-defined]
+    def _packing(self, j: int, s: Slice, whole: Slice) -> Iterator[tuple[int, int, list[Move]]]:
+        access, links = self.lanes[j].inner, self.lanes[j].links
+        return access.packing(*links.ranges(s.lo, s.hi), links.ranges(whole.lo, whole.hi))  # type: ignore[attr-defined]
+
+
+class HeadUnits(Packing):
+    """Of slices with several heads, which are worked on one after the other. head: their factor.
+
+    Heads that fill whole blocks together are loaded without a gap; keys and values of two of them are packed at a time."""
+
+    def __init__(self, lanes: Mapping[int, LinkedAccess], keys: int, head: int) -> None:
+        super().__init__(lanes, keys)
+        self.head = head
+
+    def _one(self, lo: Sequence[int], hi: Sequence[int], i: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        f, at = self.head, lo[self.head] + i
+        return (*lo[:f], at, *lo[f + 1 :]), (*hi[:f], at + 1, *hi[f + 1 :])
+
+    def count(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Return the heads of a slice."""
+        return hi[self.head] - lo[self.head]
+
+    def scratch_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
+        n, one = self.count(lo, hi), self._one(lo, hi, 0)
+        return [self._bytes(j, *one) * (min(2, n) if j in KEYS else n) for j in self.lanes]
+
+    def each(self, s: Slice, own: Sequence[int]) -> Iterator[tuple[int, Slice]]:
+        """Yield the heads of a slice, with scratch of their own. own: bytes that each has of the first buffers; of others, none."""
+        for i in range(self.count(s.lo, s.hi)):
+            lo, hi = self._one(s.lo, s.hi, i)
+            mine = [at + i * n for at, n in zip(s.scratch, own, strict=False)]
+            yield i, replace(s, lo=lo, hi=hi, scratch=[*mine, *s.scratch[len(own) :]])
+
+    def pack_head(self, em: Emitter, s: Slice, i: int, whole: Slice, scratch: Sequence[int], dtype: str) -> Slice:
+        """Return head i of a slice with its operands as matrices; queries are packed once for all keys."""
+        places = [*s.reads[:3], *s.writes]
+        for j, at in zip(self.lanes, scratch, strict=False):
+            places[j] = at + (i % 2 if j in KEYS else i) * self._bytes(j, s.lo, s.hi)
+            if j < 3 and (j or s.first):
+                self._fill(em, j, s, whole, places[j], dtype)
+        return replace(s, reads=[*places[:3], *s.reads[3:]], writes=places[3:])

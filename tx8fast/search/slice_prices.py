@@ -109,7 +109,7 @@ def _slice_cycles(traffic: Traffic, forms: Sequence[tuple[tuple[int, ...], bool]
 
 
 class Traffic:
-    """Cycles that all tiles' loads and stores need the DDR; what can stay is loaded once."""
+    """Cycles that all tiles' loads and stores need the DDR, or one tile's loads its own engine; what can stay is loaded once."""
 
     def __init__(self, low: Lowering, machine: Machine) -> None:
         self.low, self.machine = low, machine
@@ -118,6 +118,9 @@ class Traffic:
         self.accesses = [(k, a) for k, a in enumerate((*low.reads, *low.writes)) if k not in low.rare]
         self.scratch: dict[tuple[int, ...], int] = {}
         self.parts: dict[tuple[int, ...], float] = {}  # shard -> tiles times the part of their points that have work
+        self.starts: dict[
+            tuple[int, ...], tuple[int, int]
+        ] = {}  # read access, lengths of its factors -> transfers of a load, and runs
 
     def fits(self, lens: tuple[int, ...]) -> bool:
         """True if scratchpad holds one copy of every buffer of such a slice."""
@@ -129,13 +132,32 @@ class Traffic:
         low, plan, hi = self.low, tiling.plan, tiling.plan.slices
         long = tuple([d if r else s for d, s, r in zip(plan.shard, hi, low.reduce, strict=True)])
         tiling = keep(tiling.but(shared=sharers(tiling)), self.room)
-        kept, shared, total = tiling.plan.kept, tiling.plan.shared, 0.0
+        kept, shared, total, starts = tiling.plan.kept, tiling.plan.shared, 0.0, 0.0
         for k, a in self.accesses:
             size, fills = (long, a.factors - self.red) if k in kept else (hi, a.factors)
-            total += low.access_bytes(a, size) * tiling.fills(fills) / (shared[k] if k < len(shared) else 1)
+            times, tiles = tiling.fills(fills), shared[k] if k < len(shared) else 1
+            total += low.access_bytes(a, size) * times / tiles
+            if k < len(low.reads):
+                pieces = math.prod([tiling.trips[f] for f in self.red]) if k in kept else 1
+                starts += self._starts(k, hi, tiles) * times * pieces
+        tiles = math.prod(tiling.pieces)
         if plan.shard not in self.parts:
-            self.parts[plan.shard] = math.prod(tiling.pieces) * low.density(*tiling.busiest)
-        return total * self.parts[plan.shard] / self.machine.ddr_bytes_per_cycle
+            self.parts[plan.shard] = tiles * low.density(*tiling.busiest)
+        part = self.parts[plan.shard]
+        # where the tiles are many all of them need the DDR for longer than one of them its engine
+        own = total / min(self.machine.dma.port_bytes, self.machine.ddr_bytes_per_cycle / tiles)
+        return max(total * part / self.machine.ddr_bytes_per_cycle, (own + starts) * part / tiles)
+
+    def _starts(self, k: int, lens: tuple[int, ...], tiles: int) -> float:
+        """Return the cycles of a load of access k besides those of its bytes, for a slice of such lengths that so many tiles share."""
+        access = self.low.reads[k]
+        key = (k, *[lens[f] for f in access.sorted_factors])
+        if key not in self.starts:
+            lo = self.low.hindmost(lens)
+            moved = access.transfers(lo, tuple(map(add, lo, lens))) if access.loaded else ()
+            self.starts[key] = len(moved), sum([math.prod([n for _, n in d.loops]) for d in moved])
+        count, runs = self.starts[key]
+        return -(-count // tiles) * self.machine.rdma.startup + runs / tiles * self.machine.dma.run_overhead
 
     def _scratch(self, lens: tuple[int, ...]) -> int:
         if lens not in self.scratch:
