@@ -114,10 +114,8 @@ class Attention(Lowering):
                     self.reads[1] = KeyChunks(first.reads[1], own, self.range, self.chunked)
                 if loads and second.r_trs and 2 not in self.lanes:
                     self.reads[2] = KeyChunks(second.reads[1], across, self.range, False)
-                self.skipping = frozenset((*self.row.factors, self.range))
+                self.skipping, self.unequal = frozenset((*self.row.factors, self.range)), self.row.factors
                 self.rare = frozenset((3,))
-                # the longest rows first: the short ones find their keys loaded; of all keys in a slice, they come by chunks
-                self.backward = () if folded else (self.band,)
         self.given = len(self.reads)  # the first of the single elements that ops on the scores take
         self.reads += self.between.reads
         self.args += self.between.args

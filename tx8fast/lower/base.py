@@ -154,7 +154,7 @@ class Lowering:
     keeps = False  # True: reads may stay for all slices of a reduction, slices may have no work: priced by the slice
     turns = 0  # `Slice.parity` counts slices up to this; 0: finished results, up to 2
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
-    backward: tuple[int, ...] = ()  # factors whose slices come last one first where a reduction takes several slices
+    unequal: tuple[int, ...] = ()  # factors whose place decides how much work a slice is (`covered`)
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     late: frozenset[int] = frozenset()  # read accesses that are needed when sums are complete, and not before
