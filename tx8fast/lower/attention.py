@@ -114,7 +114,7 @@ class Attention(Lowering):
                     self.reads[1] = KeyChunks(first.reads[1], own, self.range, self.chunked)
                 if loads and second.r_trs and 2 not in self.lanes:
                     self.reads[2] = KeyChunks(second.reads[1], across, self.range, False)
-                self.skipping, self.unequal = frozenset((*self.row.factors, self.range)), self.row.factors
+                self.skipping, self.unequal = frozenset((*self.row.factors, self.range)), self.row.factors[::-1]
                 self.rare = frozenset((3,))
         self.given = len(self.reads)  # the first of the single elements that ops on the scores take
         self.reads += self.between.reads
@@ -190,8 +190,8 @@ class Attention(Lowering):
     def working(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> int:
         return int(self.seen.whole(lo, hi, slices).sum())
 
-    def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
-        return float(self.seen.parts(lo, hi, slices).sum())
+    def amounts(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[float]:
+        return self.seen.parts(lo, hi, slices).tolist()
 
     def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
         f, n = self.band, slices[self.band]

@@ -58,15 +58,14 @@ def _graded(
 ) -> list[Point]:
     """Return points of the outer loops by the work of their slices, which the factors `unequal` decide, per point of the loops around
     these. lists: ranges of every loop."""
-    low, plan, lo, hi = tiling.low, tiling.plan, [0] * len(tiling.low.sizes), list(tiling.low.sizes)
-    places = [plan.order.index(f) for f in unequal]
-
-    def work(ranges: Point) -> float:
-        for f, (a, b) in zip(unequal, ranges, strict=True):
-            lo[f], hi[f] = a, b
-        return low.covered(lo, hi, plan.slices)
-
-    found = sorted(itertools.product(*[lists[i] for i in places]), key=work)
+    order, low = tiling.plan.order, tiling.low
+    places = [order.index(f) for f in unequal]
+    lo, hi = [0] * len(order), list(low.sizes)
+    for f, i in zip(unequal, places, strict=True):
+        lo[f], hi[f] = lists[i][0][0], lists[i][-1][1]
+    work = low.amounts(lo, hi, tiling.plan.slices)
+    every = list(itertools.product(*[lists[i] for i in places]))
+    found = [every[i] for i in sorted(range(len(every)), key=work.__getitem__)]
     # where a reduction takes several slices, the longest first: the short ones find their operands loaded
     rank = {ranges: i for i, ranges in enumerate(found[::-1] if tiling.sums else shorter_behind(found))}
     return sorted(points, key=lambda p: (p[: min(places)], rank[tuple([p[i] for i in places])]))
