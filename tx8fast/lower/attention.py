@@ -125,10 +125,8 @@ class Attention(Lowering):
                     self.reads[1] = KeyChunks(first.reads[1], own, self.range, self.chunked)
                 if loads and second.r_trs and 2 not in self.lanes:
                     self.reads[2] = KeyChunks(second.reads[1], across, self.range, False)
-                self.skipping = frozenset((*self.row.factors, self.range))
+                self.skipping, self.unequal = frozenset((*self.row.factors, self.range)), self.row.factors[::-1]
                 self.rare = frozenset((3,))
-                # the longest rows first: the short ones find their keys loaded; of all keys in a slice, they come by chunks
-                self.backward = () if folded else (self.band,)
         self.given = len(self.reads)  # the first of the single elements that ops on the scores take
         self.reads += self.between.reads
         self.args += self.between.args
@@ -203,8 +201,8 @@ class Attention(Lowering):
     def working(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> int:
         return int(self.seen.whole(lo, hi, slices).sum())
 
-    def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
-        return float(self.seen.parts(lo, hi, slices).sum())
+    def amounts(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[float]:
+        return self.seen.parts(lo, hi, slices).tolist()
 
     def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
         f, n = self.band, slices[self.band]

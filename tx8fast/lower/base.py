@@ -154,7 +154,7 @@ class Lowering:
     keeps = False  # True: reads may stay for all slices of a reduction, slices may have no work: priced by the slice
     turns = 0  # `Slice.parity` counts slices up to this; 0: finished results, up to 2
     overlaps = False  # True: engines work on different slices at once, intermediates have two copies
-    backward: tuple[int, ...] = ()  # factors whose slices come last one first where a reduction takes several slices
+    unequal: tuple[int, ...] = ()  # factors whose place decides how much work a slice is (`amounts`)
     twin = False  # True: plans with an uncut reduction are those of the record's other lowering
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     late: frozenset[int] = frozenset()  # read accesses that are needed when sums are complete, and not before
@@ -248,9 +248,9 @@ class Lowering:
         """Return how many slices of the `skipping` factors in [lo, hi) have work."""
         return 1
 
-    def covered(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> float:
-        """Return how many whole slices of these factors have as much work as those in [lo, hi)."""
-        return self.working(lo, hi, slices)
+    def amounts(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[float]:
+        """Return how many whole slices of the others of these factors have as much work as every slice of `unequal` ones in [lo, hi)."""
+        return [self.working(lo, hi, slices)]
 
     def fullest(self, lo: Sequence[int], hi: Sequence[int], slices: Sequence[int]) -> Sequence[int]:
         """Return from where on in [lo, hi) the first slice is one with most work."""

@@ -66,7 +66,7 @@ def slice_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.
             break
         key, made = own_cuts[i].tobytes(), tiling(i)
         if key not in steps:
-            steps[key] = low.covered(*made.busiest, made.plan.slices) if own else 1
+            steps[key] = float(np.sum(low.amounts(*made.busiest, made.plan.slices))) if own else 1
         found[i] = price[i] * steps[key]
         if found[i] <= WORTH * least:
             found[i] = max(found[i], traffic.cycles(made))

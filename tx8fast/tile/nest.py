@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tx8fast.tile.tiling import Tiling
 
+#: places, as parts of all, of the slices with unequal work that stand behind the one with most
+SHORT = (0.75, 0.5, 0.25, 0.125)
+
+T = TypeVar("T")
+Range = tuple[int, int]
+Point = tuple[Range, ...]
 LoopSlice = tuple[tuple[int, ...], tuple[int, ...], bool, bool, int]
 
 
@@ -34,18 +40,43 @@ def loop_slices(tiling: Tiling, lo: Sequence[int], hi: Sequence[int]) -> Iterato
     the first and the last of a reduction, slices completed before."""
     low, plan = tiling.low, tiling.plan
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
-    for f in low.backward if tiling.sums else ():
-        lists[plan.order.index(f)].reverse()
     n_outer = sum(not low.reduce[f] for f in plan.order)  # reductions come last
     place = [plan.order.index(f) for f in range(len(lists))]
     inner = list(itertools.product(*lists[n_outer:]))
-    for done, outer in enumerate(itertools.product(*lists[:n_outer])):
+    outside, unequal = itertools.product(*lists[:n_outer]), low.unequal
+    for done, outer in enumerate(_graded(tiling, unequal, lists, outside) if unequal else outside):
         points = [(*outer, *x) for x in inner]
         ranges = [tuple(zip(*[x[i] for i in place], strict=True)) for x in points]
         if low.skipping:
             ranges = [r for r in ranges if not low.skips(*r)]
         for i, (a, b) in enumerate(ranges):
             yield a, b, i == 0, i + 1 == len(ranges), done
+
+
+def _graded(
+    tiling: Tiling, unequal: Sequence[int], lists: Sequence[Sequence[Range]], points: Iterator[Point]
+) -> list[Point]:
+    """Return points of the outer loops by the work of their slices, which the factors `unequal` decide, per point of the loops around
+    these. lists: ranges of every loop."""
+    order, low = tiling.plan.order, tiling.low
+    places = [order.index(f) for f in unequal]
+    lo, hi = [0] * len(order), list(low.sizes)
+    for f, i in zip(unequal, places, strict=True):
+        lo[f], hi[f] = lists[i][0][0], lists[i][-1][1]
+    work = low.amounts(lo, hi, tiling.plan.slices)
+    every = list(itertools.product(*[lists[i] for i in places]))
+    found = [every[i] for i in sorted(range(len(every)), key=work.__getitem__)]
+    # where a reduction takes several slices, the longest first: the short ones find their operands loaded
+    rank = {ranges: i for i, ranges in enumerate(found[::-1] if tiling.sums else shorter_behind(found))}
+    return sorted(points, key=lambda p: (p[: min(places)], rank[tuple([p[i] for i in places])]))
+
+
+def shorter_behind(slices: Sequence[T]) -> list[T]:
+    """Return slices, each of which has more work than the one before, in an order that ends with short ones. What the last one leaves to
+    the matrix engine is done beside nothing; so some of those before stand behind the longest one, each about as much shorter than the
+    last as its exponentials take no longer than the products of the one before."""
+    behind = sorted({int(len(slices) * part) for part in SHORT} - {0}, reverse=True)
+    return [s for i, s in enumerate(slices) if i not in behind] + [slices[i] for i in behind]
 
 
 def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int | None = None) -> list[LoopStep]:
