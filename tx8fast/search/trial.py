@@ -248,6 +248,10 @@ class PlanTimer:
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
         sent: dict[tuple, Sent] = {}  # what an exchange depends on -> it
         parts: list[list[tuple[int, int]]] = [[] for _ in fills]
+        brought: dict[int, list[int]] = {}  # read -> the fills that bring it
+        for f, fill in enumerate(fills):
+            for k in fill.changed:
+                brought.setdefault(k, []).append(f)
         multicasts: list[Multicast] = []
         for kind, i, access, f in order.actions:
             if kind == "load" or kind == "store":
@@ -268,8 +272,8 @@ class PlanTimer:
                 block = known.get(key)
                 if block is None:
                     block = known[key] = self._part(tiling, access, fill, steps, tiles)
-                before = [g for g in range(f) if access in fills[g].changed][-2:]
-                parts[f].append((len(out) // 4, before[0] if len(before) == 2 else -1))
+                turn = fill.version[access]
+                parts[f].append((len(out) // 4, brought[access][turn - 2] if turn > 1 else -1))
                 out += block, 0, 0, int(f > 0)
             elif kind == "exchange":
                 fill, at, same = fills[f], len(out) // 4, not tiling.plan.gathered
