@@ -21,6 +21,7 @@ from tx8fast._kernels import Csr, Windows, byte_dependences, improved, list_orde
 from tx8fast._kernels._facade_events import KIND_RECV, KIND_SEND, KIND_WAIT_WORKER
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Columns
+from tx8fast.tile.epochs import LOADS as DDR_LOADS
 from tx8fast.tile.epochs import STORES, by_steps
 from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
 from tx8fast.tile.multicast import LOADS
@@ -53,6 +54,13 @@ class Multicast(NamedTuple):
     parts: Sequence[tuple[int, int]]
 
 
+class Border(NamedTuple):
+    """Between two nests: the row at which the core has sent all, and the number of multicasts before it."""
+
+    row: int
+    multicasts: int
+
+
 @lru_cache(maxsize=4)
 def waits(machine: Machine) -> tuple[np.ndarray, Columns]:
     """Return the rows that wait: for messages, for no window, ..., for all windows."""
@@ -65,8 +73,8 @@ class Nodes:
     that wait; `timed` says which rows are: the time of a multicast is in its first one and its last. costs: of the rows; touched: by them;
     fill (n,): the number of the multicast that the row's slice belongs to."""
 
-    def __init__(self, machine: Machine, costs: Columns, touched: Touched, multicasts: Sequence[Multicast], fill: np.ndarray
-                 ) -> None:  # fmt: skip
+    def __init__(self, machine: Machine, costs: Columns, touched: Touched, multicasts: Sequence[Multicast], fill: np.ndarray,
+                 borders: Sequence[Border] = ()) -> None:  # fmt: skip
         n, count = len(costs.kind), len(multicasts)
         self.wait_cycles, self.sent_row, self.mask_row = machine.kcore.wait_cycles, n, n + 1
         self.costs = costs = costs.followed_by(waits(machine)[1])
@@ -79,21 +87,26 @@ class Nodes:
         begin, end, sending, cycles = np.array([m[:4] for m in multicasts], np.int64).reshape(-1, 4).T
         # a multicast's first step stands before the parts of the next one, which may then be loaded
         parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n]
-        place = np.concatenate([4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2])
+        between = np.array([b.row for b in borders], np.int64)
+        place = np.concatenate([4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2, 4 * between + 3])
         by_place = np.argsort(place, kind="stable")
         node = np.empty_like(by_place)  # of own rows, first, second and third steps
         node[by_place] = np.arange(len(node))
-        self.waiting, self.meeting, self.receiving = node[len(own) :].reshape(STEPS, count)
-        first = np.concatenate([own, np.full(count, self.sent_row), begin, end - 1])
-        size = np.concatenate([np.ones(len(own) + count, np.int64), end - 1 - begin, np.ones(count, np.int64)])
+        last_step = len(own) + STEPS * count
+        self.waiting, self.meeting, self.receiving = node[len(own) : last_step].reshape(STEPS, count)
+        self.between, self.borders = node[last_step:], borders
+        first = np.concatenate([own, np.full(count, self.sent_row), begin, end - 1, between])
+        size = np.ones(len(first), np.int64)
+        size[len(own) + count : len(own) + 2 * count] = end - 1 - begin
         size[len(own)] = 0  # before the first one nothing was sent
         self.first, self.size, self.node = first[by_place], size[by_place], np.full(n, -1)
         self.node[own] = node[: len(own)]
-        self.row = np.concatenate([own, np.full(STEPS * count, -1)])[by_place]  # -1: the core
+        self.row = np.concatenate([own, np.full(len(first) - len(own), -1)])[by_place]  # -1: the core
         engine, at = self.row >= 0, np.maximum(self.row, 0)
         self.kind = np.where(engine, costs.kind[at], CORE)
         self.issue = np.where(engine, costs.issue[at], 0)
         self.issue[self.waiting] = self.size[self.waiting] * self.wait_cycles
+        self.issue[self.between] = self.wait_cycles
         self.issue[self.meeting] = sending
         self.landing = np.zeros(len(self.row), np.int64)  # cycles from a step of the core until the next one may begin
         self.landing[self.meeting] = cycles - sending
@@ -122,18 +135,22 @@ class Nodes:
         n = len(self.kind)
         known: dict[tuple, int] = {}  # what multicasts read and write -> number
         number = [known.setdefault((tuple(m.read), tuple(m.write)), len(known)) for m in multicasts]
+        # what was sent may be written over from the border on
+        sent = [known.setdefault((tuple(multicasts[b.multicasts - 1].read), ()), len(known)) for b in self.borders]
         n_plain, more = len(touched[0]), 1 + len(known)  # the last one touches nothing
         read = np.zeros((n_plain + more, max(4, *[len(r) for r, _ in known]), 2), np.int64)
         write = np.zeros((n_plain + more, max(2, *[len(w) for _, w in known]), 2), np.int64)
         read[:n_plain, :4], write[:n_plain, :2] = touched[:2]
         for (r, w), i in known.items():
-            read[n_plain + i, : len(r)], write[n_plain + i, : len(w)] = r or 0, w
+            read[n_plain + i, : len(r)], write[n_plain + i, : len(w)] = r or 0, w or 0
         at = np.where(self.row >= 0, touched[2][np.maximum(self.row, 0)], n_plain + more - 1)
         at[self.meeting] = at[self.receiving] = n_plain + np.array(number)
+        at[self.between] = n_plain + np.array(sent, np.int64)
         ptr, before = byte_dependences(read, write, at)
         after = np.repeat(np.arange(n), np.diff(ptr))
         waiting = self.waiting
         pairs = [np.stack([waiting, self.meeting]), np.stack([self.receiving[:-1], waiting[1:]])]
+        pairs += self._over_borders()
         row, own, sent = self.loads
         again = sent >= 0
         pairs += [np.stack([self.node[row], waiting[own]]), np.stack([waiting[sent[again] + 1], self.node[row[again]]])]
@@ -141,6 +158,16 @@ class Nodes:
         before, after = np.concatenate([before, old]), np.concatenate([after, new])
         ptr = np.concatenate([[0], np.cumsum(np.bincount(after, minlength=n))])
         return ptr, before[np.argsort(after, kind="stable")]
+
+    def _over_borders(self) -> list[np.ndarray]:
+        """Return pairs of nodes: a border follows what it sees sent, and the loads of the nest behind it the last fill before it, so that
+        they do not keep that nest's own ones waiting."""
+        count, loads = np.array([b.multicasts for b in self.borders], np.int64), np.flatnonzero(self.kind == DDR_LOADS)
+        behind = loads[loads > self.between[:1].min(initial=len(self.kind))]
+        last = count[np.searchsorted(self.between, behind) - 1]
+        more = count < len(self.waiting)
+        return [np.stack([self.receiving[count - 1], self.between]), np.stack([self.waiting[last - 1], behind]),
+                np.stack([self.between[more], self.waiting[count[more]]])]  # fmt: skip
 
     def _home(self) -> np.ndarray:
         """Return the window of every node: that of the first multicast that must wait for it, so that no other one does; else that

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,8 @@ from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.epochs import by_steps
-from tx8fast.tile.nodes import Multicast, Nodes, Touched, waits
+from tx8fast.tile.joined import TileCode
+from tx8fast.tile.nodes import Nodes, Touched, waits
 from tx8fast.tile.ranks import Way, by_path
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest, and the same by time steps
@@ -137,9 +138,12 @@ class TileOrder:
         self.known: dict[tuple[bytes, ...], tuple[np.ndarray, Ordered]] = {}  # what an order depends on -> it
         self.way: Way | None = None  # of codes with multicasts
 
+    def of_tile(self, tile: TileCode) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of a tile's code in the wanted order, and their forms (`Code.forms`)."""
+        return self._of_shared(tile) if tile.multicasts else self.of(tile.code, tile.step)
+
     def of(self, code: Code, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`). step (n,): of the
-        loop nest, to which each row belongs."""
+        """As `of_tile`, for rows none of which waits for anything. step (n,): of the loop nest, to which each row belongs."""
         n, costs = len(code.at), code.columns.of(code.at)
         if self.wanted == "nest" or not 1 < n <= MAX_ROWS:
             self.made.append(Ordered("nest", {}, least_cycles(costs, self.rate, self.share)))
@@ -163,13 +167,11 @@ class TileOrder:
         self.made.append(made)
         return code.rows(order), code.forms[code.at[order]]
 
-    def of_shared(self, code: Code, multicasts: Callable[[], tuple[Sequence[Multicast], np.ndarray]]
-                  ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the rows of a nest whose tiles pass operands on, in the wanted order, and their forms. All codes of a segment are
-        ordered as the first one, because their tiles meet. multicasts: gives them, and per row the number of the one that its slice
-        belongs to."""
+    def _of_shared(self, tile: TileCode) -> tuple[np.ndarray, np.ndarray]:
+        """As `of_tile`, where tiles pass operands on. All codes of a segment are ordered as the first one, because their tiles meet."""
+        code = tile.code
         costs = code.columns.of(code.at)
-        nodes = Nodes(self.machine, costs, self._touched(code, costs), *multicasts())
+        nodes = Nodes(self.machine, costs, self._touched(code, costs), tile.multicasts, tile.fill, tile.borders)
         if self.way is not None:
             return self._written(code, *nodes.ordered(self.rate, self.way))
         ways = COMPARED if self.wanted == "best" else [way for way in WAYS if way.policy == self.wanted]
