@@ -29,10 +29,10 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     tiles may always be at work."""
     record = step.record
     assert isinstance(record, ChainRecord)
-    nests = [
-        NestTiles(n.tiling, machine, meet or i > 0, Buffers(n.tiling, pinned, left))
-        for i, (n, (pinned, left)) in enumerate(zip(p.nests, pinned_buffers(p, machine), strict=True))
-    ]
+    nests: list[NestTiles] = []
+    for n, (pinned, left) in zip(p.nests, pinned_buffers(p, machine), strict=True):
+        buffers = Buffers(n.tiling, pinned, left, nests[-1].tail() if nests else ())
+        nests.append(NestTiles(n.tiling, machine, meet or bool(nests), buffers))
     arguments = _arguments(record)
     slot_arg = np.concatenate([np.array(a, np.int32)[n.slots] for a, n in zip(arguments, nests, strict=True)])
     ends = isa.rows([isa.make("wait"), isa.make("barrier")] if step.barrier else [isa.make("wait")])

@@ -20,7 +20,7 @@ from tx8fast.schedule.buffers import Buffers, access_arguments
 from tx8fast.tile import sharing
 from tx8fast.tile.blocks import Columns
 from tx8fast.tile.emit import NestCode, Share, code_key
-from tx8fast.tile.joined import TileCode, joined, named, nest_of
+from tx8fast.tile.joined import Span, TileCode, joined, named, nest_of
 from tx8fast.tile.nodes import waits
 from tx8fast.tile.order import tile_order
 from tx8fast.tile.refit import fitted
@@ -73,6 +73,12 @@ class NestTiles:
         # what tiles have of a gathered operand lies elsewhere in each slice, so their codes differ by more than offsets
         own = [(s.access, s.tiles, s.rank if s.access in self.gathered else s.rank < 0) for s in shares]
         return (code_key(self.low, r), late, tuple(own)), shares, late
+
+    def tail(self) -> list[Span]:
+        """Return the bytes of the scratchpad that are still in use when the nest's last fill has come."""
+        t = next(t for t, r in enumerate(self.tiling.ranges) if not r.idle)
+        (like, *_), shares, late = self.form(t) or ((), (), 0)
+        return self.of(t, like, shares).code(shares, late).tail()
 
     def of(self, t: int, like: tuple, shares: Sequence[Share]) -> NestCode:
         """Return the code of tiles like t."""
@@ -145,7 +151,8 @@ class LaunchCode:
             (like, *_), shares, late = found[i]
             tiles.append(self.nests[i].of(t, like, shares).code(shares, late))
         self.orders.aliased = aliased
-        tile = tiles[0] if len(self.nests) == 1 else joined(tiles, at, self.slots, self.border)
+        early = [n.buffers.early for n in self.nests]
+        tile = tiles[0] if len(self.nests) == 1 else joined(tiles, at, self.slots, early, self.border)
         rows, forms = self.orders.of_tile(tile)
         # what repeats in a nest is found nest by nest
         nest = np.maximum.accumulate(nest_of(rows))

@@ -18,6 +18,9 @@ from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.nodes import Border, Multicast
 
 
+Span = tuple[int, int]
+
+
 @dataclass(frozen=True)
 class TileCode:
     """A tile's code in nest order. step (n,): of the loop nest, to which each row belongs; multicasts: of the tile; fill (n,): the number
@@ -29,11 +32,26 @@ class TileCode:
     fill: np.ndarray
     borders: tuple[Border, ...] = ()
 
+    def tail(self) -> list[Span]:
+        """Return the bytes of the scratchpad that the rows behind the last multicast touch, or of the last step if there is none."""
+        number = self.fill if self.multicasts else self.step
+        at = np.unique(self.code.at[number == number.max(initial=0)])
+        columns = self.code.columns
+        spans = np.concatenate([columns.read[at].reshape(-1, 2), columns.write[at].reshape(-1, 2)])
+        sent = [span for m in self.multicasts[-1:] for span in (*m.read, *m.write)]
+        found: list[Span] = []
+        for lo, hi in sorted({(lo, hi) for lo, hi in [*spans.tolist(), *sent] if lo < hi}):
+            if found and lo <= found[-1][1]:
+                found[-1] = found[-1][0], max(hi, found[-1][1])
+            else:
+                found.append((lo, hi))
+        return found
 
-def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[int], border: tuple[np.ndarray, Columns]
-           ) -> TileCode:  # fmt: skip
-    """Return nests one behind the other as one code. numbers: of the nests; slots: by number, that of the first DDR slot; border: the row
-    that stands between nests, and its columns. What rows have for an op says which nest they are of (`nest_of`)."""
+
+def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[int], early: Sequence[bool],
+           border: tuple[np.ndarray, Columns]) -> TileCode:  # fmt: skip
+    """Return nests one behind the other as one code. numbers: of the nests; slots: by number, that of the first DDR slot; early: by
+    number, whether rows may go before the nest before is over; border: the row that stands between nests, and its columns. What rows have for an op says which nest they are of (`nest_of`)."""
     plain, at, ddr, step, fill = [], [], [], [], []
     columns: Columns | None = None
     multicasts: list[Multicast] = []
@@ -55,7 +73,7 @@ def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[in
         if count:
             sent = Code(_tagged(border[0], i), np.zeros(1, np.int64), np.zeros(1, np.int64), border[1])
             add(sent, np.zeros(1, np.int64), np.full(1, count - 1))
-            borders.append(Border(n_rows - 1, count))
+            borders.append(Border(n_rows - 1, count, not early[i]))
         for m in nest.multicasts:
             f = len(multicasts)
             # a later nest's first parts are loaded as far ahead as all others

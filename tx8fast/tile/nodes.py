@@ -55,10 +55,12 @@ class Multicast(NamedTuple):
 
 
 class Border(NamedTuple):
-    """Between two nests: the row at which the core has sent all, and the number of multicasts before it."""
+    """Between two nests: the row at which the core has sent all, the number of multicasts before it, and whether nothing of the nest
+    behind it goes before all of the one before it is over."""
 
     row: int
     multicasts: int
+    whole: bool
 
 
 @lru_cache(maxsize=4)
@@ -113,6 +115,7 @@ class Nodes:
         self.window = np.where(engine, -1, 0)
         self.window[self.waiting] = 1 << LOADS
         self.window[self.node[self.loads[0]]] = LOADS
+        self.window[self.between] = [MASKS - 1 if b.whole else 0 for b in borders]
         self.fill = np.where(engine, fill[at], 0)
         self.fill[self.waiting] = self.fill[self.meeting] = self.fill[self.receiving] = np.arange(count)
         self.before = self._before(touched, multicasts)
@@ -166,7 +169,10 @@ class Nodes:
         behind = loads[loads > self.between[:1].min(initial=len(self.kind))]
         last = count[np.searchsorted(self.between, behind) - 1]
         more = count < len(self.waiting)
-        return [np.stack([self.receiving[count - 1], self.between]), np.stack([self.waiting[last - 1], behind]),
+        rows = np.flatnonzero(self.row >= 0)
+        whole = [np.stack([rows[rows < n], np.full((rows < n).sum(), n)]) for n, b in zip(self.between, self.borders) if b.whole]
+        whole += [np.stack([np.full((rows > n).sum(), n), rows[rows > n]]) for n, b in zip(self.between, self.borders) if b.whole]
+        return whole + [np.stack([self.receiving[count - 1], self.between]), np.stack([self.waiting[last - 1], behind]),
                 np.stack([self.between[more], self.waiting[count[more]]])]  # fmt: skip
 
     def _home(self) -> np.ndarray:
