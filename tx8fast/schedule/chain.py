@@ -41,8 +41,9 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     if step.barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     info = {"op": record.kind, "engine": "chain", "bound": p.plan.bound, "parts": [], "slices": [], "order": [],
-            "nests": [nest_facts(n.tiling) for n in p.nests], "runner_up_cycles": p.plan.runner_up_cycles,
-            **terms(record), **made.facts()}  # fmt: skip
+            "nests": [nest_facts(n.tiling) | own for n, own in zip(p.nests, made.facts(), strict=True)],
+            "runner_up_cycles": p.plan.runner_up_cycles,
+            **terms(record)}  # fmt: skip
     return Segment(step.name, codes, tile_code, slot_arg, made.offsets,
                    len(record.operands) + len(record.results), list(step.op_names), [], step.barrier,
                    max(n.buffers.peak for n in nests), segment_cycles(p.plan, machine, step.barrier), info,

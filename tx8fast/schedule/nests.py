@@ -25,6 +25,7 @@ from tx8fast.tile.nodes import waits
 from tx8fast.tile.order import tile_order
 from tx8fast.tile.refit import fitted
 from tx8fast.tile.schedule import TileOrder
+from tx8fast.tile.seams import LaunchOrder
 from tx8fast.tile.tiling import Tiling
 
 TENSOR = 1 << 36  # bytes; more than any tensor has
@@ -97,8 +98,11 @@ class LaunchCode:
                  names: Sequence[int]) -> None:  # fmt: skip
         self.nests, self.same, self.ends = nests, same.astype(np.int64), ends
         self.slots = np.cumsum([0, *(len(n.slots) for n in nests)])
-        busy = sum(not all(n.tiling.ranges[t].idle for n in nests) for t in range(machine.n_tiles))
-        self.orders = TileOrder(machine, order, machine.ddr_bytes_per_cycle / max(1, busy))
+        shares = [
+            machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in nest.tiling.ranges)) for nest in nests
+        ]
+        self.orders = [TileOrder(machine, order, share) for share in shares]
+        self.order = LaunchOrder(machine, self.orders, min(shares))
         rows, columns = waits(machine)
         self.border: tuple[np.ndarray, Columns] = rows[:1], columns.of(np.arange(1))  # messages are sent
         self.codes: list[np.ndarray] = []
@@ -150,10 +154,15 @@ class LaunchCode:
         for i in at:
             (like, *_), shares, late = found[i]
             tiles.append(self.nests[i].of(t, like, shares).code(shares, late))
-        self.orders.aliased = aliased
-        early = [n.buffers.early for n in self.nests]
-        tile = tiles[0] if len(self.nests) == 1 else joined(tiles, at, self.slots, early, self.border)
-        rows, forms = self.orders.of_tile(tile)
+        if len(self.nests) == 1:
+            order, tile = self.orders[0], tiles[0]
+            order.aliased = aliased
+            found = order.of_tile(tile)
+            rows, forms = order.written(tile.code, found.at, found.worker)
+        else:
+            early = [n.buffers.early for n in self.nests]
+            self.order.aliased = aliased
+            rows, forms = self.order.of(joined(tiles, at, self.slots, early, self.border), tiles, at)
         # what repeats in a nest is found nest by nest
         nest = np.maximum.accumulate(nest_of(rows))
         cuts = [0, *(np.flatnonzero(np.diff(nest)) + 1).tolist(), len(rows)]
@@ -162,9 +171,9 @@ class LaunchCode:
         pieces[-1] = np.concatenate([pieces[-1][0], self.ends]), np.concatenate([pieces[-1][1], ends])
         return np.concatenate([isa.roll(*piece) for piece in pieces])
 
-    def facts(self) -> dict[str, Any]:
-        """Return how the codes are ordered."""
-        return self.orders.facts()
+    def facts(self) -> list[dict[str, Any]]:
+        """Return how the codes of every nest are ordered."""
+        return [order.facts() for order in self.orders]
 
 
 def _apart(same: np.ndarray, aliased: np.ndarray | None) -> tuple[int, ...]:

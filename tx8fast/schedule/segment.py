@@ -56,7 +56,7 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     if barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     return Segment(name, codes, tile_code, nest.slots, made.offsets, n_args, list(ops), [], barrier, nest.buffers.peak,
-                   segment_cycles(plan, machine, barrier), info | made.facts(), buffers=nest.buffers.table)  # fmt: skip
+                   segment_cycles(plan, machine, barrier), info | made.facts()[0], buffers=nest.buffers.table)  # fmt: skip
 
 
 def nest_facts(tiling: Tiling) -> dict[str, Any]:

@@ -24,13 +24,14 @@ Span = tuple[int, int]
 @dataclass(frozen=True)
 class TileCode:
     """A tile's code in nest order. step (n,): of the loop nest, to which each row belongs; multicasts: of the tile; fill (n,): the number
-    of the multicast that the row's slice belongs to; borders: of several nests."""
+    of the multicast that the row's slice belongs to; borders: of several nests; begins: of each of them, its first row and multicast."""
 
     code: Code
     step: np.ndarray
     multicasts: list[Multicast]
     fill: np.ndarray
     borders: tuple[Border, ...] = ()
+    begins: tuple[tuple[int, int], ...] = ()
 
     def tail(self) -> list[Span]:
         """Return the bytes of the scratchpad that the rows behind the last multicast touch, or of the last step if there is none."""
@@ -56,6 +57,7 @@ def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[in
     columns: Columns | None = None
     multicasts: list[Multicast] = []
     borders: list[Border] = []
+    begins: list[tuple[int, int]] = []
     n_rows = n_plain = n_steps = 0
 
     def add(code: Code, steps: np.ndarray, fills: np.ndarray) -> None:
@@ -70,10 +72,11 @@ def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[in
 
     for i, nest in zip(numbers, nests, strict=True):
         count = len(multicasts)
-        if count:
+        if begins:
             sent = Code(_tagged(border[0], i), np.zeros(1, np.int64), np.zeros(1, np.int64), border[1])
             add(sent, np.zeros(1, np.int64), np.full(1, count - 1))
             borders.append(Border(n_rows - 1, count, not early[i]))
+        begins.append((n_rows, count))
         for m in nest.multicasts:
             f = len(multicasts)
             # a later nest's first parts are loaded as far ahead as all others
@@ -86,7 +89,7 @@ def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[in
         n_steps += int(nest.step.max(initial=0)) + 1
     assert columns is not None
     code = Code(np.concatenate(plain), np.concatenate(at), np.concatenate(ddr), columns)
-    return TileCode(code, np.concatenate(step), multicasts, np.concatenate(fill), tuple(borders))
+    return TileCode(code, np.concatenate(step), multicasts, np.concatenate(fill), tuple(borders), tuple(begins))
 
 
 def _tagged(rows: np.ndarray, nest: int) -> np.ndarray:

@@ -63,6 +63,16 @@ class Border(NamedTuple):
     whole: bool
 
 
+class Ranked(NamedTuple):
+    """By what nodes are ordered, each (n,): rank; stay: steps of the core to be over before; issue, cycles; before: what each must follow."""
+
+    rank: np.ndarray
+    stay: np.ndarray
+    issue: np.ndarray
+    cycles: np.ndarray
+    before: Csr
+
+
 @lru_cache(maxsize=4)
 def waits(machine: Machine) -> tuple[np.ndarray, Columns]:
     """Return the rows that wait: for messages, for no window, ..., for all windows."""
@@ -88,7 +98,7 @@ class Nodes:
         own = np.flatnonzero(costs.kind[:n] < CORE)
         begin, end, sending, cycles = np.array([m[:4] for m in multicasts], np.int64).reshape(-1, 4).T
         # a multicast's first step stands before the parts of the next one, which may then be loaded
-        parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n]
+        parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n] * (count > 0)
         between = np.array([b.row for b in borders], np.int64)
         place = np.concatenate([4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2, 4 * between + 3])
         by_place = np.argsort(place, kind="stable")
@@ -100,7 +110,8 @@ class Nodes:
         first = np.concatenate([own, np.full(count, self.sent_row), begin, end - 1, between])
         size = np.ones(len(first), np.int64)
         size[len(own) + count : len(own) + 2 * count] = end - 1 - begin
-        size[len(own)] = 0  # before the first one nothing was sent
+        size[len(own) : len(own) + 1] = 0  # before the first one nothing was sent, and at borders all is
+        size[[len(own) + b.multicasts for b in borders if b.multicasts < count]] = 0
         self.first, self.size, self.node = first[by_place], size[by_place], np.full(n, -1)
         self.node[own] = node[: len(own)]
         self.row = np.concatenate([own, np.full(len(first) - len(own), -1)])[by_place]  # -1: the core
@@ -192,13 +203,12 @@ class Nodes:
         timed = self.timed[at]
         return at[timed], worker[timed]
 
-    def ordered(self, rate: float, way: Way) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of rows in the order of list scheduling, and the window of each. rate: bytes per cycle of a transfer."""
+    def ranked(self, rate: float, way: Way) -> Ranked:
+        """Return by what list scheduling takes the nodes. rate: bytes per cycle of a transfer."""
         stay = np.where(way.behind & (self.kind == STORES), STEPS * self.fill + BEHIND + 1, 0)
-        windows = Windows(self.window, self.home, stay, self.wait_cycles, way.drains)
         cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], self.landing)
         before = within_reach(self.before, way.reach) if way.reach else self.before
-        rank = None
+        rank = np.arange(len(self.kind))
         if way.policy == "stepped":
             busy = np.where(self.row >= 0, cycles, self.issue + self.landing)
             rank = by_steps(self.kind, busy, self.fill, before)
@@ -207,13 +217,33 @@ class Nodes:
         issue = self.issue
         if way.whole:
             issue, cycles = self.issue + self.landing, np.where(self.row >= 0, cycles, 0)
+        return Ranked(rank, stay, issue, cycles, before)
+
+    def ordered(self, rate: float, way: Way) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows in the order of list scheduling, and the window of each."""
+        return self.listed(self.ranked(rate, way), way.drains)
+
+    def listed(self, ranked: Ranked, drains: bool) -> tuple[np.ndarray, np.ndarray]:
+        """As `ordered`. drains: as of a `Way`."""
+        rank, stay, issue, cycles, before = ranked
+        windows = Windows(self.window, self.home, stay, self.wait_cycles, drains)
         order, worker = list_order(self.kind, issue, cycles, before, QUEUE_DEPTH, windows, rank)
         wait, node = order < 0, np.maximum(order, 0)
         first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
         end = np.cumsum(size)
         at = np.arange(end[-1]) + np.repeat(first - end + size, size)
         own = np.repeat(np.where(wait | (self.row[node] < 0), 0, worker[node]), size)
-        return np.append(at, self.sent_row), np.append(own, 0)  # at the end all messages are sent
+        sent = len(self.waiting) > 0  # at the end all messages are sent
+        return np.append(at, [self.sent_row] * sent), np.append(own, [0] * sent)
+
+    def places(self, nest: Nodes, first_row: int, multicasts: int) -> np.ndarray:
+        """Return which nodes those of a nest are here, where its rows begin at `first_row` behind so many multicasts."""
+        own = np.empty(len(nest.row), np.int64)
+        rows, count = nest.row >= 0, len(nest.waiting)
+        own[rows] = self.node[nest.row[rows] + first_row]
+        for mine, theirs in ((self.waiting, nest.waiting), (self.meeting, nest.meeting), (self.receiving, nest.receiving)):
+            own[theirs] = mine[multicasts : multicasts + count]
+        return own
 
     def _better(self, cycles: np.ndarray, before: Csr, way: Way) -> np.ndarray:
         """Return the rank of every node for an order that is better than another one. Backwards nobody knows what a wait will
