@@ -36,10 +36,10 @@ class TileCode:
     def tail(self) -> list[Span]:
         """Return the bytes of the scratchpad that the rows behind the last multicast touch, or of the last step if there is none."""
         number = self.fill if self.multicasts else self.step
-        at = np.unique(self.code.at[number == number.max(initial=0)])
+        at = np.unique(self.code.at[number >= number.max(initial=0) - 1])
         columns = self.code.columns
         spans = np.concatenate([columns.read[at].reshape(-1, 2), columns.write[at].reshape(-1, 2)])
-        sent = [span for m in self.multicasts[-1:] for span in (*m.read, *m.write)]
+        sent = [span for m in self.multicasts[-2:] for span in (*m.read, *m.write)]
         found: list[Span] = []
         for lo, hi in sorted({(lo, hi) for lo, hi in [*spans.tolist(), *sent] if lo < hi}):
             if found and lo <= found[-1][1]:
