@@ -66,13 +66,13 @@ class Buffers:
                 items.append(Buffer(f"{label}{len(items)}", (life[kind],), max(size, 1), ALIGN_BYTES))
                 owners.append(of)
 
-        argument = access_arguments(low)
+        argument, gathered = access_arguments(low), dict(plan.gathered)
         both = {taken: (argument[taken], argument[k]) for k, taken in tiling.replaced.items()}
         for k, n in enumerate(tiling.copies):
             if k not in pinned and k not in tiling.replaced:
                 kind = "load" if k < len(low.reads) else "store"
                 shared = k < len(plan.shared) and plan.shared[k] > 1
-                gain = 0 if k >= len(low.reads) or k in plan.held else TARGETS if shared else OTHERS
+                gain = 0 if k >= len(low.reads) or k in plan.held or k in gathered else TARGETS if shared else OTHERS
                 want(kind, size_bytes[k], n, both.get(k, (argument[k],)), later=k in tiling.behind, gain=gain)
         for reads, size, n in tiling.staging:
             want("load", size, n, tuple([argument[k] for k in reads]), gain=PARTS)
@@ -111,6 +111,7 @@ class Buffers:
                              {k: a for k, (a, _) in left.items()})  # fmt: skip
 
         addresses, least = _ahead(ways, ahead, room, tail)
+        #: whether something of the nest may come while the nest before is not over
         self.early = least <= PARTS
         ways = [_begun(way, ahead, least, room, tail) for way in ways]
         addresses = _phased(tiling, ways, first, addresses, named(addresses), room)

@@ -72,7 +72,7 @@ def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[in
 
     for i, nest in zip(numbers, nests, strict=True):
         count = len(multicasts)
-        if begins:
+        if begins and any(nest.multicasts for nest in nests):
             sent = Code(_tagged(border[0], i), np.zeros(1, np.int64), np.zeros(1, np.int64), border[1])
             add(sent, np.zeros(1, np.int64), np.full(1, count - 1))
             borders.append(Border(n_rows - 1, count, not early[i]))

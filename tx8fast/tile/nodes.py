@@ -150,10 +150,11 @@ class Nodes:
         known: dict[tuple, int] = {}  # what multicasts read and write -> number
         number = [known.setdefault((tuple(m.read), tuple(m.write)), len(known)) for m in multicasts]
         # what was sent may be written over from the border on
-        sent = [known.setdefault((tuple(multicasts[b.multicasts - 1].read), ()), len(known)) for b in self.borders]
+        before = [multicasts[: b.multicasts][-1:] for b in self.borders]
+        sent = [known.setdefault((tuple([r for m in last for r in m.read]), ()), len(known)) for last in before]
         n_plain, more = len(touched[0]), 1 + len(known)  # the last one touches nothing
-        read = np.zeros((n_plain + more, max(4, *[len(r) for r, _ in known]), 2), np.int64)
-        write = np.zeros((n_plain + more, max(2, *[len(w) for _, w in known]), 2), np.int64)
+        read = np.zeros((n_plain + more, max([4, *[len(r) for r, _ in known]]), 2), np.int64)
+        write = np.zeros((n_plain + more, max([2, *[len(w) for _, w in known]]), 2), np.int64)
         read[:n_plain, :4], write[:n_plain, :2] = touched[:2]
         for (r, w), i in known.items():
             read[n_plain + i, : len(r)], write[n_plain + i, : len(w)] = r or 0, w or 0
@@ -176,15 +177,19 @@ class Nodes:
     def _over_borders(self) -> list[np.ndarray]:
         """Return pairs of nodes: a border follows what it sees sent, and the loads of the nest behind it the last fill before it, so that
         they do not keep that nest's own ones waiting."""
-        count, loads = np.array([b.multicasts for b in self.borders], np.int64), np.flatnonzero(self.kind == DDR_LOADS)
-        behind = loads[loads > self.between[:1].min(initial=len(self.kind))]
-        last = count[np.searchsorted(self.between, behind) - 1]
-        more = count < len(self.waiting)
-        rows = np.flatnonzero(self.row >= 0)
-        whole = [np.stack([rows[rows < n], np.full((rows < n).sum(), n)]) for n, b in zip(self.between, self.borders) if b.whole]
-        whole += [np.stack([np.full((rows > n).sum(), n), rows[rows > n]]) for n, b in zip(self.between, self.borders) if b.whole]
-        return whole + [np.stack([self.receiving[count - 1], self.between]), np.stack([self.waiting[last - 1], behind]),
-                np.stack([self.between[more], self.waiting[count[more]]])]  # fmt: skip
+        at, count = self.between, np.array([b.multicasts for b in self.borders], np.int64)
+        rows, loads = np.flatnonzero(self.row >= 0), np.flatnonzero(self.kind == DDR_LOADS)
+        pairs: list[tuple[np.ndarray, np.ndarray]] = []
+        for n, f, border in zip(at.tolist(), count.tolist(), self.borders, strict=True):
+            behind = loads[loads > n]
+            if f:
+                pairs += [(self.receiving[f - 1 : f], np.array([n])), (np.full(len(behind), self.waiting[f - 1]), behind)]
+            if f < len(self.waiting):
+                pairs.append((np.array([n]), self.waiting[f : f + 1]))
+            if border.whole:
+                old, new = rows[rows < n], rows[rows > n]
+                pairs += [(old, np.full(len(old), n)), (np.full(len(new), n), new)]
+        return [np.stack(pair) for pair in pairs]
 
     def _home(self) -> np.ndarray:
         """Return the window of every node: that of the first multicast that must wait for it, so that no other one does; else that
@@ -233,8 +238,8 @@ class Nodes:
         end = np.cumsum(size)
         at = np.arange(end[-1]) + np.repeat(first - end + size, size)
         own = np.repeat(np.where(wait | (self.row[node] < 0), 0, worker[node]), size)
-        sent = len(self.waiting) > 0  # at the end all messages are sent
-        return np.append(at, [self.sent_row] * sent), np.append(own, [0] * sent)
+        sent = min(1, len(self.waiting))  # at the end all messages are sent
+        return np.append(at, np.full(sent, self.sent_row)), np.append(own, np.zeros(sent, np.int64))
 
     def places(self, nest: Nodes, first_row: int, multicasts: int) -> np.ndarray:
         """Return which nodes those of a nest are here, where its rows begin at `first_row` behind so many multicasts."""

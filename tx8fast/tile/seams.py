@@ -53,12 +53,12 @@ class LaunchOrder:
     def _apart(self, tile: TileCode, nests: Sequence[TileCode], alone: Sequence[Found]) -> tuple[np.ndarray, np.ndarray]:
         """Return the orders of the nests one behind the other, between them a wait for all that is under way."""
         at, worker = [], []
-        behind = len(tile.code.at)
+        behind, waits = len(tile.code.at), min(1, len(tile.multicasts))
         for nest, (first, _), found in zip(nests, tile.begins, alone, strict=True):
             n = len(nest.code.at)
-            at += [np.where(found.at < n, found.at + first, found.at - n + behind), [behind + MASKS] * bool(tile.multicasts)]
-            worker += [found.worker, [0] * bool(tile.multicasts)]
-        return np.concatenate(at).astype(np.int64), np.concatenate(worker).astype(np.int64)
+            at += [np.where(found.at < n, found.at + first, found.at - n + behind), np.full(waits, behind + MASKS)]
+            worker += [found.worker, np.zeros(waits, np.int64)]
+        return np.concatenate(at), np.concatenate(worker)
 
     def _ranked(self, nodes: Nodes, tile: TileCode, nests: Sequence[TileCode], alone: Sequence[Found]) -> Ranked:
         """Return the nests' ranks one behind the other."""
