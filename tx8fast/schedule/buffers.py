@@ -21,7 +21,6 @@ from tx8fast.tile.emit import Addresses
 from tx8fast.tile.phases import beside, forms, phases, slice_rows, turn_bytes
 from tx8fast.tile.tiling import TileRange, Tiling
 
-
 #: what is gained if buffers can be filled before the nest before is over: those that tiles load alone, those that they send to, and those
 #: of the parts that they send
 OTHERS, TARGETS, PARTS, NOTHING = 1, 2, 3, 4
@@ -58,7 +57,9 @@ class Buffers:
         owners: list[tuple[int, ...]] = []  # of every item, the arguments whose slices it holds
         ahead: list[int] = []  # of every item, how much is gained if it is filled while the nest before is not over
 
-        def want(kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,), later: bool = False, gain: int = 0) -> None:
+        def want(
+            kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,), later: bool = False, gain: int = 0
+        ) -> None:
             first.append(len(items))
             for i in range(copies):
                 ahead.append(gain if i == 0 or gain == PARTS else 0)
@@ -161,7 +162,10 @@ def _placed(ways: Sequence[Sequence[Buffer]], room: tuple[int, int]) -> list[int
 def _begun(items: Sequence[Buffer], ahead: Sequence[int], least: int, room: tuple[int, int], tail: Sequence[tuple[int, int]]
            ) -> list[Buffer]:  # fmt: skip
     """Return buffers that are alive before the nest begins if they gain `least`, and behind them what of the nest before is."""
-    begun = [replace(i, lifetimes=((-1, i.lifetimes[0][1]),)) if gain >= least else i for i, gain in zip(items, ahead, strict=True)]
+    begun = [
+        replace(i, lifetimes=((-1, i.lifetimes[0][1]),)) if gain >= least else i
+        for i, gain in zip(items, ahead, strict=True)
+    ]
     spans = [(max(lo, room[0]) - room[0], min(hi, room[1]) - room[0]) for lo, hi in tail]
     return begun + [Buffer(f"tail{lo}", ((-1, 0),), hi - lo, fixed=lo) for lo, hi in spans if lo < hi]
 

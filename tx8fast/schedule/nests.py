@@ -98,9 +98,7 @@ class LaunchCode:
                  names: Sequence[int]) -> None:  # fmt: skip
         self.nests, self.same, self.ends = nests, same.astype(np.int64), ends
         self.slots = np.cumsum([0, *(len(n.slots) for n in nests)])
-        shares = [
-            machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in nest.tiling.ranges)) for nest in nests
-        ]
+        shares = [machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in nest.tiling.ranges)) for nest in nests]
         self.orders = [TileOrder(machine, order, share) for share in shares]
         self.order = LaunchOrder(machine, self.orders, min(shares))
         rows, columns = waits(machine)

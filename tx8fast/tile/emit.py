@@ -21,10 +21,10 @@ from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form,
 from tx8fast.records import dataclass
 from tx8fast.tile import gathers, multicast, sharing
 from tx8fast.tile.blocks import Blocks
+from tx8fast.tile.joined import TileCode
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.nodes import Multicast, Range
 from tx8fast.tile.order import Action, Fill, Order
-from tx8fast.tile.joined import TileCode
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import Span, chunk_of, dma_rows, in_pieces, in_spans, part_of
 

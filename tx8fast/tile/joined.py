@@ -12,11 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tx8fast import isa
 from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.nodes import Border, Multicast
-
 
 Span = tuple[int, int]
 
@@ -80,7 +78,9 @@ def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[in
         for m in nest.multicasts:
             f = len(multicasts)
             # a later nest's first parts are loaded as far ahead as all others
-            parts = [(r + n_rows, sent + count if sent >= 0 else f - 2 if count and f > 1 else -1) for r, sent in m.parts]
+            parts = [
+                (r + n_rows, sent + count if sent >= 0 else f - 2 if count and f > 1 else -1) for r, sent in m.parts
+            ]
             multicasts.append(m._replace(begin=m.begin + n_rows, end=m.end + n_rows, parts=parts))
         rows = _tagged(nest.code.plain, i)
         rows["slot"][rows["slot"] >= 0] += slots[i]

@@ -100,7 +100,9 @@ class Nodes:
         # a multicast's first step stands before the parts of the next one, which may then be loaded
         parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n] * (count > 0)
         between = np.array([b.row for b in borders], np.int64)
-        place = np.concatenate([4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2, 4 * between + 3])
+        place = np.concatenate(
+            [4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2, 4 * between + 3]
+        )
         by_place = np.argsort(place, kind="stable")
         node = np.empty_like(by_place)  # of own rows, first, second and third steps
         node[by_place] = np.arange(len(node))
@@ -183,7 +185,10 @@ class Nodes:
         for n, f, border in zip(at.tolist(), count.tolist(), self.borders, strict=True):
             behind = loads[loads > n]
             if f:
-                pairs += [(self.receiving[f - 1 : f], np.array([n])), (np.full(len(behind), self.waiting[f - 1]), behind)]
+                pairs += [
+                    (self.receiving[f - 1 : f], np.array([n])),
+                    (np.full(len(behind), self.waiting[f - 1]), behind),
+                ]
             if f < len(self.waiting):
                 pairs.append((np.array([n]), self.waiting[f : f + 1]))
             if border.whole:
@@ -246,7 +251,11 @@ class Nodes:
         own = np.empty(len(nest.row), np.int64)
         rows, count = nest.row >= 0, len(nest.waiting)
         own[rows] = self.node[nest.row[rows] + first_row]
-        for mine, theirs in ((self.waiting, nest.waiting), (self.meeting, nest.meeting), (self.receiving, nest.receiving)):
+        for mine, theirs in (
+            (self.waiting, nest.waiting),
+            (self.meeting, nest.meeting),
+            (self.receiving, nest.receiving),
+        ):
             own[theirs] = mine[multicasts : multicasts + count]
         return own
 

@@ -50,7 +50,9 @@ class LaunchOrder:
         self.way = better(cycles)
         return order.written(code, *found[self.way])
 
-    def _apart(self, tile: TileCode, nests: Sequence[TileCode], alone: Sequence[Found]) -> tuple[np.ndarray, np.ndarray]:
+    def _apart(
+        self, tile: TileCode, nests: Sequence[TileCode], alone: Sequence[Found]
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the orders of the nests one behind the other, between them a wait for all that is under way."""
         at, worker = [], []
         behind, waits = len(tile.code.at), min(1, len(tile.multicasts))
@@ -65,7 +67,9 @@ class LaunchOrder:
         n = len(nodes.row)
         key, stay = np.zeros(n, np.int64), np.zeros(n, np.int64)
         issue = nodes.issue.copy()
-        cycles = np.where(nodes.row >= 0, nodes.costs.took(self.orders[0].rate)[np.maximum(nodes.row, 0)], nodes.landing)
+        cycles = np.where(
+            nodes.row >= 0, nodes.costs.took(self.orders[0].rate)[np.maximum(nodes.row, 0)], nodes.landing
+        )
         top = 0
         for i, (nest, (row, multicasts), found) in enumerate(zip(nests, tile.begins, alone, strict=True)):
             if found.nodes is None or found.ranked is None:
