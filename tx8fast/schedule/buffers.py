@@ -5,7 +5,6 @@ May import: lower, tile.tiling, alloc, machine, program.model. Must not: choose 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -201,7 +200,7 @@ def _phased(tiling: Tiling, ways: Sequence[Sequence[Buffer]], first: Sequence[in
         wide = [
             [
                 i if p < 0 else replace(i, size_bytes=p + i.size_bytes, align_bytes=whole)
-                for i, p in itertools.zip_longest(way, own, fillvalue=-1)
+                for i, p in zip(way, [*own, *[-1] * (len(way) - len(own))], strict=True)
             ]
             for way in ways
         ]

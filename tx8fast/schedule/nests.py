@@ -77,9 +77,11 @@ class NestTiles:
 
     def tail(self) -> list[Span]:
         """Return the bytes of the scratchpad that are still in use when the nest's last fill has come."""
-        t = next(t for t, r in enumerate(self.tiling.ranges) if not r.idle)
-        (like, *_), shares, late = self.form(t) or ((), (), 0)
-        return self.of(t, like, shares).code(shares, late).tail()
+        for t in range(len(self.tiling.ranges)):
+            if (found := self.form(t)) is not None:
+                form, shares, late = found
+                return self.of(t, form[0], shares).code(shares, late).tail()
+        return []
 
     def of(self, t: int, like: tuple, shares: Sequence[Share]) -> NestCode:
         """Return the code of tiles like t."""
@@ -97,7 +99,7 @@ class LaunchCode:
     def __init__(self, nests: Sequence[NestTiles], machine: Machine, order: str, same: np.ndarray, ends: np.ndarray,
                  names: Sequence[int]) -> None:  # fmt: skip
         self.nests, self.same, self.ends = nests, same.astype(np.int64), ends
-        self.slots = np.cumsum([0, *(len(n.slots) for n in nests)])
+        self.slots = np.cumsum([0, *(len(n.slots) for n in nests)]).tolist()
         shares = [machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in nest.tiling.ranges)) for nest in nests]
         self.orders = [TileOrder(machine, order, share) for share in shares]
         self.order = LaunchOrder(machine, self.orders, min(shares))
@@ -155,8 +157,8 @@ class LaunchCode:
         if len(self.nests) == 1:
             order, tile = self.orders[0], tiles[0]
             order.aliased = aliased
-            found = order.of_tile(tile)
-            rows, forms = order.written(tile.code, found.at, found.worker)
+            wanted = order.of_tile(tile)
+            rows, forms = order.written(tile.code, wanted.at, wanted.worker)
         else:
             early = [n.buffers.early for n in self.nests]
             self.order.aliased = aliased

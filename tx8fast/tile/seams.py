@@ -24,7 +24,8 @@ class LaunchOrder:
 
     def __init__(self, machine: Machine, orders: Sequence[TileOrder], share: float) -> None:
         self.machine, self.orders, self.share = machine, orders, share
-        self.way: int | None = None  # that of the first code: all are ordered alike, because their tiles meet
+        #: that of the first code: whether nests stay one behind the other, and else if waits drain windows, as of a `Way`
+        self.way: tuple[bool, bool] | None = None
         self.aliased: np.ndarray | None = None  # as of a `TileOrder`
 
     def of(self, tile: TileCode, nests: Sequence[TileCode], numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -36,19 +37,20 @@ class LaunchOrder:
         apart = self._apart(tile, nests, alone)
         drains = sorted({f.drains for f in alone if f.nodes is not None}) or [False]
         movable = order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
-        if not movable or self.way == 0:
+        if not movable or self.way is not None and self.way[0]:
             return order.written(code, *apart)
         held, order.aliased = order.aliased, self.aliased
         nodes = Nodes(self.machine, costs, order.touched(code, costs), tile.multicasts, tile.fill, tile.borders)
         order.aliased = held
         ranked = self._ranked(nodes, tile, nests, alone)
         if self.way is not None:
-            return order.written(code, *nodes.listed(ranked, drains[self.way - 1]))
+            return order.written(code, *nodes.listed(ranked, self.way[1]))
         found = [apart, *[nodes.listed(ranked, d) for d in drains]]
         timed = [nodes.seen(*at) for at in found]
         cycles = [measured(nodes.costs, at, self.share, order.port, worker).cycles for at, worker in timed]
-        self.way = better(cycles)
-        return order.written(code, *found[self.way])
+        best = better(cycles)
+        self.way = best == 0, drains[max(0, best - 1)]
+        return order.written(code, *found[best])
 
     def _apart(
         self, tile: TileCode, nests: Sequence[TileCode], alone: Sequence[Found]
