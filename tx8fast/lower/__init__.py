@@ -30,6 +30,7 @@ from tx8fast.lower.rotary import Rope
 from tx8fast.lower.rows import Norm, Reduce, Softmax
 from tx8fast.lower.score_ops import is_attention
 from tx8fast.lower.sequence import SequenceStream
+from tx8fast.lower.spread import SpreadStream
 from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine
 
@@ -113,7 +114,8 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
             return [Contraction(product, machine, resident=True)] if known else []
         windows = [op for op in record.ops if op.kind in WINDOWS]
         if len(windows) > 1:
-            return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
+            families = (ConvStream, SpreadStream) if len(windows) <= MAX_BANDED else (SpreadStream,)
+            return [low for make in families if (low := _made(make, record, machine)) is not None]
         if record.ops[0].kind in NORMS:
             return []
         if is_attention(record.ops):
@@ -123,6 +125,13 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
         return [Fused(record, machine, resident=True)]
     except NotLowerable:
         return []
+
+
+def _made(family: Callable[[GroupRecord, Machine], Lowering], record: GroupRecord, machine: Machine) -> Lowering | None:
+    try:
+        return family(record, machine)
+    except NotLowerable:
+        return None
 
 
 def in_bands(record: OpRecord | GroupRecord, machine: Machine) -> Banded | None:
