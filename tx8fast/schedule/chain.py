@@ -2,8 +2,8 @@
 
 May import: schedule.{buffers, nests, segment}, lower, tile.tiling, isa, machine, program.model. Must not: choose what is chained.
 
-Between two nests a tile waits for nobody, and the next one may begin before the one before is over (`tile.seams`): `search.chains` makes sure that it reads nothing that another
-tile has written since. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
+Between two nests a tile waits for nobody, and the next one may begin before the one before is over (`tile.seams`):
+`search.chains` makes sure that it reads nothing that another tile has written since. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
 nests; buffers that follow each other in this way take turns at the two ends, so everything else fits between.
 """
 
