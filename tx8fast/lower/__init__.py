@@ -61,6 +61,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     Raises NotLowerable for a group whose ops cannot share one loop nest, InfeasibleError for a collective that no engine
     can do: there is no kernel core that could step in."""
     if isinstance(record, GroupRecord):
+        if any(_has_nothing(op) for op in record.ops):
+            raise NotLowerable("an operand has no elements")
         kinds = [op.kind for op in record.ops]
         if sum(kind in WINDOWS for kind in kinds) > 1:
             return _chain(record, machine), ""
@@ -74,7 +76,7 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
             raise InfeasibleError(str(err)) from None
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"
-    if any(s is not None and 0 in s.shape for s in record.operands):
+    if _has_nothing(record):
         return KernelCore(record, machine), "an operand has no elements"
     if family is not None:
         try:
@@ -82,6 +84,10 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         except NotLowerable as err:
             reason = str(err)
     return KernelCore(record, machine), reason
+
+
+def _has_nothing(record: OpRecord) -> bool:
+    return any(s is not None and 0 in s.shape for s in record.operands)
 
 
 def _chain(record: GroupRecord, machine: Machine) -> Lowering:
@@ -106,6 +112,8 @@ def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]
 def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
     try:
         if not isinstance(record, GroupRecord):
+            if _has_nothing(record):
+                return []
             if record.kind in LOOKUPS:
                 Lookup(record, machine)  # raises where the kernel core is the only choice
                 return [KernelCore(record, machine)]
