@@ -20,6 +20,10 @@ from tx8fast.tile.emit import Addresses
 from tx8fast.tile.phases import beside, forms, phases, slice_rows, turn_bytes
 from tx8fast.tile.tiling import TileRange, Tiling
 
+#: what is gained if buffers can be filled before the nest before is over: those that tiles load alone, those that they send to, and those
+#: of the parts that they send
+OTHERS, TARGETS, PARTS, NOTHING = 1, 2, 3, 4
+
 
 def access_arguments(low: Lowering) -> list[int]:
     """Return the segment's argument of every access, reads and then writes."""
@@ -37,7 +41,7 @@ class Buffers:
     what the nest before has left of operands that are gathered: `left`, address and bytes by access."""
 
     def __init__(self, tiling: Tiling, pinned: Mapping[int, int] | None = None,
-                 left: Mapping[int, tuple[int, int]] | None = None) -> None:  # fmt: skip
+                 left: Mapping[int, tuple[int, int]] | None = None, tail: Sequence[tuple[int, int]] = ()) -> None:  # fmt: skip
         pinned, left = pinned or {}, left or {}
         low, plan, machine, size_bytes = tiling.low, tiling.plan, tiling.low.machine, tiling.slice_bytes
         zero = (0,) * len(plan.shard)
@@ -50,22 +54,28 @@ class Buffers:
             life = dict.fromkeys(life, (0, 2))
 
         owners: list[tuple[int, ...]] = []  # of every item, the arguments whose slices it holds
+        ahead: list[int] = []  # of every item, how much is gained if it is filled while the nest before is not over
 
-        def want(kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,), later: bool = False) -> None:
+        def want(
+            kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,), later: bool = False, gain: int = 0
+        ) -> None:
             first.append(len(items))
             for i in range(copies):
+                ahead.append(gain if i == 0 or gain == PARTS else 0)
                 label = "later" if later and i else kind
                 items.append(Buffer(f"{label}{len(items)}", (life[kind],), max(size, 1), ALIGN_BYTES))
                 owners.append(of)
 
-        argument = access_arguments(low)
+        argument, gathered = access_arguments(low), dict(plan.gathered)
         both = {taken: (argument[taken], argument[k]) for k, taken in tiling.replaced.items()}
         for k, n in enumerate(tiling.copies):
             if k not in pinned and k not in tiling.replaced:
                 kind = "load" if k < len(low.reads) else "store"
-                want(kind, size_bytes[k], n, both.get(k, (argument[k],)), later=k in tiling.behind)
+                shared = k < len(plan.shared) and plan.shared[k] > 1
+                gain = 0 if k >= len(low.reads) or k in plan.held or k in gathered else TARGETS if shared else OTHERS
+                want(kind, size_bytes[k], n, both.get(k, (argument[k],)), later=k in tiling.behind, gain=gain)
         for reads, size, n in tiling.staging:
-            want("load", size, n, tuple([argument[k] for k in reads]))
+            want("load", size, n, tuple([argument[k] for k in reads]), gain=PARTS)
         scratch, consts = low.scratch_bytes(zero, plan.slices), low.const_bytes()
         for i, size in enumerate(scratch):
             want("opening" if i < low.opening else "scratch", size)
@@ -100,7 +110,10 @@ class Buffers:
             return Addresses(access, staging, inner, fixed, next(it) if tiling.sums else 0,
                              {k: a for k, (a, _) in left.items()})  # fmt: skip
 
-        addresses = _placed(ways, room)
+        addresses, least = _ahead(ways, ahead, room, tail)
+        #: whether something of the nest may come while the nest before is not over
+        self.early = least <= PARTS
+        ways = [_begun(way, ahead, least, room, tail) for way in ways]
         addresses = _phased(tiling, ways, first, addresses, named(addresses), room)
         self.at = named(addresses)
         self.tiling = tiling
@@ -145,11 +158,34 @@ def _placed(ways: Sequence[Sequence[Buffer]], room: tuple[int, int]) -> list[int
     return []
 
 
+def _begun(items: Sequence[Buffer], ahead: Sequence[int], least: int, room: tuple[int, int], tail: Sequence[tuple[int, int]]
+           ) -> list[Buffer]:  # fmt: skip
+    """Return buffers that are alive before the nest begins if they gain `least`, and behind them what of the nest before is."""
+    begun = [
+        replace(i, lifetimes=((-1, i.lifetimes[0][1]),)) if gain >= least else i
+        for i, gain in zip(items, ahead, strict=True)
+    ]
+    spans = [(max(lo, room[0]) - room[0], min(hi, room[1]) - room[0]) for lo, hi in tail]
+    return begun + [Buffer(f"tail{lo}", ((-1, 0),), hi - lo, fixed=lo) for lo, hi in spans if lo < hi]
+
+
+def _ahead(ways: Sequence[Sequence[Buffer]], ahead: Sequence[int], room: tuple[int, int], tail: Sequence[tuple[int, int]]
+           ) -> tuple[list[int], int]:  # fmt: skip
+    """Return the address of every buffer, and from which gain on they are where nothing is any more when the nest before ends."""
+    for least in (OTHERS, TARGETS, PARTS) if tail else ():
+        if least in ahead:
+            try:
+                return _placed([_begun(way, ahead, least, room, tail) for way in ways], room)[: len(ahead)], least
+            except AllocationError:
+                continue
+    return _placed(ways, room), NOTHING
+
+
 def _phased(tiling: Tiling, ways: Sequence[Sequence[Buffer]], first: Sequence[int], plain: list[int], at: Addresses,
             room: tuple[int, int]) -> list[int]:  # fmt: skip
     """Return addresses at which the streams of one instruction meet least in the banks; those of `plain` (named `at`) where
     the bytes that this takes are not there: the buffers with the least traffic go without a phase first."""
-    items = ways[0]
+    items = ways[0][: len(plain)]
     if not items:
         return plain
     machine = tiling.low.machine
@@ -164,12 +200,12 @@ def _phased(tiling: Tiling, ways: Sequence[Sequence[Buffer]], first: Sequence[in
         wide = [
             [
                 i if p < 0 else replace(i, size_bytes=p + i.size_bytes, align_bytes=whole)
-                for i, p in zip(way, own, strict=True)
+                for i, p in zip(way, [*own, *[-1] * (len(way) - len(own))], strict=True)
             ]
             for way in ways
         ]
         try:
-            return [a + max(p, 0) for a, p in zip(_placed(wide, room), own, strict=True)]
+            return [a + max(p, 0) for a, p in zip(_placed(wide, room), own, strict=False)]
         except AllocationError:
             continue
     return plain

@@ -1,9 +1,9 @@
 """A chain: the nests of several groups as one segment, one after the other on every tile.
 
-May import: schedule.segment, lower, tile.tiling, isa, machine, program.model. Must not: choose what is chained.
+May import: schedule.{buffers, nests, segment}, lower, tile.tiling, isa, machine, program.model. Must not: choose what is chained.
 
-Between two nests a tile only waits for its own engines: `search.chains` makes sure that it reads nothing that another
-tile has written since. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
+Between two nests a tile waits for nobody, and the next one may begin before the one before is over (`tile.seams`):
+`search.chains` makes sure that it reads nothing that another tile has written since. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
 nests; buffers that follow each other in this way take turns at the two ends, so everything else fits between.
 """
 
@@ -18,8 +18,9 @@ from tx8fast.graph_table import ChainRecord, GroupRecord, Step
 from tx8fast.lower.base import ALIGN_BYTES, round_up
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
-from tx8fast.schedule.buffers import buffer_table
-from tx8fast.schedule.segment import build_segment, idle_tiles_wait, terms
+from tx8fast.schedule.buffers import Buffers, buffer_table
+from tx8fast.schedule.nests import ALONE, LaunchCode, NestTiles
+from tx8fast.schedule.segment import idle_tiles_wait, nest_facts, terms
 from tx8fast.tile.tiling import Planned, segment_cycles
 
 
@@ -28,42 +29,41 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     tiles may always be at work."""
     record = step.record
     assert isinstance(record, ChainRecord)
-    parts = [
-        build_segment(n.tiling, machine, step.name, (), False, meet or i > 0, pinned, left, order)
-        for i, (n, (pinned, left)) in enumerate(zip(p.nests, pinned_buffers(p, machine), strict=True))
-    ]
-    slots = np.cumsum([0, *(len(s.slot_arg) for s in parts)])
-    names = _first_names(record, len(step.op_names))
-    codes: list[np.ndarray] = []
-    known: dict[tuple[int, ...], int] = {}
-    tile_code = np.full(machine.n_tiles, -1, np.int16)
-    for t in range(machine.n_tiles):
-        key = tuple(int(s.tile_code[t]) for s in parts)
-        if max(key) < 0:
-            continue
-        if key not in known:
-            known[key] = len(codes)
-            rows = [_shifted(parts[i].codes[c], int(slots[i]), names[i]) for i, c in enumerate(key) if c >= 0]
-            end = [isa.rows([isa.make("barrier")])] if step.barrier else []
-            codes.append(np.concatenate([*rows, *end]))
-        tile_code[t] = known[key]
+    nests: list[NestTiles] = []
+    for n, (pinned, left) in zip(p.nests, pinned_buffers(p, machine), strict=True):
+        buffers = Buffers(n.tiling, pinned, left, nests[-1].tail() if nests else ())
+        nests.append(NestTiles(n.tiling, machine, meet or bool(nests), buffers))
+    arguments = _arguments(record)
+    slot_arg = np.concatenate([np.array(a, np.int32)[n.slots] for a, n in zip(arguments, nests, strict=True)])
+    ends = isa.rows([isa.make("wait"), isa.make("barrier")] if step.barrier else [isa.make("wait")])
+    made = LaunchCode(nests, machine, order, _same(nests, slot_arg), ends, _first_names(record, len(step.op_names)))
+    codes, tile_code = made.codes, made.tile_code
     if step.barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
-    arg = [np.array(a, np.int32)[s.slot_arg] for a, s in zip(_arguments(record), parts, strict=True)]
     info = {"op": record.kind, "engine": "chain", "bound": p.plan.bound, "parts": [], "slices": [], "order": [],
-            "nests": [s.info for s in parts], "runner_up_cycles": p.plan.runner_up_cycles, **terms(record)}  # fmt: skip
-    return Segment(step.name, codes, tile_code, np.concatenate(arg), np.concatenate([s.tile_offset for s in parts], axis=1),
+            "nests": [nest_facts(n.tiling) | own for n, own in zip(p.nests, made.facts(), strict=True)],
+            "runner_up_cycles": p.plan.runner_up_cycles,
+            **terms(record)}  # fmt: skip
+    return Segment(step.name, codes, tile_code, slot_arg, made.offsets,
                    len(record.operands) + len(record.results), list(step.op_names), [], step.barrier,
-                   max(s.spm_peak_bytes for s in parts), segment_cycles(p.plan, machine, step.barrier), info,
-                   buffers=_table(parts, _arguments(record)))  # fmt: skip
+                   max(n.buffers.peak for n in nests), segment_cycles(p.plan, machine, step.barrier), info,
+                   buffers=_table(nests, arguments))  # fmt: skip
 
 
-def _table(parts: Sequence[Segment], arguments: Sequence[Sequence[int]]) -> np.ndarray:
+def _same(nests: Sequence[NestTiles], slot_arg: np.ndarray) -> np.ndarray:
+    """Return `LaunchCode.same`: of what one nest stores and another one loads, or stores again."""
+    moved = np.concatenate([n.moved for n in nests])
+    stored = np.concatenate([n.stored for n in nests])
+    written = np.unique(slot_arg[moved & stored])
+    return np.where(moved & np.isin(slot_arg, written), slot_arg, ALONE)
+
+
+def _table(nests: Sequence[NestTiles], arguments: Sequence[Sequence[int]]) -> np.ndarray:
     """Return the buffers of all nests; their arguments are the chain's."""
     return buffer_table(
         (at, size, own[argument] if argument >= 0 else argument)
-        for s, own in zip(parts, arguments, strict=True)
-        for at, size, argument in s.buffers.tolist()
+        for n, own in zip(nests, arguments, strict=True)
+        for at, size, argument in n.buffers.table.tolist()
     )
 
 
@@ -94,14 +94,6 @@ def _first_names(record: ChainRecord, n_names: int) -> list[int]:
     """Return the place of each part's first op among the names of the chain's ops."""
     sizes = [len(part.ops) if isinstance(part, GroupRecord) else 1 for part in record.parts]
     return [min(at, max(0, n_names - 1)) for at in np.cumsum([0, *sizes[:-1]]).tolist()]
-
-
-def _shifted(rows: np.ndarray, slots: int, op: int) -> np.ndarray:
-    """Return the rows with DDR slots that count from `slots`, named by op number `op`."""
-    rows = rows.copy()
-    rows["slot"][rows["slot"] >= 0] += slots
-    rows["op"][rows["op"] >= 0] = op
-    return rows
 
 
 def _arguments(record: ChainRecord) -> list[list[int]]:

@@ -3,8 +3,8 @@
 May import: graph_table, isa, lower, machine, _kernels, search.*. Must not: choose among candidates, emit programs.
 
 In a chain the tiles do not meet between the nests, an operand or result may stay in scratchpad for the next nest, and a
-result that only the chain reads need not be stored. A nest ends with a wait of its tile, so the cycles of a chain are
-the sum of its nests', each priced by the event kernel without what it need not move. Two groups can follow
+result that only the chain reads need not be stored. The cycles of a chain are the
+sum of its nests', each priced by the event kernel without what it need not move; what nests gain by overlapping is left out. Two groups can follow
 each other if every tile reads of the first one's results only what it wrote itself; where the best plans do not allow a
 hand-over, the best plan that does is tried for one side.
 """

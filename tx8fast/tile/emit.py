@@ -21,10 +21,10 @@ from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form,
 from tx8fast.records import dataclass
 from tx8fast.tile import gathers, multicast, sharing
 from tx8fast.tile.blocks import Blocks
+from tx8fast.tile.joined import TileCode
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.nodes import Multicast, Range
 from tx8fast.tile.order import Action, Fill, Order
-from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import Span, chunk_of, dma_rows, in_pieces, in_spans, part_of
 
@@ -68,11 +68,10 @@ def code_key(low: Lowering, r: TileRange) -> tuple:
 
 
 class NestCode:
-    """The code of tiles with one form of range. slot_base: DDR offset that every slot stands for on the tile at hand; ends: the
-    rows behind all others."""
+    """The code of tiles with one form of range. slot_base: DDR offset that every slot stands for on the tile at hand."""
 
-    def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray, ends: np.ndarray) -> None:
-        self.tiling, self.low, self.at, self.order, self.ends = tiling, tiling.low, at, order, ends
+    def __init__(self, tiling: Tiling, at: Addresses, order: Order, slot_base: np.ndarray) -> None:
+        self.tiling, self.low, self.at, self.order = tiling, tiling.low, at, order
         self.slot_base = slot_base.tolist()
         self.blocks = Blocks(self.low.machine)
         self.first_moves: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
@@ -115,25 +114,20 @@ class NestCode:
         self.own_blocks, self.shifts = np.array(self.block), np.array(self.shift, np.int64).reshape(-1, PIECES)
         self.shared_blocks = [(np.array(places), make) for places, make in self.open.values()]
 
-    def rows(self, orders: TileOrder, shares: Sequence[Share] = (), late: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return the code of a tile, and which template each of its rows is an instance of. `late`: how many transfers more the
-        tile takes for an early part, so that its loads run behind those of others."""
+    def code(self, shares: Sequence[Share] = (), late: int = 0) -> TileCode:
+        """Return the code of a tile, in the order of the nest. `late`: how many transfers more the tile takes for an early part, so
+        that its loads run behind those of others."""
         own = {s.access: s for s in shares}
         block = self.own_blocks.copy()
         for places, make in self.shared_blocks:
             block[places] = make(own, late)
         code, begin = self.blocks.joined(block, self.shifts)
-        if self.pass_places:
-            rows, forms = orders.of_shared(code, lambda: self._multicasts(block, begin))
-        else:
-            rows, forms = orders.of(code, np.repeat(np.array(self.step), np.diff(begin)))
-        return np.concatenate([rows, self.ends]), np.concatenate(
-            [forms, -1 - np.arange(len(self.ends), dtype=np.int32)]
-        )
+        made = self._multicasts(block, begin) if self.pass_places else []
+        step = np.repeat(np.array(self.step), np.diff(begin))
+        return TileCode(code, step, made, self.order.last_fills()[step])
 
-    def _multicasts(self, block: np.ndarray, begin: np.ndarray) -> tuple[list[Multicast], np.ndarray]:
-        """Return the multicasts of a tile, and of which one the slice of every row is. block, begin: of every action, its
-        block and first row."""
+    def _multicasts(self, block: np.ndarray, begin: np.ndarray) -> list[Multicast]:
+        """Return the multicasts of a tile. block, begin: of every action, its block and first row."""
         fills = self.order.fills
         span, parts = [[int(begin[-1]), 0] for _ in fills], [[] for _ in fills]
         reach: list[tuple[list[Range], list[Range]]] = [([], [])] * len(fills)
@@ -157,7 +151,7 @@ class NestCode:
             read, write = reach[f]
             sending, cycles = self._times(fill, f in met, sizes[f])
             made.append(Multicast(span[f][0], span[f][1], sending, cycles, read, write, parts[f]))
-        return made, np.repeat(self.order.last_fills()[self.step], np.diff(begin))
+        return made
 
     def _times(self, fill: Fill, met: bool, arrived: tuple[int, ...]) -> tuple[int, int]:
         """Return the cycles from the meeting, if tiles meet, until all have sent, and to the arrival of so many bytes of each read of a

@@ -21,6 +21,7 @@ from tx8fast._kernels import Csr, Windows, byte_dependences, improved, list_orde
 from tx8fast._kernels._facade_events import KIND_RECV, KIND_SEND, KIND_WAIT_WORKER
 from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Columns
+from tx8fast.tile.epochs import LOADS as DDR_LOADS
 from tx8fast.tile.epochs import STORES, by_steps
 from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
 from tx8fast.tile.multicast import LOADS
@@ -53,6 +54,25 @@ class Multicast(NamedTuple):
     parts: Sequence[tuple[int, int]]
 
 
+class Border(NamedTuple):
+    """Between two nests: the row at which the core has sent all, the number of multicasts before it, and whether nothing of the nest
+    behind it goes before all of the one before it is over."""
+
+    row: int
+    multicasts: int
+    whole: bool
+
+
+class Ranked(NamedTuple):
+    """By what nodes are ordered, each (n,): rank; stay: steps of the core to be over before; issue, cycles; before: what each must follow."""
+
+    rank: np.ndarray
+    stay: np.ndarray
+    issue: np.ndarray
+    cycles: np.ndarray
+    before: Csr
+
+
 @lru_cache(maxsize=4)
 def waits(machine: Machine) -> tuple[np.ndarray, Columns]:
     """Return the rows that wait: for messages, for no window, ..., for all windows."""
@@ -65,8 +85,8 @@ class Nodes:
     that wait; `timed` says which rows are: the time of a multicast is in its first one and its last. costs: of the rows; touched: by them;
     fill (n,): the number of the multicast that the row's slice belongs to."""
 
-    def __init__(self, machine: Machine, costs: Columns, touched: Touched, multicasts: Sequence[Multicast], fill: np.ndarray
-                 ) -> None:  # fmt: skip
+    def __init__(self, machine: Machine, costs: Columns, touched: Touched, multicasts: Sequence[Multicast], fill: np.ndarray,
+                 borders: Sequence[Border] = ()) -> None:  # fmt: skip
         n, count = len(costs.kind), len(multicasts)
         self.wait_cycles, self.sent_row, self.mask_row = machine.kcore.wait_cycles, n, n + 1
         self.costs = costs = costs.followed_by(waits(machine)[1])
@@ -78,28 +98,37 @@ class Nodes:
         own = np.flatnonzero(costs.kind[:n] < CORE)
         begin, end, sending, cycles = np.array([m[:4] for m in multicasts], np.int64).reshape(-1, 4).T
         # a multicast's first step stands before the parts of the next one, which may then be loaded
-        parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n]
-        place = np.concatenate([4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2])
+        parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n] * (count > 0)
+        between = np.array([b.row for b in borders], np.int64)
+        place = np.concatenate(
+            [4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2, 4 * between + 3]
+        )
         by_place = np.argsort(place, kind="stable")
         node = np.empty_like(by_place)  # of own rows, first, second and third steps
         node[by_place] = np.arange(len(node))
-        self.waiting, self.meeting, self.receiving = node[len(own) :].reshape(STEPS, count)
-        first = np.concatenate([own, np.full(count, self.sent_row), begin, end - 1])
-        size = np.concatenate([np.ones(len(own) + count, np.int64), end - 1 - begin, np.ones(count, np.int64)])
-        size[len(own)] = 0  # before the first one nothing was sent
+        last_step = len(own) + STEPS * count
+        self.waiting, self.meeting, self.receiving = node[len(own) : last_step].reshape(STEPS, count)
+        self.between, self.borders = node[last_step:], borders
+        first = np.concatenate([own, np.full(count, self.sent_row), begin, end - 1, between])
+        size = np.ones(len(first), np.int64)
+        size[len(own) + count : len(own) + 2 * count] = end - 1 - begin
+        size[len(own) : len(own) + 1] = 0  # before the first one nothing was sent, and at borders all is
+        size[[len(own) + b.multicasts for b in borders if b.multicasts < count]] = 0
         self.first, self.size, self.node = first[by_place], size[by_place], np.full(n, -1)
         self.node[own] = node[: len(own)]
-        self.row = np.concatenate([own, np.full(STEPS * count, -1)])[by_place]  # -1: the core
+        self.row = np.concatenate([own, np.full(len(first) - len(own), -1)])[by_place]  # -1: the core
         engine, at = self.row >= 0, np.maximum(self.row, 0)
         self.kind = np.where(engine, costs.kind[at], CORE)
         self.issue = np.where(engine, costs.issue[at], 0)
         self.issue[self.waiting] = self.size[self.waiting] * self.wait_cycles
+        self.issue[self.between] = self.wait_cycles
         self.issue[self.meeting] = sending
         self.landing = np.zeros(len(self.row), np.int64)  # cycles from a step of the core until the next one may begin
         self.landing[self.meeting] = cycles - sending
         self.window = np.where(engine, -1, 0)
         self.window[self.waiting] = 1 << LOADS
         self.window[self.node[self.loads[0]]] = LOADS
+        self.window[self.between] = [MASKS - 1 if b.whole else 0 for b in borders]
         self.fill = np.where(engine, fill[at], 0)
         self.fill[self.waiting] = self.fill[self.meeting] = self.fill[self.receiving] = np.arange(count)
         self.before = self._before(touched, multicasts)
@@ -122,18 +151,23 @@ class Nodes:
         n = len(self.kind)
         known: dict[tuple, int] = {}  # what multicasts read and write -> number
         number = [known.setdefault((tuple(m.read), tuple(m.write)), len(known)) for m in multicasts]
+        # what was sent may be written over from the border on
+        before = [multicasts[: b.multicasts][-1:] for b in self.borders]
+        sent = [known.setdefault((tuple([r for m in last for r in m.read]), ()), len(known)) for last in before]
         n_plain, more = len(touched[0]), 1 + len(known)  # the last one touches nothing
-        read = np.zeros((n_plain + more, max(4, *[len(r) for r, _ in known]), 2), np.int64)
-        write = np.zeros((n_plain + more, max(2, *[len(w) for _, w in known]), 2), np.int64)
+        read = np.zeros((n_plain + more, max([4, *[len(r) for r, _ in known]]), 2), np.int64)
+        write = np.zeros((n_plain + more, max([2, *[len(w) for _, w in known]]), 2), np.int64)
         read[:n_plain, :4], write[:n_plain, :2] = touched[:2]
         for (r, w), i in known.items():
-            read[n_plain + i, : len(r)], write[n_plain + i, : len(w)] = r or 0, w
+            read[n_plain + i, : len(r)], write[n_plain + i, : len(w)] = r or 0, w or 0
         at = np.where(self.row >= 0, touched[2][np.maximum(self.row, 0)], n_plain + more - 1)
         at[self.meeting] = at[self.receiving] = n_plain + np.array(number)
+        at[self.between] = n_plain + np.array(sent, np.int64)
         ptr, before = byte_dependences(read, write, at)
         after = np.repeat(np.arange(n), np.diff(ptr))
         waiting = self.waiting
         pairs = [np.stack([waiting, self.meeting]), np.stack([self.receiving[:-1], waiting[1:]])]
+        pairs += self._over_borders()
         row, own, sent = self.loads
         again = sent >= 0
         pairs += [np.stack([self.node[row], waiting[own]]), np.stack([waiting[sent[again] + 1], self.node[row[again]]])]
@@ -141,6 +175,26 @@ class Nodes:
         before, after = np.concatenate([before, old]), np.concatenate([after, new])
         ptr = np.concatenate([[0], np.cumsum(np.bincount(after, minlength=n))])
         return ptr, before[np.argsort(after, kind="stable")]
+
+    def _over_borders(self) -> list[np.ndarray]:
+        """Return pairs of nodes: a border follows what it sees sent, and the loads of the nest behind it the last fill before it, so that
+        they do not keep that nest's own ones waiting."""
+        at, count = self.between, np.array([b.multicasts for b in self.borders], np.int64)
+        rows, loads = np.flatnonzero(self.row >= 0), np.flatnonzero(self.kind == DDR_LOADS)
+        pairs: list[tuple[np.ndarray, np.ndarray]] = []
+        for n, f, border in zip(at.tolist(), count.tolist(), self.borders, strict=True):
+            behind = loads[loads > n]
+            if f:
+                pairs += [
+                    (self.receiving[f - 1 : f], np.array([n])),
+                    (np.full(len(behind), self.waiting[f - 1]), behind),
+                ]
+            if f < len(self.waiting):
+                pairs.append((np.array([n]), self.waiting[f : f + 1]))
+            if border.whole:
+                old, new = rows[rows < n], rows[rows > n]
+                pairs += [(old, np.full(len(old), n)), (np.full(len(new), n), new)]
+        return [np.stack(pair) for pair in pairs]
 
     def _home(self) -> np.ndarray:
         """Return the window of every node: that of the first multicast that must wait for it, so that no other one does; else that
@@ -159,13 +213,12 @@ class Nodes:
         timed = self.timed[at]
         return at[timed], worker[timed]
 
-    def ordered(self, rate: float, way: Way) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of rows in the order of list scheduling, and the window of each. rate: bytes per cycle of a transfer."""
+    def ranked(self, rate: float, way: Way) -> Ranked:
+        """Return by what list scheduling takes the nodes. rate: bytes per cycle of a transfer."""
         stay = np.where(way.behind & (self.kind == STORES), STEPS * self.fill + BEHIND + 1, 0)
-        windows = Windows(self.window, self.home, stay, self.wait_cycles, way.drains)
         cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], self.landing)
         before = within_reach(self.before, way.reach) if way.reach else self.before
-        rank = None
+        rank = np.arange(len(self.kind))
         if way.policy == "stepped":
             busy = np.where(self.row >= 0, cycles, self.issue + self.landing)
             rank = by_steps(self.kind, busy, self.fill, before)
@@ -174,13 +227,37 @@ class Nodes:
         issue = self.issue
         if way.whole:
             issue, cycles = self.issue + self.landing, np.where(self.row >= 0, cycles, 0)
+        return Ranked(rank, stay, issue, cycles, before)
+
+    def ordered(self, rate: float, way: Way) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of rows in the order of list scheduling, and the window of each."""
+        return self.listed(self.ranked(rate, way), way.drains)
+
+    def listed(self, ranked: Ranked, drains: bool) -> tuple[np.ndarray, np.ndarray]:
+        """As `ordered`. drains: as of a `Way`."""
+        rank, stay, issue, cycles, before = ranked
+        windows = Windows(self.window, self.home, stay, self.wait_cycles, drains)
         order, worker = list_order(self.kind, issue, cycles, before, QUEUE_DEPTH, windows, rank)
         wait, node = order < 0, np.maximum(order, 0)
         first, size = np.where(wait, self.mask_row - order, self.first[node]), np.where(wait, 1, self.size[node])
         end = np.cumsum(size)
         at = np.arange(end[-1]) + np.repeat(first - end + size, size)
         own = np.repeat(np.where(wait | (self.row[node] < 0), 0, worker[node]), size)
-        return np.append(at, self.sent_row), np.append(own, 0)  # at the end all messages are sent
+        sent = min(1, len(self.waiting))  # at the end all messages are sent
+        return np.append(at, np.full(sent, self.sent_row)), np.append(own, np.zeros(sent, np.int64))
+
+    def places(self, nest: Nodes, first_row: int, multicasts: int) -> np.ndarray:
+        """Return which nodes those of a nest are here, where its rows begin at `first_row` behind so many multicasts."""
+        own = np.empty(len(nest.row), np.int64)
+        rows, count = nest.row >= 0, len(nest.waiting)
+        own[rows] = self.node[nest.row[rows] + first_row]
+        for mine, theirs in (
+            (self.waiting, nest.waiting),
+            (self.meeting, nest.meeting),
+            (self.receiving, nest.receiving),
+        ):
+            own[theirs] = mine[multicasts : multicasts + count]
+        return own
 
     def _better(self, cycles: np.ndarray, before: Csr, way: Way) -> np.ndarray:
         """Return the rank of every node for an order that is better than another one. Backwards nobody knows what a wait will

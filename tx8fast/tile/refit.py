@@ -16,24 +16,25 @@ from tx8fast.tile.transfers import in_spans
 
 
 def fitted(
-    nest: NestCode, code: np.ndarray, shares: Sequence[Share], others: Sequence[Share]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return a tile's finished code made fit for another tile, and by how many bytes the slots of that tile's part loads are
-    shifted; None if it needs a code of its own. shares, others: how the two tiles take part."""
+    nest: NestCode, code: np.ndarray, mine: np.ndarray, shares: Sequence[Share], others: Sequence[Share]
+) -> np.ndarray | None:
+    """Make a tile's finished code fit for another tile, and return by how many bytes the slots of that tile's part loads are
+    shifted; None if it needs a code of its own. mine (n,): the rows that are of this nest; shares, others: how the two tiles take
+    part."""
     own, other = ({s.access: s for s in both} for both in (shares, others))
     shift = np.zeros(PIECES * len(nest.low.reads), np.int64)
     seen: dict[int, int] = {}
     source: dict[int, int] = {}  # where sends begin in staging -> the read
     moved: dict[tuple[int, int], int] = {}
     for key, (k, found, spans) in nest.part_forms.items():
-        mine, start, size, total = nest.cut(key, found, own[k])
+        ours, start, size, total = nest.cut(key, found, own[k])
         theirs, their_start, their_size, _ = nest.cut(key, found, other[k])
         spans = spans or [(0, total)]
         sent, others_sent = list(in_spans(spans, start, size)), list(in_spans(spans, their_start, their_size))
         alike = [(at, n) for at, _, n in sent] == [(at, n) for at, _, n in others_sent]
-        if not alike or [_shape(d) for d in mine] != [_shape(d) for d in theirs]:
+        if not alike or [_shape(d) for d in ours] != [_shape(d) for d in theirs]:
             return None
-        for a, b in zip(mine, theirs, strict=True):
+        for a, b in zip(ours, theirs, strict=True):
             if seen.setdefault(PIECES * k + a.piece, b.ddr - a.ddr) != b.ddr - a.ddr:
                 return None
         source |= {at + staged: k for at in nest.at.staging[k] for staged, *_ in sent}
@@ -42,17 +43,16 @@ def fitted(
                 return None
     for slot, value in seen.items():
         shift[slot] = value
-    code = code.copy()
-    for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["send"].OPCODE):
+    for n in np.flatnonzero(mine & (code["opcode"] == isa.INSTRUCTIONS["send"].OPCODE)):
         k = source.get(int(code["spm"][n, 0]))
         if k is not None:
             code["spm"][n, 1] += moved[k, int(code["p"][n, 0])]
         (k,) = nest.gathered if k is None else (k,)  # of equal ranks, pieces are equal
         code["p"][n, 1] = other[k].mask
     masks = {own[k].mask: other[k].mask for k in own}
-    for n in np.flatnonzero(code["opcode"] == isa.INSTRUCTIONS["barrier_sub"].OPCODE):
+    for n in np.flatnonzero(mine & (code["opcode"] == isa.INSTRUCTIONS["barrier_sub"].OPCODE)):
         code["p"][n, 0] = masks[int(code["p"][n, 0])]
-    return code, shift
+    return shift
 
 
 def _shape(d: Descriptor) -> tuple:

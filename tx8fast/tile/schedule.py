@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,8 @@ from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.epochs import by_steps
-from tx8fast.tile.nodes import Multicast, Nodes, Touched, waits
+from tx8fast.tile.joined import TileCode
+from tx8fast.tile.nodes import Nodes, Ranked, Touched, waits
 from tx8fast.tile.ranks import Way, by_path
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest, and the same by time steps
@@ -125,6 +126,17 @@ def measured(
     ), QUEUE_DEPTH, port, share)  # fmt: skip
 
 
+class Found(NamedTuple):
+    """An order of a tile's rows: their places, those of rows that wait behind all of them, and the window of each; of a nest whose tiles
+    pass operands on also by what it was found."""
+
+    at: np.ndarray
+    worker: np.ndarray
+    nodes: Nodes | None = None
+    ranked: Ranked | None = None
+    drains: bool = False
+
+
 class TileOrder:
     """Orders the codes of one segment, and remembers how. share: DDR bytes per cycle of one tile; aliased (slots,): where the
     bytes of a DDR slot begin, of slots of which one may be written while another is read; -1: bytes that nobody else has."""
@@ -138,13 +150,20 @@ class TileOrder:
         self.way: Way | None = None  # of codes with multicasts
 
     def of(self, code: Code, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`). step (n,): of the
-        loop nest, to which each row belongs."""
+        """Return rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`). step (n,): of the loop
+        nest, to which each row belongs."""
+        return self.written(code, *self._alone(code, step))
+
+    def of_tile(self, tile: TileCode) -> Found:
+        """Return the wanted order of a tile's rows."""
+        return self._shared(tile) if tile.multicasts else Found(*self._alone(tile.code, tile.step))
+
+    def _alone(self, code: Code, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n, costs = len(code.at), code.columns.of(code.at)
         if self.wanted == "nest" or not 1 < n <= MAX_ROWS:
             self.made.append(Ordered("nest", {}, least_cycles(costs, self.rate, self.share)))
-            return code.rows(), code.forms[code.at]
-        before = byte_dependences(*self._touched(code, costs))
+            return np.arange(n), np.zeros(n, np.int64)
+        before = byte_dependences(*self.touched(code, costs))
         key = tuple([column.tobytes() for column in (costs.kind, costs.issue, costs.fixed, costs.ddr_bytes, *before)])
         if key not in self.known:
             took = costs.took(self.rate)
@@ -161,19 +180,20 @@ class TileOrder:
             )
         order, made = self.known[key]
         self.made.append(made)
-        return code.rows(order), code.forms[code.at[order]]
+        return order, np.zeros(n, np.int64)
 
-    def of_shared(self, code: Code, multicasts: Callable[[], tuple[Sequence[Multicast], np.ndarray]]
-                  ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-        """Return the rows of a nest whose tiles pass operands on, in the wanted order, and their forms. All codes of a segment are
-        ordered as the first one, because their tiles meet. multicasts: gives them, and per row the number of the one that its slice
-        belongs to."""
+    def _shared(self, tile: TileCode) -> Found:
+        """As `of_tile`, where tiles pass operands on. All codes of a segment are ordered as the first one, because their tiles meet."""
+        code = tile.code
         costs = code.columns.of(code.at)
-        nodes = Nodes(self.machine, costs, self._touched(code, costs), *multicasts())
+        nodes = Nodes(self.machine, costs, self.touched(code, costs), tile.multicasts, tile.fill)
         if self.way is not None:
-            return self._written(code, *nodes.ordered(self.rate, self.way))
+            ranked = nodes.ranked(self.rate, self.way)
+            return Found(*nodes.listed(ranked, self.way.drains), nodes, ranked, self.way.drains)
         ways = COMPARED if self.wanted == "best" else [way for way in WAYS if way.policy == self.wanted]
-        found = [nodes.ordered(self.rate, way) for way in ways[: None if len(code.at) <= MAX_ROWS else 1]]
+        ways = ways[: None if len(code.at) <= MAX_ROWS else 1]
+        ranked = [nodes.ranked(self.rate, way) for way in ways]
+        found = [nodes.listed(r, way.drains) for r, way in zip(ranked, ways, strict=True)]
         timed = [nodes.seen(*order) for order in found]
         cycles = [measured(nodes.costs, at, self.share, self.port, worker).cycles for at, worker in timed]
         best = better(cycles)
@@ -183,9 +203,9 @@ class TileOrder:
             took[way.policy] = min(n, took.get(way.policy, n))
         least = least_cycles(nodes.costs.of(timed[best][0]), self.rate, self.share)
         self.made.append(Ordered(self.way.policy, took, least))
-        return self._written(code, *found[best])
+        return Found(*found[best], nodes, ranked[best], self.way.drains)
 
-    def _touched(self, code: Code, costs: Columns) -> Touched:
+    def touched(self, code: Code, costs: Columns) -> Touched:
         """Return what rows touch, in DDR as well where operand and result have the same bytes there. costs: of all rows, in turn."""
         if self.aliased is None:
             return code.columns.read, code.columns.write, code.at
@@ -198,7 +218,7 @@ class TileOrder:
         return {"policy": sorted({o.policy for o in self.made}), "policy_cycles": {p: n for p, n in took.items() if n},
                 "order_bound_cycles": max((o.least for o in self.made), default=0)}  # fmt: skip
 
-    def _written(self, code: Code, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def written(self, code: Code, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows in an order, each in its window, and their forms."""
         code = code.followed_by(*waits(self.machine))
         out = code.rows(at)

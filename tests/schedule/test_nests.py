@@ -1,0 +1,54 @@
+"""Nests of one launch: in whatever order their rows go, values are right, and what they overlap with is used by nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.one_op import Arg, build, check
+
+from tests.simulator.planting import findings
+from tx8fast import isa
+from tx8fast.schedule import nests
+from tx8fast.schedule.nests import LaunchCode
+from tx8fast.tile import seams, sharing
+from tx8fast.tile.joined import nest_of
+
+
+@pytest.mark.parametrize("rows", [256, 200])
+def test_nests_overlap_and_are_right(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Both orders, one behind the other and together; in the latter loads of a later nest go before the nest before it is over."""
+    monkeypatch.setattr(sharing, "SHARE_MIN_BYTES", 256)
+    ahead: list[int] = []
+    made = LaunchCode._made
+
+    def watched(of, t, found, aliased):
+        code = made(of, t, found, aliased)
+        nest = np.where(code["op"] >= 0, nest_of(code), -1)  # what orders add names no op
+        loads = isa.units(code) == isa.UNITS.index("rdma")
+        for i in range(1, len(of.nests)):
+            before = np.flatnonzero(nest == i - 1)
+            ahead.append(int((loads & (nest == i))[: before.max(initial=0)].sum()))
+        return code
+
+    monkeypatch.setattr(nests.LaunchCode, "_made", watched)
+    width, inner = 512, 1536
+    wide, deep = (Arg(shape, "bf16", "blocked", -0.1, 0.1) for shape in ((width, inner), (inner, width)))
+
+    def body(b, x, first, gate, up, down, gain):
+        make = lambda kind, *v: b.op(kind, *v, mem_layout="blocked").results[0]  # noqa: E731
+        h = make("add", make("gemm", x, first), x)
+        y = make("rmsnorm", h, gain)
+        return [make("add", make("gemm", make("swiglu", make("gemm", y, gate), make("gemm", y, up)), down), h)]
+
+    square = Arg((width, width), "bf16", "blocked", -0.1, 0.1)
+    args = (Arg((rows, width), "bf16", "blocked"), square, wide, wide, deep, Arg((width,), "bf16"))
+    found = {}
+    for name, choice in (("apart", 0), ("together", 1)):
+        monkeypatch.setattr(seams, "better", lambda cycles, choice=choice: choice)
+        ahead.clear()
+        case = build(args, body, opt=3)
+        assert any(len(s.info.get("nests", ())) > 1 for s in case.program.segments)
+        check(case, tolerance=0.05)
+        assert not findings(case.program)
+        found[name] = sum(ahead)
+    assert found["apart"] == 0 < found["together"]

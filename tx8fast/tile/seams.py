@@ -1,0 +1,93 @@
+"""One order for the nests of one launch: what a nest needs first comes while the one before works on its last slices.
+
+May import: machine, _kernels, tile.*. Must not: choose plans, know ops or addresses.
+
+Every nest has the order that is best for it alone. All nests together are list-scheduled by the same ranks, so that nothing changes but
+where rows of a nest can go before the one before it is over. Where that gains little, the nests stay one behind the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tx8fast._kernels import ENGINES
+from tx8fast.machine import Machine
+from tx8fast.tile.joined import TileCode
+from tx8fast.tile.nodes import MASKS, STEPS, Nodes, Ranked
+from tx8fast.tile.schedule import MAX_ROWS, Found, TileOrder, better, measured
+
+
+class LaunchOrder:
+    """Orders the codes of nests that one launch runs. orders: those of each nest alone; share: DDR bytes per cycle of one tile."""
+
+    def __init__(self, machine: Machine, orders: Sequence[TileOrder], share: float) -> None:
+        self.machine, self.orders, self.share = machine, orders, share
+        #: that of the first code: whether nests stay one behind the other, and else if waits drain windows, as of a `Way`
+        self.way: tuple[bool, bool] | None = None
+        self.aliased: np.ndarray | None = None  # as of a `TileOrder`
+
+    def of(self, tile: TileCode, nests: Sequence[TileCode], numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of several nests in the order that they have together, and their forms. tile: all of them as one code;
+        numbers: of the nests."""
+        alone = [self.orders[i].of_tile(nest) for i, nest in zip(numbers, nests, strict=True)]
+        order = self.orders[numbers[0]]
+        code, costs = tile.code, tile.code.columns.of(tile.code.at)
+        apart = self._apart(tile, nests, alone)
+        drains = sorted({f.drains for f in alone if f.nodes is not None}) or [False]
+        movable = order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
+        if not movable or self.way is not None and self.way[0]:
+            return order.written(code, *apart)
+        held, order.aliased = order.aliased, self.aliased
+        nodes = Nodes(self.machine, costs, order.touched(code, costs), tile.multicasts, tile.fill, tile.borders)
+        order.aliased = held
+        ranked = self._ranked(nodes, tile, nests, alone)
+        if self.way is not None:
+            return order.written(code, *nodes.listed(ranked, self.way[1]))
+        found = [apart, *[nodes.listed(ranked, d) for d in drains]]
+        timed = [nodes.seen(*at) for at in found]
+        cycles = [measured(nodes.costs, at, self.share, order.port, worker).cycles for at, worker in timed]
+        best = better(cycles)
+        self.way = best == 0, drains[max(0, best - 1)]
+        return order.written(code, *found[best])
+
+    def _apart(
+        self, tile: TileCode, nests: Sequence[TileCode], alone: Sequence[Found]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the orders of the nests one behind the other, between them a wait for all that is under way."""
+        at, worker = [], []
+        behind, waits = len(tile.code.at), min(1, len(tile.multicasts))
+        for nest, (first, _), found in zip(nests, tile.begins, alone, strict=True):
+            n = len(nest.code.at)
+            at += [np.where(found.at < n, found.at + first, found.at - n + behind), np.full(waits, behind + MASKS)]
+            worker += [found.worker, np.zeros(waits, np.int64)]
+        return np.concatenate(at), np.concatenate(worker)
+
+    def _ranked(self, nodes: Nodes, tile: TileCode, nests: Sequence[TileCode], alone: Sequence[Found]) -> Ranked:
+        """Return the nests' ranks one behind the other."""
+        n = len(nodes.row)
+        key, stay = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        issue = nodes.issue.copy()
+        cycles = np.where(
+            nodes.row >= 0, nodes.costs.took(self.orders[0].rate)[np.maximum(nodes.row, 0)], nodes.landing
+        )
+        top = 0
+        for i, (nest, (row, multicasts), found) in enumerate(zip(nests, tile.begins, alone, strict=True)):
+            if found.nodes is None or found.ranked is None:
+                key[nodes.node[found.at + row]] = top + np.arange(len(found.at))
+                top += len(nest.code.at) + 1
+            else:
+                own, ranked = nodes.places(found.nodes, row, multicasts), found.ranked
+                key[own] = top + ranked.rank
+                stay[own] = np.where(ranked.stay > 0, ranked.stay + STEPS * multicasts + i, 0)
+                issue[own], cycles[own] = ranked.issue, ranked.cycles
+                top += len(own) + 1
+            if i < len(nodes.between):
+                key[nodes.between[i]] = top - 1
+        return Ranked(np.argsort(np.argsort(key, kind="stable")), stay, issue, cycles, nodes.before)
+
+
+def _movable(nest: TileCode) -> bool:
+    """True if the core does nothing but multicasts."""
+    return bool(nest.multicasts) or bool((nest.code.columns.kind[nest.code.at] < ENGINES).all())
