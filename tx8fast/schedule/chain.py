@@ -3,24 +3,25 @@
 May import: schedule.segment, lower, tile.tiling, isa, machine, program.model. Must not: choose what is chained.
 
 Between two nests a tile only waits for its own engines: `search.chains` makes sure that it reads nothing that another
-tile has written since. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
+tile has written since. Where the next nest's operands are delivered (`tile.deliveries`), all tiles meet first. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
 nests; buffers that follow each other in this way take turns at the two ends, so everything else fits between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import ChainRecord, GroupRecord, Step
-from tx8fast.lower.base import ALIGN_BYTES, round_up
+from tx8fast.lower.base import ALIGN_BYTES
 from tx8fast.machine import Machine
 from tx8fast.program.model import Segment
 from tx8fast.schedule.buffers import buffer_table
 from tx8fast.schedule.segment import build_segment, idle_tiles_wait, terms
-from tx8fast.tile.tiling import Planned, segment_cycles
+from tx8fast.tile import deliveries
+from tx8fast.tile.tiling import Planned, Tiling, segment_cycles
 
 
 def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str = "best") -> Segment:
@@ -28,22 +29,31 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     tiles may always be at work."""
     record = step.record
     assert isinstance(record, ChainRecord)
+    places = pinned_buffers(p, machine)
     parts = [
         build_segment(n.tiling, machine, step.name, (), False, meet or i > 0, pinned, left, order)
-        for i, (n, (pinned, left)) in enumerate(zip(p.nests, pinned_buffers(p, machine), strict=True))
+        for i, (n, (pinned, left)) in enumerate(zip(p.nests, places, strict=True))
     ]
+    between = _between(p, [pinned for pinned, _ in places])
+    everyone = sum(1 << t for t in range(machine.n_tiles) if any(s.tile_code[t] >= 0 for s in parts))
     slots = np.cumsum([0, *(len(s.slot_arg) for s in parts)])
     names = _first_names(record, len(step.op_names))
     codes: list[np.ndarray] = []
     known: dict[tuple[int, ...], int] = {}
     tile_code = np.full(machine.n_tiles, -1, np.int16)
     for t in range(machine.n_tiles):
-        key = tuple(int(s.tile_code[t]) for s in parts)
-        if max(key) < 0:
+        own = tuple(int(s.tile_code[t]) for s in parts)
+        if max(own) < 0:
             continue
+        key = (*own, t) if between else own  # every tile sends something else
         if key not in known:
             known[key] = len(codes)
-            rows = [_shifted(parts[i].codes[c], int(slots[i]), names[i]) for i, c in enumerate(key) if c >= 0]
+            rows = []
+            for i, c in enumerate(own):
+                if i in between:
+                    rows.append(isa.rows(deliveries.rows(between[i], t, everyone)))
+                if c >= 0:
+                    rows.append(_shifted(parts[i].codes[c], int(slots[i]), names[i]))
             end = [isa.rows([isa.make("barrier")])] if step.barrier else []
             codes.append(np.concatenate([*rows, *end]))
         tile_code[t] = known[key]
@@ -67,6 +77,18 @@ def _table(parts: Sequence[Segment], arguments: Sequence[Sequence[int]]) -> np.n
     )
 
 
+def _between(p: Planned, pinned: Sequence[Mapping[int, int]]) -> dict[int, deliveries.Deliveries]:
+    """Return by nest what tiles send each other before it begins."""
+    found = {}
+    for i, pairs in enumerate(p.holds):
+        a, b = p.nests[i].tiling, p.nests[i + 1].tiling
+        if b.plan.delivered:
+            made = deliveries.delivered(a, b, [(ka, kb, pinned[i][ka], pinned[i + 1][kb]) for ka, kb in pairs])
+            assert made is not None, "the search has asked the same"
+            found[i + 1] = made
+    return found
+
+
 def pinned_buffers(p: Planned, machine: Machine) -> list[tuple[dict[int, int], dict[int, tuple[int, int]]]]:
     """Return per nest the accesses whose buffers are handed over, with their scratchpad addresses, and those that are gathered,
     with address and bytes of what the nest before has left."""
@@ -75,19 +97,32 @@ def pinned_buffers(p: Planned, machine: Machine) -> list[tuple[dict[int, int], d
     top = machine.spm_limit // ALIGN_BYTES * ALIGN_BYTES
     low_end = True
     for i, hold in enumerate(p.holds):
-        if hold is None:
+        made, after = p.nests[i].tiling, p.nests[i + 1].tiling
+        if after.plan.delivered:  # from one end to the other, where the nest before may have anything
+            pinned[i] |= _stacked(made, sorted({ka for ka, _ in hold}), machine.spm_base if low_end else top, low_end)
+            pinned[i + 1] |= _stacked(after, [kb for _, kb in hold], top if low_end else machine.spm_base, not low_end)
             continue
-        source, target = (n.tiling.replaced.get(k, k) for n, k in zip(p.nests[i : i + 2], hold, strict=True))
-        made = p.nests[i].tiling
-        size = made.copies[source] * round_up(made.slice_bytes[source], ALIGN_BYTES)
-        if source not in pinned[i]:  # else it is handed on where it lies
-            pinned[i][source] = machine.spm_base if low_end else top - size
-            low_end = not low_end
-        if target in dict(p.nests[i + 1].plan.gathered):
-            left[i + 1][target] = pinned[i][source], size
-        else:
-            pinned[i + 1][target] = pinned[i][source]
+        for source, target in hold:
+            source, target = made.replaced.get(source, source), after.replaced.get(target, target)
+            size = made.copies[source] * made.slot_bytes(source)
+            if source not in pinned[i]:  # else it is handed on where it lies
+                pinned[i][source] = machine.spm_base if low_end else top - size
+                low_end = not low_end
+            if target in dict(after.plan.gathered):
+                left[i + 1][target] = pinned[i][source], size
+            else:
+                pinned[i + 1][target] = pinned[i][source]
     return list(zip(pinned, left, strict=True))
+
+
+def _stacked(how: Tiling, accesses: Sequence[int], end: int, upwards: bool) -> dict[int, int]:
+    """Return addresses of the buffers of accesses, one behind the other from one end of the scratchpad on."""
+    out = {}
+    for k in accesses:
+        size = how.copies[k] * how.slot_bytes(k)
+        out[k] = end if upwards else end - size
+        end += size if upwards else -size
+    return out
 
 
 def _first_names(record: ChainRecord, n_names: int) -> list[int]:

@@ -1,0 +1,143 @@
+"""Results that tiles send each other between two nests of a chain: every tile gets what it needs, whatever the grids of both are.
+
+May import: lower, isa, machine, tile.{multicast, nest, tiling}. Must not: choose plans, know what is computed.
+
+The nest before leaves a result in scratchpad, a buffer per slice; the next one has a buffer per slice of its operand and loads none
+of them. What goes from where to where say the transfers with DDR that neither does: a run of bytes that one tile would store and
+another one load is a message from the one to the other, and one message to all tiles that want the same run at the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.lower.transfer import runs
+from tx8fast.machine import Machine
+from tx8fast.tile import multicast
+from tx8fast.tile.nest import loop_steps
+from tx8fast.tile.tiling import TileRange, Tiling
+
+MONITOR = 2  # counts what is delivered; multicasts of nests have the first two
+MOST_STEPS = 256  # of a tile's nest of which something is delivered, sums counted once
+#: one value's way: access of the nest before, of the next one, and where the buffers of both begin
+Way = tuple[int, int, int, int]
+
+
+class Message(NamedTuple):
+    """Bytes that a tile sends to the tiles of `mask`, to the same place in each."""
+
+    source: int
+    target: int
+    size_bytes: int
+    mask: int
+
+
+Deliveries = tuple[tuple[Message, ...], ...]  # by the tile that sends
+
+
+def delivered(a: Tiling, b: Tiling, ways: Sequence[Way]) -> Deliveries | None:
+    """Return what every tile sends so that all have the operands of b that it gets from a; None if a's tiles do not have all of it,
+    or several have the same bytes."""
+    found = []
+    for ka, kb, source, target in ways:
+        moved = _moved(_slices(a, ka, source), _slices(b, kb, target))
+        if moved is None:
+            return None
+        found.append(moved)
+    return _messages(np.concatenate(found), a.low.machine.n_tiles) if found else None
+
+
+def _slices(how: Tiling, k: int, base: int) -> np.ndarray | None:
+    """Return (n, 4): of every run of every slice of an access its DDR byte, tile, scratchpad byte, and bytes; None of nests with too many
+    slices."""
+    access, n_read = how.accesses[k], len(how.low.reads)
+    whole = how.but(
+        slices=tuple(
+            [s if not r else n for s, r, n in zip(how.plan.slices, how.low.reduce, how.plan.shard, strict=True)]
+        )
+    )
+    made = whole if k >= n_read else how
+    if np.prod(made.trips) > MOST_STEPS:
+        return None
+    out: list[tuple[int, int, int, int]] = []
+    for tile, r in enumerate(how.ranges):
+        for lo, hi, copy in () if r.idle else _filled(made, k, r):
+            at = base + copy * pitch(how, k, r)
+            out += [(ddr, tile, at + spm, n) for ddr, spm, n in runs(access.transfers(lo, hi))]
+    return np.array(out, np.int64).reshape(-1, 4)
+
+
+def _filled(how: Tiling, k: int, r: TileRange) -> list[tuple[tuple[int, ...], tuple[int, ...], int]]:
+    """Return the slices of an access on a tile, each once, with the buffer copies that hold them."""
+    read = k < len(how.low.reads)
+    return [(s.lo, s.hi, s.copy[k]) for s in loop_steps(how, r.lo, r.hi) if (k in s.new if read else s.last)]
+
+
+def pitch(how: Tiling, k: int, r: TileRange) -> int:
+    """Return the bytes from one slice's buffer to the next one's."""
+    return how.pitch(k, r) if k >= len(how.low.reads) else how.slot_bytes(k)
+
+
+def _moved(have: np.ndarray | None, want: np.ndarray | None) -> np.ndarray | None:
+    """Return (n, 5): of every run that one tile has and one wants, both tiles, both scratchpad bytes, and the bytes."""
+    if have is None or want is None or not len(have) or not len(want):
+        return None
+    have = have[np.argsort(have[:, 0], kind="stable")]
+    begin, end = have[:, 0], have[:, 0] + have[:, 3]
+    if (begin[1:] < end[:-1]).any():
+        return None
+    first = np.searchsorted(end, want[:, 0], "right")
+    count = np.searchsorted(begin, want[:, 0] + want[:, 3], "left") - first
+    to = np.repeat(np.arange(len(want)), count)
+    of = np.arange(len(to)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    lo = np.maximum(begin[of], want[to, 0])
+    size = np.minimum(end[of], want[to, 0] + want[to, 3]) - lo
+    if size.sum() != want[:, 3].sum():
+        return None
+    return np.stack(
+        [have[of, 1], want[to, 1], have[of, 2] + lo - begin[of], want[to, 2] + lo - want[to, 0], size], axis=1
+    )
+
+
+def _messages(moved: np.ndarray, n_tiles: int) -> Deliveries:
+    moved = moved[np.lexsort((moved[:, 3], moved[:, 1], moved[:, 0]))]
+    ends = moved[:, 2:4] + moved[:, 4:]
+    new = np.ones(len(moved), bool)
+    new[1:] = (moved[1:, :2] != moved[:-1, :2]).any(axis=1) | (moved[1:, 2:4] != ends[:-1]).any(axis=1)
+    at = np.flatnonzero(new)
+    sizes = np.add.reduceat(moved[:, 4], at)
+    masks: dict[tuple[int, int, int, int], int] = {}
+    for (sender, to, source, target, _), n in zip(moved[at].tolist(), sizes.tolist(), strict=True):
+        key = sender, source, target, n
+        masks[key] = masks.get(key, 0) | 1 << to
+    out: list[list[Message]] = [[] for _ in range(n_tiles)]
+    for (sender, source, target, n), mask in masks.items():
+        out[sender].append(Message(source, target, n, mask))
+    return tuple(map(tuple, out))
+
+
+def rows(made: Deliveries, tile: int, mask: int) -> list[tuple]:
+    """Return the rows of a tile between the nests. mask: the tiles that take part, which all have ended the nest before."""
+    own, out = made[tile], [isa.make("barrier_sub", mask=mask)]
+    alone = [m for m in own if m.mask == 1 << tile]
+    for m in own:
+        if m not in alone:
+            out.append(isa.make("send", src=m.source, dst=m.target, bytes=m.size_bytes, mask=m.mask, monitor=MONITOR))
+    out += [multicast.copy(m.source, m.target, m.size_bytes) for m in alone]
+    if arriving := sum(m.size_bytes for other in made for m in other if m.mask >> tile & 1 and m not in alone):
+        out.append(isa.make("recv", monitor=MONITOR, bytes=arriving))
+    return [*out, isa.make("send_wait")] if len(own) > len(alone) else out
+
+
+def cycles(machine: Machine, made: Deliveries) -> int:
+    """Return the cycles from the tiles' meeting until all have what they need: of the tile that sends or gets most."""
+    set_up = int(isa.issue_cycles(machine, isa.rows([isa.make("send", src=0, dst=0, bytes=0, mask=0)]))[0])
+    meeting = isa.sequence_cycles(machine, isa.make("barrier_sub", mask=(1 << machine.n_tiles) - 1))
+    sent = max(sum(m.mask != 1 << t for m in own) * set_up for t, own in enumerate(made))
+    got = [sum(m.size_bytes for own in made for m in own if m.mask >> t & 1) for t in range(machine.n_tiles)]
+    port = machine.dte.write_port_bytes or machine.noc.link_bytes
+    return meeting + max(sent, max(got) // port)
