@@ -165,13 +165,16 @@ class Chains:
                 other = Nest(b.items, b.step, how)
                 if memory.local(a, other):
                     yield other, ((ka, kb),)
+        gathers = False
         for ka, kb in handed(a, b):
             for leaves in [(), *self._wanted(b)] if ka in a.how.plan.kept else ():
                 how = memory.gathered(a.how, ka, b, kb, leaves)
                 if how is not None and memory.local(a, other := Nest(b.items, b.step, how), [kb]):
+                    gathers = True
                     yield other, ((ka, kb),)
-
         sent = handed(a, b)
+        if gathers or memory.local(a, b):
+            return
         if {ka for ka, _ in sent} <= {*a.how.plan.kept} and may_deliver(a, b, sent):
             for leaves in ((), *self._passed_on(b)):
                 if (how := memory.received(a.how, sent, b, leaves)) is not None:
@@ -194,15 +197,17 @@ class Chains:
             for a in self._related(b):
                 if self._reach(b.items) & mask_of(a.items):
                     continue
-                waits = a.how.plan.waits or b.how.plan.waits
-                if waits and may_deliver(a, b, sent := handed(a, b)):
+                waits, gathers, sent = a.how.plan.waits or b.how.plan.waits, False, handed(a, b)
+                for ka, kb in sent if waits else ():
+                    for how in self.memory.leaving(a, ka) if may_gather(a.how.low, ka, b.how.low, kb) else ():
+                        if self.memory.gathered(how, ka, b, kb) is not None:
+                            gathers = True
+                            if (a.items, how) not in seen:
+                                seen.add((a.items, how))
+                                yield Nest(a.items, a.step, how)
+                if waits and not gathers and not self.memory.local(a, b) and may_deliver(a, b, sent):
                     for how in self.memory.sending(a, tuple(sorted(ka for ka, _ in sent))):
                         if (a.items, how) not in seen and self.memory.received(how, sent, b) is not None:
-                            seen.add((a.items, how))
-                            yield Nest(a.items, a.step, how)
-                for ka, kb in handed(a, b):
-                    for how in self.memory.leaving(a, ka) if waits and may_gather(a.how.low, ka, b.how.low, kb) else ():
-                        if (a.items, how) not in seen and self.memory.gathered(how, ka, b, kb) is not None:
                             seen.add((a.items, how))
                             yield Nest(a.items, a.step, how)
                 for ka, kb in (*handed(a, b), *common(a, b)):

@@ -90,7 +90,7 @@ def received(memory: Memory, first: Tiling, pairs: Pairs, b: Nest, leaves: Seque
     return min(best, key=lambda t: t[0] + memory.cycles(t[1], held), default=(0, None))[1]
 
 
-def delivery_cycles(a: Tiling, b: Tiling, pairs: Pairs) -> int:
+def delivery_cycles(memory: Memory, a: Tiling, b: Tiling, pairs: Pairs) -> int:
     """Return the cycles in which tiles deliver, -1 if that is not possible: they do not have all of it, or not at once room for what they
     have and what they get."""
     if {kb for _, kb in pairs} != {*b.plan.delivered} or not {ka for ka, _ in pairs} <= {*a.plan.kept}:
@@ -107,8 +107,17 @@ def delivery_cycles(a: Tiling, b: Tiling, pairs: Pairs) -> int:
         at = ways[-1][-1] + b.copies[kb] * b.slot_bytes(kb)
     if at > a.low.machine.spm_limit - a.low.machine.spm_base:
         return -1
-    made = deliveries.delivered(a, b, ways)
+    found = [(_pieces(memory, a, ka), _pieces(memory, b, kb), source, target) for ka, kb, source, target in ways]
+    made = deliveries.sent(found, a.low.machine.n_tiles)
     return -1 if made is None else deliveries.cycles(a.low.machine, made)
+
+
+def _pieces(memory: Memory, how: Tiling, k: int) -> np.ndarray | None:
+    plan = how.plan
+    key = id(how.low), plan.parts, plan.slices, plan.order, k
+    if key not in memory.pieces:
+        memory.pieces[key] = deliveries.pieces(how, k)
+    return memory.pieces[key]
 
 
 def _first(memory: Memory, low: Lowering) -> Iterator[Tiling]:

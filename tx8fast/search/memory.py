@@ -48,6 +48,8 @@ class Memory:
         self.answers: dict[tuple, int] = {}
         self.fits: dict[tuple, Tiling | None] = {}
         self.options: dict[Record, list[Lowering]] = {}
+        self.pieces: dict[tuple, np.ndarray | None] = {}
+        self.deliveries: dict[tuple, int] = {}
         self.left: dict[tuple, list[Tiling]] = {}
         self.pairs: dict[tuple, Tiling | None] = {}
 
@@ -137,7 +139,11 @@ class Memory:
 
     def delivery(self, a: Tiling, b: Tiling, pairs: Pairs) -> int:
         """Return the cycles in which tiles deliver what one plan leaves to another one, -1 if that is not possible."""
-        return self._ask(delivering.delivery_cycles, a, b, pairs)
+        forms = [(id(x.low), x.plan.parts, x.plan.slices, x.plan.order, x.plan.kept, x.plan.delivered) for x in (a, b)]
+        key = (*forms, pairs)
+        if key not in self.deliveries:
+            self.deliveries[key] = delivering.delivery_cycles(self, a, b, pairs)
+        return self.deliveries[key]
 
     def prices(self, low: Lowering) -> tuple[np.ndarray, ...]:
         """Return what the formulas say of a lowering's candidates."""

@@ -9,6 +9,7 @@ another one load is a message from the one to the other, and one message to all 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,12 +18,13 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.lower.transfer import runs
 from tx8fast.machine import Machine
+from tx8fast.machine.topology import mask_tiles
 from tx8fast.tile import multicast
 from tx8fast.tile.nest import loop_steps
 from tx8fast.tile.tiling import TileRange, Tiling
 
 MONITOR = 2  # counts what is delivered; multicasts of nests have the first two
-MOST_STEPS = 256  # of a tile's nest of which something is delivered, sums counted once
+MOST_STEPS = 64  # of a tile's nest of which something is delivered, sums counted once
 #: one value's way: access of the nest before, of the next one, and where the buffers of both begin
 Way = tuple[int, int, int, int]
 
@@ -42,32 +44,40 @@ Deliveries = tuple[tuple[Message, ...], ...]  # by the tile that sends
 def delivered(a: Tiling, b: Tiling, ways: Sequence[Way]) -> Deliveries | None:
     """Return what every tile sends so that all have the operands of b that it gets from a; None if a's tiles do not have all of it,
     or several have the same bytes."""
+    return sent(
+        [(pieces(a, ka), pieces(b, kb), source, target) for ka, kb, source, target in ways], a.low.machine.n_tiles
+    )
+
+
+def sent(ways: Sequence[tuple[np.ndarray | None, np.ndarray | None, int, int]], n_tiles: int) -> Deliveries | None:
+    """Return what every tile sends. ways: of every value what `pieces` says of both nests, and where the buffers begin."""
     found = []
-    for ka, kb, source, target in ways:
-        moved = _moved(_slices(a, ka, source), _slices(b, kb, target))
+    for have, want, source, target in ways:
+        moved = _moved(have, want)
         if moved is None:
             return None
-        found.append(moved)
-    return _messages(np.concatenate(found), a.low.machine.n_tiles) if found else None
+        found.append(moved + np.array([0, 0, source, target, 0]))
+    return _messages(np.concatenate(found), n_tiles) if found else None
 
 
-def _slices(how: Tiling, k: int, base: int) -> np.ndarray | None:
-    """Return (n, 4): of every run of every slice of an access its DDR byte, tile, scratchpad byte, and bytes; None of nests with too many
-    slices."""
-    access, n_read = how.accesses[k], len(how.low.reads)
-    whole = how.but(
-        slices=tuple(
-            [s if not r else n for s, r, n in zip(how.plan.slices, how.low.reduce, how.plan.shard, strict=True)]
-        )
-    )
-    made = whole if k >= n_read else how
-    if np.prod(made.trips) > MOST_STEPS:
+def pieces(how: Tiling, k: int) -> np.ndarray | None:
+    """Return (n, 4): of every run of every slice of an access its DDR byte, tile, byte behind the first buffer, and bytes; None of nests
+    with too many slices. Results are those of whole sums."""
+    access, low, plan = how.accesses[k], how.low, how.plan
+    if k >= len(low.reads):
+        whole = zip(plan.slices, low.reduce, plan.shard, strict=True)
+        made = how.but(slices=tuple([n if summed else size for size, summed, n in whole]))
+    else:
+        made = how
+    if math.prod(made.trips) > MOST_STEPS:
         return None
     out: list[tuple[int, int, int, int]] = []
     for tile, r in enumerate(how.ranges):
-        for lo, hi, copy in () if r.idle else _filled(made, k, r):
-            at = base + copy * pitch(how, k, r)
-            out += [(ddr, tile, at + spm, n) for ddr, spm, n in runs(access.transfers(lo, hi))]
+        if r.idle:
+            continue
+        step = pitch(how, k, r)
+        for lo, hi, copy in _filled(made, k, r):
+            out += [(ddr, tile, copy * step + spm, n) for ddr, spm, n in runs(access.transfers(lo, hi))]
     return np.array(out, np.int64).reshape(-1, 4)
 
 
@@ -137,7 +147,11 @@ def cycles(machine: Machine, made: Deliveries) -> int:
     """Return the cycles from the tiles' meeting until all have what they need: of the tile that sends or gets most."""
     set_up = int(isa.issue_cycles(machine, isa.rows([isa.make("send", src=0, dst=0, bytes=0, mask=0)]))[0])
     meeting = isa.sequence_cycles(machine, isa.make("barrier_sub", mask=(1 << machine.n_tiles) - 1))
-    sent = max(sum(m.mask != 1 << t for m in own) * set_up for t, own in enumerate(made))
-    got = [sum(m.size_bytes for own in made for m in own if m.mask >> t & 1) for t in range(machine.n_tiles)]
+    busy, got = 0, [0] * machine.n_tiles
+    for tile, own in enumerate(made):
+        busy = max(busy, sum([m.mask != 1 << tile for m in own]) * set_up)
+        for m in own:
+            for to in mask_tiles(m.mask):
+                got[to] += m.size_bytes
     port = machine.dte.write_port_bytes or machine.noc.link_bytes
-    return meeting + max(sent, max(got) // port)
+    return meeting + max(busy, max(got) // port)
