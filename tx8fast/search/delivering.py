@@ -34,14 +34,23 @@ LOOKED = 200  # plans of either that may be passed over
 
 
 def may_deliver(a: Nest, b: Nest, pairs: Pairs) -> bool:
-    """True if b's operands may come from what tiles have of a's results, whatever the plans are."""
+    """True if b's operands may come from what tiles have of a's results, whatever the plans are. What begins inside of channel blocks is
+    a run of bytes per row."""
     low, n_read = a.how.low, len(a.how.low.reads)
-    made = [low.writes[ka - n_read] for ka, _ in pairs]
-    read = [b.how.low.reads[kb] for _, kb in pairs]
+    if not pairs or low.positional or len({ka for ka, _ in pairs}) < len(pairs):
+        return False
+    both = [(low.writes[ka - n_read], b.how.low.reads[kb]) for ka, kb in pairs]
     room = (low.machine.spm_limit - low.machine.spm_base) * low.machine.n_tiles
-    return bool(pairs) and len({ka for ka, _ in pairs}) == len(pairs) and not low.positional and all(
-        x.dims and y.dims and x.spec == y.spec and y.loaded for x, y in zip(made, read, strict=True)
-    ) and sum(spec_bytes(x.spec) for x in made) <= room  # fmt: skip
+    alike = all(
+        x.dims
+        and y.dims
+        and x.spec == y.spec
+        and x.spec.layout == "blocked"
+        and y.loaded
+        and not (x.staggered or y.staggered)
+        for x, y in both
+    )
+    return alike and sum(spec_bytes(x.spec) for x, _ in both) <= room
 
 
 def sending(memory: Memory, a: Nest, kas: Sequence[int]) -> list[Tiling]:
