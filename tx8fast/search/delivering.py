@@ -116,14 +116,20 @@ def delivery_cycles(memory: Memory, a: Tiling, b: Tiling, pairs: Pairs) -> int:
         at = ways[-1][-1] + b.copies[kb] * b.slot_bytes(kb)
     if at > a.low.machine.spm_limit - a.low.machine.spm_base:
         return -1
-    found = [(_pieces(memory, a, ka), _pieces(memory, b, kb), source, target) for ka, kb, source, target in ways]
-    made = deliveries.sent(found, a.low.machine.n_tiles)
-    return -1 if made is None else deliveries.cycles(a.low.machine, made)
+    key = _form(a), _form(b), pairs
+    if key not in memory.deliveries:
+        found = [(_pieces(memory, a, ka), _pieces(memory, b, kb), source, target) for ka, kb, source, target in ways]
+        made = deliveries.sent(found, a.low.machine.n_tiles)
+        memory.deliveries[key] = -1 if made is None else deliveries.cycles(a.low.machine, made)
+    return memory.deliveries[key]
+
+
+def _form(how: Tiling) -> tuple:
+    return id(how.low), how.plan.parts, how.plan.slices, how.plan.order
 
 
 def _pieces(memory: Memory, how: Tiling, k: int) -> np.ndarray | None:
-    plan = how.plan
-    key = id(how.low), plan.parts, plan.slices, plan.order, k
+    key = *_form(how), k
     if key not in memory.pieces:
         memory.pieces[key] = deliveries.pieces(how, k)
     return memory.pieces[key]

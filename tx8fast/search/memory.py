@@ -139,11 +139,7 @@ class Memory:
 
     def delivery(self, a: Tiling, b: Tiling, pairs: Pairs) -> int:
         """Return the cycles in which tiles deliver what one plan leaves to another one, -1 if that is not possible."""
-        forms = [(id(x.low), x.plan.parts, x.plan.slices, x.plan.order, x.plan.kept, x.plan.delivered) for x in (a, b)]
-        key = (*forms, pairs)
-        if key not in self.deliveries:
-            self.deliveries[key] = delivering.delivery_cycles(self, a, b, pairs)
-        return self.deliveries[key]
+        return delivering.delivery_cycles(self, a, b, pairs)
 
     def prices(self, low: Lowering) -> tuple[np.ndarray, ...]:
         """Return what the formulas say of a lowering's candidates."""

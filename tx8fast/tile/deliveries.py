@@ -25,6 +25,7 @@ from tx8fast.tile.tiling import TileRange, Tiling
 
 MONITOR = 2  # counts what is delivered; multicasts of nests have the first two
 MOST_STEPS = 64  # of a tile's nest of which something is delivered, sums counted once
+MOST_MESSAGES = 40  # of a tile at a border: the core sets up each of them, and all wait for it
 #: one value's way: access of the nest before, of the next one, and where the buffers of both begin
 Way = tuple[int, int, int, int]
 
@@ -113,12 +114,16 @@ def _moved(have: np.ndarray | None, want: np.ndarray | None) -> np.ndarray | Non
     )
 
 
-def _messages(moved: np.ndarray, n_tiles: int) -> Deliveries:
+def _messages(moved: np.ndarray, n_tiles: int) -> Deliveries | None:
+    """Return the messages of every tile: of runs that go on in both scratchpads one, to all tiles that want the same bytes in the same
+    place; None if a tile sends too many."""
     moved = moved[np.lexsort((moved[:, 3], moved[:, 1], moved[:, 0]))]
     ends = moved[:, 2:4] + moved[:, 4:]
     new = np.ones(len(moved), bool)
     new[1:] = (moved[1:, :2] != moved[:-1, :2]).any(axis=1) | (moved[1:, 2:4] != ends[:-1]).any(axis=1)
     at = np.flatnonzero(new)
+    if len(at) > MOST_MESSAGES * n_tiles**2:
+        return None
     sizes = np.add.reduceat(moved[:, 4], at)
     masks: dict[tuple[int, int, int, int], int] = {}
     for (sender, to, source, target, _), n in zip(moved[at].tolist(), sizes.tolist(), strict=True):
@@ -127,7 +132,7 @@ def _messages(moved: np.ndarray, n_tiles: int) -> Deliveries:
     out: list[list[Message]] = [[] for _ in range(n_tiles)]
     for (sender, source, target, n), mask in masks.items():
         out[sender].append(Message(source, target, n, mask))
-    return tuple(map(tuple, out))
+    return tuple(map(tuple, out)) if max(map(len, out)) <= MOST_MESSAGES else None
 
 
 def rows(made: Deliveries, tile: int, mask: int) -> list[tuple]:
