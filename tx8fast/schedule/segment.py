@@ -111,7 +111,11 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
     if barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     slot_arg = np.repeat(np.array([*arg_of, *arg_of[: len(low.reads)]], np.int32), PIECES)
-    info |= orders.facts() | ({"delivered": list(plan.delivered)} if plan.delivered else {}) | ({"gathered": [list(g) for g in plan.gathered]} if gathered else {})
+    info |= (
+        orders.facts()
+        | ({"delivered": list(plan.delivered)} if plan.delivered else {})
+        | ({"gathered": [list(g) for g in plan.gathered]} if gathered else {})
+    )
     return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, buffers.peak,
                    segment_cycles(plan, machine, barrier), info, buffers=buffers.table)  # fmt: skip
 

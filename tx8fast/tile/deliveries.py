@@ -26,6 +26,7 @@ from tx8fast.tile.tiling import TileRange, Tiling
 MONITOR = 2  # counts what is delivered; multicasts of nests have the first two
 MOST_STEPS = 64  # of a tile's nest of which something is delivered, sums counted once
 MOST_MESSAGES = 40  # of a tile at a border: the core sets up each of them, and all wait for it
+MOST_RUNS = 1024  # of a value that a tile has or gets: heads inside of channel blocks are a run per row
 #: one value's way: access of the nest before, of the next one, and where the buffers of both begin
 Way = tuple[int, int, int, int]
 
@@ -52,13 +53,13 @@ def delivered(a: Tiling, b: Tiling, ways: Sequence[Way]) -> Deliveries | None:
 
 def sent(ways: Sequence[tuple[np.ndarray | None, np.ndarray | None, int, int]], n_tiles: int) -> Deliveries | None:
     """Return what every tile sends. ways: of every value what `pieces` says of both nests, and where the buffers begin."""
-    found = []
+    out: list[list[Message]] = [[] for _ in range(n_tiles)]
     for have, want, source, target in ways:
-        moved = _moved(have, want)
-        if moved is None:
+        if (moved := _moved(have, want)) is None or len(moved) > MOST_RUNS * n_tiles:
             return None
-        found.append(moved + np.array([0, 0, source, target, 0]))
-    return _messages(np.concatenate(found), n_tiles) if found else None
+        for sender, found in _messages(moved).items():
+            out[sender] += [Message(source + m.source, target + m.target, m.size_bytes, m.mask) for m in found]
+    return tuple(map(tuple, out)) if max(map(len, out)) <= MOST_MESSAGES else None
 
 
 def pieces(how: Tiling, k: int) -> np.ndarray | None:
@@ -114,25 +115,24 @@ def _moved(have: np.ndarray | None, want: np.ndarray | None) -> np.ndarray | Non
     )
 
 
-def _messages(moved: np.ndarray, n_tiles: int) -> Deliveries | None:
-    """Return the messages of every tile: of runs that go on in both scratchpads one, to all tiles that want the same bytes in the same
-    place; None if a tile sends too many."""
+def _messages(moved: np.ndarray) -> dict[int, list[Message]]:
+    """Return the messages of every tile that sends: of runs that go on in both scratchpads one, to all tiles that want the same bytes in
+    the same place."""
     moved = moved[np.lexsort((moved[:, 3], moved[:, 1], moved[:, 0]))]
     ends = moved[:, 2:4] + moved[:, 4:]
     new = np.ones(len(moved), bool)
     new[1:] = (moved[1:, :2] != moved[:-1, :2]).any(axis=1) | (moved[1:, 2:4] != ends[:-1]).any(axis=1)
     at = np.flatnonzero(new)
-    if len(at) > MOST_MESSAGES * n_tiles**2:
-        return None
-    sizes = np.add.reduceat(moved[:, 4], at)
     masks: dict[tuple[int, int, int, int], int] = {}
-    for (sender, to, source, target, _), n in zip(moved[at].tolist(), sizes.tolist(), strict=True):
+    for (sender, to, source, target, _), n in zip(
+        moved[at].tolist(), np.add.reduceat(moved[:, 4], at).tolist(), strict=True
+    ):
         key = sender, source, target, n
         masks[key] = masks.get(key, 0) | 1 << to
-    out: list[list[Message]] = [[] for _ in range(n_tiles)]
-    for (sender, source, target, n), mask in masks.items():
-        out[sender].append(Message(source, target, n, mask))
-    return tuple(map(tuple, out)) if max(map(len, out)) <= MOST_MESSAGES else None
+    out: dict[int, list[Message]] = {}
+    for (sender, *where), mask in masks.items():
+        out.setdefault(sender, []).append(Message(*where, mask))
+    return out
 
 
 def rows(made: Deliveries, tile: int, mask: int) -> list[tuple]:
